@@ -1,0 +1,30 @@
+# The README's commands. `make demo DATA=folder` takes your own images; `make PYTHON=python3.12 …` another Python.
+VENV ?= .venv
+BIN := $(VENV)/bin
+DATA ?=
+
+.PHONY: demo test lint setup-demo setup-test benchmarks clean help
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+demo: setup-demo ## set up, compare the loaders of the SSD study, show the report (under 10 minutes)
+	@scripts/demo.sh $(BIN) $(DATA)
+
+test: setup-test lint ## set up, lint, type-check and run all tests
+	@$(BIN)/python -m pytest
+
+lint: setup-test ## ruff and mypy
+	@scripts/lint.sh $(BIN)
+
+benchmarks: setup-test ## what a record costs, and how fast records are read
+	@$(BIN)/python benchmarks/record.py
+
+setup-demo:
+	@scripts/setup.sh $(VENV) dali
+
+setup-test:
+	@scripts/setup.sh $(VENV) dali,dev
+
+clean: ## remove what the commands above made, except the images and runs
+	rm -rf $(VENV) .mypy_tree .mypy_cache .pytest_cache .ruff_cache build *.egg-info

@@ -1,0 +1,153 @@
+"""What every loader takes and gives: a dataset and settings in, an iterator of stamped batches out.
+
+A loader never imports the profiler. It stamps its own work with `time.monotonic_ns()` so that whoever
+consumes the batches can say where the time went, and it copies batches only through the `Copier` it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Image = npt.NDArray[Any]
+"""One image: uint8 `[height, width, 3]` RGB until normalised, then float32 `[3, height, width]`."""
+
+Targets = npt.NDArray[np.float32]
+"""The objects of one image: `[objects, 5]` rows of (class, x_min, y_min, x_max, y_max), corners as shares
+of width and height in 0..1; class 0 is background and never appears."""
+
+
+class Stage(Protocol):
+    """One step of preparing a sample after decoding (see `stages.py`)."""
+
+    def __call__(self, image: Image, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]: ...
+
+
+class Dataset(Protocol):
+    """Encoded images on disk with their targets in memory."""
+
+    stages: Sequence[Stage]
+    """What is done to each decoded sample, in order. The last stage makes float32 `[3, size, size]`."""
+
+    def __len__(self) -> int: ...
+
+    def path(self, index: int) -> Path:
+        """The JPEG file of a sample."""
+        ...
+
+    def targets(self, index: int) -> Targets:
+        """The objects of a sample as annotated, before any stage."""
+        ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a loader runs. A loader ignores what it does not have and says so in its docstring."""
+
+    batch_size: int
+    workers: int = 0
+    """Worker processes, or threads for the threaded loaders."""
+    prefetch: int = 2
+    """Batches each worker may have ready ahead."""
+    pin_memory: bool = False
+    drop_last: bool = True
+    shuffle: bool = True
+    seed: int = 0
+    """Order and augmentation are functions of (seed, epoch, index), the same in every loader that can."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Where making one batch spent its time. Stamps are CLOCK_MONOTONIC ns, durations ns; `None` = not measured.
+
+    For loaders that make the samples of a batch in several threads, durations are summed over threads.
+    """
+
+    worker: int
+    """Which worker made it, from 0; 0 for single-threaded loaders."""
+    begin_ns: int
+    """When work on the batch began."""
+    end_ns: int
+    """When the batch was complete in the worker, before any hand-over."""
+    read_ns: int | None = None
+    """Waiting in file reads."""
+    decode_ns: int | None = None
+    transform_ns: int | None = None
+    collate_ns: int | None = None
+    cpu_ns: int | None = None
+    """CPU time of the making thread(s)."""
+    minor_faults: int | None = None
+    """Page faults without I/O while making it (a cost of fresh buffers)."""
+    read_bytes: int | None = None
+
+
+@dataclass
+class Batch:
+    """A batch as a training loop sees it."""
+
+    images: torch.Tensor
+    """float32 `[samples, 3, size, size]`, mean-subtracted levels."""
+    targets: torch.Tensor
+    """float32 `[objects, 6]` rows of (position in batch, class, x_min, y_min, x_max, y_max)."""
+    indices: tuple[int, ...]
+    """Which samples of the dataset these are."""
+    trace: Trace | None = None
+    copy: Any = None
+    """Set by the `Copier` once the batch is on its way to the device; opaque to loaders."""
+
+    @property
+    def samples(self) -> int:
+        return len(self.indices)
+
+    @property
+    def nbytes(self) -> int:
+        return self.images.nbytes + self.targets.nbytes
+
+
+class Copier(Protocol):
+    """Moves batches to the device. Handed to a loader by whoever owns the device."""
+
+    def pin(self, batch: Batch) -> Batch:
+        """The batch in page-locked memory (really copied; call it off the training thread)."""
+        ...
+
+    def start(self, batch: Batch) -> Batch:
+        """Start a copy on a side stream and return at once where the memory is pinned; sets `batch.copy`."""
+        ...
+
+
+@dataclass
+class Queue:
+    """How many finished batches wait for the training, for the live view and the diagnosis."""
+
+    capacity: int
+    ready: Callable[[], int] = field(default=lambda: 0)
+
+
+class Pipeline(Protocol):
+    """A loader. Made once per training, iterated once per epoch, closed at the end (also after an error)."""
+
+    name: str
+    queue: Queue | None
+    """`None` for a loader that makes samples only when asked."""
+
+    def __len__(self) -> int:
+        """Batches per epoch."""
+        ...
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """The batches of epoch `number` (from 0), in order."""
+        ...
+
+    def close(self) -> None:
+        """Stop workers and threads; safe to call twice."""
+        ...
+
+
+PipelineFactory = Callable[[Dataset, Settings, Copier], Pipeline]

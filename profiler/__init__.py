@@ -1,0 +1,6 @@
+"""Stallscope: says what a PyTorch training waits for, with evidence.
+
+Importing this package costs no torch; the layers below import what they need.
+"""
+
+__version__ = "0.1.0"

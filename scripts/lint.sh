@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# ruff, then mypy over the packages as they are installed: lint.sh BIN
+set -euo pipefail
+bin=$1
+"$bin/ruff" check .
+"$bin/ruff" format --check .
+# The folders are mapped to one package when installed; mypy is shown the same through links.
+rm -rf .mypy_tree
+mkdir -p .mypy_tree/stallscope
+for entry in profiler/*; do
+    ln -s "../../$entry" ".mypy_tree/stallscope/$(basename "$entry")"
+done
+ln -s ../../pipelines ../../scenarios .mypy_tree/stallscope/
+(cd .mypy_tree && "../$bin/mypy" --config-file ../pyproject.toml -p stallscope)
