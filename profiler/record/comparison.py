@@ -1,0 +1,68 @@
+"""The folder of a comparison: `comparison.json` beside the run folders of its cells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import RecordError
+from .files import write_json
+
+FORMAT = "stallscope-comparison"
+VERSION = 1
+COMPARISON_JSON = "comparison.json"
+
+
+@dataclass(frozen=True)
+class CellRecord:
+    """One loader at one batch size; `runs` are folder names within the comparison's folder."""
+
+    pipeline: str
+    batch_size: int
+    status: str
+    error: str | None
+    runs: tuple[str, ...]
+
+
+def write_comparison(folder: Path, setting: dict[str, Any], cells: Sequence[CellRecord]) -> None:
+    """Write or replace the table, atomically. `setting` says what was compared and how.
+
+    Raises:
+        RecordError: the folder cannot be written.
+    """
+    content = {"format": FORMAT, "version": VERSION, "setting": setting, "cells": [asdict(c) for c in cells]}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / COMPARISON_JSON, content)
+    except OSError as error:
+        raise RecordError(f"cannot write {folder}: {error.strerror}. Choose another folder with --out.") from error
+
+
+def is_comparison(folder: Path) -> bool:
+    """Whether the folder holds a comparison (of any version)."""
+    return (folder / COMPARISON_JSON).is_file()
+
+
+def read_comparison(folder: Path) -> tuple[dict[str, Any], list[CellRecord]]:
+    """The setting and the cells of a comparison, finished or not.
+
+    Raises:
+        RecordError: none there, not readable, or of an unknown version.
+    """
+    path = folder / COMPARISON_JSON
+    try:
+        content = json.loads(path.read_text())
+        if content["format"] != FORMAT:
+            raise ValueError(f"format {content['format']!r}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"{path} is not a readable comparison: {error}.") from error
+    if content.get("version") != VERSION:
+        raise RecordError(
+            f"{path} has version {content.get('version')}; this stallscope reads version {VERSION}. "
+            "Read it with the version of stallscope that wrote it, or a newer one."
+        )
+    cells = [CellRecord(**{**c, "runs": tuple(c["runs"])}) for c in content["cells"]]
+    return content["setting"], cells

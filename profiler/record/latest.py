@@ -1,0 +1,31 @@
+"""Which recording is the newest on this machine, so that a second terminal can find it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from platformdirs import user_state_dir
+
+
+def _pointer() -> Path:
+    return Path(user_state_dir("stallscope")) / "latest"
+
+
+def note_latest(folder: Path) -> None:
+    """Remember a run folder as the newest. Where that cannot be written nothing is lost but the convenience."""
+    pointer = _pointer()
+    with suppress(OSError):
+        pointer.parent.mkdir(parents=True, exist_ok=True)
+        draft = pointer.with_suffix(".new")
+        draft.write_text(str(folder.resolve()))
+        draft.replace(pointer)
+
+
+def latest() -> Path | None:
+    """The newest run folder, if it still exists."""
+    with suppress(OSError):
+        folder = Path(_pointer().read_text())
+        if folder.is_dir():
+            return folder
+    return None

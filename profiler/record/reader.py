@@ -1,0 +1,144 @@
+"""Reading record files: whole, by column, or followed while they are written.
+
+Files are read, never mapped: a file that is cut short under a reader would be a SIGBUS.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import RecordError
+from .schema import FORMAT_VERSION, HEADER_BYTES, KINDS, MAGIC, NAN, NOT_MEASURED, Kind
+from .segment import unpack_header
+
+Records = npt.NDArray[np.void]
+"""A structured array with the dtype of its kind."""
+
+CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class RecordHeader:
+    """What the first page of a record file says. `closed` is false for a writer that was killed or still runs."""
+
+    path: Path
+    kind: Kind
+    rank: int
+    pid: int
+    dropped: int
+    closed: bool
+
+
+def read_header(path: Path) -> RecordHeader:
+    """The header of a record file.
+
+    Raises:
+        RecordError: not a record file, cut within its header, or of an unknown version or kind.
+    """
+    try:
+        with path.open("rb") as file:
+            page = file.read(HEADER_BYTES)
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror}.") from error
+    if len(page) < HEADER_BYTES or not page.startswith(MAGIC):
+        raise RecordError(f"{path} is not a stallscope record file, or it is cut within its first page.")
+    _, version, header_bytes, record_bytes, rank, pid, dropped, closed, name = unpack_header(page)
+    if version != FORMAT_VERSION:
+        raise RecordError(
+            f"{path} has record format {version}; this stallscope reads format {FORMAT_VERSION}. "
+            "Read it with the version of stallscope that recorded it, or a newer one."
+        )
+    kind = KINDS.get(name)
+    if kind is None or header_bytes != HEADER_BYTES or record_bytes != kind.record_bytes:
+        raise RecordError(f"{path} holds records of an unknown kind: {name!r} of {record_bytes} bytes.")
+    return RecordHeader(path, kind, rank, pid, dropped, bool(closed))
+
+
+class RecordFile:
+    """The records of one file, up to the last whole one."""
+
+    def __init__(self, path: Path) -> None:
+        self.header = read_header(path)
+        self.path = path
+
+    def chunks(self, first: int = 0) -> Iterator[Records]:
+        """Runs of whole records from number `first` (from 0) on, about a megabyte each.
+
+        An array is valid until the next one is asked for: all share one buffer.
+        """
+        kind = self.header.kind
+        per_chunk = CHUNK_BYTES // kind.record_bytes
+        buffer = bytearray(per_chunk * kind.record_bytes)
+        records: Records = np.frombuffer(buffer, dtype=kind.dtype)
+        expected = np.arange(1, per_chunk + 1, dtype=np.int64)
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(HEADER_BYTES + first * kind.record_bytes)
+            while True:
+                whole = _read_full(file.fileno(), buffer) // kind.record_bytes
+                fits = records["seq"][:whole] == expected[:whole] + first
+                valid = whole if fits.all() else int(np.argmin(fits))
+                if valid:
+                    yield records[:valid]
+                if valid < per_chunk:
+                    return
+                first += valid
+
+    def all(self) -> Records:
+        """All records in memory at once."""
+        parts = [chunk.copy() for chunk in self.chunks()]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=self.header.kind.dtype)
+
+    def sums(self) -> dict[str, float]:
+        """The sum of every field's measured values, in constant memory; `seq` counts the records."""
+        fields = self.header.kind.fields
+        totals: dict[str, float] = {f.name: 0 for f in fields}
+        for chunk in self.chunks():
+            totals["seq"] += len(chunk)
+            for field in fields[1:]:
+                values = chunk[field.name]
+                if field.type == "f8":
+                    totals[field.name] += float(np.nansum(values))
+                else:
+                    totals[field.name] += int(np.sum(values, where=values != NOT_MEASURED))
+        return totals
+
+
+class Follower:
+    """Reads what is appended to a record file, again and again."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = RecordFile(path)
+        self.seen = 0
+
+    def new(self) -> Records:
+        """Records stored since the last call."""
+        parts = [chunk.copy() for chunk in self._file.chunks(self.seen)]
+        fresh = np.concatenate(parts) if parts else np.empty(0, dtype=self._file.header.kind.dtype)
+        self.seen += len(fresh)
+        return fresh
+
+
+def measured(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Field values as floats, with NaN for what was not measured."""
+    if values.dtype.kind == "f":
+        return values.astype(np.float64)
+    return np.where(values == NOT_MEASURED, NAN, values.astype(np.float64))
+
+
+def _read_full(fd: int, buffer: bytearray) -> int:
+    """Fill the buffer from the file's position; fewer bytes only at the end of the file."""
+    view = memoryview(buffer)
+    done = 0
+    while done < len(buffer):
+        got = os.readv(fd, [view[done:]])
+        if got == 0:
+            break
+        done += got
+    return done

@@ -1,0 +1,138 @@
+"""A run folder as a whole: its `run.json` and its record files."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import socket
+import sys
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from ..errors import RecordError
+from .files import write_json
+from .reader import RecordFile, Records
+from .schema import FORMAT_VERSION, KINDS, Kind
+
+FORMAT = "stallscope-run"
+RUN_JSON = "run.json"
+
+
+def new_run_id() -> str:
+    """Sortable by start, unique without coordination."""
+    return time.strftime("%Y%m%d-%H%M%S-") + uuid.uuid4().hex[:6]
+
+
+def create_run(folder: Path, description: dict[str, Any]) -> Path:
+    """Make a run folder and its `run.json`. `description` adds to or replaces the standing facts.
+
+    Raises:
+        RecordError: the folder cannot be made or written, or already holds a run.
+    """
+    if (folder / RUN_JSON).exists():
+        raise RecordError(f"{folder} already holds a run. Choose another folder with --out.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / RUN_JSON, _standing_facts() | description)
+    except OSError as error:
+        raise RecordError(
+            f"cannot write the run folder {folder}: {error.strerror}. Choose another folder with --out."
+        ) from error
+    return folder
+
+
+def update_run(folder: Path, changes: dict[str, Any]) -> bool:
+    """Replace top-level keys of `run.json`, atomically. False where that was not possible (disk full …)."""
+    try:
+        write_json(folder / RUN_JSON, _read_json(folder) | changes)
+    except (OSError, RecordError):
+        return False
+    return True
+
+
+def _standing_facts() -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "id": new_run_id(),
+        "stallscope": __version__,
+        "python": platform.python_version(),
+        "command": sys.argv,
+        "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "clock": {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()},
+        "host": {"name": socket.gethostname(), "machine": platform.machine(), "cpus": os.cpu_count()},
+        "fields": {kind.name: [[f.name, f.type, f.unit, f.meaning] for f in kind.fields] for kind in KINDS.values()},
+        "ended": None,
+    }
+
+
+def _read_json(folder: Path) -> dict[str, Any]:
+    path = folder / RUN_JSON
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise RecordError(
+            f"{folder} is not a run folder: it has no {RUN_JSON}. "
+            "Name a folder that `stallscope compare` or `stallscope run` wrote."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise RecordError(f"cannot read {path}: {error}.") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise RecordError(f"{path} is not a stallscope run.")
+    if content.get("version") != FORMAT_VERSION:
+        raise RecordError(
+            f"{path} has run format {content.get('version')}; this stallscope reads format {FORMAT_VERSION}. "
+            "Read it with the version of stallscope that recorded it, or a newer one."
+        )
+    return content
+
+
+@dataclass(frozen=True)
+class Run:
+    """A recorded run: `info` is `run.json`; records are read when asked for."""
+
+    folder: Path
+    info: dict[str, Any]
+    damaged: list[str] = field(default_factory=list)
+    """One sentence for each record file that could not be read."""
+
+    def files(self, kind: Kind) -> list[RecordFile]:
+        """The files of one kind, by rank and process."""
+        files = []
+        for path in sorted(self.folder.glob(f"{kind.name}-*.rec")):
+            try:
+                files.append(RecordFile(path))
+            except RecordError as error:
+                if str(error) not in self.damaged:
+                    self.damaged.append(str(error))
+        return files
+
+    def records(self, kind: Kind, rank: int | None = None) -> Records:
+        """All records of one kind, files one after another; of one rank or of all."""
+        parts = [f.all() for f in self.files(kind) if rank is None or f.header.rank == rank]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=kind.dtype)
+
+    def dropped(self) -> int:
+        """Records that could not be stored, over all files."""
+        return sum(f.header.dropped for kind in KINDS.values() for f in self.files(kind))
+
+
+def open_run(folder: Path) -> Run:
+    """Open a run folder, finished or still being written.
+
+    Raises:
+        RecordError: no run there, or one of an unknown version.
+    """
+    return Run(folder, _read_json(folder))
+
+
+def is_run(folder: Path) -> bool:
+    """Whether the folder holds a run (of any version)."""
+    return (folder / RUN_JSON).is_file()

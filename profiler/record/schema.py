@@ -1,0 +1,263 @@
+"""The kinds of record and their fields.
+
+Every field takes eight bytes, little-endian: `i8` for nanoseconds, bytes and counts, `f8` for percentages.
+Every record begins with `seq` (1, 2, 3 … within a file), which is stored last: a record whose `seq` does not
+fit its place is torn and is cut. A record's size is a power of two, so that records never straddle a page.
+
+*Not measured* is `NOT_MEASURED` in an `i8` field and NaN in an `f8` field; it is never 0.
+All `_ns` stamps are CLOCK_MONOTONIC, one clock for all processes of a host.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+FORMAT_VERSION = 1
+MAGIC = b"STALLREC"
+NOT_MEASURED = -(2**63)
+"""The `i8` value of a field that was not measured: the smallest one, which no clock or counter reaches."""
+NAN = float("nan")
+
+HEADER_BYTES = 4096
+"""One page: magic, version, kind, sizes, process, then counters the writer updates (see `segment.py`)."""
+
+
+@dataclass(frozen=True)
+class Field:
+    name: str
+    meaning: str
+    type: str = "i8"
+
+    @property
+    def unit(self) -> str:
+        """Read off the end of the name, where every field carries its unit."""
+        for ending, unit in _UNITS:
+            if self.name.endswith(ending):
+                return unit
+        return "count"
+
+
+_UNITS = (
+    ("_ns", "ns"),
+    ("_bytes", "bytes"),
+    ("_pct", "%"),
+    ("_mw", "mW"),
+    ("_mhz", "MHz"),
+    ("_c", "degrees C"),
+    ("_us", "µs"),
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of record: its name is the first part of its files' names."""
+
+    name: str
+    fields: tuple[Field, ...]
+    record_bytes: int
+
+    @property
+    def dtype(self) -> np.dtype[np.void]:
+        """For `numpy.fromfile`; unused slots at the end are `_0`, `_1`, …"""
+        names = [f.name for f in self.fields] + [f"_{i}" for i in range(self._spare)]
+        types = [f.type for f in self.fields] + ["i8"] * self._spare
+        return np.dtype([(n, f"<{t}") for n, t in zip(names, types, strict=True)])
+
+    @property
+    def body(self) -> struct.Struct:
+        """All fields after `seq`, for one store."""
+        return struct.Struct("<" + "".join("d" if f.type == "f8" else "q" for f in self.fields[1:]))
+
+    @property
+    def _spare(self) -> int:
+        return self.record_bytes // 8 - len(self.fields)
+
+    def offset(self, field: str) -> int:
+        """Byte offset of a field within a record."""
+        return 8 * [f.name for f in self.fields].index(field)
+
+    def missing(self) -> list[float | int]:
+        """A body of which nothing has been measured yet."""
+        return [NAN if f.type == "f8" else NOT_MEASURED for f in self.fields[1:]]
+
+
+def _kind(name: str, record_bytes: int, *fields: Field) -> Kind:
+    kind = Kind(name, (Field("seq", "1, 2, 3 … within the file, stored last"), *fields), record_bytes)
+    if len(kind.fields) * 8 > record_bytes:
+        raise ValueError(f"{name}: {len(kind.fields)} fields do not fit {record_bytes} bytes")
+    return kind
+
+
+STEP = _kind(
+    "step",
+    256,
+    Field("step", "number of the step within the process, from 0"),
+    Field("epoch", "number of the epoch, from 0"),
+    Field("flags", "sum of StepFlag values"),
+    Field("samples", "samples in the batch"),
+    Field("fetch_begin_ns", "the training loop asked for the batch: the step begins here"),
+    Field("fetch_end_ns", "the batch was handed to the training loop"),
+    Field("wait_ns", "part of the fetch in which the training thread was blocked, not working"),
+    Field("queue_ready", "finished batches that waited when the fetch began"),
+    Field("queue_capacity", "how many finished batches the loader can hold"),
+    Field("copy_begin_ns", "host: the call that copies the batch to the device began"),
+    Field("copy_end_ns", "host: that call returned"),
+    Field("copy_bytes", "bytes copied to the device for this batch"),
+    Field("forward_begin_ns", "host: the forward pass began"),
+    Field("backward_begin_ns", "host: the backward pass began"),
+    Field("optimizer_begin_ns", "host: the optimizer began"),
+    Field("optimizer_end_ns", "host: the optimizer returned"),
+    Field("sync_begin_ns", "host: the last synchronising call of the step began"),
+    Field("sync_ns", "host: total time blocked in synchronising calls within the step"),
+    Field("step_end_ns", "host: the last thing the hooks saw of this step"),
+    Field("gc_ns", "Python garbage collection within the step"),
+    Field("cpu_ns", "CPU time of the training thread within the step"),
+    Field("overhead_ns", "time spent in stallscope's own code within the step"),
+    Field("memory_bytes", "device memory in use at the end of the step"),
+    Field("device_copy_begin_ns", "device: the copy of this batch began"),
+    Field("device_copy_end_ns", "device: the copy of this batch ended"),
+    Field("device_begin_ns", "device: first compute of this step began"),
+    Field("device_end_ns", "device: last compute of this step ended; stored last of the four"),
+)
+"""One training step. The four device stamps are filled in later, when the device has reached them."""
+
+BATCH = _kind(
+    "batch",
+    128,
+    Field("step", "the step that consumed the batch"),
+    Field("worker", "worker process or thread that made it, from 0"),
+    Field("samples", "samples in the batch"),
+    Field("begin_ns", "work on the batch began"),
+    Field("end_ns", "the batch was complete in the worker"),
+    Field("read_ns", "waiting in file reads"),
+    Field("decode_ns", "decoding"),
+    Field("transform_ns", "resizing, augmentation, normalising"),
+    Field("collate_ns", "putting samples together"),
+    Field("cpu_ns", "CPU time of the making threads"),
+    Field("minor_faults", "page faults without I/O"),
+    Field("read_bytes", "bytes read from files"),
+    Field("batch_bytes", "bytes of the finished batch"),
+)
+"""One batch as its maker saw it. Durations of several threads are summed."""
+
+DEVICE = _kind(
+    "device",
+    256,
+    Field("t_ns", "when the sample was taken, or the end of its window"),
+    Field("device", "number of the device among those of the run, from 0"),
+    Field("window_ns", "length of the utilisation window"),
+    Field("utilisation_pct", "share of the window in which any kernel ran (NVML utilisation)", "f8"),
+    Field("memory_util_pct", "share of the window in which device memory was read or written", "f8"),
+    Field("sm_active_pct", "multiprocessors with work, averaged over the window (GPM)", "f8"),
+    Field("sm_occupancy_pct", "warps resident of those possible (GPM)", "f8"),
+    Field("tensor_active_pct", "tensor cores active (GPM)", "f8"),
+    Field("dram_active_pct", "device memory bandwidth used (GPM)", "f8"),
+    Field("memory_used_bytes", "device memory in use by all processes"),
+    Field("memory_total_bytes", "device memory"),
+    Field("power_mw", "power draw"),
+    Field("sm_clock_mhz", "multiprocessor clock"),
+    Field("memory_clock_mhz", "memory clock"),
+    Field("temperature_c", "GPU temperature"),
+    Field("throttle_reasons", "NVML bit mask of clock event reasons"),
+    Field("power_capped_ns", "cumulative time held down by the power cap"),
+    Field("thermal_ns", "cumulative time held down by temperature"),
+    Field("pcie_generation", "current PCIe link generation"),
+    Field("pcie_width", "current PCIe link width"),
+    Field("pcie_rx_bytes", "cumulative bytes host to device"),
+    Field("pcie_tx_bytes", "cumulative bytes device to host"),
+    Field("processes", "processes with a context on the device"),
+)
+"""One look at an accelerator by the sampler. Of a utilisation ring only the first four fields are set."""
+
+HOST = _kind(
+    "host",
+    256,
+    Field("t_ns", "when the sample was taken"),
+    Field("late_ns", "how much later than planned it was taken"),
+    Field("cpus", "CPUs the job may use, in thousandths (affinity and quota)"),
+    Field("machine_busy_pct", "CPU in use on the whole machine, of all its CPUs", "f8"),
+    Field("machine_iowait_pct", "idle CPU with I/O outstanding", "f8"),
+    Field("steal_pct", "CPU taken by the hypervisor", "f8"),
+    Field("tree_cpu_ns", "cumulative CPU time of the training's process tree"),
+    Field("main_cpu_ns", "cumulative CPU time of the training process alone"),
+    Field("run_queue_ns", "cumulative time the tree's threads waited for a CPU"),
+    Field("tree_processes", "processes in the tree"),
+    Field("tree_threads", "threads in the tree"),
+    Field("tree_rss_bytes", "resident memory of the tree, shared pages counted once per process"),
+    Field("tree_pss_bytes", "resident memory of the tree, shared pages divided"),
+    Field("read_chars_bytes", "cumulative bytes the tree read, from cache or storage"),
+    Field("read_storage_bytes", "cumulative bytes the tree read from storage"),
+    Field("major_faults", "cumulative page faults of the tree that needed I/O"),
+    Field("minor_faults", "cumulative page faults of the tree that did not"),
+    Field("cpu_pressure_us", "cumulative PSI cpu some"),
+    Field("io_pressure_us", "cumulative PSI io some"),
+    Field("memory_pressure_us", "cumulative PSI memory some"),
+    Field("throttled_us", "cumulative time the cgroup was throttled"),
+    Field("throttled_periods", "cumulative periods in which the cgroup was throttled"),
+    Field("shm_used_bytes", "/dev/shm in use"),
+    Field("shm_total_bytes", "/dev/shm size"),
+    Field("memory_available_bytes", "memory the machine could still give"),
+    Field("sampler_cpu_ns", "cumulative CPU time of the sampler itself"),
+)
+"""One look at the host by the sampler; cumulative counters start wherever the kernel's stand."""
+
+SPAN = _kind(
+    "span",
+    64,
+    Field("device", "number of the device among those of the run"),
+    Field("stream", "stream the work ran on"),
+    Field("what", "SpanKind value"),
+    Field("begin_ns", "the engine began this work"),
+    Field("end_ns", "the engine ended this work"),
+    Field("amount_bytes", "bytes moved, for copies"),
+)
+"""Work of an emulated device, as it really happens on its timeline: the ground truth of a run."""
+
+EVENT = _kind(
+    "event",
+    64,
+    Field("t_ns", "when it happened"),
+    Field("what", "EventKind value"),
+    Field("value", "its number: the epoch, the exit code, …"),
+    Field("end_ns", "when it ended, for things that last"),
+)
+"""Things that happen to a training outside its steps."""
+
+KINDS: dict[str, Kind] = {k.name: k for k in (STEP, BATCH, DEVICE, HOST, SPAN, EVENT)}
+
+
+class StepFlag:
+    """Bits of `step.flags`. The drained bits count only where DRAINED_KNOWN is set."""
+
+    FIRST_OF_EPOCH = 1
+    DRAINED_KNOWN = 2
+    DRAINED_AT_ENTRY = 4
+    """The device had nothing queued when the fetch began: it idled before the loader was asked."""
+    DRAINED_AT_EXIT = 8
+    """The device had nothing queued when the fetch ended: the wait cost it time."""
+    PINNED = 16
+    """The batch was copied from page-locked memory."""
+    COPIED_AHEAD = 32
+    """The copy ran on a side stream before the step asked for the batch."""
+    OPTIMIZER = 64
+    """An optimizer step happened."""
+
+
+class SpanKind:
+    COMPUTE = 1
+    COPY = 2
+
+
+class EventKind:
+    TRAINING_BEGIN = 1
+    TRAINING_END = 2
+    EPOCH_BEGIN = 3
+    """Value: the epoch. Lasts until its first fetch begins: making the loader's iterator."""
+    BOUNDARY = 4
+    """Validation, checkpoint or hook outside the steps; lasts."""
+    OUT_OF_MEMORY = 5
+    DEVICE_RING_FULL = 6
+    """Value: steps so far whose device events were dropped because the ring was full."""

@@ -1,0 +1,177 @@
+"""Storing records: round trips, torn tails, patches, a disk that fills up."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stallscope.errors import RecordError
+from stallscope.record import segment
+from stallscope.record.reader import Follower, RecordFile
+from stallscope.record.schema import BATCH, DEVICE, HEADER_BYTES, KINDS, NOT_MEASURED, SPAN, STEP, Kind
+from stallscope.record.segment import FIRST_SEGMENT_BYTES, RecordWriter
+
+
+def body(kind: Kind, number: int) -> list[float]:
+    """A record body whose every field can be told from every other."""
+    return [number * 100 + place for place, _ in enumerate(kind.fields[1:])]
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda k: k.name)
+def test_a_record_is_a_power_of_two_and_its_dtype_as_long(kind: Kind) -> None:
+    assert kind.record_bytes & (kind.record_bytes - 1) == 0
+    assert kind.dtype.itemsize == kind.record_bytes
+    assert kind.body.size == 8 * (len(kind.fields) - 1)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda k: k.name)
+def test_every_field_comes_back_as_stored(tmp_path: Path, kind: Kind) -> None:
+    writer = RecordWriter(tmp_path, kind)
+    for number in range(3):
+        writer.append(*body(kind, number))
+    writer.close()
+    records = RecordFile(writer.path).all()
+    assert records["seq"].tolist() == [1, 2, 3]
+    for place, field in enumerate(kind.fields[1:]):
+        assert records[field.name].tolist() == [n * 100 + place for n in range(3)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(counts=st.lists(st.integers(0, 700), min_size=1, max_size=5))
+def test_a_follower_sees_every_record_once_whatever_the_pauses(
+    tmp_path_factory: pytest.TempPathFactory, counts: list[int]
+) -> None:
+    writer = RecordWriter(tmp_path_factory.mktemp("follow"), BATCH)
+    follower = Follower(writer.path)
+    seen: list[int] = []
+    stored = 0
+    for count in counts:
+        for _ in range(count):
+            stored += 1
+            writer.append(*body(BATCH, stored))
+        seen += follower.new()["step"].tolist()
+    writer.close()
+    seen += follower.new()["step"].tolist()
+    assert seen == [n * 100 for n in range(1, stored + 1)]
+
+
+def test_files_are_read_across_segment_borders(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path, STEP)
+    many = 4 * FIRST_SEGMENT_BYTES // STEP.record_bytes
+    for number in range(many):
+        writer.append(*body(STEP, number))
+    writer.close()
+    assert RecordFile(writer.path).all()["step"].tolist() == [n * 100 for n in range(many)]
+    assert writer.path.stat().st_size == HEADER_BYTES + many * STEP.record_bytes
+
+
+def test_a_file_still_being_written_ends_at_its_last_record(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path, SPAN)
+    writer.append(*body(SPAN, 1))
+    assert len(RecordFile(writer.path).all()) == 1
+    assert not RecordFile(writer.path).header.closed
+    writer.close()
+    assert RecordFile(writer.path).header.closed
+
+
+@settings(max_examples=60, deadline=None)
+@given(cut=st.integers(0, 40 * SPAN.record_bytes), wipe=st.integers(0, 7))
+def test_a_torn_tail_is_cut_and_nothing_before_it(
+    tmp_path_factory: pytest.TempPathFactory, cut: int, wipe: int
+) -> None:
+    writer = RecordWriter(tmp_path_factory.mktemp("torn"), SPAN)
+    for number in range(40):
+        writer.append(*body(SPAN, number))
+    writer.close()
+    # Cut anywhere, and leave behind a record whose sequence number was not stored yet.
+    os.truncate(writer.path, HEADER_BYTES + cut)
+    whole = cut // SPAN.record_bytes
+    with writer.path.open("r+b") as file:
+        file.seek(HEADER_BYTES + whole * SPAN.record_bytes)
+        file.write(b"\0" * (8 + wipe))
+    assert RecordFile(writer.path).all()["device"].tolist() == [n * 100 for n in range(whole)]
+
+
+def test_device_stamps_are_patched_into_stored_records(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path, STEP)
+    per_segment = FIRST_SEGMENT_BYTES // STEP.record_bytes
+    handles = [writer.append(*STEP.missing()) for _ in range(per_segment + 2)]
+    # The first lies in a segment that is no longer mapped, the last in the mapped one.
+    for handle in (handles[0], handles[-1]):
+        assert writer.patch(handle, "device_copy_begin_ns", 1, 2, 3, 4 + handle)
+    writer.close()
+    records = RecordFile(writer.path).all()
+    for handle in (handles[0], handles[-1]):
+        row = records[handle - 1]
+        assert (row["device_copy_begin_ns"], row["device_copy_end_ns"], row["device_begin_ns"]) == (1, 2, 3)
+        assert row["device_end_ns"] == 4 + handle
+    assert (records["device_end_ns"] == NOT_MEASURED).sum() == per_segment
+    assert np.array_equal(records["seq"], np.arange(1, per_segment + 3))
+
+
+def test_a_full_disk_stops_recording_and_counts_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = RecordWriter(tmp_path, STEP)
+    room = FIRST_SEGMENT_BYTES // STEP.record_bytes
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(segment.os, "posix_fallocate", full)
+    handles = [writer.append(*body(STEP, n)) for n in range(room + 7)]
+    assert handles[room:] == [-1] * 7
+    assert not writer.patch(-1, "device_begin_ns", 1)
+    assert (writer.stored, writer.dropped) == (room, 7)
+    writer.close()
+    assert RecordFile(writer.path).header.dropped == 7
+    assert len(RecordFile(writer.path).all()) == room
+
+
+def test_closing_twice_and_storing_after_it_is_harmless(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path, STEP)
+    writer.append(*STEP.missing())
+    writer.close()
+    writer.close()
+    assert writer.append(*STEP.missing()) == -1
+    assert len(RecordFile(writer.path).all()) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"cannot write .*No such file.*--out"):
+        RecordWriter(tmp_path / "gone", STEP)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda b: b"not a record", "not a stallscope record file"),
+        (lambda b: b[:100], "cut within its first page"),
+        (lambda b: b[:8] + (99).to_bytes(4, "little") + b[12:], "format 99; this stallscope reads format 1"),
+        (lambda b: b[:48] + b"riddle".ljust(16, b"\0") + b[64:], "unknown kind: 'riddle'"),
+    ],
+)
+def test_files_that_are_none_are_refused_with_one_sentence(tmp_path: Path, damage, message: str) -> None:
+    writer = RecordWriter(tmp_path, DEVICE)
+    writer.close()
+    writer.path.write_bytes(damage(writer.path.read_bytes()))
+    with pytest.raises(RecordError, match=message):
+        RecordFile(writer.path)
+
+
+def test_sums_leave_out_what_was_not_measured(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path, DEVICE)
+    for util in (10.0, float("nan"), 30.0):
+        row = DEVICE.missing()
+        row[3], row[9] = util, 100
+        writer.append(*row)
+    writer.close()
+    sums = RecordFile(writer.path).sums()
+    assert sums["seq"] == 3
+    assert sums["utilisation_pct"] == 40.0
+    assert sums["memory_used_bytes"] == 300
+    assert sums["power_mw"] == 0
