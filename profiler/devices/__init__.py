@@ -1,0 +1,1 @@
+"""What a training step runs on: one protocol; CUDA, the processor, and emulated accelerators behind it."""

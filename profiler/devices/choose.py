@@ -1,0 +1,57 @@
+"""From `--device` to a device."""
+
+from __future__ import annotations
+
+from ..errors import StallscopeError
+from .protocol import Device
+
+EMULATED = "emulated:"
+
+
+def choose(name: str) -> Device:
+    """`auto`, `cpu`, `cuda`, `cuda:N`, `emulated:NAME` or `emulated:PATH` of a recorded profile.
+
+    Raises:
+        StallscopeError: no such device here.
+    """
+    if name == "auto":
+        name = "cuda" if _has_cuda() else "cpu"
+    if name == "cpu":
+        from .cpu import CpuDevice
+
+        return CpuDevice()
+    if name == "cuda" or name.startswith("cuda:"):
+        return _cuda(name)
+    if name.startswith(EMULATED):
+        from .emulated import EmulatedDevice
+        from .profiles.load import load
+
+        accelerator = load(name.removeprefix(EMULATED))
+        return EmulatedDevice(accelerator.spec(), profile=accelerator)
+    raise StallscopeError(
+        f"unknown device {name!r}. Choose auto, cpu, cuda, or emulated:NAME (`stallscope scenarios` lists the names)."
+    )
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _cuda(name: str) -> Device:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise StallscopeError(
+            "--device cuda: torch sees no CUDA device here. Use --device cpu, or an emulated one such as "
+            "--device emulated:v100."
+        )
+    number = name.partition(":")[2] or "0"
+    if not number.isdigit() or int(number) >= torch.cuda.device_count():
+        raise StallscopeError(
+            f"--device {name}: there are {torch.cuda.device_count()} CUDA devices here, numbered from 0."
+        )
+    from .cuda import CudaDevice
+
+    return CudaDevice(int(number))

@@ -1,0 +1,141 @@
+"""An NVIDIA GPU through torch.
+
+Events are pooled and only ever queried, never waited for. The device's clock is tied to the host's by an anchor:
+an event recorded on an idle side stream and bracketed by host stamps. `elapsed_time` is a float32 of
+milliseconds, so anchors are renewed every few seconds to keep its rounding below a microsecond.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .protocol import Copy, Event, Stream
+
+ANCHOR_PERIOD_NS = 5_000_000_000
+ANCHOR_TRIES = 10
+ANCHOR_LIMIT_NS = 2_000_000
+"""Give up on one try when the side stream does not answer within this: it is queued behind other work."""
+
+
+class CudaEvent:
+    __slots__ = ("_device", "event")
+
+    def __init__(self, event: torch.cuda.Event, device: CudaDevice) -> None:
+        self.event = event
+        self._device = device
+
+    def done(self) -> bool:
+        return bool(self.event.query())
+
+    def time_ns(self) -> int:
+        return self._device.host_time_ns(self.event)
+
+
+class CudaDevice:
+    kind = "cuda"
+    asynchronous = True
+
+    def __init__(self, index: int = 0) -> None:
+        torch.cuda.set_device(index)
+        properties = torch.cuda.get_device_properties(index)
+        self.index = index
+        self.name = "cuda" if index == 0 else f"cuda:{index}"
+        self.title = properties.name
+        self.torch_device = torch.device("cuda", index)
+        self._memory = properties.total_memory
+        self._uuid = str(getattr(properties, "uuid", "")) or None
+        self._side = torch.cuda.Stream(index)
+        self._clock_stream = torch.cuda.Stream(index, priority=-1)
+        self._pool: list[CudaEvent] = []
+        self._anchor: torch.cuda.Event | None = None
+        self._anchor_host_ns = 0
+        self.anchor_bracket_ns = 0
+        """How far the two clocks may be apart, at most: the width of the host's bracket around the anchor."""
+        self._renew_anchor()
+
+    now = staticmethod(time.monotonic_ns)
+
+    def record(self, stream: Stream = None) -> CudaEvent:
+        event = self._pool.pop() if self._pool else CudaEvent(torch.cuda.Event(enable_timing=True), self)
+        event.event.record(stream or torch.cuda.current_stream(self.index))
+        return event
+
+    def release(self, event: Event) -> None:
+        if isinstance(event, CudaEvent):
+            self._pool.append(event)
+
+    def side_stream(self) -> torch.cuda.Stream:
+        return self._side
+
+    def pin(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return [t.pin_memory() for t in tensors]
+
+    def copy(
+        self, tensors: Sequence[torch.Tensor], *, pinned: bool, stream: Stream = None
+    ) -> tuple[list[torch.Tensor], Copy]:
+        host_begin = time.monotonic_ns()
+        on = stream or torch.cuda.current_stream(self.index)
+        with torch.cuda.stream(on):
+            begin = self.record(on)
+            moved = [t.to(self.torch_device, non_blocking=pinned) for t in tensors]
+            end = self.record(on)
+        nbytes = sum(t.nbytes for t in tensors)
+        copy = Copy(host_begin, time.monotonic_ns(), nbytes, pinned, stream is not None, begin, end)
+        return moved, copy
+
+    def wait_for(self, copy: Copy, tensors: Sequence[torch.Tensor]) -> None:
+        if not isinstance(copy.end, CudaEvent):
+            return
+        computing = torch.cuda.current_stream(self.index)
+        computing.wait_event(copy.end.event)
+        for tensor in tensors:
+            # The allocator must not reuse the memory while the computing stream still reads it.
+            tensor.record_stream(computing)
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize(self.index)
+
+    def memory_used(self) -> int | None:
+        return int(torch.cuda.memory_reserved(self.index))
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "title": self.title,
+            "count": 1,
+            "uuids": [f"GPU-{self._uuid}"] if self._uuid else [],
+            "memory_bytes": self._memory,
+            "cuda": torch.version.cuda,
+        }
+
+    def host_time_ns(self, event: torch.cuda.Event) -> int:
+        """When a finished event was reached, on the host's clock."""
+        if time.monotonic_ns() - self._anchor_host_ns > ANCHOR_PERIOD_NS:
+            self._renew_anchor()
+        assert self._anchor is not None
+        return self._anchor_host_ns + round(self._anchor.elapsed_time(event) * 1e6)
+
+    def _renew_anchor(self) -> None:
+        """Keep the narrowest of a few brackets; keep the old anchor when none is narrow enough."""
+        best: tuple[int, int, torch.cuda.Event] | None = None
+        for _ in range(ANCHOR_TRIES):
+            event = torch.cuda.Event(enable_timing=True)
+            before = time.monotonic_ns()
+            event.record(self._clock_stream)
+            while not event.query():
+                if time.monotonic_ns() - before > ANCHOR_LIMIT_NS:
+                    break
+            else:
+                after = time.monotonic_ns()
+                if best is None or after - before < best[0]:
+                    best = (after - before, (before + after) // 2, event)
+        if best is not None:
+            self.anchor_bracket_ns, self._anchor_host_ns, self._anchor = best
+        elif self._anchor is None:
+            torch.cuda.synchronize(self.index)
+            self._renew_anchor()

@@ -1,0 +1,215 @@
+"""An accelerator whose engines are numbers: the moment at which each queue becomes empty.
+
+No thread and no drift: queuing work computes when it will run, and only waits pass real time. The result is an
+exact ground truth (`spans`) beside what events show. It emulates the device, not the host: loaders, the
+training loop and its launches take the time they take.
+
+Modelled: a computing stream and side streams, events, a bounded launch queue that blocks the host, one copy
+engine (host to device), pinned and pageable copies (a pageable one first waits for its stream, as CUDA
+documents), and a memory capacity that raises when exceeded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import DeviceOutOfMemory
+from .clock import Clock, RealClock
+from .profiles import Accelerator
+from .protocol import Copy, Event, Stream
+
+COMPUTE, COPY = 1, 2
+"""As `record.schema.SpanKind`."""
+
+SpanSink = Callable[[int, int, int, int, int, int], object]
+"""Called with (device, stream, what, begin_ns, end_ns, amount_bytes) for everything an engine does."""
+
+
+@dataclass(frozen=True)
+class EmulatedSpec:
+    """The numbers of an emulated device."""
+
+    name: str
+    title: str
+    memory_bytes: int
+    pinned_bytes_per_s: float
+    pageable_bytes_per_s: float
+    copy_latency_ns: int = 10_000
+    launch_latency_ns: int = 5_000
+    """From the host's call to the earliest start on an idle device."""
+    queue_depth: int = 1024
+    """Launches in flight before the host blocks."""
+
+
+class EmulatedEvent:
+    __slots__ = ("_clock", "at_ns")
+
+    def __init__(self, at_ns: int, clock: Clock) -> None:
+        self.at_ns = at_ns
+        self._clock = clock
+
+    def done(self) -> bool:
+        return self._clock.now() >= self.at_ns
+
+    def time_ns(self) -> int:
+        return self.at_ns
+
+
+class EmulatedStream:
+    __slots__ = ("after_ns", "empty_ns", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.empty_ns = 0
+        """When the last work queued here ends."""
+        self.after_ns = 0
+        """Nothing queued from now on starts before this: an event of another stream."""
+
+
+class EmulatedDevice:
+    kind = "emulated"
+    asynchronous = True
+    torch_device = torch.device("cpu")
+
+    def __init__(
+        self,
+        spec: EmulatedSpec,
+        clock: Clock | None = None,
+        number: int = 0,
+        sink: SpanSink | None = None,
+        profile: Accelerator | None = None,
+    ) -> None:
+        self.spec = spec
+        self.name = f"emulated:{spec.name}"
+        self.title = f"{spec.title} (emulated)"
+        self.number = number
+        self.sink = sink
+        self.profile = profile
+        """Where step times come from; `None` for a device whose work is queued by hand."""
+        self.clock: Clock = clock or RealClock()
+        self.allocated_bytes = 0
+        self.peak_bytes = 0
+        self._compute = EmulatedStream(0)
+        self._side = EmulatedStream(1)
+        self._copy_engine_ns = 0
+        self._in_flight: deque[tuple[int, int]] = deque()
+        """(end of the last of them, how many launches), oldest first."""
+        self._launches = 0
+
+    def now(self) -> int:
+        return self.clock.now()
+
+    def compute(self, duration_ns: int, kernels: int = 1, stream: Stream = None) -> None:
+        """Queue `kernels` launches that take `duration_ns` together. Blocks the host while the queue is full."""
+        on = stream or self._compute
+        self._admit(kernels)
+        begin = self._start(on)
+        end = begin + duration_ns
+        on.empty_ns = end
+        self._in_flight.append((end, kernels))
+        self._launches += kernels
+        self._tell(on, COMPUTE, begin, end, 0)
+
+    def record(self, stream: Stream = None) -> EmulatedEvent:
+        on = stream or self._compute
+        return EmulatedEvent(self._start(on), self.clock)
+
+    def release(self, event: Event) -> None:
+        pass
+
+    def side_stream(self) -> EmulatedStream:
+        return self._side
+
+    def pin(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Copies for real, as the copy into page-locked memory would; the memory is ordinary."""
+        return [t.clone() for t in tensors]
+
+    def copy(
+        self, tensors: Sequence[torch.Tensor], *, pinned: bool, stream: Stream = None
+    ) -> tuple[list[torch.Tensor], Copy]:
+        on = stream or self._compute
+        nbytes = sum(t.nbytes for t in tensors)
+        host_begin = self.clock.now()
+        speed = self.spec.pinned_bytes_per_s if pinned else self.spec.pageable_bytes_per_s
+        duration = self.spec.copy_latency_ns + round(nbytes * 1e9 / speed)
+        if pinned:
+            self._admit(1)
+        else:
+            self.clock.wait_until(on.empty_ns)
+        begin = max(self._start(on), self._copy_engine_ns)
+        end = begin + duration
+        on.empty_ns = self._copy_engine_ns = end
+        self._tell(on, COPY, begin, end, nbytes)
+        if pinned:
+            self._in_flight.append((end, 1))
+            self._launches += 1
+        else:
+            self.clock.wait_until(end)
+        copy = Copy(
+            host_begin,
+            self.clock.now(),
+            nbytes,
+            pinned,
+            on is not self._compute,
+            EmulatedEvent(begin, self.clock),
+            EmulatedEvent(end, self.clock),
+        )
+        return list(tensors), copy
+
+    def wait_for(self, copy: Copy, tensors: Sequence[torch.Tensor]) -> None:
+        if isinstance(copy.end, EmulatedEvent):
+            self._compute.after_ns = max(self._compute.after_ns, copy.end.at_ns)
+
+    def synchronize(self) -> None:
+        self.clock.wait_until(max(self._compute.empty_ns, self._side.empty_ns))
+
+    def require_memory(self, nbytes: int) -> None:
+        """Hold `nbytes` from now on, instead of what was held before.
+
+        Raises:
+            DeviceOutOfMemory: the device has less.
+        """
+        if nbytes > self.spec.memory_bytes:
+            raise DeviceOutOfMemory(
+                f"{self.title} has {self.spec.memory_bytes / 1e9:.1f} GB, this batch needs {nbytes / 1e9:.1f} GB. "
+                "Choose a smaller batch size."
+            )
+        self.allocated_bytes = nbytes
+        self.peak_bytes = max(self.peak_bytes, nbytes)
+
+    def memory_used(self) -> int | None:
+        return self.allocated_bytes
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "title": self.title,
+            "count": 1,
+            "uuids": [],
+            "memory_bytes": self.spec.memory_bytes,
+        }
+
+    def _start(self, on: EmulatedStream) -> int:
+        """When work queued on a stream now would start."""
+        return max(self.clock.now() + self.spec.launch_latency_ns, on.empty_ns, on.after_ns)
+
+    def _admit(self, launches: int) -> None:
+        """Make room in the launch queue; the host waits for the oldest work as CUDA makes it."""
+        queue = self._in_flight
+        now = self.clock.now()
+        while queue and queue[0][0] <= now:
+            self._launches -= queue.popleft()[1]
+        while queue and self._launches + launches > self.spec.queue_depth:
+            end, count = queue.popleft()
+            self._launches -= count
+            self.clock.wait_until(end)
+
+    def _tell(self, on: EmulatedStream, what: int, begin: int, end: int, amount: int) -> None:
+        if self.sink is not None:
+            self.sink(self.number, on.number, what, begin, end, amount)

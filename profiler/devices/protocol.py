@@ -1,0 +1,96 @@
+"""What the profiler and the scenarios need of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+Stream = Any
+"""A queue of device work; opaque outside its device. `None` is the stream the training computes on."""
+
+
+class Event(Protocol):
+    """A mark in a stream."""
+
+    def done(self) -> bool:
+        """Whether the device has reached the mark. Never waits."""
+        ...
+
+    def time_ns(self) -> int:
+        """When the device reached it, on the host's monotonic clock. Only after `done()` was true."""
+        ...
+
+
+@dataclass
+class Copy:
+    """One batch on its way to the device."""
+
+    host_begin_ns: int
+    host_end_ns: int
+    nbytes: int
+    pinned: bool
+    ahead: bool
+    """Issued on a side stream before the step asked for the batch."""
+    begin: Event | None
+    end: Event | None
+
+
+class Device(Protocol):
+    kind: str
+    """`cuda`, `cpu` or `emulated`."""
+    name: str
+    """As given to `--device`."""
+    title: str
+    """For people; says `emulated` where it is."""
+    asynchronous: bool
+    """Whether work is queued: only then do events say something that host stamps do not."""
+    torch_device: torch.device
+    """Where the tensors of a step live."""
+
+    def now(self) -> int:
+        """The host's monotonic clock, ns."""
+        ...
+
+    def record(self, stream: Stream = None) -> Event:
+        """Put a mark behind all work queued so far."""
+        ...
+
+    def release(self, event: Event) -> None:
+        """Give a mark back that has been read; it may be used again."""
+        ...
+
+    def side_stream(self) -> Stream:
+        """A stream beside the computing one, for copies. The same one each time."""
+        ...
+
+    def pin(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The tensors in page-locked memory; really copied."""
+        ...
+
+    def copy(
+        self, tensors: Sequence[torch.Tensor], *, pinned: bool, stream: Stream = None
+    ) -> tuple[list[torch.Tensor], Copy]:
+        """Copy tensors to the device, as `.to(device, non_blocking=pinned)` does.
+
+        From pageable memory the host waits: for the stream, then for the copy.
+        """
+        ...
+
+    def wait_for(self, copy: Copy, tensors: Sequence[torch.Tensor]) -> None:
+        """Let the computing stream wait for a copy on another stream; the host goes on at once."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until everything queued is done."""
+        ...
+
+    def memory_used(self) -> int | None:
+        """Bytes in use by this process; `None` where that is not known."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What run.json says about the device."""
+        ...
