@@ -1,0 +1,169 @@
+"""A recording of one training process: its files, its steps, its events."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from ..devices.protocol import Device
+from ..record.schema import BATCH, EVENT, NOT_MEASURED, SPAN, STEP, EventKind
+from ..record.segment import RecordWriter
+from .steps import QueueLook, StepRecorder
+
+
+class Made(Protocol):
+    """What a loader says about making a batch (`pipelines.protocol.Trace` has this shape)."""
+
+    @property
+    def worker(self) -> int: ...
+    @property
+    def begin_ns(self) -> int: ...
+    @property
+    def end_ns(self) -> int: ...
+    @property
+    def read_ns(self) -> int | None: ...
+    @property
+    def decode_ns(self) -> int | None: ...
+    @property
+    def transform_ns(self) -> int | None: ...
+    @property
+    def collate_ns(self) -> int | None: ...
+    @property
+    def cpu_ns(self) -> int | None: ...
+    @property
+    def minor_faults(self) -> int | None: ...
+    @property
+    def read_bytes(self) -> int | None: ...
+
+
+class Fetched(Protocol):
+    """A batch as the session needs to see it."""
+
+    @property
+    def samples(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def trace(self) -> Made | None: ...
+
+
+AnyBatch = TypeVar("AnyBatch", bound=Fetched)
+
+
+class Session:
+    """Records a training into an existing run folder. One per process; used from the training thread.
+
+    Raises:
+        RecordError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path, device: Device, rank: int = 0) -> None:
+        self.folder = folder
+        self._now = device.now
+        self._batches = RecordWriter(folder, BATCH, rank)
+        self._events = RecordWriter(folder, EVENT, rank)
+        self._steps = RecordWriter(folder, STEP, rank)
+        self.steps = StepRecorder(self._steps, device)
+        self._gc_begin = 0
+        gc.callbacks.append(self._gc_watch)
+        self.event(EventKind.TRAINING_BEGIN)
+
+    def event(self, what: int, value: int = NOT_MEASURED, end_ns: int = NOT_MEASURED, t_ns: int = 0) -> None:
+        """Something outside the steps happened, now or at `t_ns`."""
+        self._events.append(t_ns or self._now(), what, value, end_ns)
+
+    def fetches(
+        self, start: Callable[[], Iterable[AnyBatch]], epoch: int, queue: QueueLook | None = None
+    ) -> Iterator[AnyBatch]:
+        """The batches of one epoch, each fetch recorded. `start` is called within the first fetch.
+
+        Making an iterator starts workers: that is waiting for data like any other fetch.
+        """
+        steps = self.steps
+        first = True
+        steps.fetch_begin(epoch, first, queue)
+        self.event(EventKind.EPOCH_BEGIN, epoch)
+        iterator = iter(start())
+        while True:
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                steps.abandon_fetch()
+                return
+            except BaseException:
+                steps.abandon_fetch()
+                raise
+            steps.fetch_end(batch.samples)
+            if batch.trace is not None:
+                self._record_batch(steps.count - 1, batch, batch.trace)
+            yield batch
+            first = False
+            steps.fetch_begin(epoch, first, queue)
+
+    @contextmanager
+    def boundary(self) -> Iterator[None]:
+        """Time outside the steps: validation, a checkpoint, a hook of the epoch."""
+        self.steps.end_step()
+        begin = self._now()
+        try:
+            yield
+        finally:
+            self.event(EventKind.BOUNDARY, t_ns=begin, end_ns=self._now())
+
+    def finish(self) -> None:
+        """End the recording; safe to call after an error and twice."""
+        if self._gc_watch not in gc.callbacks:
+            return
+        gc.callbacks.remove(self._gc_watch)
+        self.steps.finish()
+        self.event(EventKind.TRAINING_END)
+        if self.steps.ring_full:
+            self.event(EventKind.DEVICE_RING_FULL, self.steps.ring_full)
+        for writer in (self._steps, self._batches, self._events):
+            writer.close()
+
+    def _record_batch(self, step: int, batch: Fetched, made: Made) -> None:
+        begin = self._now()
+        self._batches.append(
+            step,
+            made.worker,
+            batch.samples,
+            made.begin_ns,
+            made.end_ns,
+            *(
+                NOT_MEASURED if value is None else value
+                for value in (
+                    made.read_ns,
+                    made.decode_ns,
+                    made.transform_ns,
+                    made.collate_ns,
+                    made.cpu_ns,
+                    made.minor_faults,
+                    made.read_bytes,
+                )
+            ),
+            batch.nbytes,
+        )
+        self.steps.add_overhead(self._now() - begin)
+
+    def _gc_watch(self, phase: str, _info: dict[str, int]) -> None:
+        if phase == "start":
+            self._gc_begin = self._now()
+        else:
+            self.steps.gc_ns += self._now() - self._gc_begin
+
+
+class SpanRecorder:
+    """Records what an emulated device's engines do: the sink to give to `EmulatedDevice`."""
+
+    def __init__(self, folder: Path, rank: int = 0) -> None:
+        self._writer = RecordWriter(folder, SPAN, rank)
+
+    def __call__(self, device: int, stream: int, what: int, begin_ns: int, end_ns: int, amount: int) -> None:
+        self._writer.append(device, stream, what, begin_ns, end_ns, amount)
+
+    def close(self) -> None:
+        self._writer.close()

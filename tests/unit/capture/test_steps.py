@@ -1,0 +1,198 @@
+"""The step recorder on an emulated device with a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from stallscope.capture import steps as steps_module
+from stallscope.capture.session import Session
+from stallscope.devices.clock import VirtualClock
+from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
+from stallscope.record.reader import RecordFile, Records
+from stallscope.record.run import create_run, open_run
+from stallscope.record.schema import BATCH, EVENT, NOT_MEASURED, STEP, EventKind, StepFlag
+
+MS = 1_000_000
+
+
+@pytest.fixture
+def device() -> EmulatedDevice:
+    return EmulatedDevice(EmulatedSpec("test", "Test", 10**9, 10e9, 5e9), VirtualClock(1_000 * MS))
+
+
+def batches(device: EmulatedDevice, number: int, fetch_ns: int) -> Iterator[SimpleNamespace]:
+    for _ in range(number):
+        device.clock.advance(fetch_ns)
+        yield SimpleNamespace(samples=8, nbytes=1000, trace=None)
+
+
+def train(session: Session, device: EmulatedDevice, steps: int, fetch_ns: int, compute_ns: int, epoch: int = 0) -> None:
+    for _ in session.fetches(lambda: batches(device, steps, fetch_ns), epoch):
+        _, copy = device.copy([torch.zeros(1000, dtype=torch.uint8)], pinned=True)
+        session.steps.copied(copy)
+        session.steps.compute_begin()
+        device.compute(compute_ns)
+        session.steps.compute_end()
+
+
+def recorded(folder: Path) -> Records:
+    return open_run(folder).records(STEP)
+
+
+def test_a_step_lasts_from_fetch_to_fetch_and_has_the_devices_stamps(tmp_path: Path, device: EmulatedDevice) -> None:
+    session = Session(create_run(tmp_path / "run", {}), device)
+    train(session, device, 5, fetch_ns=3 * MS, compute_ns=10 * MS)
+    device.synchronize()
+    session.finish()
+    steps = recorded(tmp_path / "run")
+    assert steps["step"].tolist() == [0, 1, 2, 3, 4]
+    assert (steps["fetch_end_ns"] - steps["fetch_begin_ns"]).tolist() == [3 * MS] * 5
+    assert (steps["step_end_ns"][:-1] == steps["fetch_begin_ns"][1:]).all()
+    assert (steps["device_end_ns"] - steps["device_begin_ns"]).tolist() == [10 * MS] * 5
+    assert (steps["samples"] == 8).all()
+    assert (steps["copy_bytes"] == 1000).all()
+    assert (steps["flags"] & StepFlag.PINNED).all()
+    assert [bool(f & StepFlag.FIRST_OF_EPOCH) for f in steps["flags"]] == [True, False, False, False, False]
+
+
+def test_drained_flags_tell_a_hidden_wait_from_one_that_cost_the_device(tmp_path: Path, device: EmulatedDevice) -> None:
+    session = Session(create_run(tmp_path / "run", {}), device)
+    train(session, device, 4, fetch_ns=3 * MS, compute_ns=10 * MS)
+    train(session, device, 4, fetch_ns=300 * MS, compute_ns=10 * MS, epoch=1)
+    session.finish()
+    flags = recorded(tmp_path / "run")["flags"]
+    hidden, exposed = flags[1:4], flags[5:]
+    assert not (hidden & StepFlag.DRAINED_AT_EXIT).any()
+    assert (exposed & StepFlag.DRAINED_AT_EXIT).all()
+    assert not (exposed & StepFlag.DRAINED_AT_ENTRY).any()
+    assert not flags[0] & StepFlag.DRAINED_KNOWN
+
+
+def test_the_end_of_an_epoch_makes_no_step(tmp_path: Path, device: EmulatedDevice) -> None:
+    session = Session(create_run(tmp_path / "run", {}), device)
+    for epoch in range(3):
+        train(session, device, 2, MS, MS, epoch)
+    session.finish()
+    steps = recorded(tmp_path / "run")
+    assert steps["epoch"].tolist() == [0, 0, 1, 1, 2, 2]
+    assert steps["step"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_the_device_never_finished_is_not_measured(tmp_path: Path, device: EmulatedDevice) -> None:
+    session = Session(create_run(tmp_path / "run", {}), device)
+    train(session, device, 2, MS, 1000 * MS)
+    session.finish()  # without a synchronize: the device is still at the first step
+    steps = recorded(tmp_path / "run")
+    assert (steps["device_end_ns"] == NOT_MEASURED).all()
+    assert (steps["fetch_end_ns"] != NOT_MEASURED).all()
+
+
+def test_a_full_ring_drops_events_counts_them_and_keeps_the_steps(
+    tmp_path: Path, device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps_module, "MAX_UNRESOLVED", 3)
+    session = Session(create_run(tmp_path / "run", {}), device)
+    train(session, device, 8, MS, 1000 * MS)
+    device.synchronize()
+    session.finish()
+    steps = recorded(tmp_path / "run")
+    assert len(steps) == 8
+    # One more than the ring holds: the step in flight is not in the ring yet when the next one begins.
+    lost = int((steps["device_end_ns"] == NOT_MEASURED).sum())
+    events = open_run(tmp_path / "run").records(EVENT)
+    counted = events[events["what"] == EventKind.DEVICE_RING_FULL]["value"]
+    assert lost > 0
+    assert counted.tolist() == [lost]
+
+
+def test_synchronising_calls_add_up(tmp_path: Path, device: EmulatedDevice) -> None:
+    session = Session(create_run(tmp_path / "run", {}), device)
+    for _ in session.fetches(lambda: batches(device, 2, MS), 0):
+        session.steps.compute_begin()
+        device.compute(10 * MS)
+        session.steps.compute_end()
+        for _ in range(2):
+            begin = device.now()
+            device.synchronize()
+            device.clock.advance(MS)
+            session.steps.synced(begin, device.now())
+    session.finish()
+    steps = recorded(tmp_path / "run")
+    latency = 5_000
+    assert steps["sync_ns"].tolist() == [10 * MS + latency + MS + MS] * 2
+
+
+def test_boundaries_are_events_that_end_the_step_before(tmp_path: Path, device: EmulatedDevice) -> None:
+    session = Session(create_run(tmp_path / "run", {}), device)
+    train(session, device, 2, MS, MS)
+    begin = device.now()
+    with session.boundary():
+        device.clock.advance(50 * MS)
+    train(session, device, 2, MS, MS, epoch=1)
+    session.finish()
+    events = open_run(tmp_path / "run").records(EVENT)
+    boundary = events[events["what"] == EventKind.BOUNDARY]
+    assert (boundary["end_ns"] - boundary["t_ns"]).tolist() == [50 * MS]
+    assert recorded(tmp_path / "run")["step_end_ns"][1] <= begin
+
+
+def test_traces_of_batches_are_kept_with_their_step(tmp_path: Path, device: EmulatedDevice) -> None:
+    session = Session(create_run(tmp_path / "run", {}), device)
+    trace = SimpleNamespace(
+        worker=1,
+        begin_ns=5,
+        end_ns=9,
+        read_ns=1,
+        decode_ns=2,
+        transform_ns=None,
+        collate_ns=0,
+        cpu_ns=3,
+        minor_faults=None,
+        read_bytes=77,
+    )
+    made = [SimpleNamespace(samples=4, nbytes=160, trace=trace)] * 3
+    for _ in session.fetches(lambda: made, 0):
+        session.steps.compute_begin()
+        session.steps.compute_end()
+    session.finish()
+    rows = open_run(tmp_path / "run").records(BATCH)
+    assert rows["step"].tolist() == [0, 1, 2]
+    assert rows[0]["worker"] == 1
+    assert rows[0]["transform_ns"] == NOT_MEASURED
+    assert rows[0]["collate_ns"] == 0
+    assert rows[0]["read_bytes"] == 77
+    assert rows[0]["batch_bytes"] == 160
+
+
+def test_steps_are_on_disk_before_the_session_ends(tmp_path: Path, device: EmulatedDevice) -> None:
+    session = Session(create_run(tmp_path / "run", {}), device)
+    seen = []
+    for _ in session.fetches(lambda: batches(device, 4, MS), 0):
+        session.steps.compute_begin()
+        session.steps.compute_end()
+        (path,) = (tmp_path / "run").glob("step-*.rec")
+        seen.append(len(RecordFile(path).all()))
+    session.finish()
+    assert seen == [0, 1, 2, 3]
+
+
+def test_an_error_in_the_loader_reaches_the_training_and_the_steps_are_kept(
+    tmp_path: Path, device: EmulatedDevice
+) -> None:
+    def broken() -> Iterator[SimpleNamespace]:
+        yield from batches(device, 2, MS)
+        raise ValueError("a broken image")
+
+    session = Session(create_run(tmp_path / "run", {}), device)
+    with pytest.raises(ValueError, match="a broken image"):
+        for _ in session.fetches(broken, 0):
+            session.steps.compute_begin()
+            session.steps.compute_end()
+    session.finish()
+    session.finish()
+    assert recorded(tmp_path / "run")["step"].tolist() == [0, 1]
