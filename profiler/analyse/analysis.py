@@ -1,0 +1,94 @@
+"""A whole run analysed: what reports lay out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..record.run import Run
+from .diagnosis import LEAST_STEPS, findings_of, verdict_of
+from .facts import Facts, facts_of
+from .finding import Finding
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """`facts` is `None` for a run without a single recorded step."""
+
+    info: dict[str, Any]
+    """run.json"""
+    facts: Facts | None
+    verdict: Finding
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    """What could not be seen or trusted, a sentence each."""
+    dropped_records: int
+    gaps_ms: dict[str, float] = field(default_factory=dict)
+    step_ms: dict[str, float] = field(default_factory=dict)
+
+
+def analyse(run: Run) -> Analysis:
+    """Analyse a run, finished or not.
+
+    Raises:
+        RecordError: a record file is of an unknown version.
+    """
+    facts = facts_of(run)
+    dropped = run.dropped()
+    notes = _notes(run, facts, dropped)
+    if facts is None:
+        verdict = Finding(None, "No verdict: no training step was recorded.", 0.0, 0.0)
+        return Analysis(run.info, None, verdict, (), notes, dropped)
+    findings = findings_of(facts)
+    steps = facts.window.steps
+    return Analysis(
+        info=run.info,
+        facts=facts,
+        verdict=verdict_of(facts, findings),
+        findings=findings if len(steps) >= LEAST_STEPS else (),
+        notes=notes,
+        dropped_records=dropped,
+        gaps_ms=_distribution(np.array(facts.parts.gaps_ns)),
+        step_ms=_distribution(np.diff(steps["fetch_begin_ns"], append=steps["step_end_ns"][-1:])),
+    )
+
+
+def _distribution(lengths_ns: Any) -> dict[str, float]:
+    """Mean, percentiles and maximum in ms; empty for no lengths."""
+    if len(lengths_ns) == 0:
+        return {}
+    ms = lengths_ns / 1e6
+    p50, p95, p99 = np.percentile(ms, (50, 95, 99))
+    return {
+        "mean": float(ms.mean()),
+        "p50": float(p50),
+        "p95": float(p95),
+        "p99": float(p99),
+        "max": float(ms.max()),
+        "total": float(ms.sum()),
+    }
+
+
+def _notes(run: Run, facts: Facts | None, dropped: int) -> tuple[str, ...]:
+    notes = list(run.damaged)
+    notes += [str(n) for n in run.info.get("notices", [])]
+    sampler = run.folder / "sampler-notices.txt"
+    if sampler.is_file():
+        notes += [line for line in sampler.read_text(errors="replace").splitlines() if line]
+    if dropped:
+        notes.append(f"{dropped} records could not be stored: the disk was full.")
+    if run.info.get("ended") is None:
+        notes.append("The recording was not ended: it still runs, or it was killed.")
+    if facts is None:
+        return tuple(notes)
+    if facts.parts.unresolved_steps:
+        missing = facts.parts.unresolved_steps
+        notes.append(f"{missing} steps lack device stamps; their compute counts as host time.")
+    if facts.sampled.samples == 0:
+        notes.append("The sampler recorded nothing in this window: utilisation and CPU figures are missing.")
+    steal = facts.sampled.steal_pct
+    if steal is not None and steal >= 5:
+        notes.append(f"The hypervisor took {steal:.0f} % of the CPU: timings vary from run to run.")
+    return tuple(notes)

@@ -1,0 +1,1 @@
+"""The causes: for each part of the wall time, rules from the specific to the general."""

@@ -1,0 +1,86 @@
+"""A table of loaders by batch sizes: medians over repeats, the best cell, and why it wins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..record.comparison import CellRecord, read_comparison
+from ..record.run import open_run
+from .analysis import Analysis, analyse
+from .batch_size import BatchVerdict, batch_verdict
+from .facts import Facts
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One loader at one batch size. `status` is `ok`, `oom`, `failed` or `skipped`; `error` says why."""
+
+    pipeline: str
+    batch_size: int
+    status: str
+    error: str | None
+    runs: tuple[str, ...]
+    """Run folders, in the order they ran."""
+    analyses: tuple[Analysis, ...]
+
+    @property
+    def facts(self) -> list[Facts]:
+        return [a.facts for a in self.analyses if a.facts is not None]
+
+    @property
+    def samples_per_s(self) -> tuple[float, float, float] | None:
+        """Median, lowest and highest over the repeats."""
+        rates = [f.samples_per_s for f in self.facts]
+        return (float(np.median(rates)), min(rates), max(rates)) if rates else None
+
+    @property
+    def typical(self) -> Analysis | None:
+        """The repeat whose throughput is the median (the lower of the two middle ones)."""
+        counted = [(a.facts.samples_per_s, n) for n, a in enumerate(self.analyses) if a.facts is not None]
+        return self.analyses[sorted(counted)[(len(counted) - 1) // 2][1]] if counted else None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    cells: tuple[Cell, ...]
+    best: Cell | None
+    batch_verdicts: dict[str, BatchVerdict]
+    ties: tuple[Cell, ...]
+    """Cells whose range reaches into the best one's: no winner between them."""
+
+
+def load(folder: Path) -> tuple[Comparison, dict[str, Any]]:
+    """A comparison's folder, analysed, and its setting.
+
+    Raises:
+        RecordError: no comparison there, or a run of it cannot be read.
+    """
+    setting, records = read_comparison(folder)
+    return compare([cell_of(folder, r) for r in records]), setting
+
+
+def cell_of(folder: Path, record: CellRecord) -> Cell:
+    """A cell with its runs analysed."""
+    analyses = tuple(analyse(open_run(folder / name)) for name in record.runs)
+    runs = tuple(str(folder / name) for name in record.runs)
+    return Cell(record.pipeline, record.batch_size, record.status, record.error, runs, analyses)
+
+
+def compare(cells: Sequence[Cell]) -> Comparison:
+    """Judge a table of cells."""
+    ran = [(c.samples_per_s, c) for c in cells if c.status == "ok" and c.samples_per_s is not None]
+    rates = [(rate, cell) for rate, cell in ran if rate is not None]
+    best = max(rates, key=lambda pair: pair[0][0]) if rates else None
+    verdicts = {}
+    for pipeline in dict.fromkeys(c.pipeline for c in cells):
+        by_size = {c.batch_size: c.facts for c in cells if c.pipeline == pipeline and c.status == "ok"}
+        verdict = batch_verdict(by_size)
+        if verdict is not None:
+            verdicts[pipeline] = verdict
+    ties = tuple(c for rate, c in rates if best is not None and c is not best[1] and rate[2] >= best[0][1])
+    return Comparison(tuple(cells), best[1] if best else None, verdicts, ties)

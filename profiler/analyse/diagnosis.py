@@ -1,0 +1,60 @@
+"""From facts to a verdict: the causes that explain idle time, ranked by what fixing them would gain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .causes import device_path, input
+from .facts import Facts
+from .finding import LEAST_GAIN, Evidence, Finding
+
+LEAST_STEPS = 30
+"""Fewer steps support no verdict."""
+
+Rule = Callable[[Facts], Finding | None]
+
+_RULES: dict[str, Sequence[Rule]] = {
+    "input": input.RULES,
+    "copy": device_path.COPY_RULES,
+    "sync": device_path.SYNC_RULES,
+    "host": device_path.HOST_RULES,
+    "boundary": device_path.BOUNDARY_RULES,
+}
+
+
+def findings_of(facts: Facts) -> tuple[Finding, ...]:
+    """For each part of the idle time the most specific cause that has evidence; the largest gain first."""
+    found = []
+    for part, rules in _RULES.items():
+        if facts.parts.share(part) <= 0:
+            continue
+        finding = next((f for f in (rule(facts) for rule in rules) if f is not None), None)
+        if finding is not None and finding.severity != "none":
+            found.append(finding)
+    return tuple(sorted(found, key=lambda f: f.gain, reverse=True))
+
+
+def verdict_of(facts: Facts, findings: Sequence[Finding]) -> Finding:
+    """The finding to act on first; `none` when nothing is worth changing; no cause on too few steps."""
+    steps = len(facts.window.steps)
+    if steps < LEAST_STEPS:
+        return Finding(
+            None,
+            f"No verdict: {steps} steps were recorded after the warm-up, at least {LEAST_STEPS} are needed.",
+            0.0,
+            0.0,
+        )
+    if findings:
+        return findings[0]
+    idle = 1 - facts.parts.share("compute")
+    return Finding(
+        "none",
+        f"Nothing worth changing: the device computes {100 * (1 - idle):.0f} % of the time, "
+        f"and no single cause would give {100 * LEAST_GAIN:.0f} % more.",
+        0.0,
+        0.9,
+        (
+            Evidence("device computing", 100 * facts.parts.share("compute"), "%"),
+            Evidence("device waiting for data", 100 * facts.parts.share("input"), "%", "below 5"),
+        ),
+    )

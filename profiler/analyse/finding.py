@@ -1,0 +1,52 @@
+"""One cause with its evidence, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+LEAST_GAIN = 0.05
+"""Below 5 % to gain nothing is worth changing."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    what: str
+    value: float | str | None
+    unit: str = ""
+    expected: str = ""
+    """What the value would be if this were not the cause."""
+
+
+@dataclass(frozen=True)
+class Next:
+    """A change to make. The prediction is samples/s with a range; `None` where nothing supports one."""
+
+    change: str
+    predicted_samples_per_s: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A cause of the contract. `share` is the exposed device idle it explains, 0..1 of wall time."""
+
+    cause: str | None
+    title: str
+    share: float
+    confidence: float
+    evidence: tuple[Evidence, ...] = ()
+    next: tuple[Next, ...] = field(default=())
+
+    @property
+    def gain(self) -> float:
+        """Relative throughput gained if the time vanished."""
+        return self.share / (1 - self.share) if self.share < 1 else float("inf")
+
+    @property
+    def severity(self) -> str:
+        if self.cause in (None, "none") or self.gain < LEAST_GAIN:
+            return "none"
+        if self.gain < 0.10:
+            return "minor"
+        return "major" if self.gain < 0.30 else "critical"

@@ -1,0 +1,69 @@
+"""Sets of time as sorted, disjoint intervals: int64 arrays `[n, 2]` of (begin, end) in ns."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Intervals = npt.NDArray[np.int64]
+
+EMPTY: Intervals = np.empty((0, 2), dtype=np.int64)
+
+
+def union(begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> Intervals:
+    """The set covered by intervals in any order, overlapping or not; empty ones vanish."""
+    keep = end > begin
+    begin, end = begin[keep], end[keep]
+    if len(begin) == 0:
+        return EMPTY
+    order = np.argsort(begin, kind="stable")
+    begin, end = begin[order], end[order]
+    reach = np.maximum.accumulate(end)
+    starts = np.concatenate(([True], begin[1:] > reach[:-1]))
+    last = np.concatenate((np.flatnonzero(starts)[1:] - 1, [len(begin) - 1]))
+    return np.stack((begin[starts], reach[last]), axis=1)
+
+
+def clip(intervals: Intervals, begin: int, end: int) -> Intervals:
+    """The part within [begin, end)."""
+    if len(intervals) == 0 or end <= begin:
+        return EMPTY
+    cut = np.clip(intervals, begin, end)
+    return cut[cut[:, 1] > cut[:, 0]]
+
+
+def complement(intervals: Intervals, begin: int, end: int) -> Intervals:
+    """What of [begin, end) the set leaves out."""
+    if end <= begin:
+        return EMPTY
+    inside = clip(intervals, begin, end)
+    starts = np.concatenate(([begin], inside[:, 1]))
+    ends = np.concatenate((inside[:, 0], [end]))
+    keep = ends > starts
+    return np.stack((starts[keep], ends[keep]), axis=1)
+
+
+def intersect(one: Intervals, other: Intervals) -> Intervals:
+    """What both sets cover."""
+    if len(one) == 0 or len(other) == 0:
+        return EMPTY
+    # For each interval of `one`, the run of intervals of `other` that overlap it.
+    first = np.searchsorted(other[:, 1], one[:, 0], side="right")
+    stop = np.searchsorted(other[:, 0], one[:, 1], side="left")
+    counts = np.maximum(stop - first, 0)
+    left = np.repeat(np.arange(len(one)), counts)
+    within = np.arange(len(left)) - np.repeat(np.cumsum(counts) - counts, counts)
+    right = first[left] + within
+    return np.stack((np.maximum(one[left, 0], other[right, 0]), np.minimum(one[left, 1], other[right, 1])), axis=1)
+
+
+def subtract(one: Intervals, other: Intervals) -> Intervals:
+    """What of `one` the other set leaves out."""
+    if len(one) == 0 or len(other) == 0:
+        return one
+    return intersect(one, complement(other, int(one[0, 0]), int(one[-1, 1])))
+
+
+def total(intervals: Intervals) -> int:
+    """Covered time, ns."""
+    return int((intervals[:, 1] - intervals[:, 0]).sum())

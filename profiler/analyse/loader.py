@@ -1,0 +1,105 @@
+"""What the loader's own stamps say: where making a batch spends its time, and how fast it could go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..record.reader import Records, measured
+from ..record.schema import NOT_MEASURED
+from .intervals import clip, total, union
+from .window import Window
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Shares are of the time spent making batches, 0..100; `None` where the loader did not say."""
+
+    workers: int
+    """Workers that made at least one batch."""
+    batches: int
+    read_pct: float | None
+    decode_pct: float | None
+    transform_pct: float | None
+    collate_pct: float | None
+    cpu_pct: float | None
+    """CPU time of making a batch, of its wall time summed over its threads: low means waiting."""
+    worker_busy_pct: float | None
+    """Share of the window in which the workers made batches, averaged over the workers."""
+    queue_ready_mean: float | None
+    queue_capacity: int | None
+    make_ms_per_sample: float | None
+    """Wall time one worker spends on one sample."""
+    samples_per_s_limit: float | None
+    """What the workers would deliver if nobody ever made them wait."""
+    mean_batch_bytes: float | None
+
+    @property
+    def prep_pct(self) -> float | None:
+        """Decoding and transforming together."""
+        parts = [p for p in (self.decode_pct, self.transform_pct) if p is not None]
+        return sum(parts) if parts else None
+
+    @property
+    def costliest(self) -> str | None:
+        """The part of making a batch that takes most of its time."""
+        parts = {
+            "reading": self.read_pct,
+            "decoding": self.decode_pct,
+            "transforming": self.transform_pct,
+            "collating": self.collate_pct,
+        }
+        known = {name: share for name, share in parts.items() if share is not None}
+        return max(known, key=lambda name: known[name]) if known else None
+
+
+def loader_of(window: Window, batches: Records) -> Loader:
+    """The loader during the window, from the batches its steps consumed."""
+    first_step = int(window.steps["step"][0])
+    counted = batches[batches["step"] >= first_step]
+    ready = window.steps["queue_ready"]
+    capacity = window.steps["queue_capacity"]
+    known_ready = ready[ready != NOT_MEASURED]
+    known_capacity = capacity[capacity != NOT_MEASURED]
+    workers = np.unique(counted["worker"])
+    wall = counted["end_ns"] - counted["begin_ns"]
+    working = _working_ns(counted)
+    busy = [
+        total(clip(union(mine["begin_ns"], mine["end_ns"]), window.begin_ns, window.end_ns)) / window.wall_ns
+        for mine in (counted[counted["worker"] == w] for w in workers)
+        if window.wall_ns
+    ]
+    samples = int(counted["samples"].sum())
+    per_sample = float(wall.sum()) / samples if samples else None
+    return Loader(
+        workers=len(workers),
+        batches=len(counted),
+        read_pct=_share(counted, "read_ns", working),
+        decode_pct=_share(counted, "decode_ns", working),
+        transform_pct=_share(counted, "transform_ns", working),
+        collate_pct=_share(counted, "collate_ns", working),
+        cpu_pct=_share(counted, "cpu_ns", working),
+        worker_busy_pct=100 * float(np.mean(busy)) if busy else None,
+        queue_ready_mean=float(known_ready.mean()) if len(known_ready) else None,
+        queue_capacity=int(known_capacity[0]) if len(known_capacity) else None,
+        make_ms_per_sample=per_sample / 1e6 if per_sample else None,
+        samples_per_s_limit=len(workers) * 1e9 / per_sample if per_sample else None,
+        mean_batch_bytes=float(counted["batch_bytes"].mean()) if len(counted) else None,
+    )
+
+
+def _working_ns(batches: Records) -> float:
+    """Time spent on samples, over all threads: the stages' sum where known, else the wall time of batches."""
+    stages = sum(
+        np.nan_to_num(measured(batches[name])) for name in ("read_ns", "decode_ns", "transform_ns", "collate_ns")
+    )
+    wall = (batches["end_ns"] - batches["begin_ns"]).astype(np.float64)
+    return float(np.maximum(stages, wall).sum())
+
+
+def _share(batches: Records, name: str, working: float) -> float | None:
+    values = measured(batches[name])
+    if not working or np.isnan(values).all():
+        return None
+    return 100 * float(np.nansum(values)) / working

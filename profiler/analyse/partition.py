@@ -1,0 +1,123 @@
+"""Where the wall time went: every nanosecond of the window blamed once.
+
+On a device with a queue (CUDA, emulated) time is blamed on the device's clock. What the device computed is
+compute, whatever the host did meanwhile. What is left is idle, and is blamed on what kept the next computation
+away: time outside steps (boundary), a copy, the loader, a synchronising call, other host work, in this order.
+A loader wait behind queued work is *hidden*: it cost the device nothing.
+
+Where the processor is the device nothing is queued, and host stamps say it all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..record.reader import Records
+from ..record.schema import NOT_MEASURED, EventKind, StepFlag
+from .intervals import EMPTY, Intervals, clip, complement, intersect, subtract, total, union
+from .window import Window
+
+GAP_NS = 100_000
+"""Shorter stretches are launch latency, not gaps anyone would see."""
+
+PARTS = ("compute", "input", "copy", "sync", "host", "boundary")
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Wall time of the window in ns; the parts sum to `wall_ns` exactly."""
+
+    wall_ns: int
+    compute_ns: int
+    input_ns: int
+    copy_ns: int
+    sync_ns: int
+    host_ns: int
+    boundary_ns: int
+    fetch_ns: int
+    """All time the training spent fetching, hidden or not."""
+    first_fetch_ns: int
+    """Exposed part of the first fetches of epochs: worker start and pipeline fill."""
+    gaps_ns: tuple[int, ...]
+    """Lengths of the device's idle stretches of at least `GAP_NS` outside boundaries, in order of time."""
+    unresolved_steps: int
+    """Steps whose device stamps are missing; their compute is counted as idle time of the host."""
+
+    def share(self, part: str) -> float:
+        """A part as a share of wall time, 0..1."""
+        return float(getattr(self, f"{part}_ns")) / self.wall_ns if self.wall_ns else 0.0
+
+    @property
+    def idle_ns(self) -> int:
+        """Everything but compute and boundary."""
+        return self.wall_ns - self.compute_ns - self.boundary_ns
+
+    @property
+    def hidden_wait_ns(self) -> int:
+        """Fetching that cost the device nothing."""
+        return max(0, self.fetch_ns - self.input_ns)
+
+
+def partition(window: Window, events: Records, asynchronous: bool) -> Partition:
+    """Blame the window's time. `asynchronous`: the device has a queue and stamps of its own."""
+    steps = window.steps
+    begin, end = window.begin_ns, window.end_ns
+    fetches = _spans(steps, "fetch_begin_ns", "fetch_end_ns")
+    boundaries = _boundaries(events)
+    stamps = ("device_begin_ns", "device_end_ns") if asynchronous else ("fetch_end_ns", "optimizer_end_ns")
+    computing = _spans(window.all_steps, *stamps)
+    copies = _spans(window.all_steps, "device_copy_begin_ns", "device_copy_end_ns") if asynchronous else EMPTY
+    computing = clip(computing, begin, end)
+    idle = complement(computing, begin, end)
+    outside = intersect(idle, boundaries)
+    idle = subtract(idle, outside)
+    copying, left = _take(idle, copies)
+    loading, left = _take(left, fetches)
+    syncing, left = _take(left, _syncs(steps) if asynchronous else EMPTY)
+    garbage = 0 if asynchronous else _measured_sum(steps["gc_ns"])
+    compute_ns = total(computing) - garbage
+    first = steps[(steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0]
+    return Partition(
+        wall_ns=end - begin,
+        compute_ns=compute_ns,
+        input_ns=total(loading),
+        copy_ns=total(copying),
+        sync_ns=total(syncing),
+        host_ns=total(left) + garbage,
+        boundary_ns=total(outside),
+        fetch_ns=total(clip(fetches, begin, end)),
+        first_fetch_ns=total(intersect(loading, _spans(first, "fetch_begin_ns", "fetch_end_ns"))),
+        gaps_ns=tuple(int(n) for n in idle[:, 1] - idle[:, 0] if n >= GAP_NS),
+        unresolved_steps=int((steps["device_end_ns"] == NOT_MEASURED).sum()) if asynchronous else 0,
+    )
+
+
+def _take(idle: Intervals, reason: Intervals) -> tuple[Intervals, Intervals]:
+    """The part of the idle time this reason explains, and what is left of it."""
+    taken = intersect(idle, reason)
+    return taken, subtract(idle, taken)
+
+
+def _spans(records: Records, begin: str, end: str) -> Intervals:
+    """The union of spans between two stamps, of records that have both."""
+    known = (records[begin] != NOT_MEASURED) & (records[end] != NOT_MEASURED)
+    return union(records[begin][known], records[end][known])
+
+
+def _syncs(steps: Records) -> Intervals:
+    """The synchronising calls: each step keeps the begin of its last one and the time of all."""
+    known = steps["sync_begin_ns"] != NOT_MEASURED
+    begin = steps["sync_begin_ns"][known]
+    return union(begin, begin + steps["sync_ns"][known])
+
+
+def _boundaries(events: Records) -> Intervals:
+    which = events[(events["what"] == EventKind.BOUNDARY) & (events["end_ns"] != NOT_MEASURED)]
+    return union(which["t_ns"], which["end_ns"])
+
+
+def _measured_sum(values: npt.NDArray[np.int64]) -> int:
+    return int(values[values != NOT_MEASURED].sum())

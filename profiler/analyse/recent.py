@@ -1,0 +1,178 @@
+"""The last stretch of a run that is being recorded (or has ended), for the live view."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import RecordError
+from ..record.reader import Follower, Records, measured
+from ..record.run import open_run
+from ..record.schema import BATCH, DEVICE, EVENT, HOST, STEP, Kind
+from .diagnosis import findings_of, verdict_of
+from .facts import Facts, judge
+from .finding import Finding
+from .partition import PARTS
+from .window import Window
+
+KEEP_STEPS = 2000
+KEEP_SAMPLES = 4000
+RECENT_NS = 10_000_000_000
+"""Shares and throughput are of the last ten seconds."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the live view shows. `None` and empty: not measured (yet)."""
+
+    title: str
+    device: str
+    state: str
+    """`starting`, `running`, or how the run ended: `ok`, `oom`, `failed`, `stopped`."""
+    steps: int = 0
+    planned_steps: int | None = None
+    elapsed_s: float | None = None
+    left_s: float | None = None
+    epoch: int | None = None
+    batch_size: int | None = None
+    samples_per_s: float | None = None
+    rates: tuple[float, ...] = ()
+    """Samples/s of successive seconds, oldest first."""
+    shares: dict[str, float] = field(default_factory=dict)
+    utilisation: tuple[float, ...] = ()
+    """Utilisation windows in percent, oldest first."""
+    queue_ready: float | None = None
+    queue_capacity: int | None = None
+    workers: int | None = None
+    worker_busy_pct: float | None = None
+    tree_cpus: float | None = None
+    cpu_budget: float | None = None
+    steal_pct: float | None = None
+    memory_bytes: int | None = None
+    verdict: Finding | None = None
+
+
+class RecentReader:
+    """Follows a run folder. `snapshot()` may be called as often as wanted; it reads only what is new.
+
+    Raises:
+        RecordError: not a run folder, or one of an unknown version.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        open_run(folder)
+        self._followers: dict[Path, Follower] = {}
+        self._kept: dict[str, Records] = {k.name: np.empty(0, dtype=k.dtype) for k in _FOLLOWED}
+        self._steps = 0
+        self._first_ns: int | None = None
+
+    def snapshot(self) -> Snapshot:
+        """The state of the run now."""
+        info = open_run(self.folder).info
+        for kind in _FOLLOWED:
+            self._read(kind)
+        steps = self._kept[STEP.name]
+        ended = info.get("ended")
+        state = str(ended.get("status")) if isinstance(ended, dict) else ("running" if len(steps) else "starting")
+        head = {"title": _title(info), "device": _device(info), "state": state}
+        planned = (info.get("plan") or {}).get("steps")
+        if len(steps) == 0:
+            return Snapshot(**head, planned_steps=planned, utilisation=self._utilisation())
+        return self._running(info, head, steps, planned, ended is not None)
+
+    def _running(
+        self, info: dict[str, Any], head: dict[str, str], steps: Records, planned: int | None, ended: bool
+    ) -> Snapshot:
+        last_ns = int(steps["step_end_ns"][-1])
+        begin_ns = max(int(steps["fetch_begin_ns"][0]), last_ns - RECENT_NS)
+        recent = steps[steps["fetch_begin_ns"] >= begin_ns]
+        recent = steps[-1:] if len(recent) == 0 else recent
+        window = Window(int(recent["fetch_begin_ns"][0]), last_ns, recent, 0, steps)
+        facts = self._facts(info, window)
+        until = last_ns if ended else time.monotonic_ns()
+        elapsed = max(0.0, (until - (self._first_ns or until)) / 1e9)
+        rate = len(recent) * 1e9 / window.wall_ns if window.wall_ns else None
+        left = (planned - self._steps) / rate if planned and rate and not ended else None
+        findings = findings_of(facts)
+        return Snapshot(
+            **head,
+            steps=self._steps,
+            planned_steps=planned,
+            elapsed_s=elapsed,
+            left_s=max(0.0, left) if left is not None else None,
+            epoch=int(steps["epoch"][-1]),
+            batch_size=facts.batch_size,
+            samples_per_s=facts.samples_per_s,
+            rates=_rates(steps),
+            shares={part: facts.parts.share(part) for part in PARTS},
+            utilisation=self._utilisation(),
+            queue_ready=facts.loader.queue_ready_mean,
+            queue_capacity=facts.loader.queue_capacity,
+            workers=facts.loader.workers or None,
+            worker_busy_pct=facts.loader.worker_busy_pct,
+            tree_cpus=facts.sampled.tree_cpus,
+            cpu_budget=facts.sampled.cpu_budget,
+            steal_pct=facts.sampled.steal_pct,
+            memory_bytes=facts.sampled.memory_peak_bytes,
+            verdict=verdict_of(facts, findings),
+        )
+
+    def _facts(self, info: dict[str, Any], window: Window) -> Facts:
+        kept = self._kept
+        return judge(
+            window,
+            kept[EVENT.name],
+            kept[BATCH.name],
+            kept[DEVICE.name],
+            kept[HOST.name],
+            str((info.get("device") or {}).get("kind", "cpu")),
+        )
+
+    def _utilisation(self) -> tuple[float, ...]:
+        values = measured(self._kept[DEVICE.name]["utilisation_pct"])
+        return tuple(float(v) for v in values[~np.isnan(values)][-240:])
+
+    def _read(self, kind: Kind) -> None:
+        for path in self.folder.glob(f"{kind.name}-*.rec"):
+            if path not in self._followers:
+                try:
+                    self._followers[path] = Follower(path)
+                except RecordError:
+                    continue  # its header is being written; it is there at the next look
+            fresh = self._followers[path].new()
+            if len(fresh) == 0:
+                continue
+            if kind is STEP:
+                self._steps += len(fresh)
+                if self._first_ns is None:
+                    self._first_ns = int(fresh["fetch_begin_ns"][0])
+            limit = KEEP_SAMPLES if kind in (DEVICE, HOST) else KEEP_STEPS
+            self._kept[kind.name] = np.concatenate((self._kept[kind.name], fresh))[-limit:]
+
+
+_FOLLOWED = (STEP, BATCH, EVENT, DEVICE, HOST)
+
+
+def _title(info: dict[str, Any]) -> str:
+    trial = info.get("trial") or {}
+    named = [str(trial[k]) for k in ("scenario", "net", "pipeline") if trial.get(k)]
+    if trial.get("batch_size"):
+        named.append(f"batch {trial['batch_size']}")
+    return " · ".join(named) or " ".join(str(c) for c in info.get("command") or ["run"])
+
+
+def _device(info: dict[str, Any]) -> str:
+    device = info.get("device") or {}
+    return str(device.get("title") or device.get("name") or "")
+
+
+def _rates(steps: Records) -> tuple[float, ...]:
+    """Samples/s of whole seconds."""
+    seconds = (steps["step_end_ns"] - steps["step_end_ns"][0]) // 1_000_000_000
+    counts = np.bincount(seconds.astype(np.int64), weights=steps["samples"])
+    return tuple(float(c) for c in counts[:-1][-120:])

@@ -1,0 +1,47 @@
+"""Which steps count: everything after warm-up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..record.reader import Records
+from ..record.schema import NOT_MEASURED, EventKind
+
+MOST_WARMUP_STEPS = 5
+MOST_WARMUP_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Window:
+    """From the first fetch that counts to the last event of the training. `steps` excludes the warm-up."""
+
+    begin_ns: int
+    end_ns: int
+    steps: Records
+    warmup_steps: int
+    all_steps: Records
+    """With the warm-up: its last work may still run when the window begins."""
+
+    @property
+    def wall_ns(self) -> int:
+        return self.end_ns - self.begin_ns
+
+
+def warmup_steps(steps: int) -> int:
+    """At most five steps, and at most 5 % of all."""
+    return min(MOST_WARMUP_STEPS, int(steps * MOST_WARMUP_SHARE))
+
+
+def window_of(steps: Records, events: Records) -> Window | None:
+    """The window of one rank's steps, in the order they ran; `None` when no step was recorded."""
+    if len(steps) == 0:
+        return None
+    warmup = warmup_steps(len(steps))
+    counted = steps[warmup:]
+    begin = int(counted["fetch_begin_ns"][0])
+    boundaries = events[events["what"] == EventKind.BOUNDARY]
+    # The training waits for the device at its end, so the device's last stamp lies within this too.
+    last = [int(counted["step_end_ns"].max()), int(boundaries["end_ns"].max(initial=NOT_MEASURED))]
+    device_end = counted["device_end_ns"]
+    last.append(int(device_end.max(initial=NOT_MEASURED)))
+    return Window(begin, max(last), counted, warmup, steps)
