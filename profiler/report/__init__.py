@@ -1,0 +1,1 @@
+"""Layouts of an analysis: text, JSON, live view. They compute nothing."""

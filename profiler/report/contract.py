@@ -1,0 +1,205 @@
+"""The JSON of the contract: `report --format json` and `compare --json`. `null` means not measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..analyse.analysis import Analysis
+from ..analyse.batch_size import BatchVerdict, Term
+from ..analyse.compare import Cell, Comparison
+from ..analyse.facts import Facts
+from ..analyse.finding import Finding
+from ..analyse.partition import PARTS
+
+VERSION = 1
+
+
+def report(analysis: Analysis) -> dict[str, Any]:
+    """One run, as `stallscope-report` version 1."""
+    facts = analysis.facts
+    return {
+        "format": "stallscope-report",
+        "version": VERSION,
+        "run": _run(analysis),
+        "window": _window(analysis),
+        "device": _device(analysis),
+        "breakdown": breakdown(facts),
+        "input": _input(facts),
+        "verdict": finding(analysis.verdict),
+        "findings": [finding(f) for f in analysis.findings],
+        "headroom": _headroom(facts),
+        "quality": _quality(analysis),
+    }
+
+
+def comparison(result: Comparison, setting: dict[str, Any]) -> dict[str, Any]:
+    """A table, as `stallscope-compare` version 1. `setting`: scenario, device, cpu_budget, dataset, …"""
+    return {
+        "format": "stallscope-compare",
+        "version": VERSION,
+        **setting,
+        "cells": [cell(c) for c in result.cells],
+        "best": None if result.best is None else _name(result.best) | {"ties": [_name(c) for c in result.ties]},
+        "batch_verdicts": {name: batch_verdict(v) for name, v in result.batch_verdicts.items()},
+    }
+
+
+def cell(cell: Cell) -> dict[str, Any]:
+    rate, typical = cell.samples_per_s, cell.typical
+    facts = typical.facts if typical else None
+    return {
+        **_name(cell),
+        "repeats": len(cell.analyses),
+        "status": cell.status,
+        "error": cell.error,
+        "runs": list(cell.runs),
+        "samples_per_s": None if rate is None else dict(zip(("median", "low", "high"), rate, strict=True)),
+        "busy_pct": _busy(facts),
+        "au_pct": _busy(facts),
+        "breakdown": breakdown(facts),
+        "verdict": finding(typical.verdict) if typical else None,
+        "accuracy": None,
+        "cost_usd": None,
+    }
+
+
+def batch_verdict(verdict: BatchVerdict) -> dict[str, Any]:
+    return {
+        "cause": verdict.cause,
+        "grew": verdict.grew,
+        "text": verdict.text,
+        "terms": {
+            str(size): {name: _term(term) for name, term in terms.items()} for size, terms in verdict.terms.items()
+        },
+    }
+
+
+def finding(found: Finding) -> dict[str, Any]:
+    return {
+        "cause": found.cause,
+        "title": found.title,
+        "share_pct": 100 * found.share,
+        "severity": found.severity,
+        "confidence": found.confidence,
+        "evidence": [
+            {"what": e.what, "value": e.value, "unit": e.unit, "expected": e.expected} for e in found.evidence
+        ],
+        "next": [
+            {
+                "change": n.change,
+                "predicted_samples_per_s": n.predicted_samples_per_s,
+                "low": n.low,
+                "high": n.high,
+            }
+            for n in found.next
+        ],
+    }
+
+
+def breakdown(facts: Facts | None) -> dict[str, float | None]:
+    """Shares of wall time in percent; they sum to 100."""
+    return {f"{part}_pct": None if facts is None else 100 * facts.parts.share(part) for part in PARTS}
+
+
+def _run(analysis: Analysis) -> dict[str, Any]:
+    info, facts = analysis.info, analysis.facts
+    device = info.get("device") or {}
+    ended = info.get("ended") or {}
+    return {
+        "id": info.get("id"),
+        "command": info.get("command"),
+        "started_at": info.get("started_at"),
+        "duration_s": facts.parts.wall_ns / 1e9 if facts else None,
+        "exit_code": ended.get("exit_code"),
+        "host": info.get("host"),
+        "python": info.get("python"),
+        "torch": info.get("torch"),
+        "ranks": 1,
+        "device": {
+            "kind": device.get("kind"),
+            "name": device.get("title") or device.get("name"),
+            "count": device.get("count"),
+        },
+    }
+
+
+def _window(analysis: Analysis) -> dict[str, Any]:
+    facts, step = analysis.facts, analysis.step_ms
+    return {
+        "steps": len(facts.window.steps) if facts else 0,
+        "warmup_steps": facts.window.warmup_steps if facts else 0,
+        "samples": facts.samples if facts else 0,
+        "wall_s": facts.parts.wall_ns / 1e9 if facts else None,
+        "samples_per_s": facts.samples_per_s if facts else None,
+        "batch_size": facts.batch_size if facts else None,
+        "step_ms": {name: step.get(name) for name in ("mean", "p50", "p95", "p99")},
+    }
+
+
+def _device(analysis: Analysis) -> dict[str, Any]:
+    facts, gaps = analysis.facts, analysis.gaps_ms
+    return {
+        "busy_pct": _busy(facts),
+        "au_pct": _busy(facts),
+        "utilisation_pct": facts.sampled.utilisation_pct if facts else None,
+        "sm_active_pct": facts.sampled.sm_active_pct if facts else None,
+        "memory_peak_bytes": facts.sampled.memory_peak_bytes if facts else None,
+        "gaps": {
+            "count": len(facts.parts.gaps_ns) if facts else None,
+            "total_ms": gaps.get("total"),
+            "p50_ms": gaps.get("p50"),
+            "p95_ms": gaps.get("p95"),
+            "max_ms": gaps.get("max"),
+        },
+    }
+
+
+def _input(facts: Facts | None) -> dict[str, Any]:
+    loader = facts.loader if facts else None
+    return {
+        "workers": loader.workers if loader else None,
+        "read_pct": loader.read_pct if loader else None,
+        "prep_pct": loader.prep_pct if loader else None,
+        "collate_pct": loader.collate_pct if loader else None,
+        "handoff_pct": None,
+        "worker_busy_pct": loader.worker_busy_pct if loader else None,
+        "queue_ready_mean": loader.queue_ready_mean if loader else None,
+        "hidden_wait_ms": facts.parts.hidden_wait_ns / 1e6 if facts else None,
+        "samples_per_s_limit": loader.samples_per_s_limit if loader else None,
+    }
+
+
+def _headroom(facts: Facts | None) -> dict[str, Any]:
+    if facts is None:
+        return {"samples_per_s": None, "speedup": None, "method": None}
+    left = max(1, facts.parts.wall_ns - facts.parts.input_ns)
+    return {
+        "samples_per_s": facts.samples * 1e9 / left,
+        "speedup": facts.parts.wall_ns / left,
+        "method": "partition: wall time without the exposed waits for data",
+    }
+
+
+def _quality(analysis: Analysis) -> dict[str, Any]:
+    facts = analysis.facts
+    return {
+        "overhead_pct": 100 * facts.overhead_ns / facts.parts.wall_ns if facts else None,
+        "overhead_us_per_step": facts.overhead_ns / 1e3 / len(facts.window.steps) if facts else None,
+        "dropped_records": analysis.dropped_records,
+        "late_samples_pct": facts.sampled.late_samples_pct if facts else None,
+        "cpu_steal_pct": facts.sampled.steal_pct if facts else None,
+        "notes": list(analysis.notes),
+    }
+
+
+def _busy(facts: Facts | None) -> float | None:
+    """Share of wall time in which the training's own kernels ran: MLPerf's AU, and busy % without others' work."""
+    return 100 * facts.parts.share("compute") if facts else None
+
+
+def _name(cell: Cell) -> dict[str, Any]:
+    return {"pipeline": cell.pipeline, "batch_size": cell.batch_size}
+
+
+def _term(term: Term) -> dict[str, float]:
+    return {"median": term.median, "low": term.low, "high": term.high}

@@ -1,0 +1,127 @@
+"""A training started in a child process, with its sampler, recorded into a run folder.
+
+Children are forked from a server process that has imported torch once, so that a trial starts in tens of
+milliseconds. A child that is killed, runs out of memory or crashes takes nothing else with it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import Any
+
+from ..capture.sampler.start import start_sampler
+from ..record.latest import note_latest
+from ..record.run import create_run, open_run, update_run
+
+STOP_SECONDS = 20.0
+"""How long a child may take to close its loader and files after it was asked to stop."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a child runs: `module.function(spec, start)`; waits for a message on `start` before it begins."""
+
+    module: str
+    function: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a trial ended: `ok`, `oom`, `failed` or `stopped`, and why."""
+
+    status: str
+    error: str | None
+
+
+class TrialServer:
+    """Starts trials, one at a time; the server process ends with this one."""
+
+    def __init__(self, target: Target, rate: float = 5.0) -> None:
+        self._target = target
+        self._rate = rate
+        self._context: ForkServerContext = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload([target.module])
+
+    def run(
+        self,
+        folder: Path,
+        spec: Any,
+        description: dict[str, Any],
+        on_tick: Callable[[], None],
+        tick_seconds: float = 0.25,
+    ) -> Outcome:
+        """Record one training into a new run folder; `on_tick` is called while it runs.
+
+        On Ctrl-C the child is left to end its recording, then KeyboardInterrupt goes on.
+
+        Raises:
+            RecordError: the run folder cannot be made.
+        """
+        create_run(folder, description)
+        note_latest(folder)
+        here, there = self._context.Pipe()
+        process = self._context.Process(target=_child, args=(self._target, spec, there), name="stallscope-trial")
+        process.start()
+        there.close()
+        assert process.pid is not None
+        with start_sampler(folder, process.pid, self._rate) as sampler:
+            if sampler.error:
+                update_run(folder, {"notices": [sampler.error]})
+            try:
+                here.send("go")
+                while process.is_alive():
+                    process.join(tick_seconds)
+                    on_tick()
+            except KeyboardInterrupt:
+                _stop(process)
+                raise
+            except BrokenPipeError:
+                process.join(STOP_SECONDS)
+            finally:
+                here.close()
+        return _outcome(folder, process.exitcode)
+
+
+def _child(target: Target, spec: Any, start: Any) -> None:
+    """Entered in the child: Ctrl-C is its own again."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    getattr(importlib.import_module(target.module), target.function)(spec, start)
+
+
+def _stop(process: multiprocessing.process.BaseProcess) -> None:
+    """Ask a child to end (a terminal's Ctrl-C may have done so already), then insist."""
+    with suppress(KeyboardInterrupt):
+        process.join(1.0)
+    if process.is_alive() and process.pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGINT)
+        process.join(STOP_SECONDS)
+    if process.is_alive():
+        process.kill()
+        process.join()
+
+
+def _outcome(folder: Path, exit_code: int | None) -> Outcome:
+    ended = open_run(folder).info.get("ended")
+    if isinstance(ended, dict):
+        return Outcome(str(ended.get("status")), ended.get("error"))
+    error = _death(exit_code)
+    update_run(folder, {"ended": {"status": "failed", "error": error, "exit_code": exit_code}})
+    return Outcome("failed", error)
+
+
+def _death(exit_code: int | None) -> str:
+    """What a child that could not say it itself died of."""
+    if exit_code is not None and exit_code < 0:
+        name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else str(-exit_code)
+        hint = " (the kernel kills a process so when memory runs out)" if name == "SIGKILL" else ""
+        return f"the training was killed by {name}{hint}; its output is in output.txt of the run folder"
+    return f"the training ended with exit code {exit_code} without a word; its output is in output.txt"
