@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,11 @@ from stallscope.record.run import create_run
 
 MS = 1_000_000
 START = 1_000 * MS
+_INFO = {
+    "trial": {"scenario": "ssd", "net": "ssd300", "pipeline": "naive", "batch_size": 8},
+    "device": {"kind": "emulated", "title": "Test (emulated)"},
+    "ended": {"status": "ok"},
+}
 
 
 @dataclass
@@ -65,7 +71,7 @@ def train(
 ) -> VirtualRun:
     """Run and record a planned training. `trace(step, fetch_begin, fetch_end)` makes a batch's trace."""
     clock = VirtualClock(START)
-    create_run(folder, {"device": {"kind": "emulated", "title": "Test (emulated)"}, "ended": {"status": "ok"}})
+    create_run(folder, _INFO)
     device = EmulatedDevice(spec or EmulatedSpec("test", "Test", 10**12, 10e9, 5e9), clock)
     run = VirtualRun(folder, device)
     recorder = SpanRecorder(folder)
@@ -79,7 +85,7 @@ def train(
     done = 0
     for number, plan in enumerate(epochs):
         steps = iter(plan)
-        for _ in session.fetches(lambda plan=plan: _batches(clock, plan, samples, trace, done), number, queue):
+        for _ in session.fetches(partial(_batches, clock, plan, samples, trace, done), number, queue):
             step = next(steps)
             done += 1
             _one_step(session, device, clock, step)

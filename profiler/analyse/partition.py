@@ -67,10 +67,8 @@ def partition(window: Window, events: Records, asynchronous: bool) -> Partition:
     begin, end = window.begin_ns, window.end_ns
     fetches = _spans(steps, "fetch_begin_ns", "fetch_end_ns")
     boundaries = _boundaries(events)
-    stamps = ("device_begin_ns", "device_end_ns") if asynchronous else ("fetch_end_ns", "optimizer_end_ns")
-    computing = _spans(window.all_steps, *stamps)
     copies = _spans(window.all_steps, "device_copy_begin_ns", "device_copy_end_ns") if asynchronous else EMPTY
-    computing = clip(computing, begin, end)
+    computing = computing_of(window, asynchronous)
     idle = complement(computing, begin, end)
     outside = intersect(idle, boundaries)
     idle = subtract(idle, outside)
@@ -93,6 +91,24 @@ def partition(window: Window, events: Records, asynchronous: bool) -> Partition:
         gaps_ns=tuple(int(n) for n in idle[:, 1] - idle[:, 0] if n >= GAP_NS),
         unresolved_steps=int((steps["device_end_ns"] == NOT_MEASURED).sum()) if asynchronous else 0,
     )
+
+
+def computing_of(window: Window, asynchronous: bool) -> Intervals:
+    """When the device computed steps, within the window."""
+    stamps = ("device_begin_ns", "device_end_ns") if asynchronous else ("fetch_end_ns", "optimizer_end_ns")
+    return clip(_spans(window.all_steps, *stamps), window.begin_ns, window.end_ns)
+
+
+def busy_strip(window: Window, asynchronous: bool, bin_ns: int, bins: int) -> list[float]:
+    """Share of each bin in which the device computed, in percent: a stretch from the middle of the window.
+
+    Finer than any utilisation counter: this is what it averages over. Shorter where the window is.
+    """
+    bins = min(bins, window.wall_ns // bin_ns)
+    begin = window.begin_ns + (window.wall_ns - bins * bin_ns) // 2
+    computing = computing_of(window, asynchronous)
+    edges = begin + bin_ns * np.arange(bins + 1, dtype=np.int64)
+    return [100 * total(clip(computing, int(a), int(a) + bin_ns)) / bin_ns for a in edges[:-1]]
 
 
 def _take(idle: Intervals, reason: Intervals) -> tuple[Intervals, Intervals]:

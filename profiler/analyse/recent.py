@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,15 +79,11 @@ class RecentReader:
         steps = self._kept[STEP.name]
         ended = info.get("ended")
         state = str(ended.get("status")) if isinstance(ended, dict) else ("running" if len(steps) else "starting")
-        head = {"title": _title(info), "device": _device(info), "state": state}
         planned = (info.get("plan") or {}).get("steps")
-        if len(steps) == 0:
-            return Snapshot(**head, planned_steps=planned, utilisation=self._utilisation())
-        return self._running(info, head, steps, planned, ended is not None)
+        bare = Snapshot(_title(info), _device(info), state, planned_steps=planned, utilisation=self._utilisation())
+        return bare if len(steps) == 0 else self._running(info, bare, steps, ended is not None)
 
-    def _running(
-        self, info: dict[str, Any], head: dict[str, str], steps: Records, planned: int | None, ended: bool
-    ) -> Snapshot:
+    def _running(self, info: dict[str, Any], bare: Snapshot, steps: Records, ended: bool) -> Snapshot:
         last_ns = int(steps["step_end_ns"][-1])
         begin_ns = max(int(steps["fetch_begin_ns"][0]), last_ns - RECENT_NS)
         recent = steps[steps["fetch_begin_ns"] >= begin_ns]
@@ -97,12 +93,12 @@ class RecentReader:
         until = last_ns if ended else time.monotonic_ns()
         elapsed = max(0.0, (until - (self._first_ns or until)) / 1e9)
         rate = len(recent) * 1e9 / window.wall_ns if window.wall_ns else None
+        planned = bare.planned_steps
         left = (planned - self._steps) / rate if planned and rate and not ended else None
         findings = findings_of(facts)
-        return Snapshot(
-            **head,
+        return replace(
+            bare,
             steps=self._steps,
-            planned_steps=planned,
             elapsed_s=elapsed,
             left_s=max(0.0, left) if left is not None else None,
             epoch=int(steps["epoch"][-1]),
@@ -110,7 +106,6 @@ class RecentReader:
             samples_per_s=facts.samples_per_s,
             rates=_rates(steps),
             shares={part: facts.parts.share(part) for part in PARTS},
-            utilisation=self._utilisation(),
             queue_ready=facts.loader.queue_ready_mean,
             queue_capacity=facts.loader.queue_capacity,
             workers=facts.loader.workers or None,

@@ -118,7 +118,7 @@ class CudaDevice:
         if time.monotonic_ns() - self._anchor_host_ns > ANCHOR_PERIOD_NS:
             self._renew_anchor()
         assert self._anchor is not None
-        return self._anchor_host_ns + round(self._anchor.elapsed_time(event) * 1e6)
+        return self._anchor_host_ns + round(float(self._anchor.elapsed_time(event)) * 1e6)
 
     def _renew_anchor(self) -> None:
         """Keep the narrowest of a few brackets; keep the old anchor when none is narrow enough."""

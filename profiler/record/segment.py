@@ -31,7 +31,7 @@ LARGEST_SEGMENT_BYTES = 8 * 1024 * 1024
 def unpack_header(page: bytes) -> tuple[bytes, int, int, int, int, int, int, int, str]:
     """The fields of a header page, in the order of `_HEADER`."""
     *head, kind = _HEADER.unpack_from(page)
-    return (*head, kind.rstrip(b"\0").decode("ascii", "replace"))  # type: ignore[return-value]
+    return (*head, kind.rstrip(b"\0").decode("ascii", "replace"))
 
 
 class RecordWriter:

@@ -12,10 +12,12 @@ from rich.text import Text
 
 from ..analyse.compare import Cell, Comparison
 from ..analyse.facts import Facts
-from ..analyse.partition import PARTS
+from ..analyse.partition import PARTS, busy_strip
 from . import bars
 
-BAR_WIDTH = 20
+BAR_WIDTH = 14
+STRIP = 40
+"""Signs in a stretch of the device's time."""
 
 
 def render(result: Comparison, setting: dict[str, Any], console: Console) -> None:
@@ -30,7 +32,7 @@ def _sections(result: Comparison, setting: dict[str, Any], ascii_only: bool) -> 
     yield Text(_conditions(setting))
     yield Text()
     yield table(result.cells, ascii_only)
-    yield bars.legend({part: 1.0 for part in PARTS}, ascii_only)
+    yield bars.legend(dict.fromkeys(PARTS, 1.0), ascii_only)
     yield Text()
     yield from _errors(result)
     yield Text("Which loader wins, and why", style="bold")
@@ -38,12 +40,12 @@ def _sections(result: Comparison, setting: dict[str, Any], ascii_only: bool) -> 
     yield Text()
     yield Text("What each loader waits for", style="bold")
     yield from _verdicts(result)
-    yield Text()
     if result.batch_verdicts:
+        yield Text()
         yield Text("What the batch size did", style="bold")
         for name, verdict in result.batch_verdicts.items():
             yield _indent(Text.assemble((name, "bold"), f": {verdict.text}. [{verdict.cause}]"))
-        yield from _gaps(result)
+    yield from _stretches(result, ascii_only)
 
 
 def table(cells: tuple[Cell, ...], ascii_only: bool) -> Table:
@@ -51,9 +53,8 @@ def table(cells: tuple[Cell, ...], ascii_only: bool) -> Table:
     rows = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
     rows.add_column("loader", no_wrap=True)
     rows.add_column("batch", justify="right")
-    rows.add_column("samples/s", justify="right", no_wrap=True)
-    rows.add_column("range", no_wrap=True)
-    rows.add_column("busy %", justify="right", no_wrap=True)
+    rows.add_column("samples/s (range)", no_wrap=True)
+    rows.add_column("busy", justify="right", no_wrap=True)
     rows.add_column("a step's time", no_wrap=True, min_width=BAR_WIDTH)
     rows.add_column("waits for", overflow="fold")
     for cell in cells:
@@ -65,27 +66,36 @@ def _row(cell: Cell, ascii_only: bool) -> tuple[RenderableType, ...]:
     rate, typical = cell.samples_per_s, cell.typical
     head = (cell.pipeline, str(cell.batch_size))
     if cell.status != "ok" or rate is None or typical is None or typical.facts is None:
-        return (*head, cell.status, "", "", "", "")
+        return (*head, cell.status, "", "", "")
     parts = typical.facts.parts
     shares = {part: parts.share(part) for part in PARTS}
     return (
         *head,
-        f"{rate[0]:.1f}",
-        f"{rate[1]:.0f}-{rate[2]:.0f}" if len(cell.facts) > 1 else "",
-        f"{100 * shares['compute']:.0f}",
+        f"{rate[0]:5.1f}" + (f" ({rate[1]:.0f}-{rate[2]:.0f})" if len(cell.facts) > 1 else ""),
+        f"{100 * shares['compute']:.0f} %",
         bars.stacked(shares, BAR_WIDTH, ascii_only),
         typical.verdict.cause or "too few steps",
     )
 
 
 def _conditions(setting: dict[str, Any]) -> str:
-    data, stop = setting["dataset"], setting["stop"]
-    unit, number = next(iter(stop.items()))
-    return (
-        f"{data['images']} images, {number} {unit[:-1] if number == 1 else unit} a run, "
-        f"{setting['repeats']} runs a cell in interleaved rounds, {setting['cpu_budget']:g} CPUs, "
-        f"{setting['workers']} workers, augmentation {'on' if setting['augment'] else 'off'}"
+    """What was run, on one or two lines."""
+    unit, number = next(iter(setting["stop"].items()))
+    interleaved = " in interleaved rounds" if setting["repeats"] > 1 else ""
+    return ", ".join(
+        (
+            _plural(setting["dataset"]["images"], "image"),
+            f"{_plural(number, unit[:-1])} a run",
+            f"{_plural(setting['repeats'], 'run')} a cell{interleaved}",
+            _plural(setting["cpu_budget"], "CPU"),
+            _plural(setting["workers"], "worker"),
+            f"augmentation {'on' if setting['augment'] else 'off'}",
+        )
     )
+
+
+def _plural(number: float, thing: str) -> str:
+    return f"{number:g} {thing}{'s' * (number != 1)}"
 
 
 def _errors(result: Comparison) -> Iterator[RenderableType]:
@@ -131,41 +141,50 @@ def _cost_apart(best: Facts, other: Facts) -> str:
     if mine is None or theirs is None:
         return ""
     return (
-        f" (a sample takes {other.loader.workers} worker{'s' * (other.loader.workers > 1)} {theirs:.1f} ms there, "
-        f"{best.loader.workers} worker{'s' * (best.loader.workers > 1)} {mine:.1f} ms here)"
+        f" (there a sample takes {theirs:.1f} ms of {_plural(other.loader.workers, 'worker')}, "
+        f"here {mine:.1f} ms of {_plural(best.loader.workers, 'worker')})"
     )
 
 
 def _verdicts(result: Comparison) -> Iterator[RenderableType]:
-    """The verdict of each loader at its largest batch that ran, with what to do about it."""
+    """The verdict of each loader at its largest batch that has one, with what to do about it."""
     for name in dict.fromkeys(c.pipeline for c in result.cells):
-        ran = [c for c in result.cells if c.pipeline == name and c.typical is not None and c.status == "ok"]
+        ran = [(c, c.typical.verdict) for c in result.cells if c.pipeline == name and c.typical and c.status == "ok"]
         if not ran:
             continue
-        cell = max(ran, key=lambda c: c.batch_size)
-        assert cell.typical is not None
-        verdict = cell.typical.verdict
+        cell, verdict = max(ran, key=lambda pair: (pair[1].cause is not None, pair[0].batch_size))
         line = Text.assemble((name, "bold"), f" (batch {cell.batch_size}): {verdict.title}")
         if verdict.next:
             line.append(f" Next: {verdict.next[0].change}.")
         yield _indent(line)
 
 
-def _gaps(result: Comparison) -> Iterator[RenderableType]:
-    """The study's picture: how long the device stands still at a time."""
+def _stretches(result: Comparison, ascii_only: bool) -> Iterator[RenderableType]:
+    """The study's picture: how the device works and stands still."""
+    cells = [(c, c.typical, c.typical.facts) for c in result.cells if c.typical and c.typical.facts]
+    if not cells:
+        return
+    bin_ms = _bin_ms(max(typical.step_ms["p50"] for _, typical, _ in cells))
     yield Text()
-    yield Text("How long the device stands still at a time (gap length, median / 95 %)", style="bold")
-    for name in dict.fromkeys(c.pipeline for c in result.cells):
-        said = []
-        for cell in (c for c in result.cells if c.pipeline == name and c.status == "ok" and c.typical):
-            assert cell.typical is not None
-            gaps, facts = cell.typical.gaps_ms, cell.typical.facts
-            zero = "" if facts is None or facts.zero_windows_pct is None else f", {facts.zero_windows_pct:.0f} % at 0"
-            if gaps:
-                said.append(f"batch {cell.batch_size}: {gaps['p50']:.0f} / {gaps['p95']:.0f} ms{zero}")
-        if said:
-            yield _indent(Text.assemble((name, "bold"), f": {'; '.join(said)}"))
-    yield _indent(Text("“% at 0”: share of the utilisation windows (1/6 s) that read 0 %", style="dim"))
+    yield Text("The device at work, and standing still", style="bold")
+    rows = Table.grid(padding=(0, 2))
+    rows.add_row(
+        "loader, batch", f"{STRIP * bin_ms / 1e3:g} s, {bin_ms} ms a sign, high: busy", "gaps, p50 / p95", style="dim"
+    )
+    for cell, typical, facts in cells:
+        strip = busy_strip(facts.window, facts.device_kind != "cpu", bin_ms * 1_000_000, STRIP)
+        spark = bars.spark(strip, STRIP, ascii_only)
+        rows.add_row(f"{cell.pipeline} {cell.batch_size}", spark, _gaps(typical.gaps_ms))
+    yield _indent(rows)
+
+
+def _gaps(gaps: dict[str, float]) -> str:
+    return f"{gaps['p50']:.0f} / {gaps['p95']:.0f} ms" if gaps else "none"
+
+
+def _bin_ms(step_ms: float) -> int:
+    """A round number of ms with which a strip holds six of the longest steps."""
+    return next((n for n in (1, 2, 5, 10, 20, 25, 50, 100, 200, 500) if n * STRIP >= 6 * step_ms), 1000)
 
 
 def _busy(facts: Facts) -> str:

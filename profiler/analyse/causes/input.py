@@ -123,7 +123,7 @@ def too_few_workers(facts: Facts) -> Finding | None:
             Evidence("CPUs it may use", host.cpu_budget, "CPUs"),
             Evidence("batches ready when asked for", loader.queue_ready_mean, "", "1 or more"),
         ),
-        (_supply_next(facts, f"more workers ({want})", want),),
+        (_supply_next(facts, f"more workers ({want}), or a loader that has them", want),),
     )
 
 
@@ -163,11 +163,13 @@ def general(facts: Facts) -> Finding | None:
             ),
             (_next(facts, _cheaper("making batches")),),
         )
+    known = facts.sampled.tree_cpus is not None
+    reason = "while CPU is left over" if known else "; CPU use was not measured, so the reason is a guess"
     return Finding(
         "input.too_few_workers",
-        f"The device waits {_pct(facts)} of the time for data while CPU is left over.",
+        f"The device waits {_pct(facts)} of the time for data{' ' * known}{reason}.",
         facts.parts.share("input"),
-        0.5,
+        0.5 if known else 0.2,
         (
             Evidence("CPUs in use by this job", facts.sampled.tree_cpus, "CPUs"),
             Evidence("CPUs it may use", facts.sampled.cpu_budget, "CPUs"),

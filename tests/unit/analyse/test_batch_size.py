@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from virtual import MS, Step, train
 
 from stallscope.analyse.batch_size import BatchVerdict, batch_verdict
 from stallscope.analyse.facts import Facts, facts_of
 from stallscope.record.run import open_run
+from virtual import MS, Step, train
 
 
 def run(folder: Path, batch: int, per_sample_ms: float, compute_ms: float, steps: int, first_ms: float = 0) -> Facts:

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from virtual import MS, START, Step, train
 
 from stallscope.analyse.analysis import analyse
 from stallscope.record.run import open_run
 from stallscope.record.schema import HOST
 from stallscope.record.segment import RecordWriter
+from virtual import MS, START, Step, train
 
 
 def made(worker: int, begin: int, end: int, read_share: float = 0.1) -> Any:

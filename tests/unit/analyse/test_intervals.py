@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallscope.analyse.intervals import Intervals, clip, complement, intersect, subtract, total, union
+import itertools
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
 
@@ -23,7 +24,7 @@ def ticks(pairs: list[tuple[int, int]]) -> set[int]:
 def ticks_of(intervals: Intervals) -> set[int]:
     flat = [(int(b), int(e)) for b, e in intervals]
     assert all(b < e for b, e in flat)
-    assert all(one[1] < other[0] or one[1] == other[0] for one, other in zip(flat, flat[1:], strict=False))
+    assert all(one[1] < other[0] or one[1] == other[0] for one, other in itertools.pairwise(flat))
     return ticks(flat)
 
 

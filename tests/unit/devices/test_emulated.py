@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from stallscope.devices.clock import VirtualClock
 from stallscope.devices.emulated import COMPUTE, COPY, EmulatedDevice, EmulatedSpec
 from stallscope.errors import DeviceOutOfMemory
+import itertools
 
 MS = 1_000_000
 LAUNCH = 5_000
@@ -150,6 +151,6 @@ def test_engines_never_overlap_themselves_and_time_never_runs_back(work: list[tu
     for kind in (COMPUTE, COPY):
         spans = [(b, e) for what, b, e in device.spans if what == kind]
         assert all(b <= e for b, e in spans)
-        assert all(one[1] <= other[0] for one, other in zip(spans, spans[1:], strict=False))
+        assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
     device.synchronize()
     assert all(e <= device.now() for _, _, e in device.spans)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from stallscope.devices.profiles import Accelerator
 from stallscope.devices.profiles.load import load, names, nets
 from stallscope.errors import StallscopeError

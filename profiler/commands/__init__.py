@@ -1,0 +1,1 @@
+"""One file a verb: parsing, printing, exit codes."""

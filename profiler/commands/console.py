@@ -1,0 +1,62 @@
+"""How commands write: to a terminal, to a pipe, with or without colour."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ..errors import StallscopeError
+
+PLAIN_WIDTH = 100
+"""Where the output is not a terminal."""
+
+
+def console(stderr: bool = False) -> Console:
+    """Colours and width of the terminal; plain text of a fixed width otherwise. Honours NO_COLOR and COLUMNS."""
+    probe = Console(stderr=stderr, highlight=False)
+    if probe.is_terminal:
+        return probe
+    return Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH, soft_wrap=False)
+
+
+def show(draw: Callable[[Console], None], target: Console) -> None:
+    """Let `draw` print. Into a pipe or file without the blanks that fill a terminal's lines."""
+    if target.is_terminal:
+        draw(target)
+        return
+    with target.capture() as captured:
+        draw(target)
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    target.file.write("\n".join(lines) + "\n")
+    target.file.flush()
+
+
+def write_json(content: dict[str, Any], target: str) -> None:
+    """To a file, or to stdout for `-`. Numbers that are not finite become null: JSON has none."""
+    text = json.dumps(_finite(content), indent=1, allow_nan=False)
+    if target == "-":
+        print(text)
+        return
+    try:
+        Path(target).write_text(text + "\n")
+    except OSError as error:
+        raise StallscopeError(f"cannot write {target}: {error.strerror}. Name another file.") from error
+
+
+def is_ascii(target: Console) -> bool:
+    """Whether the output cannot show box and block characters."""
+    return target.encoding.lower().replace("-", "") != "utf8"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    if isinstance(value, float) and value - value != 0:
+        return None
+    return value

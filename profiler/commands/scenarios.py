@@ -1,0 +1,56 @@
+"""`stallscope scenarios`: what can be run, and on what."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from rich.table import Table
+
+from ..devices.profiles import load as profiles
+from .console import console, write_json
+
+NAME = "scenarios"
+HELP = "Lists the scenarios and the devices they run on."
+EXAMPLE = "stallscope scenarios --json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from stallscope.scenarios.scenario import SCENARIOS
+
+    listed = {
+        "scenarios": [
+            {"name": s.name, "study": s.study, "question": s.question, "nets": list(s.nets), "data": s.data}
+            for s in SCENARIOS.values()
+        ],
+        "devices": _devices(),
+    }
+    if arguments.json:
+        write_json(listed, "-")
+        return 0
+    target = console()
+    for scenario in listed["scenarios"]:
+        target.print(f"[bold]{scenario['name']}[/bold]  {scenario['question']}")
+        target.print(f"  study: {scenario['study']}; nets: {', '.join(scenario['nets'])}")
+        target.print(f"  data: {scenario['data']}\n")
+    devices = Table("device", "kind", "step times from", box=None, pad_edge=False)
+    for device in listed["devices"]:
+        devices.add_row(device["name"], device["kind"], device["source"])
+    target.print(devices)
+    return 0
+
+
+def _devices() -> list[dict[str, Any]]:
+    real = [
+        {"name": "cuda", "kind": "cuda", "source": "measured while it runs"},
+        {"name": "cpu", "kind": "cpu", "source": "measured while it runs"},
+    ]
+    emulated = [
+        {"name": f"emulated:{name}", "kind": "emulated", "source": profiles.load(name).provenance("ssd300")}
+        for name in profiles.names()
+    ]
+    return real + emulated

@@ -1,0 +1,214 @@
+"""What people read: reports, comparisons and the live view, as text."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from stallscope.analyse.analysis import Analysis, analyse
+from stallscope.analyse.compare import Cell, Comparison, compare
+from stallscope.analyse.finding import Finding
+from stallscope.analyse.partition import PARTS
+from stallscope.analyse.recent import RecentReader, Snapshot
+from stallscope.record.run import open_run, update_run
+from stallscope.report import bars, compare_text, contract, live, text
+from virtual import MS, Step, train
+
+SETTING = {
+    "scenario": "ssd",
+    "net": "ssd300",
+    "device": {"title": "Test (emulated)"},
+    "cpu_budget": 2,
+    "workers": 2,
+    "stop": {"epochs": 1},
+    "repeats": 1,
+    "augment": True,
+    "dataset": {"images": 800},
+}
+
+
+def printed(draw, width: int = 80, encoding: str = "utf-8") -> str:
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
+    console = Console(file=file, width=width, highlight=False, color_system=None)
+    draw(console)
+    file.seek(0)
+    return file.read()
+
+
+@pytest.fixture
+def starved(tmp_path: Path) -> Analysis:
+    train(tmp_path / "starved", [[Step(fetch_ns=20 * MS)] * 100])
+    return analyse(open_run(tmp_path / "starved"))
+
+
+@pytest.fixture
+def table(tmp_path: Path, starved: Analysis) -> Comparison:
+    train(tmp_path / "fast", [[Step(fetch_ns=MS, compute_ns=20 * MS)] * 50], samples=16)
+    fast = analyse(open_run(tmp_path / "fast"))
+    return compare(
+        [
+            Cell("naive", 8, "ok", None, ("a",), (starved,)),
+            Cell("naive", 192, "oom", "Test (emulated) has 1.0 GB", (), ()),
+            Cell("workers", 16, "ok", None, ("b",), (fast,)),
+            Cell("dali-cpu", 8, "skipped", "pip install 'stallscope[dali]'", (), ()),
+            Cell("caffe", 8, "failed", "a [broken] file", (), ()),
+        ]
+    )
+
+
+def test_a_report_reads_verdict_why_next_evidence_in_this_order(starved: Analysis) -> None:
+    shown = printed(lambda c: text.render(starved, c))
+    places = [shown.index(h) for h in ("Verdict", "Why: where", "Next", "Evidence", "Device", "Quality of")]
+    assert places == sorted(places)
+    assert "Test (emulated): 397.9" in shown
+    assert "49.7 %" in shown
+    assert "n/a" in shown  # no sampler ran: CPU figures were not measured
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_a_report_without_steps_says_so_and_shows_no_figures(tmp_path: Path) -> None:
+    train(tmp_path / "run", [])
+    shown = printed(lambda c: text.render(analyse(open_run(tmp_path / "run")), c))
+    assert "No verdict: no training step was recorded." in shown
+    assert "Why" not in shown
+
+
+def test_reports_need_no_more_than_ascii_where_the_output_has_no_more(starved: Analysis, table: Comparison) -> None:
+    for draw in (lambda c: text.render(starved, c), lambda c: compare_text.render(table, SETTING, c)):
+        shown = printed(draw, encoding="ascii")
+        assert "##" in shown
+        assert not set(shown) & set("█░▒▓▚▁▂▃▄▅▆▇")
+
+
+def test_a_comparison_shows_every_cell_whatever_became_of_it(table: Comparison) -> None:
+    shown = printed(lambda c: compare_text.render(table, SETTING, c))
+    rows = {tuple(line.split()[:3]) for line in shown.splitlines()}
+    assert ("naive", "8", "397.9") in rows
+    assert ("naive", "192", "oom") in rows
+    assert ("dali-cpu", "8", "skipped") in rows
+    assert ("caffe", "8", "failed") in rows
+    assert "naive, batch 192: oom: Test (emulated) has 1.0 GB" in shown
+    assert "caffe, batch 8: failed: a [broken] file" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    shown = " ".join(shown.split())
+    assert "workers at batch 16: 768.8 samples/s" in shown
+    assert "1.9 times as fast as naive" in shown
+
+
+def test_a_comparison_of_which_nothing_ran_names_no_winner() -> None:
+    shown = printed(lambda c: compare_text.render(compare([Cell("naive", 8, "failed", "no", (), ())]), SETTING, c))
+    assert "No run finished, so there is no winner." in shown
+
+
+def test_the_json_of_a_run_has_the_contracts_keys_and_sums_to_100(starved: Analysis) -> None:
+    report = json.loads(json.dumps(contract.report(starved)))
+    assert (report["format"], report["version"]) == ("stallscope-report", 1)
+    assert list(report) == [
+        "format",
+        "version",
+        "run",
+        "window",
+        "device",
+        "breakdown",
+        "input",
+        "verdict",
+        "findings",
+        "headroom",
+        "quality",
+    ]
+    assert set(report["window"]) == {
+        "steps",
+        "warmup_steps",
+        "samples",
+        "wall_s",
+        "samples_per_s",
+        "batch_size",
+        "step_ms",
+    }
+    assert set(report["breakdown"]) == {f"{p}_pct" for p in PARTS}
+    assert sum(report["breakdown"].values()) == pytest.approx(100)
+    window = report["window"]
+    assert window["steps"] + window["warmup_steps"] == 100
+    assert window["samples_per_s"] == pytest.approx(window["samples"] / window["wall_s"])
+    assert report["device"]["utilisation_pct"] is None  # no sampler: not measured, not 0
+    assert report["quality"]["cpu_steal_pct"] is None
+    assert set(report["verdict"]) == {"cause", "title", "share_pct", "severity", "confidence", "evidence", "next"}
+
+
+def test_the_json_of_a_comparison_has_the_contracts_keys(table: Comparison) -> None:
+    report = json.loads(json.dumps(contract.comparison(table, SETTING)))
+    assert (report["format"], report["version"]) == ("stallscope-compare", 1)
+    assert {"scenario", "device", "cpu_budget", "dataset", "cells", "best", "batch_verdicts"} <= set(report)
+    assert set(report["cells"][0]) == {
+        "pipeline",
+        "batch_size",
+        "repeats",
+        "status",
+        "error",
+        "runs",
+        "samples_per_s",
+        "busy_pct",
+        "au_pct",
+        "breakdown",
+        "verdict",
+        "accuracy",
+        "cost_usd",
+    }
+    assert (report["best"]["pipeline"], report["best"]["batch_size"]) == ("workers", 16)
+    oom = report["cells"][1]
+    assert (oom["status"], oom["samples_per_s"], oom["busy_pct"]) == ("oom", None, None)
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_the_live_view_fits_its_width(tmp_path: Path, width: int, encoding: str) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 60])
+    update_run(tmp_path / "run", {"plan": {"steps": 120}, "ended": None})
+    view = RecentReader(tmp_path / "run").snapshot()
+    shown = printed(lambda c: c.print(live.render(view, width, encoding == "ascii")), width, encoding)
+    assert all(len(line) <= width for line in shown.splitlines())
+    assert "60/120 steps" in shown
+    assert "so far: The device waits 51 % of the time" in " ".join(shown.split())
+
+
+def test_the_live_view_of_a_run_that_has_not_begun_shows_no_figures() -> None:
+    view = Snapshot("ssd · naive", "Test (emulated)", "starting")
+    shown = printed(lambda c: c.print(live.render(view, 80)))
+    assert "waiting for the first step" in shown
+    assert shown.count("n/a") == 4
+    assert live.line(view) == "ssd · naive: starting, step 0"
+
+
+def test_plain_lines_say_the_same_in_words(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 60])
+    line = live.line(RecentReader(tmp_path / "run").snapshot())
+    assert "ok, step 60, 400.0 samples/s, device busy 49 %" in line
+
+
+def test_a_bar_is_as_wide_as_asked_whatever_the_shares() -> None:
+    for shares in ({"compute": 1.0}, {"compute": 1 / 3, "input": 1 / 3, "copy": 1 / 3}, dict.fromkeys(PARTS, 1 / 6)):
+        for width in (7, 20, 61):
+            assert len(bars.stacked(shares, width)) == width
+
+
+def test_a_spark_tells_zero_from_not_measured() -> None:
+    assert bars.spark([0.0, float("nan"), 100.0], 3) == "▁ █"
+    assert bars.spark([0.0, float("nan"), 100.0], 3, ascii_only=True) == "_ @"
+    assert bars.spark([50.0], 3) == "  ▄"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1:00 min"), (187, "3:07 min"), (7500, "2:05 h")]
+)
+def test_durations_for_people(seconds: float, said: str) -> None:
+    assert live.duration(seconds) == said
+
+
+def test_severity_is_what_fixing_would_gain() -> None:
+    shares = {0.04: "none", 0.06: "minor", 0.15: "major", 0.25: "critical"}
+    for share, severity in shares.items():
+        assert Finding("input.serial", "", share, 1.0).severity == severity

@@ -1,0 +1,114 @@
+"""The one direction of imports: the table of docs/architecture.md, enforced."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = {"profiler": "stallscope", "pipelines": "stallscope.pipelines", "scenarios": "stallscope.scenarios"}
+
+HEAVY = {"torch", "torchvision", "pynvml", "nvidia", "spdl"}
+
+# layer -> (layers of ours it may import, heavy libraries it may import at module level)
+LAYERS: dict[str, tuple[set[str], set[str]]] = {
+    "errors": (set(), set()),
+    "record": ({"errors"}, set()),
+    "devices": ({"errors"}, {"torch", "pynvml"}),
+    "capture": ({"errors", "record", "devices"}, {"torch", "pynvml"}),
+    "analyse": ({"errors", "record"}, set()),
+    "tune": ({"errors", "record", "analyse", "sampler-start"}, set()),
+    "report": ({"errors", "record", "analyse"}, set()),
+    "commands": ({"errors", "record", "analyse", "tune", "report", "capture", "devices"}, set()),
+    "pipelines": ({"errors"}, {"torch"}),
+    "scenarios": ({"errors", "record", "devices", "capture", "pipelines"}, {"torch", "torchvision"}),
+}
+
+
+def modules() -> list[tuple[str, Path]]:
+    found = []
+    for folder, name in FOLDERS.items():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            found.append((".".join((name, *(p for p in parts if p != "__init__"))), path))
+    return found
+
+
+def layer(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def imports(module: str, path: Path) -> list[tuple[str, bool]]:
+    """(absolute module, whether it is imported when this module is)."""
+    tree = ast.parse(path.read_text())
+    deferred = {
+        id(inner)
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef)
+        or (isinstance(outer, ast.If) and "TYPE_CHECKING" in ast.unparse(outer.test))
+        for inner in ast.walk(outer)
+    }
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            name = ".".join(p for p in (base, node.module or "") if p)
+            # `from . import x` names modules, `from .a import f` a module's content
+            names = [name] if node.module else [f"{name}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        found += [(name, id(node) not in deferred) for name in names]
+    return found
+
+
+@pytest.mark.parametrize(("module", "path"), modules(), ids=lambda v: v if isinstance(v, str) else "")
+def test_a_module_imports_only_what_its_layer_may(module: str, path: Path) -> None:
+    here = layer(module)
+    if here in ("", "__main__"):
+        return
+    allowed, heavy = LAYERS[here]
+    for name, at_import in imports(module, path):
+        top = name.split(".")[0]
+        if top in HEAVY and at_import:
+            assert top in heavy, f"{module} imports {name} at module level"
+        if top != "stallscope":
+            continue
+        there = layer(name)
+        if there in (here, "", "__version__"):
+            continue
+        if name == "stallscope.capture.sampler.start" and "sampler-start" in allowed:
+            continue
+        if here == "commands" and there in ("pipelines", "scenarios") and not at_import:
+            continue
+        assert there in allowed, f"{module} ({here}) imports {name} ({there})"
+
+
+def test_verbs_do_not_import_verbs_and_reports_do_not_import_reports() -> None:
+    shared = {"stallscope.commands.console", "stallscope.commands.main", "stallscope.report.bars"}
+    for module, path in modules():
+        here = layer(module)
+        if here not in ("commands", "report") or module in shared:
+            continue
+        siblings = {n for n, _ in imports(module, path) if n.startswith(f"stallscope.{here}.")} - shared
+        assert not siblings, f"{module} imports {siblings}"
+
+
+def test_no_package_imports_another_in_a_circle() -> None:
+    graph: dict[str, set[str]] = {name: set(allowed) & LAYERS.keys() for name, (allowed, _) in LAYERS.items()}
+
+    def reachable(start: str) -> set[str]:
+        seen: set[str] = set()
+        todo = [start]
+        while todo:
+            for following in graph[todo.pop()] - seen:
+                seen.add(following)
+                todo.append(following)
+        return seen
+
+    assert all(name not in reachable(name) for name in graph)
