@@ -135,7 +135,7 @@ class Pipeline(Protocol):
 
     name: str
     queue: Queue | None
-    """`None` for a loader that makes samples only when asked."""
+    """`None` for a loader that makes samples only when asked, or cannot tell how many are finished."""
 
     def __len__(self) -> int:
         """Batches per epoch."""

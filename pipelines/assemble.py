@@ -1,0 +1,140 @@
+"""From files to one batch, with a stamp at every border: read, decode, transform, collate.
+
+The stamps cost about 3 µs a sample (four clock reads, two of the thread's CPU clock, two `getrusage`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from resource import RUSAGE_THREAD, getrusage
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image as PillowImage
+
+from stallscope.errors import DataError
+
+from .order import randomness
+from .protocol import Batch, Dataset, Image, Settings, Targets, Trace
+
+Stack = Callable[[Sequence[Image]], torch.Tensor]
+"""Joins equally shaped float32 images into one tensor with a leading batch dimension."""
+
+
+class Meter:
+    """What the calling thread spends from here on. Read it in the same thread."""
+
+    def __init__(self) -> None:
+        self._cpu_ns = time.thread_time_ns()
+        self._faults = getrusage(RUSAGE_THREAD).ru_minflt
+
+    def cpu_ns(self) -> int:
+        return time.thread_time_ns() - self._cpu_ns
+
+    def minor_faults(self) -> int:
+        return getrusage(RUSAGE_THREAD).ru_minflt - self._faults
+
+
+@dataclass(slots=True)
+class Sample:
+    """One prepared sample and what it cost, in ns of wall time unless said otherwise."""
+
+    index: int
+    image: Image
+    targets: Targets
+    begin_ns: int
+    read_ns: int
+    decode_ns: int
+    transform_ns: int
+    cpu_ns: int
+    minor_faults: int
+    read_bytes: int
+
+
+def read(path: Path) -> bytes:
+    """The whole file. Raises DataError naming it."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read: {error.strerror}. Check the dataset folder and its permissions."
+        ) from error
+
+
+def decode(data: bytes, path: Path) -> Image:
+    """uint8 RGB `[height, width, 3]`, read-only, EXIF orientation not applied. Raises DataError naming the file."""
+    try:
+        with PillowImage.open(BytesIO(data)) as picture:
+            return np.asarray(picture if picture.mode == "RGB" else picture.convert("RGB"))
+    except (OSError, SyntaxError, ValueError, PillowImage.DecompressionBombError) as error:
+        raise DataError(
+            f"{path} cannot be decoded: {error}. Replace the file or take it out of the dataset."
+        ) from error
+
+
+def make_sample(dataset: Dataset, index: int, epoch: int, settings: Settings) -> Sample:
+    """Reads, decodes and transforms one sample. Raises DataError naming a file that is missing or broken."""
+    path, targets, random = dataset.path(index), dataset.targets(index), randomness(settings, epoch, index)
+    meter, begin = Meter(), time.monotonic_ns()
+    data = read(path)
+    have_read = time.monotonic_ns()
+    image = decode(data, path)
+    decoded = time.monotonic_ns()
+    for stage in dataset.stages:
+        image, targets = stage(image, targets, random)
+    return Sample(
+        index=index,
+        image=image,
+        targets=targets,
+        begin_ns=begin,
+        read_ns=have_read - begin,
+        decode_ns=decoded - have_read,
+        transform_ns=time.monotonic_ns() - decoded,
+        cpu_ns=meter.cpu_ns(),
+        minor_faults=meter.minor_faults(),
+        read_bytes=len(data),
+    )
+
+
+def stack(images: Sequence[Image]) -> torch.Tensor:
+    """One fresh tensor, filled by this thread alone (`torch.stack` would spread over torch's thread pool)."""
+    joined = torch.empty((len(images), *images[0].shape), dtype=torch.float32)
+    np.stack(images, out=joined.numpy())
+    return joined
+
+
+def pack(targets: Sequence[Targets]) -> npt.NDArray[np.float32]:
+    """Objects of a batch as `[objects, 6]` rows of (position in batch, class, x_min, y_min, x_max, y_max)."""
+    positions = np.repeat(np.arange(len(targets), dtype=np.float32), [len(rows) for rows in targets])
+    return np.column_stack((positions, np.concatenate(targets))).astype(np.float32, copy=False)
+
+
+def collate(samples: Sequence[Sample], worker: int, join: Stack = stack) -> Batch:
+    """One batch out of prepared samples, in their order; its trace sums up theirs and adds the collating."""
+    meter, begin = Meter(), time.monotonic_ns()
+    images = join([sample.image for sample in samples])
+    targets = torch.from_numpy(pack([sample.targets for sample in samples]))
+    end = time.monotonic_ns()
+    trace = Trace(
+        worker=worker,
+        begin_ns=min(sample.begin_ns for sample in samples),
+        end_ns=end,
+        read_ns=sum(sample.read_ns for sample in samples),
+        decode_ns=sum(sample.decode_ns for sample in samples),
+        transform_ns=sum(sample.transform_ns for sample in samples),
+        collate_ns=end - begin,
+        cpu_ns=sum(sample.cpu_ns for sample in samples) + meter.cpu_ns(),
+        minor_faults=sum(sample.minor_faults for sample in samples) + meter.minor_faults(),
+        read_bytes=sum(sample.read_bytes for sample in samples),
+    )
+    return Batch(images, targets, tuple(sample.index for sample in samples), trace)
+
+
+def make_batch(dataset: Dataset, indices: Sequence[int], epoch: int, settings: Settings, worker: int) -> Batch:
+    """One batch made from start to end in the calling thread. Raises DataError naming a bad file."""
+    return collate([make_sample(dataset, index, epoch, settings) for index in indices], worker)

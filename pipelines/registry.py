@@ -1,0 +1,90 @@
+"""The loaders by name. Nothing is imported before it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+
+from stallscope.errors import StallscopeError
+
+from .protocol import PipelineFactory
+
+
+@dataclass(frozen=True)
+class _Entry:
+    module: str
+    attribute: str
+    line: str
+    needs: str | None = None
+    """Module that must be importable."""
+    install: str | None = None
+    """What brings it."""
+    cuda: bool = False
+
+
+_LOADERS = {
+    "naive": _Entry("naive", "NaivePipeline", "one thread, in the training process, when asked"),
+    "caffe": _Entry(
+        "caffe",
+        "CaffePipeline",
+        "Caffe-SSD's data layer: a reader and a transform thread, JPEG between steps",
+    ),
+    "workers": _Entry("workers", "WorkersPipeline", "torch DataLoader with persistent worker processes"),
+    "threads": _Entry("threads", "ThreadsPipeline", "SPDL thread pool, Pillow decoding", "spdl.pipeline", "spdl-core"),
+    "prefetch": _Entry("prefetch", "PrefetchPipeline", "DataLoader workers, pinned memory, copies one batch ahead"),
+    "dali-cpu": _Entry("dali", "DaliCpuPipeline", "NVIDIA DALI on CPU threads", "nvidia.dali", "stallscope[dali]"),
+    "dali-gpu": _Entry(
+        "dali",
+        "DaliGpuPipeline",
+        "NVIDIA DALI, JPEG decoding and augmentation on the GPU",
+        "nvidia.dali",
+        "stallscope[dali]",
+        cuda=True,
+    ),
+}
+
+NAMES = tuple(_LOADERS)
+"""Every loader, from the plainest to the most specialised."""
+
+
+def factory(name: str) -> PipelineFactory:
+    """What makes the loader. Raises StallscopeError for a name that is none; making it may raise MissingExtra."""
+    entry = _entry(name)
+    made: PipelineFactory = getattr(import_module(f".{entry.module}", __package__), entry.attribute)
+    return made
+
+
+def describe(name: str) -> str:
+    """The loader in one line."""
+    return _entry(name).line
+
+
+def unavailable(name: str) -> str | None:
+    """Why the loader cannot run on this machine and what would change that; `None` if it can."""
+    entry = _entry(name)
+    if entry.needs and not _importable(entry.needs):
+        return f"{name} needs {entry.needs}, which is not installed: pip install '{entry.install}'"
+    if entry.cuda and not _has_cuda():
+        return f"{name} needs a CUDA device and this machine shows none; dali-cpu does the same work on the CPU"
+    return None
+
+
+def _entry(name: str) -> _Entry:
+    try:
+        return _LOADERS[name]
+    except KeyError:
+        raise StallscopeError(f"There is no loader {name!r}. Choose from: {', '.join(NAMES)}") from None
+
+
+def _importable(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:  # a parent package is missing
+        return False
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()

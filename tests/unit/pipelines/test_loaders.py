@@ -1,0 +1,291 @@
+"""What holds for every loader: same order, same samples, honest traces, clean ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stallscope.errors import DataError, StallscopeError
+from stallscope.pipelines import registry
+from stallscope.pipelines.order import batches
+from stallscope.pipelines.protocol import Batch, Image, Pipeline, Settings, Targets
+from stallscope.pipelines.stages import ssd_stages
+
+HERE = [name for name in registry.NAMES if registry.unavailable(name) is None]
+OURS = ["caffe", "workers", "threads", "prefetch"]
+"""Loaders that must agree with `naive` bit for bit."""
+QUEUED = {"caffe": 3, "workers": 4, "threads": 2, "prefetch": 6}
+"""Capacity with two workers and two batches ahead."""
+SETTINGS = Settings(batch_size=4, workers=2, prefetch=2, seed=7)
+
+
+def open_loader(name: str, dataset: Any, settings: Settings, copier: Any) -> Pipeline:
+    return registry.factory(name)(dataset, settings, copier)
+
+
+def epochs(name: str, dataset: Any, settings: Settings, copier: Any, numbers: tuple[int, ...] = (0, 1)) -> list[Batch]:
+    loader = open_loader(name, dataset, settings, copier)
+    try:
+        made = [list(loader.epoch(number)) for number in numbers]
+    finally:
+        loader.close()
+    assert [len(epoch) for epoch in made] == [len(loader)] * len(numbers)
+    return [batch for epoch in made for batch in epoch]
+
+
+def assert_packed(batch: Batch, dataset: Any) -> None:
+    """The targets of an unaugmented batch are the annotated ones, in order."""
+    expected = [
+        np.column_stack((np.full(len(rows), place), rows))
+        for place, rows in enumerate(dataset.targets(index) for index in batch.indices)
+    ]
+    assert np.array_equal(batch.targets.numpy(), np.concatenate(expected).astype(np.float32))
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+@pytest.mark.parametrize("name", HERE)
+def test_two_epochs_come_in_the_common_order(name: str, drop_last: bool, photos: Any, copier: Any) -> None:
+    settings = replace(SETTINGS, drop_last=drop_last)
+    made = epochs(name, photos, settings, copier)
+    expected = [tuple(group) for epoch in (0, 1) for group in batches(len(photos), settings, epoch)]
+    assert [batch.indices for batch in made] == expected
+    assert {batch.samples for batch in made} == ({4} if drop_last else {4, 2})
+    for batch in made:
+        assert batch.images.shape == (batch.samples, 3, 64, 64)
+        assert batch.images.dtype == batch.targets.dtype == torch.float32
+        assert batch.images.is_contiguous()
+        assert_packed(batch, photos)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_plain_pixels_equal_those_of_naive_bit_for_bit(name: str, photos: Any, copier: Any) -> None:
+    settings = replace(SETTINGS, drop_last=False)
+    for made, reference in zip(
+        epochs(name, photos, settings, copier), epochs("naive", photos, settings, copier), strict=True
+    ):
+        assert torch.equal(made.images, reference.images)
+        assert torch.equal(made.targets, reference.targets)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_augmented_samples_equal_those_of_naive(name: str, photos: Any, copier: Any) -> None:
+    augmented = photos.staged(*ssd_stages(64))
+    made = epochs(name, augmented, SETTINGS, copier, (3,))
+    reference = epochs("naive", augmented, SETTINGS, copier, (3,))
+    for ours, theirs in zip(made, reference, strict=True):
+        assert torch.equal(ours.targets, theirs.targets)
+        if name != "caffe":  # which loses a little in every JPEG it writes
+            assert torch.equal(ours.images, theirs.images)
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_an_epoch_is_repeatable_by_its_number(name: str, photos: Any, copier: Any) -> None:
+    first, other, again = (epochs(name, photos, SETTINGS, copier, (number,)) for number in (4, 5, 4))
+    assert [batch.indices for batch in first] == [batch.indices for batch in again]
+    assert [batch.indices for batch in first] != [batch.indices for batch in other]
+    assert all(torch.equal(a.images, b.images) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("name", ["naive", *OURS])
+def test_traces_lie_in_order_and_add_up(name: str, photos: Any, copier: Any) -> None:
+    begin = time.monotonic_ns()
+    made = epochs(name, photos, replace(SETTINGS, drop_last=False), copier)
+    end = time.monotonic_ns()
+    for batch in made:
+        trace = batch.trace
+        assert trace is not None
+        parts = (trace.read_ns, trace.decode_ns, trace.transform_ns, trace.collate_ns)
+        assert all(part is not None and part > 0 for part in parts)
+        assert begin <= trace.begin_ns <= trace.end_ns <= end
+        assert trace.read_bytes == sum(photos.path(index).stat().st_size for index in batch.indices)
+        assert trace.cpu_ns is not None
+        assert trace.cpu_ns > 0
+        assert trace.minor_faults is not None
+        if name in ("naive", "workers", "prefetch"):  # one thread made it
+            assert sum(part or 0 for part in parts) <= trace.end_ns - trace.begin_ns
+
+
+def test_naive_makes_one_batch_after_the_other(photos: Any, copier: Any) -> None:
+    traces = [batch.trace for batch in epochs("naive", photos, SETTINGS, copier)]
+    spans = [(trace.begin_ns, trace.end_ns) for trace in traces if trace]
+    assert len(spans) == len(traces)
+    assert all(earlier[1] <= later[0] for earlier, later in pairwise(spans))
+
+
+def test_each_worker_signs_its_batches(photos: Any, copier: Any) -> None:
+    made = epochs("workers", photos, SETTINGS, copier, (0,))
+    assert [batch.trace.worker for batch in made if batch.trace] == [0, 1]
+
+
+@pytest.mark.parametrize("name", [name for name in HERE if name.startswith("dali")])
+def test_what_cannot_be_told_is_not_made_up(name: str, photos: Any, copier: Any) -> None:
+    loader = open_loader(name, photos, SETTINGS, copier)
+    assert loader.queue is None
+    assert [batch.trace for batch in loader.epoch(0)] == [None, None]
+    loader.close()
+
+
+@pytest.mark.parametrize("name", QUEUED)
+def test_the_queue_fills_to_its_capacity_and_not_beyond(name: str, photos: Any, copier: Any, until: Any) -> None:
+    loader = open_loader(name, photos.times(5), SETTINGS, copier)
+    queue = loader.queue
+    assert queue is not None
+    assert queue.capacity == QUEUED[name]
+    assert queue.ready() == 0
+    running = loader.epoch(0)
+    seen = set()
+    if name == "prefetch":
+        next(running)  # what is handed out is out of the queue
+    assert until(lambda: seen.add(queue.ready()) or queue.ready() == queue.capacity)
+    for _ in running:
+        seen.add(queue.ready())
+    assert queue.ready() == 0
+    assert min(seen) >= 0
+    assert max(seen) == queue.capacity
+    loader.close()
+    assert queue.ready() == 0
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_an_abandoned_epoch_leaves_nothing_running(name: str, photos: Any, copier: Any, nothing_left: Any) -> None:
+    many = photos.times(5)
+    epochs(name, photos, SETTINGS, copier)  # what libraries start once and keep is there now
+    nothing_left()
+    loader = open_loader(name, many, SETTINGS, copier)
+    next(loader.epoch(0))
+    following = [batch.indices for batch in loader.epoch(1)]
+    assert following == [tuple(group) for group in batches(len(many), SETTINGS, 1)]
+    unfinished = loader.epoch(2)
+    next(unfinished)
+    loader.close()
+    loader.close()
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_loader_can_be_closed_before_anything_happened(name: str, photos: Any, copier: Any) -> None:
+    loader = open_loader(name, photos, SETTINGS, copier)
+    assert len(loader) == 2
+    loader.close()
+    loader.close()
+
+
+@pytest.mark.parametrize("broken", ["truncated", "missing"])
+@pytest.mark.parametrize("name", HERE)
+def test_a_bad_file_is_named(
+    name: str, broken: str, photos: Any, copier: Any, tmp_path: Path, nothing_left: Any
+) -> None:
+    bad = tmp_path / "bad one.jpg"
+    if broken == "truncated":
+        bad.write_bytes(photos.path(0).read_bytes()[:1500])
+    nothing_left()
+    dataset = replace(photos, files=(*photos.files, bad))
+    loader = open_loader(name, dataset, replace(SETTINGS, drop_last=False), copier)
+    with pytest.raises(DataError, match=r"bad one\.jpg cannot be") as caught:
+        list(loader.epoch(0))
+    assert "Traceback" not in str(caught.value)
+    loader.close()
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """Kills the process it runs in, unless that is the one given."""
+
+    spared: int
+
+    def __call__(self, image: Image, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]:
+        assert os.getpid() != self.spared
+        os.kill(os.getpid(), signal.SIGKILL)
+        return image, targets
+
+
+@pytest.mark.parametrize("name", ["workers", "prefetch"])
+def test_a_dead_worker_is_reported_with_a_way_out(name: str, photos: Any, copier: Any, nothing_left: Any) -> None:
+    nothing_left()
+    loader = open_loader(name, photos.staged(Deadly(os.getpid())), SETTINGS, copier)
+    with pytest.raises(StallscopeError, match=r"loader process died.*fewer workers"):
+        list(loader.epoch(0))
+    loader.close()
+
+
+@dataclass(frozen=True)
+class Faulty:
+    """A stage with a programming mistake."""
+
+    def __call__(self, image: Image, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]:
+        raise ZeroDivisionError("in a stage")
+
+
+@pytest.mark.parametrize("name", ["naive", *OURS])
+def test_a_mistake_in_a_stage_keeps_its_type(name: str, photos: Any, copier: Any) -> None:
+    loader = open_loader(name, photos.staged(Faulty()), SETTINGS, copier)
+    with pytest.raises(ZeroDivisionError, match="in a stage"):
+        list(loader.epoch(0))
+    loader.close()
+
+
+@pytest.mark.parametrize("name", ["workers", "threads", "caffe"])
+def test_pinning_when_asked_happens_off_the_training_thread(name: str, photos: Any, copier: Any) -> None:
+    made = epochs(name, photos, replace(SETTINGS, pin_memory=True), copier, (0,))
+    assert copier.of("pin") == [batch.indices for batch in made]
+    assert threading.get_ident() not in {thread for _, _, thread in copier.calls}
+    epochs(name, photos, SETTINGS, copier, (0,))
+    assert len(copier.calls) == len(made)
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.002)
+    assert happened()
+
+
+def test_prefetch_starts_each_copy_one_batch_ahead_from_the_training_thread(photos: Any, copier: Any) -> None:
+    loader = open_loader("prefetch", photos.times(3), SETTINGS, copier)
+    order = [tuple(group) for group in batches(len(photos) * 3, SETTINGS, 0)]
+    started = []
+    for batch in loader.epoch(0):
+        assert batch.copy == "under way"
+        started.append(len(copier.of("start")))
+        # While this batch computes the next but one is pinned: then its copy can be started in time.
+        wanted = min(len(started) + 2, len(order))
+        wait_until(lambda: len(copier.of("pin")) >= wanted)  # noqa: B023  (called before the next round)
+    loader.close()
+    assert started[1:] == [min(n, len(order)) for n in range(3, len(order) + 2)]
+    assert copier.of("start") == copier.of("pin") == order
+    threads = {what: {thread for call, _, thread in copier.calls if call == what} for what in ("pin", "start")}
+    assert threads["start"] == {threading.get_ident()}
+    assert not threads["pin"] & threads["start"]
+
+
+def test_prefetch_does_not_keep_a_batch_back_for_a_later_one(photos: Any, copier: Any) -> None:
+    gate = threading.Event()
+    pin = copier.pin
+
+    def held(batch: Any) -> Any:
+        if copier.of("pin"):
+            gate.wait(30)  # everything after the first batch
+        return pin(batch)
+
+    copier.pin = held
+    loader = open_loader("prefetch", photos.times(3), SETTINGS, copier)
+    first = next(iterator := iter(loader.epoch(0)))
+    assert (len(copier.of("start")), first.copy) == (1, "under way")
+    gate.set()
+    assert len(list(iterator)) == len(loader) - 1
+    loader.close()
+
+
+def test_prefetch_hands_out_a_single_batch_too(photos: Any, copier: Any) -> None:
+    made = epochs("prefetch", photos, replace(SETTINGS, batch_size=10), copier, (0,))
+    assert [batch.samples for batch in made] == [10]

@@ -1,0 +1,188 @@
+"""DALI against the other loaders: same pixels up to rounding, same kind of augmentation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stallscope.errors import StallscopeError
+from stallscope.pipelines import registry
+from stallscope.pipelines.protocol import Batch, Image, Settings, Targets
+from stallscope.pipelines.stages import Distort, Expand, Flip, Normalise, RandomCrop, Resize, plain_stages, ssd_stages
+
+pytestmark = pytest.mark.skipif(registry.unavailable("dali-cpu") is not None, reason="DALI is not installed")
+
+SETTINGS = Settings(batch_size=5, workers=2, shuffle=False)
+GRAY = (Normalise(mean=(0.0, 0.0, 0.0)),)
+"""Resized levels as they are."""
+
+
+def epoch(name: str, dataset: Any, copier: Any, settings: Settings = SETTINGS, epochs: int = 1) -> list[Batch]:
+    loader = registry.factory(name)(dataset, settings, copier)
+    made = [batch for number in range(epochs) for batch in loader.epoch(number)]
+    loader.close()
+    return made
+
+
+def share_within(level: float, ours: list[Batch], reference: list[Batch]) -> float:
+    """Share of values that differ by at most this much."""
+    near = [((a.images.cpu() - b.images).abs() <= level).double().mean() for a, b in zip(ours, reference, strict=True)]
+    return float(torch.stack(near).mean())
+
+
+@pytest.mark.parametrize("size", [64, 50, 300], ids=["mixed", "down", "up"])
+def test_plain_pixels_agree_with_pillow_within_one_level(size: int, photos: Any, copier: Any) -> None:
+    dataset = photos.staged(*plain_stages(size))
+    ours, reference = epoch("dali-cpu", dataset, copier), epoch("naive", dataset, copier)
+    assert share_within(1.0, ours, reference) >= 0.999
+    assert share_within(0.0, ours, reference) >= 0.75
+
+
+def test_the_decoder_alone_agrees_with_pillow_exactly(photos: Any, copier: Any) -> None:
+    square = [index for index in range(len(photos)) if index in (3, 8)]  # 64x64 gray and 75x75
+    for index, size in zip(square, (64, 75), strict=True):
+        alone = type(photos)((photos.path(index),), plain_stages(size))
+        one = Settings(batch_size=1)
+        assert share_within(0.0, epoch("dali-cpu", alone, copier, one), epoch("naive", alone, copier, one)) == 1.0
+
+
+def test_tensors_keep_their_content_while_dali_goes_on_and_after_it(photos: Any, copier: Any) -> None:
+    loader = registry.factory("dali-cpu")(photos.times(4), SETTINGS, copier)
+    held = [(batch.images, batch.images.clone()) for number in range(3) for batch in loader.epoch(number)]
+    loader.close()
+    assert len(held) == 24
+    assert all(torch.equal(tensor, copied) for tensor, copied in held)
+
+
+def assert_valid(batch: Batch) -> None:
+    """Targets are sorted by place, inside the image and not empty."""
+    rows = batch.targets
+    assert rows.shape[1] == 6
+    assert (rows[:, 0].diff() >= 0).all()
+    assert ((rows[:, 1] >= 1) & (rows[:, 1] <= 20) & (rows[:, 1] == rows[:, 1].round())).all()
+    assert ((rows[:, 2:] >= 0) & (rows[:, 2:] <= 1)).all()
+    assert (rows[:, 4:] >= rows[:, 2:4]).all()
+
+
+def test_augmented_targets_stay_valid_and_belong_to_their_samples(photos: Any, copier: Any) -> None:
+    dataset = photos.staged(*ssd_stages(48))
+    made = epoch("dali-cpu", dataset, copier, epochs=6)
+    kept = annotated = 0
+    for batch in made:
+        assert batch.images.shape == (5, 3, 48, 48)
+        assert -125 <= batch.images.min() < batch.images.max() <= 152
+        assert_valid(batch)
+        for place, index in enumerate(batch.indices):
+            rows = batch.targets[batch.targets[:, 0] == place]
+            before = dataset.targets(index)
+            assert set(rows[:, 1].tolist()) <= set(before[:, 0].tolist())
+            kept, annotated = kept + len(rows), annotated + len(before)
+    assert 0.3 * annotated < kept < annotated
+
+
+def test_augmentation_repeats_with_its_seed_and_varies_between_epochs(photos: Any, copier: Any) -> None:
+    dataset = photos.staged(*ssd_stages(48))
+    first, again = epoch("dali-cpu", dataset, copier, epochs=2), epoch("dali-cpu", dataset, copier, epochs=2)
+    assert all(torch.equal(a.images, b.images) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[0].images, first[2].images)
+    other = epoch("dali-cpu", dataset, copier, Settings(batch_size=5, shuffle=False, seed=1))
+    assert not torch.equal(first[0].images, other[0].images)
+
+
+def test_flipping_always_mirrors_pixels_and_boxes(photos: Any, copier: Any) -> None:
+    plain = epoch("dali-cpu", photos.staged(Resize(64), *GRAY), copier)
+    for stages in ((Resize(64), Flip(1.0), *GRAY), (Flip(1.0), Resize(64), *GRAY)):  # fused, and by itself
+        flipped = epoch("dali-cpu", photos.staged(*stages), copier)
+        for a, b in zip(plain, flipped, strict=True):
+            assert ((a.images.flip(3) - b.images).abs() <= 1).all()
+            assert torch.allclose(b.targets[:, 2], 1 - a.targets[:, 4])
+            assert torch.allclose(b.targets[:, 4], 1 - a.targets[:, 2])
+            assert torch.equal(b.targets[:, [0, 1, 3, 5]], a.targets[:, [0, 1, 3, 5]])
+
+
+def test_expanding_puts_boxes_where_it_puts_the_picture(photos: Any, copier: Any) -> None:
+    fill, side = (7, 200, 90), 96
+    stages = (Expand(max_ratio=3.0, probability=1.0, fill=fill), Resize(side), *GRAY)
+    ratios = []
+    for batch in epoch("dali-cpu", photos.staged(*stages), copier, epochs=3):
+        picture = ((batch.images - torch.tensor(fill)[:, None, None]).abs() > 1).any(dim=1)
+        for place, index in enumerate(batch.indices):
+            boxes = batch.targets[batch.targets[:, 0] == place][:, 2:].numpy()
+            for old, new in zip(photos.targets(index)[:, 1:], boxes, strict=True):
+                shrunk = (new[2:] - new[:2]) / (old[2:] - old[:2])
+                corner = new[:2] - old[:2] * shrunk
+                columns, rows = (np.flatnonzero(picture[place].any(dim=axis)) for axis in (0, 1))
+                seen = np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]) / side
+                assert np.allclose(seen, [*corner, *(corner + shrunk)], atol=0.04)
+                ratios.append(1 / shrunk)
+    assert np.allclose(*np.transpose(ratios), rtol=1e-3)
+    assert 1 < np.min(ratios) < 1.7
+    assert 2.3 < np.max(ratios) <= 3.001
+
+
+def test_distorting_with_fixed_limits_does_the_arithmetic_of_the_stage(photos: Any, copier: Any) -> None:
+    halved = Distort(brightness=0.0, contrast=(0.5, 0.5), saturation=(1.0, 1.0), hue=0.0, probability=1.0)
+    dataset = photos.staged(halved, Resize(64), *GRAY)
+    assert share_within(2.0, epoch("dali-cpu", dataset, copier), epoch("naive", dataset, copier)) >= 0.99
+
+
+def test_distorting_moves_brightness_as_far_as_the_stage_does(photos: Any, copier: Any) -> None:
+    shift = Distort(brightness=32.0, contrast=(1.0, 1.0), saturation=(1.0, 1.0), hue=0.0, probability=1.0)
+    many = photos.times(8)
+    plain = epoch("naive", many.staged(Resize(32), *GRAY), copier)
+    moved = [
+        float((b.images - a.images).mean())
+        for name in ("dali-cpu", "naive")
+        for a, b in zip(plain, epoch(name, many.staged(shift, Resize(32), *GRAY), copier), strict=True)
+    ]
+    ours, reference = np.array(moved[: len(plain)]), np.array(moved[len(plain) :])
+    assert np.abs(ours).max() < 32
+    assert ours.std() == pytest.approx(reference.std(), rel=0.6)
+
+
+def test_a_crop_overlaps_its_object_as_much_as_asked_or_is_the_whole(photos: Any, copier: Any) -> None:
+    stages = (RandomCrop(min_ious=(0.3,), trials=200), Resize(64), *GRAY)
+    cropped = whole = 0
+    for batch in epoch("dali-cpu", photos.staged(*stages), copier, epochs=8):
+        assert_valid(batch)
+        for place, index in enumerate(batch.indices):
+            before, rows = photos.targets(index), batch.targets[batch.targets[:, 0] == place][:, 1:].numpy()
+            if len(before) != 1 or not len(rows):
+                continue
+            if np.allclose(rows, before, atol=1e-6):
+                whole += 1
+            else:  # the object's share of the part is at least their IoU
+                cropped += 1
+                assert (rows[0, 3] - rows[0, 1]) * (rows[0, 4] - rows[0, 2]) >= 0.3
+    assert cropped > 3
+    assert whole > 3
+
+
+class Unheard:
+    def __call__(self, image: Image, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]:
+        return image, targets
+
+    def __repr__(self) -> str:
+        return "Unheard()"
+
+
+def test_a_stage_without_counterpart_is_refused_by_name(photos: Any, copier: Any) -> None:
+    with pytest.raises(StallscopeError, match=r"no counterpart for the stage Unheard\(\).*workers or threads"):
+        registry.factory("dali-cpu")(photos.staged(Unheard(), *plain_stages(64)), SETTINGS, copier)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_gpu_decodes_and_augments_like_the_cpu(photos: Any, copier: Any) -> None:
+    made = epoch("dali-gpu", photos, copier, epochs=2)
+    assert {batch.images.device.type for batch in made} == {"cuda"}
+    reference = epoch("naive", photos, copier, epochs=2)
+    assert share_within(4.0, made, reference) >= 0.99
+    assert all(torch.equal(a.targets, b.targets) for a, b in zip(made, reference, strict=True))
+    for batch in epoch("dali-gpu", photos.staged(*ssd_stages(48)), copier, epochs=3):
+        assert batch.images.shape == (5, 3, 48, 48)
+        assert bool(torch.isfinite(batch.images).all())
+        assert_valid(batch)

@@ -1,0 +1,81 @@
+"""Loaders by name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from stallscope.errors import MissingExtra, StallscopeError
+from stallscope.pipelines import registry
+from stallscope.pipelines.protocol import Settings
+
+DALI = registry.unavailable("dali-cpu") is None
+
+
+def test_the_names_are_those_of_the_contract() -> None:
+    assert registry.NAMES == ("naive", "caffe", "workers", "threads", "prefetch", "dali-cpu", "dali-gpu")
+
+
+@pytest.mark.parametrize("name", registry.NAMES)
+def test_each_name_leads_to_a_loader_of_that_name_and_one_line(name: str) -> None:
+    assert registry.factory(name).name == name  # type: ignore[attr-defined]
+    line = registry.describe(name)
+    assert 10 < len(line) < 100
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize("ask", [registry.factory, registry.describe, registry.unavailable])
+def test_an_unknown_name_is_answered_with_the_known_ones(ask: Any) -> None:
+    with pytest.raises(StallscopeError, match=r"no loader 'wokers'.*naive, caffe, workers, threads"):
+        ask("wokers")
+
+
+def test_importing_the_registry_and_the_factories_loads_no_optional_library() -> None:
+    code = (
+        "import sys\nfrom stallscope.pipelines import registry\n"
+        "[registry.factory(name) for name in registry.NAMES]\n"
+        "print([m for m in ('nvidia.dali', 'spdl.pipeline') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "install"),
+    [("dali-cpu", "nvidia.dali", "stallscope[dali]"), ("threads", "spdl.pipeline", "spdl-core")],
+)
+def test_a_missing_library_says_what_to_install(
+    name: str, module: str, install: str, photos: Any, copier: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)  # what makes an import fail
+    with pytest.raises(MissingExtra) as caught:
+        registry.factory(name)(photos, Settings(batch_size=4), copier)
+    assert f"pip install '{install}'" in str(caught.value).replace("install spdl-core", "install 'spdl-core'")
+    monkeypatch.setattr(registry, "find_spec", lambda wanted: None)
+    why = registry.unavailable(name)
+    assert why is not None
+    assert f"pip install '{install}'" in why
+
+
+def test_a_missing_parent_package_is_a_missing_library(monkeypatch: Any) -> None:
+    def no_parent(wanted: str) -> None:
+        raise ModuleNotFoundError(wanted)
+
+    monkeypatch.setattr(registry, "find_spec", no_parent)
+    assert "not installed" in (registry.unavailable("dali-gpu") or "")
+
+
+@pytest.mark.parametrize("name", ["naive", "caffe", "workers", "prefetch"])
+def test_what_needs_nothing_is_always_available(name: str) -> None:
+    assert registry.unavailable(name) is None
+
+
+@pytest.mark.skipif(not DALI, reason="DALI is not installed")
+def test_dali_on_a_gpu_needs_one(photos: Any, copier: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "CUDA device" in (registry.unavailable("dali-gpu") or "")
+    with pytest.raises(StallscopeError, match=r"needs a CUDA device.*dali-cpu"):
+        registry.factory("dali-gpu")(photos, Settings(batch_size=4), copier)

@@ -1,0 +1,363 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image as PillowImage
+from PIL.Image import Resampling
+
+from stallscope.pipelines.stages import (
+    Distort,
+    Expand,
+    Flip,
+    Normalise,
+    RandomCrop,
+    Resize,
+    plain_stages,
+    ssd_stages,
+)
+
+Array = npt.NDArray[Any]
+
+
+def ramp(height: int, width: int) -> Array:
+    """An image whose pixels say where they are: red is the column, green the row (sides up to 256)."""
+    image = np.zeros((height, width, 3), np.uint8)
+    image[..., 0] = np.arange(width)[None, :]
+    image[..., 1] = np.arange(height)[:, None]
+    image[..., 2] = 77
+    return image
+
+
+@st.composite
+def samples(draw: st.DrawFn, least: int = 0) -> tuple[Array, Array]:
+    """An image of 8 to 200 pixels a side and up to five boxes of at least one pixel in it."""
+    height, width = draw(st.integers(8, 200)), draw(st.integers(8, 200))
+    rows = []
+    for _ in range(draw(st.integers(least, 5))):
+        left, top = draw(st.integers(0, width - 1)), draw(st.integers(0, height - 1))
+        right, bottom = draw(st.integers(left + 1, width)), draw(st.integers(top + 1, height))
+        rows.append((draw(st.integers(1, 20)), left / width, top / height, right / width, bottom / height))
+    return ramp(height, width), np.array(rows, np.float32).reshape(-1, 5)
+
+
+seeds = st.integers(0, 2**32 - 1)
+anything = pytest.mark.parametrize(
+    "make",
+    [
+        lambda: [Distort(probability=1.0)],
+        lambda: [Expand(probability=1.0)],
+        lambda: [RandomCrop()],
+        lambda: [Resize(32)],
+        lambda: [Resize(32, "random")],
+        lambda: [Flip(probability=1.0)],
+        lambda: [Normalise()],
+        lambda: ssd_stages(48),
+        lambda: plain_stages(48),
+    ],
+    ids=["distort", "expand", "crop", "resize", "resize-random", "flip", "normalise", "ssd", "plain"],
+)
+
+
+def run(stages: Any, image: Array, targets: Array, seed: int) -> tuple[Array, Array]:
+    random = np.random.default_rng(seed)
+    for stage in stages:
+        image, targets = stage(image, targets, random)
+    return image, targets
+
+
+@anything
+@settings(max_examples=40, deadline=None)
+@given(sample=samples(), seed=seeds)
+def test_boxes_stay_valid_and_inputs_untouched(make: Callable[[], Any], sample: tuple[Array, Array], seed: int) -> None:
+    image, targets = sample
+    image_before, targets_before = image.copy(), targets.copy()
+
+    _, out = run(make(), image, targets, seed)
+
+    assert out.dtype == np.float32
+    assert out.shape[1] == 5
+    assert (out[:, 1:] >= 0).all()
+    assert (out[:, 1:] <= 1).all()
+    assert (out[:, 1] < out[:, 3]).all()
+    assert (out[:, 2] < out[:, 4]).all()
+    assert set(out[:, 0]) <= set(targets[:, 0])
+    np.testing.assert_array_equal(image, image_before)
+    np.testing.assert_array_equal(targets, targets_before)
+
+
+@anything
+@settings(max_examples=15, deadline=None)
+@given(sample=samples(), seed=seeds)
+def test_same_seed_same_result(make: Callable[[], Any], sample: tuple[Array, Array], seed: int) -> None:
+    image, targets = sample
+    first_image, first_targets = run(make(), image, targets, seed)
+    again_image, again_targets = run(make(), image.copy(), targets.copy(), seed)
+    np.testing.assert_array_equal(first_image, again_image)
+    np.testing.assert_array_equal(first_targets, again_targets)
+
+
+def test_different_seeds_differ() -> None:
+    targets = np.array([[1, 0.2, 0.2, 0.8, 0.8]], np.float32)
+    results = {run(ssd_stages(32), ramp(90, 120), targets, seed)[0].tobytes() for seed in range(20)}
+    assert len(results) == 20
+
+
+@pytest.mark.parametrize("stages", [ssd_stages(64), plain_stages(64)], ids=["ssd", "plain"])
+def test_sequences_end_in_a_contiguous_float_square(stages: Any) -> None:
+    image, targets = run(stages, ramp(90, 120), np.zeros((0, 5), np.float32), 3)
+    assert image.shape == (3, 64, 64)
+    assert image.dtype == np.float32
+    assert image.flags.c_contiguous
+    assert targets.shape == (0, 5)
+
+
+def test_sequences_are_in_the_order_of_the_study() -> None:
+    assert [type(stage) for stage in ssd_stages(300)] == [
+        Distort,
+        Expand,
+        RandomCrop,
+        Resize,
+        Flip,
+        Normalise,
+    ]
+    assert ssd_stages(300)[3] == Resize(300, "random")
+    assert plain_stages(300) == (Resize(300, "bilinear"), Normalise())
+
+
+def test_stages_need_no_torch() -> None:
+    code = "import sys, stallscope.pipelines.stages; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Distort
+
+
+def changed(stage: Distort, level: int, seed: int) -> Array:
+    grey = np.full((2, 2, 3), level, np.uint8)
+    return run([stage], grey, np.zeros((0, 5), np.float32), seed)[0]
+
+
+def test_brightness_adds_the_same_to_all_levels_within_its_bound() -> None:
+    stage = Distort(contrast=(1, 1), saturation=(1, 1), hue=0, probability=1.0)
+    shifts = [int(changed(stage, 100, seed)[0, 0, 0]) - 100 for seed in range(200)]
+    assert -32 <= min(shifts) < -25
+    assert 25 < max(shifts) <= 32
+
+
+def test_brightness_saturates_instead_of_wrapping() -> None:
+    stage = Distort(contrast=(1, 1), saturation=(1, 1), hue=0, probability=1.0)
+    assert min(changed(stage, 250, seed).min() for seed in range(100)) >= 218
+    assert max(changed(stage, 5, seed).max() for seed in range(100)) <= 37
+
+
+def test_contrast_scales_the_levels() -> None:
+    stage = Distort(brightness=0, contrast=(0.5, 0.5), saturation=(1, 1), hue=0, probability=1.0)
+    assert (changed(stage, 100, 0) == 50).all()
+
+
+def test_saturation_of_zero_leaves_grey_of_the_largest_level() -> None:
+    stage = Distort(brightness=0, contrast=(1, 1), saturation=(0, 0), hue=0, probability=1.0)
+    image = np.full((2, 2, 3), (200, 50, 10), np.uint8)
+    out = run([stage], image, np.zeros((0, 5), np.float32), 0)[0]
+    assert (out == 200).all()
+
+
+def test_hue_is_in_units_of_two_degrees() -> None:
+    # A turn of 60 degrees makes red yellow or magenta, so 30 units reach them and no further.
+    stage = Distort(brightness=0, contrast=(1, 1), saturation=(1, 1), hue=30, probability=1.0)
+    red = np.full((1, 1, 3), (255, 0, 0), np.uint8)
+    outs = np.array([run([stage], red, np.zeros((0, 5), np.float32), seed)[0][0, 0] for seed in range(300)])
+    assert (outs[:, 0] >= 250).all()
+    assert outs[:, 1].max() > 230
+    assert outs[:, 2].max() > 230
+    assert (np.minimum(outs[:, 1], outs[:, 2]) == 0).all()
+
+
+def test_distort_without_probability_changes_nothing() -> None:
+    image = ramp(9, 11)
+    for seed in range(20):
+        assert run([Distort(probability=0.0)], image, np.zeros((0, 5), np.float32), seed)[0] is image
+
+
+def test_each_change_of_colour_happens_half_of_the_time() -> None:
+    # Only brightness moves a grey pixel when the other ranges are neutral.
+    stage = Distort(brightness=32, contrast=(1, 1), saturation=(1, 1), hue=0)
+    moved = sum(changed(stage, 100, seed)[0, 0, 0] != 100 for seed in range(1000))
+    assert 430 <= moved <= 560
+
+
+# Expand
+
+
+@settings(max_examples=60, deadline=None)
+@given(sample=samples(least=1), seed=seeds)
+def test_expand_keeps_pixels_and_boxes_can_be_mapped_back(sample: tuple[Array, Array], seed: int) -> None:
+    image, targets = sample
+    height, width = image.shape[:2]
+    canvas, out = run([Expand(probability=1.0)], image, targets, seed)
+
+    inside = canvas[..., 2] == 77
+    rows, columns = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
+    top, left = int(rows[0]), int(columns[0])
+    np.testing.assert_array_equal(canvas[top : top + height, left : left + width], image)
+    assert (canvas[~inside] == (123, 117, 104)).all()
+    assert inside.sum() == height * width
+    assert height <= canvas.shape[0] <= 4 * height
+    assert width <= canvas.shape[1] <= 4 * width
+
+    canvas_sides = np.array((canvas.shape[1], canvas.shape[0]) * 2)
+    back = (out[:, 1:] * canvas_sides - (left, top, left, top)) / ((width, height) * 2)
+    np.testing.assert_allclose(back, targets[:, 1:], atol=1e-4)
+    np.testing.assert_array_equal(out[:, 0], targets[:, 0])
+
+
+def test_expand_happens_with_its_probability_and_uses_its_range() -> None:
+    image = ramp(20, 20)
+    sides = [run([Expand()], image, np.zeros((0, 5), np.float32), seed)[0].shape[0] for seed in range(1000)]
+    expanded = [side for side in sides if side > 20]
+    assert 430 <= len(expanded) <= 560
+    assert 75 <= max(expanded) <= 80
+    assert 45 <= np.mean(expanded) <= 55
+
+
+# RandomCrop
+
+
+def where(crop: Array) -> tuple[int, int, int, int]:
+    """Which part of `ramp` a crop is: left, top, right, bottom."""
+    left, top = int(crop[0, 0, 0]), int(crop[0, 0, 1])
+    return left, top, left + crop.shape[1], top + crop.shape[0]
+
+
+def iou(part: tuple[int, int, int, int], box: Array) -> float:
+    across = min(part[2], box[2]) - max(part[0], box[0])
+    down = min(part[3], box[3]) - max(part[1], box[1])
+    shared = max(across, 0) * max(down, 0)
+    union = (part[2] - part[0]) * (part[3] - part[1]) + (box[2] - box[0]) * (box[3] - box[1]) - shared
+    return float(shared / union)
+
+
+@pytest.mark.parametrize("least", [0.1, 0.3, 0.5, 0.7, 0.9])
+def test_crop_reaches_the_asked_overlap_with_some_object(least: float) -> None:
+    image = ramp(150, 200)
+    # Random parts reach 0.9 only of an object that nearly fills the image.
+    large = (0.1, 0.1, 0.6, 0.7) if least < 0.9 else (0.05, 0.05, 0.95, 0.95)
+    targets = np.array([[1, *large], [2, 0.5, 0.4, 0.95, 0.9]], np.float32)
+    boxes = targets[:, 1:] * np.array((200, 150, 200, 150))
+    whole, parts = 0, 0
+    for seed in range(200):
+        part = where(run([RandomCrop(min_ious=(least,))], image, targets, seed)[0])
+        if part == (0, 0, 200, 150):
+            whole += 1
+            continue
+        parts += 1
+        assert max(iou(part, box) for box in boxes) >= least - 1e-9
+    assert whole > 60  # the whole image is one of at most two candidates
+    assert parts > 20
+
+
+@settings(max_examples=100, deadline=None)
+@given(sample=samples(least=1), seed=seeds)
+def test_crop_keeps_exactly_the_objects_with_their_centre_inside(sample: tuple[Array, Array], seed: int) -> None:
+    image, targets = sample
+    height, width = image.shape[:2]
+    targets[:, 0] = np.arange(1, len(targets) + 1)  # tell them apart
+    crop, out = run([RandomCrop()], image, targets, seed)
+
+    left, top, right, bottom = where(crop)
+    boxes = targets[:, 1:].astype(np.float64) * ((width, height) * 2)
+    x, y = (boxes[:, 0] + boxes[:, 2]) / 2, (boxes[:, 1] + boxes[:, 3]) / 2
+    inside = (x >= left) & (x <= right) & (y >= top) & (y <= bottom)
+    np.testing.assert_array_equal(out[:, 0], targets[inside, 0])
+    clipped = boxes[inside].clip((left, top, left, top), (right, bottom, right, bottom))
+    found = out[:, 1:] * ((right - left, bottom - top) * 2) + (left, top, left, top)
+    np.testing.assert_allclose(found, clipped, atol=1e-3)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=seeds)
+def test_parts_respect_scale_and_aspect(seed: int) -> None:
+    crop = run([RandomCrop(min_ious=(None,))], ramp(200, 200), np.zeros((0, 5), np.float32), seed)[0]
+    height, width = crop.shape[0] / 200, crop.shape[1] / 200
+    rounding = 0.01  # a pixel at each end
+    assert 0.3 - rounding <= (height * width) ** 0.5 <= 1.0
+    assert 0.5 - 2 * rounding / 0.2 <= width / height <= 2.0 + 2 * rounding / 0.2
+
+
+def test_crop_of_an_image_without_objects_ignores_overlaps() -> None:
+    empty = np.zeros((0, 5), np.float32)
+    for seed in range(50):
+        crop, out = run([RandomCrop(min_ious=(0.5,))], ramp(60, 80), empty, seed)
+        assert crop.shape == (60, 80, 3)
+        assert out.shape == (0, 5)
+    shapes = {run([RandomCrop()], ramp(60, 80), empty, seed)[0].shape for seed in range(50)}
+    assert len(shapes) > 10
+
+
+def test_crop_takes_all_candidates_equally_often() -> None:
+    # One box as large as the image: every overlap is within reach, so there are seven candidates.
+    targets = np.array([[1, 0, 0, 1, 1]], np.float32)
+    parts = [where(run([RandomCrop()], ramp(100, 100), targets, seed)[0]) for seed in range(1000)]
+    whole = sum(part == (0, 0, 100, 100) for part in parts)
+    assert 100 <= whole <= 190  # a seventh is 143
+
+
+# Resize, Flip, Normalise
+
+
+def test_bilinear_resize_is_the_antialiased_one_of_pillow() -> None:
+    random = np.random.default_rng(0)
+    image = random.integers(0, 256, (90, 120, 3), dtype=np.uint8)
+    out = run([Resize(30)], image, np.zeros((0, 5), np.float32), 0)[0]
+    expected = np.asarray(PillowImage.fromarray(image).resize((30, 30), Resampling.BILINEAR))
+    np.testing.assert_array_equal(out, expected)
+    assert out.std() < image.std() / 2  # noise averages out only under antialiasing
+
+
+def test_random_resize_uses_five_filters_equally() -> None:
+    random = np.random.default_rng(0)
+    image = random.integers(0, 256, (40, 40, 3), dtype=np.uint8)
+    empty = np.zeros((0, 5), np.float32)
+    results = [run([Resize(23, "random")], image, empty, seed)[0].tobytes() for seed in range(500)]
+    counts = [results.count(result) for result in set(results)]
+    assert len(counts) == 5
+    assert min(counts) > 60
+
+
+@settings(max_examples=60, deadline=None)
+@given(sample=samples(), seed=seeds)
+def test_flipping_twice_gives_the_sample_back(sample: tuple[Array, Array], seed: int) -> None:
+    image, targets = sample
+    once = run([Flip(probability=1.0)], image, targets, seed)
+    twice = run([Flip(probability=1.0)], *once, seed)
+    np.testing.assert_array_equal(twice[0], image)
+    np.testing.assert_allclose(twice[1], targets, atol=2e-7)
+    if len(targets):
+        np.testing.assert_allclose(once[1][:, 1] + targets[:, 3], 1.0, atol=2e-7)
+
+
+def test_flip_mirrors_left_and_right_half_of_the_time() -> None:
+    image = ramp(4, 6)
+    empty = np.zeros((0, 5), np.float32)
+    outs = [run([Flip()], image, empty, seed)[0] for seed in range(1000)]
+    flipped = [out for out in outs if out[0, 0, 0] == 5]
+    assert 430 <= len(flipped) <= 560
+    np.testing.assert_array_equal(flipped[0], image[:, ::-1])
+
+
+def test_normalise_subtracts_the_mean_and_nothing_else() -> None:
+    image = ramp(3, 5)
+    out = run([Normalise()], image, np.zeros((0, 5), np.float32), 0)[0]
+    assert out.shape == (3, 3, 5)
+    np.testing.assert_array_equal(out[0], image[..., 0] - np.float32(123))
+    np.testing.assert_array_equal(out[1], image[..., 1] - np.float32(117))
+    np.testing.assert_array_equal(out[2], image[..., 2] - np.float32(104))
+    assert run([Normalise()], image[:, ::-1], np.zeros((0, 5), np.float32), 0)[0].flags.c_contiguous
