@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from stallscope.errors import DataError
+from stallscope.scenarios.voc.annotation import parse
+from stallscope.scenarios.voc.generate import compose
+from stallscope.scenarios.voc.layout import CLASSES, Layout
+from stallscope.scenarios.voc.read import VocDataset
+from stallscope.scenarios.voc.scene import render
+from stallscope.scenarios.voc.shapes import SHAPES
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A set of 40 images of seed 7, which no test may change."""
+    out = tmp_path_factory.mktemp("made") / "set"
+    compose(out, 40, 7, workers=1)
+    return out
+
+
+def year(out: Path) -> Path:
+    return out / "VOCdevkit" / "VOC2012"
+
+
+def contents(out: Path) -> dict[str, str]:
+    return {
+        str(file.relative_to(out)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(out.rglob("*"))
+        if file.is_file()
+    }
+
+
+def test_what_is_composed_can_be_read_without_findings(made: Path) -> None:
+    dataset = VocDataset.open(made)
+    assert len(dataset) == 40
+    assert dataset.findings == []
+    assert dataset.classes == 20
+    for i in range(len(dataset)):
+        with Image.open(dataset.path(i)) as image:
+            assert image.size == tuple(dataset.sizes[i])
+            assert image.mode == "RGB"
+        targets = dataset.targets(i)
+        assert 1 <= len(targets) <= 8
+        assert (targets[:, 1:3] < targets[:, 3:]).all()
+        assert targets[:, 1:].min() >= 0
+        assert targets[:, 1:].max() <= 1
+
+
+def test_images_are_like_those_of_voc(made: Path) -> None:
+    facts = VocDataset.open(made).describe()
+    assert facts["classes"] >= 15
+    assert 80e3 < facts["mean_bytes"] < 120e3
+    assert 420 < facts["mean_width"] < 500
+    assert 340 < facts["mean_height"] < 440
+    dataset = VocDataset.open(made)
+    assert dataset.sizes.max() == 500
+    assert (dataset.sizes == (500, 375)).all(axis=1).mean() > 0.4
+    assert (dataset.sizes == (375, 500)).all(axis=1).any()
+    assert dataset.file_bytes.std() > 15e3
+
+
+def test_a_fifth_is_for_validation(made: Path) -> None:
+    layout = Layout(year(made))
+    train, val, both = (layout.names(split) for split in ("train", "val", "trainval"))
+    assert (len(train), len(val)) == (32, 8)
+    assert not set(train) & set(val)
+    assert both == sorted(train + val)
+    assert val != both[-8:]  # drawn, not cut off
+
+
+def test_boxes_are_exact_to_the_pixel_of_what_is_visible(made: Path) -> None:
+    layout = Layout(year(made))
+    for index, name in enumerate(layout.names("trainval")):
+        scene = render(7, index)
+        annotated = parse(layout.annotation(name)).objects
+        assert len(annotated) == len(scene.objects) == scene.owner.max() + 1
+        for number, one in enumerate(annotated):
+            mask = scene.owner == number
+            rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+            assert (one.x_min, one.x_max) == (columns[0] + 1, columns[-1] + 1)
+            assert (one.y_min, one.y_max) == (rows[0] + 1, rows[-1] + 1)
+            assert mask.sum() >= 120
+
+
+def test_owners_are_where_the_picture_was_painted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects painted in a colour no scene has must show exactly where `owner` says, and nowhere else."""
+    from stallscope.scenarios.voc import scene as module
+
+    def flat(random: np.random.Generator, shape: object, height: int, width: int) -> tuple[object, object]:
+        colours, coverage = real(random, shape, height, width)  # type: ignore[arg-type]
+        return np.full_like(colours, 5000), np.where(coverage >= 0.5, np.float32(1), np.float32(0))
+
+    real = module._draw
+    monkeypatch.setattr(module, "_draw", flat)
+    monkeypatch.setattr(module, "_photograph", lambda random, canvas: canvas.max(axis=2) > 400)
+    for index in range(8):
+        scene = module.render(3, index)
+        np.testing.assert_array_equal(scene.image, scene.owner >= 0)
+
+
+def test_objects_overlap_and_leave_the_frame_but_stay_visible() -> None:
+    objects = [placed for index in range(25) for placed in render(11, index).objects]
+    assert any(placed.occluded for placed in objects)
+    assert any(placed.truncated for placed in objects)
+    assert not all(placed.occluded or placed.truncated for placed in objects)
+    assert len({placed.name for placed in objects}) > 10
+
+
+def test_every_class_of_voc_has_a_shape_within_its_frame() -> None:
+    assert tuple(SHAPES) == CLASSES
+    for name, shape in SHAPES.items():
+        corners = np.vstack([points for _, points in shape.parts])
+        assert corners.min() > -0.1, name
+        assert corners.max() < 1.1, name
+        assert np.ptp(corners, axis=0).min() > 0.8, name
+
+
+def test_an_image_depends_on_seed_and_number_only(made: Path, tmp_path: Path) -> None:
+    compose(tmp_path / "fewer", 12, 7, workers=2)
+    fewer, all_of_it = contents(year(tmp_path / "fewer")), contents(year(made))
+    images = [file for file in fewer if not file.startswith("ImageSets")]
+    assert len(images) == 24
+    assert {file: fewer[file] for file in images} == {file: all_of_it[file] for file in images}
+    compose(tmp_path / "other", 12, 8, workers=1)
+    other = contents(year(tmp_path / "other"))
+    assert not {other[file] for file in images if file.endswith(".jpg")} & set(fewer.values())
+
+
+def test_a_complete_set_is_left_as_it_is(made: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in made.rglob("*")}
+    calls: list[tuple[int, int]] = []
+    compose(made, 40, 7, lambda done, of: calls.append((done, of)))
+    assert {file: file.stat().st_mtime_ns for file in made.rglob("*")} == before
+    assert calls == [(40, 40)]
+
+
+def test_an_interrupted_set_is_continued(tmp_path: Path) -> None:
+    compose(tmp_path / "whole", 8, 3, workers=1)
+
+    def interrupt(done: int, of: int) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compose(tmp_path / "set", 8, 3, interrupt, workers=1)
+    images = year(tmp_path / "set") / "JPEGImages"
+    assert len(list(images.iterdir())) == 5
+    (images / "2012_000001.jpg").unlink()
+    (images / "2012_000006.jpg.99999.part").write_bytes(b"half a file of a killed process")
+
+    calls: list[int] = []
+    compose(tmp_path / "set", 8, 3, lambda done, of: calls.append(done), workers=1)
+    assert calls == [4, 5, 6, 7, 8]
+    assert contents(tmp_path / "set") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("images", "seed"), [(39, 7), (41, 7), (40, 8)])
+def test_another_set_is_not_overwritten(made: Path, images: int, seed: int) -> None:
+    before = contents(made)
+    with pytest.raises(DataError, match=f"holds another set than the {images} images of seed {seed}"):
+        compose(made, images, seed)
+    assert contents(made) == before
+
+
+def test_a_foreign_folder_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(DataError, match="was not made by stallscope; nothing was written"):
+        compose(tmp_path, 2, 0)
+    assert contents(tmp_path) == {"thesis.tex": hashlib.sha256(b"years of work").hexdigest()}
+    with pytest.raises(DataError, match="was not made by stallscope"):
+        compose(tmp_path / "thesis.tex", 2, 0)
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "stallscope-data.json").write_text("{")
+    with pytest.raises(DataError, match="holds another set"):
+        compose(tmp_path / "odd", 2, 0)
+
+
+def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
+    compose(tmp_path, 1, 0)
+    layout = Layout(year(tmp_path))
+    assert layout.names("train") == layout.names("trainval") == ["2012_000001"]
+    assert json.loads((tmp_path / "stallscope-data.json").read_text())["images"] == 1
+
+
+def test_a_full_disk_is_one_message_and_leaves_no_half_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path.write_bytes
+
+    def full(file: Path, data: bytes) -> int:
+        if "2012_000003.jpg" in file.name:
+            real(file, data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device", str(file))
+        return real(file, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(DataError) as caught:
+        compose(tmp_path / "set", 4, 0, workers=1)
+    message = str(caught.value)
+    assert "No space left on device" in message
+    assert str(tmp_path / "set") in message
+    assert "the same command continues" in message
+    images = [file.name for file in (year(tmp_path / "set") / "JPEGImages").iterdir()]
+    assert sorted(images) == ["2012_000001.jpg", "2012_000002.jpg"]
+
+    monkeypatch.undo()
+    compose(tmp_path / "set", 4, 0, workers=1)
+    assert len(Layout(year(tmp_path / "set")).names("trainval")) == 4
+
+
+def test_a_failure_in_a_worker_process_is_the_same_message(tmp_path: Path) -> None:
+    out = tmp_path / "set"
+    compose(out, 3, 0, workers=1)
+    (year(out) / "Annotations" / "2012_000002.xml").unlink()
+    image = year(out) / "JPEGImages" / "2012_000002.jpg"
+    image.unlink()
+    image.mkdir()
+    with pytest.raises(DataError, match=r"Cannot write the images to .*: Is a directory"):
+        compose(out, 3, 0, workers=2)
+
+
+def test_impossible_numbers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="at least 1"):
+        compose(tmp_path / "set", 0, 0)
+    with pytest.raises(DataError, match="seed -1 cannot be used"):
+        compose(tmp_path / "set", 1, -1)
+    assert not (tmp_path / "set").exists()

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from stallscope.scenarios.voc.jpeg import JpegError, verify
+from stallscope.scenarios.voc.texture import fractal
+
+
+def photograph(width: int = 160, height: int = 120) -> Image.Image:
+    random = np.random.default_rng(1)
+    planes = [fractal(random, height, width, 0.7) * 40 + 128 for _ in range(3)]
+    return Image.fromarray(np.stack(planes, axis=-1).clip(0, 255).astype(np.uint8))
+
+
+def encoded(image: Image.Image, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, "JPEG", **{"quality": 95, **options})
+    return stream.getvalue()
+
+
+GOOD = encoded(photograph())
+MIDDLE = len(GOOD) // 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"quality": 5},
+        {"quality": 100, "subsampling": 0},
+        {"optimize": True},
+        {"restart_marker_rows": 1},
+        {"progressive": True},
+        {"subsampling": 1},
+    ],
+    ids=str,
+)
+def test_good_images_of_all_kinds_pass(options: dict[str, Any]) -> None:
+    assert verify(encoded(photograph(), **options)) == (160, 120)
+    assert verify(encoded(photograph(97, 61), **options)) == (97, 61)
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK"])
+def test_other_colour_spaces_pass(mode: str) -> None:
+    assert verify(encoded(photograph().convert(mode))) == (160, 120)
+
+
+@pytest.mark.parametrize("level", [0, 127, 128, 129, 255])
+@pytest.mark.parametrize("size", [(1, 1), (8, 8), (500, 375)], ids=str)
+def test_flat_images_pass(level: int, size: tuple[int, int]) -> None:
+    assert verify(encoded(Image.new("RGB", size, (level, level, level)))) == size
+
+
+def test_an_image_that_ends_in_the_grey_of_lost_data_passes() -> None:
+    image = photograph(400, 300)
+    image.paste((128, 128, 128), (0, 100, 400, 300))
+    assert verify(encoded(image)) == (400, 300)
+
+
+def test_bytes_after_the_end_marker_are_no_damage() -> None:
+    assert verify(GOOD + b"appended by a camera" * 50) == (160, 120)
+
+
+@pytest.mark.parametrize(
+    ("damaged", "message"),
+    [
+        (b"", "is empty"),
+        (b"<html>Not found</html>", "not a JPEG"),
+        (GOOD[:100], "Truncated"),
+        (GOOD[:MIDDLE], "truncated"),
+        (GOOD[:-40], "truncated"),
+        (GOOD[:MIDDLE] + b"\xff\xd9", "ends before the image"),
+        (GOOD[:MIDDLE] + GOOD[MIDDLE + 2000 :], "ends before the image"),
+        (GOOD[:MIDDLE] + GOOD[MIDDLE - 4000 :], "goes on after the image"),
+        (GOOD[:MIDDLE] + bytes(len(GOOD) - MIDDLE), "truncated|no end marker|ends before"),
+        (GOOD[:MIDDLE] + b"\xff\xfe" + GOOD[MIDDLE:], "marker within|broken|ends before"),
+    ],
+    ids=[
+        "empty",
+        "html",
+        "header only",
+        "half",
+        "last bytes lost",
+        "half with an end marker",
+        "a hole",
+        "a repeat",
+        "zeros to the end",
+        "a marker inside",
+    ],
+)
+def test_damage_is_found(damaged: bytes, message: str) -> None:
+    with pytest.raises(JpegError, match=message):
+        verify(damaged)
+
+
+def test_another_format_under_the_name_of_a_jpeg_is_damage() -> None:
+    stream = io.BytesIO()
+    photograph().save(stream, "PNG")
+    with pytest.raises(JpegError, match="not a JPEG"):
+        verify(stream.getvalue())
