@@ -1,0 +1,1 @@
+"""The trainings of the published studies, their data, and what runs them."""

@@ -1,0 +1,83 @@
+"""One training step: for real with torch, or on an emulated accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+import torch
+
+from stallscope.devices.emulated import EmulatedDevice
+from stallscope.devices.profiles import Accelerator
+from stallscope.pipelines.protocol import Batch
+
+Net = TypeVar("Net", bound=torch.nn.Module)
+
+
+class StepHooks(Protocol):
+    """Where a step tells what it does (`capture.steps.StepRecorder` listens)."""
+
+    def compute_begin(self) -> None: ...
+    def backward_begin(self) -> None: ...
+    def optimizer_begin(self) -> None: ...
+    def compute_end(self) -> None: ...
+
+
+class Training(Protocol):
+    def step(self, batch: Batch, hooks: StepHooks) -> None:
+        """Forward, backward and optimizer on a batch that is on the device."""
+        ...
+
+    def read_loss(self) -> float | None:
+        """The loss of the last step; waits for the device. `None` on an emulated one, which computes none."""
+        ...
+
+
+class TorchTraining(Generic[Net]):
+    """A net trained for real."""
+
+    def __init__(self, net: Net, loss: Callable[[Net, Batch], torch.Tensor], optimizer: torch.optim.Optimizer) -> None:
+        self._net = net
+        self._loss = loss
+        self._optimizer = optimizer
+        self._last: torch.Tensor | None = None
+
+    def step(self, batch: Batch, hooks: StepHooks) -> None:
+        hooks.compute_begin()
+        loss = self._loss(self._net, batch)
+        hooks.backward_begin()
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        hooks.optimizer_begin()
+        self._optimizer.step()
+        hooks.compute_end()
+        self._last = loss.detach()
+
+    def read_loss(self) -> float | None:
+        return None if self._last is None else float(self._last)
+
+
+class EmulatedTraining:
+    """A step of a net as an accelerator's profile says it runs: kernels queued, nothing computed."""
+
+    def __init__(self, device: EmulatedDevice, accelerator: Accelerator, net: str, batch_size: int) -> None:
+        self._device = device
+        self._accelerator = accelerator
+        self._net = net
+        device.require_memory(accelerator.memory_bytes_needed(net, batch_size))
+
+    def step(self, batch: Batch, hooks: StepHooks) -> None:
+        duration = self._accelerator.step_ns(self._net, batch.samples)
+        shares = self._accelerator.phases(self._net, batch.samples)
+        kernels = self._accelerator.net(self._net).net.kernels
+        hooks.compute_begin()
+        self._device.compute(round(duration * shares.forward), kernels.forward)
+        hooks.backward_begin()
+        self._device.compute(round(duration * shares.backward), kernels.backward)
+        hooks.optimizer_begin()
+        self._device.compute(round(duration * shares.optimizer), kernels.optimizer)
+        hooks.compute_end()
+
+    def read_loss(self) -> float | None:
+        self._device.synchronize()
+        return None
