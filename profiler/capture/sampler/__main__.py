@@ -1,0 +1,43 @@
+"""`python -m stallscope.capture.sampler RUN_FOLDER --pid PID [--rate HZ]`: samples into a run folder."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+
+START_NS = time.monotonic_ns()
+# Ctrl-C in a terminal goes to everything started from it; the starter decides when the sampler ends. Before the
+# imports, which take a moment.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+import argparse  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+from .loop import record  # noqa: E402
+
+HIGHEST_RATE = 50.0
+
+
+def _rate(text: str) -> float:
+    rate = float(text)
+    if not 0 < rate <= HIGHEST_RATE:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and {HIGHEST_RATE:g} samples per second")
+    return rate
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m stallscope.capture.sampler",
+        description="Records what host and accelerators do, until standard input ends.",
+    )
+    parser.add_argument("folder", type=Path, metavar="RUN_FOLDER")
+    parser.add_argument("--pid", type=int, required=True, help="root of the training's process tree")
+    parser.add_argument("--rate", type=_rate, default=5.0, metavar="HZ", help="samples per second (default: 5)")
+    options = parser.parse_args(arguments)
+    return record(options.folder.absolute(), options.pid, options.rate, START_NS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""Where accelerator figures come from: NVML, an emulated device's records, or nowhere."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...record.run import RUN_JSON
+from .emulated import EmulatedSource
+from .row import Row
+from .schedule import NS_PER_S, Cadence
+
+if TYPE_CHECKING:
+    from .nvml import Gateway, Say
+
+LOOK_PERIOD_NS = NS_PER_S
+UNNAMED_NS = 10 * NS_PER_S
+"""How long a run may leave open which devices it uses before all GPUs are sampled, in NVML's order."""
+
+
+class Source(Protocol):
+    def sample(self, now_ns: int, last: bool = False) -> list[Row]: ...
+
+
+@dataclass(frozen=True)
+class RunDevice:
+    """What run.json says about the run's device. `kind` is `None` while it says nothing."""
+
+    kind: str | None = None
+    uuids: tuple[str, ...] = ()
+    count: int = 1
+    memory_bytes: int | None = None
+
+    @classmethod
+    def of(cls, info: Any) -> RunDevice:
+        """Read leniently: the file is written by another process, perhaps of another version."""
+        device = info.get("device") if isinstance(info, dict) else None
+        if not isinstance(device, dict) or not isinstance(device.get("kind"), str):
+            return cls()
+        uuids, count, memory = (device.get(key) for key in ("uuids", "count", "memory_bytes"))
+        return cls(
+            device["kind"],
+            tuple(map(str, uuids)) if isinstance(uuids, list) else (),
+            count if isinstance(count, int) and count > 0 else 1,
+            memory if isinstance(memory, int) else None,
+        )
+
+
+class Devices:
+    """Samples the accelerators of a run, whichever they turn out to be.
+
+    The training names its device some seconds after it started, when it has loaded torch. Nothing is sampled
+    before: device numbers would mean something else.
+    """
+
+    def __init__(self, folder: Path, say: Say, start_ns: int) -> None:
+        self._folder = folder
+        self._say = say
+        self._start_ns = start_ns
+        self._look = Cadence(LOOK_PERIOD_NS)
+        self._stamp: tuple[int, int] | None = None
+        self._device = RunDevice()
+        self._chosen: RunDevice | None = None
+        self._source: Source | None = None
+        self._gateway: Gateway | None = None
+
+    def sample(self, now_ns: int, last: bool = False) -> list[Row]:
+        """Bodies of DEVICE records."""
+        if self._look.due(now_ns) or last:
+            self._read_run()
+            named = self._device.kind is not None or now_ns - self._start_ns >= UNNAMED_NS
+            if named and self._device != self._chosen:
+                # What a source recorded before the run named its devices anew is not recorded again.
+                since_ns = self._start_ns if self._chosen is None else now_ns
+                self._chosen = self._device
+                self._source = self._choose(self._device, since_ns)
+        return [] if self._source is None else self._source.sample(now_ns, last)
+
+    def _read_run(self) -> None:
+        path = self._folder / RUN_JSON
+        try:
+            stat = path.stat()
+            stamp = stat.st_mtime_ns, stat.st_ino
+            if stamp != self._stamp:
+                self._device = RunDevice.of(json.loads(path.read_text()))
+                self._stamp = stamp
+        except (OSError, ValueError):
+            # Not written yet, or being replaced: look again next time.
+            return
+
+    def _choose(self, device: RunDevice, since_ns: int) -> Source | None:
+        if device.kind == "emulated":
+            self._say("Accelerator figures are those of an emulated device, computed from its records.")
+            return EmulatedSource(self._folder, device.count, device.memory_bytes, since_ns)
+        if device.kind in ("cuda", None):
+            # Loaded here only: most of what NVML costs at start is its binding.
+            from .gpu import NvmlSource
+            from .nvml import Gateway
+
+            self._gateway = self._gateway or Gateway(self._say)
+            return NvmlSource(self._gateway, device.uuids, since_ns)
+        return None

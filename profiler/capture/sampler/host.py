@@ -1,0 +1,167 @@
+"""One look at the host: the machine, the training's process tree, its cgroups, and the sampler itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from ...record.schema import HOST
+from ..cpu_budget import CgroupLevel, cgroup_levels, cpu_budget
+from .procfs import MachineCpu, parse_machine_cpu, parse_pairs, parse_pressure, read
+from .row import Row, row
+from .schedule import NS_PER_S, Cadence
+from .tree import Member, ProcessTree
+
+SCAN_PERIOD_NS = NS_PER_S
+SCAN_SHARE = 0.005
+PSS_PERIOD_NS = 20 * NS_PER_S
+PSS_FIRST_NS = 2 * NS_PER_S
+PSS_SHARE = 0.005
+LIMITS_PERIOD_NS = 10 * NS_PER_S
+
+
+class Host:
+    """Looks at the host on behalf of one training. `root` is where `/proc`, `/sys` and `/dev` are looked for."""
+
+    def __init__(self, pid: int, start_ns: int, root: Path = Path("/")) -> None:
+        self._pid = pid
+        self._root = root
+        self._proc = str(root / "proc")
+        self._tree = ProcessTree(pid, self._proc)
+        self._scan = Cadence(SCAN_PERIOD_NS, share=SCAN_SHARE)
+        self._pss = PssRound(self._proc, start_ns)
+        self._limits = Cadence(LIMITS_PERIOD_NS)
+        self._machine: MachineCpu | None = None
+        self._cpus: int | None = None
+        self._levels: list[CgroupLevel] = []
+
+    def sample(self, now_ns: int, late_ns: int, last: bool = False) -> Row:
+        """The body of a HOST record. `last` reads what would otherwise have waited for its turn."""
+        values: dict[str, float | None] = {"t_ns": now_ns, "late_ns": late_ns}
+        values |= self._look_at_tree(now_ns, last)
+        if self._tree.seen and self._limits.due(now_ns):
+            self._look_up_limits()
+        values["cpus"] = self._cpus
+        values |= self._look_at_machine()
+        values |= throttling(self._levels)
+        values |= shared_memory(self._root)
+        values["sampler_cpu_ns"] = time.process_time_ns()
+        return row(HOST, **values)
+
+    def _look_at_tree(self, now_ns: int, last: bool) -> dict[str, float | None]:
+        tree = self._tree
+        tree.look()
+        scanned = self._scan.due(now_ns) or last
+        if scanned:
+            begin = time.monotonic_ns()
+            tree.scan()
+            self._scan.cost(now_ns, time.monotonic_ns() - begin)
+        if not tree.seen:
+            return {}
+        alive, totals = tree.alive, tree.totals()
+        return {
+            "tree_cpu_ns": totals.cpu_ns,
+            "main_cpu_ns": tree.main_cpu_ns,
+            "run_queue_ns": totals.run_queue_ns if scanned else None,
+            "tree_processes": len(alive),
+            "tree_threads": sum(m.stat.threads for m in alive),
+            "tree_rss_bytes": sum(m.stat.rss_bytes for m in alive),
+            "tree_pss_bytes": self._pss.step(now_ns, alive),
+            "read_chars_bytes": totals.read_chars,
+            "read_storage_bytes": totals.read_storage,
+            "major_faults": totals.major_faults,
+            "minor_faults": totals.minor_faults,
+        }
+
+    def _look_up_limits(self) -> None:
+        """Affinity and quota of the training process; kept after its end."""
+        with contextlib.suppress(OSError):
+            self._cpus = round(1000 * cpu_budget(self._pid, self._root).budget)
+            self._levels = cgroup_levels(self._pid, self._root)
+
+    def _look_at_machine(self) -> dict[str, float | None]:
+        before, self._machine = self._machine, parse_machine_cpu(read(f"{self._proc}/stat"))
+        shares = self._machine.shares_since(before) if self._machine and before else None
+        busy, iowait, steal = shares or (None, None, None)
+        available = parse_pairs(read(f"{self._proc}/meminfo")).get(b"MemAvailable")
+        pressure = {
+            f"{name}_pressure_us": parse_pressure(read(f"{self._proc}/pressure/{name}"))
+            for name in ("cpu", "io", "memory")
+        }
+        return {
+            "machine_busy_pct": busy,
+            "machine_iowait_pct": iowait,
+            "steal_pct": steal,
+            "memory_available_bytes": None if available is None else available * 1024,
+            **pressure,
+        }
+
+
+class PssRound:
+    """Proportional memory of the tree, one process per call.
+
+    The kernel walks a process's page tables for it and holds its memory map meanwhile, which takes milliseconds
+    per gigabyte: so seldom, one process at a time, and more seldom the longer a round takes.
+    """
+
+    def __init__(self, proc: str, start_ns: int) -> None:
+        self._proc = proc
+        self._cadence = Cadence(PSS_PERIOD_NS, start_ns + PSS_FIRST_NS, PSS_SHARE)
+        self._left: list[int] = []
+        self._sum: int | None = None
+        self._took_ns = 0
+
+    def step(self, now_ns: int, alive: list[Member]) -> int | None:
+        """The sum of the tree in bytes when a round ends with this call, otherwise `None`.
+
+        A round of which one living process could not be read has no sum.
+        """
+        if not self._left:
+            if not self._cadence.due(now_ns):
+                return None
+            self._left, self._sum, self._took_ns = [m.pid for m in alive], 0, 0
+        begin = time.monotonic_ns()
+        while self._left:
+            pid = self._left.pop()
+            pss = parse_pairs(read(f"{self._proc}/{pid}/smaps_rollup")).get(b"Pss")
+            if pss is not None:
+                self._sum = None if self._sum is None else self._sum + pss * 1024
+                break
+            if any(m.pid == pid for m in alive):
+                self._sum = None
+        self._took_ns += time.monotonic_ns() - begin
+        if self._left:
+            return None
+        self._cadence.cost(now_ns, self._took_ns)
+        return self._sum
+
+
+def throttling(levels: list[CgroupLevel]) -> dict[str, float | None]:
+    """Time and periods in which a cgroup was throttled, summed over the levels that may throttle."""
+    time_us: int | None = None
+    periods: int | None = None
+    for level in levels:
+        stat = parse_pairs(read(str(level.folder / "cpu.stat")))
+        spent = stat.get(b"throttled_usec")
+        if spent is None and b"throttled_time" in stat:
+            spent = stat[b"throttled_time"] // 1000
+        if spent is not None:
+            time_us = (time_us or 0) + spent
+        if b"nr_throttled" in stat:
+            periods = (periods or 0) + stat[b"nr_throttled"]
+    return {"throttled_us": time_us, "throttled_periods": periods}
+
+
+def shared_memory(root: Path) -> dict[str, float | None]:
+    """Use and size of `/dev/shm`, where it is a file system of its own."""
+    folder = root / "dev/shm"
+    try:
+        if folder.stat().st_dev == folder.parent.stat().st_dev:
+            return {}
+        stat = os.statvfs(folder)
+    except OSError:
+        return {}
+    used = (stat.f_blocks - stat.f_bfree) * stat.f_frsize
+    return {"shm_used_bytes": used, "shm_total_bytes": stat.f_blocks * stat.f_frsize}

@@ -1,0 +1,83 @@
+"""The sampler's loop: look, store, wait."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from ...errors import RecordError
+from ...record.schema import DEVICE, HOST
+from ...record.segment import RecordWriter
+from .devices import Devices
+from .ending import Ending
+from .host import Host
+from .notices import Notices
+from .schedule import NS_PER_S, Beat
+
+CANNOT_RECORD = 1
+"""Exit code: the run folder cannot be written, or another sampler records into it."""
+
+
+def record(folder: Path, pid: int, rate: float, start_ns: int) -> int:
+    """Sample into a run folder until told to end. Returns the exit code.
+
+    Args:
+        folder: the run.
+        pid: root of the training's process tree.
+        rate: samples per second.
+        start_ns: when the sampler started, on the monotonic clock.
+    """
+    say = Notices(folder)
+    ending = Ending(folder)
+    if not _only_one(folder):
+        say("Another sampler already records this run; a second one ended at once.")
+        return CANNOT_RECORD
+    try:
+        writers = RecordWriter(folder, HOST), RecordWriter(folder, DEVICE)
+    except RecordError as error:
+        say(f"Host and accelerator figures are not recorded: {error}")
+        return CANNOT_RECORD
+    try:
+        _sample(Host(pid, start_ns), Devices(folder, say, start_ns), writers, ending, rate)
+    except Exception as error:
+        say(f"The sampler ended by a defect of its own ({type(error).__name__}: {error}).")
+        raise
+    finally:
+        for writer in writers:
+            writer.close()
+    return 0
+
+
+def _sample(
+    host: Host, devices: Devices, writers: tuple[RecordWriter, RecordWriter], ending: Ending, rate: float
+) -> None:
+    to_host, to_device = writers
+    beat = Beat(round(NS_PER_S / rate), time.monotonic_ns())
+    ended = False
+    while not ended:
+        ended = ending.wait(beat.wait_ns(time.monotonic_ns()) / NS_PER_S)
+        now = time.monotonic_ns()
+        if ended and ending.folder_gone():
+            return
+        if now < beat.planned_ns and not ended:
+            continue
+        # The last look comes when it is asked for: it cannot be late.
+        late = 0 if ended else beat.taken(now)
+        to_host.append(*host.sample(now, late, last=ended))
+        for body in devices.sample(now, last=ended):
+            to_device.append(*body)
+
+
+def _only_one(folder: Path) -> bool:
+    """Hold the run folder against a second sampler, as long as this process lives."""
+    with contextlib.suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    # Where the file system has no locks, there is nothing to hold.
+    return True

@@ -1,0 +1,208 @@
+"""The one gateway to NVML: every call goes through it, and every failure becomes a sentence, never a 0.
+
+Which failure means what, and what other tools do about it, is in `docs/sampler.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+
+Say = Callable[[str], None]
+
+NOTHING_NEW = frozenset(
+    {
+        pynvml.NVML_ERROR_NOT_FOUND,
+        pynvml.NVML_ERROR_INSUFFICIENT_SIZE,
+        pynvml.NVML_ERROR_TIMEOUT,
+        pynvml.NVML_ERROR_IN_USE,
+        pynvml.NVML_ERROR_NO_DATA,
+        pynvml.NVML_ERROR_NOT_READY,
+    }
+)
+NEVER_HERE = frozenset(
+    {
+        pynvml.NVML_ERROR_INVALID_ARGUMENT,
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_NO_PERMISSION,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+        pynvml.NVML_ERROR_DEPRECATED,
+    }
+)
+LOST = frozenset(
+    {
+        pynvml.NVML_ERROR_GPU_IS_LOST,
+        pynvml.NVML_ERROR_RESET_REQUIRED,
+        pynvml.NVML_ERROR_GPU_NOT_FOUND,
+    }
+)
+DRIVER_GONE = frozenset(
+    {
+        pynvml.NVML_ERROR_UNINITIALIZED,
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+        pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+    }
+)
+DOUBTFUL = frozenset({pynvml.NVML_ERROR_OPERATING_SYSTEM, pynvml.NVML_ERROR_UNKNOWN})
+"""One metric's trouble, or the loss of `/dev/nvidia*`: a second call tells."""
+
+
+class Gateway:
+    """Reads metrics of devices and remembers what cannot be read.
+
+    A metric that is not supported is asked for once, a lost device is left alone, and so is a driver that has
+    gone. `say` gets one sentence for each of these.
+    """
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._handles: dict[int, Any] = {}
+        self._lost: set[int] = set()
+        self._never: set[tuple[int, str]] = set()
+        self.ended = not self._start()
+
+    def count(self) -> int:
+        """How many GPUs the driver shows."""
+        if self.ended:
+            return 0
+        try:
+            count = int(pynvml.nvmlDeviceGetCount())
+        except pynvml.NVMLError as error:
+            self._driver_failed(error.value)
+            return 0
+        if count == 0:
+            self._say("The NVIDIA driver shows no GPU here: no accelerator figures.")
+        return count
+
+    def open(self, device: int, uuid: str | None) -> Any | None:
+        """The handle of the run's device number `device`, by UUID or else by NVML's own number."""
+        if self.ended:
+            return None
+        try:
+            if uuid is None:
+                handle = pynvml.nvmlDeviceGetHandleByIndex(device)
+            else:
+                handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        except pynvml.NVMLError as error:
+            name = f"number {device}" if uuid is None else uuid
+            self._say(f"The driver does not show the GPU {name} ({error}): nothing is recorded of it.")
+            return None
+        self._handles[device] = handle
+        return handle
+
+    def read(self, device: int, metric: str, *calls: Callable[[], Any]) -> Any | None:
+        """What the first call returns that the driver knows; `None` where the metric cannot be read (now).
+
+        Several calls are the same question to newer and older drivers.
+        """
+        if not self.readable(device, metric):
+            return None
+        code = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
+        for call in calls:
+            try:
+                return call()
+            except AttributeError:
+                # This nvidia-ml-py is older than the call.
+                code = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
+            except pynvml.NVMLError as error:
+                code = error.value
+                if code != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+                    break
+        self.failed(device, metric, code)
+        return None
+
+    def readable(self, device: int, metric: str) -> bool:
+        """Whether it makes sense to ask for a metric."""
+        return not (self.ended or device in self._lost or (device, metric) in self._never)
+
+    def failed(self, device: int, metric: str, code: int) -> None:
+        """A metric failed with an NVML error code: remember it and say it, as the code deserves."""
+        if code in NOTHING_NEW:
+            return
+        if code in DRIVER_GONE or (code in DOUBTFUL and self._revoked(device)):
+            self._driver_failed(code)
+        elif code in LOST:
+            self._lost.add(device)
+            self._say(
+                f"GPU {device} of the run no longer answers ({_words(code)}): its figures end here. "
+                "The kernel log names the Xid."
+            )
+        elif code in NEVER_HERE or code in DOUBTFUL:
+            self._never.add((device, metric))
+            self._say(_refusal(metric, code))
+        else:
+            self._say(f"Reading {metric} failed at least once ({_words(code)}): it is missing there.")
+
+    def _start(self) -> bool:
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            self._driver_failed(error.value)
+            return False
+        return True
+
+    def _revoked(self, device: int) -> bool:
+        """Whether a call that every driver answers fails as well."""
+        try:
+            pynvml.nvmlDeviceGetMemoryInfo(self._handles[device])
+        except pynvml.NVMLError as error:
+            return error.value in DOUBTFUL
+        return False
+
+    def _driver_failed(self, code: int) -> None:
+        self.ended = True
+        words = _words(code)
+        if code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+            self._say(
+                f"The NVIDIA driver was replaced while its old kernel module is still loaded ({words}): no "
+                "accelerator figures from here on. CUDA programs that run already go on; reload the module or "
+                "reboot."
+            )
+        elif code in DOUBTFUL:
+            self._say(
+                f"The NVIDIA driver stopped answering ({words}): no accelerator figures from here on. A container "
+                "loses its /dev/nvidia* this way when systemd reloads on the host; start the container anew."
+            )
+        elif code == pynvml.NVML_ERROR_NO_PERMISSION:
+            self._say(f"The NVIDIA driver refuses this user ({words}): no accelerator figures.")
+        else:
+            self._say(f"No NVIDIA driver here ({words}): no accelerator figures.")
+
+
+def _refusal(metric: str, code: int) -> str:
+    if code == pynvml.NVML_ERROR_NO_PERMISSION:
+        return (
+            f"Not measured: {metric}. The driver refuses it to this user ({_words(code)}); run as root, or load "
+            "the driver with NVreg_RestrictProfilingToAdminUsers=0."
+        )
+    return f"Not measured: {metric}. This GPU or its driver does not give it ({_words(code)})."
+
+
+def _words(code: int) -> str:
+    return str(pynvml.NVMLError(code))
+
+
+def number(value: Any, value_type: int) -> float | int | None:
+    """The member of an NVML value union that its type names; `None` for a type unknown here."""
+    member = _MEMBERS.get(value_type)
+    return None if member is None else getattr(value, member[0])
+
+
+def bits(value_type: int) -> int:
+    """Width of an NVML value: the modulus at which a counter of that type wraps."""
+    return _MEMBERS[value_type][1]
+
+
+_MEMBERS = {
+    pynvml.NVML_VALUE_TYPE_DOUBLE: ("dVal", 64),
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: ("uiVal", 32),
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: ("ulVal", 64),
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: ("ullVal", 64),
+    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: ("sllVal", 64),
+    5: ("siVal", 32),
+    6: ("usVal", 16),
+}

@@ -1,0 +1,85 @@
+"""Starting and stopping the sampler from the process that runs or starts a training."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .notices import NOTICES
+
+MODULE = "stallscope.capture.sampler"
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""numpy would start a thread per CPU for algebra the sampler does not do."""
+
+
+class Sampler:
+    """A sampler process, or the reason why there is none."""
+
+    def __init__(self, process: subprocess.Popen[bytes] | None, error: str | None = None) -> None:
+        self._process = process
+        self.error = error
+        """One sentence if the sampler could not be started or did not end well; `None` otherwise."""
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """End the sampler and wait for its last records; terminate it if it takes longer than `timeout` seconds.
+
+        Safe to call twice; never raises.
+        """
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+        end: tuple[Callable[[], None], ...] = (process.terminate, process.kill)
+        for push in (None, *end):
+            if push is not None:
+                self.error = f"The sampler did not end within {timeout:g} s and was stopped."
+                push()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._judge(process.wait(timeout))
+                return
+
+    def _judge(self, code: int) -> None:
+        if code and self.error is None:
+            self.error = f"The sampler ended with exit code {code}; {NOTICES} in the run folder may say why."
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def start_sampler(folder: Path, pid: int, rate: float = 5.0) -> Sampler:
+    """Start a sampler that records into `folder` about the process tree of `pid`, `rate` times a second.
+
+    Never raises: without a sampler a run lacks host and accelerator figures, which is no reason not to train.
+    """
+    # -P: what lies in the user's working folder must not stand in for a module of ours.
+    command = [sys.executable, "-P", "-m", MODULE, str(folder), "--pid", str(pid), "--rate", str(rate)]
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | ONE_THREAD,
+        )
+    except (OSError, ValueError) as error:
+        return Sampler(
+            None, f"The sampler could not be started ({error}): host and accelerator figures are not recorded."
+        )
+    return Sampler(process)

@@ -1,0 +1,315 @@
+"""The sampler as a process: beside a real process tree, and at each of its ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stallscope.capture.cpu_budget import cpu_budget
+from stallscope.capture.sampler import start
+from stallscope.capture.sampler.emulated import MARGIN_NS, WINDOW_NS, busy_ns
+from stallscope.capture.sampler.notices import NOTICES
+from stallscope.capture.sampler.start import Sampler, start_sampler
+from stallscope.record.reader import Records, read_header
+from stallscope.record.run import create_run, open_run
+from stallscope.record.schema import DEVICE, HOST, NOT_MEASURED, SPAN, SpanKind
+from stallscope.record.segment import RecordWriter
+
+RATE = 20.0
+PERIOD_NS = round(1e9 / RATE)
+
+TREE = """
+import os, sys, time
+seconds = float(sys.argv[1])
+children = 0
+for _ in range(2):
+    if os.fork() == 0:
+        break
+else:
+    children = 2
+while time.process_time() < seconds:
+    sum(range(1000))
+for _ in range(children):
+    os.wait()
+# What this process really used, with its start-up, for the test to compare with.
+os.write(1, f"{time.process_time_ns()}\\n".encode())
+"""
+IDLE = "import time; time.sleep(60)"
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+def running(pid: int) -> bool:
+    """Whether a process is there and not merely unburied."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def hosts(folder: Path) -> Records:
+    return open_run(folder).records(HOST)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return create_run(tmp_path / "run", {"device": {"kind": "cpu"}})
+
+
+@pytest.fixture
+def idle() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", IDLE])
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def sampler(run: Path, idle: subprocess.Popen[bytes]) -> Iterator[Sampler]:
+    """A sampler of an idle process, that has begun to record."""
+    with start_sampler(run, idle.pid, RATE) as sampler:
+        wait_for(lambda: any(run.glob("host-*.rec")) and len(hosts(run)))
+        yield sampler
+
+
+def test_a_busy_tree_is_measured_through_its_end(run: Path) -> None:
+    tree = subprocess.Popen([sys.executable, "-c", TREE, "0.3"], stdout=subprocess.PIPE)
+    with start_sampler(run, tree.pid, RATE) as sampler:
+        truth = sum(map(int, tree.communicate()[0].split()))
+        # The end of the training is not the end of the sampler.
+        seen = len(hosts(run))
+        wait_for(lambda: len(hosts(run)) > seen + 2)
+    assert sampler.error is None
+
+    records = hosts(run)
+    tree_cpu = records["tree_cpu_ns"]
+    assert truth / 2 < tree_cpu[-1] < truth * 2
+    assert (np.diff(tree_cpu) >= 0).all()
+    assert 0 < records["main_cpu_ns"][-1] < tree_cpu[-1]
+    assert records["tree_processes"].max() == 3
+    assert records["tree_processes"][-1] == 0
+    assert records["tree_rss_bytes"].max() > 3 * 2**20
+    assert records["sampler_cpu_ns"][-1] > records["sampler_cpu_ns"][0] > 0
+    waits = records["run_queue_ns"][records["run_queue_ns"] != NOT_MEASURED]
+    assert (np.diff(waits) >= 0).all()
+    assert set(records["cpus"].tolist()) == {round(1000 * cpu_budget().budget)}
+    assert all(read_header(path).closed for path in run.glob("*.rec"))
+
+
+def test_samples_keep_the_jittered_plan(run: Path, sampler: Sampler) -> None:
+    wait_for(lambda: len(hosts(run)) > 10)
+    sampler.stop()
+    records = hosts(run)[:-1]
+    late = records["late_ns"]
+    assert (late >= 0).all()
+    planned = (records["t_ns"] - late).tolist()
+    assert all(b - a >= PERIOD_NS // 2 for a, b in pairwise(planned))
+
+
+def test_killing_the_training_leaves_the_sampler_alive(
+    run: Path, sampler: Sampler, idle: subprocess.Popen[bytes]
+) -> None:
+    idle.kill()
+    idle.wait()
+    seen = len(hosts(run))
+    wait_for(lambda: len(hosts(run)) > seen + 2)
+    assert hosts(run)["tree_processes"][-1] == 0
+    assert sampler.pid is not None
+    assert running(sampler.pid)
+    sampler.stop()
+    assert sampler.error is None
+
+
+def test_closing_standard_input_ends_it_with_a_last_look(run: Path, sampler: Sampler) -> None:
+    pid = sampler.pid
+    assert pid is not None
+    told = time.monotonic_ns()
+    sampler.stop()
+    sampler.stop()
+    assert sampler.error is None
+    assert not running(pid)
+    assert hosts(run)["t_ns"][-1] >= told
+    assert hosts(run)["run_queue_ns"][-1] != NOT_MEASURED
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_to_end_end_it_well(run: Path, sampler: Sampler, number: int) -> None:
+    pid = sampler.pid
+    assert pid is not None
+    os.kill(pid, number)
+    wait_for(lambda: not running(pid))
+    sampler.stop()
+    assert sampler.error is None
+    assert all(read_header(path).closed for path in run.glob("*.rec"))
+
+
+def test_ctrl_c_does_not_end_it(run: Path, sampler: Sampler) -> None:
+    assert sampler.pid is not None
+    os.kill(sampler.pid, signal.SIGINT)
+    seen = len(hosts(run))
+    wait_for(lambda: len(hosts(run)) > seen + 2)
+    assert running(sampler.pid)
+
+
+def test_it_ends_when_the_run_folder_is_deleted(run: Path, sampler: Sampler) -> None:
+    pid = sampler.pid
+    assert pid is not None
+    shutil.rmtree(run)
+    wait_for(lambda: not running(pid))
+    sampler.stop()
+    assert sampler.error is None
+    assert not run.exists()
+
+
+def test_there_are_never_two_for_one_run(run: Path, sampler: Sampler) -> None:
+    second = start_sampler(run, os.getpid(), RATE)
+    assert second.pid is not None
+    wait_for(lambda: second.pid is None or not running(second.pid))
+    second.stop()
+    assert second.error == f"The sampler ended with exit code 1; {NOTICES} in the run folder may say why."
+    assert (run / NOTICES).read_text() == ("Another sampler already records this run; a second one ended at once.\n")
+    assert len(list(run.glob("host-*.rec"))) == 1
+    seen = len(hosts(run))
+    wait_for(lambda: len(hosts(run)) > seen)
+
+
+def test_it_dies_with_its_starter_even_if_a_fork_holds_the_pipe(run: Path) -> None:
+    """As a training that starts its own sampler, forks workers, and is killed."""
+    code = (
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from stallscope.capture.sampler.start import start_sampler\n"
+        "sampler = start_sampler(Path(sys.argv[1]), os.getpid(), 20)\n"
+        "fork = os.fork()\n"
+        "if fork: os.write(1, f'{sampler.pid} {fork}\\n'.encode())\n"
+        "time.sleep(60)\n"
+    )
+    starter = subprocess.Popen([sys.executable, "-c", code, str(run)], stdout=subprocess.PIPE)
+    assert starter.stdout is not None
+    sampler, fork = map(int, starter.stdout.readline().split())
+    try:
+        wait_for(lambda: any(run.glob("host-*.rec")) and len(hosts(run)))
+        starter.kill()
+        starter.wait()
+        wait_for(lambda: not running(sampler))
+        assert running(fork)
+    finally:
+        starter.stdout.close()
+        os.kill(fork, signal.SIGKILL)
+    assert all(read_header(path).closed for path in run.glob("*.rec"))
+
+
+def test_one_that_cannot_be_started_is_a_sentence(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start.sys, "executable", "/no/such/python")
+    with start_sampler(run, 1) as sampler:
+        assert sampler.pid is None
+    assert sampler.error is not None
+    assert sampler.error.startswith("The sampler could not be started (")
+    assert "/no/such/python" in sampler.error
+
+
+def test_one_that_does_not_end_is_terminated(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = subprocess.Popen([sys.executable, "-c", IDLE], stdin=subprocess.PIPE)
+    sampler = Sampler(process)
+    sampler.stop(timeout=0.1)
+    assert process.returncode == -signal.SIGTERM
+    assert sampler.error == "The sampler did not end within 0.1 s and was stopped."
+
+
+def test_a_folder_that_is_not_there_is_an_error_not_a_crash(tmp_path: Path) -> None:
+    sampler = start_sampler(tmp_path / "nothing", os.getpid())
+    sampler.stop()
+    assert not (tmp_path / "nothing").exists()
+    assert sampler.error is not None
+    assert "exit code 1" in sampler.error
+
+
+def test_it_loads_neither_torch_nor_nvml_until_needed() -> None:
+    code = "import sys, stallscope.capture.sampler.loop; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "pynvml", "psutil", "rich"} & set(done.stdout.split())
+
+
+def test_an_emulated_device_is_followed_while_it_runs(tmp_path: Path) -> None:
+    device = {"kind": "emulated", "count": 1, "memory_bytes": 12_000_000_000}
+    run = create_run(tmp_path / "run", {"device": device})
+    spans = RecordWriter(run, SPAN)
+    with start_sampler(run, os.getpid(), RATE) as sampler:
+        wait_for(lambda: any(run.glob("host-*.rec")))
+        begin = time.monotonic_ns() + 50_000_000
+        begins = begin + np.arange(0, 800_000_000, 7_000_000)
+        ends = begins + np.arange(len(begins)) * 60_000
+        for b, e in zip(begins.tolist(), ends.tolist(), strict=True):
+            spans.append(0, 0, SpanKind.COMPUTE, b, e, 0)
+        time.sleep((ends[-1] + MARGIN_NS + 2 * WINDOW_NS - time.monotonic_ns()) / 1e9)
+    assert sampler.error is None
+    records = open_run(run).records(DEVICE)
+    windows = records[records["window_ns"] != NOT_MEASURED]
+    assert set(np.diff(windows["t_ns"]).tolist()) == {WINDOW_NS}
+    assert windows["t_ns"][0] - WINDOW_NS < begin
+    assert windows["t_ns"][-1] >= ends[-1]
+    edges = np.r_[windows["t_ns"][0] - WINDOW_NS, windows["t_ns"]]
+    truth = np.rint(100 * busy_ns(begins, ends, edges) / WINDOW_NS)
+    assert windows["utilisation_pct"].tolist() == truth.tolist()
+    assert truth.max() > 50
+    memory = records[records["window_ns"] == NOT_MEASURED]
+    assert set(memory["memory_total_bytes"].tolist()) == {12_000_000_000}
+    assert set(memory["memory_used_bytes"].tolist()) == {NOT_MEASURED}
+    assert "emulated device" in (run / NOTICES).read_text()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 128 KiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "stallscope-test", str(folder)]
+    if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(folder: Path, leave_bytes: int) -> None:
+    free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
+    (folder / "fill").write_bytes(b"x" * (free - leave_bytes))
+
+
+def test_a_disk_that_fills_up_loses_records_and_counts_them(small_disk: Path) -> None:
+    run = create_run(small_disk / "run", {"device": {"kind": "cpu"}})
+    # Two header pages, one page of records each, and one more page.
+    fill(small_disk, 5 * 4096)
+    with start_sampler(run, os.getpid(), 50) as sampler:
+        wait_for(lambda: [p for p in run.glob("host-*.rec") if read_header(p).dropped > 2])
+        assert sampler.pid is not None
+        assert running(sampler.pid)
+    assert sampler.error is None
+    records = hosts(run)
+    assert len(records) in (16, 32)
+    assert records["seq"].tolist() == list(range(1, len(records) + 1))
+
+
+def test_a_full_disk_is_an_error_of_the_sampler_alone(small_disk: Path) -> None:
+    run = create_run(small_disk / "run", {"device": {"kind": "cpu"}})
+    fill(small_disk, 0)
+    sampler = start_sampler(run, os.getpid())
+    assert sampler.pid is not None
+    wait_for(lambda: sampler.pid is None or not running(sampler.pid))
+    sampler.stop()
+    assert sampler.error is not None
+    assert "exit code 1" in sampler.error

@@ -1,0 +1,337 @@
+"""What the sampler reads of the host, from a /proc made up for the purpose."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallscope.capture.sampler.host import PSS_FIRST_NS, PSS_PERIOD_NS, Host
+from stallscope.capture.sampler.procfs import (
+    PAGE_BYTES,
+    TICK_NS,
+    MachineCpu,
+    ProcessStat,
+    parse_machine_cpu,
+    parse_pairs,
+    parse_pressure,
+    parse_run_queue,
+    parse_stat,
+)
+from stallscope.capture.sampler.tree import Member, ProcessTree
+from stallscope.record.schema import HOST, NOT_MEASURED
+
+S = 1_000_000_000
+
+
+class FakeRoot:
+    """A root folder with a /proc whose processes come, change and go."""
+
+    def __init__(self, root: Path, children_files: bool = True) -> None:
+        self.root = root
+        self.proc = root / "proc"
+        self.proc.mkdir()
+        self.children_files = children_files
+
+    def process(
+        self,
+        pid: int,
+        parent: int = 1,
+        *,
+        cpu: int = 0,
+        state: str = "S",
+        started: int = 5,
+        name: str = "python",
+        rss: int = 1,
+        faults: tuple[int, int] = (0, 0),
+        io: tuple[int, int] | None = (0, 0),
+        pss: int | None = None,
+        waits: dict[int, int] | None = None,
+        children: dict[int, str] | None = None,
+    ) -> None:
+        """Write all files of one process; `cpu` in ticks, `rss` in pages, `pss` in kB, `waits` by thread."""
+        folder = self.proc / str(pid)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        waits = {pid: 0} if waits is None else waits
+        fields = [state, str(parent)] + ["0"] * 48
+        fields[7], fields[9] = str(faults[0]), str(faults[1])
+        fields[11], fields[12] = str(cpu - cpu // 3), str(cpu // 3)
+        fields[17], fields[19], fields[21] = str(len(waits)), str(started), str(rss)
+        (folder / "stat").write_text(f"{pid} ({name}) {' '.join(fields)}\n")
+        if io is not None:
+            (folder / "io").write_text(f"rchar: {io[0]}\nwchar: 9\nread_bytes: {io[1]}\nwrite_bytes: 8\n")
+        if pss is not None:
+            (folder / "smaps_rollup").write_text(f"0-f ---p 0 00:00 0 [rollup]\nRss: 99 kB\nPss: {pss} kB\n")
+        for thread, wait in waits.items():
+            task = folder / "task" / str(thread)
+            task.mkdir(parents=True)
+            (task / "schedstat").write_text(f"123 {wait} 7\n")
+            if self.children_files:
+                (task / "children").write_text((children or {}).get(thread, ""))
+
+    def gone(self, pid: int) -> None:
+        shutil.rmtree(self.proc / str(pid))
+
+    def machine(self, cpu: str, **files: str) -> None:
+        (self.proc / "stat").write_text(f"cpu  {cpu}\ncpu0 1 2 3\nintr 5\n")
+        for name, text in files.items():
+            path = self.proc / name.replace("__", "/")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeRoot:
+    return FakeRoot(tmp_path)
+
+
+def sample(host: Host, now_ns: int, last: bool = False) -> dict[str, float | None]:
+    """A HOST record by name, with `None` for what was not measured."""
+    values = host.sample(now_ns, 11, last)
+    named = zip((f.name for f in HOST.fields[1:]), values, strict=True)
+    return {n: None if v == NOT_MEASURED or v != v else v for n, v in named}
+
+
+def test_tree_includes_children_of_any_thread_and_their_children(fake: FakeRoot) -> None:
+    fake.process(10, cpu=100, waits={10: 5, 11: 7}, children={10: "20", 11: "21 "}, rss=3)
+    fake.process(20, 10, cpu=30, waits={20: 1}, children={20: "30"}, rss=2)
+    fake.process(21, 10, cpu=4, io=(50, 6), faults=(8, 9))
+    fake.process(30, 20, cpu=2, io=(1000, 60), faults=(10, 1), waits={30: 2})
+    fake.process(99, 1, cpu=10_000)
+    values = sample(Host(10, 0, fake.root), 0)
+    assert values["tree_cpu_ns"] == 136 * TICK_NS
+    assert values["main_cpu_ns"] == 100 * TICK_NS
+    assert values["run_queue_ns"] == 15
+    assert (values["tree_processes"], values["tree_threads"]) == (4, 5)
+    assert values["tree_rss_bytes"] == 7 * PAGE_BYTES
+    assert (values["read_chars_bytes"], values["read_storage_bytes"]) == (1050, 66)
+    assert (values["minor_faults"], values["major_faults"]) == (18, 10)
+    assert (values["t_ns"], values["late_ns"]) == (0, 11)
+
+
+def test_kernels_that_do_not_list_children_are_searched_by_parent(tmp_path: Path) -> None:
+    fake = FakeRoot(tmp_path, children_files=False)
+    fake.process(10, cpu=1)
+    fake.process(30, 20, cpu=4)
+    fake.process(20, 10, cpu=2)
+    fake.process(99, 1, cpu=100)
+    assert sample(Host(10, 0, fake.root), 0)["tree_cpu_ns"] == 7 * TICK_NS
+
+
+def test_counters_do_not_fall_when_members_end(fake: FakeRoot) -> None:
+    fake.process(10, cpu=100, children={10: "20"}, waits={10: 1})
+    fake.process(20, 10, cpu=50, io=(500, 40), faults=(3, 2), waits={20: 10})
+    host = Host(10, 0, fake.root)
+    before = sample(host, 0)
+    fake.gone(20)
+    fake.process(10, cpu=101, waits={10: 2})
+    after = sample(host, S)
+    assert after["tree_cpu_ns"] == 151 * TICK_NS
+    assert after["run_queue_ns"] == 12
+    for name in ("read_chars_bytes", "read_storage_bytes", "minor_faults", "major_faults"):
+        assert after[name] == before[name]
+    assert after["tree_processes"] == 1
+
+
+def test_a_child_whose_parent_ended_stays_in_the_tree(fake: FakeRoot) -> None:
+    fake.process(10, cpu=5, children={10: "20"})
+    fake.process(20, 10, cpu=5)
+    host = Host(10, 0, fake.root)
+    sample(host, 0)
+    fake.gone(10)
+    fake.process(20, 1, cpu=25, children={20: "30"})
+    fake.process(30, 20, cpu=2)
+    values = sample(host, S)
+    assert values["tree_cpu_ns"] == 32 * TICK_NS
+    assert values["main_cpu_ns"] == 5 * TICK_NS
+    assert values["tree_processes"] == 2
+
+
+def test_a_zombie_counts_its_time_but_is_no_process(fake: FakeRoot) -> None:
+    fake.process(10, cpu=1, children={10: "20"})
+    fake.process(20, 10, cpu=9, io=(70, 7))
+    host = Host(10, 0, fake.root)
+    sample(host, 0)
+    fake.process(20, 10, cpu=12, state="Z", io=None)
+    values = sample(host, S)
+    assert (values["tree_cpu_ns"], values["read_chars_bytes"]) == (13 * TICK_NS, 70)
+    assert (values["tree_processes"], values["tree_threads"]) == (1, 1)
+
+
+def test_a_pid_given_to_another_process_is_not_a_member(fake: FakeRoot) -> None:
+    fake.process(10, cpu=7, started=5)
+    host = Host(10, 0, fake.root)
+    sample(host, 0)
+    fake.process(10, cpu=5000, started=6)
+    for now in (S, 3 * S):
+        values = sample(host, now)
+        assert values["tree_cpu_ns"] == values["main_cpu_ns"] == 7 * TICK_NS
+        assert values["tree_processes"] == 0
+
+
+def test_before_the_training_appears_nothing_of_it_is_zero(fake: FakeRoot) -> None:
+    fake.machine("10 0 10 80 0 0 0 0 0 0")
+    host = Host(10, 0, fake.root)
+    values = sample(host, 0)
+    assert {v for n, v in values.items() if n.startswith(("tree_", "main_", "read_", "run_"))} == {None}
+    assert (values["cpus"], values["minor_faults"]) == (None, None)
+    fake.process(10, cpu=3)
+    assert sample(host, S)["tree_cpu_ns"] == 3 * TICK_NS
+
+
+def test_the_sampler_is_no_part_of_the_tree(fake: FakeRoot) -> None:
+    fake.process(10, cpu=1, children={10: f"{os.getpid()}"})
+    fake.process(os.getpid(), 10, cpu=500)
+    assert sample(Host(10, 0, fake.root), 0)["tree_processes"] == 1
+
+
+def test_threads_are_scanned_seldom_and_at_the_end(fake: FakeRoot) -> None:
+    fake.process(10, waits={10: 4})
+    host = Host(10, 0, fake.root)
+    waits = [sample(host, now)["run_queue_ns"] for now in (0, S // 5, S // 2, 11 * S)]
+    assert waits == [4, None, None, 4]
+    assert sample(host, 11 * S + 1, last=True)["run_queue_ns"] == 4
+
+
+@given(st.lists(st.dictionaries(st.integers(1, 4), st.integers(0, 50), max_size=4), max_size=12))
+def test_run_queue_time_never_falls_whatever_threads_do(steps: list[dict[int, int]]) -> None:
+    """Threads come, count on, end, and their numbers are used again."""
+    tree = ProcessTree(10, "/nowhere")
+    member = Member(10, ProcessStat(1, 5, False, 0, 0, 0, 1, 0))
+    last = 0
+    for waits in steps:
+        tree._add_waits(member, dict(waits))
+        now = member.counters.run_queue_ns
+        assert now is None or now >= max(last, sum(waits.values()))
+        last = now or 0
+
+
+def test_missing_files_are_not_measured_rather_than_zero(fake: FakeRoot) -> None:
+    fake.process(10, cpu=1, io=None)
+    shutil.rmtree(fake.proc / "10" / "task")
+    values = sample(Host(10, 0, fake.root), 0)
+    missing = {n for n, v in values.items() if v is None}
+    assert missing >= {
+        "machine_busy_pct",
+        "steal_pct",
+        "run_queue_ns",
+        "read_chars_bytes",
+        "read_storage_bytes",
+        "cpu_pressure_us",
+        "throttled_us",
+        "shm_used_bytes",
+        "memory_available_bytes",
+    }
+    assert values["tree_cpu_ns"] == TICK_NS
+
+
+def test_machine_shares_are_those_between_two_looks(fake: FakeRoot) -> None:
+    files = {
+        "meminfo": "MemTotal: 100 kB\nMemAvailable:   40 kB\n",
+        "pressure__cpu": "some avg10=0.23 avg60=0.45 avg300=0.25 total=5149651\nfull avg10=0.00 total=3\n",
+        "pressure__io": "some avg10=0.00 avg60=0.00 avg300=0.00 total=17\n",
+    }
+    fake.machine("100 10 50 1000 40 5 5 20 90 0", **files)
+    host = Host(10, 0, fake.root)
+    first = sample(host, 0)
+    assert (first["machine_busy_pct"], first["machine_iowait_pct"], first["steal_pct"]) == (None, None, None)
+    assert first["memory_available_bytes"] == 40 * 1024
+    assert (first["cpu_pressure_us"], first["io_pressure_us"]) == (5149651, 17)
+    assert first["memory_pressure_us"] is None
+    # 100 ticks passed: 30 busy, 20 iowait, 5 stolen, 45 idle.
+    fake.machine("120 12 55 1045 60 7 6 25 95 0", **files)
+    second = sample(host, S)
+    assert (second["machine_busy_pct"], second["machine_iowait_pct"], second["steal_pct"]) == (30, 20, 5)
+
+
+def test_limits_come_from_the_training_process(fake: FakeRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def affinity(pid: int) -> set[int]:
+        asked.append(pid)
+        return {0, 1, 2}
+
+    monkeypatch.setattr(os, "sched_getaffinity", affinity)
+    fake.process(10)
+    (fake.proc / "10" / "cgroup").write_text("0::/job\n")
+    (fake.proc / "self").mkdir()
+    (fake.proc / "self" / "mountinfo").write_text("31 23 0:28 / /cg rw - cgroup2 cgroup2 rw\n")
+    job = fake.root / "cg" / "job"
+    job.mkdir(parents=True)
+    (job / "cpu.max").write_text("250000 100000\n")
+    (job / "cpu.stat").write_text("usage_usec 9\nnr_periods 4\nnr_throttled 3\nthrottled_usec 7000\n")
+    (fake.root / "cg" / "cpu.stat").write_text("usage_usec 9\n")
+    values = sample(Host(10, 0, fake.root), 0)
+    assert (values["cpus"], values["throttled_us"], values["throttled_periods"]) == (2500, 7000, 3)
+    assert set(asked) == {10}
+
+
+def test_pss_is_summed_over_the_tree_one_process_a_look(fake: FakeRoot) -> None:
+    fake.process(10, pss=100, children={10: "20 21"})
+    fake.process(20, 10, pss=30)
+    fake.process(21, 10, pss=4)
+    host = Host(10, 0, fake.root)
+    looks = [0, PSS_FIRST_NS, PSS_FIRST_NS + S, PSS_FIRST_NS + 2 * S, PSS_FIRST_NS + 3 * S]
+    assert [sample(host, now)["tree_pss_bytes"] for now in looks] == [None, None, None, 134 * 1024, None]
+
+
+def test_pss_is_not_measured_where_one_process_refuses(fake: FakeRoot) -> None:
+    fake.process(10, pss=100, children={10: "20"})
+    fake.process(20, 10)
+    host = Host(10, 0, fake.root)
+    assert [sample(host, PSS_FIRST_NS + i)["tree_pss_bytes"] for i in range(3)] == [None] * 3
+    fake.process(20, 10, pss=1)
+    late = 2 * PSS_PERIOD_NS
+    assert [sample(host, late + i)["tree_pss_bytes"] for i in range(2)] == [None, 101 * 1024]
+
+
+def test_shared_memory_of_this_machine() -> None:
+    values = sample(Host(os.getpid(), 0), 0)
+    stat = os.statvfs("/dev/shm")
+    assert values["shm_total_bytes"] == stat.f_blocks * stat.f_frsize
+    assert values["shm_used_bytes"] is not None
+    assert 0 <= values["shm_used_bytes"] <= values["shm_total_bytes"]
+
+
+@pytest.mark.parametrize("name", ["python", "a b", "x) S 1 (y", "((", ")"])
+def test_stat_is_read_past_any_name(name: str) -> None:
+    fields = ["R", "42"] + [str(100 + i) for i in range(48)]
+    stat = parse_stat(f"7 ({name}) {' '.join(fields)}\n".encode())
+    assert stat is not None
+    assert (stat.parent, stat.minor_faults, stat.major_faults) == (42, 105, 107)
+    assert stat.cpu_ns == (109 + 110) * TICK_NS
+    assert (stat.threads, stat.started, stat.rss_bytes) == (115, 117, 119 * PAGE_BYTES)
+    assert not stat.ended
+
+
+@pytest.mark.parametrize("text", [None, b"", b"7 (python) S 1 2", b"7 (python) S x" + b" y" * 50])
+def test_a_torn_stat_is_none(text: bytes | None) -> None:
+    assert parse_stat(text) is None
+
+
+TICKS = st.integers(0, 10**6)
+
+
+@given(st.tuples(*[TICKS] * 4), st.tuples(*[TICKS] * 4))
+def test_shares_of_cpu_are_percentages(one: tuple[int, ...], two: tuple[int, ...]) -> None:
+    before = MachineCpu(one[0], one[1], one[2], sum(one))
+    after = MachineCpu(two[0], two[1], two[2], sum(two))
+    shares = after.shares_since(before)
+    if sum(two) <= sum(one):
+        assert shares is None
+    else:
+        assert shares is not None
+        assert all(0 <= share <= 100 for share in shares)
+
+
+def test_parsers_of_foreign_text_return_nothing() -> None:
+    assert parse_machine_cpu(b"cpu 1 2 3\n") is None
+    assert parse_machine_cpu(None) is None
+    assert parse_pressure(b"full avg10=0.00 total=3\n") is None
+    assert parse_run_queue(b"") is None
+    assert parse_pairs(b"Pss:  12 kB\nName:\tx\nthrottled_usec 5\n") == {b"Pss": 12, b"throttled_usec": 5}

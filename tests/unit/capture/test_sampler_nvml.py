@@ -1,0 +1,417 @@
+"""NVML as the sampler uses it: the real `pynvml`, loading a library made from `tests/fakes/nvml.c`.
+
+The library answers as a script says. Each test runs a process of its own, because a process loads NVML once:
+either the sampler itself, or its NVML source on a virtual clock where a test is about rare readings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stallscope.capture.sampler.notices import NOTICES
+from stallscope.capture.sampler.start import start_sampler
+from stallscope.record.run import create_run, open_run, update_run
+from stallscope.record.schema import DEVICE, NOT_MEASURED
+
+FAKE = Path(__file__).parents[2] / "fakes" / "nvml.c"
+HEALTHY = """
+memory 5000000000 80000000000
+util 37 21
+state 312500 1755 2619 64 4 5 16 2
+field 74 3 500 100
+field 269 3 1000 10
+field 270 3 5 1
+field 197 3 7000000000 1000
+field 198 1 4000000000 3000000000
+"""
+Named = dict[str, Any]
+
+
+@dataclass
+class FakeDriver:
+    """A script for the fake library, and the environment that makes a process use it."""
+
+    library: Path
+    script: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def behave(self, script: str) -> None:
+        self.script.write_text(script)
+        paths = [str(self.library), os.environ.get("LD_LIBRARY_PATH", "")]
+        self.environment = {
+            "LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths)),
+            "FAKE_NVML": str(self.script),
+        }
+
+    def calls(self) -> list[tuple[str, int]]:
+        """(function, GPU) of every call about a GPU, in order."""
+        log = self.script.with_name(self.script.name + ".log")
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [(name, int(gpu)) for name, gpu in (line.split() for line in lines)]
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
+    if compiler is None:
+        pytest.skip("the fake NVML library needs a C compiler, and there is none (cc, gcc, clang)")
+    folder = tmp_path_factory.mktemp("nvml")
+    target = str(folder / "libnvidia-ml.so.1")
+    subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", target, str(FAKE)], check=True)
+    return folder
+
+
+@pytest.fixture
+def driver(library: Path, tmp_path: Path) -> FakeDriver:
+    return FakeDriver(library, tmp_path / "script")
+
+
+def named(body: Any, names: tuple[str, ...]) -> Named:
+    """The measured fields of a record."""
+    pairs = ((n, v) for n, v in zip(names, body, strict=True))
+    return {n: v for n, v in pairs if v != NOT_MEASURED and v == v}
+
+
+NAMES = tuple(f.name for f in DEVICE.fields[1:])
+
+VIRTUAL = """
+import json, sys, time
+from stallscope.capture.sampler.gpu import NvmlSource
+from stallscope.capture.sampler.nvml import Gateway
+uuids, steps, pause = json.loads(sys.argv[1])
+said, rows, start = [], [], time.monotonic_ns()
+source = NvmlSource(Gateway(said.append), uuids, start)
+for step in steps:
+    time.sleep(pause)
+    rows.append(source.sample(start + round(step * 1e9)))
+print(json.dumps([said, rows]))
+"""
+
+
+@pytest.fixture
+def looks(driver: FakeDriver) -> Callable[..., tuple[list[str], list[list[Named]]]]:
+    """Runs the NVML source in a process: (notices, measured fields of the records of each look)."""
+
+    def run(
+        script: str, steps: list[float], uuids: tuple[str, ...] = (), pause: float = 0.0
+    ) -> tuple[list[str], list[list[Named]]]:
+        driver.behave(script)
+        command = [sys.executable, "-c", VIRTUAL, json.dumps([uuids, steps, pause])]
+        done = subprocess.run(command, env=os.environ | driver.environment, capture_output=True, text=True, check=True)
+        said, rows = json.loads(done.stdout)
+        return said, [[named(body, NAMES) for body in look] for look in rows]
+
+    return run
+
+
+@pytest.fixture
+def recorded(
+    driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[list[Named], str]]:
+    """Runs the sampler itself: (measured fields of all records, notices)."""
+
+    def run(script: str, seconds: float, device: Named | None = None) -> tuple[list[Named], str]:
+        driver.behave(script)
+        for name, value in driver.environment.items():
+            monkeypatch.setenv(name, value)
+        described = {"kind": "cuda", "uuids": []} if device is None else device
+        folder = create_run(tmp_path / "run", {"device": described})
+        with start_sampler(folder, os.getpid(), rate=20) as sampler:
+            wait_for(lambda: any(folder.glob("device-*.rec")))
+            time.sleep(seconds)
+        assert sampler.error is None
+        notices = folder / NOTICES
+        records = open_run(folder).records(DEVICE)
+        rows = [named([r[n] for n in NAMES], NAMES) for r in records]
+        return rows, notices.read_text() if notices.exists() else ""
+
+    return run
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+def test_the_sampler_records_what_the_driver_says(
+    recorded: Callable[..., tuple[list[Named], str]], driver: FakeDriver
+) -> None:
+    pattern = [0, 25, 50, 100]
+    script = HEALTHY + "ring 40000 0 25 50 100\ngpm 61.5 12.25 8.5 33\n"
+    before = time.monotonic_ns()
+    rows, notices = recorded(script, 1.3)
+    after = time.monotonic_ns()
+    assert notices == ""
+    assert {r["device"] for r in rows} == {0}
+
+    ring = [r for r in rows if "utilisation_pct" in r]
+    assert len(ring) > 20
+    places = [pattern.index(r["utilisation_pct"]) for r in ring]
+    assert all((a + 1) % 4 == b for a, b in pairwise(places))
+    assert {r["window_ns"] for r in ring} == {40_000_000}
+    assert set(ring[0]) == {"t_ns", "device", "window_ns", "utilisation_pct"}
+    assert before < ring[0]["t_ns"] < ring[-1]["t_ns"] < after
+    assert all(abs(b["t_ns"] - a["t_ns"] - 40_000_000) < 5_000_000 for a, b in pairwise(ring))
+
+    states = [r for r in rows if "memory_used_bytes" in r]
+    assert len(states) >= 2
+    constant = {
+        "memory_util_pct": 21,
+        "memory_used_bytes": 5_000_000_000,
+        "memory_total_bytes": 80_000_000_000,
+        "power_mw": 312_500,
+        "sm_clock_mhz": 1755,
+        "memory_clock_mhz": 2619,
+        "temperature_c": 64,
+        "throttle_reasons": 4,
+    }
+    for i, state in enumerate(states):
+        # The ring speaks for utilisation; the counters count on, the one of 32 bits past its wrap.
+        assert {n: v for n, v in state.items() if n != "t_ns"} == constant | {
+            "device": 0,
+            "power_capped_ns": 500 + 100 * i,
+            "thermal_ns": 1005 + 11 * i,
+            "pcie_tx_bytes": 7_000_000_000 + 1000 * i,
+            "pcie_rx_bytes": 4_000_000_000 + 3_000_000_000 * i,
+        }
+
+    gpm = [r for r in rows if "sm_active_pct" in r]
+    assert len(gpm) > 3
+    for before_this, window in pairwise(gpm):
+        assert window["window_ns"] == window["t_ns"] - before_this["t_ns"] >= 100_000_000
+        shares = [window[n] for n in ("sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct")]
+        assert shares == [61.5, 12.25, 8.5, 33]
+    called = {name for name, _ in driver.calls()}
+    assert not called & {"nvmlDeviceGetPcieThroughput", "nvmlDeviceGetComputeRunningProcesses_v3"}
+
+
+def test_rare_readings_come_rarely(looks: Callable[..., Any], driver: FakeDriver) -> None:
+    steps = [i / 5 for i in range(5 * 60)]
+    said, rows = looks(HEALTHY + "ring 20000 0\n", steps)
+    assert said == []
+    of = {name: [t for t, look in zip(steps, rows, strict=True) if any(name in r for r in look)] for name in NAMES}
+    assert of["pcie_generation"] == of["pcie_width"] == [2, 12, 22, 32, 42, 52]
+    assert of["processes"] == [5, 25, 45]
+    assert of["power_mw"] == list(range(60))
+    calls = [name for name, _ in driver.calls()]
+    assert calls.count("nvmlDeviceGetFieldValues") == 60
+    last = [r for r in rows[25] if "processes" in r]
+    assert [r["processes"] for r in last] == [2]
+
+
+def test_link_is_recorded_as_it_is(looks: Callable[..., Any]) -> None:
+    _, rows = looks(HEALTHY, [0, 2])
+    assert [(r["pcie_generation"], r["pcie_width"]) for r in rows[1] if "pcie_width" in r] == [(5, 16)]
+
+
+def test_without_a_ring_the_current_rate_is_read_at_every_look(looks: Callable[..., Any]) -> None:
+    said, rows = looks(HEALTHY, [0, 0.2, 0.4])
+    assert [[r.get("utilisation_pct") for r in look] for look in rows] == [[37], [37], [37]]
+    assert all("window_ns" not in r for look in rows for r in look)
+    assert said == ["Not measured: the utilisation ring. This GPU or its driver does not give it (Not Supported)."]
+
+
+def test_a_ring_that_falls_silent_is_replaced_by_the_rate(looks: Callable[..., Any]) -> None:
+    """NOT_FOUND means nothing new: no sentence, and after three seconds the rate."""
+    said, rows = looks(HEALTHY + "ring 1000 50\nfault nvmlDeviceGetSamples 6 2\n", [0, 1, 2, 3.2], pause=0.02)
+    rates = [[r["utilisation_pct"] for r in look if "utilisation_pct" in r] for look in rows]
+    assert set(rates[0]) == {50}
+    assert rates[1:] == [[], [], [37]]
+    assert said == []
+
+
+def test_devices_are_those_named_in_their_order(looks: Callable[..., Any], driver: FakeDriver) -> None:
+    script = HEALTHY + "devices 3\nfault nvmlDeviceGetPowerUsage 3 0 2\n"
+    said, rows = looks(script, [0], uuids=("GPU-fake-2", "GPU-fake-0", "GPU-else"))
+    assert [(r["device"], r.get("power_mw")) for r in rows[0]] == [(0, None), (1, 312_500)]
+    assert {gpu for _, gpu in driver.calls()} == {0, 2}
+    assert "The driver does not show the GPU GPU-else (Not Found): nothing is recorded of it." in said
+
+
+def test_all_devices_where_none_is_named(looks: Callable[..., Any]) -> None:
+    _, rows = looks(HEALTHY + "devices 3\n", [0])
+    assert [r["device"] for r in rows[0]] == [0, 1, 2]
+
+
+def test_a_driver_without_a_gpu_says_so(looks: Callable[..., Any]) -> None:
+    assert looks("devices 0\n", [0]) == (["The NVIDIA driver shows no GPU here: no accelerator figures."], [[]])
+
+
+REFUSED = [
+    (3, "Not Supported"),
+    (13, "Function Not Found"),
+    (25, "fake error 25"),
+    (2, "Invalid Argument"),
+]
+STATE = {
+    "nvmlDeviceGetPowerUsage": ("power draw", {"power_mw"}),
+    "nvmlDeviceGetTemperature": ("temperature", {"temperature_c"}),
+    "nvmlDeviceGetCurrentClocksEventReasons": ("clock event reasons", {"throttle_reasons"}),
+}
+
+
+@pytest.mark.parametrize(("code", "words"), REFUSED)
+def test_a_metric_that_is_refused_is_asked_for_once_and_never_zero(
+    looks: Callable[..., Any], driver: FakeDriver, code: int, words: str
+) -> None:
+    script = HEALTHY + "ring 1000 50\n" + "".join(f"fault {name} {code}\n" for name in STATE)
+    said, rows = looks(script, [0, 1, 2])
+    states = [r for look in rows for r in look if "memory_used_bytes" in r]
+    assert len(states) == 3
+    missing = set().union(*(fields for _, fields in STATE.values()))
+    assert all(not missing & set(state) for state in states)
+    for function, (metric, _) in STATE.items():
+        assert [name for name, _ in driver.calls()].count(function) == 1
+        assert f"Not measured: {metric}. This GPU or its driver does not give it ({words})." in said
+    assert len(said) == len(STATE)
+
+
+def test_older_names_of_a_call_are_tried(looks: Callable[..., Any]) -> None:
+    said, rows = looks(HEALTHY + "ring 1000 50\nfault nvmlDeviceGetMemoryInfo_v2 13\n", [0])
+    assert [r["memory_used_bytes"] for r in rows[0] if "power_mw" in r] == [5_000_000_000]
+    assert said == []
+
+
+def test_a_refused_permission_names_the_setting(looks: Callable[..., Any]) -> None:
+    script = HEALTHY + "ring 1000 50\ngpm 1 2 3 4\nfault nvmlGpmSampleGet 4\n"
+    said, rows = looks(script, [0, 0.2, 0.4], pause=0.11)
+    assert not [r for look in rows for r in look if "sm_active_pct" in r]
+    assert said == [
+        "Not measured: multiprocessor activity (GPM). The driver refuses it to this user (Insufficient "
+        "Permissions); run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0."
+    ]
+
+
+def test_a_gpm_metric_that_is_missing_leaves_the_others(looks: Callable[..., Any]) -> None:
+    said, rows = looks(HEALTHY + "ring 1000 50\ngpm 61 -1 nan 4\n", [0, 0.2, 0.4], pause=0.11)
+    windows = [r for look in rows for r in look if "sm_active_pct" in r]
+    assert len(windows) == 2
+    assert all(set(w) == {"t_ns", "device", "window_ns", "sm_active_pct", "dram_active_pct"} for w in windows)
+    assert said == ["Not measured: sm_occupancy_pct (GPM). This GPU or its driver does not give it (Not Supported)."]
+
+
+def test_counters_fall_back_to_the_older_thermal_one(looks: Callable[..., Any]) -> None:
+    script = """
+        memory 1 2
+        state 1 1 1 1 1 1 1 1
+        ring 1000 50
+        field 75 3 900 50
+        fieldfault 74 4
+    """
+    said, rows = looks(script, [0, 1, 2])
+    states = [r for look in rows for r in look if "power_mw" in r]
+    assert [s.get("thermal_ns") for s in states] == [None, 900, 950]
+    assert not any({"power_capped_ns", "pcie_rx_bytes", "pcie_tx_bytes"} & set(s) for s in states)
+    assert sorted(s.split(".")[0] for s in said) == [
+        "Not measured: PCIe bytes received",
+        "Not measured: PCIe bytes sent",
+        "Not measured: time held down by temperature (hardware)",
+        "Not measured: time held down by temperature (software)",
+        "Not measured: time held down by the power cap",
+    ]
+
+
+@pytest.mark.parametrize(("code", "words"), [(15, "GPU is lost"), (16, "GPU requires restart")])
+def test_a_lost_gpu_ends_alone(looks: Callable[..., Any], driver: FakeDriver, code: int, words: str) -> None:
+    script = HEALTHY + f"devices 2\nring 1000 50\nfault * {code} 30 1\n"
+    said, rows = looks(script, [float(i) for i in range(10)], pause=0.005)
+    powers = [[r["device"] for r in look if "power_mw" in r] for look in rows]
+    assert powers[0] == [0, 1]
+    assert powers[-1] == [0]
+    assert len([gpu for _, gpu in driver.calls() if gpu == 1]) == 31
+    assert said == [
+        f"GPU 1 of the run no longer answers ({words}): its figures end here. The kernel log names the Xid."
+    ]
+
+
+@pytest.mark.parametrize(("code", "words"), [(999, "Unknown Error"), (17, "The operating system has blocked")])
+def test_a_container_that_loses_its_devices_ends_all_polling(
+    looks: Callable[..., Any], driver: FakeDriver, code: int, words: str
+) -> None:
+    script = HEALTHY + f"devices 2\nring 1000 50\nfault * {code} 30\n"
+    said, rows = looks(script, [float(i) for i in range(10)], pause=0.005)
+    assert rows[-1] == []
+    assert len(said) == 1
+    assert said[0].startswith(f"The NVIDIA driver stopped answering ({words}")
+    assert "/dev/nvidia*" in said[0]
+    # The call that failed and the one that confirmed it were the last ones.
+    assert len(driver.calls()) <= 2 * 30 + 2
+
+
+def test_an_unknown_error_of_one_metric_ends_only_that_metric(looks: Callable[..., Any]) -> None:
+    said, rows = looks(HEALTHY + "ring 1000 50\nfault nvmlDeviceGetPowerUsage 999\n", [0, 1])
+    assert [r["temperature_c"] for look in rows for r in look if "temperature_c" in r] == [64, 64]
+    assert said == ["Not measured: power draw. This GPU or its driver does not give it (Unknown Error)."]
+
+
+def test_a_passing_error_leaves_a_hole_and_is_retried(looks: Callable[..., Any], driver: FakeDriver) -> None:
+    said, rows = looks(HEALTHY + "ring 1000 50\nfault nvmlDeviceGetPowerUsage 20\n", [0, 1, 2])
+    assert not any("power_mw" in r for look in rows for r in look)
+    assert [name for name, _ in driver.calls()].count("nvmlDeviceGetPowerUsage") == 3
+    assert set(said) == {"Reading power draw failed at least once (Insufficient Memory): it is missing there."}
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        (9, "No NVIDIA driver here (Driver Not Loaded): no accelerator figures.\n"),
+        (4, "The NVIDIA driver refuses this user (Insufficient Permissions): no accelerator figures.\n"),
+        (
+            18,
+            "The NVIDIA driver was replaced while its old kernel module is still loaded (RM has detected an NVML/RM "
+            "version mismatch.): no accelerator figures from here on. CUDA programs that run already go on; reload "
+            "the module or reboot.\n",
+        ),
+    ],
+)
+def test_a_driver_that_does_not_start_is_one_sentence_and_no_record(
+    recorded: Callable[..., tuple[list[Named], str]], code: int, sentence: str
+) -> None:
+    assert recorded(f"init {code}\n", 0.2) == ([], sentence)
+
+
+def test_a_memory_figure_that_is_marked_absent_is_not_measured(looks: Callable[..., Any]) -> None:
+    """The driver marks it with 2^64 - 1, which no field holds."""
+    script = HEALTHY.replace("memory 5000000000 ", f"memory {2**64 - 1} ") + "ring 1000 50\n"
+    _, rows = looks(script, [0])
+    (state,) = [r for r in rows[0] if "power_mw" in r]
+    assert "memory_used_bytes" not in state
+    assert state["memory_total_bytes"] == 80_000_000_000
+
+
+def test_a_run_on_the_cpu_leaves_the_gpus_alone(
+    recorded: Callable[..., tuple[list[Named], str]], driver: FakeDriver
+) -> None:
+    assert recorded(HEALTHY, 0.2, device={"kind": "cpu"}) == ([], "")
+    assert driver.calls() == []
+
+
+def test_nothing_is_sampled_before_the_run_names_its_devices(
+    driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.behave(HEALTHY + "devices 2\n")
+    for name, value in driver.environment.items():
+        monkeypatch.setenv(name, value)
+    folder = create_run(tmp_path / "run", {})
+    with start_sampler(folder, os.getpid(), rate=20):
+        wait_for(lambda: any(folder.glob("host-*.rec")))
+        time.sleep(0.3)
+        assert driver.calls() == []
+        update_run(folder, {"device": {"kind": "cuda", "uuids": ["GPU-fake-1"]}})
+        wait_for(lambda: bool(driver.calls()))
+    assert {gpu for _, gpu in driver.calls()} == {1}
+    assert set(open_run(folder).records(DEVICE)["device"].tolist()) == {0}
