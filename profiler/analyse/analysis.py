@@ -12,6 +12,9 @@ from .diagnosis import LEAST_STEPS, findings_of, verdict_of
 from .facts import Facts, facts_of
 from .finding import Finding
 
+LEAST_FOREIGN_CPUS = 0.3
+"""Less is the system's own housekeeping and the sampler."""
+
 
 @dataclass(frozen=True)
 class Analysis:
@@ -71,6 +74,13 @@ def _distribution(lengths_ns: Any) -> dict[str, float]:
     }
 
 
+def _foreign_cpus(run: Run, facts: Facts) -> float | None:
+    """CPUs in use on the machine that are not this job's."""
+    busy, mine = facts.sampled.machine_busy_pct, facts.sampled.tree_cpus
+    cpus = (run.info.get("host") or {}).get("cpus")
+    return None if busy is None or mine is None or not cpus else busy / 100 * cpus - mine
+
+
 def _notes(run: Run, facts: Facts | None, dropped: int) -> tuple[str, ...]:
     notes = list(run.damaged)
     notes += [str(n) for n in run.info.get("notices", [])]
@@ -88,6 +98,9 @@ def _notes(run: Run, facts: Facts | None, dropped: int) -> tuple[str, ...]:
         notes.append(f"{missing} steps lack device stamps; their compute counts as host time.")
     if facts.sampled.samples == 0:
         notes.append("The sampler recorded nothing in this window: utilisation and CPU figures are missing.")
+    foreign = _foreign_cpus(run, facts)
+    if foreign is not None and foreign >= LEAST_FOREIGN_CPUS:
+        notes.append(f"Other programs on this machine used {foreign:.1f} CPUs meanwhile.")
     steal = facts.sampled.steal_pct
     if steal is not None and steal >= 5:
         notes.append(f"The hypervisor took {steal:.0f} % of the CPU: timings vary from run to run.")

@@ -13,7 +13,9 @@ from .partition import PARTS
 LEAST_CHANGE = 0.05
 """A term that changed by less than this share of the time per sample did not change."""
 FLOOR_SHARE = 0.10
-"""Exposed input beyond this share at every size: the loader sets the pace."""
+"""Exposed input beyond this share at the largest size: the loader sets the pace."""
+SATURATED_SHARE = 0.85
+"""A device that computes this much of the time has little left to give."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ def batch_verdict(cells: Mapping[int, Sequence[Facts]]) -> BatchVerdict | None:
     grew = _grew(small, large)
     total_grew = _rose(small["total"], large["total"], small["total"].median)
     shares = [terms[size]["input"].median / terms[size]["total"].median for size in sizes]
+    compute_share = large["compute"].median / large["total"].median
     images = [int(np.median([f.samples for f in cells[size]])) for size in sizes]
     seconds = [float(np.median([f.parts.wall_ns for f in cells[size]])) / 1e9 for size in sizes]
     b0, b1 = sizes[0], sizes[-1]
@@ -60,19 +63,19 @@ def batch_verdict(cells: Mapping[int, Sequence[Facts]]) -> BatchVerdict | None:
         )
     if total_grew and grew is not None:
         return BatchVerdict(*_growth(grew, small, large, b0, b1), terms)
-    if min(shares) >= FLOOR_SHARE:
+    if shares[-1] >= FLOOR_SHARE:
         return BatchVerdict(
             "loader_floor",
             None,
-            f"the loader sets the pace at every batch size, a larger batch gains nothing: time per sample {change}",
+            f"the loader sets the pace at batch {b1}, a larger batch gains nothing: time per sample {change}",
             terms,
         )
     if _rose(large["total"], small["total"], small["total"].median):
-        text = f"a larger batch is faster: time per sample {change} from batch {b0} to {b1}"
-        return BatchVerdict("none", None, text, terms)
-    return BatchVerdict(
-        "saturated", None, f"the device is saturated: time per sample {change} from batch {b0} to {b1}", terms
-    )
+        return BatchVerdict("none", None, f"a larger batch is faster: time per sample {change}", terms)
+    if compute_share >= SATURATED_SHARE:
+        return BatchVerdict("saturated", None, f"the device is saturated: time per sample {change}", terms)
+    text = f"no term grew beyond what runs differ by: time per sample {change}"
+    return BatchVerdict("none", None, text, terms)
 
 
 def _growth(grew: str, small: Mapping[str, Term], large: Mapping[str, Term], b0: int, b1: int) -> tuple[str, str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ..record.reader import Records, measured
 from ..record.schema import NOT_MEASURED
@@ -30,9 +31,9 @@ class Loader:
     queue_ready_mean: float | None
     queue_capacity: int | None
     make_ms_per_sample: float | None
-    """Wall time one worker spends on one sample."""
+    """Wall time from a batch's begin to its end, for each of its samples."""
     samples_per_s_limit: float | None
-    """What the workers would deliver if nobody ever made them wait."""
+    """What the workers would deliver if nobody ever made them wait: their samples over the time they worked."""
     mean_batch_bytes: float | None
 
     @property
@@ -65,11 +66,8 @@ def loader_of(window: Window, batches: Records) -> Loader:
     workers = np.unique(counted["worker"])
     wall = counted["end_ns"] - counted["begin_ns"]
     working = _working_ns(counted)
-    busy = [
-        total(clip(union(mine["begin_ns"], mine["end_ns"]), window.begin_ns, window.end_ns)) / window.wall_ns
-        for mine in (counted[counted["worker"] == w] for w in workers)
-        if window.wall_ns
-    ]
+    making = [(counted["worker"] == w, union(*_span(counted[counted["worker"] == w]))) for w in workers]
+    busy = [total(clip(when, window.begin_ns, window.end_ns)) / window.wall_ns for _, when in making]
     samples = int(counted["samples"].sum())
     per_sample = float(wall.sum()) / samples if samples else None
     return Loader(
@@ -84,9 +82,16 @@ def loader_of(window: Window, batches: Records) -> Loader:
         queue_ready_mean=float(known_ready.mean()) if len(known_ready) else None,
         queue_capacity=int(known_capacity[0]) if len(known_capacity) else None,
         make_ms_per_sample=per_sample / 1e6 if per_sample else None,
-        samples_per_s_limit=len(workers) * 1e9 / per_sample if per_sample else None,
+        samples_per_s_limit=sum(
+            float(counted["samples"][mine].sum()) * 1e9 / total(when) for mine, when in making if total(when)
+        )
+        or None,
         mean_batch_bytes=float(counted["batch_bytes"].mean()) if len(counted) else None,
     )
+
+
+def _span(batches: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    return batches["begin_ns"], batches["end_ns"]
 
 
 def _working_ns(batches: Records) -> float:

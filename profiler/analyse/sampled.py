@@ -39,7 +39,10 @@ def sampled(window: Window, device: Records, host: Records) -> Sampled:
     # A ring of windows and the slower look at other values share the file; weigh each window by its length.
     util = measured(device["utilisation_pct"])
     length = measured(device["window_ns"])
-    known = ~np.isnan(util) & ~np.isnan(length) & (length > 0)
+    known = ~np.isnan(util)
+    windowed = known & ~np.isnan(length) & (length > 0)
+    # Where the driver does not say how long its windows are, all weigh the same.
+    known, weights = (windowed, length) if windowed.any() else (known, np.ones_like(util))
     memory = measured(device["memory_used_bytes"])
     cpu = _rise(host, "tree_cpu_ns")
     waited = _rise(host, "run_queue_ns")
@@ -47,8 +50,8 @@ def sampled(window: Window, device: Records, host: Records) -> Sampled:
     late = measured(host["late_ns"])
     late = late[~np.isnan(late)]
     return Sampled(
-        utilisation_pct=float(np.average(util[known], weights=length[known])) if known.any() else None,
-        utilisation_window_ms=float(np.median(length[known])) / 1e6 if known.any() else None,
+        utilisation_pct=float(np.average(util[known], weights=weights[known])) if known.any() else None,
+        utilisation_window_ms=float(np.median(length[windowed])) / 1e6 if windowed.any() else None,
         sm_active_pct=_mean(measured(device["sm_active_pct"])),
         memory_peak_bytes=None if np.isnan(memory).all() else int(np.nanmax(memory)),
         steal_pct=_mean(measured(host["steal_pct"])),

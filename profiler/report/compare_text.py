@@ -130,20 +130,17 @@ def _winner(result: Comparison) -> str:
         ratio = rate / slowest.samples_per_s[0]
         said += (
             f" It is {ratio:.1f} times as fast as {slowest.pipeline} at batch {slowest.batch_size}, which "
-            f"keeps the device busy {_busy(slowest.typical.facts)}{_cost_apart(facts, slowest.typical.facts)}."
+            f"keeps the device busy {_busy(slowest.typical.facts)}{_limits(facts, slowest.typical.facts)}."
         )
     return said + f" {best.typical.verdict.title}"
 
 
-def _cost_apart(best: Facts, other: Facts) -> str:
-    """What making a sample costs the one and the other, where both say so."""
-    mine, theirs = best.loader.make_ms_per_sample, other.loader.make_ms_per_sample
+def _limits(best: Facts, other: Facts) -> str:
+    """What the two loaders could deliver, where both say so."""
+    mine, theirs = best.loader.samples_per_s_limit, other.loader.samples_per_s_limit
     if mine is None or theirs is None:
         return ""
-    return (
-        f" (there a sample takes {theirs:.1f} ms of {_plural(other.loader.workers, 'worker')}, "
-        f"here {mine:.1f} ms of {_plural(best.loader.workers, 'worker')})"
-    )
+    return f" (working all the time that loader makes {theirs:.0f} samples/s, this one {mine:.0f})"
 
 
 def _verdicts(result: Comparison) -> Iterator[RenderableType]:

@@ -38,7 +38,7 @@ def test_the_wheel_holds_every_file_of_the_tree(tmp_path: Path) -> None:
     ["stallscope", "stallscope.commands.main", "stallscope.analyse.analysis", "stallscope.capture.sampler.start"],
 )
 def test_importing_costs_no_torch(module: str) -> None:
-    code = f"import sys, stallscope{module}; print(*[m for m in ('torch', 'torchvision', 'nvidia', 'spdl') if m in sys.modules])"
+    code = f"import sys, {module}; print(*[m for m in ('torch', 'torchvision', 'nvidia', 'spdl') if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == ""
 

@@ -38,7 +38,8 @@ def pipeline_fill(facts: Facts) -> Finding | None:
         (
             _next(
                 facts,
-                "keep workers alive between epochs (persistent_workers=True), or make epochs longer",
+                "let the loader run on into the next epoch (workers kept alive: persistent_workers=True), or make "
+                "epochs longer",
                 parts.first_fetch_ns,
             ),
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,7 +12,6 @@ from hypothesis import strategies as st
 from stallscope.devices.clock import VirtualClock
 from stallscope.devices.emulated import COMPUTE, COPY, EmulatedDevice, EmulatedSpec
 from stallscope.errors import DeviceOutOfMemory
-import itertools
 
 MS = 1_000_000
 LAUNCH = 5_000

@@ -1,0 +1,291 @@
+"""`stallscope compare` as a user runs it: real processes, real loaders, an emulated device."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stallscope.analyse.analysis import analyse
+from stallscope.analyse.partition import PARTS
+from stallscope.record.run import open_run
+from stallscope.record.schema import BATCH, DEVICE, HOST, SPAN, STEP, SpanKind
+
+STALLSCOPE = (sys.executable, "-m", "stallscope")
+
+
+def stallscope(*arguments: object, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*STALLSCOPE, *map(str, arguments)], capture_output=True, text=True, timeout=timeout)
+
+
+@pytest.fixture(scope="module")
+def table(images: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
+    """One comparison that several tests look at: folder, JSON, what it printed."""
+    out = tmp_path_factory.mktemp("compare") / "out"
+    shown = stallscope(
+        *("compare", "ssd", "--data", images, "--device", "emulated:h200", "--pipelines", "naive,workers,caffe"),
+        *("--batch-sizes", "4,4096", "--iterations", "40", "--repeats", "2", "--workers", "2"),
+        *("--out", out, "--json", out / "result.json"),
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "Traceback" not in shown.stderr
+    return out, json.loads((out / "result.json").read_text()), shown.stdout
+
+
+def test_every_cell_is_there_and_an_oom_is_a_cell_that_says_so(table: tuple[Path, dict[str, Any], str]) -> None:
+    _, result, shown = table
+    status = {(c["pipeline"], c["batch_size"]): c["status"] for c in result["cells"]}
+    for name in ("naive", "workers", "caffe"):
+        assert status[name, 4] == "ok"
+    assert {status[name, 4096] for name in ("naive", "workers", "caffe")} == {"oom"}
+    assert "(emulated)" in result["device"]["title"]
+    assert "emulated" in shown.splitlines()[0]
+
+
+def test_the_json_is_the_contracts_and_its_figures_fit_together(table: tuple[Path, dict[str, Any], str]) -> None:
+    out, result, _ = table
+    assert (result["format"], result["version"], result["scenario"]) == ("stallscope-compare", 1, "ssd")
+    for cell in (c for c in result["cells"] if c["status"] == "ok"):
+        rate = cell["samples_per_s"]
+        assert 0 < rate["low"] <= rate["median"] <= rate["high"]
+        assert sum(cell["breakdown"].values()) == pytest.approx(100)
+        assert cell["busy_pct"] == pytest.approx(cell["breakdown"]["compute_pct"])
+        assert cell["repeats"] == 2
+        assert all(Path(run).parent == out for run in cell["runs"])
+        assert cell["verdict"]["cause"] is not None
+    best = (result["best"]["pipeline"], result["best"]["batch_size"])
+    rates = {
+        (c["pipeline"], c["batch_size"]): c["samples_per_s"]["median"] for c in result["cells"] if c["status"] == "ok"
+    }
+    assert rates[best] == max(rates.values())
+
+
+def test_a_run_holds_steps_batches_samples_and_the_devices_truth(table: tuple[Path, dict[str, Any], str]) -> None:
+    out, _, _ = table
+    for name in ("naive", "workers", "caffe"):
+        run = open_run(out / f"{name}-b4-r0")
+        steps = run.records(STEP)
+        assert len(steps) == 40
+        assert (steps["samples"] == 4).all()
+        assert len(run.records(BATCH)) == 40
+        assert len(run.records(HOST)) > 0
+        facts = analyse(run).facts
+        assert facts is not None
+        assert sum(getattr(facts.parts, f"{p}_ns") for p in PARTS) == facts.parts.wall_ns
+        assert facts.parts.unresolved_steps == 0
+        # What events say the device computed, against what its engine did.
+        spans = run.records(SPAN)
+        compute = spans[spans["what"] == SpanKind.COMPUTE]
+        truth = sum(
+            max(0, min(int(s["end_ns"]), facts.window.end_ns) - max(int(s["begin_ns"]), facts.window.begin_ns))
+            for s in compute
+        )
+        assert facts.parts.compute_ns >= truth
+        assert facts.parts.compute_ns - truth < 0.02 * facts.parts.wall_ns
+        assert run.info["ended"]["status"] == "ok"
+
+
+def test_utilisation_by_windows_agrees_with_busy_by_events(table: tuple[Path, dict[str, Any], str]) -> None:
+    out, _, _ = table
+    run = open_run(out / "caffe-b4-r0")
+    assert len(run.records(DEVICE)) > 0
+    facts = analyse(run).facts
+    assert facts is not None
+    assert facts.sampled.utilisation_pct is not None
+    # Windows of 1/6 s that overlap the ends of a run of seconds: coarse, and not more than that.
+    assert facts.sampled.utilisation_pct == pytest.approx(100 * facts.parts.share("compute"), abs=15)
+
+
+def test_a_loader_that_a_fast_device_outruns_is_named_and_the_device_idles(
+    table: tuple[Path, dict[str, Any], str],
+) -> None:
+    _, result, _ = table
+    cells = {(c["pipeline"], c["batch_size"]): c for c in result["cells"]}
+    for name in ("naive", "caffe"):
+        cell = cells[name, 4]
+        assert cell["breakdown"]["input_pct"] > 30
+        assert cell["verdict"]["cause"].startswith("input.")
+        assert cell["verdict"]["severity"] == "critical"
+    assert cells["naive", 4]["verdict"]["cause"] in ("input.serial", "input.cpu_exhausted")
+
+
+def test_the_report_of_a_comparison_is_what_compare_printed(table: tuple[Path, dict[str, Any], str]) -> None:
+    out, _, shown = table
+    again = stallscope("report", out)
+    assert again.returncode == 0
+    assert again.stdout.strip() in shown
+    as_json = json.loads(stallscope("report", out, "--json").stdout)
+    assert [c["pipeline"] for c in as_json["cells"]] == ["naive", "naive", "workers", "workers", "caffe", "caffe"]
+
+
+def test_reports_of_one_run_in_text_and_json(table: tuple[Path, dict[str, Any], str], tmp_path: Path) -> None:
+    out, _, _ = table
+    text = stallscope("report", out / "naive-b4-r0")
+    assert text.returncode == 0
+    assert "Verdict" in text.stdout
+    target = tmp_path / "report.json"
+    assert stallscope("report", out / "naive-b4-r0", "--format", "json", "-o", target).returncode == 0
+    report = json.loads(target.read_text())
+    assert report["format"] == "stallscope-report"
+    assert report["window"]["steps"] + report["window"]["warmup_steps"] == 40
+    assert report["run"]["device"]["kind"] == "emulated"
+
+
+def test_the_live_view_of_an_ended_run_without_a_terminal_is_a_line(table: tuple[Path, dict[str, Any], str]) -> None:
+    out, _, _ = table
+    shown = stallscope("live", out / "naive-b4-r0")
+    assert shown.returncode == 0
+    assert "ok, step 40/40" in shown.stdout
+
+
+def test_the_processor_trains_for_real_and_its_loss_falls(images: Path, tmp_path: Path) -> None:
+    shown = stallscope(
+        *("compare", "ssd", "--data", images, "--device", "cpu", "--pipelines", "workers", "--batch-sizes", "8"),
+        *("--epochs", "7", "--repeats", "1", "--out", tmp_path / "out", "--json", "-"),
+    )
+    assert shown.returncode == 0, shown.stderr
+    cell = json.loads(shown.stdout)["cells"][0]
+    assert cell["breakdown"]["copy_pct"] == 0
+    assert cell["breakdown"]["sync_pct"] == 0
+    info = open_run(tmp_path / "out" / "workers-b8-r0").info
+    assert info["loss"]["last"] < info["loss"]["first"]
+    assert info["trial"]["net"] == "ssd-mini"
+
+
+@pytest.mark.parametrize("signalled", [signal.SIGINT])
+def test_ctrl_c_keeps_what_was_measured_and_prints_it(images: Path, tmp_path: Path, signalled: int) -> None:
+    out = tmp_path / "out"
+    command = (
+        *(*STALLSCOPE, "compare", "ssd", "--data", images, "--device", "emulated:v100", "--pipelines", "naive"),
+        *("--batch-sizes", "4", "--iterations", "100000", "--repeats", "3", "--out", out),
+    )
+    process = subprocess.Popen(
+        [str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        steps = list(out.glob("naive-b4-r0/step-*.rec"))
+        if steps and len(open_run(out / "naive-b4-r0").records(STEP)) > 40:
+            break
+        time.sleep(0.1)
+    # As a terminal does it: to the whole group.
+    os.killpg(process.pid, signalled)
+    shown, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert "samples/s" in shown
+    run = open_run(out / "naive-b4-r0")
+    assert run.info["ended"]["status"] == "stopped"
+    assert len(run.records(STEP)) > 40
+
+
+def test_a_training_that_is_killed_is_a_cell_and_the_table_goes_on(images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = (
+        *(*STALLSCOPE, "compare", "ssd", "--data", images, "--device", "emulated:v100", "--pipelines", "naive,threads"),
+        *("--batch-sizes", "4", "--iterations", "150", "--repeats", "1", "--out", out, "--json", "-"),
+    )
+    process = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    files: list[Path] = []
+    while time.monotonic() < deadline and not files:
+        files = list(out.glob("naive-b4-r0/step-*.rec"))
+        time.sleep(0.05)
+    os.kill(int(files[0].stem.split("-")[2]), signal.SIGKILL)
+    shown, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    cells = {c["pipeline"]: c for c in json.loads(shown)["cells"]}
+    assert cells["naive"]["status"] == "failed"
+    assert "SIGKILL" in cells["naive"]["error"]
+    assert cells["threads"]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (["--data", "/no/such/folder"], "/no/such/folder"),
+        (["--device", "emulated:nosuch"], "nosuch"),
+        (["--device", "cuda:99"], "cuda"),
+        (["--pipelines", "naive,nosuch"], "unknown loader 'nosuch'"),
+        (["--net", "resnet"], "has no net 'resnet'"),
+    ],
+)
+def test_a_users_mistake_is_one_message_and_nothing_is_made(
+    images: Path, tmp_path: Path, change: list[str], said: str
+) -> None:
+    out = tmp_path / "out"
+    shown = stallscope("compare", "ssd", "--data", images, "--out", out, *change)
+    assert shown.returncode == 2
+    assert shown.stderr.startswith("stallscope: ")
+    assert said in shown.stderr
+    assert len(shown.stderr.strip().splitlines()) == 1
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compare", "nosuch", "--data", "."],
+        ["report", "/no/such/run"],
+        ["live", "/no/such/run"],
+        ["live"],
+        ["data", "ssd"],
+        ["data", "nosuch", "--out", "x"],
+        ["data", "ssd", "--check", "/no/such/folder"],
+        ["data", "ssd", "--out", "/proc/nowhere"],
+        ["compare", "ssd", "--data", ".", "--batch-sizes", "0"],
+        ["nosuch"],
+        [],
+    ],
+    ids=" ".join,
+)
+def test_no_mistake_shows_a_traceback(arguments: list[str]) -> None:
+    shown = stallscope(*arguments)
+    assert shown.returncode == 2
+    assert "Traceback" not in shown.stderr
+    assert shown.stdout == ""
+
+
+def test_scenarios_lists_what_the_contract_says() -> None:
+    listed = json.loads(stallscope("scenarios", "--json").stdout)
+    assert [s["name"] for s in listed["scenarios"]] == ["ssd"]
+    assert set(listed["scenarios"][0]) == {"name", "study", "question", "nets", "data"}
+    names = {d["name"] for d in listed["devices"]}
+    assert {"cpu", "cuda", "emulated:v100", "emulated:titanx", "emulated:k80"} <= names
+    assert all(set(d) == {"name", "kind", "source"} and d["source"] for d in listed["devices"])
+
+
+def test_a_set_with_every_fault_is_used_as_far_as_it_goes(images: Path, tmp_path: Path) -> None:
+    """A corrupt image, a box outside, an annotation without image: said once each, the rest trained."""
+    import shutil
+
+    folder = tmp_path / "voc"
+    shutil.copytree(images, folder)
+    root = folder / "VOCdevkit" / "VOC2012"
+    names = (root / "ImageSets" / "Main" / "trainval.txt").read_text().split()
+    corrupt, orphan, outside = (n for n in names[:3])
+    jpeg = root / "JPEGImages" / f"{corrupt}.jpg"
+    jpeg.write_bytes(jpeg.read_bytes()[:2000])
+    (root / "JPEGImages" / f"{orphan}.jpg").unlink()
+    annotation = root / "Annotations" / f"{outside}.xml"
+    text = annotation.read_text()
+    box = "<object><name>cat</name><bndbox><xmin>999</xmin><ymin>999</ymin><xmax>1099</xmax><ymax>1099</ymax></bndbox>"
+    annotation.write_text(text.replace("</annotation>", f"{box}</object></annotation>"))
+    shown = stallscope(
+        *("compare", "ssd", "--data", folder, "--device", "emulated:k80", "--pipelines", "naive", "--batch-sizes", "4"),
+        *("--iterations", "5", "--repeats", "1", "--out", tmp_path / "out", "--json", "-"),
+    )
+    assert shown.returncode == 0, shown.stderr
+    told = [line for line in shown.stderr.splitlines() if line.startswith("data: ")]
+    assert len(told) == 3
+    assert any(corrupt in line for line in told)
+    assert any(orphan in line for line in told)
+    assert any(outside in line for line in told)
+    assert json.loads(shown.stdout)["dataset"]["images"] == len(names) - 2
