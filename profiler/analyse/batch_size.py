@@ -67,7 +67,8 @@ def batch_verdict(cells: Mapping[int, Sequence[Facts]]) -> BatchVerdict | None:
         return BatchVerdict(
             "loader_floor",
             None,
-            f"the loader sets the pace at batch {b1}, a larger batch gains nothing: time per sample {change}",
+            f"the loader sets the pace at batch {b1}, a larger batch gains nothing: time per sample {change}"
+            f"{_longer_gaps(cells[b0], cells[b1], b0, b1)}",
             terms,
         )
     if _rose(large["total"], small["total"], small["total"].median):
@@ -76,6 +77,20 @@ def batch_verdict(cells: Mapping[int, Sequence[Facts]]) -> BatchVerdict | None:
         return BatchVerdict("saturated", None, f"the device is saturated: time per sample {change}", terms)
     text = f"no term grew beyond what runs differ by: time per sample {change}"
     return BatchVerdict("none", None, text, terms)
+
+
+def _longer_gaps(small: Sequence[Facts], large: Sequence[Facts], b0: int, b1: int) -> str:
+    """The same idle share in fewer, longer stretches: what a utilisation trace shows as a swing to 0."""
+    before, after = (
+        float(np.median([np.median(f.parts.gaps_ns) for f in runs if f.parts.gaps_ns] or [0])) / 1e6
+        for runs in (small, large)
+    )
+    if not before or after < 1.3 * before:
+        return ""
+    return (
+        f". The device stands still for longer at a time, {before:.0f} ms at batch {b0} and {after:.0f} ms at "
+        f"batch {b1} (median), because a larger batch takes longer to make"
+    )
 
 
 def _growth(grew: str, small: Mapping[str, Term], large: Mapping[str, Term], b0: int, b1: int) -> tuple[str, str, str]:

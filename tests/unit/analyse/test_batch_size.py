@@ -44,6 +44,8 @@ def test_a_loader_that_sets_the_pace_is_a_floor(tmp_path: Path) -> None:
         large={"batch": 16, "per_sample_ms": 3, "compute_ms": 1, "steps": 40},
     )
     assert (verdict.cause, verdict.grew) == ("loader_floor", None)
+    # 24 ms of loading behind 8 ms of computing at batch 8, twice as much at 16: the gap doubles, the share stays.
+    assert "16 ms at batch 8 and 32 ms at batch 16" in verdict.text
 
 
 def test_the_same_iterations_process_more_images_and_are_not_slower(tmp_path: Path) -> None:
