@@ -8,10 +8,9 @@ import random
 import sys
 import traceback
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -67,11 +66,9 @@ class Ended:
     STOPPED = "stopped"
 
 
-def run_trial(spec: TrialSpec, start: Any) -> None:
-    """Wait for word on `start` (a pipe's end), then train. The process's output goes to the run folder."""
+def run_trial(spec: TrialSpec) -> None:
+    """Train and say in run.json how it ended. Ends the process; its output goes to the run folder."""
     folder = Path(spec.folder)
-    with contextlib.suppress(EOFError, OSError):
-        start.recv()
     _redirect_output(folder / OUTPUT)
     status, error = Ended.OK, None
     try:
@@ -181,8 +178,3 @@ def _redirect_output(path: Path) -> None:
     os.dup2(fd, 1)
     os.dup2(fd, 2)
     os.close(fd)
-
-
-def describe(spec: TrialSpec) -> dict[str, Any]:
-    """What run.json says about a trial."""
-    return {"trial": asdict(spec)}

@@ -29,6 +29,6 @@ if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -m pip --version > /dev/n
     fi
 fi
 echo "Installing stallscope[$extras] with torch into $venv (the first time about 3 minutes and 6 GB) …"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e ".[$extras]"
+"$venv/bin/python" -m pip install -qq --disable-pip-version-check -e ".[$extras]"
 rm -f "$venv"/.stallscope-*
 touch "$stamp"

@@ -37,6 +37,7 @@ def _sections(result: Comparison, setting: dict[str, Any], ascii_only: bool) -> 
     yield from _errors(result)
     yield Text("Which loader wins, and why", style="bold")
     yield _indent(Text(_winner(result)))
+    yield from _losses(result)
     yield Text()
     yield Text("What each loader waits for", style="bold")
     yield from _verdicts(result)
@@ -133,6 +134,14 @@ def _winner(result: Comparison) -> str:
             f"keeps the device busy {_busy(slowest.typical.facts)}{_limits(facts, slowest.typical.facts)}."
         )
     return said + f" {best.typical.verdict.title}"
+
+
+def _losses(result: Comparison) -> Iterator[RenderableType]:
+    """That the net really learnt, where it was really trained."""
+    losses = [(c, c.typical.info.get("loss")) for c in result.cells if c.status == "ok" and c.typical]
+    said = [f"{c.pipeline} {c.batch_size}: {loss['first']:.2f} to {loss['last']:.2f}" for c, loss in losses if loss]
+    if said:
+        yield _indent(Text(f"Loss, first read to last: {'; '.join(said)}."))
 
 
 def _limits(best: Facts, other: Facts) -> str:

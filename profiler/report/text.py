@@ -16,6 +16,8 @@ from ..analyse.partition import PARTS
 from . import bars
 
 NOT_MEASURED = "n/a"
+LEAST_SHOWN = 0.0005
+"""Parts below this share would read 0.0 %."""
 
 _MEANING = {
     "compute": "the device computed",
@@ -95,7 +97,7 @@ def _why(facts: Facts, ascii_only: bool) -> Iterator[RenderableType]:
     per_step = facts.parts.wall_ns / len(facts.window.steps) / 1e6
     table = Table.grid(padding=(0, 2))
     for part in PARTS:
-        if facts.parts.share(part) > 0:
+        if shares[part] >= LEAST_SHOWN:
             table.add_row(
                 Text(f"{bars.sign(part, ascii_only)} {part}", style=bars.colour(part)),
                 Text(f"{100 * shares[part]:5.1f} %", justify="right"),

@@ -10,9 +10,11 @@ import importlib
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ STOP_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Target:
-    """What a child runs: `module.function(spec, start)`; waits for a message on `start` before it begins."""
+    """What a child runs: `module.function(spec)`."""
 
     module: str
     function: str
@@ -90,10 +92,28 @@ class TrialServer:
         return _outcome(folder, process.exitcode)
 
 
-def _child(target: Target, spec: Any, start: Any) -> None:
-    """Entered in the child: Ctrl-C is its own again."""
+def _child(target: Target, spec: Any, start: Connection) -> None:
+    """Entered in the child: wait for the word to begin, then run; end when the command that started us is gone."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    getattr(importlib.import_module(target.module), target.function)(spec, start)
+    if not _word(start):
+        return
+    threading.Thread(target=_end_with_starter, args=(start,), name="stallscope-starter", daemon=True).start()
+    getattr(importlib.import_module(target.module), target.function)(spec)
+
+
+def _word(start: Connection) -> bool:
+    """Wait for a message; false when the other end is gone."""
+    try:
+        start.recv()
+    except (EOFError, OSError):
+        return False
+    return True
+
+
+def _end_with_starter(start: Connection) -> None:
+    """Blocked in a read until the starter dies (it says nothing more); then as if Ctrl-C had been pressed."""
+    if not _word(start):
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def _stop(process: multiprocessing.process.BaseProcess) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -205,6 +206,35 @@ def test_a_training_that_is_killed_is_a_cell_and_the_table_goes_on(images: Path,
     assert cells["naive"]["status"] == "failed"
     assert "SIGKILL" in cells["naive"]["error"]
     assert cells["threads"]["status"] == "ok"
+
+
+def test_nothing_goes_on_when_the_command_itself_is_killed(images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = (
+        *(*STALLSCOPE, "compare", "ssd", "--data", images, "--device", "emulated:v100", "--pipelines", "workers"),
+        *("--batch-sizes", "4", "--iterations", "100000", "--repeats", "1", "--out", out),
+    )
+    process = subprocess.Popen([str(c) for c in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not list(out.glob("*/step-*.rec")):
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and _mentions(out):
+        time.sleep(0.2)
+    assert _mentions(out) == []
+    assert open_run(out / "workers-b4-r0").info["ended"]["status"] == "stopped"
+
+
+def _mentions(folder: Path) -> list[str]:
+    """Files of processes that still hold something open in a folder."""
+    held = []
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if str(link.readlink()).startswith(str(folder)):
+                held.append(str(link))
+    return held
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,93 @@
+"""The CUDA device against planted truth. Needs a GPU; not yet run on one."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from stallscope.analyse.facts import facts_of
+from stallscope.capture.session import Session
+from stallscope.devices.choose import choose
+from stallscope.record.run import create_run, open_run
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+MS = 1_000_000
+
+
+def cycles_per_ms() -> float:
+    """Clock cycles that `torch.cuda._sleep` spins in a millisecond, measured on the warm device."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(200_000_000)
+    begin.record()
+    torch.cuda._sleep(200_000_000)
+    end.record()
+    torch.cuda.synchronize()
+    return 200_000_000 / begin.elapsed_time(end)
+
+
+def test_events_lie_between_the_host_stamps_around_them() -> None:
+    device = choose("cuda")
+    for _ in range(20):
+        before = device.now()
+        event = device.record()
+        device.synchronize()
+        after = device.now()
+        assert event.done()
+        assert before - 50_000 <= event.time_ns() <= after + 50_000
+        device.release(event)
+
+
+def test_pinned_copies_return_before_pageable_ones_and_arrive_whole() -> None:
+    device = choose("cuda")
+    tensor = torch.arange(64 * 1024 * 1024, dtype=torch.uint8)
+    (pinned,) = device.pin([tensor])
+    assert pinned.is_pinned()
+    taken = {}
+    for name, source in (("pageable", tensor), ("pinned", pinned)):
+        torch.cuda._sleep(int(20 * cycles_per_ms()))
+        (moved,), copy = device.copy([source], pinned=name == "pinned")
+        taken[name] = copy.host_end_ns - copy.host_begin_ns
+        device.synchronize()
+        assert torch.equal(moved.cpu(), tensor)
+        assert copy.begin is not None
+        assert copy.end is not None
+        assert copy.end.time_ns() > copy.begin.time_ns()
+    # The pageable copy waits for the 20 ms of work before it.
+    assert taken["pageable"] > 10 * MS
+    assert taken["pinned"] < 5 * MS
+
+
+@pytest.mark.parametrize(("fetch_ms", "compute_ms"), [(20, 10), (5, 10)])
+def test_planted_waits_are_exposed_only_as_far_as_the_device_idles(
+    tmp_path: Path, fetch_ms: int, compute_ms: int
+) -> None:
+    device = choose("cuda")
+    spin = int(compute_ms * cycles_per_ms())
+    session = Session(create_run(tmp_path / "run", {"device": device.describe()}), device)
+
+    class Batch:
+        samples, nbytes, trace = 8, 0, None
+
+    def batches():  # type: ignore[no-untyped-def]
+        for _ in range(60):
+            time.sleep(fetch_ms / 1e3)
+            yield Batch
+
+    for _ in session.fetches(batches, 0):
+        session.steps.compute_begin()
+        torch.cuda._sleep(spin)
+        session.steps.compute_end()
+    device.synchronize()
+    session.finish()
+    facts = facts_of(open_run(tmp_path / "run"))
+    assert facts is not None
+    expected = max(0.0, 1 - compute_ms / fetch_ms)
+    assert facts.parts.share("input") == pytest.approx(expected, abs=0.05)
+    assert facts.parts.unresolved_steps == 0
