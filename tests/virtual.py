@@ -20,7 +20,7 @@ MS = 1_000_000
 START = 1_000 * MS
 _INFO = {
     "trial": {"scenario": "ssd", "net": "ssd300", "pipeline": "naive", "batch_size": 8},
-    "device": {"kind": "emulated", "title": "Test (emulated)"},
+    "device": {"kind": "emulated", "title": "emulated Test"},
     "ended": {"status": "ok"},
 }
 

@@ -81,16 +81,19 @@ def batch_verdict(cells: Mapping[int, Sequence[Facts]]) -> BatchVerdict | None:
 
 def _longer_gaps(small: Sequence[Facts], large: Sequence[Facts], b0: int, b1: int) -> str:
     """The same idle share in fewer, longer stretches: what a utilisation trace shows as a swing to 0."""
-    before, after = (
-        float(np.median([np.median(f.parts.gaps_ns) for f in runs if f.parts.gaps_ns] or [0])) / 1e6
-        for runs in (small, large)
-    )
+    before, after = _median_gap_ms(small), _median_gap_ms(large)
     if not before or after < 1.3 * before:
         return ""
     return (
         f". The device stands still for longer at a time, {before:.0f} ms at batch {b0} and {after:.0f} ms at "
         f"batch {b1} (median), because a larger batch takes longer to make"
     )
+
+
+def _median_gap_ms(runs: Sequence[Facts]) -> float:
+    """The median over the runs of each run's median gap; 0 where none has a gap."""
+    medians = [float(np.median(f.parts.gaps_ns)) for f in runs if f.parts.gaps_ns]
+    return float(np.median(medians)) / 1e6 if medians else 0.0
 
 
 def _growth(grew: str, small: Mapping[str, Term], large: Mapping[str, Term], b0: int, b1: int) -> tuple[str, str, str]:

@@ -37,12 +37,18 @@ class Facts:
     """Steps whose fetch began on an idle device."""
     zero_windows_pct: float | None
     """Utilisation windows that read 0 %."""
-    overhead_ns: int
-    """Time spent in stallscope's own hooks during the window."""
+    overhead_ns: float
+    """Time spent in stallscope's own hooks in a step: the median, since a hook that the scheduler interrupts
+    counts the interruption, which would have come anyway."""
 
     @property
     def samples_per_s(self) -> float:
         return self.samples * 1e9 / self.parts.wall_ns
+
+    @property
+    def overhead_share(self) -> float:
+        """The hooks' typical cost over the wall time."""
+        return self.overhead_ns * len(self.window.steps) / self.parts.wall_ns
 
     @property
     def compute_samples_per_s(self) -> float | None:
@@ -87,7 +93,7 @@ def judge(window: Window, events: Records, batches: Records, device: Records, ho
             100 * float(np.mean((flags[known] & StepFlag.DRAINED_AT_ENTRY) != 0)) if known.any() else None
         ),
         zero_windows_pct=swings_to_zero_pct(window, device),
-        overhead_ns=int(window.steps["overhead_ns"].sum()),
+        overhead_ns=float(np.median(window.steps["overhead_ns"])),
     )
 
 

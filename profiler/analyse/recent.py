@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import RecordError
 from ..record.reader import Follower, Records, measured
 from ..record.run import open_run
-from ..record.schema import BATCH, DEVICE, EVENT, HOST, STEP, Kind
+from ..record.schema import BATCH, DEVICE, EVENT, HOST, NOT_MEASURED, STEP, Kind
 from .diagnosis import findings_of, verdict_of
 from .facts import Facts, judge
 from .finding import Finding
@@ -21,6 +21,8 @@ from .window import Window
 
 KEEP_STEPS = 2000
 KEEP_SAMPLES = 4000
+LATE_STEPS = 128
+"""More than can wait for their device stamps at a time."""
 RECENT_NS = 10_000_000_000
 """Shares and throughput are of the last ten seconds."""
 
@@ -67,7 +69,7 @@ class RecentReader:
         self.folder = folder
         open_run(folder)
         self._followers: dict[Path, Follower] = {}
-        self._kept: dict[str, Records] = {k.name: np.empty(0, dtype=k.dtype) for k in _FOLLOWED}
+        self._kept: dict[Path, Records] = {}
         self._steps = 0
         self._first_ns: int | None = None
 
@@ -76,7 +78,7 @@ class RecentReader:
         info = open_run(self.folder).info
         for kind in _FOLLOWED:
             self._read(kind)
-        steps = self._kept[STEP.name]
+        steps = _resolved(self._records(STEP))
         ended = info.get("ended")
         state = str(ended.get("status")) if isinstance(ended, dict) else ("running" if len(steps) else "starting")
         planned = (info.get("plan") or {}).get("steps")
@@ -118,36 +120,51 @@ class RecentReader:
         )
 
     def _facts(self, info: dict[str, Any], window: Window) -> Facts:
-        kept = self._kept
         return judge(
             window,
-            kept[EVENT.name],
-            kept[BATCH.name],
-            kept[DEVICE.name],
-            kept[HOST.name],
+            self._records(EVENT),
+            self._records(BATCH),
+            self._records(DEVICE),
+            self._records(HOST),
             str((info.get("device") or {}).get("kind", "cpu")),
         )
 
     def _utilisation(self) -> tuple[float, ...]:
-        values = measured(self._kept[DEVICE.name]["utilisation_pct"])
+        values = measured(self._records(DEVICE)["utilisation_pct"])
         return tuple(float(v) for v in values[~np.isnan(values)][-240:])
 
     def _read(self, kind: Kind) -> None:
-        for path in self.folder.glob(f"{kind.name}-*.rec"):
+        """Take in what is new in the files of a kind."""
+        for path in sorted(self.folder.glob(f"{kind.name}-*.rec")):
             if path not in self._followers:
                 try:
                     self._followers[path] = Follower(path)
                 except RecordError:
                     continue  # its header is being written; it is there at the next look
-            fresh = self._followers[path].new()
-            if len(fresh) == 0:
-                continue
-            if kind is STEP:
+                self._kept[path] = np.empty(0, dtype=kind.dtype)
+            follower = self._followers[path]
+            fresh = follower.new()
+            limit = KEEP_SAMPLES if kind in (DEVICE, HOST) else KEEP_STEPS
+            kept = np.concatenate((self._kept[path], fresh))[-limit:]
+            if kind is STEP and len(kept):
                 self._steps += len(fresh)
                 if self._first_ns is None:
-                    self._first_ns = int(fresh["fetch_begin_ns"][0])
-            limit = KEEP_SAMPLES if kind in (DEVICE, HOST) else KEEP_STEPS
-            self._kept[kind.name] = np.concatenate((self._kept[kind.name], fresh))[-limit:]
+                    self._first_ns = int(kept["fetch_begin_ns"][0])
+                # The device's stamps of a step come later than the step.
+                again = follower.latest(min(LATE_STEPS, len(kept)))
+                kept = np.concatenate((kept[: len(kept) - len(again)], again))
+            self._kept[path] = kept
+
+    def _records(self, kind: Kind) -> Records:
+        """What is kept of a kind, over all its files."""
+        parts = [kept for path, kept in self._kept.items() if path.name.startswith(f"{kind.name}-")]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=kind.dtype)
+
+
+def _resolved(steps: Records) -> Records:
+    """The steps up to the last whose device stamps are there; all of them where no step has any."""
+    known = np.flatnonzero(steps["device_end_ns"] != NOT_MEASURED)
+    return steps[: known[-1] + 1] if len(known) else steps
 
 
 _FOLLOWED = (STEP, BATCH, EVENT, DEVICE, HOST)

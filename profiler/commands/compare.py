@@ -208,6 +208,8 @@ class _Shown:
         self._target = target
         self._sweep = sweep
         self._total = total
+        self._device = sweep.setting["device"]["name"]
+        self._emulated = sweep.setting["device"]["kind"] == "emulated"
         self._done = 0
         self._begun = time.monotonic()
         self._reader: RecentReader | None = None
@@ -232,7 +234,11 @@ class _Shown:
         if self._live is None:
             cell = self._sweep.cell(key)
             rate = cell.samples_per_s
-            said = cell.error or "" if cell.status != "ok" or rate is None else f"{rate[0]:.1f} samples/s"
+            said = (
+                cell.error or ""
+                if cell.status != "ok" or rate is None
+                else f"{rate[0]:.1f} samples/s on {self._device}"
+            )
             self._target.print(
                 f"[{self._done}/{self._total}] {key[0]}, batch {key[1]}: {cell.status} {said}",
                 markup=False,
@@ -251,7 +257,7 @@ class _Shown:
         ran = tuple(self._sweep.cell(k) for k in self._sweep.keys if self._sweep.status[k][0] != "pending")
         view = live.render(self._reader.snapshot(), self._target.width, ascii_only)
         rows = max(3, self._target.height - 16)
-        table = compare_text.table(ran[-rows:], ascii_only)
+        table = compare_text.table(ran[-rows:], ascii_only, self._emulated)
         self._live.update(Group(table, Text(), self._head(), view), refresh=True)
 
     def _head(self) -> Text:

@@ -86,7 +86,7 @@ class EmulatedDevice:
     ) -> None:
         self.spec = spec
         self.name = f"emulated:{spec.name}"
-        self.title = f"{spec.title} (emulated)"
+        self.title = f"emulated {spec.title}"
         self.number = number
         self.sink = sink
         self.profile = profile

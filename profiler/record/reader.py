@@ -124,6 +124,14 @@ class Follower:
         self.seen += len(fresh)
         return fresh
 
+    def latest(self, count: int) -> Records:
+        """The last `count` records seen, as they stand now: late fields may have been filled in since."""
+        wanted = min(count, self.seen)
+        parts = [chunk.copy() for chunk in self._file.chunks(self.seen - wanted)]
+        if not parts:
+            return np.empty(0, dtype=self._file.header.kind.dtype)
+        return np.concatenate(parts)[:wanted]
+
 
 def measured(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Field values as floats, with NaN for what was not measured."""

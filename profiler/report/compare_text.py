@@ -31,12 +31,12 @@ def _sections(result: Comparison, setting: dict[str, Any], ascii_only: bool) -> 
     yield Text(f"{setting['scenario']} · {setting['net']} on {device['title']}", style="bold")
     yield Text(_conditions(setting))
     yield Text()
-    yield table(result.cells, ascii_only)
+    yield table(result.cells, ascii_only, device["kind"] == "emulated")
     yield bars.legend(dict.fromkeys(PARTS, 1.0), ascii_only)
     yield Text()
     yield from _errors(result)
     yield Text("Which loader wins, and why", style="bold")
-    yield _indent(Text(_winner(result)))
+    yield _indent(Text(_winner(result, "the emulated device" if device["kind"] == "emulated" else "the device")))
     yield from _losses(result)
     yield Text()
     yield Text("What each loader waits for", style="bold")
@@ -49,12 +49,12 @@ def _sections(result: Comparison, setting: dict[str, Any], ascii_only: bool) -> 
     yield from _stretches(result, ascii_only)
 
 
-def table(cells: tuple[Cell, ...], ascii_only: bool) -> Table:
-    """One row a cell; fits 80 columns."""
+def table(cells: tuple[Cell, ...], ascii_only: bool, emulated: bool) -> Table:
+    """One row a cell; fits 80 columns. Figures of an emulated device say so in their column's head."""
     rows = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
     rows.add_column("loader", no_wrap=True)
     rows.add_column("batch", justify="right")
-    rows.add_column("samples/s (range)", no_wrap=True)
+    rows.add_column("emulated samples/s" if emulated else "samples/s (range)", no_wrap=True)
     rows.add_column("busy", justify="right", no_wrap=True)
     rows.add_column("a step's time", no_wrap=True, min_width=BAR_WIDTH)
     rows.add_column("waits for", overflow="fold")
@@ -100,26 +100,24 @@ def _plural(number: float, thing: str) -> str:
 
 
 def _errors(result: Comparison) -> Iterator[RenderableType]:
-    troubled = [c for c in result.cells if c.error]
-    said: set[str] = set()
-    for cell in troubled:
-        line = f"{cell.pipeline}, batch {cell.batch_size}: {cell.status}: {cell.error}"
-        if cell.status == "skipped":
-            line = f"{cell.pipeline}: skipped: {cell.error}"
-        if line not in said:
-            said.add(line)
-            yield Text(line, style="yellow")
-    if troubled:
+    """One line for each thing that went wrong, with the batch sizes it hit."""
+    sizes: dict[tuple[str, str, str], list[str]] = {}
+    for cell in result.cells:
+        if cell.error:
+            sizes.setdefault((cell.pipeline, cell.status, cell.error), []).append(str(cell.batch_size))
+    for (pipeline, status, error), hit in sizes.items():
+        yield Text(f"{pipeline}, batch {', '.join(hit)}: {status}: {error}", style="yellow")
+    if sizes:
         yield Text()
 
 
-def _winner(result: Comparison) -> str:
+def _winner(result: Comparison, device: str) -> str:
     best = result.best
     if best is None or best.samples_per_s is None or best.typical is None or best.typical.facts is None:
         return "No run finished, so there is no winner."
     rate = best.samples_per_s[0]
     facts = best.typical.facts
-    said = f"{best.pipeline} at batch {best.batch_size}: {rate:.1f} samples/s, the device busy {_busy(facts)}."
+    said = f"{best.pipeline} at batch {best.batch_size}: {rate:.1f} samples/s, {device} busy {_busy(facts)}."
     if result.ties:
         names = ", ".join(f"{c.pipeline} at batch {c.batch_size}" for c in result.ties)
         said += f" Not told apart from it by these runs: {names}."

@@ -183,8 +183,8 @@ def _headroom(facts: Facts | None) -> dict[str, Any]:
 def _quality(analysis: Analysis) -> dict[str, Any]:
     facts = analysis.facts
     return {
-        "overhead_pct": 100 * facts.overhead_ns / facts.parts.wall_ns if facts else None,
-        "overhead_us_per_step": facts.overhead_ns / 1e3 / len(facts.window.steps) if facts else None,
+        "overhead_pct": 100 * facts.overhead_share if facts else None,
+        "overhead_us_per_step": facts.overhead_ns / 1e3 if facts else None,
         "dropped_records": analysis.dropped_records,
         "late_samples_pct": facts.sampled.late_samples_pct if facts else None,
         "cpu_steal_pct": facts.sampled.steal_pct if facts else None,

@@ -17,9 +17,10 @@ def render(view: Snapshot, width: int = 80, ascii_only: bool = False) -> Rendera
     """A panel of a few lines, at most `width` characters wide; usable from 60 on."""
     room = max(20, width - LABEL - 14)
     rows = Table.grid(padding=(0, 1))
-    rows.add_column(width=LABEL, no_wrap=True, style="bold")
-    rows.add_column(no_wrap=True, overflow="ellipsis")
-    rows.add_row("run", f"{view.title} on {view.device}" if view.device else view.title)
+    rows.add_column(min_width=LABEL, no_wrap=True, style="bold")
+    rows.add_column(width=max(20, width - LABEL - 1), no_wrap=True, overflow="ellipsis")
+    rows.add_row("run", view.title)
+    rows.add_row("device", view.device or Text("n/a", style="dim"))
     rows.add_row("progress", _progress(view, room, ascii_only))
     rows.add_row("utilisation", _utilisation(view, room, ascii_only))
     if view.shares:
@@ -35,6 +36,8 @@ def line(view: Snapshot) -> str:
     """The same in one plain line, for an output that is not a terminal."""
     parts = [f"{view.title}: {view.state}"]
     parts.append(f"step {view.steps}" + (f"/{view.planned_steps}" if view.planned_steps else ""))
+    if view.device:
+        parts.append(f"on {view.device}")
     if view.samples_per_s is not None:
         parts.append(f"{view.samples_per_s:.1f} samples/s")
     if view.shares:

@@ -180,8 +180,7 @@ def _quality(analysis: Analysis) -> Iterator[RenderableType]:
         yield _indent(
             Text(
                 f"{steps} steps after {facts.window.warmup_steps} of warm-up; stallscope's hooks took "
-                f"{facts.overhead_ns / 1e3 / steps:.0f} µs a step "
-                f"({100 * facts.overhead_ns / facts.parts.wall_ns:.3f} % of the time)"
+                f"{facts.overhead_ns / 1e3:.0f} µs a step ({100 * facts.overhead_share:.3f} % of the time)"
             )
         )
     for note in analysis.notes:

@@ -46,8 +46,9 @@ def test_every_cell_is_there_and_an_oom_is_a_cell_that_says_so(table: tuple[Path
     for name in ("naive", "workers", "caffe"):
         assert status[name, 4] == "ok"
     assert {status[name, 4096] for name in ("naive", "workers", "caffe")} == {"oom"}
-    assert "(emulated)" in result["device"]["title"]
+    assert result["device"]["title"].startswith("emulated ")
     assert "emulated" in shown.splitlines()[0]
+    assert "emulated samples/s" in shown
 
 
 def test_the_json_is_the_contracts_and_its_figures_fit_together(table: tuple[Path, dict[str, Any], str]) -> None:

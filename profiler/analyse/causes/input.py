@@ -133,6 +133,8 @@ def handoff(facts: Facts) -> Finding | None:
     loader = facts.loader
     if loader.worker_busy_pct is None or loader.worker_busy_pct >= BUSY_PCT or loader.queue_capacity is None:
         return None
+    if _budget_used(facts):
+        return None  # what takes the CPU, here or in the training, explains the wait first
     return Finding(
         "input.handoff",
         f"The device waits {_pct(facts)} of the time for data although the workers are idle part of the time: "

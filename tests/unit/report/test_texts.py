@@ -21,7 +21,7 @@ from virtual import MS, Step, train
 SETTING = {
     "scenario": "ssd",
     "net": "ssd300",
-    "device": {"title": "Test (emulated)"},
+    "device": {"kind": "emulated", "title": "emulated Test"},
     "cpu_budget": 2,
     "workers": 2,
     "stop": {"epochs": 1},
@@ -52,7 +52,7 @@ def table(tmp_path: Path, starved: Analysis) -> Comparison:
     return compare(
         [
             Cell("naive", 8, "ok", None, ("a",), (starved,)),
-            Cell("naive", 192, "oom", "Test (emulated) has 1.0 GB", (), ()),
+            Cell("naive", 192, "oom", "emulated Test has 1.0 GB", (), ()),
             Cell("workers", 16, "ok", None, ("b",), (fast,)),
             Cell("dali-cpu", 8, "skipped", "pip install 'stallscope[dali]'", (), ()),
             Cell("caffe", 8, "failed", "a [broken] file", (), ()),
@@ -64,7 +64,7 @@ def test_a_report_reads_verdict_why_next_evidence_in_this_order(starved: Analysi
     shown = printed(lambda c: text.render(starved, c))
     places = [shown.index(h) for h in ("Verdict", "Why: where", "Next", "Evidence", "Device", "Quality of")]
     assert places == sorted(places)
-    assert "Test (emulated): 397.9" in shown
+    assert "emulated Test: 397.9" in shown
     assert "49.7 %" in shown
     assert "n/a" in shown  # no sampler ran: CPU figures were not measured
     assert all(len(line) <= 80 for line in shown.splitlines())
@@ -91,7 +91,7 @@ def test_a_comparison_shows_every_cell_whatever_became_of_it(table: Comparison) 
     assert ("naive", "192", "oom") in rows
     assert ("dali-cpu", "8", "skipped") in rows
     assert ("caffe", "8", "failed") in rows
-    assert "naive, batch 192: oom: Test (emulated) has 1.0 GB" in shown
+    assert "naive, batch 192: oom: emulated Test has 1.0 GB" in shown
     assert "caffe, batch 8: failed: a [broken] file" in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
     shown = " ".join(shown.split())
@@ -172,21 +172,23 @@ def test_the_live_view_fits_its_width(tmp_path: Path, width: int, encoding: str)
     shown = printed(lambda c: c.print(live.render(view, width, encoding == "ascii")), width, encoding)
     assert all(len(line) <= width for line in shown.splitlines())
     assert "60/120 steps" in shown
+    labels = ("run", "device", "progress", "utilisation", "step", "samples/s", "queue", "host")
+    assert {line.split()[0] for line in shown.splitlines() if line.strip()} >= set(labels)
     assert "so far: The device waits 51 % of the time" in " ".join(shown.split())
 
 
 def test_the_live_view_of_a_run_that_has_not_begun_shows_no_figures() -> None:
-    view = Snapshot("ssd · naive", "Test (emulated)", "starting")
+    view = Snapshot("ssd · naive", "emulated Test", "starting")
     shown = printed(lambda c: c.print(live.render(view, 80)))
     assert "waiting for the first step" in shown
-    assert shown.count("n/a") == 4
-    assert live.line(view) == "ssd · naive: starting, step 0"
+    assert shown.count("n/a") == 4  # utilisation, samples/s, queue, host
+    assert live.line(view) == "ssd · naive: starting, step 0, on emulated Test"
 
 
 def test_plain_lines_say_the_same_in_words(tmp_path: Path) -> None:
     train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 60])
     line = live.line(RecentReader(tmp_path / "run").snapshot())
-    assert "ok, step 60, 400.0 samples/s, device busy 49 %" in line
+    assert "ok, step 60, on emulated Test, 400.0 samples/s, device busy 49 %" in line
 
 
 def test_a_bar_is_as_wide_as_asked_whatever_the_shares() -> None:

@@ -1,0 +1,58 @@
+"""The live view's look at a run that is being recorded."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from stallscope.analyse.recent import RecentReader
+from stallscope.capture.session import Session
+from stallscope.devices.clock import VirtualClock
+from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
+from stallscope.errors import RecordError
+from stallscope.record.run import create_run, update_run
+from virtual import MS, START
+
+
+def test_shares_while_recording_are_those_of_the_finished_run(tmp_path: Path) -> None:
+    """Steps are stored before the device has passed them: the view must not take that for idling."""
+    clock = VirtualClock(START)
+    device = EmulatedDevice(EmulatedSpec("test", "Test", 10**9, 10e9, 5e9), clock)
+    folder = create_run(tmp_path / "run", {"device": device.describe(), "plan": {"steps": 80}})
+    reader = RecentReader(folder)
+    assert reader.snapshot().state == "starting"
+    session = Session(folder, device)
+
+    def batches(fetch_ns: int):
+        for _ in range(80):
+            clock.advance(fetch_ns)
+            yield SimpleNamespace(samples=8, nbytes=0, trace=None)
+
+    seen = []
+    for _ in session.fetches(partial(batches, 15 * MS), 0):
+        session.steps.compute_begin()
+        device.compute(10 * MS)
+        session.steps.compute_end()
+        view = reader.snapshot()
+        if view.steps >= 30:
+            seen.append((view.shares["compute"], view.shares["input"]))
+    assert len(seen) == 50
+    for compute, waiting in seen:
+        assert compute == pytest.approx(2 / 3, abs=0.03)
+        assert waiting == pytest.approx(1 / 3, abs=0.03)
+    device.synchronize()
+    session.finish()
+    update_run(folder, {"ended": {"status": "ok"}})
+    view = reader.snapshot()
+    assert (view.state, view.steps, view.planned_steps, view.left_s) == ("ok", 80, 80, None)
+    assert view.batch_size == 8
+    assert view.verdict is not None
+    assert view.verdict.cause == "input.too_few_workers"
+
+
+def test_a_folder_without_run_is_one_message(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="is not a run folder"):
+        RecentReader(tmp_path)
