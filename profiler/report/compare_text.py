@@ -16,6 +16,8 @@ from ..analyse.partition import PARTS, busy_strip
 from . import bars
 
 BAR_WIDTH = 14
+LEAST_RATIO = 1.05
+"""The slowest cell is set beside the winner from this ratio on."""
 STRIP = 40
 """Signs in a stretch of the device's time."""
 
@@ -125,8 +127,8 @@ def _winner(result: Comparison, device: str) -> str:
         (c for c in result.cells if c.samples_per_s is not None and c.status == "ok"),
         key=lambda c: c.samples_per_s[0] if c.samples_per_s else 0.0,
     )
-    if slowest is not best and slowest.samples_per_s and slowest.typical and slowest.typical.facts:
-        ratio = rate / slowest.samples_per_s[0]
+    ratio = rate / slowest.samples_per_s[0] if slowest.samples_per_s else 1.0
+    if ratio >= LEAST_RATIO and slowest.typical and slowest.typical.facts:
         said += (
             f" It is {ratio:.1f} times as fast as {slowest.pipeline} at batch {slowest.batch_size}, which "
             f"keeps the device busy {_busy(slowest.typical.facts)}{_limits(facts, slowest.typical.facts)}."

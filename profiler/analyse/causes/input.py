@@ -111,7 +111,8 @@ def too_few_workers(facts: Facts) -> Finding | None:
     if not _workers_busy(facts):
         return None
     loader, host = facts.loader, facts.sampled
-    want = max(loader.workers + 1, math.ceil(loader.workers * _supply_factor(facts)))
+    enough = math.ceil(loader.workers * _supply_factor(facts))
+    want = max(loader.workers + 1, min(enough, math.floor(host.cpu_budget or enough)))
     return Finding(
         "input.too_few_workers",
         f"The device waits {_pct(facts)} of the time for data: {loader.workers} "
@@ -214,7 +215,7 @@ def _cheaper(stage: str) -> str:
         "transforming": "cheaper augmentation: fewer or vectorised transforms, or on the GPU (DALI)",
         "collating": "cheaper collation: uint8 images, normalised on the device",
         "reading": "cheaper reads: shards, or a cache in memory",
-    }.get(stage, "a cheaper loader: smaller source images, DALI, work moved to the GPU, or more CPUs")
+    }.get(stage, "less work for the CPU: smaller source images, fewer transforms, work moved to the GPU; or more CPUs")
 
 
 def _supply_factor(facts: Facts) -> float:
