@@ -114,8 +114,11 @@ def pack(targets: Sequence[Targets]) -> npt.NDArray[np.float32]:
     return np.column_stack((positions, np.concatenate(targets))).astype(np.float32, copy=False)
 
 
-def collate(samples: Sequence[Sample], worker: int, join: Stack = stack) -> Batch:
-    """One batch out of prepared samples, in their order; its trace sums up theirs and adds the collating."""
+def collate(samples: Sequence[Sample], worker: int, join: Stack = stack, threads: int = 1) -> Batch:
+    """One batch out of prepared samples, in their order; its trace sums up theirs and adds the collating.
+
+    `threads` prepared samples at a time, of this batch or of its neighbours.
+    """
     meter, begin = Meter(), time.monotonic_ns()
     images = join([sample.image for sample in samples])
     targets = torch.from_numpy(pack([sample.targets for sample in samples]))
@@ -131,6 +134,7 @@ def collate(samples: Sequence[Sample], worker: int, join: Stack = stack) -> Batc
         cpu_ns=sum(sample.cpu_ns for sample in samples) + meter.cpu_ns(),
         minor_faults=sum(sample.minor_faults for sample in samples) + meter.minor_faults(),
         read_bytes=sum(sample.read_bytes for sample in samples),
+        threads=threads,
     )
     return Batch(images, targets, tuple(sample.index for sample in samples), trace)
 

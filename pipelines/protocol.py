@@ -85,6 +85,8 @@ class Trace:
     minor_faults: int | None = None
     """Page faults without I/O while making it (a cost of fresh buffers)."""
     read_bytes: int | None = None
+    threads: int = 1
+    """Threads that work on batches in this worker at a time."""
 
 
 @dataclass

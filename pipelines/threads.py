@@ -79,7 +79,7 @@ class ThreadsPipeline:
             if isinstance(sample, Exception):
                 raise sample
             good.append(sample)
-        batch = collate(good, worker=0)
+        batch = collate(good, worker=0, threads=max(1, self._settings.workers))
         if self._settings.pin_memory:
             batch = self._copier.pin(batch)
         self._made += 1  # by one thread at a time: this step has no concurrency

@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 
 from ..record.run import Run
-from .diagnosis import LEAST_STEPS, findings_of, verdict_of
+from .diagnosis import findings_of, verdict_of
 from .facts import Facts, facts_of
 from .finding import Finding
 
 LEAST_FOREIGN_CPUS = 0.3
 """Less is the system's own housekeeping and the sampler."""
+
+
+LEAST_DISAGREEMENT_PCT = 20
+"""Utilisation this far below the steps' span is worth a word."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,12 @@ def analyse(run: Run) -> Analysis:
         return Analysis(run.info, None, verdict, (), notes, dropped)
     findings = findings_of(facts)
     steps = facts.window.steps
+    verdict = verdict_of(facts, findings)
     return Analysis(
         info=run.info,
         facts=facts,
-        verdict=verdict_of(facts, findings),
-        findings=findings if len(steps) >= LEAST_STEPS else (),
+        verdict=verdict,
+        findings=findings if verdict.cause is not None else (),
         notes=notes,
         dropped_records=dropped,
         gaps_ms=_distribution(np.array(facts.parts.gaps_ns)),
@@ -74,13 +79,6 @@ def _distribution(lengths_ns: Any) -> dict[str, float]:
     }
 
 
-def _foreign_cpus(run: Run, facts: Facts) -> float | None:
-    """CPUs in use on the machine that are not this job's."""
-    busy, mine = facts.sampled.machine_busy_pct, facts.sampled.tree_cpus
-    cpus = (run.info.get("host") or {}).get("cpus")
-    return None if busy is None or mine is None or not cpus else busy / 100 * cpus - mine
-
-
 def _notes(run: Run, facts: Facts | None, dropped: int) -> tuple[str, ...]:
     notes = list(run.damaged)
     notes += [str(n) for n in run.info.get("notices", [])]
@@ -98,9 +96,15 @@ def _notes(run: Run, facts: Facts | None, dropped: int) -> tuple[str, ...]:
         notes.append(f"{missing} steps lack device stamps; their compute counts as host time.")
     if facts.sampled.samples == 0:
         notes.append("The sampler recorded nothing in this window: utilisation and CPU figures are missing.")
-    foreign = _foreign_cpus(run, facts)
+    foreign = facts.foreign_cpus
     if foreign is not None and foreign >= LEAST_FOREIGN_CPUS:
         notes.append(f"Other programs on this machine used {foreign:.1f} CPUs meanwhile.")
+    busy, utilisation = 100 * facts.parts.share("compute"), facts.sampled.utilisation_pct
+    if facts.device_kind == "cuda" and utilisation is not None and utilisation < busy - LEAST_DISAGREEMENT_PCT:
+        notes.append(
+            f"The driver saw kernels {utilisation:.0f} % of the time, the steps span {busy:.0f} %: the device idles "
+            "inside the steps, which this analysis counts as computing."
+        )
     steal = facts.sampled.steal_pct
     if steal is not None and steal >= 5:
         notes.append(f"The hypervisor took {steal:.0f} % of the CPU: timings vary from run to run.")

@@ -35,7 +35,7 @@ class BatchVerdict:
     grew: str | None
     text: str
     terms: dict[int, dict[str, Term]]
-    """Per batch size: each part, `total`, and `first_fetch` (the part of input at epoch starts)."""
+    """Per batch size: each part, `total`, and `fill` (the extra cost of first batches of epochs, a part of input)."""
 
 
 def batch_verdict(cells: Mapping[int, Sequence[Facts]]) -> BatchVerdict | None:
@@ -63,6 +63,8 @@ def batch_verdict(cells: Mapping[int, Sequence[Facts]]) -> BatchVerdict | None:
         )
     if total_grew and grew is not None:
         return BatchVerdict(*_growth(grew, small, large, b0, b1), terms)
+    if _rose(large["total"], small["total"], small["total"].median):
+        return BatchVerdict("none", None, f"a larger batch is faster: time per sample {change}", terms)
     if shares[-1] >= FLOOR_SHARE:
         return BatchVerdict(
             "loader_floor",
@@ -71,8 +73,6 @@ def batch_verdict(cells: Mapping[int, Sequence[Facts]]) -> BatchVerdict | None:
             f"{_longer_gaps(cells[b0], cells[b1], b0, b1)}",
             terms,
         )
-    if _rose(large["total"], small["total"], small["total"].median):
-        return BatchVerdict("none", None, f"a larger batch is faster: time per sample {change}", terms)
     if compute_share >= SATURATED_SHARE:
         return BatchVerdict("saturated", None, f"the device is saturated: time per sample {change}", terms)
     text = f"no term grew beyond what runs differ by: time per sample {change}"
@@ -102,7 +102,7 @@ def _growth(grew: str, small: Mapping[str, Term], large: Mapping[str, Term], b0:
     if grew == "compute":
         return "compute_growth", grew, said
     growth = large[grew].median - small[grew].median
-    fill = large["first_fetch"].median - small["first_fetch"].median
+    fill = large["fill"].median - small["fill"].median
     if grew == "input" and fill >= 0.5 * growth:
         return "pipeline_fill", grew, f"{said}, at the first batch of the epochs: a larger one takes longer to fill"
     if grew == "input":
@@ -119,7 +119,7 @@ def _terms(runs: Sequence[Facts]) -> dict[str, Term]:
     per_sample = [1e-3 / f.samples for f in runs]
     terms = {
         part: term([getattr(f.parts, f"{part}_ns") * per for f, per in zip(runs, per_sample, strict=True)])
-        for part in (*PARTS, "wall", "first_fetch")
+        for part in (*PARTS, "wall", "fill")
     }
     terms["total"] = terms.pop("wall")
     return terms

@@ -11,6 +11,9 @@ from .finding import LEAST_GAIN, Evidence, Finding
 LEAST_STEPS = 30
 """Fewer steps support no verdict."""
 
+MOST_UNRESOLVED = 0.05
+"""With more steps than this lacking the device's stamps, idling cannot be told from computing."""
+
 Rule = Callable[[Facts], Finding | None]
 
 _RULES: dict[str, Sequence[Rule]] = {
@@ -37,6 +40,13 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
 def verdict_of(facts: Facts, findings: Sequence[Finding]) -> Finding:
     """The finding to act on first; `none` when nothing is worth changing; no cause on too few steps."""
     steps = len(facts.window.steps)
+    if facts.parts.unresolved_steps > MOST_UNRESOLVED * steps:
+        return Finding(
+            None,
+            f"No verdict: the device's stamps of {facts.parts.unresolved_steps} of {steps} steps are missing.",
+            0.0,
+            0.0,
+        )
     if steps < LEAST_STEPS:
         return Finding(
             None,

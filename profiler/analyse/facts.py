@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..record.reader import Records
 from ..record.run import Run
-from ..record.schema import BATCH, DEVICE, EVENT, HOST, STEP, StepFlag
+from ..record.schema import BATCH, DEVICE, EVENT, HOST, NOT_MEASURED, STEP, StepFlag
 from .intervals import intersect, total, union
 from .loader import Loader, loader_of
 from .partition import Partition, partition
@@ -33,8 +34,10 @@ class Facts:
     copied_ahead: bool
     made_in_fetch_pct: float | None
     """Share of the batch making that happened while the training waited in the fetch."""
-    drained_before_fetch_pct: float | None
-    """Steps whose fetch began on an idle device."""
+    handoff_pct: float | None
+    """Share of the exposed wait for data that came after the worker had finished the batch."""
+    machine_cpus: int | None
+    """All CPUs of the machine, whether the job may use them or not."""
     zero_windows_pct: float | None
     """Utilisation windows that read 0 %."""
     overhead_ns: float
@@ -50,10 +53,20 @@ class Facts:
         """The hooks' typical cost over the wall time."""
         return self.overhead_ns * len(self.window.steps) / self.parts.wall_ns
 
+    def without(self, removed_ns: int) -> float | None:
+        """Samples/s if so much of the wall time vanished; `None` where loader and training share the CPU:
+        work taken from the one speeds up the other, by an amount that this recording does not hold."""
+        if self.device_kind == "cpu":
+            return None
+        return self.samples * 1e9 / max(1, self.parts.wall_ns - removed_ns)
+
     @property
-    def compute_samples_per_s(self) -> float | None:
-        """Throughput if the device never idled."""
-        return self.samples * 1e9 / self.parts.compute_ns if self.parts.compute_ns else None
+    def foreign_cpus(self) -> float | None:
+        """CPUs that other programs of the machine kept busy."""
+        busy, mine = self.sampled.machine_busy_pct, self.sampled.tree_cpus
+        if busy is None or mine is None or self.machine_cpus is None:
+            return None
+        return max(0.0, busy / 100 * self.machine_cpus - mine)
 
 
 def facts_of(run: Run, rank: int | None = None) -> Facts | None:
@@ -69,29 +82,32 @@ def facts_of(run: Run, rank: int | None = None) -> Facts | None:
         run.records(BATCH, rank),
         run.records(DEVICE),
         run.records(HOST),
-        str((run.info.get("device") or {}).get("kind", "cpu")),
+        run.info,
     )
 
 
-def judge(window: Window, events: Records, batches: Records, device: Records, host: Records, device_kind: str) -> Facts:
-    """The facts of a window, from the records around it."""
+def judge(
+    window: Window, events: Records, batches: Records, device: Records, host: Records, info: dict[str, Any]
+) -> Facts:
+    """The facts of a window, from the records around it; `info` is run.json."""
+    device_kind = str((info.get("device") or {}).get("kind", "cpu"))
+    parts = partition(window, events, asynchronous=device_kind != "cpu")
+    samples = window.steps["samples"]
     flags = window.steps["flags"]
     copied = window.steps["copy_bytes"] > 0
-    known = (flags & StepFlag.DRAINED_KNOWN) != 0
     return Facts(
         window=window,
-        parts=partition(window, events, asynchronous=device_kind != "cpu"),
+        parts=parts,
         loader=loader_of(window, batches),
         sampled=sampled(window, device, host),
         device_kind=device_kind,
         batch_size=_commonest(window.steps["samples"]),
-        samples=int(window.steps["samples"].sum()),
+        samples=int(samples[samples != NOT_MEASURED].sum()),
         pinned=bool(np.mean((flags[copied] & StepFlag.PINNED) != 0) > 0.5) if copied.any() else None,
         copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > 0.5),
         made_in_fetch_pct=_made_in_fetch(window, batches),
-        drained_before_fetch_pct=(
-            100 * float(np.mean((flags[known] & StepFlag.DRAINED_AT_ENTRY) != 0)) if known.any() else None
-        ),
+        handoff_pct=_handed_off(window, batches, parts),
+        machine_cpus=(info.get("host") or {}).get("cpus"),
         zero_windows_pct=swings_to_zero_pct(window, device),
         overhead_ns=float(np.median(window.steps["overhead_ns"])),
     )
@@ -109,3 +125,15 @@ def _made_in_fetch(window: Window, batches: Records) -> float | None:
         return None
     fetches = union(window.steps["fetch_begin_ns"], window.steps["fetch_end_ns"])
     return 100 * total(intersect(making, fetches)) / total(making)
+
+
+def _handed_off(window: Window, batches: Records, parts: Partition) -> float | None:
+    """Exposed waiting between the end of a batch in its worker and its arrival, in percent of all of it."""
+    if parts.input_ns == 0 or len(batches) == 0:
+        return None
+    steps, batch_of = np.intersect1d(window.steps["step"], batches["step"], return_indices=True)[0:3:2]
+    if len(steps) == 0:
+        return None
+    arrived = window.steps["fetch_end_ns"][np.searchsorted(window.steps["step"], steps)]
+    on_the_way = union(batches["end_ns"][batch_of], arrived)
+    return 100 * total(intersect(parts.loading, on_the_way)) / parts.input_ns

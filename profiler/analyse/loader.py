@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..record.reader import Records, measured
 from ..record.schema import NOT_MEASURED
@@ -18,8 +17,7 @@ class Loader:
     """Shares are of the time spent making batches, 0..100; `None` where the loader did not say."""
 
     workers: int
-    """Workers that made at least one batch."""
-    batches: int
+    """Worker processes or threads that made batches."""
     read_pct: float | None
     decode_pct: float | None
     transform_pct: float | None
@@ -63,35 +61,51 @@ def loader_of(window: Window, batches: Records) -> Loader:
     capacity = window.steps["queue_capacity"]
     known_ready = ready[ready != NOT_MEASURED]
     known_capacity = capacity[capacity != NOT_MEASURED]
-    workers = np.unique(counted["worker"])
     wall = counted["end_ns"] - counted["begin_ns"]
     working = _working_ns(counted)
-    making = [(counted["worker"] == w, union(*_span(counted[counted["worker"] == w]))) for w in workers]
-    busy = [total(clip(when, window.begin_ns, window.end_ns)) / window.wall_ns for _, when in making]
+    makers = [_maker(counted[counted["worker"] == w], window) for w in np.unique(counted["worker"])]
+    threads = sum(m.threads for m in makers)
+    busy = sum(m.busy_ns for m in makers) / (threads * window.wall_ns) if threads else None
+    limits = [m.threads * m.samples * 1e9 / m.working_ns for m in makers if m.working_ns]
     samples = int(counted["samples"].sum())
     per_sample = float(wall.sum()) / samples if samples else None
     return Loader(
-        workers=len(workers),
-        batches=len(counted),
+        workers=threads,
         read_pct=_share(counted, "read_ns", working),
         decode_pct=_share(counted, "decode_ns", working),
         transform_pct=_share(counted, "transform_ns", working),
         collate_pct=_share(counted, "collate_ns", working),
         cpu_pct=_share(counted, "cpu_ns", working),
-        worker_busy_pct=100 * float(np.mean(busy)) if busy else None,
+        worker_busy_pct=None if busy is None else min(100.0, 100 * busy),
         queue_ready_mean=float(known_ready.mean()) if len(known_ready) else None,
         queue_capacity=int(known_capacity[0]) if len(known_capacity) else None,
         make_ms_per_sample=per_sample / 1e6 if per_sample else None,
-        samples_per_s_limit=sum(
-            float(counted["samples"][mine].sum()) * 1e9 / total(when) for mine, when in making if total(when)
-        )
-        or None,
+        samples_per_s_limit=sum(limits) or None,
         mean_batch_bytes=float(counted["batch_bytes"].mean()) if len(counted) else None,
     )
 
 
-def _span(batches: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    return batches["begin_ns"], batches["end_ns"]
+@dataclass(frozen=True)
+class _Maker:
+    """One worker process, or one pool of threads."""
+
+    threads: int
+    samples: int
+    working_ns: float
+    """Time spent on batches, over its threads."""
+    busy_ns: float
+    """The part of it within the window."""
+
+
+def _maker(batches: Records, window: Window) -> _Maker:
+    threads = int(max(1, batches["threads"].max()))
+    samples = int(batches["samples"].sum())
+    if threads == 1:
+        spans = union(batches["begin_ns"], batches["end_ns"])
+        return _Maker(1, samples, total(spans), total(clip(spans, window.begin_ns, window.end_ns)))
+    # A pool works on several batches at a time and lets samples wait in between: only its stages are work.
+    working = _working_ns(batches)
+    return _Maker(threads, samples, working, working)
 
 
 def _working_ns(batches: Records) -> float:
@@ -100,7 +114,7 @@ def _working_ns(batches: Records) -> float:
         np.nan_to_num(measured(batches[name])) for name in ("read_ns", "decode_ns", "transform_ns", "collate_ns")
     )
     wall = (batches["end_ns"] - batches["begin_ns"]).astype(np.float64)
-    return float(np.maximum(stages, wall).sum())
+    return float(np.where(batches["threads"] > 1, stages, np.maximum(stages, wall)).sum())
 
 
 def _share(batches: Records, name: str, working: float) -> float | None:

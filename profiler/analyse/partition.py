@@ -2,7 +2,8 @@
 
 On a device with a queue (CUDA, emulated) time is blamed on the device's clock. What the device computed is
 compute, whatever the host did meanwhile. What is left is idle, and is blamed on what kept the next computation
-away: time outside steps (boundary), a copy, the loader, a synchronising call, other host work, in this order.
+away: time outside steps (boundary), a copy, the loader, the host's copying call, a synchronising call, other host
+work, in this order.
 A loader wait behind queued work is *hidden*: it cost the device nothing.
 
 Where the processor is the device nothing is queued, and host stamps say it all.
@@ -10,10 +11,9 @@ Where the processor is the device nothing is queued, and host stamps say it all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from ..record.reader import Records
 from ..record.schema import NOT_MEASURED, EventKind, StepFlag
@@ -41,19 +41,20 @@ class Partition:
     """All time the training spent fetching, hidden or not."""
     first_fetch_ns: int
     """Exposed part of the first fetches of epochs: worker start and pipeline fill."""
+    fill_ns: int
+    """What of that goes beyond the exposed part of as many other fetches: pipeline fill."""
+    garbage_ns: int
+    """Part of the host's exposed time spent collecting garbage."""
     gaps_ns: tuple[int, ...]
     """Lengths of the device's idle stretches of at least `GAP_NS` outside boundaries, in order of time."""
     unresolved_steps: int
     """Steps whose device stamps are missing; their compute is counted as idle time of the host."""
+    loading: Intervals = field(repr=False, compare=False)
+    """When the device idled behind a fetch."""
 
     def share(self, part: str) -> float:
         """A part as a share of wall time, 0..1."""
         return float(getattr(self, f"{part}_ns")) / self.wall_ns if self.wall_ns else 0.0
-
-    @property
-    def idle_ns(self) -> int:
-        """Everything but compute and boundary."""
-        return self.wall_ns - self.compute_ns - self.boundary_ns
 
     @property
     def hidden_wait_ns(self) -> int:
@@ -66,31 +67,45 @@ def partition(window: Window, events: Records, asynchronous: bool) -> Partition:
     steps = window.steps
     begin, end = window.begin_ns, window.end_ns
     fetches = _spans(steps, "fetch_begin_ns", "fetch_end_ns")
-    boundaries = _boundaries(events)
+    boundaries = _events(events, EventKind.BOUNDARY)
     copies = _spans(window.all_steps, "device_copy_begin_ns", "device_copy_end_ns") if asynchronous else EMPTY
+    collecting = _events(events, EventKind.GARBAGE)
     computing = computing_of(window, asynchronous)
+    if not asynchronous:
+        # A processor that collects garbage computes nothing.
+        computing = subtract(computing, collecting)
     idle = complement(computing, begin, end)
     outside = intersect(idle, boundaries)
     idle = subtract(idle, outside)
     copying, left = _take(idle, copies)
     loading, left = _take(left, fetches)
+    calling, left = _take(left, _spans(steps, "copy_begin_ns", "copy_end_ns") if asynchronous else EMPTY)
     syncing, left = _take(left, _syncs(steps) if asynchronous else EMPTY)
-    garbage = 0 if asynchronous else _measured_sum(steps["gc_ns"])
-    compute_ns = total(computing) - garbage
     first = steps[(steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0]
+    first_fetch_ns = total(intersect(loading, _spans(first, "fetch_begin_ns", "fetch_end_ns")))
     return Partition(
         wall_ns=end - begin,
-        compute_ns=compute_ns,
+        compute_ns=total(computing),
         input_ns=total(loading),
-        copy_ns=total(copying),
+        copy_ns=total(copying) + total(calling),
         sync_ns=total(syncing),
-        host_ns=total(left) + garbage,
+        host_ns=total(left),
         boundary_ns=total(outside),
         fetch_ns=total(clip(fetches, begin, end)),
-        first_fetch_ns=total(intersect(loading, _spans(first, "fetch_begin_ns", "fetch_end_ns"))),
+        first_fetch_ns=first_fetch_ns,
+        fill_ns=_fill(first_fetch_ns, total(loading), len(first), len(steps)),
+        garbage_ns=total(intersect(left, collecting)),
         gaps_ns=tuple(int(n) for n in idle[:, 1] - idle[:, 0] if n >= GAP_NS),
         unresolved_steps=int((steps["device_end_ns"] == NOT_MEASURED).sum()) if asynchronous else 0,
+        loading=loading,
     )
+
+
+def _fill(first_fetch_ns: int, input_ns: int, first: int, steps: int) -> int:
+    """What the first fetches of epochs cost the device beyond what as many other fetches do."""
+    others = steps - first
+    usual = (input_ns - first_fetch_ns) / others if others else 0.0
+    return max(0, round(first_fetch_ns - first * usual))
 
 
 def computing_of(window: Window, asynchronous: bool) -> Intervals:
@@ -130,10 +145,7 @@ def _syncs(steps: Records) -> Intervals:
     return union(begin, begin + steps["sync_ns"][known])
 
 
-def _boundaries(events: Records) -> Intervals:
-    which = events[(events["what"] == EventKind.BOUNDARY) & (events["end_ns"] != NOT_MEASURED)]
+def _events(events: Records, what: int) -> Intervals:
+    """When events of a kind that lasts were under way."""
+    which = events[(events["what"] == what) & (events["end_ns"] != NOT_MEASURED)]
     return union(which["t_ns"], which["end_ns"])
-
-
-def _measured_sum(values: npt.NDArray[np.int64]) -> int:
-    return int(values[values != NOT_MEASURED].sum())

@@ -126,7 +126,7 @@ class RecentReader:
             self._records(BATCH),
             self._records(DEVICE),
             self._records(HOST),
-            str((info.get("device") or {}).get("kind", "cpu")),
+            info,
         )
 
     def _utilisation(self) -> tuple[float, ...]:

@@ -26,8 +26,6 @@ class Sampled:
     """CPUs the training's process tree kept busy on average."""
     cpu_budget: float | None
     """CPUs the job may use (affinity and quota)."""
-    run_queue_share: float | None
-    """Time the tree's threads waited for a CPU, over the CPU time they got."""
     late_samples_pct: float | None
     samples: int
 
@@ -45,7 +43,6 @@ def sampled(window: Window, device: Records, host: Records) -> Sampled:
     known, weights = (windowed, length) if windowed.any() else (known, np.ones_like(util))
     memory = measured(device["memory_used_bytes"])
     cpu = _rise(host, "tree_cpu_ns")
-    waited = _rise(host, "run_queue_ns")
     elapsed = float(host["t_ns"][-1] - host["t_ns"][0]) if len(host) > 1 else 0.0
     late = measured(host["late_ns"])
     late = late[~np.isnan(late)]
@@ -58,7 +55,6 @@ def sampled(window: Window, device: Records, host: Records) -> Sampled:
         machine_busy_pct=_mean(measured(host["machine_busy_pct"])),
         tree_cpus=cpu / elapsed if cpu is not None and elapsed else None,
         cpu_budget=_cpus(host),
-        run_queue_share=waited / cpu if waited is not None and cpu else None,
         late_samples_pct=100 * float(np.mean(late > LATE_NS)) if len(late) else None,
         samples=len(device) + len(host),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ class Made(Protocol):
 
     @property
     def worker(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
     @property
     def begin_ns(self) -> int: ...
     @property
@@ -52,6 +55,11 @@ class Fetched(Protocol):
 
 AnyBatch = TypeVar("AnyBatch", bound=Fetched)
 
+LEAST_COLLECTION_NS = 100_000
+"""Shorter garbage collections are not recorded one by one."""
+MOST_COLLECTIONS = 1000
+"""Collections kept between two steps."""
+
 
 class Session:
     """Records a training into an existing run folder. One per process; used from the training thread.
@@ -68,6 +76,8 @@ class Session:
         self._steps = RecordWriter(folder, STEP, rank)
         self.steps = StepRecorder(self._steps, device)
         self._gc_begin = 0
+        self._garbage: deque[tuple[int, int]] = deque(maxlen=MOST_COLLECTIONS)
+        """Collections not recorded yet: any thread may collect, only the training thread records."""
         gc.callbacks.append(self._gc_watch)
         self.event(EventKind.TRAINING_BEGIN)
 
@@ -86,9 +96,11 @@ class Session:
         first = True
         steps.fetch_begin(epoch, first, queue)
         self.event(EventKind.EPOCH_BEGIN, epoch)
-        iterator = iter(start())
+        iterator: Iterator[AnyBatch] | None = None
         while True:
             try:
+                if iterator is None:
+                    iterator = iter(start())
                 batch = next(iterator)
             except StopIteration:
                 steps.abandon_fetch()
@@ -100,6 +112,7 @@ class Session:
             if batch.trace is not None:
                 self._record_batch(steps.count - 1, batch, batch.trace)
             yield batch
+            self._record_garbage()
             first = False
             steps.fetch_begin(epoch, first, queue)
 
@@ -119,6 +132,7 @@ class Session:
             return
         gc.callbacks.remove(self._gc_watch)
         self.steps.finish()
+        self._record_garbage()
         self.event(EventKind.TRAINING_END)
         if self.steps.ring_full:
             self.event(EventKind.DEVICE_RING_FULL, self.steps.ring_full)
@@ -146,6 +160,7 @@ class Session:
                 )
             ),
             batch.nbytes,
+            made.threads,
         )
         self.steps.add_overhead(self._now() - begin)
 
@@ -153,7 +168,15 @@ class Session:
         if phase == "start":
             self._gc_begin = self._now()
         else:
-            self.steps.gc_ns += self._now() - self._gc_begin
+            end = self._now()
+            self.steps.gc_ns += end - self._gc_begin
+            if end - self._gc_begin >= LEAST_COLLECTION_NS:
+                self._garbage.append((self._gc_begin, end))
+
+    def _record_garbage(self) -> None:
+        while self._garbage:
+            begin, end = self._garbage.popleft()
+            self.event(EventKind.GARBAGE, t_ns=begin, end_ns=end)
 
 
 class SpanRecorder:

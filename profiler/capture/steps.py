@@ -77,9 +77,10 @@ class StepRecorder:
 
     def fetch_begin(self, epoch: int, first: bool, queue: QueueLook | None) -> None:
         """The training asks for a batch."""
-        now = self._now()
+        begin = now = self._now()
         if self._open:
-            self._store(now)
+            self._store(begin)
+            now = self._now()
         row = self._row = list(self._blank)
         self._open = True
         self._flags = StepFlag.FIRST_OF_EPOCH if first else 0
@@ -87,7 +88,7 @@ class StepRecorder:
         self._copy_marks = (None, None)
         row[_SLOT["step"]] = self.count
         row[_SLOT["epoch"]] = epoch
-        row[_SLOT["fetch_begin_ns"]] = now
+        row[_SLOT["fetch_begin_ns"]] = begin
         row[_SLOT["sync_ns"]] = 0
         if queue is not None:
             row[_SLOT["queue_ready"]] = queue.ready()

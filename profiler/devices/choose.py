@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from ..errors import StallscopeError
 from .protocol import Device
 
@@ -21,16 +24,36 @@ def choose(name: str) -> Device:
 
         return CpuDevice()
     if name == "cuda" or name.startswith("cuda:"):
-        return _cuda(name)
+        from .cuda import CudaDevice
+
+        return CudaDevice(_gpu_number(name))
     if name.startswith(EMULATED):
         from .emulated import EmulatedDevice
         from .profiles.load import load
 
-        accelerator = load(name.removeprefix(EMULATED))
-        return EmulatedDevice(accelerator.spec(), profile=accelerator)
+        which = name.removeprefix(EMULATED)
+        device = EmulatedDevice((accelerator := load(which)).spec(), profile=accelerator)
+        # A profile of the user's own goes by its path: its name may be that of a built-in one.
+        device.name = EMULATED + (str(Path(which).resolve()) if Path(which).is_file() else which)
+        return device
     raise StallscopeError(
         f"unknown device {name!r}. Choose auto, cpu, cuda, or emulated:NAME (`stallscope scenarios` lists the names)."
     )
+
+
+def describe(name: str) -> dict[str, Any]:
+    """What `choose(name).describe()` would say, without taking hold of a GPU.
+
+    Raises:
+        StallscopeError: no such device here.
+    """
+    if name == "auto":
+        name = "cuda" if _has_cuda() else "cpu"
+    if name == "cuda" or name.startswith("cuda:"):
+        from .cuda import describe_gpu
+
+        return describe_gpu(_gpu_number(name))
+    return choose(name).describe()
 
 
 def _has_cuda() -> bool:
@@ -39,7 +62,7 @@ def _has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def _cuda(name: str) -> Device:
+def _gpu_number(name: str) -> int:
     import torch
 
     if not torch.cuda.is_available():
@@ -52,6 +75,4 @@ def _cuda(name: str) -> Device:
         raise StallscopeError(
             f"--device {name}: there are {torch.cuda.device_count()} CUDA devices here, numbered from 0."
         )
-    from .cuda import CudaDevice
-
-    return CudaDevice(int(number))
+    return int(number)

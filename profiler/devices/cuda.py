@@ -16,9 +16,26 @@ import torch
 from .protocol import Copy, Event, Stream
 
 ANCHOR_PERIOD_NS = 5_000_000_000
+MEMORY_EVERY = 20
+"""Memory in use is asked of the allocator every so many steps."""
 ANCHOR_TRIES = 10
 ANCHOR_LIMIT_NS = 2_000_000
 """Give up on one try when the side stream does not answer within this: it is queued behind other work."""
+
+
+def describe_gpu(index: int) -> dict[str, Any]:
+    """What run.json says about a GPU; asks for its properties only, so that no context is made on it."""
+    properties = torch.cuda.get_device_properties(index)
+    uuid = str(getattr(properties, "uuid", "") or "")
+    return {
+        "kind": "cuda",
+        "name": "cuda" if index == 0 else f"cuda:{index}",
+        "title": properties.name,
+        "count": 1,
+        "uuids": [f"GPU-{uuid}"] if uuid else [],
+        "memory_bytes": properties.total_memory,
+        "cuda": torch.version.cuda,
+    }
 
 
 class CudaEvent:
@@ -41,20 +58,19 @@ class CudaDevice:
 
     def __init__(self, index: int = 0) -> None:
         torch.cuda.set_device(index)
-        properties = torch.cuda.get_device_properties(index)
         self.index = index
-        self.name = "cuda" if index == 0 else f"cuda:{index}"
-        self.title = properties.name
+        self._facts = describe_gpu(index)
+        self.name: str = self._facts["name"]
+        self.title: str = self._facts["title"]
         self.torch_device = torch.device("cuda", index)
-        self._memory = properties.total_memory
-        self._uuid = str(getattr(properties, "uuid", "")) or None
         self._side = torch.cuda.Stream(index)
         self._clock_stream = torch.cuda.Stream(index, priority=-1)
         self._pool: list[CudaEvent] = []
         self._anchor: torch.cuda.Event | None = None
         self._anchor_host_ns = 0
-        self.anchor_bracket_ns = 0
-        """How far the two clocks may be apart, at most: the width of the host's bracket around the anchor."""
+        self._anchor_tried_ns = 0
+        self._memory_used: int | None = None
+        self._memory_asked = 0
         self._renew_anchor()
 
     now = staticmethod(time.monotonic_ns)
@@ -100,42 +116,43 @@ class CudaDevice:
         torch.cuda.synchronize(self.index)
 
     def memory_used(self) -> int | None:
-        return int(torch.cuda.memory_reserved(self.index))
+        # Asking costs tens of microseconds and the figure changes seldom.
+        if self._memory_asked % MEMORY_EVERY == 0:
+            self._memory_used = int(torch.cuda.memory_reserved(self.index))
+        self._memory_asked += 1
+        return self._memory_used
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "title": self.title,
-            "count": 1,
-            "uuids": [f"GPU-{self._uuid}"] if self._uuid else [],
-            "memory_bytes": self._memory,
-            "cuda": torch.version.cuda,
-        }
+        return dict(self._facts)
 
     def host_time_ns(self, event: torch.cuda.Event) -> int:
         """When a finished event was reached, on the host's clock."""
-        if time.monotonic_ns() - self._anchor_host_ns > ANCHOR_PERIOD_NS:
+        if time.monotonic_ns() - self._anchor_tried_ns > ANCHOR_PERIOD_NS:
             self._renew_anchor()
         assert self._anchor is not None
         return self._anchor_host_ns + round(float(self._anchor.elapsed_time(event)) * 1e6)
 
     def _renew_anchor(self) -> None:
         """Keep the narrowest of a few brackets; keep the old anchor when none is narrow enough."""
+        self._anchor_tried_ns = time.monotonic_ns()
         best: tuple[int, int, torch.cuda.Event] | None = None
+        late = False
         for _ in range(ANCHOR_TRIES):
             event = torch.cuda.Event(enable_timing=True)
             before = time.monotonic_ns()
             event.record(self._clock_stream)
             while not event.query():
                 if time.monotonic_ns() - before > ANCHOR_LIMIT_NS:
+                    late = True
                     break
             else:
                 after = time.monotonic_ns()
                 if best is None or after - before < best[0]:
                     best = (after - before, (before + after) // 2, event)
+            if late:
+                break  # the side stream is behind other work: trying on would only cost the training more
         if best is not None:
-            self.anchor_bracket_ns, self._anchor_host_ns, self._anchor = best
+            _, self._anchor_host_ns, self._anchor = best
         elif self._anchor is None:
             torch.cuda.synchronize(self.index)
             self._renew_anchor()

@@ -92,8 +92,7 @@ class RecordFile:
 
     def all(self) -> Records:
         """All records in memory at once."""
-        parts = [chunk.copy() for chunk in self.chunks()]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=self.header.kind.dtype)
+        return _joined([chunk.copy() for chunk in self.chunks()], self.header.kind)
 
     def sums(self) -> dict[str, float]:
         """The sum of every field's measured values, in constant memory; `seq` counts the records."""
@@ -119,18 +118,15 @@ class Follower:
 
     def new(self) -> Records:
         """Records stored since the last call."""
-        parts = [chunk.copy() for chunk in self._file.chunks(self.seen)]
-        fresh = np.concatenate(parts) if parts else np.empty(0, dtype=self._file.header.kind.dtype)
+        fresh = _joined([chunk.copy() for chunk in self._file.chunks(self.seen)], self._file.header.kind)
         self.seen += len(fresh)
         return fresh
 
     def latest(self, count: int) -> Records:
         """The last `count` records seen, as they stand now: late fields may have been filled in since."""
         wanted = min(count, self.seen)
-        parts = [chunk.copy() for chunk in self._file.chunks(self.seen - wanted)]
-        if not parts:
-            return np.empty(0, dtype=self._file.header.kind.dtype)
-        return np.concatenate(parts)[:wanted]
+        chunks = self._file.chunks(self.seen - wanted)
+        return _joined([chunk.copy() for chunk in chunks], self._file.header.kind)[:wanted]
 
 
 def measured(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -138,6 +134,13 @@ def measured(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     if values.dtype.kind == "f":
         return values.astype(np.float64)
     return np.where(values == NOT_MEASURED, NAN, values.astype(np.float64))
+
+
+def _joined(parts: list[Records], kind: Kind) -> Records:
+    """Parts of a kind one after another, without copying a single one again."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=kind.dtype)
 
 
 def _read_full(fd: int, buffer: bytearray) -> int:

@@ -100,7 +100,6 @@ STEP = _kind(
     Field("samples", "samples in the batch"),
     Field("fetch_begin_ns", "the training loop asked for the batch: the step begins here"),
     Field("fetch_end_ns", "the batch was handed to the training loop"),
-    Field("wait_ns", "part of the fetch in which the training thread was blocked, not working"),
     Field("queue_ready", "finished batches that waited when the fetch began"),
     Field("queue_capacity", "how many finished batches the loader can hold"),
     Field("copy_begin_ns", "host: the call that copies the batch to the device began"),
@@ -140,6 +139,7 @@ BATCH = _kind(
     Field("minor_faults", "page faults without I/O"),
     Field("read_bytes", "bytes read from files"),
     Field("batch_bytes", "bytes of the finished batch"),
+    Field("threads", "threads that work on batches in this worker at a time"),
 )
 """One batch as its maker saw it. Durations of several threads are summed."""
 
@@ -255,9 +255,10 @@ class EventKind:
     TRAINING_BEGIN = 1
     TRAINING_END = 2
     EPOCH_BEGIN = 3
-    """Value: the epoch. Lasts until its first fetch begins: making the loader's iterator."""
+    """Value: the epoch. Its first fetch, which makes the loader's iterator, began just before."""
     BOUNDARY = 4
     """Validation, checkpoint or hook outside the steps; lasts."""
-    OUT_OF_MEMORY = 5
-    DEVICE_RING_FULL = 6
-    """Value: steps so far whose device events were dropped because the ring was full."""
+    DEVICE_RING_FULL = 5
+    """Value: steps whose device events were dropped because the ring was full."""
+    GARBAGE = 6
+    """A garbage collection; lasts."""

@@ -161,7 +161,7 @@ def _input(facts: Facts | None) -> dict[str, Any]:
         "read_pct": loader.read_pct if loader else None,
         "prep_pct": loader.prep_pct if loader else None,
         "collate_pct": loader.collate_pct if loader else None,
-        "handoff_pct": None,
+        "handoff_pct": facts.handoff_pct if facts else None,
         "worker_busy_pct": loader.worker_busy_pct if loader else None,
         "queue_ready_mean": loader.queue_ready_mean if loader else None,
         "hidden_wait_ms": facts.parts.hidden_wait_ns / 1e6 if facts else None,
@@ -172,10 +172,12 @@ def _input(facts: Facts | None) -> dict[str, Any]:
 def _headroom(facts: Facts | None) -> dict[str, Any]:
     if facts is None:
         return {"samples_per_s": None, "speedup": None, "method": None}
-    left = max(1, facts.parts.wall_ns - facts.parts.input_ns)
+    rate = facts.without(facts.parts.input_ns)
+    if rate is None:
+        return {"samples_per_s": None, "speedup": None, "method": "not known: loader and training share the CPU"}
     return {
-        "samples_per_s": facts.samples * 1e9 / left,
-        "speedup": facts.parts.wall_ns / left,
+        "samples_per_s": rate,
+        "speedup": rate / facts.samples_per_s,
         "method": "partition: wall time without the exposed waits for data",
     }
 
@@ -193,7 +195,7 @@ def _quality(analysis: Analysis) -> dict[str, Any]:
 
 
 def _busy(facts: Facts | None) -> float | None:
-    """Share of wall time in which the training's own kernels ran: MLPerf's AU, and busy % without others' work."""
+    """Share of wall time between the first and the last mark of the steps' computations; idling inside counts."""
     return 100 * facts.parts.share("compute") if facts else None
 
 

@@ -158,7 +158,9 @@ def _device(analysis: Analysis, facts: Facts) -> Iterator[RenderableType]:
     if seen.utilisation_pct is None:
         busy += "; utilisation n/a"
     else:
-        busy += f"; utilisation {seen.utilisation_pct:.0f} % in windows of {seen.utilisation_window_ms:.0f} ms"
+        busy += f"; utilisation {seen.utilisation_pct:.0f} %"
+        if seen.utilisation_window_ms is not None:
+            busy += f" in windows of {seen.utilisation_window_ms:.0f} ms"
         if facts.zero_windows_pct is not None:
             busy += f", {facts.zero_windows_pct:.0f} % of the windows read 0"
     yield _indent(Text(busy))
@@ -179,7 +181,7 @@ def _quality(analysis: Analysis) -> Iterator[RenderableType]:
         steps = len(facts.window.steps)
         yield _indent(
             Text(
-                f"{steps} steps after {facts.window.warmup_steps} of warm-up; stallscope's hooks took "
+                f"{steps} steps after {facts.window.warmup_steps} of warm-up; stallscope's hooks typically took "
                 f"{facts.overhead_ns / 1e3:.0f} µs a step ({100 * facts.overhead_share:.3f} % of the time)"
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...record.schema import NOT_MEASURED
 from ..facts import Facts
 from ..finding import Evidence, Finding, Next
 
@@ -25,14 +26,14 @@ def pageable(facts: Facts) -> Finding | None:
 
 def serial_copy(facts: Facts) -> Finding | None:
     """Pinned copies run on the computing stream, between the computations."""
-    if facts.pinned is not True:
+    if facts.pinned is not True or facts.copied_ahead:
         return None
     return Finding(
         "copy.serial",
         f"The device waits {_pct(facts, 'copy')} of the time for copies that could run beside its computations.",
         facts.parts.share("copy"),
-        0.8 if not facts.copied_ahead else 0.5,
-        (Evidence("copied ahead on a side stream", "yes" if facts.copied_ahead else "no", "", "yes"),),
+        0.8,
+        (Evidence("copied ahead on a side stream", "no", "", "yes"),),
         (_next(facts, "copy the next batch on a side stream while this one computes", "copy"),),
     )
 
@@ -53,8 +54,7 @@ def sync(facts: Facts) -> Finding | None:
 
 def garbage(facts: Facts) -> Finding | None:
     """Garbage collection takes most of the host's exposed time."""
-    steps = facts.window.steps
-    gc_ns = int(steps["gc_ns"][steps["gc_ns"] > 0].sum())
+    gc_ns = facts.parts.garbage_ns
     if facts.parts.host_ns == 0 or gc_ns < 0.6 * facts.parts.host_ns:
         return None
     return Finding(
@@ -62,7 +62,7 @@ def garbage(facts: Facts) -> Finding | None:
         f"The device idles {_pct(facts, 'host')} of the time behind host work, most of it garbage collection.",
         facts.parts.share("host"),
         0.8,
-        (Evidence("garbage collection, of the wall time", 100 * gc_ns / facts.parts.wall_ns, "%", "near 0"),),
+        (Evidence("exposed garbage collection, of the wall time", 100 * gc_ns / facts.parts.wall_ns, "%", "near 0"),),
         (_next(facts, "gc.freeze() after set-up, or collect every few hundred steps by hand", "host"),),
     )
 
@@ -73,11 +73,15 @@ def step_gap(facts: Facts) -> Finding | None:
         return None
     return Finding(
         "host.step_gap",
-        f"The device idles {_pct(facts, 'host')} of the time behind other work of the training loop.",
+        f"The device idles {_pct(facts, 'host')} of the time behind work of the training loop outside fetch, copy "
+        "and synchronising calls.",
         facts.parts.share("host"),
         0.6,
-        (Evidence("exposed host time outside fetch, copy and sync", 100 * facts.parts.share("host"), "%"),),
-        (_next(facts, "move logging, metrics and callbacks out of the step, or make them rarer", "host"),),
+        tuple(
+            Evidence(f"host time between {name}, of the wall time", 100 * share, "%", "near 0")
+            for name, share in _host_spans(facts).items()
+        ),
+        (_next(facts, "look at what the loop does there (logging, metrics, callbacks, freeing batches)", "host"),),
     )
 
 
@@ -101,11 +105,24 @@ HOST_RULES = (garbage, step_gap)
 BOUNDARY_RULES = (boundary,)
 
 
+def _host_spans(facts: Facts) -> dict[str, float]:
+    """Where in the step the host spends its time outside fetch and queuing, as shares of wall time."""
+    steps = facts.window.steps
+    spans = {
+        "the copy and the forward pass": ("copy_end_ns", "forward_begin_ns"),
+        "the optimizer and the next fetch": ("optimizer_end_ns", "step_end_ns"),
+    }
+    shares = {}
+    for name, (begin, end) in spans.items():
+        known = (steps[begin] != NOT_MEASURED) & (steps[end] != NOT_MEASURED)
+        if known.any():
+            shares[name] = float((steps[end][known] - steps[begin][known]).sum()) / facts.parts.wall_ns
+    return shares
+
+
 def _pct(facts: Facts, part: str) -> str:
     return f"{100 * facts.parts.share(part):.0f} %"
 
 
 def _next(facts: Facts, change: str, part: str) -> Next:
-    removed = round(facts.parts.share(part) * facts.parts.wall_ns)
-    most = facts.samples * 1e9 / max(1, facts.parts.wall_ns - removed)
-    return Next(change, None, facts.samples_per_s, most)
+    return Next(change, None, facts.samples_per_s, facts.without(getattr(facts.parts, f"{part}_ns")))

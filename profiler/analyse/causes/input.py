@@ -11,57 +11,12 @@ BUSY_PCT = 80.0
 """Workers busy this much are the limit."""
 BUDGET_USED = 0.80
 """Share of the CPU budget in use from which none is left over."""
+MACHINE_USED_PCT = 90.0
+"""A machine this busy has no CPU left over, whoever uses it."""
 MOSTLY_READING_PCT = 50.0
 MADE_IN_FETCH_PCT = 90.0
-
-
-def pipeline_fill(facts: Facts) -> Finding | None:
-    """The first batches of the epochs are most of the exposed wait."""
-    parts = facts.parts
-    if parts.input_ns == 0 or parts.first_fetch_ns < 0.6 * parts.input_ns:
-        return None
-    epochs = int((facts.window.steps["flags"] & 1).sum())
-    return Finding(
-        "input.pipeline_fill",
-        f"The device waits {_pct(facts)} of the time for data, most of it for the first batch of an epoch.",
-        parts.share("input"),
-        0.8,
-        (
-            Evidence(
-                "first fetches of epochs, of the exposed wait",
-                100 * parts.first_fetch_ns / parts.input_ns,
-                "%",
-                "below 60",
-            ),
-            Evidence("epochs in the window", epochs),
-        ),
-        (
-            _next(
-                facts,
-                "let the loader run on into the next epoch (workers kept alive: persistent_workers=True), or make "
-                "epochs longer",
-                parts.first_fetch_ns,
-            ),
-        ),
-    )
-
-
-def storage(facts: Facts) -> Finding | None:
-    """Workers spend most of their time waiting for reads."""
-    loader = facts.loader
-    if loader.read_pct is None or loader.read_pct < MOSTLY_READING_PCT:
-        return None
-    return Finding(
-        "input.storage",
-        f"The device waits {_pct(facts)} of the time for data, and the loader waits for storage.",
-        facts.parts.share("input"),
-        0.8,
-        (
-            Evidence("reading, of the time spent making batches", loader.read_pct, "%", "below 50"),
-            Evidence("CPU used while making batches", loader.cpu_pct, "%", "near 100"),
-        ),
-        (_next(facts, "read from faster storage, pack the files into shards, or cache them in memory"),),
-    )
+MOSTLY_FILL = 0.6
+MOSTLY_HANDOFF_PCT = 50.0
 
 
 def serial(facts: Facts) -> Finding | None:
@@ -85,22 +40,84 @@ def serial(facts: Facts) -> Finding | None:
     )
 
 
+def pipeline_fill(facts: Facts) -> Finding | None:
+    """The first batches of the epochs cost much more than the others: most of the exposed wait."""
+    parts = facts.parts
+    if parts.input_ns == 0 or parts.fill_ns < MOSTLY_FILL * parts.input_ns:
+        return None
+    epochs = int((facts.window.steps["flags"] & 1).sum())
+    return Finding(
+        "input.pipeline_fill",
+        f"The device waits {_pct(facts)} of the time for data, most of it for the first batch of an epoch.",
+        parts.share("input"),
+        0.8,
+        (
+            Evidence(
+                "extra cost of first batches, of the exposed wait",
+                100 * parts.fill_ns / parts.input_ns,
+                "%",
+                f"below {100 * MOSTLY_FILL:.0f}",
+            ),
+            Evidence("epochs in the window", epochs),
+        ),
+        (_next(facts, "let the loader run on into the next epoch, or make epochs longer", parts.fill_ns),),
+    )
+
+
+def storage(facts: Facts) -> Finding | None:
+    """Workers spend most of their time waiting for reads."""
+    loader = facts.loader
+    if loader.read_pct is None or loader.read_pct < MOSTLY_READING_PCT:
+        return None
+    return Finding(
+        "input.storage",
+        f"The device waits {_pct(facts)} of the time for data, and the loader waits for storage.",
+        facts.parts.share("input"),
+        0.8,
+        (
+            Evidence("reading, of the time spent making batches", loader.read_pct, "%", "below 50"),
+            Evidence("CPU used while making batches", loader.cpu_pct, "%", "near 100"),
+        ),
+        (_next(facts, "read from faster storage, pack the files into shards, or cache them in memory"),),
+    )
+
+
+def foreign_load(facts: Facts) -> Finding | None:
+    """The machine's CPUs are used up, and others use more of them than this job."""
+    foreign, mine = facts.foreign_cpus, facts.sampled.tree_cpus
+    if not _machine_used(facts) or foreign is None or mine is None or foreign <= mine:
+        return None
+    return Finding(
+        "input.foreign_load",
+        f"The device waits {_pct(facts)} of the time for data, while other programs use the machine's CPUs.",
+        facts.parts.share("input"),
+        0.7,
+        (
+            Evidence("CPUs in use by others", foreign, "CPUs", "fewer than by this job"),
+            Evidence("CPUs in use by this job", mine, "CPUs"),
+        ),
+        (_next(facts, "run it where nothing else runs, or give it CPUs of its own"),),
+    )
+
+
 def cpu_exhausted(facts: Facts) -> Finding | None:
-    """Workers are busy and so is every CPU the job may use."""
-    if not _workers_busy(facts) or not _budget_used(facts):
+    """Every CPU the job may use is in use."""
+    if not _cpu_used(facts):
         return None
     loader = facts.loader
-    stage = loader.costliest or "making batches"
+    stage = loader.costliest
+    who = "the loader and the training use" if facts.device_kind == "cpu" else "the loader uses"
+    title = f"The device waits {_pct(facts)} of the time for data: {who} up the CPU"
     return Finding(
         "input.cpu_exhausted",
-        f"The device waits {_pct(facts)} of the time for data: the workers use up the CPU, mostly for {stage}.",
+        f"{title}, the loader mostly for {stage}." if stage else f"{title}.",
         facts.parts.share("input"),
-        0.85,
+        0.85 if stage else 0.6,
         (
             Evidence("CPUs in use by this job", facts.sampled.tree_cpus, "CPUs"),
             Evidence("CPUs it may use", facts.sampled.cpu_budget, "CPUs", "well above those in use"),
             Evidence("workers busy", loader.worker_busy_pct, "%", f"below {BUSY_PCT:.0f}"),
-            Evidence(f"{stage}, of the time spent making batches", _costliest_pct(facts), "%"),
+            *((Evidence(f"{stage}, of the time spent making batches", _costliest_pct(facts), "%"),) if stage else ()),
         ),
         (_next(facts, _cheaper(stage)),),
     )
@@ -108,7 +125,7 @@ def cpu_exhausted(facts: Facts) -> Finding | None:
 
 def too_few_workers(facts: Facts) -> Finding | None:
     """Workers are busy all the time while CPU is left over."""
-    if not _workers_busy(facts):
+    if not _workers_busy(facts) or not _cpu_known(facts):
         return None
     loader, host = facts.loader, facts.sampled
     enough = math.ceil(loader.workers * _supply_factor(facts))
@@ -118,7 +135,7 @@ def too_few_workers(facts: Facts) -> Finding | None:
         f"The device waits {_pct(facts)} of the time for data: {loader.workers} "
         f"{'worker is' if loader.workers == 1 else 'workers are'} busy all the time, and CPU is left over.",
         facts.parts.share("input"),
-        0.85 if host.tree_cpus is not None else 0.6,
+        0.85,
         (
             Evidence("workers busy", loader.worker_busy_pct, "%", f"below {BUSY_PCT:.0f}"),
             Evidence("CPUs in use by this job", host.tree_cpus, "CPUs"),
@@ -130,59 +147,49 @@ def too_few_workers(facts: Facts) -> Finding | None:
 
 
 def handoff(facts: Facts) -> Finding | None:
-    """Workers idle while the training waits: the batch is lost on the way between them."""
-    loader = facts.loader
-    if loader.worker_busy_pct is None or loader.worker_busy_pct >= BUSY_PCT or loader.queue_capacity is None:
+    """Most of the wait comes after the batch was finished: it is lost on the way to the training."""
+    handed = facts.handoff_pct
+    if handed is None or handed < MOSTLY_HANDOFF_PCT or facts.loader.queue_capacity is None:
         return None
-    if _budget_used(facts):
-        return None  # what takes the CPU, here or in the training, explains the wait first
     return Finding(
         "input.handoff",
-        f"The device waits {_pct(facts)} of the time for data although the workers are idle part of the time: "
-        "moving finished batches to the training costs.",
+        f"The device waits {_pct(facts)} of the time for data, most of it for batches that are finished and on "
+        "their way from worker to training.",
         facts.parts.share("input"),
-        0.5,
+        0.7,
         (
-            Evidence("workers busy", loader.worker_busy_pct, "%", f"{BUSY_PCT:.0f} or more"),
-            Evidence("batches ready when asked for", loader.queue_ready_mean),
-            Evidence("bytes in a batch", loader.mean_batch_bytes, "bytes"),
+            Evidence("wait after the batch was finished, of the exposed wait", handed, "%", "near 0"),
+            Evidence("bytes in a batch", facts.loader.mean_batch_bytes, "bytes"),
         ),
         (_next(facts, "hand over fewer bytes (uint8 images, normalise on the device), or use a threaded loader"),),
     )
 
 
 def general(facts: Facts) -> Finding | None:
-    """The loader is slower than the device; its own stamps do not say why."""
+    """The loader does not keep up; nothing measured says why."""
     if facts.parts.input_ns == 0:
         return None
-    if _budget_used(facts):
-        return Finding(
-            "input.cpu_exhausted",
-            f"The device waits {_pct(facts)} of the time for data, and the CPU is used up.",
-            facts.parts.share("input"),
-            0.6,
-            (
-                Evidence("CPUs in use by this job", facts.sampled.tree_cpus, "CPUs"),
-                Evidence("CPUs it may use", facts.sampled.cpu_budget, "CPUs", "well above those in use"),
-            ),
-            (_next(facts, _cheaper("making batches")),),
-        )
-    known = facts.sampled.tree_cpus is not None
-    reason = "while CPU is left over" if known else "; CPU use was not measured, so the reason is a guess"
+    if not _cpu_known(facts):
+        rest = "; CPU use was not measured, so the reason is a guess"
+    elif facts.loader.worker_busy_pct is None:
+        rest = " while CPU is left over; the loader does not say what it does"
+    else:
+        rest = " while CPU is left over and its workers are idle part of the time"
     return Finding(
         "input.too_few_workers",
-        f"The device waits {_pct(facts)} of the time for data{' ' * known}{reason}.",
+        f"The device waits {_pct(facts)} of the time for data{rest}.",
         facts.parts.share("input"),
-        0.5 if known else 0.2,
+        0.4 if _cpu_known(facts) else 0.2,
         (
             Evidence("CPUs in use by this job", facts.sampled.tree_cpus, "CPUs"),
             Evidence("CPUs it may use", facts.sampled.cpu_budget, "CPUs"),
+            Evidence("workers busy", facts.loader.worker_busy_pct, "%"),
         ),
-        (_next(facts, "more workers or threads in the loader"),),
+        (_next(facts, "more workers or threads, or more batches ahead"),),
     )
 
 
-RULES = (pipeline_fill, serial, storage, cpu_exhausted, too_few_workers, handoff, general)
+RULES = (serial, pipeline_fill, storage, foreign_load, cpu_exhausted, handoff, too_few_workers, general)
 
 
 def _pct(facts: Facts) -> str:
@@ -194,9 +201,19 @@ def _workers_busy(facts: Facts) -> bool:
     return busy is not None and busy >= BUSY_PCT
 
 
-def _budget_used(facts: Facts) -> bool:
+def _cpu_known(facts: Facts) -> bool:
+    return facts.sampled.tree_cpus is not None and facts.sampled.cpu_budget is not None
+
+
+def _cpu_used(facts: Facts) -> bool:
+    """By this job alone, or by all programs of the machine together."""
     used, budget = facts.sampled.tree_cpus, facts.sampled.cpu_budget
-    return used is not None and budget is not None and used >= BUDGET_USED * budget
+    return (used is not None and budget is not None and used >= BUDGET_USED * budget) or _machine_used(facts)
+
+
+def _machine_used(facts: Facts) -> bool:
+    busy = facts.sampled.machine_busy_pct
+    return busy is not None and busy >= MACHINE_USED_PCT
 
 
 def _costliest_pct(facts: Facts) -> float | None:
@@ -209,13 +226,13 @@ def _costliest_pct(facts: Facts) -> float | None:
     }.get(loader.costliest or "")
 
 
-def _cheaper(stage: str) -> str:
+def _cheaper(stage: str | None) -> str:
     return {
         "decoding": "decode less: smaller source images, or a faster decoder (DALI, or on the GPU)",
         "transforming": "cheaper augmentation: fewer or vectorised transforms, or on the GPU (DALI)",
         "collating": "cheaper collation: uint8 images, normalised on the device",
         "reading": "cheaper reads: shards, or a cache in memory",
-    }.get(stage, "less work for the CPU: smaller source images, fewer transforms, work moved to the GPU; or more CPUs")
+    }.get(stage or "", "less work for the CPU: smaller source images, fewer transforms, the GPU; or more CPUs")
 
 
 def _supply_factor(facts: Facts) -> float:
@@ -224,23 +241,18 @@ def _supply_factor(facts: Facts) -> float:
     return facts.parts.wall_ns / busy if busy else float("inf")
 
 
-def _headroom(facts: Facts, removed_ns: int) -> float:
-    """Samples/s if `removed_ns` of the wall time vanished."""
-    return facts.samples * 1e9 / max(1, facts.parts.wall_ns - removed_ns)
-
-
 def _next(facts: Facts, change: str, removed_ns: int | None = None) -> Next:
     """A change whose most is known, not its size: the range runs from now to everything gone."""
-    most = _headroom(facts, facts.parts.input_ns if removed_ns is None else removed_ns)
+    most = facts.without(facts.parts.input_ns if removed_ns is None else removed_ns)
     return Next(change, None, facts.samples_per_s, most)
 
 
 def _supply_next(facts: Facts, change: str, workers: int) -> Next:
     """More workers: what they could supply on this CPU, never more than the device takes."""
-    most = _headroom(facts, facts.parts.input_ns)
+    most = facts.without(facts.parts.input_ns)
     per_sample_ms, cpu_pct = facts.loader.make_ms_per_sample, facts.loader.cpu_pct
     budget = facts.sampled.cpu_budget
-    if per_sample_ms is None:
+    if per_sample_ms is None or most is None:
         return Next(change, None, facts.samples_per_s, most)
     supply = workers * 1e3 / per_sample_ms
     if budget is not None and cpu_pct:

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from stallscope.analyse.analysis import analyse
-from stallscope.record.run import open_run
-from stallscope.record.schema import HOST
+from stallscope.capture import steps
+from stallscope.record.run import create_run, open_run, update_run
+from stallscope.record.schema import EVENT, HOST, STEP, EventKind
 from stallscope.record.segment import RecordWriter
+from stallscope.report import contract
 from virtual import MS, START, Step, train
 
 
@@ -29,17 +31,19 @@ def made(worker: int, begin: int, end: int, read_share: float = 0.1) -> Any:
         cpu_ns=int(wall * (1 - read_share)),
         minor_faults=None,
         read_bytes=1000,
+        threads=1,
     )
 
 
-def hosts(folder: Path, used_cpus: float, budget: float, seconds: int = 30) -> None:
+def hosts(folder: Path, used_cpus: float, budget: float, machine_pct: float = 50.0) -> None:
     """Samples of a job that keeps `used_cpus` busy."""
     writer = RecordWriter(folder, HOST)
     names = [f.name for f in HOST.fields[1:]]
-    for number in range(seconds * 5):
+    for number in range(150):
         row = HOST.missing()
         now = START + number * 200 * MS
         row[names.index("t_ns")] = now
+        row[names.index("machine_busy_pct")] = machine_pct
         row[names.index("cpus")] = int(budget * 1000)
         row[names.index("tree_cpu_ns")] = int(used_cpus * number * 200 * MS)
         writer.append(*row)
@@ -125,8 +129,14 @@ def test_workers_that_wait_for_reads_point_at_storage(tmp_path: Path) -> None:
     assert verdict(tmp_path / "run").cause == "input.storage"
 
 
-def test_idle_workers_and_a_waiting_training_point_at_the_hand_off(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100], trace=workers(2, 10 * MS), queue=QUEUE)
+def test_batches_that_were_finished_long_before_they_arrive_point_at_the_hand_off(tmp_path: Path) -> None:
+    late = 15 * MS
+    train(
+        tmp_path / "run",
+        [[Step(fetch_ns=20 * MS)] * 100],
+        trace=lambda step, _b, end: made(step % 2, end - late - 10 * MS, end - late),
+        queue=QUEUE,
+    )
     hosts(tmp_path / "run", used_cpus=0.6, budget=2)
     assert verdict(tmp_path / "run").cause == "input.handoff"
 
@@ -165,3 +175,85 @@ def test_findings_are_ranked_by_gain_and_the_verdict_is_the_first(tmp_path: Path
     assert analysis.verdict is analysis.findings[0]
     gains = [f.gain for f in analysis.findings]
     assert gains == sorted(gains, reverse=True)
+
+
+def test_a_machine_that_others_use_up_is_foreign_load(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100], trace=workers(2, 40 * MS), queue=QUEUE)
+    update_run(tmp_path / "run", {"host": {"cpus": 8}})
+    hosts(tmp_path / "run", used_cpus=1.0, budget=8, machine_pct=98.0)
+    found = verdict(tmp_path / "run")
+    assert found.cause == "input.foreign_load"
+    assert found.evidence[0].value == pytest.approx(6.84, abs=0.05)
+
+
+def test_slow_first_batches_of_a_serial_loader_are_still_serial(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=400 * MS)]] * 40, trace=lambda _s, b, e: made(0, b, e))
+    assert verdict(tmp_path / "run").cause == "input.serial"
+
+
+def test_epochs_of_equally_slow_batches_are_no_pipeline_fill(tmp_path: Path) -> None:
+    """Half of all fetches are first ones here, and no slower than the others."""
+    train(tmp_path / "run", [[Step(fetch_ns=50 * MS)] * 2] * 30, trace=workers(2, 95 * MS), queue=QUEUE)
+    hosts(tmp_path / "run", used_cpus=2.0, budget=8)
+    assert verdict(tmp_path / "run").cause == "input.too_few_workers"
+
+
+def test_a_pool_of_threads_counts_its_threads(tmp_path: Path) -> None:
+    def trace(_step: int, _begin: int, end: int) -> Any:
+        # Four threads: the batch is under way for 60 ms, in which its samples take 76 ms of work in all.
+        return SimpleNamespace(**{**vars(made(0, end - 60 * MS, end)), "decode_ns": 76 * MS, "threads": 4})
+
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100], trace=trace, queue=QUEUE)
+    facts = analyse(open_run(tmp_path / "run")).facts
+    assert facts is not None
+    assert facts.loader.workers == 4
+    assert facts.loader.samples_per_s_limit == pytest.approx(4 * 8 / 0.088, rel=0.01)
+
+
+def test_without_the_devices_stamps_there_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "MAX_UNRESOLVED", 2)
+    train(tmp_path / "run", [[Step(fetch_ns=MS, compute_ns=200 * MS)] * 60])
+    found = verdict(tmp_path / "run")
+    assert found.cause is None
+    assert "stamps" in found.title
+    assert analyse(open_run(tmp_path / "run")).findings == ()
+
+
+def test_exposed_garbage_collection_is_named(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(host_ns=20 * MS)] * 60])
+    writer = RecordWriter(tmp_path / "run", EVENT, rank=1)
+    for step in open_run(tmp_path / "run").records(STEP):
+        end = int(step["step_end_ns"])
+        writer.append(end - 18 * MS, EventKind.GARBAGE, 0, end)
+    writer.close()
+    assert verdict(tmp_path / "run").cause == "host.gc"
+
+
+def test_on_the_processor_no_gain_is_promised_and_garbage_counts_once(tmp_path: Path) -> None:
+    """Loader and training share the CPU: what one gives up the other gets."""
+    info = {"device": {"kind": "cpu", "title": "a processor"}, "ended": {"status": "ok"}}
+    folder = create_run(tmp_path / "run", info)
+    writer, events = RecordWriter(folder, STEP), RecordWriter(folder, EVENT)
+    names = [f.name for f in STEP.fields[1:]]
+    for number in range(60):
+        row = STEP.missing()
+        begin = START + number * 100 * MS
+        stamps = {"fetch_begin_ns": 0, "fetch_end_ns": 60, "forward_begin_ns": 61, "optimizer_end_ns": 96}
+        for name, ms in {**stamps, "step_end_ns": 100}.items():
+            row[names.index(name)] = begin + ms * MS
+        for name, value in {"step": number, "epoch": 0, "flags": 0, "samples": 8, "overhead_ns": 0}.items():
+            row[names.index(name)] = value
+        writer.append(*row)
+        # 10 ms within the fetch, 6 ms within the computation.
+        for low, high in ((10, 20), (70, 76)):
+            events.append(begin + low * MS, EventKind.GARBAGE, 0, begin + high * MS)
+    writer.close()
+    events.close()
+    analysis = analyse(open_run(folder))
+    facts = analysis.facts
+    assert facts is not None
+    shares = {part: round(100 * facts.parts.share(part)) for part in ("compute", "input", "copy", "sync", "host")}
+    assert shares == {"compute": 30, "input": 60, "copy": 0, "sync": 0, "host": 10}
+    for finding in analysis.findings:
+        assert [n.high for n in finding.next] == [None]
+    assert contract.report(analysis)["headroom"]["samples_per_s"] is None

@@ -154,6 +154,7 @@ def test_traces_of_batches_are_kept_with_their_step(tmp_path: Path, device: Emul
         cpu_ns=3,
         minor_faults=None,
         read_bytes=77,
+        threads=1,
     )
     made = [SimpleNamespace(samples=4, nbytes=160, trace=trace)] * 3
     for _ in session.fetches(lambda: made, 0):
