@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from stallscope.devices.emulated import EmulatedDevice
+from stallscope.devices.profiles import Accelerator
 from stallscope.devices.protocol import Device
 from stallscope.errors import StallscopeError
 from stallscope.pipelines.protocol import Batch
@@ -42,11 +43,21 @@ def training(net: str, device: Device, batch_size: int, dataset: VocDataset) -> 
         StallscopeError: an emulated device has no step time for this net.
     """
     if isinstance(device, EmulatedDevice):
-        if device.profile is None:
-            raise StallscopeError(f"{device.title} has no profile to take step times from.")
-        return EmulatedTraining(device, device.profile, net, batch_size)
+        return EmulatedTraining(device, step_time(device, net), net, batch_size)
     model = build(net, dataset.classes + 1).to(device.torch_device)
     return TorchTraining(model, _loss, sgd(model, batch_size))
+
+
+def step_time(device: Device, net: str) -> Accelerator:
+    """The profile an emulated device takes a net's step times from.
+
+    Raises:
+        StallscopeError: it has none for this net.
+    """
+    if not isinstance(device, EmulatedDevice) or device.profile is None:
+        raise StallscopeError(f"{device.title} has no profile to take step times from.")
+    device.profile.net(net)
+    return device.profile
 
 
 def _loss(model: SsdNet, batch: Batch) -> torch.Tensor:

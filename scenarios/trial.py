@@ -24,7 +24,6 @@ from stallscope.errors import DeviceOutOfMemory, StallscopeError
 from stallscope.pipelines.protocol import Dataset, Pipeline, Settings
 from stallscope.pipelines.registry import factory
 from stallscope.record.run import update_run
-from stallscope.record.schema import EventKind
 
 from . import ssd
 from .copying import BatchCopier
@@ -142,7 +141,6 @@ def _loop(
         if done == steps:
             break
     device.synchronize()
-    session.event(EventKind.TRAINING_END)
     if losses:
         update_run(session.folder, {"loss": {"first": losses[0], "last": losses[-1]}})
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..record.reader import Records
 from ..record.run import Run
+from ..record.schema import EVENT
 from .diagnosis import findings_of, verdict_of
 from .facts import Facts, facts_of
 from .finding import Finding
@@ -32,6 +34,8 @@ class Analysis:
     notes: tuple[str, ...]
     """What could not be seen or trusted, a sentence each."""
     dropped_records: int
+    duration_s: float | None = None
+    """From the first event of the training to the last."""
     gaps_ms: dict[str, float] = field(default_factory=dict)
     step_ms: dict[str, float] = field(default_factory=dict)
 
@@ -58,9 +62,14 @@ def analyse(run: Run) -> Analysis:
         findings=findings if verdict.cause is not None else (),
         notes=notes,
         dropped_records=dropped,
+        duration_s=_duration_s(run.records(EVENT)),
         gaps_ms=_distribution(np.array(facts.parts.gaps_ns)),
         step_ms=_distribution(np.diff(steps["fetch_begin_ns"], append=steps["step_end_ns"][-1:])),
     )
+
+
+def _duration_s(events: Records) -> float | None:
+    return float(events["t_ns"].max() - events["t_ns"].min()) / 1e9 if len(events) > 1 else None
 
 
 def _distribution(lengths_ns: Any) -> dict[str, float]:

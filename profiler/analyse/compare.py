@@ -54,6 +54,16 @@ class Comparison:
     """Cells whose range reaches into the best one's: no winner between them."""
 
 
+ONE_RUN_NOISE = 0.05
+"""What single runs may differ by for no reason."""
+
+
+def _tied(rate: tuple[float, float, float], best: tuple[float, float, float]) -> bool:
+    """Whether two cells' ranges overlap; a range of one run is taken to be some percent wide."""
+    high = rate[2] if rate[1] < rate[2] else rate[2] * (1 + ONE_RUN_NOISE)
+    return high >= best[1]
+
+
 def load(folder: Path) -> tuple[Comparison, dict[str, Any]]:
     """A comparison's folder, analysed, and its setting.
 
@@ -82,5 +92,5 @@ def compare(cells: Sequence[Cell]) -> Comparison:
         verdict = batch_verdict(by_size)
         if verdict is not None:
             verdicts[pipeline] = verdict
-    ties = tuple(c for rate, c in rates if best is not None and c is not best[1] and rate[2] >= best[0][1])
+    ties = tuple(c for rate, c in rates if best is not None and c is not best[1] and _tied(rate, best[0]))
     return Comparison(tuple(cells), best[1] if best else None, verdicts, ties)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,18 +14,18 @@ from ..errors import RecordError
 from ..record.reader import Follower, Records, measured
 from ..record.run import open_run
 from ..record.schema import BATCH, DEVICE, EVENT, HOST, NOT_MEASURED, STEP, Kind
-from .diagnosis import findings_of, verdict_of
+from .diagnosis import LEAST_STEPS, findings_of, verdict_of
 from .facts import Facts, judge
 from .finding import Finding
 from .partition import PARTS
-from .window import Window
+from .window import Window, warmup_steps
 
 KEEP_STEPS = 2000
 KEEP_SAMPLES = 4000
 LATE_STEPS = 128
 """More than can wait for their device stamps at a time."""
 RECENT_NS = 10_000_000_000
-"""Shares and throughput are of the last ten seconds."""
+"""Shares and throughput are of the last ten seconds, or of as many steps as a verdict needs."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Snapshot:
     title: str
     device: str
     state: str
-    """`starting`, `running`, or how the run ended: `ok`, `oom`, `failed`, `stopped`."""
+    """`starting`, `running`, or how the run ended: `ok`, `oom`, `failed`, `stopped`, `lost` (killed)."""
     steps: int = 0
     planned_steps: int | None = None
     elapsed_s: float | None = None
@@ -80,16 +81,20 @@ class RecentReader:
             self._read(kind)
         steps = _resolved(self._records(STEP))
         ended = info.get("ended")
-        state = str(ended.get("status")) if isinstance(ended, dict) else ("running" if len(steps) else "starting")
+        if isinstance(ended, dict):
+            state = str(ended.get("status"))
+        else:
+            state = "lost" if self._writer_is_gone(info) else ("running" if len(steps) else "starting")
         planned = (info.get("plan") or {}).get("steps")
         bare = Snapshot(_title(info), _device(info), state, planned_steps=planned, utilisation=self._utilisation())
-        return bare if len(steps) == 0 else self._running(info, bare, steps, ended is not None)
+        return bare if len(steps) == 0 else self._running(info, bare, steps, state not in ("running", "starting"))
 
     def _running(self, info: dict[str, Any], bare: Snapshot, steps: Records, ended: bool) -> Snapshot:
         last_ns = int(steps["step_end_ns"][-1])
-        begin_ns = max(int(steps["fetch_begin_ns"][0]), last_ns - RECENT_NS)
-        recent = steps[steps["fetch_begin_ns"] >= begin_ns]
-        recent = steps[-1:] if len(recent) == 0 else recent
+        counted = steps[steps["step"] >= warmup_steps(bare.planned_steps or self._steps)]
+        counted = counted if len(counted) else steps[-1:]
+        late = int((counted["fetch_begin_ns"] >= last_ns - RECENT_NS).sum())
+        recent = counted[-max(late, LEAST_STEPS) :]
         window = Window(int(recent["fetch_begin_ns"][0]), last_ns, recent, 0, steps)
         facts = self._facts(info, window)
         until = last_ns if ended else time.monotonic_ns()
@@ -128,6 +133,13 @@ class RecentReader:
             self._records(HOST),
             info,
         )
+
+    def _writer_is_gone(self, info: dict[str, Any]) -> bool:
+        """Whether the training was killed: its process is not there, and it was on this machine."""
+        if (info.get("host") or {}).get("name") != socket.gethostname():
+            return False
+        pids = [f.header.pid for path, f in self._followers.items() if path.name.startswith(f"{STEP.name}-")]
+        return bool(pids) and not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
     def _utilisation(self) -> tuple[float, ...]:
         values = measured(self._records(DEVICE)["utilisation_pct"])

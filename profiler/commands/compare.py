@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from ..analyse.compare import Cell, compare
 from ..analyse.recent import RecentReader
 from ..capture.cpu_budget import cpu_budget
 from ..errors import RecordError, StallscopeError
-from ..record.comparison import CellRecord, write_comparison
+from ..record.comparison import CellRecord, is_comparison, write_comparison
 from ..record.run import open_run
 from ..report import compare_text, contract, live
 from ..tune.rounds import rounds
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prefetch", type=_count, default=2, metavar="N", help="batches ahead a worker (default: 2)")
     parser.add_argument("--limit", type=_count, metavar="N", help="use the first N images only")
     parser.add_argument("--no-augment", action="store_true", help="decode and resize only")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="order and augmentation (default: 0)")
+    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="order and augmentation (default: 0)")
     parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the runs (default: runs/…)")
     parser.add_argument("--no-live", action="store_true", help="plain lines instead of the live view")
@@ -63,11 +64,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json != "-":
         target = console()
         show(lambda console: compare_text.render(result, sweep.setting, console), target)
-        target.print(f"\nruns and figures: {sweep.folder}   (stallscope report {sweep.folder})", soft_wrap=True)
+        target.print(
+            f"\nruns and figures: {sweep.folder}   (stallscope report {sweep.folder})", soft_wrap=True, markup=False
+        )
     if arguments.json:
         write_json(contract.comparison(result, sweep.setting), arguments.json)
     return 130 if interrupted else int(all(sweep.status[k][0] != "ok" for k in sweep.keys))
 
+
+LEAST_STEPS = 2
+"""A run of fewer steps has no rate."""
 
 Key = tuple[str, int]
 """A cell: loader and batch size."""
@@ -82,12 +88,14 @@ class _Sweep:
         from stallscope.scenarios.scenario import scenario
         from stallscope.scenarios.voc.check import summary
 
-        from ..devices.choose import choose
+        from ..devices.choose import choose, describe
 
         chosen = scenario(arguments.scenario)
         # Checked here, before the first run: a wrong device, net, loader or folder is one message.
-        device = choose(arguments.device).describe()
+        device = describe(arguments.device)
         net = chosen.net_for(device["kind"], arguments.net)
+        if device["kind"] == "emulated":
+            ssd.step_time(choose(arguments.device), net)
         dataset = ssd.open_data(arguments.data, net, not arguments.no_augment, arguments.limit)
         for name in arguments.pipelines or ():
             if name not in NAMES:
@@ -97,6 +105,9 @@ class _Sweep:
         budget = cpu_budget().budget
         self.notices = summary(dataset.findings)
         self.folder: Path = arguments.out or Path("runs") / f"{chosen.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        if is_comparison(self.folder):
+            raise StallscopeError(f"{self.folder} already holds a comparison. Choose another folder with --out.")
+        _require_folder(arguments.json, self.folder)
         self.keys: list[Key] = [(loader, size) for loader in loaders for size in sizes]
         self.status: dict[Key, tuple[str, str | None]] = {}
         self._analyses: dict[Key, list[Analysis]] = {key: [] for key in self.keys}
@@ -130,12 +141,12 @@ class _Sweep:
         self._save()
         target = console(stderr=True)
         for notice in self.notices:
-            target.print(f"data: {notice}", soft_wrap=True)
+            target.print(f"data: {notice}", soft_wrap=True, markup=False)
         todo = [k for k in self.keys if self.status[k][0] == "pending"]
         shown = _Shown(target, self, len(todo) * self._arguments.repeats, self._arguments.no_live)
         try:
-            server = TrialServer(TARGET)
             with shown:
+                server = TrialServer(TARGET)
                 for number, key in rounds(todo, self._arguments.repeats, self._arguments.seed):
                     if self.status[key][0] in ("pending", "ok"):
                         self._one(server, number, key, shown)
@@ -143,7 +154,8 @@ class _Sweep:
             self._stopped()
             return True
         finally:
-            self._save()
+            with suppress(RecordError):
+                self._save()
         return False
 
     def _one(self, server: TrialServer, number: int, key: Key, shown: _Shown) -> None:
@@ -158,17 +170,27 @@ class _Sweep:
         except KeyboardInterrupt:
             self._keep(key, folder, Outcome("stopped", "stopped by Ctrl-C"))
             raise
+        except RecordError as error:
+            # A full disk: what was recorded before is still worth its table.
+            outcome = Outcome("failed", str(error))
         self._keep(key, folder, outcome)
         shown.end(key)
-        self._save()
+        with suppress(RecordError):
+            self._save()
 
     def _keep(self, key: Key, folder: Path, outcome: Outcome) -> None:
-        self.status[key] = (outcome.status, outcome.error)
-        if outcome.status in ("ok", "stopped"):
+        """Take a run into its cell. A stopped run counts as far as it went, if it went anywhere."""
+        status, error = outcome.status, outcome.error
+        if status in ("ok", "stopped"):
             analysis = analyse(open_run(folder))
-            if analysis.facts is not None and len(analysis.facts.window.steps) > 1:
+            if analysis.facts is not None and len(analysis.facts.window.steps) >= LEAST_STEPS:
                 self._analyses[key].append(analysis)
-                self.status[key] = ("ok", outcome.error)
+                status = "ok"
+            elif status == "ok":
+                status, error = "failed", f"fewer than {LEAST_STEPS} steps: choose more epochs or iterations"
+        if status == "stopped":
+            status = "ok" if self._analyses[key] else "skipped"
+        self.status[key] = (status, error)
 
     def _stopped(self) -> None:
         for key in self.keys:
@@ -267,6 +289,15 @@ class _Shown:
         return Text(said + (f", about {live.duration(left)} left" if left is not None else ""), style="bold")
 
 
+def _require_folder(json_file: str | None, made: Path) -> None:
+    """The file for the result must have a folder now, not only when the runs are over; `made` will be there."""
+    if json_file in (None, "-"):
+        return
+    parent = Path(str(json_file)).absolute().parent
+    if not parent.is_dir() and parent != made.absolute():
+        raise StallscopeError(f"--json {json_file}: there is no folder {parent}. Make it, or name another.")
+
+
 def _names(text: str) -> list[str]:
     return list(dict.fromkeys(name for name in text.split(",") if name))
 
@@ -274,6 +305,12 @@ def _names(text: str) -> list[str]:
 def _count(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdigit() or int(text) >= 2**32:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 4294967295")
     return int(text)
 
 

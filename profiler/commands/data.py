@@ -65,5 +65,5 @@ def _describe(folder: Path, as_json: bool) -> int:
         f"{facts['mean_bytes'] / 1e3:.0f} kB and {facts['mean_width']:.0f} × {facts['mean_height']:.0f} on average"
     )
     for problem in problems:
-        target.print(f"  {problem}")
+        target.print(f"  {problem}", markup=False)
     return 0

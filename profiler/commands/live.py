@@ -11,6 +11,7 @@ from rich.live import Live
 
 from ..analyse.recent import RecentReader, Snapshot
 from ..errors import RecordError, StallscopeError
+from ..record.comparison import is_comparison
 from ..record.latest import latest
 from ..report import live
 from .console import console, is_ascii
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    folder = arguments.run_folder or latest()
+    folder = latest() if arguments.run_folder is None else _newest_within(arguments.run_folder)
     if folder is None:
         raise StallscopeError(
             "no recording was made on this machine yet. Start one with `stallscope compare`, or name its folder."
@@ -48,6 +49,16 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _lines(reader, max(arguments.interval, PLAIN_SECONDS), follow)
     return 0
+
+
+def _newest_within(folder: Path) -> Path:
+    """The folder itself, or of a comparison the run that began last."""
+    if not is_comparison(folder):
+        return folder
+    runs = sorted(folder.glob("*/run.json"), key=lambda path: path.stat().st_ctime_ns)
+    if not runs:
+        raise StallscopeError(f"{folder} is a comparison of which no run has begun yet.")
+    return runs[-1].parent
 
 
 def _draw(target: Console, reader: RecentReader, interval: float, follow: bool) -> None:

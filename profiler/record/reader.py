@@ -114,6 +114,7 @@ class Follower:
 
     def __init__(self, path: Path) -> None:
         self._file = RecordFile(path)
+        self.header = self._file.header
         self.seen = 0
 
     def new(self) -> Records:

@@ -102,14 +102,14 @@ def breakdown(facts: Facts | None) -> dict[str, float | None]:
 
 
 def _run(analysis: Analysis) -> dict[str, Any]:
-    info, facts = analysis.info, analysis.facts
+    info = analysis.info
     device = info.get("device") or {}
     ended = info.get("ended") or {}
     return {
         "id": info.get("id"),
         "command": info.get("command"),
         "started_at": info.get("started_at"),
-        "duration_s": facts.parts.wall_ns / 1e9 if facts else None,
+        "duration_s": analysis.duration_s,
         "exit_code": ended.get("exit_code"),
         "host": info.get("host"),
         "python": info.get("python"),

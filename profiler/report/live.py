@@ -61,7 +61,7 @@ def _progress(view: Snapshot, room: int, ascii_only: bool) -> Text:
     text = Text()
     if view.planned_steps:
         done = min(1.0, view.steps / view.planned_steps)
-        length = max(10, room // 2)
+        length = max(8, room // 3)
         filled = round(done * length)
         full, empty = ("#", ".") if ascii_only else ("━", "─")
         text.append(full * filled, style="green")

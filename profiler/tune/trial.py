@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -51,6 +52,13 @@ class TrialServer:
         self._rate = rate
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([target.module])
+        # Ctrl-C in a terminal reaches the server too, and would interrupt it in its imports. The children it
+        # forks inherit the mask and lift it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def run(
         self,
@@ -75,8 +83,6 @@ class TrialServer:
         there.close()
         assert process.pid is not None
         with start_sampler(folder, process.pid, self._rate) as sampler:
-            if sampler.error:
-                update_run(folder, {"notices": [sampler.error]})
             try:
                 here.send("go")
                 while process.is_alive():
@@ -89,12 +95,16 @@ class TrialServer:
                 process.join(STOP_SECONDS)
             finally:
                 here.close()
+        if sampler.error:
+            notices = open_run(folder).info.get("notices", [])
+            update_run(folder, {"notices": [*notices, sampler.error]})
         return _outcome(folder, process.exitcode)
 
 
 def _child(target: Target, spec: Any, start: Connection) -> None:
     """Entered in the child: wait for the word to begin, then run; end when the command that started us is gone."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if not _word(start):
         return
     threading.Thread(target=_end_with_starter, args=(start,), name="stallscope-starter", daemon=True).start()

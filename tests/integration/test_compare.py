@@ -284,6 +284,41 @@ def test_no_mistake_shows_a_traceback(arguments: list[str]) -> None:
     assert shown.stdout == ""
 
 
+def test_a_folder_that_holds_a_comparison_is_left_alone(table: tuple[Path, dict[str, Any], str], images: Path) -> None:
+    out, _, _ = table
+    before = (out / "comparison.json").read_bytes()
+    shown = stallscope("compare", "ssd", "--data", images, "--out", out)
+    assert shown.returncode == 2
+    assert "already holds a comparison" in shown.stderr
+    assert (out / "comparison.json").read_bytes() == before
+
+
+def test_a_live_look_at_a_comparison_is_one_at_its_newest_run(table: tuple[Path, dict[str, Any], str]) -> None:
+    out, _, _ = table
+    shown = stallscope("live", out)
+    assert shown.returncode == 0
+    assert "ssd · ssd300 · " in shown.stdout
+
+
+def test_a_profile_of_the_users_own_is_what_runs(images: Path, tmp_path: Path) -> None:
+    """A slow profile under the name of a built-in one: the file counts, not the name."""
+    text = (Path(__file__).parents[2] / "docs" / "accelerators.md").read_text()
+    profile = text.split("```toml\n")[1].split("[nets.ssd512]")[0]
+    mine = tmp_path / "mine.toml"
+    for before, after in (('"mine"', '"v100"'), ("The GPU in our lab", "my card"), ("[190.0, 240.0]", "[20.0, 20.0]")):
+        assert before in profile
+        profile = profile.replace(before, after)
+    mine.write_text(profile)
+    shown = stallscope(
+        *("compare", "ssd", "--data", images, "--device", f"emulated:{mine}", "--pipelines", "threads"),
+        *("--batch-sizes", "4", "--iterations", "8", "--repeats", "1", "--out", tmp_path / "out", "--json", "-"),
+    )
+    assert shown.returncode == 0, shown.stderr
+    result = json.loads(shown.stdout)
+    assert result["device"]["title"] == "emulated my card"
+    assert result["cells"][0]["samples_per_s"]["median"] < 25
+
+
 def test_scenarios_lists_what_the_contract_says() -> None:
     listed = json.loads(stallscope("scenarios", "--json").stdout)
     assert [s["name"] for s in listed["scenarios"]] == ["ssd"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,6 +53,20 @@ def test_shares_while_recording_are_those_of_the_finished_run(tmp_path: Path) ->
     assert view.batch_size == 8
     assert view.verdict is not None
     assert view.verdict.cause == "input.too_few_workers"
+
+
+def test_a_run_whose_process_is_gone_is_lost(tmp_path: Path) -> None:
+    folder = create_run(tmp_path / "run", {"device": {"kind": "cpu"}})
+    script = (
+        "import sys, os, signal; from pathlib import Path\n"
+        "from stallscope.record.schema import STEP; from stallscope.record.segment import RecordWriter\n"
+        "row = STEP.missing(); row[:3] = (0, 0, 0); row[3] = 8; row[4:6] = (1000, 2000); row[17] = 9000\n"
+        "row[20] = 0; writer = RecordWriter(Path(sys.argv[1]), STEP); writer.append(*row)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    killed = subprocess.run([sys.executable, "-c", script, folder])
+    assert killed.returncode == -9
+    assert RecentReader(folder).snapshot().state == "lost"
 
 
 def test_a_folder_without_run_is_one_message(tmp_path: Path) -> None:
