@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from platformdirs import user_cache_dir
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
@@ -38,7 +39,7 @@ TARGET = Target("stallscope.scenarios.trial", "run_trial")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", help="name of a scenario (`stallscope scenarios` lists them)")
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with the scenario's images")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with images (default: a composed set)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or emulated:NAME (default: auto)")
     parser.add_argument("--net", help="default: the study's on a GPU and emulated, a small one on the CPU")
     parser.add_argument("--pipelines", type=_names, metavar="A,B", help="loaders (default: all that can run here)")
@@ -72,6 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 130 if interrupted else int(all(sweep.status[k][0] != "ok" for k in sweep.keys))
 
 
+COMPOSED_IMAGES = 256
+"""In the set that stands in for a user's own images."""
 LEAST_STEPS = 2
 """A run of fewer steps has no rate."""
 
@@ -96,10 +99,11 @@ class _Sweep:
         net = chosen.net_for(device["kind"], arguments.net)
         if device["kind"] == "emulated":
             ssd.step_time(choose(arguments.device), net)
-        dataset = ssd.open_data(arguments.data, net, not arguments.no_augment, arguments.limit)
         for name in arguments.pipelines or ():
             if name not in NAMES:
                 raise StallscopeError(f"unknown loader {name!r}. There are {', '.join(NAMES)}.")
+        data: Path = arguments.data or _composed(chosen.name)
+        dataset = ssd.open_data(data, net, not arguments.no_augment, arguments.limit)
         loaders = arguments.pipelines or [n for n in NAMES if n != "dali-gpu" or device["kind"] == "cuda"]
         sizes = arguments.batch_sizes or chosen.batch_sizes
         budget = cpu_budget().budget
@@ -114,6 +118,7 @@ class _Sweep:
         self._runs: dict[Key, list[str]] = {key: [] for key in self.keys}
         self._arguments = arguments
         self._net = net
+        self._data = data
         workers = arguments.workers or max(1, int(budget))
         stop = {"iterations": arguments.iterations} if arguments.iterations else {"epochs": arguments.epochs or 2}
         self.setting: dict[str, Any] = {
@@ -125,7 +130,7 @@ class _Sweep:
             "stop": stop,
             "repeats": arguments.repeats,
             "augment": not arguments.no_augment,
-            "dataset": {"folder": str(arguments.data), **dataset.describe()},
+            "dataset": {"folder": str(data), **dataset.describe()},
         }
         for key in self.keys:
             missing = unavailable(key[0])
@@ -207,7 +212,7 @@ class _Sweep:
             pipeline=key[0],
             batch_size=key[1],
             device=self.setting["device"]["name"],
-            data=str(arguments.data.resolve()),
+            data=str(self._data.resolve()),
             folder=str(folder.resolve()),
             epochs=self.setting["stop"].get("epochs"),
             iterations=self.setting["stop"].get("iterations"),
@@ -287,6 +292,17 @@ class _Shown:
         left = elapsed / self._done * (self._total - self._done) if self._done else None
         said = f"run {self._done + 1} of {self._total}"
         return Text(said + (f", about {live.duration(left)} left" if left is not None else ""), style="bold")
+
+
+def _composed(scenario: str) -> Path:
+    """A set of images in the user's cache; composed the first time, which takes some seconds."""
+    from stallscope.scenarios.voc.generate import compose
+
+    folder = Path(user_cache_dir("stallscope")) / "data" / f"{scenario}-{COMPOSED_IMAGES}"
+    if not folder.exists():
+        console(stderr=True).print(f"No --data: composing {COMPOSED_IMAGES} images into {folder}", markup=False)
+    compose(folder, COMPOSED_IMAGES, 0)
+    return folder
 
 
 def _require_folder(json_file: str | None, made: Path) -> None:

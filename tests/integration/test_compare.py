@@ -319,6 +319,19 @@ def test_a_profile_of_the_users_own_is_what_runs(images: Path, tmp_path: Path) -
     assert result["cells"][0]["samples_per_s"]["median"] < 25
 
 
+def test_without_data_a_composed_set_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shown = stallscope(
+        *("compare", "ssd", "--device", "emulated:h200", "--pipelines", "naive", "--batch-sizes", "4", "--limit", "32"),
+        *("--epochs", "1", "--repeats", "1", "--out", tmp_path / "out", "--json", "-"),
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "composing 256 images" in shown.stderr
+    result = json.loads(shown.stdout)
+    assert result["dataset"]["images"] == 32
+    assert result["cells"][0]["status"] == "ok"
+
+
 def test_scenarios_lists_what_the_contract_says() -> None:
     listed = json.loads(stallscope("scenarios", "--json").stdout)
     assert [s["name"] for s in listed["scenarios"]] == ["ssd"]
