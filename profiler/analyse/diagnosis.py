@@ -50,7 +50,8 @@ def verdict_of(facts: Facts, findings: Sequence[Finding]) -> Finding:
     if steps < LEAST_STEPS:
         return Finding(
             None,
-            f"No verdict: {steps} steps were recorded after the warm-up, at least {LEAST_STEPS} are needed.",
+            f"No verdict: {steps} steps were recorded after the warm-up, at least {LEAST_STEPS} are needed: "
+            "train longer.",
             0.0,
             0.0,
         )

@@ -22,10 +22,10 @@ from ..capture.cpu_budget import cpu_budget
 from ..errors import RecordError, StallscopeError
 from ..record.comparison import CellRecord, is_comparison, write_comparison
 from ..record.run import open_run
-from ..report import compare_text, contract, live
+from ..report import bars, compare_text, contract, live
 from ..tune.rounds import rounds
 from ..tune.trial import Outcome, Target, TrialServer
-from .console import console, is_ascii, show, write_json
+from .console import console, show, write_json
 
 if TYPE_CHECKING:
     from stallscope.scenarios.trial import TrialSpec
@@ -280,7 +280,7 @@ class _Shown:
                 self._reader = RecentReader(self._folder)
             except RecordError:
                 return
-        ascii_only = is_ascii(self._target)
+        ascii_only = bars.is_ascii(self._target)
         ran = tuple(self._sweep.cell(k) for k in self._sweep.keys if self._sweep.status[k][0] != "pending")
         view = live.render(self._reader.snapshot(), self._target.width, ascii_only)
         rows = max(3, self._target.height - 16)

@@ -47,11 +47,6 @@ def write_json(content: dict[str, Any], target: str) -> None:
         raise StallscopeError(f"cannot write {target}: {error.strerror}. Name another file.") from error
 
 
-def is_ascii(target: Console) -> bool:
-    """Whether the output cannot show box and block characters."""
-    return target.encoding.lower().replace("-", "") != "utf8"
-
-
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _finite(v) for k, v in value.items()}

@@ -13,8 +13,8 @@ from ..analyse.recent import RecentReader, Snapshot
 from ..errors import RecordError, StallscopeError
 from ..record.comparison import is_comparison
 from ..record.latest import latest
-from ..report import live
-from .console import console, is_ascii
+from ..report import bars, live
+from .console import console
 
 NAME = "live"
 HELP = "Shows a recording in progress (no RUN: the newest on this machine, and the next ones after it)."
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     target = console()
     reader = RecentReader(folder)
     if arguments.once:
-        target.print(live.render(reader.snapshot(), target.width, is_ascii(target)))
+        target.print(live.render(reader.snapshot(), target.width, bars.is_ascii(target)))
         return 0
     follow = arguments.run_folder is None
     if target.is_terminal:
@@ -65,7 +65,7 @@ def _draw(target: Console, reader: RecentReader, interval: float, follow: bool) 
     with Live(console=target, auto_refresh=False) as screen:
         while True:
             view = reader.snapshot()
-            screen.update(live.render(view, target.width, is_ascii(target)), refresh=True)
+            screen.update(live.render(view, target.width, bars.is_ascii(target)), refresh=True)
             following = _after(reader, view, follow)
             if following is None:
                 return

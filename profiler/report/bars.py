@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rich.console import Console
 from rich.text import Text
 
 from ..analyse.partition import PARTS
@@ -11,6 +12,11 @@ from ..analyse.partition import PARTS
 _SIGNS = dict(zip(PARTS, "█░▒▓▚·", strict=True))
 _ASCII = dict(zip(PARTS, "#-=%+.", strict=True))
 _COLOURS = dict(zip(PARTS, ("green", "red", "yellow", "magenta", "blue", "cyan"), strict=True))
+
+
+def is_ascii(console: Console) -> bool:
+    """Whether the output cannot show block characters."""
+    return console.encoding.lower().replace("-", "") != "utf8"
 
 
 def sign(part: str, ascii_only: bool = False) -> str:

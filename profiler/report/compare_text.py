@@ -24,8 +24,7 @@ STRIP = 40
 
 def render(result: Comparison, setting: dict[str, Any], console: Console) -> None:
     """Print the comparison."""
-    ascii_only = console.encoding.lower() not in ("utf-8", "utf8")
-    console.print(Group(*_sections(result, setting, ascii_only)))
+    console.print(Group(*_sections(result, setting, bars.is_ascii(console))))
 
 
 def _sections(result: Comparison, setting: dict[str, Any], ascii_only: bool) -> Iterator[RenderableType]:

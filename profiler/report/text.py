@@ -32,8 +32,7 @@ _SEVERITY = {"none": "green", "minor": "yellow", "major": "dark_orange", "critic
 
 def render(analysis: Analysis, console: Console) -> None:
     """Print the report."""
-    ascii_only = console.encoding.lower() not in ("utf-8", "utf8")
-    console.print(Group(*_sections(analysis, ascii_only)))
+    console.print(Group(*_sections(analysis, bars.is_ascii(console))))
 
 
 def _sections(analysis: Analysis, ascii_only: bool) -> Iterator[RenderableType]:

@@ -90,7 +90,7 @@ def test_a_run_holds_steps_batches_samples_and_the_devices_truth(table: tuple[Pa
             for s in compute
         )
         assert facts.parts.compute_ns >= truth
-        assert facts.parts.compute_ns - truth < 0.02 * facts.parts.wall_ns
+        assert facts.parts.compute_ns - truth < 0.05 * facts.parts.wall_ns
         assert run.info["ended"]["status"] == "ok"
 
 
