@@ -71,7 +71,6 @@ class RecentReader:
         open_run(folder)
         self._followers: dict[Path, Follower] = {}
         self._kept: dict[Path, Records] = {}
-        self._steps = 0
         self._first_ns: int | None = None
 
     def snapshot(self) -> Snapshot:
@@ -147,25 +146,29 @@ class RecentReader:
 
     def _read(self, kind: Kind) -> None:
         """Take in what is new in the files of a kind."""
+        limit = KEEP_SAMPLES if kind in (DEVICE, HOST) else KEEP_STEPS
         for path in sorted(self.folder.glob(f"{kind.name}-*.rec")):
             if path not in self._followers:
                 try:
-                    self._followers[path] = Follower(path)
+                    self._followers[path] = Follower(path, limit)
                 except RecordError:
                     continue  # its header is being written; it is there at the next look
                 self._kept[path] = np.empty(0, dtype=kind.dtype)
             follower = self._followers[path]
             fresh = follower.new()
-            limit = KEEP_SAMPLES if kind in (DEVICE, HOST) else KEEP_STEPS
             kept = np.concatenate((self._kept[path], fresh))[-limit:]
             if kind is STEP and len(kept):
-                self._steps += len(fresh)
                 if self._first_ns is None:
-                    self._first_ns = int(kept["fetch_begin_ns"][0])
+                    self._first_ns = int(follower.first()["fetch_begin_ns"][0])
                 # The device's stamps of a step come later than the step.
                 again = follower.latest(min(LATE_STEPS, len(kept)))
                 kept = np.concatenate((kept[: len(kept) - len(again)], again))
             self._kept[path] = kept
+
+    @property
+    def _steps(self) -> int:
+        """Steps recorded so far, kept or not."""
+        return sum(f.seen for path, f in self._followers.items() if path.name.startswith(f"{STEP.name}-"))
 
     def _records(self, kind: Kind) -> Records:
         """What is kept of a kind, over all its files."""

@@ -90,6 +90,20 @@ class RecordFile:
                     return
                 first += valid
 
+    def count(self) -> int:
+        """How many whole records there are, without reading them: their numbers end where the file does."""
+        size = self.header.kind.record_bytes
+        with self.path.open("rb", buffering=0) as file:
+            low, high = 0, (os.fstat(file.fileno()).st_size - HEADER_BYTES) // size
+            while low < high:
+                middle = (low + high) // 2
+                stored = os.pread(file.fileno(), 8, HEADER_BYTES + middle * size)
+                if int.from_bytes(stored, "little", signed=True) == middle + 1:
+                    low = middle + 1
+                else:
+                    high = middle
+        return low
+
     def all(self) -> Records:
         """All records in memory at once."""
         return _joined([chunk.copy() for chunk in self.chunks()], self.header.kind)
@@ -110,12 +124,20 @@ class RecordFile:
 
 
 class Follower:
-    """Reads what is appended to a record file, again and again."""
+    """Reads what is appended to a record file, again and again.
 
-    def __init__(self, path: Path) -> None:
+    `last` skips all but so many of the records that are there already.
+    """
+
+    def __init__(self, path: Path, last: int | None = None) -> None:
         self._file = RecordFile(path)
         self.header = self._file.header
-        self.seen = 0
+        self.seen = 0 if last is None else max(0, self._file.count() - last)
+        """Records of the file taken in or skipped so far."""
+
+    def first(self) -> Records:
+        """The first record of the file, if there is one."""
+        return next(self._file.chunks(), np.empty(0, dtype=self.header.kind.dtype))[:1].copy()
 
     def new(self) -> Records:
         """Records stored since the last call."""

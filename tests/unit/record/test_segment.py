@@ -80,6 +80,20 @@ def test_a_file_still_being_written_ends_at_its_last_record(tmp_path: Path) -> N
     assert RecordFile(writer.path).header.closed
 
 
+@pytest.mark.parametrize("stored", [0, 1, 5, FIRST_SEGMENT_BYTES // STEP.record_bytes, 1000])
+def test_records_are_counted_without_reading_them_also_in_a_reserved_file(tmp_path: Path, stored: int) -> None:
+    writer = RecordWriter(tmp_path, STEP)
+    for number in range(stored):
+        writer.append(*body(STEP, number))
+    assert RecordFile(writer.path).count() == stored
+    follower = Follower(writer.path, last=3)
+    assert follower.new()["step"].tolist() == [n * 100 for n in range(max(0, stored - 3), stored)]
+    assert follower.seen == stored
+    assert follower.first()["step"].tolist() == ([0] if stored else [])
+    writer.close()
+    assert RecordFile(writer.path).count() == stored
+
+
 @settings(max_examples=60, deadline=None)
 @given(cut=st.integers(0, 40 * SPAN.record_bytes), wipe=st.integers(0, 7))
 def test_a_torn_tail_is_cut_and_nothing_before_it(
