@@ -154,5 +154,9 @@ class CudaDevice:
         if best is not None:
             _, self._anchor_host_ns, self._anchor = best
         elif self._anchor is None:
-            torch.cuda.synchronize(self.index)
-            self._renew_anchor()
+            # Before the first step nothing is lost by waiting; a device shared with others may be late for long.
+            self._anchor = torch.cuda.Event(enable_timing=True)
+            before = time.monotonic_ns()
+            self._anchor.record(self._clock_stream)
+            self._anchor.synchronize()
+            self._anchor_host_ns = (before + time.monotonic_ns()) // 2
