@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..record.files import plain
 from ..record.reader import Records
 from ..record.run import Run
 from ..record.schema import EVENT
@@ -93,7 +94,7 @@ def _notes(run: Run, facts: Facts | None, dropped: int) -> tuple[str, ...]:
     notes += [str(n) for n in run.info.get("notices", [])]
     sampler = run.folder / "sampler-notices.txt"
     if sampler.is_file():
-        notes += [line for line in sampler.read_text(errors="replace").splitlines() if line]
+        notes += [plain(line) for line in sampler.read_text(errors="replace").splitlines() if line]
     if dropped:
         notes.append(f"{dropped} records could not be stored: the disk was full.")
     if run.info.get("ended") is None:

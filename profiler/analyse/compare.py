@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..record.comparison import CellRecord, read_comparison
-from ..record.run import open_run
+from ..record.run import is_run, open_run
 from .analysis import Analysis, analyse
 from .batch_size import BatchVerdict, batch_verdict
 from .facts import Facts
@@ -75,10 +75,14 @@ def load(folder: Path) -> tuple[Comparison, dict[str, Any]]:
 
 
 def cell_of(folder: Path, record: CellRecord) -> Cell:
-    """A cell with its runs analysed."""
-    analyses = tuple(analyse(open_run(folder / name)) for name in record.runs)
+    """A cell with its runs analysed, also of a comparison that was cut short."""
+    analyses = tuple(analyse(open_run(folder / name)) for name in record.runs if is_run(folder / name))
     runs = tuple(str(folder / name) for name in record.runs)
-    return Cell(record.pipeline, record.batch_size, record.status, record.error, runs, analyses)
+    status, error = record.status, record.error
+    if status == "pending":
+        ran = any(a.facts is not None for a in analyses)
+        status, error = ("ok" if ran else "skipped"), "the comparison was cut short"
+    return Cell(record.pipeline, record.batch_size, status, error, runs, analyses)
 
 
 def compare(cells: Sequence[Cell]) -> Comparison:

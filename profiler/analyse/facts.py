@@ -15,7 +15,7 @@ from .intervals import intersect, total, union
 from .loader import Loader, loader_of
 from .partition import Partition, partition
 from .sampled import Sampled, sampled, swings_to_zero_pct
-from .window import Window, window_of
+from .window import Window, resolved, window_of
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,8 @@ class Facts:
 def facts_of(run: Run, rank: int | None = None) -> Facts | None:
     """Gather the facts of one rank (`None`: the only one); `None` when no step was recorded."""
     steps = run.records(STEP, rank)
+    if (run.info.get("ended") or {}).get("status") != "ok":
+        steps = resolved(steps)
     events = run.records(EVENT, rank)
     window = window_of(steps, events)
     if window is None or window.wall_ns <= 0:

@@ -13,12 +13,12 @@ import numpy as np
 from ..errors import RecordError
 from ..record.reader import Follower, Records, measured
 from ..record.run import open_run
-from ..record.schema import BATCH, DEVICE, EVENT, HOST, NOT_MEASURED, STEP, Kind
+from ..record.schema import BATCH, DEVICE, EVENT, HOST, STEP, Kind
 from .diagnosis import LEAST_STEPS, findings_of, verdict_of
 from .facts import Facts, judge
 from .finding import Finding
 from .partition import PARTS
-from .window import Window, warmup_steps
+from .window import Window, resolved, warmup_steps
 
 KEEP_STEPS = 2000
 KEEP_SAMPLES = 4000
@@ -78,7 +78,7 @@ class RecentReader:
         info = open_run(self.folder).info
         for kind in _FOLLOWED:
             self._read(kind)
-        steps = _resolved(self._records(STEP))
+        steps = resolved(self._records(STEP))
         ended = info.get("ended")
         if isinstance(ended, dict):
             state = str(ended.get("status"))
@@ -174,12 +174,6 @@ class RecentReader:
         """What is kept of a kind, over all its files."""
         parts = [kept for path, kept in self._kept.items() if path.name.startswith(f"{kind.name}-")]
         return np.concatenate(parts) if parts else np.empty(0, dtype=kind.dtype)
-
-
-def _resolved(steps: Records) -> Records:
-    """The steps up to the last whose device stamps are there; all of them where no step has any."""
-    known = np.flatnonzero(steps["device_end_ns"] != NOT_MEASURED)
-    return steps[: known[-1] + 1] if len(known) else steps
 
 
 _FOLLOWED = (STEP, BATCH, EVENT, DEVICE, HOST)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..record.reader import Records
 from ..record.schema import NOT_MEASURED, EventKind
 
@@ -25,6 +27,15 @@ class Window:
     @property
     def wall_ns(self) -> int:
         return self.end_ns - self.begin_ns
+
+
+def resolved(steps: Records) -> Records:
+    """The steps up to the last whose device stamps are there; all of them where no step has any.
+
+    Of a training that runs, or was stopped, the device has not passed the last ones yet.
+    """
+    known = np.flatnonzero(steps["device_end_ns"] != NOT_MEASURED)
+    return steps[: known[-1] + 1] if len(known) else steps
 
 
 def warmup_steps(steps: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    for stop in (signal.SIGTERM, signal.SIGHUP):
+        # A supervisor's stop and a closed terminal keep what was measured, as Ctrl-C does.
+        signal.signal(stop, signal.default_int_handler)
     sweep = Sweep(arguments)
     interrupted = sweep.run()
     result = compare([sweep.cell(key) for key in sweep.keys])

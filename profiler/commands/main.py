@@ -55,5 +55,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of a pipe (`| head`) went away: not an error, and nothing more can be written.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 0
+    except OSError as error:
+        _discard_output()
+        print(
+            f"stallscope: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", file=sys.stderr
+        )
+        return USAGE_ERROR
+
+
+def _discard_output() -> None:
+    """Nothing more can be written to stdout; what is buffered must not raise again at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

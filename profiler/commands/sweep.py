@@ -65,6 +65,8 @@ class Sweep:
         self.folder: Path = arguments.out or Path("runs") / f"{chosen.name}-{time.strftime('%Y%m%d-%H%M%S')}"
         if is_comparison(self.folder):
             raise StallscopeError(f"{self.folder} already holds a comparison. Choose another folder with --out.")
+        if self.folder.is_dir() and any(self.folder.iterdir()):
+            raise StallscopeError(f"{self.folder} is not empty. Choose another folder with --out.")
         _require_folder(arguments.json, self.folder)
         self.keys: list[Key] = [(loader, size) for loader in loaders for size in sizes]
         self.status: dict[Key, tuple[str, str | None]] = {}
@@ -122,6 +124,8 @@ class Sweep:
         folder = self.folder / name
         spec = self._spec(key, folder)
         self._runs[key].append(name)
+        with suppress(RecordError):
+            self._save()  # so that a report finds this run even if this command is killed
         shown.begin(folder)
         description = {"trial": asdict(spec), "device": self.setting["device"], "notices": self.notices}
         try:
@@ -201,5 +205,7 @@ def _require_folder(json_file: str | None, made: Path) -> None:
     if json_file in (None, "-"):
         return
     parent = Path(str(json_file)).absolute().parent
+    if Path(str(json_file)).is_dir():
+        raise StallscopeError(f"--json {json_file} is a folder. Name a file, or - for stdout.")
     if not parent.is_dir() and parent != made.absolute():
         raise StallscopeError(f"--json {json_file}: there is no folder {parent}. Make it, or name another.")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import RecordError
-from .files import write_json
+from .files import read_json, write_json
 
 FORMAT = "stallscope-comparison"
 VERSION = 1
@@ -54,10 +53,10 @@ def read_comparison(folder: Path) -> tuple[dict[str, Any], list[CellRecord]]:
     """
     path = folder / COMPARISON_JSON
     try:
-        content = json.loads(path.read_text())
+        content = read_json(path)
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']!r}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise RecordError(f"{path} is not a readable comparison: {error}.") from error
     if content.get("version") != VERSION:
         raise RecordError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import socket
@@ -17,7 +16,7 @@ import numpy as np
 
 from .. import __version__
 from ..errors import RecordError
-from .files import write_json
+from .files import read_json, write_json
 from .reader import RecordFile, Records
 from .schema import FORMAT_VERSION, KINDS, Kind
 
@@ -75,15 +74,11 @@ def _standing_facts() -> dict[str, Any]:
 
 def _read_json(folder: Path) -> dict[str, Any]:
     path = folder / RUN_JSON
-    try:
-        content = json.loads(path.read_text())
-    except FileNotFoundError:
+    if not path.is_file():
         raise RecordError(
-            f"{folder} is not a run folder: it has no {RUN_JSON}. "
-            "Name a folder that `stallscope compare` or `stallscope run` wrote."
-        ) from None
-    except (OSError, ValueError) as error:
-        raise RecordError(f"cannot read {path}: {error}.") from error
+            f"{folder} is not a run folder: it has no {RUN_JSON}. Name a folder that `stallscope compare` wrote."
+        )
+    content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise RecordError(f"{path} is not a stallscope run.")
     if content.get("version") != FORMAT_VERSION:
@@ -91,6 +86,9 @@ def _read_json(folder: Path) -> dict[str, Any]:
             f"{path} has run format {content.get('version')}; this stallscope reads format {FORMAT_VERSION}. "
             "Read it with the version of stallscope that recorded it, or a newer one."
         )
+    for key in ("device", "trial", "host", "plan", "ended"):
+        if not isinstance(content.get(key), dict | None):
+            raise RecordError(f"{path} is damaged: {key!r} is {content[key]!r:.40} instead of an object.")
     return content
 
 

@@ -66,7 +66,7 @@ def table(cells: tuple[Cell, ...], ascii_only: bool, emulated: bool) -> Table:
 
 def _row(cell: Cell, ascii_only: bool) -> tuple[RenderableType, ...]:
     rate, typical = cell.samples_per_s, cell.typical
-    head = (cell.pipeline, str(cell.batch_size))
+    head = (Text(cell.pipeline), str(cell.batch_size))
     if cell.status != "ok" or rate is None or typical is None or typical.facts is None:
         return (*head, cell.status, "", "", "")
     parts = typical.facts.parts
@@ -179,7 +179,7 @@ def _stretches(result: Comparison, ascii_only: bool) -> Iterator[RenderableType]
     for cell, typical, facts in cells:
         strip = busy_strip(facts.window, facts.device_kind != "cpu", bin_ms * 1_000_000, STRIP)
         spark = bars.spark(strip, STRIP, ascii_only)
-        rows.add_row(f"{cell.pipeline} {cell.batch_size}", spark, _gaps(typical.gaps_ms))
+        rows.add_row(Text(f"{cell.pipeline} {cell.batch_size}"), spark, _gaps(typical.gaps_ms))
     yield _indent(rows)
 
 

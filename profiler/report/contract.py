@@ -78,9 +78,9 @@ def finding(found: Finding) -> dict[str, Any]:
     return {
         "cause": found.cause,
         "title": found.title,
-        "share_pct": 100 * found.share,
+        "share_pct": None if found.cause is None else 100 * found.share,
         "severity": found.severity,
-        "confidence": found.confidence,
+        "confidence": None if found.cause is None else found.confidence,
         "evidence": [
             {"what": e.what, "value": e.value, "unit": e.unit, "expected": e.expected} for e in found.evidence
         ],
@@ -157,7 +157,7 @@ def _device(analysis: Analysis) -> dict[str, Any]:
 def _input(facts: Facts | None) -> dict[str, Any]:
     loader = facts.loader if facts else None
     return {
-        "workers": loader.workers if loader else None,
+        "workers": _workers(facts),
         "read_pct": loader.read_pct if loader else None,
         "prep_pct": loader.prep_pct if loader else None,
         "collate_pct": loader.collate_pct if loader else None,
@@ -167,6 +167,14 @@ def _input(facts: Facts | None) -> dict[str, Any]:
         "hidden_wait_ms": facts.parts.hidden_wait_ns / 1e6 if facts else None,
         "samples_per_s_limit": loader.samples_per_s_limit if loader else None,
     }
+
+
+def _workers(facts: Facts | None) -> int | None:
+    """0 where batches are made in the training itself; `None` where the loader does not say."""
+    if facts is None or facts.loader.workers == 0:
+        return None
+    made = facts.made_in_fetch_pct or 0.0
+    return 0 if facts.loader.queue_capacity is None and made >= 90 else facts.loader.workers
 
 
 def _headroom(facts: Facts | None) -> dict[str, Any]:

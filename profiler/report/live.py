@@ -19,8 +19,8 @@ def render(view: Snapshot, width: int = 80, ascii_only: bool = False) -> Rendera
     rows = Table.grid(padding=(0, 1))
     rows.add_column(min_width=LABEL, no_wrap=True, style="bold")
     rows.add_column(width=max(20, width - LABEL - 1), no_wrap=True, overflow="ellipsis")
-    rows.add_row("run", view.title)
-    rows.add_row("device", view.device or Text("n/a", style="dim"))
+    rows.add_row("run", Text(view.title))
+    rows.add_row("device", Text(view.device) if view.device else Text("n/a", style="dim"))
     rows.add_row("progress", _progress(view, room, ascii_only))
     rows.add_row("utilisation", _utilisation(view, room, ascii_only))
     if view.shares:
@@ -98,7 +98,7 @@ def _rate(view: Snapshot, room: int, ascii_only: bool) -> Text:
 
 def _queue(view: Snapshot, ascii_only: bool) -> Text:
     if view.queue_ready is None or view.queue_capacity is None:
-        return Text("none: batches are made when asked for" if view.steps else "n/a", style="dim")
+        return Text("none: the loader shows no finished batches" if view.steps else "n/a", style="dim")
     full, empty = ("#", ".") if ascii_only else ("●", "○")
     ready = min(view.queue_capacity, round(view.queue_ready))
     text = Text(full * ready + empty * (view.queue_capacity - ready))

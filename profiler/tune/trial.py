@@ -95,6 +95,7 @@ class TrialServer:
                 process.join(STOP_SECONDS)
             finally:
                 here.close()
+                _end_group(process.pid)
         if sampler.error:
             notices = open_run(folder).info.get("notices", [])
             update_run(folder, {"notices": [*notices, sampler.error]})
@@ -103,6 +104,10 @@ class TrialServer:
 
 def _child(target: Target, spec: Any, start: Connection) -> None:
     """Entered in the child: wait for the word to begin, then run; end when the command that started us is gone."""
+    # A group of its own: whatever the training leaves behind when it is killed can be ended with it.
+    os.setpgid(0, 0)
+    # Its loaders start workers the way this Python does by default, as in a training started by hand.
+    multiprocessing.set_start_method(None, force=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if not _word(start):
@@ -127,16 +132,21 @@ def _end_with_starter(start: Connection) -> None:
 
 
 def _stop(process: multiprocessing.process.BaseProcess) -> None:
-    """Ask a child to end (a terminal's Ctrl-C may have done so already), then insist."""
-    with suppress(KeyboardInterrupt):
-        process.join(1.0)
+    """Ask a child to end, then insist."""
     if process.is_alive() and process.pid is not None:
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGINT)
-        process.join(STOP_SECONDS)
+        with suppress(KeyboardInterrupt):
+            process.join(STOP_SECONDS)
     if process.is_alive():
         process.kill()
         process.join()
+
+
+def _end_group(group: int) -> None:
+    """End what a training that has ended left behind: loader workers of one that was killed."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def _outcome(folder: Path, exit_code: int | None) -> Outcome:
@@ -154,4 +164,7 @@ def _death(exit_code: int | None) -> str:
         name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else str(-exit_code)
         hint = " (the kernel kills a process so when memory runs out)" if name == "SIGKILL" else ""
         return f"the training was killed by {name}{hint}; its output is in output.txt of the run folder"
-    return f"the training ended with exit code {exit_code} without a word; its output is in output.txt"
+    return (
+        f"the training ended with exit code {exit_code} and could not write how into run.json (is the disk full?); "
+        "its output is in output.txt"
+    )

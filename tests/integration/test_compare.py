@@ -191,22 +191,33 @@ def test_ctrl_c_keeps_what_was_measured_and_prints_it(images: Path, tmp_path: Pa
 def test_a_training_that_is_killed_is_a_cell_and_the_table_goes_on(images: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = (
-        *(*STALLSCOPE, "compare", "ssd", "--data", images, "--device", "emulated:v100", "--pipelines", "naive,threads"),
+        *(
+            *STALLSCOPE,
+            "compare",
+            "ssd",
+            "--data",
+            images,
+            "--device",
+            "emulated:v100",
+            "--pipelines",
+            "workers,threads",
+        ),
         *("--batch-sizes", "4", "--iterations", "150", "--repeats", "1", "--out", out, "--json", "-"),
     )
     process = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     files: list[Path] = []
     while time.monotonic() < deadline and not files:
-        files = list(out.glob("naive-b4-r0/step-*.rec"))
+        files = list(out.glob("workers-b4-r0/step-*.rec"))
         time.sleep(0.05)
     os.kill(int(files[0].stem.split("-")[2]), signal.SIGKILL)
     shown, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     cells = {c["pipeline"]: c for c in json.loads(shown)["cells"]}
-    assert cells["naive"]["status"] == "failed"
-    assert "SIGKILL" in cells["naive"]["error"]
+    assert cells["workers"]["status"] == "failed"
+    assert "SIGKILL" in cells["workers"]["error"]
     assert cells["threads"]["status"] == "ok"
+    assert _mentions(out) == []  # nothing of the killed training goes on
 
 
 def test_nothing_goes_on_when_the_command_itself_is_killed(images: Path, tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ BUDGET_USED = 0.80
 """Share of the CPU budget in use from which none is left over."""
 MACHINE_USED_PCT = 90.0
 """A machine this busy has no CPU left over, whoever uses it."""
+LOADER_CPU_PCT = 80.0
+"""A loader that gets less CPU than this share of its working time, reads left out, waits for a CPU."""
 MOSTLY_READING_PCT = 50.0
 MADE_IN_FETCH_PCT = 90.0
 MOSTLY_FILL = 0.6
@@ -83,9 +85,9 @@ def storage(facts: Facts) -> Finding | None:
 
 
 def foreign_load(facts: Facts) -> Finding | None:
-    """The machine's CPUs are used up, and others use more of them than this job."""
+    """The loader does not get the CPU it asks for, and others use more of it than this job."""
     foreign, mine = facts.foreign_cpus, facts.sampled.tree_cpus
-    if not _machine_used(facts) or foreign is None or mine is None or foreign <= mine:
+    if not _starved(facts) or foreign is None or mine is None or foreign <= mine:
         return None
     return Finding(
         "input.foreign_load",
@@ -95,6 +97,7 @@ def foreign_load(facts: Facts) -> Finding | None:
         (
             Evidence("CPUs in use by others", foreign, "CPUs", "fewer than by this job"),
             Evidence("CPUs in use by this job", mine, "CPUs"),
+            Evidence("CPU the loader got, of the time it worked", facts.loader.cpu_pct, "%", "near 100"),
         ),
         (_next(facts, "run it where nothing else runs, or give it CPUs of its own"),),
     )
@@ -133,7 +136,8 @@ def too_few_workers(facts: Facts) -> Finding | None:
     return Finding(
         "input.too_few_workers",
         f"The device waits {_pct(facts)} of the time for data: {loader.workers} "
-        f"{'worker is' if loader.workers == 1 else 'workers are'} busy all the time, and CPU is left over.",
+        f"{'worker is' if loader.workers == 1 else 'workers are'} busy all the time, and the job uses "
+        f"{host.tree_cpus:.1f} of its {host.cpu_budget:g} CPUs.",
         facts.parts.share("input"),
         0.85,
         (
@@ -206,14 +210,17 @@ def _cpu_known(facts: Facts) -> bool:
 
 
 def _cpu_used(facts: Facts) -> bool:
-    """By this job alone, or by all programs of the machine together."""
+    """By this job alone, or by all programs of the machine together so that its loader goes short."""
     used, budget = facts.sampled.tree_cpus, facts.sampled.cpu_budget
-    return (used is not None and budget is not None and used >= BUDGET_USED * budget) or _machine_used(facts)
+    return (used is not None and budget is not None and used >= BUDGET_USED * budget) or _starved(facts)
 
 
-def _machine_used(facts: Facts) -> bool:
-    busy = facts.sampled.machine_busy_pct
-    return busy is not None and busy >= MACHINE_USED_PCT
+def _starved(facts: Facts) -> bool:
+    """Whether the machine is full and the loader, which is not reading, waits for a CPU."""
+    busy, got, reading = facts.sampled.machine_busy_pct, facts.loader.cpu_pct, facts.loader.read_pct
+    if busy is None or busy < MACHINE_USED_PCT or got is None:
+        return False
+    return got + (reading or 0.0) < LOADER_CPU_PCT
 
 
 def _costliest_pct(facts: Facts) -> float | None:

@@ -177,8 +177,18 @@ def test_findings_are_ranked_by_gain_and_the_verdict_is_the_first(tmp_path: Path
     assert gains == sorted(gains, reverse=True)
 
 
+def test_a_busy_machine_on_which_the_loader_gets_its_cpu_is_no_foreign_load(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100], trace=workers(1, 20 * MS), queue=QUEUE)
+    update_run(tmp_path / "run", {"host": {"cpus": 2}})
+    hosts(tmp_path / "run", used_cpus=0.95, budget=2, machine_pct=99.0)
+    assert verdict(tmp_path / "run").cause == "input.too_few_workers"
+
+
 def test_a_machine_that_others_use_up_is_foreign_load(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100], trace=workers(2, 40 * MS), queue=QUEUE)
+    def trace(step: int, _begin: int, end: int) -> Any:
+        return SimpleNamespace(**{**vars(made(step % 2, end - 40 * MS, end)), "cpu_ns": 20 * MS})
+
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100], trace=trace, queue=QUEUE)
     update_run(tmp_path / "run", {"host": {"cpus": 8}})
     hosts(tmp_path / "run", used_cpus=1.0, budget=8, machine_pct=98.0)
     found = verdict(tmp_path / "run")

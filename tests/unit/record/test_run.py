@@ -81,3 +81,14 @@ def test_a_comparison_comes_back_as_written(tmp_path: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 9}))
     with pytest.raises(RecordError, match="version 9; this stallscope reads version 1"):
         read_comparison(tmp_path)
+
+
+def test_what_would_act_on_a_terminal_is_replaced_and_damage_is_one_sentence(tmp_path: Path) -> None:
+    create_run(tmp_path / "run", {"device": {"title": "\x1b[2Jevil\x07 µ"}})
+    assert open_run(tmp_path / "run").info["device"]["title"] == "?[2Jevil? µ"
+    create_run(tmp_path / "odd", {"device": "a text"})
+    with pytest.raises(RecordError, match="is damaged: 'device' is 'a text'"):
+        open_run(tmp_path / "odd")
+    (tmp_path / "run" / "run.json").write_text("[" * 200_000)
+    with pytest.raises(RecordError, match="cannot read"):
+        open_run(tmp_path / "run")

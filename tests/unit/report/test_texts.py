@@ -214,3 +214,14 @@ def test_severity_is_what_fixing_would_gain() -> None:
     shares = {0.04: "none", 0.06: "minor", 0.15: "major", 0.25: "critical"}
     for share, severity in shares.items():
         assert Finding("input.serial", "", share, 1.0).severity == severity
+
+
+def test_markup_in_names_is_shown_and_not_obeyed(tmp_path: Path, starved: Analysis) -> None:
+    view = Snapshot("ssd [/x] [bold]", "emulated [red]Test", "starting")
+    shown = printed(lambda c: c.print(live.render(view, 80)))
+    assert "ssd [/x] [bold]" in shown
+    assert "emulated [red]Test" in shown
+    cells = compare([Cell("[/x]", 8, "ok", None, ("a",), (starved,)), Cell("y", 8, "failed", "[/z]", (), ())])
+    shown = printed(lambda c: compare_text.render(cells, SETTING, c))
+    assert "[/x]" in shown
+    assert "[/z]" in shown
