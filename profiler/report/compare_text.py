@@ -132,6 +132,8 @@ def _winner(result: Comparison, device: str) -> str:
             f" It is {ratio:.1f} times as fast as {slowest.pipeline} at batch {slowest.batch_size}, which "
             f"keeps the device busy {_busy(slowest.typical.facts)}{_limits(facts, slowest.typical.facts)}."
         )
+    if best.typical.verdict.cause is None:
+        said += " Start-up still weighs in so short a run: this is no ranking yet."
     return said + f" {best.typical.verdict.title}"
 
 

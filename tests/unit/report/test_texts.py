@@ -225,3 +225,10 @@ def test_markup_in_names_is_shown_and_not_obeyed(tmp_path: Path, starved: Analys
     shown = printed(lambda c: compare_text.render(cells, SETTING, c))
     assert "[/x]" in shown
     assert "[/z]" in shown
+
+
+def test_too_short_runs_are_not_sold_as_a_ranking(tmp_path: Path) -> None:
+    train(tmp_path / "short", [[Step(fetch_ns=20 * MS)] * 10])
+    short = analyse(open_run(tmp_path / "short"))
+    cells = compare([Cell("naive", 8, "ok", None, ("a",), (short,))])
+    assert "no ranking yet" in printed(lambda c: compare_text.render(cells, SETTING, c), width=300)
