@@ -17,6 +17,9 @@ from .partition import Partition, partition
 from .sampled import Sampled, sampled, swings_to_zero_pct
 from .window import Window, resolved, window_of
 
+MADE_IN_FETCH_PCT = 90.0
+"""Batch making of which so much happens within the fetches is done by the training itself."""
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -52,6 +55,12 @@ class Facts:
     def overhead_share(self) -> float:
         """The hooks' typical cost over the wall time."""
         return self.overhead_ns * len(self.window.steps) / self.parts.wall_ns
+
+    @property
+    def made_in_training(self) -> bool:
+        """Whether batches are made in the training process, when it asks for them."""
+        made = self.made_in_fetch_pct
+        return made is not None and made >= MADE_IN_FETCH_PCT and self.loader.queue_capacity is None
 
     def without(self, removed_ns: int) -> float | None:
         """Samples/s if so much of the wall time vanished; `None` where loader and training share the CPU:

@@ -16,7 +16,7 @@ PLAIN_WIDTH = 100
 
 
 def console(stderr: bool = False) -> Console:
-    """Colours and width of the terminal; plain text of a fixed width otherwise. Honours NO_COLOR and COLUMNS."""
+    """Colours and width of the terminal; plain text of a fixed width otherwise."""
     probe = Console(stderr=stderr, highlight=False)
     if probe.is_terminal:
         return probe

@@ -173,8 +173,7 @@ def _workers(facts: Facts | None) -> int | None:
     """0 where batches are made in the training itself; `None` where the loader does not say."""
     if facts is None or facts.loader.workers == 0:
         return None
-    made = facts.made_in_fetch_pct or 0.0
-    return 0 if facts.loader.queue_capacity is None and made >= 90 else facts.loader.workers
+    return 0 if facts.made_in_training else facts.loader.workers
 
 
 def _headroom(facts: Facts | None) -> dict[str, Any]:

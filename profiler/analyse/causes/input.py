@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ...record.schema import StepFlag
 from ..facts import Facts
 from ..finding import Evidence, Finding, Next
 
@@ -16,15 +17,13 @@ MACHINE_USED_PCT = 90.0
 LOADER_CPU_PCT = 80.0
 """A loader that gets less CPU than this share of its working time, reads left out, waits for a CPU."""
 MOSTLY_READING_PCT = 50.0
-MADE_IN_FETCH_PCT = 90.0
 MOSTLY_FILL = 0.6
 MOSTLY_HANDOFF_PCT = 50.0
 
 
 def serial(facts: Facts) -> Finding | None:
     """Samples are made in the training process, while the training waits for them."""
-    made = facts.made_in_fetch_pct
-    if made is None or made < MADE_IN_FETCH_PCT or facts.loader.queue_capacity is not None:
+    if not facts.made_in_training:
         return None
     workers = max(1, math.floor(facts.sampled.cpu_budget or 2))
     return Finding(
@@ -34,7 +33,7 @@ def serial(facts: Facts) -> Finding | None:
         facts.parts.share("input"),
         0.95,
         (
-            Evidence("batch making that happened inside the fetch", made, "%", "near 0"),
+            Evidence("batch making that happened inside the fetch", facts.made_in_fetch_pct, "%", "near 0"),
             Evidence("making one sample takes", facts.loader.make_ms_per_sample, "ms"),
             Evidence("workers", 0, "", f"{workers} on this CPU budget"),
         ),
@@ -47,7 +46,7 @@ def pipeline_fill(facts: Facts) -> Finding | None:
     parts = facts.parts
     if parts.input_ns == 0 or parts.fill_ns < MOSTLY_FILL * parts.input_ns:
         return None
-    epochs = int((facts.window.steps["flags"] & 1).sum())
+    epochs = int((facts.window.steps["flags"] & StepFlag.FIRST_OF_EPOCH).astype(bool).sum())
     return Finding(
         "input.pipeline_fill",
         f"The device waits {_pct(facts)} of the time for data, most of it for the first batch of an epoch.",
