@@ -20,7 +20,7 @@ class StepHooks(Protocol):
     def compute_begin(self) -> None: ...
     def backward_begin(self) -> None: ...
     def optimizer_begin(self) -> None: ...
-    def compute_end(self) -> None: ...
+    def optimizer_end(self) -> None: ...
 
 
 class Training(Protocol):
@@ -50,7 +50,7 @@ class TorchTraining(Generic[Net]):
         loss.backward()  # type: ignore[no-untyped-call]
         hooks.optimizer_begin()
         self._optimizer.step()
-        hooks.compute_end()
+        hooks.optimizer_end()
         self._last = loss.detach()
 
     def read_loss(self) -> float | None:
@@ -76,7 +76,7 @@ class EmulatedTraining:
         self._device.compute(round(duration * shares.backward), kernels.backward)
         hooks.optimizer_begin()
         self._device.compute(round(duration * shares.optimizer), kernels.optimizer)
-        hooks.compute_end()
+        hooks.optimizer_end()
 
     def read_loss(self) -> float | None:
         self._device.synchronize()

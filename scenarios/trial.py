@@ -53,6 +53,8 @@ class TrialSpec:
     log_every: int = 10
     """The loss is read, and so waited for, every so many steps."""
     limit: int | None = None
+    activity_windows: bool = False
+    """Record every kernel of a few steps."""
     seed: int = 0
 
 
@@ -108,6 +110,8 @@ def _train(spec: TrialSpec, folder: Path) -> None:
         update_run(folder, {"plan": {"steps": steps, "steps_per_epoch": len(pipeline)}})
         session = Session(folder, device)
         stack.callback(session.finish)
+        if spec.activity_windows:
+            session.watch_activity()
         _loop(spec, steps, pipeline, training, device, copier, session)
 
 
@@ -131,9 +135,9 @@ def _loop(
             training.step(batch, recorder)
             done += 1
             if done % spec.log_every == 0 or done == steps:
-                begin = device.now()
+                recorder.sync_begin()
                 loss = training.read_loss()
-                recorder.synced(begin, device.now())
+                recorder.sync_end()
                 if loss is not None:
                     losses.append(loss)
             if done == steps:

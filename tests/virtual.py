@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +11,10 @@ from typing import Any
 import torch
 
 from stallscope.capture.session import Session, SpanRecorder
+from stallscope.capture.thinning import Thinning
 from stallscope.devices.clock import VirtualClock
-from stallscope.devices.emulated import COMPUTE, EmulatedDevice, EmulatedSpec
+from stallscope.devices.emulated import COMPUTE, EmulatedDevice, EmulatedSpec, EmulatedStream
+from stallscope.devices.protocol import Copy
 from stallscope.record.run import create_run
 
 MS = 1_000_000
@@ -30,26 +31,51 @@ class Step:
     """One step of a planned training; times in ns, bytes to copy."""
 
     fetch_ns: int = 1 * MS
+    """Making the batch: in the training, or by a worker where the training has some."""
     compute_ns: int = 10 * MS
     copy_bytes: int = 0
     pinned: bool = True
     ahead: bool = False
+    before_ns: int = 0
+    """Work of the training loop between the fetch and the copy."""
     host_ns: int = 0
     """Work of the training loop after the step was queued."""
     sync: bool = False
     """The loss is read at the end of the step."""
+    sync_within: bool = False
+    """Something is read between the forward and the backward pass."""
+    within_ns: int = 0
+    """Work of the host inside that reading call, after the device is done."""
+    copy_within: int = 0
+    """Bytes copied between the backward pass and the optimizer."""
+    micro: bool = False
+    """Gradients are only accumulated: no optimizer step."""
+    beside_ns: int = 0
+    """Computation on a second stream, forked off after the forward pass and joined before the optimizer."""
     boundary_ns: int = 0
     """Validation after this step, on the host."""
 
 
 @dataclass
+class Workers:
+    """A loader with worker processes: batches in order, at most `prefetch` a worker under way."""
+
+    number: int = 2
+    prefetch: int = 2
+    start_ns: int = 0
+    """Starting them, in the first fetch of an epoch."""
+
+
+@dataclass
 class VirtualRun:
-    """A training that happened, and what its engines really did."""
+    """A training that happened, and what really took place."""
 
     folder: Path
     device: EmulatedDevice
     spans: list[tuple[int, int, int]] = field(default_factory=list)
-    """(what, begin_ns, end_ns)"""
+    """(what, begin_ns, end_ns) of the engines."""
+    host: list[tuple[str, int, int]] = field(default_factory=list)
+    """(what, begin_ns, end_ns) of the training loop: fetch, copy, sync, boundary."""
 
     def busy_ns(self, begin: int, end: int, what: int = COMPUTE) -> int:
         """Time within [begin, end) in which an engine worked, counted the slow way."""
@@ -60,6 +86,29 @@ class VirtualRun:
             reach = max(reach, high)
         return total
 
+    def truth(self, begin: int, end: int) -> dict[str, int]:
+        """Where [begin, end) went, instant by instant: what the engines did decides, then what the host did."""
+        named = [("compute" if k == COMPUTE else "copying", b, e) for k, b, e in self.spans] + self.host
+        changes = sorted(
+            change
+            for name, low, high in named
+            if high > begin and low < end
+            for change in ((max(low, begin), 1, name), (min(high, end), -1, name))
+        )
+        active = dict.fromkeys((*_ORDER, "host"), 0)
+        parts = dict.fromkeys(("compute", "boundary", "copy", "input", "sync", "host"), 0)
+        at = begin
+        for moment, change, name in [*changes, (end, 0, "host")]:
+            cause = next((name for name in _ORDER if active[name]), "host")
+            parts[_BLAME.get(cause, cause)] += moment - at
+            at = moment
+            active[name] += change
+        return parts
+
+
+_ORDER = ("compute", "boundary", "copying", "fetch", "copy", "sync")
+_BLAME = {"copying": "copy", "fetch": "input"}
+
 
 def train(
     folder: Path,
@@ -68,6 +117,8 @@ def train(
     trace: Callable[[int, int, int], Any] | None = None,
     spec: EmulatedSpec | None = None,
     queue: Any = None,
+    workers: Workers | None = None,
+    thinning: Thinning | None = None,
 ) -> VirtualRun:
     """Run and record a planned training. `trace(step, fetch_begin, fetch_end)` makes a batch's trace."""
     clock = VirtualClock(START)
@@ -81,14 +132,14 @@ def train(
         recorder(number, stream, what, begin, end, amount)
 
     device.sink = sink
-    session = Session(folder, device)
+    session = Session(folder, device, thinning=thinning)
     done = 0
     for number, plan in enumerate(epochs):
         steps = iter(plan)
-        for _ in session.fetches(partial(_batches, clock, plan, samples, trace, done), number, queue):
-            step = next(steps)
+        making = _batches(run, plan, samples, trace, done, workers)
+        for _ in session.fetches(lambda making=making: making, number, queue):
+            _one_step(session, run, next(steps))
             done += 1
-            _one_step(session, device, clock, step)
     device.synchronize()
     session.finish()
     recorder.close()
@@ -96,34 +147,89 @@ def train(
 
 
 def _batches(
-    clock: VirtualClock, plan: Sequence[Step], samples: int, trace: Callable[[int, int, int], Any] | None, first: int
+    run: VirtualRun,
+    plan: Sequence[Step],
+    samples: int,
+    trace: Callable[[int, int, int], Any] | None,
+    first: int,
+    workers: Workers | None,
 ) -> Iterator[SimpleNamespace]:
+    clock = run.device.clock
+    issued: list[int] = []
+    ready: list[int] = []
     for number, step in enumerate(plan):
         begin = clock.now()
-        clock.advance(step.fetch_ns)
+        if workers is None:
+            clock.advance(step.fetch_ns)
+        else:
+            if number == 0:
+                clock.advance(workers.start_ns)
+                issued = [clock.now()] * (workers.number * workers.prefetch)
+            # The worker takes this batch up when it has finished its last one and has been told to.
+            free = ready[number - workers.number] if number >= workers.number else issued[number]
+            ready.append(max(issued[number], free) + step.fetch_ns)
+            clock.wait_until(ready[number])
+            issued.append(clock.now())
+        run.host.append(("fetch", begin, clock.now()))
         made = trace(first + number, begin, clock.now()) if trace else None
         yield SimpleNamespace(samples=samples, nbytes=step.copy_bytes, trace=made)
 
 
-def _one_step(session: Session, device: EmulatedDevice, clock: VirtualClock, step: Step) -> None:
+def _one_step(session: Session, run: VirtualRun, step: Step) -> None:
+    device, steps = run.device, session.steps
+    clock = device.clock
+    clock.advance(step.before_ns)
     if step.copy_bytes:
+        begin = clock.now()
         tensors = [torch.empty(step.copy_bytes, dtype=torch.uint8)]
         stream = device.side_stream() if step.ahead else None
         tensors, copy = device.copy(tensors, pinned=step.pinned, stream=stream)
         if step.ahead:
             device.wait_for(copy, tensors)
-        session.steps.copied(copy)
-    session.steps.compute_begin()
+        run.host.append(("copy", begin, clock.now()))
+        steps.copied(copy)
+    steps.compute_begin()
     device.compute(step.compute_ns // 3, kernels=20)
-    session.steps.backward_begin()
-    device.compute(step.compute_ns - step.compute_ns // 3, kernels=40)
-    session.steps.compute_end()
+    if step.sync_within:
+        _wait(session, run, step.within_ns)
+    if step.beside_ns:
+        _beside(device, step.beside_ns)
+    steps.backward_begin()
+    device.compute(step.compute_ns // 3, kernels=30)
+    steps.backward_end()
+    if step.copy_within:
+        begin = clock.now()
+        steps.copied(device.copy([torch.empty(step.copy_within, dtype=torch.uint8)], pinned=step.pinned)[1])
+        run.host.append(("copy", begin, clock.now()))
+    if not step.micro:
+        steps.optimizer_begin()
+        device.compute(step.compute_ns - step.compute_ns // 3 * 2, kernels=10)
+        steps.optimizer_end()
     clock.advance(step.host_ns)
     if step.sync:
-        begin = device.now()
-        device.synchronize()
-        session.steps.synced(begin, device.now())
+        _wait(session, run, 0)
     if step.boundary_ns:
+        begin = clock.now()
         with session.boundary():
             device.synchronize()
             clock.advance(step.boundary_ns)
+        run.host.append(("boundary", begin, clock.now()))
+
+
+def _wait(session: Session, run: VirtualRun, then_ns: int) -> None:
+    """Read something from the device, and have something to do with it inside the same call."""
+    begin = run.device.now()
+    session.steps.sync_begin()
+    run.device.synchronize()
+    run.device.clock.advance(then_ns)
+    session.steps.sync_end()
+    run.host.append(("sync", begin, run.device.now()))
+
+
+def _beside(device: EmulatedDevice, duration_ns: int) -> None:
+    """Fork to a second stream and let the computing one wait for it: what is queued now, and what comes later."""
+    beside = EmulatedStream(2)
+    beside.after_ns = device.record().time_ns()
+    device.compute(duration_ns, kernels=5, stream=beside)
+    joined = device.record(beside)
+    device.wait_for(Copy(0, 0, 0, True, True, joined, joined), [])

@@ -7,20 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ..record.files import plain
+from ..record.notices import read_notices
 from ..record.reader import Records
 from ..record.run import Run
 from ..record.schema import EVENT
 from .diagnosis import findings_of, verdict_of
+from .doubts import doubts_of
 from .facts import Facts, facts_of
 from .finding import Finding
 
 LEAST_FOREIGN_CPUS = 0.3
 """Less is the system's own housekeeping and the sampler."""
-
-
-LEAST_DISAGREEMENT_PCT = 20
-"""Utilisation this far below the steps' span is worth a word."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ def analyse(run: Run) -> Analysis:
         dropped_records=dropped,
         duration_s=_duration_s(run.records(EVENT)),
         gaps_ms=_distribution(np.array(facts.parts.gaps_ns)),
-        step_ms=_distribution(np.diff(steps["fetch_begin_ns"], append=steps["step_end_ns"][-1:])),
+        step_ms=_distribution(steps["step_end_ns"] - steps["fetch_begin_ns"]),
     )
 
 
@@ -92,29 +89,19 @@ def _distribution(lengths_ns: Any) -> dict[str, float]:
 def _notes(run: Run, facts: Facts | None, dropped: int) -> tuple[str, ...]:
     notes = list(run.damaged)
     notes += [str(n) for n in run.info.get("notices", [])]
-    sampler = run.folder / "sampler-notices.txt"
-    if sampler.is_file():
-        notes += [plain(line) for line in sampler.read_text(errors="replace").splitlines() if line]
+    notes += read_notices(run.folder)
     if dropped:
         notes.append(f"{dropped} records could not be stored: the disk was full.")
     if run.info.get("ended") is None:
         notes.append("The recording was not ended: it still runs, or it was killed.")
     if facts is None:
         return tuple(notes)
-    if facts.parts.unresolved_steps:
-        missing = facts.parts.unresolved_steps
-        notes.append(f"{missing} steps lack device stamps; their compute counts as host time.")
+    notes += doubts_of(facts)
     if facts.sampled.samples == 0:
         notes.append("The sampler recorded nothing in this window: utilisation and CPU figures are missing.")
     foreign = facts.foreign_cpus
     if foreign is not None and foreign >= LEAST_FOREIGN_CPUS:
         notes.append(f"Other programs on this machine used {foreign:.1f} CPUs meanwhile.")
-    busy, utilisation = 100 * facts.parts.share("compute"), facts.sampled.utilisation_pct
-    if facts.device_kind == "cuda" and utilisation is not None and utilisation < busy - LEAST_DISAGREEMENT_PCT:
-        notes.append(
-            f"The driver saw kernels {utilisation:.0f} % of the time, the steps span {busy:.0f} %: the device idles "
-            "inside the steps, which this analysis counts as computing."
-        )
     steal = facts.sampled.steal_pct
     if steal is not None and steal >= 5:
         notes.append(f"The hypervisor took {steal:.0f} % of the CPU: timings vary from run to run.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .causes import device_path, input
+from .causes import activity, device_path, input
 from .facts import Facts
 from .finding import LEAST_GAIN, Evidence, Finding
 
@@ -17,6 +17,7 @@ MOST_UNRESOLVED = 0.05
 Rule = Callable[[Facts], Finding | None]
 
 _RULES: dict[str, Sequence[Rule]] = {
+    "compute": activity.RULES,
     "input": input.RULES,
     "copy": device_path.COPY_RULES,
     "sync": device_path.SYNC_RULES,

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from ..record.reader import Records
 from ..record.run import Run
-from ..record.schema import BATCH, DEVICE, EVENT, HOST, NOT_MEASURED, STEP, StepFlag
+from ..record.schema import BATCH, DEVICE, EVENT, HOST, KERNEL, PAUSE, STEP, StepFlag
+from .activity import Activity, activity_of
 from .intervals import intersect, total, union
 from .loader import Loader, loader_of
 from .partition import Partition, partition
@@ -43,9 +44,11 @@ class Facts:
     """All CPUs of the machine, whether the job may use them or not."""
     zero_windows_pct: float | None
     """Utilisation windows that read 0 %."""
+    activity: Activity | None
+    """What activity windows saw inside the steps; `None` where there were none."""
     overhead_ns: float
-    """Time spent in stallscope's own hooks in a step: the median, since a hook that the scheduler interrupts
-    counts the interruption, which would have come anyway."""
+    """Time spent in stallscope's own hooks in a step that they look at: the median, since a hook that the scheduler
+    interrupts counts the interruption, which would have come anyway."""
 
     @property
     def samples_per_s(self) -> float:
@@ -55,6 +58,11 @@ class Facts:
     def overhead_share(self) -> float:
         """The hooks' typical cost over the wall time."""
         return self.overhead_ns * len(self.window.steps) / self.parts.wall_ns
+
+    @property
+    def overhead_ns_per_step(self) -> float:
+        """The same, spread over all steps that ran."""
+        return self.overhead_ns * self.window.looked_at
 
     @property
     def made_in_training(self) -> bool:
@@ -90,6 +98,8 @@ def facts_of(run: Run, rank: int | None = None) -> Facts | None:
     return judge(
         window,
         events,
+        run.records(PAUSE, rank),
+        run.records(KERNEL, rank),
         run.records(BATCH, rank),
         run.records(DEVICE),
         run.records(HOST),
@@ -98,12 +108,18 @@ def facts_of(run: Run, rank: int | None = None) -> Facts | None:
 
 
 def judge(
-    window: Window, events: Records, batches: Records, device: Records, host: Records, info: dict[str, Any]
+    window: Window,
+    events: Records,
+    pauses: Records,
+    kernels: Records,
+    batches: Records,
+    device: Records,
+    host: Records,
+    info: dict[str, Any],
 ) -> Facts:
     """The facts of a window, from the records around it; `info` is run.json."""
     device_kind = str((info.get("device") or {}).get("kind", "cpu"))
-    parts = partition(window, events, asynchronous=device_kind != "cpu")
-    samples = window.steps["samples"]
+    parts = partition(window, events, pauses, asynchronous=device_kind != "cpu")
     flags = window.steps["flags"]
     copied = window.steps["copy_bytes"] > 0
     return Facts(
@@ -113,13 +129,14 @@ def judge(
         sampled=sampled(window, device, host),
         device_kind=device_kind,
         batch_size=_commonest(window.steps["samples"]),
-        samples=int(samples[samples != NOT_MEASURED].sum()),
+        samples=window.samples,
         pinned=bool(np.mean((flags[copied] & StepFlag.PINNED) != 0) > 0.5) if copied.any() else None,
         copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > 0.5),
         made_in_fetch_pct=_made_in_fetch(window, batches),
         handoff_pct=_handed_off(window, batches, parts),
         machine_cpus=(info.get("host") or {}).get("cpus"),
         zero_windows_pct=swings_to_zero_pct(window, device),
+        activity=activity_of(window, events, kernels),
         overhead_ns=float(np.median(window.steps["overhead_ns"])),
     )
 

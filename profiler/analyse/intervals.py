@@ -24,6 +24,12 @@ def union(begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> Intervals
     return np.stack((begin[starts], reach[last]), axis=1)
 
 
+def union_of(one: Intervals, other: Intervals) -> Intervals:
+    """What either set covers."""
+    both = np.concatenate((one, other))
+    return union(both[:, 0], both[:, 1])
+
+
 def clip(intervals: Intervals, begin: int, end: int) -> Intervals:
     """The part within [begin, end)."""
     if len(intervals) == 0 or end <= begin:

@@ -65,7 +65,8 @@ def loader_of(window: Window, batches: Records) -> Loader:
     working = _working_ns(counted)
     makers = [_maker(counted[counted["worker"] == w], window) for w in np.unique(counted["worker"])]
     threads = sum(m.threads for m in makers)
-    busy = sum(m.busy_ns for m in makers) / (threads * window.wall_ns) if threads else None
+    # Batches of steps that nobody looked at were made as the others were.
+    busy = sum(m.busy_ns for m in makers) / (threads * window.wall_ns * window.looked_at) if threads else None
     limits = [m.threads * m.samples * 1e9 / m.working_ns for m in makers if m.working_ns]
     samples = int(counted["samples"].sum())
     per_sample = float(wall.sum()) / samples if samples else None

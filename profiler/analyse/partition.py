@@ -1,12 +1,15 @@
 """Where the wall time went: every nanosecond of the window blamed once.
 
 On a device with a queue (CUDA, emulated) time is blamed on the device's clock. What the device computed is
-compute, whatever the host did meanwhile. What is left is idle, and is blamed on what kept the next computation
-away: time outside steps (boundary), a copy, the loader, the host's copying call, a synchronising call, other host
-work, in this order.
+compute, whatever the host did meanwhile; of a step that paused for a synchronising call or a copy, the pause is not.
+What is left is idle, and is blamed on what kept the next computation away: time outside steps (boundary), a copy, the
+loader, the host's copying call, a synchronising call, other host work, in this order.
 A loader wait behind queued work is *hidden*: it cost the device nothing.
 
 Where the processor is the device nothing is queued, and host stamps say it all.
+
+Steps that nobody looked at (`seen.py`) are taken to spend their time as the other steps do; first fetches of epochs
+and time outside steps, which are always looked at, are left out of that.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..record.reader import Records
-from ..record.schema import NOT_MEASURED, EventKind, StepFlag
-from .intervals import EMPTY, Intervals, clip, complement, intersect, subtract, total, union
+from ..record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag
+from .intervals import EMPTY, Intervals, clip, complement, intersect, subtract, total, union, union_of
+from .seen import unseen_of
 from .window import Window
 
 GAP_NS = 100_000
@@ -37,6 +41,8 @@ class Partition:
     sync_ns: int
     host_ns: int
     boundary_ns: int
+    paused_ns: int
+    """Idle time inside steps, between two stretches of the same step's computation; part of copy, sync and host."""
     fetch_ns: int
     """All time the training spent fetching, hidden or not."""
     first_fetch_ns: int
@@ -45,16 +51,25 @@ class Partition:
     """What of that goes beyond the exposed part of as many other fetches: pipeline fill."""
     garbage_ns: int
     """Part of the host's exposed time spent collecting garbage."""
+    unseen_ns: int
+    """Time of steps that nobody looked at: shared out among the parts as the other steps' time is."""
     gaps_ns: tuple[int, ...]
     """Lengths of the device's idle stretches of at least `GAP_NS` outside boundaries, in order of time."""
     unresolved_steps: int
-    """Steps whose device stamps are missing; their compute is counted as idle time of the host."""
+    """Steps whose device stamps are missing for no known reason."""
     loading: Intervals = field(repr=False, compare=False)
-    """When the device idled behind a fetch."""
+    """When the device idled behind a fetch, where that was seen."""
+    computing: Intervals = field(repr=False, compare=False)
+    """When it computed, where that was seen."""
 
     def share(self, part: str) -> float:
         """A part as a share of wall time, 0..1."""
         return float(getattr(self, f"{part}_ns")) / self.wall_ns if self.wall_ns else 0.0
+
+    @property
+    def stepping_share(self) -> float:
+        """Share of wall time between the begin and the end of the steps' computation, pauses and all."""
+        return (self.compute_ns + self.paused_ns) / self.wall_ns if self.wall_ns else 0.0
 
     @property
     def hidden_wait_ns(self) -> int:
@@ -62,43 +77,74 @@ class Partition:
         return max(0, self.fetch_ns - self.input_ns)
 
 
-def partition(window: Window, events: Records, asynchronous: bool) -> Partition:
+def partition(window: Window, events: Records, pauses: Records, asynchronous: bool) -> Partition:
     """Blame the window's time. `asynchronous`: the device has a queue and stamps of its own."""
     steps = window.steps
     begin, end = window.begin_ns, window.end_ns
-    fetches = _spans(steps, "fetch_begin_ns", "fetch_end_ns")
-    boundaries = _events(events, EventKind.BOUNDARY)
-    copies = _spans(window.all_steps, "device_copy_begin_ns", "device_copy_end_ns") if asynchronous else EMPTY
-    collecting = _events(events, EventKind.GARBAGE)
-    computing = computing_of(window, asynchronous)
-    if not asynchronous:
-        # A processor that collects garbage computes nothing.
-        computing = subtract(computing, collecting)
-    idle = complement(computing, begin, end)
-    outside = intersect(idle, boundaries)
-    idle = subtract(idle, outside)
-    copying, left = _take(idle, copies)
-    loading, left = _take(left, fetches)
-    calling, left = _take(left, _spans(steps, "copy_begin_ns", "copy_end_ns") if asynchronous else EMPTY)
-    syncing, left = _take(left, _syncs(steps) if asynchronous else EMPTY)
+    fetches = clip(_spans(steps, "fetch_begin_ns", "fetch_end_ns"), begin, end)
     first = steps[(steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0]
-    first_fetch_ns = total(intersect(loading, _spans(first, "fetch_begin_ns", "fetch_end_ns")))
+    firsts = clip(_spans(first, "fetch_begin_ns", "fetch_end_ns"), begin, end)
+    collecting = _events(events, EventKind.GARBAGE)
+    unseen, surely_computing, unresolved = unseen_of(window, asynchronous)
+    stepping = _stepping(window, asynchronous)
+    computing = _computing(stepping, pauses, asynchronous)
+    paused = total(stepping) - total(computing)
+    # A processor that collects garbage computes nothing.
+    computing = union_of(computing, surely_computing) if asynchronous else subtract(computing, collecting)
+
+    idle = complement(computing, begin, end)
+    outside = intersect(idle, union_of(_events(events, EventKind.BOUNDARY), _between_steps(window)))
+    idle = subtract(idle, outside)
+    unseen = intersect(idle, unseen)
+    idle = subtract(idle, unseen)
+
+    copying, left = _take(idle, _copies(window, pauses) if asynchronous else EMPTY)
+    loading, left = _take(left, fetches)
+    calling, left = _take(left, _copying_calls(steps, pauses) if asynchronous else EMPTY)
+    syncing, left = _take(left, _host_spans(pauses, PauseKind.SYNC) if asynchronous else EMPTY)
+    first_fetch_ns = total(intersect(loading, firsts))
+    seen = {
+        "compute": total(computing),
+        "input": total(loading),
+        "copy": total(copying) + total(calling),
+        "sync": total(syncing),
+        "host": total(left),
+        "boundary": total(outside),
+    }
+    ordinary = seen | {"boundary": 0, "input": seen["input"] - first_fetch_ns}
+    shared_out = _share_out(total(unseen), ordinary)
+    grow = 1 + total(unseen) / max(1, sum(ordinary.values()))
+    parts = {name: seen[name] + shared_out[name] for name in PARTS}
     return Partition(
         wall_ns=end - begin,
-        compute_ns=total(computing),
-        input_ns=total(loading),
-        copy_ns=total(copying) + total(calling),
-        sync_ns=total(syncing),
-        host_ns=total(left),
-        boundary_ns=total(outside),
-        fetch_ns=total(clip(fetches, begin, end)),
+        compute_ns=parts["compute"],
+        input_ns=parts["input"],
+        copy_ns=parts["copy"],
+        sync_ns=parts["sync"],
+        host_ns=parts["host"],
+        boundary_ns=parts["boundary"],
+        paused_ns=round(paused * grow),
+        fetch_ns=total(firsts) + round((total(fetches) - total(firsts)) * grow),
         first_fetch_ns=first_fetch_ns,
-        fill_ns=_fill(first_fetch_ns, total(loading), len(first), len(steps)),
-        garbage_ns=total(intersect(left, collecting)),
+        fill_ns=_fill(first_fetch_ns, seen["input"], len(first), len(steps)),
+        garbage_ns=round(total(intersect(left, collecting)) * grow),
+        unseen_ns=total(unseen),
         gaps_ns=tuple(int(n) for n in idle[:, 1] - idle[:, 0] if n >= GAP_NS),
-        unresolved_steps=int((steps["device_end_ns"] == NOT_MEASURED).sum()) if asynchronous else 0,
+        unresolved_steps=unresolved,
         loading=loading,
+        computing=computing,
     )
+
+
+def _share_out(amount: int, parts: dict[str, int]) -> dict[str, int]:
+    """`amount` in the proportions of the parts, to the nanosecond; all to the host where they are empty."""
+    whole = sum(parts.values())
+    if whole == 0:
+        return dict.fromkeys(parts, 0) | {"host": amount}
+    shares = {name: amount * part // whole for name, part in parts.items()}
+    largest = max(parts, key=lambda name: parts[name])
+    shares[largest] += amount - sum(shares.values())
+    return shares
 
 
 def _fill(first_fetch_ns: int, input_ns: int, first: int, steps: int) -> int:
@@ -108,22 +154,64 @@ def _fill(first_fetch_ns: int, input_ns: int, first: int, steps: int) -> int:
     return max(0, round(first_fetch_ns - first * usual))
 
 
-def computing_of(window: Window, asynchronous: bool) -> Intervals:
-    """When the device computed steps, within the window."""
-    stamps = ("device_begin_ns", "device_end_ns") if asynchronous else ("fetch_end_ns", "optimizer_end_ns")
-    return clip(_spans(window.all_steps, *stamps), window.begin_ns, window.end_ns)
+def _stepping(window: Window, asynchronous: bool) -> Intervals:
+    """From the begin to the end of the steps' computation, within the window."""
+    stamps = ("device_begin_ns", "device_end_ns") if asynchronous else ("fetch_end_ns", "step_end_ns")
+    spans = _spans(window.all_steps, *stamps)
+    if not asynchronous:
+        # What follows the optimizer is the host's; without an optimizer step the computation lasts to the end.
+        after = _spans(window.all_steps, "optimizer_end_ns", "step_end_ns")
+        spans = subtract(spans, after)
+    return clip(spans, window.begin_ns, window.end_ns)
 
 
-def busy_strip(window: Window, asynchronous: bool, bin_ns: int, bins: int) -> list[float]:
+def _computing(stepping: Intervals, pauses: Records, asynchronous: bool) -> Intervals:
+    """The steps' computation without the pauses in its midst."""
+    if not asynchronous or len(pauses) == 0:
+        return stepping
+    return subtract(stepping, _spans(pauses, "device_begin_ns", "device_end_ns"))
+
+
+def busy_strip(window: Window, computing: Intervals, bin_ns: int, bins: int) -> list[float]:
     """Share of each bin in which the device computed, in percent: a stretch from the middle of the window.
 
     Finer than any utilisation counter: this is what it averages over. Shorter where the window is.
     """
     bins = min(bins, window.wall_ns // bin_ns)
     begin = window.begin_ns + (window.wall_ns - bins * bin_ns) // 2
-    computing = computing_of(window, asynchronous)
     edges = begin + bin_ns * np.arange(bins + 1, dtype=np.int64)
     return [100 * total(clip(computing, int(a), int(a) + bin_ns)) / bin_ns for a in edges[:-1]]
+
+
+def _between_steps(window: Window) -> Intervals:
+    """Time of the host that belongs to no step: between the last fetch of an epoch and the first of the next."""
+    steps = window.all_steps
+    begin, end = steps["fetch_begin_ns"], steps["step_end_ns"]
+    let_pass = steps["skipped"][1:] > 0
+    inside = union(np.concatenate((begin, end[:-1][let_pass])), np.concatenate((end, begin[1:][let_pass])))
+    # After the last step nothing is known to be outside but what events say.
+    return complement(inside, window.begin_ns, min(window.end_ns, int(end.max())))
+
+
+def _copies(window: Window, pauses: Records) -> Intervals:
+    """When queued copies ran, on the device's clock. Of a copy that the host waits for, the host's call says it all."""
+    queued = window.all_steps[(window.all_steps["flags"] & StepFlag.PINNED) != 0]
+    copies = _spans(queued, "device_copy_begin_ns", "device_copy_end_ns")
+    return union_of(copies, _spans(_of(pauses, PauseKind.QUEUED_COPY), "device_begin_ns", "device_end_ns"))
+
+
+def _copying_calls(steps: Records, pauses: Records) -> Intervals:
+    """When the host was in a call that copies."""
+    return union_of(_spans(steps, "copy_begin_ns", "copy_end_ns"), _host_spans(pauses, PauseKind.COPY))
+
+
+def _host_spans(pauses: Records, what: int) -> Intervals:
+    return _spans(_of(pauses, what), "begin_ns", "end_ns")
+
+
+def _of(pauses: Records, what: int) -> Records:
+    which: Records = pauses[pauses["what"] == what]
+    return which
 
 
 def _take(idle: Intervals, reason: Intervals) -> tuple[Intervals, Intervals]:
@@ -136,13 +224,6 @@ def _spans(records: Records, begin: str, end: str) -> Intervals:
     """The union of spans between two stamps, of records that have both."""
     known = (records[begin] != NOT_MEASURED) & (records[end] != NOT_MEASURED)
     return union(records[begin][known], records[end][known])
-
-
-def _syncs(steps: Records) -> Intervals:
-    """The synchronising calls: each step keeps the begin of its last one and the time of all."""
-    known = steps["sync_begin_ns"] != NOT_MEASURED
-    begin = steps["sync_begin_ns"][known]
-    return union(begin, begin + steps["sync_ns"][known])
 
 
 def _events(events: Records, what: int) -> Intervals:

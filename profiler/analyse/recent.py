@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import RecordError
 from ..record.reader import Follower, Records, measured
 from ..record.run import open_run
-from ..record.schema import BATCH, DEVICE, EVENT, HOST, STEP, Kind
+from ..record.schema import BATCH, DEVICE, EVENT, HOST, KERNEL, PAUSE, STEP, Kind
 from .diagnosis import LEAST_STEPS, findings_of, verdict_of
 from .facts import Facts, judge
 from .finding import Finding
@@ -98,7 +98,7 @@ class RecentReader:
         facts = self._facts(info, window)
         until = last_ns if ended else time.monotonic_ns()
         elapsed = max(0.0, (until - (self._first_ns or until)) / 1e9)
-        rate = len(recent) * 1e9 / window.wall_ns if window.wall_ns else None
+        rate = window.count * 1e9 / window.wall_ns if window.wall_ns else None
         planned = bare.planned_steps
         left = (planned - self._steps) / rate if planned and rate and not ended else None
         findings = findings_of(facts)
@@ -127,6 +127,8 @@ class RecentReader:
         return judge(
             window,
             self._records(EVENT),
+            self._records(PAUSE),
+            self._records(KERNEL),
             self._records(BATCH),
             self._records(DEVICE),
             self._records(HOST),
@@ -157,18 +159,19 @@ class RecentReader:
             follower = self._followers[path]
             fresh = follower.new()
             kept = np.concatenate((self._kept[path], fresh))[-limit:]
-            if kind is STEP and len(kept):
-                if self._first_ns is None:
-                    self._first_ns = int(follower.first()["fetch_begin_ns"][0])
-                # The device's stamps of a step come later than the step.
+            if kind is STEP and len(kept) and self._first_ns is None:
+                self._first_ns = int(follower.first()["fetch_begin_ns"][0])
+            if kind in (STEP, PAUSE) and len(kept):
+                # The device's stamps come later than the record.
                 again = follower.latest(min(LATE_STEPS, len(kept)))
                 kept = np.concatenate((kept[: len(kept) - len(again)], again))
             self._kept[path] = kept
 
     @property
     def _steps(self) -> int:
-        """Steps recorded so far, kept or not."""
-        return sum(f.seen for path, f in self._followers.items() if path.name.startswith(f"{STEP.name}-"))
+        """Steps that ran so far, as far as the last record tells."""
+        steps = self._records(STEP)
+        return int(steps["step"].max()) + 1 if len(steps) else 0
 
     def _records(self, kind: Kind) -> Records:
         """What is kept of a kind, over all its files."""
@@ -176,7 +179,7 @@ class RecentReader:
         return np.concatenate(parts) if parts else np.empty(0, dtype=kind.dtype)
 
 
-_FOLLOWED = (STEP, BATCH, EVENT, DEVICE, HOST)
+_FOLLOWED = (STEP, BATCH, PAUSE, EVENT, DEVICE, HOST)
 
 
 def _title(info: dict[str, Any]) -> str:
@@ -195,5 +198,5 @@ def _device(info: dict[str, Any]) -> str:
 def _rates(steps: Records) -> tuple[float, ...]:
     """Samples/s of whole seconds."""
     seconds = (steps["step_end_ns"] - steps["step_end_ns"][0]) // 1_000_000_000
-    counts = np.bincount(seconds.astype(np.int64), weights=steps["samples"])
+    counts = np.bincount(seconds.astype(np.int64), weights=steps["samples"] + steps["skipped_samples"])
     return tuple(float(c) for c in counts[:-1][-120:])

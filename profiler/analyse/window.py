@@ -20,9 +20,29 @@ class Window:
     begin_ns: int
     end_ns: int
     steps: Records
+    """Those that the hooks looked at: all of them, unless they are very short."""
     warmup_steps: int
     all_steps: Records
     """With the warm-up: its last work may still run when the window begins."""
+    skipped_after: int = 0
+    """Steps that ran after the last one the hooks looked at."""
+    skipped_samples_after: int = 0
+
+    @property
+    def count(self) -> int:
+        """All steps that ran in the window, looked at or not."""
+        return len(self.steps) + int(self.steps["skipped"][1:].sum()) + self.skipped_after
+
+    @property
+    def looked_at(self) -> float:
+        """Share of these steps that the hooks looked at, 0..1."""
+        return len(self.steps) / self.count
+
+    @property
+    def samples(self) -> int:
+        """Samples in all of them."""
+        looked_at = self.steps["samples"][self.steps["samples"] != NOT_MEASURED]
+        return int(looked_at.sum() + self.steps["skipped_samples"][1:].sum()) + self.skipped_samples_after
 
     @property
     def wall_ns(self) -> int:
@@ -50,9 +70,22 @@ def window_of(steps: Records, events: Records) -> Window | None:
     warmup = warmup_steps(len(steps))
     counted = steps[warmup:]
     begin = int(counted["fetch_begin_ns"][0])
+    skipped = events[events["what"] == EventKind.SKIPPED_STEPS]
+    skipped_samples = events[events["what"] == EventKind.SKIPPED_SAMPLES]
     boundaries = events[events["what"] == EventKind.BOUNDARY]
-    # The training waits for the device at its end, so the device's last stamp lies within this too.
-    last = [int(counted["step_end_ns"].max()), int(boundaries["end_ns"].max(initial=NOT_MEASURED))]
-    device_end = counted["device_end_ns"]
-    last.append(int(device_end.max(initial=NOT_MEASURED)))
-    return Window(begin, max(last), counted, warmup, steps)
+    last = [
+        int(counted["step_end_ns"].max()),
+        int(boundaries["end_ns"].max(initial=NOT_MEASURED)),
+        int(skipped["t_ns"].max(initial=NOT_MEASURED)),
+        # The training waits for the device at its end, so the device's last stamp lies within this too.
+        int(counted["device_end_ns"].max(initial=NOT_MEASURED)),
+    ]
+    return Window(
+        begin,
+        max(last),
+        counted,
+        warmup,
+        steps,
+        int(skipped["value"].sum()),
+        int(skipped_samples["value"].sum()),
+    )

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from ..devices.protocol import Device
-from ..record.schema import BATCH, EVENT, NOT_MEASURED, SPAN, STEP, EventKind
+from ..record.notices import Notices
+from ..record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, SPAN, STEP, EventKind
 from ..record.segment import RecordWriter
+from .activity import ActivityWindows
 from .steps import QueueLook, StepRecorder
+from .thinning import Thinning
 
 
 class Made(Protocol):
@@ -68,13 +71,18 @@ class Session:
         RecordError: the folder cannot be written.
     """
 
-    def __init__(self, folder: Path, device: Device, rank: int = 0) -> None:
+    def __init__(self, folder: Path, device: Device, rank: int = 0, thinning: Thinning | None = None) -> None:
         self.folder = folder
+        self._rank = rank
         self._now = device.now
         self._batches = RecordWriter(folder, BATCH, rank)
         self._events = RecordWriter(folder, EVENT, rank)
+        self._pauses = RecordWriter(folder, PAUSE, rank)
         self._steps = RecordWriter(folder, STEP, rank)
-        self.steps = StepRecorder(self._steps, device)
+        self._activity: ActivityWindows | None = None
+        self.steps = StepRecorder(self._steps, self._pauses, device, thinning)
+        self.notice = Notices(folder, "training")
+        """Takes what the report must say about this recording: what could not be seen, and why."""
         self._gc_begin = 0
         self._garbage: deque[tuple[int, int]] = deque(maxlen=MOST_COLLECTIONS)
         """Collections not recorded yet: any thread may collect, only the training thread records."""
@@ -84,6 +92,17 @@ class Session:
     def event(self, what: int, value: int = NOT_MEASURED, end_ns: int = NOT_MEASURED, t_ns: int = 0) -> None:
         """Something outside the steps happened, now or at `t_ns`."""
         self._events.append(t_ns or self._now(), what, value, end_ns)
+
+    def watch_activity(self) -> None:
+        """Record every kernel, copy and waiting call in a few steps of each thousand: `docs/activity-windows.md`."""
+        if self._activity is None:
+            self._activity = ActivityWindows(
+                self.folder,
+                self._rank,
+                on_window=lambda number, begin, end: self.event(EventKind.ACTIVITY_WINDOW, number, end, begin),
+                say=self.notice,
+            )
+            self.steps.on_step = self._activity.step
 
     def fetches(
         self, start: Callable[[], Iterable[AnyBatch]], epoch: int, queue: QueueLook | None = None
@@ -109,9 +128,14 @@ class Session:
                 steps.abandon_fetch()
                 raise
             steps.fetch_end(batch.samples)
-            if batch.trace is not None:
+            if batch.trace is not None and steps.recording:
                 self._record_batch(steps.count - 1, batch, batch.trace)
-            yield batch
+            try:
+                yield batch
+            except GeneratorExit:
+                # The training leaves the epoch early.
+                steps.end_step()
+                raise
             self._record_garbage()
             first = False
             steps.fetch_begin(epoch, first, queue)
@@ -133,10 +157,20 @@ class Session:
         gc.callbacks.remove(self._gc_watch)
         self.steps.finish()
         self._record_garbage()
+        if self._activity is not None:
+            self._activity.finish()
+            if self._activity.windows:
+                self.notice(
+                    f"{self._activity.windows} activity windows took {self._activity.cost_ns / 1e6:.0f} ms of the "
+                    "training, outside its steps."
+                )
         self.event(EventKind.TRAINING_END)
+        if self.steps.skipped:
+            self.event(EventKind.SKIPPED_STEPS, self.steps.skipped, t_ns=self.steps.skipped_until_ns)
+            self.event(EventKind.SKIPPED_SAMPLES, self.steps.skipped_samples, t_ns=self.steps.skipped_until_ns)
         if self.steps.ring_full:
             self.event(EventKind.DEVICE_RING_FULL, self.steps.ring_full)
-        for writer in (self._steps, self._batches, self._events):
+        for writer in (self._steps, self._pauses, self._batches, self._events):
             writer.close()
 
     def _record_batch(self, step: int, batch: Fetched, made: Made) -> None:

@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=_count, metavar="N", help="use the first N images only")
     parser.add_argument("--no-augment", action="store_true", help="decode and resize only")
     parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="order and augmentation (default: 0)")
+    parser.add_argument("--activity-windows", action="store_true", help="record every kernel of a few steps (CUDA)")
     parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the runs (default: runs/…)")
     parser.add_argument("--no-live", action="store_true", help="plain lines instead of the live view")

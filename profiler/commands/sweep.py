@@ -146,7 +146,7 @@ class Sweep:
         status, error = outcome.status, outcome.error
         if status in ("ok", "stopped"):
             analysis = analyse(open_run(folder))
-            steps = 0 if analysis.facts is None else len(analysis.facts.window.steps)
+            steps = 0 if analysis.facts is None else analysis.facts.window.count
             # Beside whole runs a stopped one counts only where it went far enough to be judged.
             enough = LEAST_STEPS if status == "stopped" and self._analyses[key] else FEWEST_STEPS
             if steps >= enough:
@@ -181,6 +181,7 @@ class Sweep:
             prefetch=arguments.prefetch,
             augment=not arguments.no_augment,
             limit=arguments.limit,
+            activity_windows=arguments.activity_windows,
             seed=arguments.seed,
         )
 

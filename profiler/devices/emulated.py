@@ -135,6 +135,7 @@ class EmulatedDevice:
         on = stream or self._compute
         nbytes = sum(t.nbytes for t in tensors)
         host_begin = self.clock.now()
+        before = self.record(on)
         speed = self.spec.pinned_bytes_per_s if pinned else self.spec.pageable_bytes_per_s
         duration = self.spec.copy_latency_ns + round(nbytes * 1e9 / speed)
         if pinned:
@@ -156,8 +157,8 @@ class EmulatedDevice:
             nbytes,
             pinned,
             on is not self._compute,
-            EmulatedEvent(begin, self.clock),
-            EmulatedEvent(end, self.clock),
+            before,
+            self.record(on),
         )
         return list(tensors), copy
 

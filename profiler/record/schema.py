@@ -109,19 +109,21 @@ STEP = _kind(
     Field("backward_begin_ns", "host: the backward pass began"),
     Field("optimizer_begin_ns", "host: the optimizer began"),
     Field("optimizer_end_ns", "host: the optimizer returned"),
-    Field("sync_begin_ns", "host: the last synchronising call of the step began"),
-    Field("sync_ns", "host: total time blocked in synchronising calls within the step"),
+    Field("sync_ns", "host: total time in calls that waited for the device within the step"),
     Field("step_end_ns", "host: the last thing the hooks saw of this step"),
     Field("gc_ns", "Python garbage collection within the step"),
     Field("cpu_ns", "CPU time of the training thread within the step"),
     Field("overhead_ns", "time spent in stallscope's own code within the step"),
     Field("memory_bytes", "device memory in use at the end of the step"),
+    Field("skipped", "steps just before this one that the hooks left out, to stay cheap"),
+    Field("skipped_samples", "samples in those"),
+    Field("device_before_ns", "device: all that was queued before this step was done; only after steps without stamps"),
     Field("device_copy_begin_ns", "device: the copy of this batch began"),
     Field("device_copy_end_ns", "device: the copy of this batch ended"),
     Field("device_begin_ns", "device: first compute of this step began"),
-    Field("device_end_ns", "device: last compute of this step ended; stored last of the four"),
+    Field("device_end_ns", "device: last compute of this step ended; stored last of the five"),
 )
-"""One training step. The four device stamps are filled in later, when the device has reached them."""
+"""One training step. The five device stamps are filled in later, when the device has reached them."""
 
 BATCH = _kind(
     "batch",
@@ -142,6 +144,33 @@ BATCH = _kind(
     Field("threads", "threads that work on batches in this worker at a time"),
 )
 """One batch as its maker saw it. Durations of several threads are summed."""
+
+PAUSE = _kind(
+    "pause",
+    64,
+    Field("step", "the step it happened in"),
+    Field("what", "PauseKind value"),
+    Field("begin_ns", "host: the call began"),
+    Field("end_ns", "host: the call returned"),
+    Field("amount_bytes", "bytes moved, for copies"),
+    Field("device_begin_ns", "device: all that was queued before the call was done"),
+    Field("device_end_ns", "device: it could go on with what came after the call"),
+)
+"""A call in the midst of a step that waited for the device, or copied: between its two device stamps the stream
+that computes had nothing to compute. Steps with very many such calls record the first ones only."""
+
+KERNEL = _kind(
+    "kernel",
+    64,
+    Field("window", "number of the activity window, from 0"),
+    Field("what", "KernelKind value"),
+    Field("stream", "stream the work ran on"),
+    Field("thread", "thread that launched it: TRAINING_THREAD, others 1, 2, … within a window"),
+    Field("launch_ns", "host: the call that launched it began"),
+    Field("begin_ns", "it began"),
+    Field("end_ns", "it ended"),
+)
+"""One piece of work that an activity window saw (CUPTI, through Kineto), or one host call that waited."""
 
 DEVICE = _kind(
     "device",
@@ -226,7 +255,7 @@ EVENT = _kind(
 )
 """Things that happen to a training outside its steps."""
 
-KINDS: dict[str, Kind] = {k.name: k for k in (STEP, BATCH, DEVICE, HOST, SPAN, EVENT)}
+KINDS: dict[str, Kind] = {k.name: k for k in (STEP, BATCH, PAUSE, KERNEL, DEVICE, HOST, SPAN, EVENT)}
 
 
 class StepFlag:
@@ -244,11 +273,34 @@ class StepFlag:
     """The copy ran on a side stream before the step asked for the batch."""
     OPTIMIZER = 64
     """An optimizer step happened."""
+    MARKS_DROPPED = 128
+    """No device stamps: when its computation began, as many steps were still to run as can wait for their stamps."""
 
 
 class SpanKind:
     COMPUTE = 1
     COPY = 2
+
+
+class PauseKind:
+    SYNC = 1
+    """A call that returns when the device is done: `.item()`, `.cpu()`, `synchronize()`."""
+    COPY = 2
+    """A copy to the device after the step's computation had begun, from pageable memory: the host waited for it."""
+    QUEUED_COPY = 3
+    """The same from page-locked memory: only the device was held up."""
+
+
+class KernelKind:
+    KERNEL = 1
+    COPY = 2
+    """Memory copied or set."""
+    SYNC = 3
+    """A call of the host that waited for the device; `stream` and `launch_ns` are not measured."""
+
+
+TRAINING_THREAD = 0
+"""`kernel.thread` of the training thread."""
 
 
 class EventKind:
@@ -262,3 +314,9 @@ class EventKind:
     """Value: steps whose device events were dropped because the ring was full."""
     GARBAGE = 6
     """A garbage collection; lasts."""
+    ACTIVITY_WINDOW = 7
+    """Every kernel was recorded (KERNEL records); lasts. Value: number of the window."""
+    SKIPPED_STEPS = 8
+    """Value: steps that the hooks left out after the last one recorded; happened until then."""
+    SKIPPED_SAMPLES = 9
+    """Value: samples in those."""

@@ -179,7 +179,7 @@ def _stretches(result: Comparison, ascii_only: bool) -> Iterator[RenderableType]
         "loader, batch", f"{STRIP * bin_ms / 1e3:g} s, {bin_ms} ms a sign, high: busy", "gaps, p50 / p95", style="dim"
     )
     for cell, typical, facts in cells:
-        strip = busy_strip(facts.window, facts.device_kind != "cpu", bin_ms * 1_000_000, STRIP)
+        strip = busy_strip(facts.window, facts.parts.computing, bin_ms * 1_000_000, STRIP)
         spark = bars.spark(strip, STRIP, ascii_only)
         rows.add_row(Text(f"{cell.pipeline} {cell.batch_size}"), spark, _gaps(typical.gaps_ms))
     yield _indent(rows)

@@ -55,7 +55,7 @@ def cell(cell: Cell) -> dict[str, Any]:
         "runs": list(cell.runs),
         "samples_per_s": None if rate is None else dict(zip(("median", "low", "high"), rate, strict=True)),
         "busy_pct": _busy(facts),
-        "au_pct": _busy(facts),
+        "au_pct": _au(facts),
         "breakdown": breakdown(facts),
         "verdict": finding(typical.verdict) if typical else None,
         "accuracy": None,
@@ -126,7 +126,7 @@ def _run(analysis: Analysis) -> dict[str, Any]:
 def _window(analysis: Analysis) -> dict[str, Any]:
     facts, step = analysis.facts, analysis.step_ms
     return {
-        "steps": len(facts.window.steps) if facts else 0,
+        "steps": facts.window.count if facts else 0,
         "warmup_steps": facts.window.warmup_steps if facts else 0,
         "samples": facts.samples if facts else 0,
         "wall_s": facts.parts.wall_ns / 1e9 if facts else None,
@@ -140,7 +140,7 @@ def _device(analysis: Analysis) -> dict[str, Any]:
     facts, gaps = analysis.facts, analysis.gaps_ms
     return {
         "busy_pct": _busy(facts),
-        "au_pct": _busy(facts),
+        "au_pct": _au(facts),
         "utilisation_pct": facts.sampled.utilisation_pct if facts else None,
         "sm_active_pct": facts.sampled.sm_active_pct if facts else None,
         "memory_peak_bytes": facts.sampled.memory_peak_bytes if facts else None,
@@ -164,6 +164,7 @@ def _input(facts: Facts | None) -> dict[str, Any]:
         "handoff_pct": facts.handoff_pct if facts else None,
         "worker_busy_pct": loader.worker_busy_pct if loader else None,
         "queue_ready_mean": loader.queue_ready_mean if loader else None,
+        "first_fetch_pct": 100 * facts.parts.first_fetch_ns / facts.parts.wall_ns if facts else None,
         "hidden_wait_ms": facts.parts.hidden_wait_ns / 1e6 if facts else None,
         "samples_per_s_limit": loader.samples_per_s_limit if loader else None,
     }
@@ -193,7 +194,7 @@ def _quality(analysis: Analysis) -> dict[str, Any]:
     facts = analysis.facts
     return {
         "overhead_pct": 100 * facts.overhead_share if facts else None,
-        "overhead_us_per_step": facts.overhead_ns / 1e3 if facts else None,
+        "overhead_us_per_step": facts.overhead_ns_per_step / 1e3 if facts else None,
         "dropped_records": analysis.dropped_records,
         "late_samples_pct": facts.sampled.late_samples_pct if facts else None,
         "cpu_steal_pct": facts.sampled.steal_pct if facts else None,
@@ -202,8 +203,13 @@ def _quality(analysis: Analysis) -> dict[str, Any]:
 
 
 def _busy(facts: Facts | None) -> float | None:
-    """Share of wall time between the first and the last mark of the steps' computations; idling inside counts."""
+    """Share of wall time in which the steps' computation ran; pauses that were seen inside a step are not busy."""
     return 100 * facts.parts.share("compute") if facts else None
+
+
+def _au(facts: Facts | None) -> float | None:
+    """MLPerf Storage's accelerator utilisation: from the begin to the end of each step's computation."""
+    return 100 * facts.parts.stepping_share if facts else None
 
 
 def _name(cell: Cell) -> dict[str, Any]:

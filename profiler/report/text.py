@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..analyse.activity import Activity
 from ..analyse.analysis import Analysis
 from ..analyse.facts import Facts
 from ..analyse.finding import Evidence, Finding, Next
@@ -93,7 +94,7 @@ def _verdict(verdict: Finding) -> Iterator[RenderableType]:
 def _why(facts: Facts, ascii_only: bool) -> Iterator[RenderableType]:
     yield _heading("Why: where the time went")
     shares = {part: facts.parts.share(part) for part in PARTS}
-    per_step = facts.parts.wall_ns / len(facts.window.steps) / 1e6
+    per_step = facts.parts.wall_ns / facts.window.count / 1e6
     table = Table.grid(padding=(0, 2))
     for part in PARTS:
         if shares[part] >= LEAST_SHOWN:
@@ -105,9 +106,12 @@ def _why(facts: Facts, ascii_only: bool) -> Iterator[RenderableType]:
             )
     table.add_row("  a step", "100.0 %", f"{per_step:8.2f} ms", "")
     yield _indent(Group(bars.stacked(shares, 60, ascii_only), table))
+    first = facts.parts.first_fetch_ns / facts.parts.wall_ns
+    if first >= LEAST_SHOWN:
+        yield _indent(Text(f"Of the input, {100 * first:.1f} % of the time goes to the first batches of epochs."))
     if facts.parts.hidden_wait_ns > 0 and facts.device_kind != "cpu":
         fetch, cost = facts.parts.fetch_ns / 1e6, facts.parts.input_ns / 1e6
-        steps = len(facts.window.steps)
+        steps = facts.window.count
         yield _indent(
             Text(f"The training waited {fetch / steps:.2f} ms a step for data; it cost the device {cost / steps:.2f}.")
         )
@@ -151,37 +155,69 @@ def _expected(item: Evidence) -> str:
 
 
 def _device(analysis: Analysis, facts: Facts) -> Iterator[RenderableType]:
+    """What different clocks and counters call utilisation, side by side, each with what it is averaged over."""
     yield _heading("Device")
-    seen, gaps = facts.sampled, analysis.gaps_ms
-    busy = f"busy {100 * facts.parts.share('compute'):.1f} % of the time"
-    if seen.utilisation_pct is None:
-        busy += "; utilisation n/a"
-    else:
-        busy += f"; utilisation {seen.utilisation_pct:.0f} %"
-        if seen.utilisation_window_ms is not None:
-            busy += f" in windows of {seen.utilisation_window_ms:.0f} ms"
-        if facts.zero_windows_pct is not None:
-            busy += f", {facts.zero_windows_pct:.0f} % of the windows read 0"
-    yield _indent(Text(busy))
+    seen, parts = facts.sampled, facts.parts
+    table = Table.grid(padding=(0, 2))
+    whole = f"of the {parts.wall_ns / 1e9:.1f} s of the window"
+    table.add_row("AU (MLPerf Storage)", _percent(100 * parts.stepping_share), f"from begin to end of a step, {whole}")
+    table.add_row("busy", _percent(100 * parts.share("compute")), f"computing a step, pauses left out, {whole}")
+    table.add_row("SM active", _percent(seen.sm_active_pct), _windows(seen.sm_active_window_ms, "the multiprocessors"))
+    utilisation = _windows(seen.utilisation_window_ms, "any kernel of any program")
+    if facts.zero_windows_pct is not None:
+        utilisation += f"; {facts.zero_windows_pct:.0f} % of the windows read 0"
+    table.add_row("utilisation (NVML)", _percent(seen.utilisation_pct), utilisation)
+    yield _indent(table)
+    if facts.activity is not None:
+        yield _indent(Text(_inside(facts.activity)))
+    gaps = analysis.gaps_ms
     if gaps:
         yield _indent(
             Text(
-                f"{len(facts.parts.gaps_ns)} gaps: half of them below {gaps['p50']:.1f} ms, "
-                f"95 % below {gaps['p95']:.1f} ms, the longest {gaps['max']:.1f} ms"
+                f"{len(parts.gaps_ns)} gaps: half of them below {gaps['p50']:.1f} ms, "
+                f"95 % below {gaps['p95']:.1f} ms, the longest {gaps['max']:.1f} ms; {gaps['total'] / 1e3:.2f} s in all"
             )
         )
     yield Text()
+
+
+def _inside(activity: Activity) -> str:
+    """What activity windows saw between the kernels of a step, and of the loader's kernels."""
+
+    def part(ns: int) -> str:
+        return f"{100 * ns / activity.spans_ns:.1f} %" if activity.spans_ns else NOT_MEASURED
+
+    text = (
+        f"inside {activity.steps} steps recorded kernel by kernel: kernels ran {part(activity.busy_ns)}, launches came "
+        f"late {part(activity.idle_launch_ns)}, the host waited for the device {part(activity.idle_sync_ns)}, copies "
+        f"{part(activity.idle_copy_ns)}, else {part(activity.idle_other_ns)}"
+    )
+    if activity.loader_ns:
+        alone = 0.0 if activity.loader_alone_ns is None else 100 * activity.loader_alone_ns / activity.window_ns
+        text += (
+            f"; the loader's kernels ran {100 * activity.loader_ns / activity.window_ns:.1f} % of the time, "
+            f"{alone:.1f} % without any of the training's"
+        )
+    return text
+
+
+def _percent(value: float | None) -> Text:
+    return Text(NOT_MEASURED if value is None else f"{value:.1f} %", justify="right")
+
+
+def _windows(length_ms: float | None, whose: str) -> str:
+    return whose if length_ms is None else f"{whose}, in windows of {length_ms:.0f} ms"
 
 
 def _quality(analysis: Analysis) -> Iterator[RenderableType]:
     yield _heading("Quality of this measurement")
     facts = analysis.facts
     if facts is not None:
-        steps = len(facts.window.steps)
         yield _indent(
             Text(
-                f"{steps} steps after {facts.window.warmup_steps} of warm-up; stallscope's hooks typically took "
-                f"{facts.overhead_ns / 1e3:.0f} µs a step ({100 * facts.overhead_share:.3f} % of the time)"
+                f"{facts.window.count} steps after {facts.window.warmup_steps} of warm-up; stallscope's hooks "
+                f"typically took {facts.overhead_ns_per_step / 1e3:.0f} µs a step "
+                f"({100 * facts.overhead_share:.3f} % of the time)"
             )
         )
     for note in analysis.notes:

@@ -83,7 +83,7 @@ def test_planted_waits_are_exposed_only_as_far_as_the_device_idles(
     for _ in session.fetches(batches, 0):
         session.steps.compute_begin()
         torch.cuda._sleep(spin)
-        session.steps.compute_end()
+        session.steps.optimizer_end()
     device.synchronize()
     session.finish()
     facts = facts_of(open_run(tmp_path / "run"))

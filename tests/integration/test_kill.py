@@ -47,7 +47,7 @@ for _ in session.fetches(batches, 0):
     # This fetch ended the step before: it is stored, and whoever kills us may count on it.
     progress[:8] = done.to_bytes(8, "little")
     session.steps.compute_begin()
-    session.steps.compute_end()
+    session.steps.optimizer_end()
     done += 1
 """
 

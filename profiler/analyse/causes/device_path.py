@@ -116,7 +116,8 @@ def _host_spans(facts: Facts) -> dict[str, float]:
     for name, (begin, end) in spans.items():
         known = (steps[begin] != NOT_MEASURED) & (steps[end] != NOT_MEASURED)
         if known.any():
-            shares[name] = float((steps[end][known] - steps[begin][known]).sum()) / facts.parts.wall_ns
+            seen = float((steps[end][known] - steps[begin][known]).sum())
+            shares[name] = seen / facts.window.looked_at / facts.parts.wall_ns
     return shares
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stallscope.analyse.analysis import analyse
-from stallscope.capture import steps
+from stallscope.devices.emulated import EmulatedEvent
 from stallscope.record.run import create_run, open_run, update_run
 from stallscope.record.schema import EVENT, HOST, STEP, EventKind
 from stallscope.record.segment import RecordWriter
@@ -221,8 +221,10 @@ def test_a_pool_of_threads_counts_its_threads(tmp_path: Path) -> None:
 
 
 def test_without_the_devices_stamps_there_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "MAX_UNRESOLVED", 2)
-    train(tmp_path / "run", [[Step(fetch_ns=MS, compute_ns=200 * MS)] * 60])
+    # The device answers about the first ten steps, then nothing comes back any more.
+    answers = EmulatedEvent.done
+    monkeypatch.setattr(EmulatedEvent, "done", lambda e: e.at_ns < START + 100 * MS and answers(e))
+    train(tmp_path / "run", [[Step(fetch_ns=MS, compute_ns=10 * MS)] * 60])
     found = verdict(tmp_path / "run")
     assert found.cause is None
     assert "stamps" in found.title

@@ -37,7 +37,7 @@ def test_shares_while_recording_are_those_of_the_finished_run(tmp_path: Path) ->
     for _ in session.fetches(partial(batches, 15 * MS), 0):
         session.steps.compute_begin()
         device.compute(10 * MS)
-        session.steps.compute_end()
+        session.steps.optimizer_end()
         view = reader.snapshot()
         if view.steps >= 30:
             seen.append((view.shares["compute"], view.shares["input"]))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from stallscope.capture import steps as steps_module
+from stallscope.capture import marks
 from stallscope.capture.session import Session
 from stallscope.devices.clock import VirtualClock
 from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
@@ -37,7 +37,7 @@ def train(session: Session, device: EmulatedDevice, steps: int, fetch_ns: int, c
         session.steps.copied(copy)
         session.steps.compute_begin()
         device.compute(compute_ns)
-        session.steps.compute_end()
+        session.steps.optimizer_end()
 
 
 def recorded(folder: Path) -> Records:
@@ -95,7 +95,7 @@ def test_what_the_device_never_finished_is_not_measured(tmp_path: Path, device: 
 def test_a_full_ring_drops_events_counts_them_and_keeps_the_steps(
     tmp_path: Path, device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps_module, "MAX_UNRESOLVED", 3)
+    monkeypatch.setattr(marks, "MAX_UNRESOLVED", 3)
     session = Session(create_run(tmp_path / "run", {}), device)
     train(session, device, 8, MS, 1000 * MS)
     device.synchronize()
@@ -115,12 +115,12 @@ def test_synchronising_calls_add_up(tmp_path: Path, device: EmulatedDevice) -> N
     for _ in session.fetches(lambda: batches(device, 2, MS), 0):
         session.steps.compute_begin()
         device.compute(10 * MS)
-        session.steps.compute_end()
+        session.steps.optimizer_end()
         for _ in range(2):
-            begin = device.now()
+            session.steps.sync_begin()
             device.synchronize()
             device.clock.advance(MS)
-            session.steps.synced(begin, device.now())
+            session.steps.sync_end()
     session.finish()
     steps = recorded(tmp_path / "run")
     latency = 5_000
@@ -159,7 +159,7 @@ def test_traces_of_batches_are_kept_with_their_step(tmp_path: Path, device: Emul
     made = [SimpleNamespace(samples=4, nbytes=160, trace=trace)] * 3
     for _ in session.fetches(lambda: made, 0):
         session.steps.compute_begin()
-        session.steps.compute_end()
+        session.steps.optimizer_end()
     session.finish()
     rows = open_run(tmp_path / "run").records(BATCH)
     assert rows["step"].tolist() == [0, 1, 2]
@@ -175,7 +175,7 @@ def test_steps_are_on_disk_before_the_session_ends(tmp_path: Path, device: Emula
     seen = []
     for _ in session.fetches(lambda: batches(device, 4, MS), 0):
         session.steps.compute_begin()
-        session.steps.compute_end()
+        session.steps.optimizer_end()
         (path,) = (tmp_path / "run").glob("step-*.rec")
         seen.append(len(RecordFile(path).all()))
     session.finish()
@@ -193,7 +193,7 @@ def test_an_error_in_the_loader_reaches_the_training_and_the_steps_are_kept(
     with pytest.raises(ValueError, match="a broken image"):
         for _ in session.fetches(broken, 0):
             session.steps.compute_begin()
-            session.steps.compute_end()
+            session.steps.optimizer_end()
     session.finish()
     session.finish()
     assert recorded(tmp_path / "run")["step"].tolist() == [0, 1]

@@ -1,0 +1,61 @@
+"""What the steps themselves leave in doubt, a sentence each: left out, without stamps, or contradicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..record.schema import StepFlag
+from .facts import Facts
+from .seen import disagreeing
+
+LEAST_DISAGREEMENT_PCT = 20
+"""Utilisation this far from the steps' own span is worth a word."""
+MOST_DISAGREEING = 0.01
+"""Share of steps whose stamps may contradict the device: the scheduler can come between two questions."""
+
+
+def doubts_of(facts: Facts) -> Iterator[str]:
+    """What a reader must know before trusting the parts."""
+    window, parts = facts.window, facts.parts
+    if window.looked_at < 1:
+        typical = float(np.median(window.steps["step_end_ns"] - window.steps["fetch_begin_ns"]))
+        yield (
+            f"Steps take about {typical / 1e6:.2f} ms, so the hooks looked at {len(window.steps)} of {window.count} "
+            "steps only, to stay cheap; the others are counted, and taken to be alike."
+        )
+    dropped = int(((window.steps["flags"] & StepFlag.MARKS_DROPPED) != 0).sum())
+    if dropped:
+        yield (
+            f"{dropped} steps got no device stamps, because the device was many steps behind: "
+            "it is taken to have computed meanwhile."
+        )
+    if parts.unresolved_steps:
+        yield (
+            f"{parts.unresolved_steps} steps lack device stamps; their time is shared out as that of the other steps."
+        )
+    contradicted = disagreeing(window)
+    if contradicted > max(1, MOST_DISAGREEING * len(window.steps)):
+        yield (
+            f"For {contradicted} of {len(window.steps)} steps the device's clock and its own word about being done "
+            "are more than a millisecond apart: shares of idle time may be off by as much for each step."
+        )
+    yield from _against_the_driver(facts)
+
+
+def _against_the_driver(facts: Facts) -> Iterator[str]:
+    utilisation, span = facts.sampled.utilisation_pct, 100 * facts.parts.stepping_share
+    if facts.device_kind != "cuda" or utilisation is None:
+        return
+    if utilisation < span - LEAST_DISAGREEMENT_PCT:
+        yield (
+            f"The driver saw kernels {utilisation:.0f} % of the time, the steps span {span:.0f} %: the device idles "
+            "inside the steps, which events at their ends cannot see."
+        )
+    elif utilisation > span + LEAST_DISAGREEMENT_PCT:
+        yield (
+            f"The driver saw kernels {utilisation:.0f} % of the time, but the steps span {span:.0f} % only: other "
+            "kernels run between them, those of a loader that works on the device or of another program. They do "
+            "not count as computing here."
+        )

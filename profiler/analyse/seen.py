@@ -1,0 +1,105 @@
+"""Which stretches of the window nobody looked at: steps that were let pass, or that have no device stamps.
+
+On a device with a queue the stretches are cut on the device's clock. Between the ends of two successive steps
+everything is known. Where steps between them have no stamps, nothing is known from the end of the one until the
+device had done all that was queued before the other (`device_before_ns`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..record.reader import Records
+from ..record.schema import NOT_MEASURED, StepFlag
+from .intervals import EMPTY, Intervals, clip, union
+from .window import Window
+
+TOLERANCE_NS = 100_000
+"""A device that reaches a mark so much later than it was put there was at work in between."""
+CLOCKS_APART_NS = 1_000_000
+"""Between a step's begin and a question to the device lie a clock reading and, now and then, the scheduler."""
+
+
+def unseen_of(window: Window, asynchronous: bool) -> tuple[Intervals, Intervals, int]:
+    """(stretches nobody looked at, those of them in which the device surely computed, steps without stamps).
+
+    The second: where steps got no marks because the device was many steps behind, it had work all the while.
+    """
+    steps = window.all_steps
+    if not asynchronous:
+        everything = np.arange(len(steps))
+        return _apart(window, everything, steps["step_end_ns"], steps["fetch_begin_ns"]), EMPTY, 0
+    stamped = steps["device_end_ns"] != NOT_MEASURED
+    dropped = (steps["flags"] & StepFlag.MARKS_DROPPED) != 0
+    unresolved = int((~stamped & ~dropped)[len(steps) - len(window.steps) :].sum())
+    kept = np.flatnonzero(stamped)
+    if len(kept) == 0:
+        return EMPTY, EMPTY, unresolved
+    known_from = np.where(
+        steps["device_before_ns"] != NOT_MEASURED, steps["device_before_ns"], steps["device_begin_ns"]
+    )
+    unseen = _apart(window, kept, steps["device_end_ns"], known_from)
+    behind = _behind(steps, dropped, kept)
+    return unseen, _between(window, kept, steps["device_end_ns"], known_from, behind), unresolved
+
+
+def disagreeing(window: Window) -> int:
+    """Steps whose device stamps contradict what the device itself said around the fetch.
+
+    Drained means that the step before had ended; not drained, that it had not. Both are told without any clock, so
+    they check the alignment of the device's clock to the host's.
+    """
+    steps = window.all_steps
+    follows = np.flatnonzero(np.diff(steps["step"]) == 1)
+    before, after = steps[follows], steps[follows + 1]
+    usable = (before["device_end_ns"] != NOT_MEASURED) & ((after["flags"] & StepFlag.DRAINED_KNOWN) != 0)
+    ended, after = before["device_end_ns"][usable], after[usable]
+    wrong = np.zeros(len(after), dtype=bool)
+    for flag, asked in ((StepFlag.DRAINED_AT_ENTRY, "fetch_begin_ns"), (StepFlag.DRAINED_AT_EXIT, "fetch_end_ns")):
+        drained = (after["flags"] & flag) != 0
+        late = ended - after[asked]
+        wrong |= (drained & (late > CLOCKS_APART_NS)) | (~drained & (late < -CLOCKS_APART_NS))
+    return int(wrong.sum())
+
+
+def _apart(
+    window: Window, kept: npt.NDArray[np.int64], end: npt.NDArray[np.int64], begin: npt.NDArray[np.int64]
+) -> Intervals:
+    """The stretches around the kept steps that none of them tells of."""
+    steps = window.all_steps
+    inner = _between(window, kept, end, begin, np.diff(steps["step"][kept]) > 1)
+    edges = []
+    if kept[0] > 0:
+        edges.append((window.begin_ns, int(begin[kept[0]])))
+    if kept[-1] < len(steps) - 1 or window.skipped_after:
+        edges.append((int(end[kept[-1]]), window.end_ns))
+    outer = np.array(edges, dtype=np.int64).reshape(-1, 2)
+    spans = np.concatenate((inner, outer))
+    return clip(union(spans[:, 0], spans[:, 1]), window.begin_ns, window.end_ns)
+
+
+def _between(
+    window: Window,
+    kept: npt.NDArray[np.int64],
+    end: npt.NDArray[np.int64],
+    begin: npt.NDArray[np.int64],
+    which: npt.NDArray[np.bool_],
+) -> Intervals:
+    """From the end of one kept step to where the next one tells again, for some of the pairs."""
+    return clip(union(end[kept[:-1]][which], begin[kept[1:]][which]), window.begin_ns, window.end_ns)
+
+
+def _behind(steps: Records, dropped: npt.NDArray[np.bool_], kept: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """For each pair of successive kept steps: whether the device had work from the one to the other.
+
+    So it is where all steps between were dropped because the device was far behind, and it still was when the
+    later one began.
+    """
+    one, other = kept[:-1], kept[1:]
+    not_dropped = np.concatenate(([0], np.cumsum(~dropped)))
+    none_else = not_dropped[other] - not_dropped[one + 1] == 0
+    let_pass = np.concatenate(([0], np.cumsum(steps["skipped"])))
+    none_skipped = let_pass[other + 1] - let_pass[one + 1] == 0
+    late = steps["device_before_ns"][other] - steps["fetch_begin_ns"][other] > TOLERANCE_NS
+    return np.asarray((other - one > 1) & none_else & none_skipped & late)

@@ -1,0 +1,219 @@
+"""The device's marks: pauses inside steps, steps too far behind, copies in several parts, events given back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from stallscope.analyse.analysis import analyse
+from stallscope.analyse.facts import facts_of
+from stallscope.capture import marks
+from stallscope.capture.session import Session
+from stallscope.devices.clock import VirtualClock
+from stallscope.devices.emulated import EmulatedDevice, EmulatedEvent, EmulatedSpec
+from stallscope.devices.protocol import Event, Stream
+from stallscope.record.run import create_run, open_run
+from stallscope.record.schema import NOT_MEASURED, PAUSE, STEP, PauseKind, StepFlag
+from virtual import MS, Step, train
+
+SPEC = EmulatedSpec("test", "Test", 10**12, 10e9, 5e9)
+LATENCY = SPEC.launch_latency_ns
+
+
+class Counting(EmulatedDevice):
+    """Knows which of its marks are out."""
+
+    def __init__(self) -> None:
+        super().__init__(SPEC, VirtualClock(1_000 * MS))
+        self.out: dict[int, EmulatedEvent] = {}
+
+    def record(self, stream: Stream = None) -> EmulatedEvent:
+        event = super().record(stream)
+        self.out[id(event)] = event
+        return event
+
+    def release(self, event: Event) -> None:
+        assert self.out.pop(id(event), None) is event, "given back twice, or never taken"
+
+
+@pytest.fixture
+def device() -> Counting:
+    return Counting()
+
+
+def opened(folder: Path, device: EmulatedDevice) -> Session:
+    return Session(create_run(folder / "run", {"device": device.describe(), "ended": {"status": "ok"}}), device)
+
+
+def test_a_wait_in_the_midst_of_a_step_is_a_pause_on_both_clocks(tmp_path: Path, device: Counting) -> None:
+    session = opened(tmp_path, device)
+    steps = session.steps
+    for number in range(3):
+        steps.fetch_begin(0, number == 0, None)
+        steps.fetch_end(8)
+        steps.compute_begin()
+        device.compute(4 * MS)
+        steps.sync_begin()
+        steps.sync_begin()  # .item() inside of something that waits anyway
+        device.synchronize()
+        steps.sync_end()
+        device.clock.advance(2 * MS)
+        steps.sync_end()
+        steps.backward_begin()
+        device.compute(3 * MS)
+        steps.backward_end()
+        device.synchronize()
+    session.finish()
+    pauses = open_run(tmp_path / "run").records(PAUSE)
+    assert pauses["step"].tolist() == [0, 1, 2]
+    assert (pauses["what"] == PauseKind.SYNC).all()
+    assert (pauses["end_ns"] - pauses["begin_ns"]).tolist() == [6 * MS + LATENCY] * 3
+    assert (pauses["device_end_ns"] - pauses["device_begin_ns"]).tolist() == [2 * MS + LATENCY] * 3
+    rows = open_run(tmp_path / "run").records(STEP)
+    assert (rows["sync_ns"] == 6 * MS + LATENCY).all()
+    facts = facts_of(open_run(tmp_path / "run"))
+    assert facts is not None
+    # Before the first kernel starts, the host waits already.
+    assert facts.parts.sync_ns == 3 * (2 * MS + LATENCY)
+    assert facts.parts.compute_ns == 3 * 7 * MS
+    assert facts.parts.paused_ns == 3 * (2 * MS + LATENCY)
+    assert facts.parts.stepping_share > facts.parts.share("compute")
+    assert device.out == {}
+
+
+def test_a_read_that_waits_for_nothing_costs_nothing(tmp_path: Path) -> None:
+    """`.item()` on a busy device blocks the host for most of the step, and the device for a launch latency."""
+    plan = [Step(fetch_ns=MS // 10, compute_ns=10 * MS, sync=True)] * 100
+    train(tmp_path / "run", [plan])
+    analysis = analyse(open_run(tmp_path / "run"))
+    assert analysis.facts is not None
+    assert analysis.facts.parts.share("sync") < 0.002
+    assert analysis.verdict.cause == "none"
+    # The host did wait: nearly all the time.
+    waited = open_run(tmp_path / "run").records(STEP)["sync_ns"].sum()
+    assert waited > 0.9 * analysis.facts.parts.wall_ns
+
+
+def test_many_pauses_in_one_step_keep_their_host_stamps(tmp_path: Path, device: Counting) -> None:
+    session = opened(tmp_path, device)
+    steps = session.steps
+    steps.fetch_begin(0, True, None)
+    steps.fetch_end(8)
+    steps.compute_begin()
+    for _ in range(20):
+        device.compute(MS)
+        steps.sync_begin()
+        device.synchronize()
+        steps.sync_end()
+    steps.optimizer_end()
+    device.clock.advance(MS)
+    session.finish()
+    pauses = open_run(tmp_path / "run").records(PAUSE)
+    assert len(pauses) == 20
+    assert (pauses["device_end_ns"] != NOT_MEASURED).sum() == marks.MOST_PAUSES
+    assert (pauses["end_ns"] - pauses["begin_ns"] == MS + LATENCY).all()
+    assert device.out == {}
+
+
+def test_a_batch_in_several_parts_is_one_copy_and_a_later_one_a_pause(tmp_path: Path, device: Counting) -> None:
+    session = opened(tmp_path, device)
+    steps = session.steps
+    part = [torch.zeros(10_000_000, dtype=torch.uint8)]
+    for number in range(2):
+        steps.fetch_begin(0, number == 0, None)
+        steps.fetch_end(8)
+        for _ in range(3):
+            steps.copied(device.copy(part, pinned=True)[1])
+            steps.compute_begin()
+        device.compute(5 * MS)
+        steps.backward_begin()
+        steps.copied(device.copy(part, pinned=True)[1])
+        device.compute(5 * MS)
+        steps.backward_end()
+        device.synchronize()
+    session.finish()
+    rows = open_run(tmp_path / "run").records(STEP)
+    assert rows["copy_bytes"].tolist() == [30_000_000] * 2
+    copy_ns = MS + SPEC.copy_latency_ns
+    assert (rows["device_copy_end_ns"] - rows["device_copy_begin_ns"]).tolist() == [3 * copy_ns] * 2
+    assert (rows["device_begin_ns"] == rows["device_copy_end_ns"]).all()
+    pauses = open_run(tmp_path / "run").records(PAUSE)
+    assert pauses["what"].tolist() == [PauseKind.QUEUED_COPY] * 2
+    assert pauses["amount_bytes"].tolist() == [10_000_000] * 2
+    facts = facts_of(open_run(tmp_path / "run"))
+    assert facts is not None
+    assert facts.parts.copy_ns == 2 * 4 * copy_ns
+    assert facts.parts.compute_ns == 2 * 10 * MS
+    assert device.out == {}
+
+
+def test_accumulated_gradients_end_their_steps_with_the_backward_pass(tmp_path: Path) -> None:
+    plan = [Step(fetch_ns=15 * MS, compute_ns=9 * MS, micro=number % 4 != 3) for number in range(80)]
+    run = train(tmp_path / "run", [plan])
+    facts = facts_of(open_run(tmp_path / "run"))
+    assert facts is not None
+    assert facts.parts.unresolved_steps == 0
+    flags = facts.window.steps["flags"] & StepFlag.OPTIMIZER
+    assert (flags != 0).sum() == 19
+    # A micro-step computes its forward and backward pass only: two thirds of a step.
+    assert facts.parts.compute_ns == run.busy_ns(facts.window.begin_ns, facts.window.end_ns)
+
+
+def test_a_step_without_backward_or_optimizer_ends_with_the_next_fetch(tmp_path: Path, device: Counting) -> None:
+    session = opened(tmp_path, device)
+    for number in range(4):
+        session.steps.fetch_begin(0, number == 0, None)
+        device.clock.advance(10 * MS)
+        session.steps.fetch_end(8)
+        session.steps.compute_begin()
+        device.compute(3 * MS)
+    device.synchronize()
+    session.finish()
+    rows = open_run(tmp_path / "run").records(STEP)
+    # The last one ends with the recording, and recording never waits for the device.
+    assert (rows["device_end_ns"] - rows["device_begin_ns"]).tolist()[:-1] == [3 * MS] * 3
+    assert rows["device_end_ns"][-1] == NOT_MEASURED
+
+
+@pytest.mark.parametrize("ring", [2, 3, 16])
+def test_steps_far_behind_are_dropped_counted_and_known_to_have_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ring: int
+) -> None:
+    """The launch queue holds seventeen of these steps, the ring fewer: the device has work all the time."""
+    monkeypatch.setattr(marks, "MAX_UNRESOLVED", ring)
+    epoch = [Step(fetch_ns=MS, compute_ns=10 * MS)] * 100
+    run = train(tmp_path / "run", [epoch, [Step(fetch_ns=400 * MS)] + epoch])
+    analysis = analyse(open_run(tmp_path / "run"))
+    assert analysis.facts is not None
+    parts, window = analysis.facts.parts, analysis.facts.window
+    dropped = (window.steps["flags"] & StepFlag.MARKS_DROPPED) != 0
+    assert dropped.sum() > 10
+    assert (window.steps["device_end_ns"][dropped] == NOT_MEASURED).all()
+    assert any(f"{dropped.sum()} steps got no device stamps" in note for note in analysis.notes)
+    truth = run.truth(window.begin_ns, window.end_ns)
+    assert truth["input"] > 200 * MS
+    for part, amount in truth.items():
+        assert getattr(parts, f"{part}_ns") == pytest.approx(amount, abs=0.01 * window.wall_ns)
+
+
+def test_a_device_clock_out_of_step_with_the_hosts_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = [Step(fetch_ns=20 * MS, compute_ns=10 * MS)] * 60
+    train(tmp_path / "right", [plan])
+    assert not any("clock" in note for note in analyse(open_run(tmp_path / "right")).notes)
+    monkeypatch.setattr(EmulatedEvent, "time_ns", lambda event: event.at_ns + 15 * MS)
+    train(tmp_path / "wrong", [plan])
+    assert any("device's clock" in note for note in analyse(open_run(tmp_path / "wrong")).notes)
+
+
+def test_an_epoch_that_ends_while_steps_were_dropped_counts_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marks, "MAX_UNRESOLVED", 2)
+    train(tmp_path / "run", [[Step(fetch_ns=MS, compute_ns=50 * MS)] * 10] * 3)
+    facts = facts_of(open_run(tmp_path / "run"))
+    assert facts is not None
+    assert facts.window.count + facts.window.warmup_steps == 30

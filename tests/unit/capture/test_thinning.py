@@ -1,0 +1,130 @@
+"""Which steps the hooks look at, and that thinning loses neither steps nor samples nor the proportions."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stallscope.analyse.analysis import analyse
+from stallscope.analyse.facts import Facts, facts_of
+from stallscope.analyse.partition import PARTS
+from stallscope.capture.thinning import ALWAYS, BURST, MOST_COST, MOST_SKIPPED, Thinning
+from stallscope.record.run import open_run
+from stallscope.record.schema import STEP
+from virtual import MS, Step, train
+
+RUN_AHEAD = 17
+"""Steps of 60 kernels that the launch queue holds."""
+
+
+class Costly(Thinning):
+    """As if the hooks took a tenth of a millisecond: on a virtual clock they take nothing."""
+
+    def looked(self, step_ns: int, cost_ns: int) -> None:
+        super().looked(step_ns, 100_000)
+
+
+def looks(steps: int, step_ns: int, cost_ns: int, seed: int = 1) -> list[bool]:
+    thinning = Thinning(seed)
+    seen = []
+    for number in range(steps):
+        seen.append(thinning.look(number == 0))
+        if seen[-1]:
+            thinning.looked(step_ns, cost_ns)
+    return seen
+
+
+@pytest.mark.parametrize(("step_ns", "cost_ns"), [(2 * MS, 500_000), (10 * MS, 15_000), (MS, 4_000)])
+def test_long_steps_and_cheap_hooks_are_never_thinned(step_ns: int, cost_ns: int) -> None:
+    assert all(looks(1000, step_ns, cost_ns))
+
+
+@pytest.mark.parametrize("step_ns", [50_000, 200_000, 1_000_000, 1_900_000])
+def test_short_steps_are_looked_at_as_often_as_the_budget_allows(step_ns: int) -> None:
+    cost = 20_000
+    seen = looks(200_000, step_ns, cost)
+    assert all(seen[:ALWAYS])
+    share = sum(seen) * cost / (len(seen) * step_ns)
+    assert MOST_COST / 1.5 < share < 1.5 * MOST_COST
+
+
+def test_steps_are_looked_at_in_bursts_and_at_uneven_distances() -> None:
+    seen = looks(50_000, 200_000, 15_000)
+    runs = "".join("x" if s else "." for s in seen[ALWAYS:]).split(".")
+    assert {len(run) for run in runs if run} == {BURST}
+    pauses = {len(p) for p in "".join("x" if s else "." for s in seen).split("x") if p}
+    assert len(pauses) > 20
+    assert max(pauses) <= MOST_SKIPPED
+
+
+def test_the_trainings_random_numbers_stay_as_they_are() -> None:
+    random.seed(5)
+    expected = random.random()
+    random.seed(5)
+    looks(5_000, 100_000, 15_000)
+    assert random.random() == expected
+
+
+def found(folder: Path) -> Facts:
+    facts = facts_of(open_run(folder))
+    assert facts is not None
+    return facts
+
+
+@pytest.mark.parametrize("steps", [200, 1_000, 5_000])
+def test_a_thinned_recording_counts_every_step_and_every_sample(tmp_path: Path, steps: int) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=MS // 2, compute_ns=MS // 5)] * steps], thinning=Costly(3))
+    facts = found(tmp_path / "run")
+    assert len(open_run(tmp_path / "run").records(STEP)) < steps
+    assert facts.window.count + facts.window.warmup_steps == steps
+    assert facts.samples == 8 * facts.window.count
+    # Each step lasts what its fetch lasts.
+    assert facts.samples_per_s == pytest.approx(8 / 0.0005, rel=0.01)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    fetch_ns=st.integers(0, MS),
+    compute_ns=st.integers(MS // 10, MS),
+    copy_bytes=st.sampled_from([0, 1_000_000]),
+    host_ns=st.sampled_from([0, MS // 4]),
+    epochs=st.integers(1, 3),
+    validation_ns=st.sampled_from([0, 40 * MS]),
+    seed=st.integers(0, 1000),
+)
+def test_what_was_not_looked_at_is_taken_to_be_as_the_rest(
+    tmp_path_factory: pytest.TempPathFactory,
+    fetch_ns: int,
+    compute_ns: int,
+    copy_bytes: int,
+    host_ns: int,
+    epochs: int,
+    validation_ns: int,
+    seed: int,
+) -> None:
+    """Uniform steps with slow first fetches and validation: the estimate is the truth, and the parts sum."""
+    usual = Step(fetch_ns=fetch_ns, compute_ns=compute_ns, copy_bytes=copy_bytes, host_ns=host_ns)
+    plan = [Step(**vars(usual) | {"fetch_ns": 30 * MS})] + [usual] * 400
+    plan.append(Step(**vars(usual) | {"boundary_ns": validation_ns}))
+    run = train(tmp_path_factory.mktemp("thin") / "run", [plan] * epochs, thinning=Costly(seed))
+    facts = found(run.folder)
+    parts, window = facts.parts, facts.window
+    assert parts.unseen_ns > 0
+    assert sum(getattr(parts, f"{part}_ns") for part in PARTS) == parts.wall_ns
+    truth = run.truth(window.begin_ns, window.end_ns)
+    # Whether the device still works when a boundary begins is not known where the steps before were left out.
+    slack = 0.02 * window.wall_ns + epochs * RUN_AHEAD * compute_ns
+    for part in PARTS:
+        assert getattr(parts, f"{part}_ns") == pytest.approx(truth[part], abs=slack), (part, truth)
+
+
+def test_the_report_says_that_steps_were_left_out(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=MS // 2, compute_ns=MS // 5)] * 2_000], thinning=Costly(3))
+    notes = " ".join(analyse(open_run(tmp_path / "run")).notes)
+    assert "of 1995 steps only" in notes
+    train(tmp_path / "whole", [[Step(fetch_ns=MS // 2, compute_ns=MS // 5)] * 2_000])
+    assert "looked at" not in " ".join(analyse(open_run(tmp_path / "whole")).notes)
