@@ -1,0 +1,266 @@
+"""What activity windows say, on planned kernels with known sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stallscope.analyse.activity import Activity, activity_of
+from stallscope.analyse.causes.activity import launch
+from stallscope.analyse.window import Window
+from stallscope.record.schema import EVENT, KERNEL, NOT_MEASURED, STEP, EventKind, KernelKind, Kind
+
+US = 1_000
+MAIN, SIDE, LOADER = 7, 20, 40
+TRAINING, AUTOGRAD, WORKER = 0, 1, 2
+WAIT = KernelKind.SYNC
+COPY = KernelKind.COPY
+
+
+def records(kind: Kind, rows: Sequence[dict[str, int]]) -> Any:
+    made = np.zeros(len(rows), dtype=kind.dtype)
+    for name in (field.name for field in kind.fields[1:]):
+        made[name] = [row.get(name, NOT_MEASURED) for row in rows]
+    made["seq"] = np.arange(1, len(rows) + 1)
+    return made
+
+
+def step(begin: int, end: int, launched: int | None = None, fetch: tuple[int, int] | None = None) -> dict[str, int]:
+    """A step whose computation ran in [begin, end), in µs."""
+    forward = begin if launched is None else launched
+    fetched = fetch or (forward - 1, forward)
+    return {
+        "fetch_begin_ns": fetched[0] * US,
+        "fetch_end_ns": fetched[1] * US,
+        "forward_begin_ns": forward * US,
+        "device_begin_ns": begin * US,
+        "device_end_ns": end * US,
+        "step_end_ns": end * US,
+    }
+
+
+def kernel(
+    begin: int,
+    end: int,
+    launched: int | None = None,
+    stream: int = MAIN,
+    thread: int = TRAINING,
+    what: int = KernelKind.KERNEL,
+    window: int = 0,
+) -> dict[str, int]:
+    """Work in [begin, end), launched long before where not said, in µs."""
+    launch_ns = (begin - 1000 if launched is None else launched) * US
+    row = {"window": window, "what": what, "thread": thread, "begin_ns": begin * US, "end_ns": end * US}
+    return row if what == WAIT else row | {"stream": stream, "launch_ns": launch_ns}
+
+
+def look(
+    steps: Sequence[dict[str, int]],
+    kernels: Sequence[dict[str, int]],
+    windows: Sequence[tuple[int, int]] = ((0, 10_000),),
+) -> Activity | None:
+    table = records(STEP, steps)
+    events = records(
+        EVENT,
+        [
+            {"t_ns": begin * US, "what": EventKind.ACTIVITY_WINDOW, "value": number, "end_ns": end * US}
+            for number, (begin, end) in enumerate(windows)
+        ],
+    )
+    window = Window(0, 10**9, table, 0, table)
+    return activity_of(window, events, records(KERNEL, kernels))
+
+
+def seen(*args: Any, **kwargs: Any) -> Activity:
+    found = look(*args, **kwargs)
+    assert found is not None
+    return found
+
+
+def parts_us(found: Activity) -> dict[str, float]:
+    names = ("spans", "busy", "idle_launch", "idle_sync", "idle_copy", "idle_other")
+    return {name: getattr(found, f"{name}_ns") / US for name in names}
+
+
+def test_a_gap_before_a_kernel_that_came_late_is_launch_bound() -> None:
+    found = seen([step(2000, 2100)], [kernel(2000, 2040), kernel(2070, 2100, launched=2065)])
+    assert parts_us(found) == {
+        "spans": 100, "busy": 70, "idle_launch": 30, "idle_sync": 0, "idle_copy": 0, "idle_other": 0,
+    }  # fmt: skip
+    assert (found.steps, found.windows, found.kernels_per_step, found.median_kernel_ns) == (1, 1, 2.0, 35_000)
+
+
+def test_a_gap_before_a_kernel_that_was_queued_in_time_is_other() -> None:
+    found = seen([step(2000, 2100)], [kernel(2000, 2040), kernel(2070, 2100, launched=2039)])
+    assert (found.idle_launch_ns, found.idle_other_ns) == (0, 30_000)
+
+
+def test_each_idle_moment_is_blamed_once_copy_before_wait_before_launch() -> None:
+    kernels = [
+        kernel(2000, 2010),
+        kernel(2015, 2030, what=COPY),
+        kernel(2020, 2050, what=WAIT),
+        kernel(2090, 2100, launched=2080),
+    ]
+    assert parts_us(seen([step(2000, 2100)], kernels)) == {
+        "spans": 100, "busy": 20, "idle_copy": 15, "idle_sync": 20, "idle_launch": 45, "idle_other": 0,
+    }  # fmt: skip
+
+
+def test_a_copy_on_a_stream_without_kernels_of_the_model_is_no_reason() -> None:
+    kernels = [kernel(2000, 2010), kernel(2010, 2090, what=COPY, stream=SIDE), kernel(2090, 2100, launched=2085)]
+    found = seen([step(2000, 2100)], kernels)
+    assert (found.idle_copy_ns, found.idle_launch_ns) == (0, 80_000)
+
+
+def test_a_waiting_thread_of_the_loader_is_no_reason() -> None:
+    kernels = [
+        kernel(2000, 2010),
+        kernel(2000, 2100, what=WAIT, thread=WORKER),
+        kernel(2000, 2005, stream=LOADER, thread=WORKER),
+        kernel(2090, 2100, launched=2085),
+    ]
+    found = seen([step(2000, 2100)], kernels)
+    assert (found.idle_sync_ns, found.idle_launch_ns) == (0, 80_000)
+
+
+def test_kernels_of_the_loader_do_not_make_the_model_busy() -> None:
+    kernels = [
+        kernel(2000, 2030),
+        kernel(2010, 2080, stream=LOADER, thread=WORKER),
+        kernel(2500, 2600, stream=LOADER, thread=WORKER),
+        kernel(2090, 2100, launched=2085),
+    ]
+    found = seen([step(2000, 2100)], kernels)
+    assert found.busy_ns == 40_000
+    assert (found.loader_ns, found.loader_alone_ns) == (170_000, 150_000)
+    assert found.kernels_per_step == 2
+
+
+def test_what_autograd_and_collectives_launch_is_the_models() -> None:
+    kernels = [
+        kernel(2000, 2020),
+        kernel(2020, 2060, thread=AUTOGRAD),
+        kernel(2060, 2100, thread=AUTOGRAD, stream=SIDE),
+    ]
+    found = seen([step(2000, 2100)], kernels)
+    assert (found.busy_ns, found.loader_ns) == (100_000, 0)
+
+
+def test_what_the_training_thread_launches_while_it_fetches_is_the_loaders() -> None:
+    kernels = [kernel(2000, 2050), kernel(2050, 2100, launched=1925, stream=LOADER)]
+    found = seen([step(2000, 2100, launched=1950, fetch=(1900, 1950))], kernels)
+    assert (found.busy_ns, found.loader_ns) == (50_000, 50_000)
+
+
+def test_without_the_training_thread_all_is_the_models_and_the_loader_is_not_measured() -> None:
+    kernels = [kernel(2000, 2050, thread=AUTOGRAD), kernel(2050, 2100, stream=LOADER, thread=NOT_MEASURED)]
+    found = seen([step(2000, 2100)], kernels)
+    assert (found.busy_ns, found.loader_ns, found.loader_alone_ns) == (100_000, None, None)
+
+
+def test_only_steps_whole_inside_a_window_and_launched_in_it_count() -> None:
+    steps = [
+        step(2000, 2100, launched=900),  # launched before the window: its kernels left no record
+        step(2200, 2300),
+        step(2950, 3050),  # ends after the window
+        step(4000, 4200),
+    ]
+    found = seen(steps, [kernel(2200, 2300)], windows=[(1000, 3000)])
+    assert (found.steps, found.spans_ns, found.busy_ns) == (1, 100_000, 100_000)
+    assert found.window_ns == 2_000_000
+    assert found.slowdown == 1.0  # 100 µs, the others 100, 100 and 200
+    assert look([step(2000, 2100, launched=900)], [], windows=[(1000, 3000)]) is None
+
+
+def test_windows_add_up_and_keep_their_kernels_apart() -> None:
+    kernels = [kernel(2000, 2100, window=0), kernel(5000, 5040, window=1), kernel(5040, 5100, window=0)]
+    found = seen([step(2000, 2100), step(5000, 5100)], kernels, windows=[(1000, 3000), (4900, 6000)])
+    assert (found.windows, found.steps, found.spans_ns, found.busy_ns) == (2, 2, 200_000, 140_000)
+
+
+def test_a_step_without_kernels_idles_for_other_reasons() -> None:
+    found = seen([step(2000, 2100)], [])
+    assert (found.busy_ns, found.idle_other_ns, found.median_kernel_ns) == (0, 100_000, None)
+
+
+_WORK = st.builds(
+    lambda begin, length, early, what, stream, thread: kernel(
+        begin, begin + length, begin - early, stream, thread, what
+    ),
+    st.integers(900, 3000), st.integers(0, 200), st.integers(0, 300),
+    st.sampled_from([KernelKind.KERNEL, COPY, WAIT]), st.sampled_from([MAIN, SIDE, LOADER]), st.integers(0, 3),
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(_WORK, max_size=40), st.lists(st.tuples(st.integers(0, 100), st.integers(1, 400)), min_size=1))
+def test_the_parts_sum_to_the_spans_whatever_ran(work: list[dict[str, int]], plan: list[tuple[int, int]]) -> None:
+    steps, at = [], 1000
+    for gap, length in plan:
+        steps.append(step(at + gap, at + gap + length))
+        at += gap + length
+    found = seen(steps, work, windows=[(0, 10**6)])
+    idle = found.idle_launch_ns + found.idle_sync_ns + found.idle_copy_ns + found.idle_other_ns
+    assert found.busy_ns + idle == found.spans_ns == sum(length for _, length in plan) * US
+    assert min(found.busy_ns, found.idle_launch_ns, found.idle_sync_ns, found.idle_copy_ns, found.idle_other_ns) >= 0
+    # Counted the slow way, in µs: no kernel at all is the most that can be idle.
+    kernels = [row for row in work if row["what"] == KernelKind.KERNEL]
+    covered = {t for row in kernels for t in range(row["begin_ns"] // US, row["end_ns"] // US)}
+    spanned = {t for s in steps for t in range(s["device_begin_ns"] // US, s["device_end_ns"] // US)}
+    assert found.busy_ns <= len(covered & spanned) * US
+    if found.loader_ns is None:
+        assert found.busy_ns == len(covered & spanned) * US
+
+
+class _Facts:
+    """What the rule asks of the facts: 60 % of ten seconds computed, 1000 samples."""
+
+    samples_per_s = 100.0
+    activity: Activity | None = None
+
+    class parts:  # noqa: N801
+        wall_ns = 10**10
+
+        @staticmethod
+        def share(_part: str) -> float:
+            return 0.6
+
+    @staticmethod
+    def without(removed_ns: int) -> float:
+        return 1000 * 1e9 / (10**10 - removed_ns)
+
+
+def judged(found: Activity | None) -> Any:
+    facts: Any = _Facts()
+    facts.activity = found
+    return launch(facts)
+
+
+def test_launch_bound_steps_are_a_finding_with_their_share_of_the_wall_time() -> None:
+    kernels = [kernel(2000, 2040), kernel(2090, 2100, launched=2085)]
+    finding = judged(seen([step(2000, 2100)], kernels))
+    assert finding.cause == "host.launch"
+    assert finding.share == pytest.approx(0.5 * 0.6)
+    assert finding.confidence == 0.6  # one step only
+    assert "30 %" in finding.title
+    assert finding.evidence[0].value == pytest.approx(50.0)
+    assert finding.next[0].high == pytest.approx(1000 / 7.0)
+
+
+def test_without_windows_or_launch_gaps_there_is_no_finding() -> None:
+    assert judged(None) is None
+    assert judged(seen([step(2000, 2100)], [kernel(2000, 2100)])) is None
+
+
+def test_what_tracing_may_have_added_is_not_blamed_on_launches() -> None:
+    kernels = [kernel(2000, 2040), kernel(2090, 2100, launched=2085)]
+    # Untraced steps take 80 µs: 20 of the 50 µs of launch gaps may be the tracing's own.
+    found = seen([step(2000, 2100), step(20_000, 20_080)], kernels)
+    assert found.slowdown == 1.25
+    assert found.launch_share == pytest.approx(30 / 80)
