@@ -1,9 +1,14 @@
-"""Trainings on an emulated device and a virtual clock: recorded like real ones, with the truth beside them."""
+"""Trainings of planned steps on an emulated device: recorded like real ones, with the truth beside them.
+
+On a virtual clock they take no time and are exact; on the real one every planned duration is really waited for,
+and the truth is what was achieved.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +17,7 @@ import torch
 
 from stallscope.capture.session import Session, SpanRecorder
 from stallscope.capture.thinning import Thinning
-from stallscope.devices.clock import VirtualClock
+from stallscope.devices.clock import Clock, VirtualClock
 from stallscope.devices.emulated import COMPUTE, EmulatedDevice, EmulatedSpec, EmulatedStream
 from stallscope.devices.protocol import Copy
 from stallscope.record.run import create_run
@@ -87,23 +92,32 @@ class VirtualRun:
         return total
 
     def truth(self, begin: int, end: int) -> dict[str, int]:
-        """Where [begin, end) went, instant by instant: what the engines did decides, then what the host did."""
-        named = [("compute" if k == COMPUTE else "copying", b, e) for k, b, e in self.spans] + self.host
-        changes = sorted(
-            change
-            for name, low, high in named
-            if high > begin and low < end
-            for change in ((max(low, begin), 1, name), (min(high, end), -1, name))
-        )
-        active = dict.fromkeys((*_ORDER, "host"), 0)
-        parts = dict.fromkeys(("compute", "boundary", "copy", "input", "sync", "host"), 0)
-        at = begin
-        for moment, change, name in [*changes, (end, 0, "host")]:
-            cause = next((name for name in _ORDER if active[name]), "host")
-            parts[_BLAME.get(cause, cause)] += moment - at
-            at = moment
-            active[name] += change
-        return parts
+        """Where [begin, end) really went: what the engines did decides, then what the host did."""
+        engines = [("compute" if what == COMPUTE else "copying", low, high) for what, low, high in self.spans]
+        return truth_of(engines + self.host, begin, end)
+
+
+def truth_of(spans: Sequence[tuple[str, int, int]], begin: int, end: int) -> dict[str, int]:
+    """The parts of [begin, end) in ns, summed instant by instant from (what, begin_ns, end_ns).
+
+    `what` is compute, boundary, copying (the device), fetch, copy (the host) or sync, the earlier the more it
+    counts; time in which none is under way is the host's.
+    """
+    changes = sorted(
+        change
+        for name, low, high in spans
+        if high > begin and low < end
+        for change in ((max(low, begin), 1, name), (min(high, end), -1, name))
+    )
+    active = dict.fromkeys((*_ORDER, "host"), 0)
+    parts = dict.fromkeys(("compute", "boundary", "copy", "input", "sync", "host"), 0)
+    at = begin
+    for moment, change, name in [*changes, (end, 0, "host")]:
+        cause = next((name for name in _ORDER if active[name]), "host")
+        parts[_BLAME.get(cause, cause)] += moment - at
+        at = moment
+        active[name] += change
+    return parts
 
 
 _ORDER = ("compute", "boundary", "copying", "fetch", "copy", "sync")
@@ -119,9 +133,13 @@ def train(
     queue: Any = None,
     workers: Workers | None = None,
     thinning: Thinning | None = None,
+    clock: Clock | None = None,
 ) -> VirtualRun:
-    """Run and record a planned training. `trace(step, fetch_begin, fetch_end)` makes a batch's trace."""
-    clock = VirtualClock(START)
+    """Run and record a planned training, on a virtual clock unless given another.
+
+    `trace(step, fetch_begin, fetch_end)` makes a batch's trace.
+    """
+    clock = clock or VirtualClock(START)
     create_run(folder, _INFO)
     device = EmulatedDevice(spec or EmulatedSpec("test", "Test", 10**12, 10e9, 5e9), clock)
     run = VirtualRun(folder, device)
@@ -137,7 +155,7 @@ def train(
     for number, plan in enumerate(epochs):
         steps = iter(plan)
         making = _batches(run, plan, samples, trace, done, workers)
-        for _ in session.fetches(lambda making=making: making, number, queue):
+        for _ in session.fetches(partial(iter, making), number, queue):
             _one_step(session, run, next(steps))
             done += 1
     device.synchronize()
@@ -160,10 +178,10 @@ def _batches(
     for number, step in enumerate(plan):
         begin = clock.now()
         if workers is None:
-            clock.advance(step.fetch_ns)
+            _pass(clock, step.fetch_ns)
         else:
             if number == 0:
-                clock.advance(workers.start_ns)
+                _pass(clock, workers.start_ns)
                 issued = [clock.now()] * (workers.number * workers.prefetch)
             # The worker takes this batch up when it has finished its last one and has been told to.
             free = ready[number - workers.number] if number >= workers.number else issued[number]
@@ -175,10 +193,15 @@ def _batches(
         yield SimpleNamespace(samples=samples, nbytes=step.copy_bytes, trace=made)
 
 
+def _pass(clock: Clock, ns: int) -> None:
+    """Let host time pass: work of the training thread."""
+    clock.wait_until(clock.now() + ns)
+
+
 def _one_step(session: Session, run: VirtualRun, step: Step) -> None:
     device, steps = run.device, session.steps
     clock = device.clock
-    clock.advance(step.before_ns)
+    _pass(clock, step.before_ns)
     if step.copy_bytes:
         begin = clock.now()
         tensors = [torch.empty(step.copy_bytes, dtype=torch.uint8)]
@@ -205,14 +228,14 @@ def _one_step(session: Session, run: VirtualRun, step: Step) -> None:
         steps.optimizer_begin()
         device.compute(step.compute_ns - step.compute_ns // 3 * 2, kernels=10)
         steps.optimizer_end()
-    clock.advance(step.host_ns)
+    _pass(clock, step.host_ns)
     if step.sync:
         _wait(session, run, 0)
     if step.boundary_ns:
         begin = clock.now()
         with session.boundary():
             device.synchronize()
-            clock.advance(step.boundary_ns)
+            _pass(clock, step.boundary_ns)
         run.host.append(("boundary", begin, clock.now()))
 
 
@@ -221,7 +244,7 @@ def _wait(session: Session, run: VirtualRun, then_ns: int) -> None:
     begin = run.device.now()
     session.steps.sync_begin()
     run.device.synchronize()
-    run.device.clock.advance(then_ns)
+    _pass(run.device.clock, then_ns)
     session.steps.sync_end()
     run.host.append(("sync", begin, run.device.now()))
 

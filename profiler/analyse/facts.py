@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..record.reader import Records
 from ..record.run import Run
-from ..record.schema import BATCH, DEVICE, EVENT, HOST, KERNEL, PAUSE, STEP, StepFlag
+from ..record.schema import BATCH, DEVICE, EVENT, HOST, KERNEL, PAUSE, STEP, EventKind, StepFlag
 from .activity import Activity, activity_of
 from .intervals import intersect, total, union
 from .loader import Loader, loader_of
@@ -46,6 +46,8 @@ class Facts:
     """Utilisation windows that read 0 %."""
     activity: Activity | None
     """What activity windows saw inside the steps; `None` where there were none."""
+    set_workers: int | None
+    """Worker processes of torch's DataLoader, as it is set; `None` for other loaders."""
     overhead_ns: float
     """Time spent in stallscope's own hooks in a step that they look at: the median, since a hook that the scheduler
     interrupts counts the interruption, which would have come anyway."""
@@ -67,6 +69,8 @@ class Facts:
     @property
     def made_in_training(self) -> bool:
         """Whether batches are made in the training process, when it asks for them."""
+        if self.set_workers is not None:
+            return self.set_workers == 0
         made = self.made_in_fetch_pct
         return made is not None and made >= MADE_IN_FETCH_PCT and self.loader.queue_capacity is None
 
@@ -137,6 +141,7 @@ def judge(
         machine_cpus=(info.get("host") or {}).get("cpus"),
         zero_windows_pct=swings_to_zero_pct(window, device),
         activity=activity_of(window, events, kernels),
+        set_workers=_set_workers(events),
         overhead_ns=float(np.median(window.steps["overhead_ns"])),
     )
 
@@ -144,6 +149,12 @@ def judge(
 def _commonest(values: npt.NDArray[np.int64]) -> int | None:
     found, counts = np.unique(values, return_counts=True)
     return int(found[counts.argmax()]) if len(found) else None
+
+
+def _set_workers(events: Records) -> int | None:
+    """As the loader that trained last was set."""
+    told = events["value"][events["what"] == EventKind.LOADER_WORKERS]
+    return int(told[-1]) if len(told) else None
 
 
 def _made_in_fetch(window: Window, batches: Records) -> float | None:

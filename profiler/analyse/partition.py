@@ -89,11 +89,15 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
     stepping = _stepping(window, asynchronous)
     computing = _computing(stepping, pauses, asynchronous)
     paused = total(stepping) - total(computing)
-    # A processor that collects garbage computes nothing.
-    computing = union_of(computing, surely_computing) if asynchronous else subtract(computing, collecting)
+    boundaries = _events(events, EventKind.BOUNDARY)
+    if asynchronous:
+        computing = union_of(computing, surely_computing)
+    else:
+        # A processor that validates or collects garbage does not compute the step.
+        computing = subtract(computing, union_of(collecting, boundaries))
 
     idle = complement(computing, begin, end)
-    outside = intersect(idle, union_of(_events(events, EventKind.BOUNDARY), _between_steps(window)))
+    outside = intersect(idle, union_of(boundaries, _between_steps(window)))
     idle = subtract(idle, outside)
     unseen = intersect(idle, unseen)
     idle = subtract(idle, unseen)
@@ -190,7 +194,11 @@ def _between_steps(window: Window) -> Intervals:
     let_pass = steps["skipped"][1:] > 0
     inside = union(np.concatenate((begin, end[:-1][let_pass])), np.concatenate((end, begin[1:][let_pass])))
     # After the last step nothing is known to be outside but what events say.
-    return complement(inside, window.begin_ns, min(window.end_ns, int(end.max())))
+    outside = complement(inside, window.begin_ns, min(window.end_ns, int(end.max())))
+    # The device may still work on what was queued there when the next step begins.
+    before = steps["device_before_ns"][1:]
+    late = (before != NOT_MEASURED) & (np.diff(steps["step"]) == 1)
+    return union_of(outside, union(end[:-1][late], before[late]))
 
 
 def _copies(window: Window, pauses: Records) -> Intervals:

@@ -18,7 +18,7 @@ from .diagnosis import LEAST_STEPS, findings_of, verdict_of
 from .facts import Facts, judge
 from .finding import Finding
 from .partition import PARTS
-from .window import Window, resolved, warmup_steps
+from .window import Window, begin_of, resolved, warmup_steps
 
 KEEP_STEPS = 2000
 KEEP_SAMPLES = 4000
@@ -94,7 +94,8 @@ class RecentReader:
         counted = counted if len(counted) else steps[-1:]
         late = int((counted["fetch_begin_ns"] >= last_ns - RECENT_NS).sum())
         recent = counted[-max(late, LEAST_STEPS) :]
-        window = Window(int(recent["fetch_begin_ns"][0]), last_ns, recent, 0, steps)
+        last_ns = max(last_ns, int(recent["device_end_ns"].max()))
+        window = Window(begin_of(steps, len(steps) - len(recent)), last_ns, recent, 0, steps)
         facts = self._facts(info, window)
         until = last_ns if ended else time.monotonic_ns()
         elapsed = max(0.0, (until - (self._first_ns or until)) / 1e9)

@@ -69,7 +69,6 @@ def window_of(steps: Records, events: Records) -> Window | None:
         return None
     warmup = warmup_steps(len(steps))
     counted = steps[warmup:]
-    begin = int(counted["fetch_begin_ns"][0])
     skipped = events[events["what"] == EventKind.SKIPPED_STEPS]
     skipped_samples = events[events["what"] == EventKind.SKIPPED_SAMPLES]
     boundaries = events[events["what"] == EventKind.BOUNDARY]
@@ -81,7 +80,7 @@ def window_of(steps: Records, events: Records) -> Window | None:
         int(counted["device_end_ns"].max(initial=NOT_MEASURED)),
     ]
     return Window(
-        begin,
+        begin_of(steps, warmup),
         max(last),
         counted,
         warmup,
@@ -89,3 +88,12 @@ def window_of(steps: Records, events: Records) -> Window | None:
         int(skipped["value"].sum()),
         int(skipped_samples["value"].sum()),
     )
+
+
+def begin_of(steps: Records, first: int) -> int:
+    """When the time of step number `first` of these begins: the steps before it are over, on the device too.
+
+    The device may be many steps behind; what it still has to do for them belongs to them.
+    """
+    begin = int(steps["fetch_begin_ns"][first])
+    return begin if first == 0 else max(begin, int(steps["device_end_ns"][first - 1]))

@@ -75,8 +75,8 @@ class Marks:
             self._discard(self._step)
             self._step = None
 
-    def steps_pass(self) -> None:
-        """Steps that nobody marks are queued from here on."""
+    def unmarked(self) -> None:
+        """What is queued from here on has no marks, until the next step."""
         self._all_marked = False
 
     def computation_begins(self) -> bool:
@@ -184,8 +184,8 @@ class Marks:
             pass
 
     def _discard(self, step: _Marked) -> None:
-        """This step computed nothing."""
-        if step.before is not None and step.before is self._last_end:
+        """What was marked is no step."""
+        if self._last_end is not None and self._last_end in (step.before, step.end):
             self._last_end, self._all_marked = None, False
         for mark in step.events():
             self._device.release(mark)

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from ..devices.protocol import Device
 from ..record.notices import Notices
-from ..record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, SPAN, STEP, EventKind
+from ..record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, SPAN, STEP, EventKind, LoaderFlag
 from ..record.segment import RecordWriter
 from .activity import ActivityWindows
 from .steps import QueueLook, StepRecorder
@@ -87,6 +87,7 @@ class Session:
         self._garbage: deque[tuple[int, int]] = deque(maxlen=MOST_COLLECTIONS)
         """Collections not recorded yet: any thread may collect, only the training thread records."""
         gc.callbacks.append(self._gc_watch)
+        self.steps.on_step = self._between_steps
         self.event(EventKind.TRAINING_BEGIN)
 
     def event(self, what: int, value: int = NOT_MEASURED, end_ns: int = NOT_MEASURED, t_ns: int = 0) -> None:
@@ -102,7 +103,6 @@ class Session:
                 on_window=lambda number, begin, end: self.event(EventKind.ACTIVITY_WINDOW, number, end, begin),
                 say=self.notice,
             )
-            self.steps.on_step = self._activity.step
 
     def fetches(
         self, start: Callable[[], Iterable[AnyBatch]], epoch: int, queue: QueueLook | None = None
@@ -136,9 +136,16 @@ class Session:
                 # The training leaves the epoch early.
                 steps.end_step()
                 raise
-            self._record_garbage()
             first = False
             steps.fetch_begin(epoch, first, queue)
+
+    def loader(self, workers: int, prefetch: int | None, pin_memory: bool, persistent_workers: bool) -> None:
+        """The settings of the loader that trains, where it is torch's DataLoader."""
+        self.event(EventKind.LOADER_WORKERS, workers)
+        if prefetch is not None:
+            self.event(EventKind.LOADER_PREFETCH, prefetch)
+        flags = LoaderFlag.PIN_MEMORY * pin_memory + LoaderFlag.PERSISTENT_WORKERS * persistent_workers
+        self.event(EventKind.LOADER_FLAGS, flags)
 
     @contextmanager
     def boundary(self) -> Iterator[None]:
@@ -197,6 +204,13 @@ class Session:
             made.threads,
         )
         self.steps.add_overhead(self._now() - begin)
+
+    def _between_steps(self, number: int) -> None:
+        """Before step `number` begins."""
+        if self._garbage:
+            self._record_garbage()
+        if self._activity is not None:
+            self._activity.step(number)
 
     def _gc_watch(self, phase: str, _info: dict[str, int]) -> None:
         if phase == "start":

@@ -66,6 +66,7 @@ class StepRecorder:
         """Whether the open step has begun to compute for sure: its backward pass or optimizer was seen."""
         self._passing = False
         """Whether a step is open that is not looked at."""
+        self._passing_samples = 0
         self._flags = 0
         self._cpu_ns = 0
         self._last_ns = 0
@@ -134,7 +135,9 @@ class StepRecorder:
         """The batch was handed over."""
         if not self.recording:
             if self._passing:
-                self.skipped_samples += samples
+                # Told twice of one step, the later figure counts.
+                self.skipped_samples += samples - self._passing_samples
+                self._passing_samples = samples
             return
         now = self._now()
         self._row[_FETCH_END] = now
@@ -159,6 +162,7 @@ class StepRecorder:
             self._passing = False
             self.count -= 1
             self.skipped -= 1
+            self.skipped_samples -= self._passing_samples
 
     def copied(self, copy: Copy) -> None:
         """The batch of this step, or a part of it, is on its way to the device.
@@ -258,6 +262,9 @@ class StepRecorder:
         if self.recording:
             self._store(self._now())
         self._passing = False
+        if self._marks is not None:
+            # Whatever comes before the next step, validation say, is queued without marks.
+            self._marks.unmarked()
 
     def finish(self) -> None:
         """End the last step where its last hook was, and resolve what the device has finished. Never waits."""
@@ -271,7 +278,8 @@ class StepRecorder:
         if not self._passing:
             self._passing = self.ever_skipped = True
             if self._marks is not None:
-                self._marks.steps_pass()
+                self._marks.unmarked()
+        self._passing_samples = 0
         self.count += 1
         self.skipped += 1
         self.skipped_until_ns = now

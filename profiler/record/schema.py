@@ -117,7 +117,7 @@ STEP = _kind(
     Field("memory_bytes", "device memory in use at the end of the step"),
     Field("skipped", "steps just before this one that the hooks left out, to stay cheap"),
     Field("skipped_samples", "samples in those"),
-    Field("device_before_ns", "device: all that was queued before this step was done; only after steps without stamps"),
+    Field("device_before_ns", "device: all that was queued before this step was done; only after work without marks"),
     Field("device_copy_begin_ns", "device: the copy of this batch began"),
     Field("device_copy_end_ns", "device: the copy of this batch ended"),
     Field("device_begin_ns", "device: first compute of this step began"),
@@ -198,6 +198,8 @@ DEVICE = _kind(
     Field("pcie_rx_bytes", "cumulative bytes host to device"),
     Field("pcie_tx_bytes", "cumulative bytes device to host"),
     Field("processes", "processes with a context on the device"),
+    Field("processes_bytes", "device memory of all those together"),
+    Field("largest_process_bytes", "device memory of the one that holds most"),
 )
 """One look at an accelerator by the sampler. Of a utilisation ring only the first four fields are set."""
 
@@ -320,3 +322,14 @@ class EventKind:
     """Value: steps that the hooks left out after the last one recorded; happened until then."""
     SKIPPED_SAMPLES = 9
     """Value: samples in those."""
+    LOADER_WORKERS = 10
+    """Value: worker processes of the loader that trains, as it is set; 0: batches are made in the training itself."""
+    LOADER_PREFETCH = 11
+    """Value: batches that each of them prepares ahead."""
+    LOADER_FLAGS = 12
+    """Value: sum of LoaderFlag values of that loader."""
+
+
+class LoaderFlag:
+    PIN_MEMORY = 1
+    PERSISTENT_WORKERS = 2

@@ -172,6 +172,8 @@ def _input(facts: Facts | None) -> dict[str, Any]:
 
 def _workers(facts: Facts | None) -> int | None:
     """0 where batches are made in the training itself; `None` where the loader does not say."""
+    if facts is not None and facts.set_workers is not None:
+        return facts.set_workers
     if facts is None or facts.loader.workers == 0:
         return None
     return 0 if facts.made_in_training else facts.loader.workers

@@ -9,7 +9,7 @@ import pytest
 from stallscope.analyse.batch_size import BatchVerdict, batch_verdict
 from stallscope.analyse.facts import Facts, facts_of
 from stallscope.record.run import open_run
-from virtual import MS, Step, train
+from stallscope.scenarios.planted import MS, Step, train
 
 
 def run(folder: Path, batch: int, per_sample_ms: float, compute_ms: float, steps: int, first_ms: float = 0) -> Facts:

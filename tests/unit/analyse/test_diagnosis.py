@@ -15,7 +15,7 @@ from stallscope.record.run import create_run, open_run, update_run
 from stallscope.record.schema import EVENT, HOST, STEP, EventKind
 from stallscope.record.segment import RecordWriter
 from stallscope.report import contract
-from virtual import MS, START, Step, train
+from stallscope.scenarios.planted import MS, START, Step, train
 
 
 def made(worker: int, begin: int, end: int, read_share: float = 0.1) -> Any:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stallscope.analyse.facts import Facts, facts_of
 from stallscope.analyse.partition import PARTS
 from stallscope.record.run import open_run
-from virtual import MS, Step, train
+from stallscope.scenarios.planted import MS, Step, train
 
 LATENCY = 5_000
 """From launch to start on an idle device; the only time the stamps may miss by, once a step."""

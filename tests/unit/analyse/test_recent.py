@@ -16,7 +16,7 @@ from stallscope.devices.clock import VirtualClock
 from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
 from stallscope.errors import RecordError
 from stallscope.record.run import create_run, update_run
-from virtual import MS, START
+from stallscope.scenarios.planted import MS, START
 
 
 def test_shares_while_recording_are_those_of_the_finished_run(tmp_path: Path) -> None:

@@ -1,0 +1,233 @@
+"""The hook on torch's DataLoader: when a batch is asked for, when it comes, how many samples it has."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import deque
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch.utils.data import DataLoader, dataloader
+
+from .loop import Iteration, LoaderFacts, Loop, Role, Use
+from .queue import queue_of
+from .samples import samples_of
+from .switch import Patches, Switch, Unexpected
+
+_STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
+MOST_LENGTHS = 100_000
+"""Index lists remembered for one iterator; a loader prefetches far fewer."""
+
+
+class _Known:
+    """What is known of an iterator."""
+
+    __slots__ = ("counts", "identity", "iteration", "lengths")
+
+    def __init__(self, iterator: Any) -> None:
+        self.identity = id(iterator)
+        self.iteration: Iteration | None = None
+        self.lengths: deque[int] = deque(maxlen=MOST_LENGTHS)
+        """Numbers of indices drawn for the batches that were not handed over yet."""
+        # An iterable dataset is asked for so many samples, and may have fewer.
+        self.counts = iterator._dataset_kind == dataloader._DatasetKind.Map and getattr(iterator, "_in_order", True)
+        """Whether batches come in the order in which their indices were drawn, and with as many samples."""
+
+
+class LoaderHook:
+    """Wraps what makes an iterator and what asks it for a batch.
+
+    `_BaseDataLoaderIter.__next__` serves every kind of torch's loader and of `StatefulDataLoader`. The iterator's type,
+    its length and its state stay what they are.
+    """
+
+    def __init__(self, loop: Loop, now: Callable[[], int], switch: Switch, notice: Callable[[str], object]) -> None:
+        self._loop = loop
+        self._now = now
+        self.switch = switch
+        self._notice = notice
+        self._patches = Patches()
+        self._roles: WeakKeyDictionary[Any, Role] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
+        self._asking: _Known | None = None
+        """What is known of the iterator that is being asked for a batch."""
+        self._stateful = False
+        self.on_iter: Callable[[], object] | None = None
+        """Called when an iterator is made, for what can be hooked only once it was imported."""
+
+    def install(self) -> None:
+        base = dataloader._BaseDataLoaderIter
+        self._patches.replace(base, "__next__", self._wrap_next, None)
+        self._patches.replace(DataLoader, "__iter__", self._wrap_iter, None)
+        try:
+            self._patches.replace(base, "_next_index", self._wrap_next_index, None)
+        except Unexpected as error:
+            self._notice(f"Samples are counted by the first tensor of each batch: {error}.")
+
+    def remove(self) -> None:
+        self._patches.put_back()
+
+    def _wrap_iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        loop, switch = self._loop, self.switch
+
+        def __iter__(self_: Any) -> Any:  # noqa: N807
+            if not switch.on or loop.fetching or get_ident() != loop.thread:
+                return original(self_)
+            begun = self._iter_begins(self_)
+            loop.fetching = True
+            try:
+                iterator = original(self_)
+            except BaseException:
+                loop.fetching = False
+                self._guard(loop.iter_fails)
+                raise
+            loop.fetching = False
+            if begun is not None:
+                self._iter_ends(iterator, *begun)
+            return iterator
+
+        return __iter__
+
+    def _wrap_next(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        loop, switch = self._loop, self.switch
+
+        def __next__(self_: Any) -> Any:  # noqa: N807
+            if not switch.on or loop.fetching:
+                return original(self_)
+            if get_ident() != loop.thread:
+                self._guard(loop.fetches_elsewhere)
+                return original(self_)
+            asked = self._asking = self._fetch_begins(self_)
+            loop.fetching = True
+            try:
+                batch = original(self_)
+            except StopIteration:
+                loop.fetching, self._asking = False, None
+                if asked is not None and asked.iteration is not None:
+                    self._guard(loop.fetch_stops, asked.iteration)
+                raise
+            except BaseException:
+                loop.fetching, self._asking = False, None
+                if asked is not None:
+                    self._guard(self._fetch_fails, asked)
+                raise
+            loop.fetching, self._asking = False, None
+            if asked is not None:
+                self._fetch_ends(asked, batch)
+            return batch
+
+        return __next__
+
+    def _wrap_next_index(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        loop, switch = self._loop, self.switch
+
+        def _next_index(self_: Any) -> Any:
+            index = original(self_)
+            if switch.on and type(index) is list and get_ident() == loop.thread:
+                try:
+                    known = self._asking
+                    if known is None or known.identity != id(self_):
+                        known = self._know(self_)
+                    if known.counts:
+                        known.lengths.append(len(index))
+                except Exception as error:
+                    switch.fail(error)
+            return index
+
+        return _next_index
+
+    def _guard(self, call: Callable[..., object], *args: Any) -> None:
+        if not self.switch.on:
+            return
+        try:
+            call(*args)
+        except Exception as error:
+            self.switch.fail(error)
+
+    def _iter_begins(self, loader: Any) -> tuple[Role, Use, int] | None:
+        try:
+            self._look_for_late_ones()
+            role = self._roles.get(loader)
+            if role is None:
+                role = self._roles[loader] = Role()
+            # An iterator whose workers persist starts anew: indices of an epoch left early are void.
+            kept = getattr(loader, "_iterator", None)
+            known = None if kept is None else self._known.get(kept)
+            if known is not None:
+                known.lengths.clear()
+            begin = self._now()
+            return role, self._loop.iter_begins(role), begin
+        except Exception as error:
+            self.switch.fail(error)
+            return None
+
+    def _iter_ends(self, iterator: Any, role: Role, use: Use, begin_ns: int) -> None:
+        try:
+            iteration = self._loop.iter_ends(role, use, begin_ns)
+            if isinstance(iterator, dataloader._BaseDataLoaderIter):
+                self._begin_iteration(iterator, self._know(iterator), iteration)
+        except Exception as error:
+            self.switch.fail(error)
+
+    def _fetch_begins(self, iterator: Any) -> _Known | None:
+        try:
+            known = self._known.get(iterator) or self._know(iterator)
+            iteration = known.iteration
+            if iteration is None or iteration.done:
+                # Made before the hooks were, or by a loader whose `__iter__` is its own.
+                self._look_for_late_ones()
+                role = iteration.role if iteration is not None else Role()
+                iteration = Iteration(role, self._loop.use_of(role), self._now(), learnings_then=self._loop.learnings)
+                self._begin_iteration(iterator, known, iteration)
+            self._loop.fetch_begins(iteration)
+            return known
+        except Exception as error:
+            self.switch.fail(error)
+            return None
+
+    def _fetch_ends(self, asked: _Known, batch: Any) -> None:
+        try:
+            samples = asked.lengths.popleft() if asked.lengths else samples_of(batch)
+            if samples is None:
+                self._notice(f"How many samples a batch of {type(batch).__name__} has is not known; counted as none.")
+            if asked.iteration is not None:
+                self._loop.fetch_ends(asked.iteration, samples or 0)
+        except Exception as error:
+            self.switch.fail(error)
+
+    def _fetch_fails(self, asked: _Known) -> None:
+        if asked.lengths:
+            asked.lengths.popleft()
+        self._loop.fetch_fails()
+
+    def _know(self, iterator: Any) -> _Known:
+        known = self._known.get(iterator)
+        if known is None:
+            known = self._known[iterator] = _Known(iterator)
+        return known
+
+    def _begin_iteration(self, iterator: Any, known: _Known, iteration: Iteration) -> None:
+        workers = int(getattr(iterator, "_num_workers", 0))
+        iteration.queue = queue_of(iterator)
+        iteration.facts = LoaderFacts(
+            workers,
+            getattr(iterator, "_prefetch_factor", None) if workers else None,
+            bool(getattr(iterator, "_pin_memory", False)),
+            bool(getattr(iterator, "_persistent_workers", False)),
+        )
+        known.iteration = iteration
+
+    def _look_for_late_ones(self) -> None:
+        if self.on_iter is not None:
+            self.on_iter()
+        if not self._stateful and _STATEFUL in sys.modules:
+            loader = getattr(sys.modules[_STATEFUL], "StatefulDataLoader", None)
+            if loader is None:
+                return  # its import is under way
+            self._stateful = True
+            with contextlib.suppress(Unexpected):
+                # Without it, making the iterator is not part of the first fetch, and nothing else is missing.
+                self._patches.replace(loader, "__iter__", self._wrap_iter, None)

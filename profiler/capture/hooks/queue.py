@@ -1,0 +1,41 @@
+"""A look into the queue of torch's loader with worker processes."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from ...record.schema import NOT_MEASURED
+
+
+class WorkerQueue:
+    """Finished batches of a `_MultiProcessingDataLoaderIter` that wait: received out of order, or not yet received.
+
+    Asking takes a quarter of a microsecond and no system call. A batch counts as soon as its worker has handed it to
+    the queue, before it is pickled.
+    """
+
+    def __init__(self, iterator: Any) -> None:
+        self.capacity = int(iterator._num_workers * iterator._prefetch_factor)
+        # Not held: the workers of an iterator end with it.
+        self._iterator = weakref.ref(iterator)
+        self.ready()
+
+    def ready(self) -> int:
+        iterator = self._iterator()
+        try:
+            # Only what lies there counts two items; a worker at its end leaves entries of one behind.
+            early = sum(len(task) == 2 for task in iterator._task_info.values())  # type: ignore[union-attr]
+            return int(early + iterator._data_queue.qsize())  # type: ignore[union-attr]
+        except Exception:
+            return NOT_MEASURED
+
+
+def queue_of(iterator: Any) -> WorkerQueue | None:
+    """The queue of an iterator; `None` where it has no workers or looks unfamiliar."""
+    if not getattr(iterator, "_num_workers", 0):
+        return None
+    try:
+        return WorkerQueue(iterator)
+    except Exception:
+        return None

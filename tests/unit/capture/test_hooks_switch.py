@@ -1,0 +1,187 @@
+"""Hooks go in only where things are as expected, come out without a trace, and fail alone."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import pickle
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.optim import optimizer as torch_optimizer
+from torch.utils.data import DataLoader, TensorDataset, dataloader
+
+from stallscope.capture.hooks import install
+from stallscope.capture.session import Session
+from stallscope.capture.steps import StepRecorder
+from stallscope.devices.cpu import CpuDevice
+from stallscope.record.notices import read_notices
+from stallscope.record.reader import RecordFile, Records
+from stallscope.record.run import create_run
+from stallscope.record.schema import EventKind
+
+PLACES = [
+    (dataloader._BaseDataLoaderIter, "__next__"),
+    (dataloader._BaseDataLoaderIter, "_next_index"),
+    (DataLoader, "__iter__"),
+    (torch.autograd, "backward"),
+    (torch, "save"),
+    (torch.serialization, "save"),
+]
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    create_run(tmp_path, {"device": {"kind": "cpu"}})
+    made = Session(tmp_path, CpuDevice())
+    yield made
+    made.finish()
+
+
+def train(epochs: int = 1, loader: DataLoader[Any] | None = None) -> None:
+    loader = loader or DataLoader(TensorDataset(torch.ones(10, 3)), batch_size=4)
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(epochs):
+        for (batch,) in loader:
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+
+
+def records(session: Session, kind: str) -> Records:
+    (path,) = session.folder.glob(f"{kind}-*.rec")
+    return RecordFile(path).all()
+
+
+def test_a_recording_of_an_unchanged_loop_can_be_read(session: Session) -> None:
+    hooks = install(session, CpuDevice())
+    train(epochs=2)
+    with torch.no_grad():
+        for _ in DataLoader(TensorDataset(torch.ones(8, 3))):
+            pass
+    hooks.remove()
+    session.finish()
+    steps = records(session, "step")
+    assert steps["step"].tolist() == list(range(6))
+    assert steps["epoch"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert steps["samples"].tolist() == [4, 4, 2] * 2
+    order = ("fetch_begin_ns", "fetch_end_ns", "forward_begin_ns", "backward_begin_ns", "optimizer_begin_ns")
+    order += ("optimizer_end_ns", "step_end_ns")
+    for earlier, later in itertools.pairwise(order):
+        assert (steps[earlier] <= steps[later]).all()
+    events = records(session, "event")
+    assert (events["what"] == EventKind.BOUNDARY).sum() == 1
+    assert (events["what"] == EventKind.EPOCH_BEGIN).sum() == 2
+    assert read_notices(session.folder) == []
+
+
+def test_removed_hooks_leave_everything_as_it_was(session: Session) -> None:
+    before = [vars(owner)[name] for owner, name in PLACES]
+    of_optimizers = (torch_optimizer._global_optimizer_pre_hooks, torch_optimizer._global_optimizer_post_hooks)
+    before_optimizers = [dict(each) for each in of_optimizers]
+    hooks = install(session, CpuDevice())
+    assert all(vars(owner)[name] is not old for (owner, name), old in zip(PLACES, before, strict=True))
+    hooks.remove()
+    hooks.remove()
+    assert all(vars(owner)[name] is old for (owner, name), old in zip(PLACES, before, strict=True))
+    assert [dict(each) for each in of_optimizers] == before_optimizers
+
+
+def test_what_others_put_on_top_of_a_hook_stays(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = torch.autograd.backward
+    monkeypatch.setattr(torch.autograd, "backward", original)  # puts the original back after the test
+    hooks = install(session, CpuDevice())
+    ours = torch.autograd.backward
+
+    def theirs(*args: Any, **kwargs: Any) -> None:
+        ours(*args, **kwargs)
+
+    torch.autograd.backward = theirs  # type: ignore[assignment]
+    hooks.remove()
+    assert torch.autograd.backward is theirs
+    x = torch.ones(1, requires_grad=True)
+    x.sum().backward()
+    assert x.grad is not None
+
+
+def test_hooked_functions_look_like_the_ones_they_stand_for(session: Session) -> None:
+    signatures = [inspect.signature(getattr(owner, name)) for owner, name in PLACES]
+    hooks = install(session, CpuDevice())
+    try:
+        for (owner, name), signature in zip(PLACES, signatures, strict=True):
+            hooked = getattr(owner, name)
+            assert hooked.__name__ == name
+            assert inspect.signature(hooked) == signature
+        assert pickle.loads(pickle.dumps(torch.save)) is torch.save
+        assert pickle.loads(pickle.dumps(torch.autograd.backward)) is torch.autograd.backward
+    finally:
+        hooks.remove()
+
+
+def test_a_hook_without_its_target_stays_out_and_says_so(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch_optimizer, "register_optimizer_step_pre_hook")
+    monkeypatch.setattr(torch.autograd, "backward", lambda: None)
+    hooks = install(session, CpuDevice())
+    try:
+        assert hooks.off == ["torch.autograd.backward", "optimizers"]
+        said = read_notices(session.folder)
+        assert len(said) == 2
+        assert "takes other arguments" in said[0]
+        assert "optimizer steps are not seen" in said[1]
+    finally:
+        hooks.remove()
+
+
+@pytest.mark.parametrize(
+    ("method", "off"),
+    [
+        ("fetch_begin", "torch's DataLoader"),
+        ("fetch_end", "torch's DataLoader"),
+        ("abandon_fetch", "torch's DataLoader"),
+        ("backward_begin", "torch.autograd.backward"),
+        ("backward_end", "torch.autograd.backward"),
+        ("optimizer_begin", "optimizers"),
+        ("optimizer_end", "optimizers"),
+    ],
+)
+def test_an_error_of_ours_switches_its_hook_off_and_the_training_goes_on(
+    session: Session, monkeypatch: pytest.MonkeyPatch, method: str, off: str
+) -> None:
+    def broken(*args: Any) -> None:
+        raise StopIteration("ours")
+
+    hooks = install(session, CpuDevice())
+    try:
+        monkeypatch.setattr(StepRecorder, method, broken)
+        train(epochs=2)
+        assert hooks.off == [off]
+        said = read_notices(session.folder)
+        assert len(said) == 1
+        assert "StopIteration: ours" in said[0]
+    finally:
+        hooks.remove()
+
+
+def test_an_error_of_the_training_is_a_single_frame_longer(session: Session) -> None:
+    def frames() -> list[str]:
+        def collate(samples: Any) -> Any:
+            raise ValueError("theirs")
+
+        loader = DataLoader(TensorDataset(torch.ones(4, 3)), collate_fn=collate)
+        with pytest.raises(ValueError, match="theirs") as raised:
+            next(iter(loader))
+        assert raised.value.__context__ is None
+        return [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
+
+    bare = frames()
+    hooks = install(session, CpuDevice())
+    try:
+        hooked = frames()
+    finally:
+        hooks.remove()
+    assert len(hooked) == len(bare) + 1
