@@ -205,12 +205,15 @@ class Session:
         )
         self.steps.add_overhead(self._now() - begin)
 
-    def _between_steps(self, number: int) -> None:
-        """Before step `number` begins."""
+    def _between_steps(self, number: int) -> bool:
+        """Before step `number` begins; whether that took notable time."""
         if self._garbage:
             self._record_garbage()
-        if self._activity is not None:
-            self._activity.step(number)
+        if self._activity is None:
+            return False
+        before = self._activity.cost_ns
+        self._activity.step(number)
+        return self._activity.cost_ns > before
 
     def _gc_watch(self, phase: str, _info: dict[str, int]) -> None:
         if phase == "start":

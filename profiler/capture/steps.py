@@ -82,8 +82,8 @@ class StepRecorder:
         self.ever_skipped = False
         self.gc_ns = 0
         """Garbage collection so far; kept by whoever watches it."""
-        self.on_step: Callable[[int], object] | None = None
-        """Called with the number of each step, before it begins."""
+        self.on_step: Callable[[int], bool] | None = None
+        """Called with the number of each step, before it begins; tells whether it took notable time."""
         self._gc_at_begin = 0
         self._overhead = 0
 
@@ -92,15 +92,14 @@ class StepRecorder:
         """Steps whose device marks were dropped because too many were outstanding."""
         return self._marks.dropped if self._marks is not None else 0
 
-    def fetch_begin(self, epoch: int, first: bool, queue: QueueLook | None) -> None:
-        """The training asks for a batch."""
-        begin = now = self._now()
+    def fetch_begin(self, epoch: int, first: bool, queue: QueueLook | None, begin_ns: int = 0) -> None:
+        """The training asks for a batch, now or at `begin_ns`."""
+        begin = now = begin_ns or self._now()
         if self.recording:
             self._store(begin)
             now = self._now()
-        if self.on_step is not None:
-            # What happens here belongs to no step.
-            self.on_step(self.count)
+        if self.on_step is not None and self.on_step(self.count):
+            # What happened there belongs to no step.
             begin = now = self._now()
         if not self._thinning.look(first):
             self._let_pass(begin)
@@ -131,15 +130,15 @@ class StepRecorder:
         self._cpu_ns = time.thread_time_ns()
         self._done(now)
 
-    def fetch_end(self, samples: int) -> None:
-        """The batch was handed over."""
+    def fetch_end(self, samples: int, end_ns: int = 0) -> None:
+        """The batch was handed over, now or at `end_ns`."""
         if not self.recording:
             if self._passing:
                 # Told twice of one step, the later figure counts.
                 self.skipped_samples += samples - self._passing_samples
                 self._passing_samples = samples
             return
-        now = self._now()
+        now = end_ns or self._now()
         self._row[_FETCH_END] = now
         self._row[_SAMPLES] = samples
         marks = self._marks

@@ -76,7 +76,7 @@ class LoaderHook:
         def __iter__(self_: Any) -> Any:  # noqa: N807
             if not switch.on or loop.fetching or get_ident() != loop.thread:
                 return original(self_)
-            begun = self._iter_begins(self_)
+            begun = self._iter_begins(self_, self._now())
             loop.fetching = True
             try:
                 iterator = original(self_)
@@ -97,10 +97,11 @@ class LoaderHook:
         def __next__(self_: Any) -> Any:  # noqa: N807
             if not switch.on or loop.fetching:
                 return original(self_)
+            now = self._now()
             if get_ident() != loop.thread:
                 self._guard(loop.fetches_elsewhere)
                 return original(self_)
-            asked = self._asking = self._fetch_begins(self_)
+            asked = self._asking = self._fetch_begins(self_, now)
             loop.fetching = True
             try:
                 batch = original(self_)
@@ -114,9 +115,10 @@ class LoaderHook:
                 if asked is not None:
                     self._guard(self._fetch_fails, asked)
                 raise
+            now = self._now()
             loop.fetching, self._asking = False, None
             if asked is not None:
-                self._fetch_ends(asked, batch)
+                self._fetch_ends(asked, batch, now)
             return batch
 
         return __next__
@@ -147,7 +149,7 @@ class LoaderHook:
         except Exception as error:
             self.switch.fail(error)
 
-    def _iter_begins(self, loader: Any) -> tuple[Role, Use, int] | None:
+    def _iter_begins(self, loader: Any, now: int) -> tuple[Role, Use, int] | None:
         try:
             self._look_for_late_ones()
             role = self._roles.get(loader)
@@ -158,8 +160,7 @@ class LoaderHook:
             known = None if kept is None else self._known.get(kept)
             if known is not None:
                 known.lengths.clear()
-            begin = self._now()
-            return role, self._loop.iter_begins(role), begin
+            return role, self._loop.iter_begins(role, now), now
         except Exception as error:
             self.switch.fail(error)
             return None
@@ -172,7 +173,7 @@ class LoaderHook:
         except Exception as error:
             self.switch.fail(error)
 
-    def _fetch_begins(self, iterator: Any) -> _Known | None:
+    def _fetch_begins(self, iterator: Any, now: int) -> _Known | None:
         try:
             known = self._known.get(iterator) or self._know(iterator)
             iteration = known.iteration
@@ -180,21 +181,21 @@ class LoaderHook:
                 # Made before the hooks were, or by a loader whose `__iter__` is its own.
                 self._look_for_late_ones()
                 role = iteration.role if iteration is not None else Role()
-                iteration = Iteration(role, self._loop.use_of(role), self._now(), learnings_then=self._loop.learnings)
+                iteration = Iteration(role, self._loop.use_of(role), now, learnings_then=self._loop.learnings)
                 self._begin_iteration(iterator, known, iteration)
-            self._loop.fetch_begins(iteration)
+            self._loop.fetch_begins(iteration, now)
             return known
         except Exception as error:
             self.switch.fail(error)
             return None
 
-    def _fetch_ends(self, asked: _Known, batch: Any) -> None:
+    def _fetch_ends(self, asked: _Known, batch: Any, now: int) -> None:
         try:
             samples = asked.lengths.popleft() if asked.lengths else samples_of(batch)
             if samples is None:
                 self._notice(f"How many samples a batch of {type(batch).__name__} has is not known; counted as none.")
             if asked.iteration is not None:
-                self._loop.fetch_ends(asked.iteration, samples or 0)
+                self._loop.fetch_ends(asked.iteration, samples or 0, now)
         except Exception as error:
             self.switch.fail(error)
 

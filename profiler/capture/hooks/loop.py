@@ -126,9 +126,8 @@ class Loop:
     def in_boundary(self) -> bool:
         return self._boundary_begin != 0
 
-    def iter_begins(self, role: Role) -> Use:
+    def iter_begins(self, role: Role, now: int) -> Use:
         """A loader is asked for an iterator; what it will be used for, as far as one can tell."""
-        now = self._now()
         use = self.use_of(role)
         if use is Use.EVALUATES:
             self._begin_boundary(now)
@@ -148,9 +147,8 @@ class Loop:
         self._drop_created()
         self.inside = self._open is not None and not self._boundary_begin
 
-    def fetch_begins(self, of: Iteration) -> None:
+    def fetch_begins(self, of: Iteration, now: int) -> None:
         """A batch is asked for."""
-        now = self._now()
         self.inside = False
         self._fetched = True
         self._part = _Part.NOTHING
@@ -186,7 +184,7 @@ class Loop:
         self._open_fetch(of, of.fetched == 0, of.queue, now)
         self._part = _Part.OPENS
 
-    def fetch_ends(self, of: Iteration, samples: int) -> None:
+    def fetch_ends(self, of: Iteration, samples: int, now: int) -> None:
         """It was handed over."""
         steps = self._steps
         of.fetched += 1
@@ -197,11 +195,11 @@ class Loop:
             of.held_samples = samples
         if self._part is _Part.OPENS:
             self._samples = samples
-            steps.fetch_end(samples)
+            steps.fetch_end(samples, now)
             if of.use is Use.TRAINS and of.epoch is None:
                 self._count_epoch(of)
         elif self._part is _Part.EXTENDS and steps.recording:
-            steps.fetch_end(self._samples)
+            steps.fetch_end(self._samples, now)
         if self._part is not _Part.NOTHING:
             steps.compute_begin()
             self.inside = True
@@ -369,7 +367,7 @@ class Loop:
         if opened is not None and not self.learnt and (opened.use is Use.UNKNOWN or opened.done):
             self._take_back()
         epoch = self.epochs if of is None or of.epoch is None else of.epoch
-        self._steps.fetch_begin(epoch, first, queue)
+        self._steps.fetch_begin(epoch, first, queue, now)
         self._fetch_begin = now
         self._open = of
         self._shared = self.learnt = False

@@ -27,13 +27,13 @@ class Steps:
         self.stored: list[dict[str, Any]] = []
         self.open: dict[str, Any] | None = None
 
-    def fetch_begin(self, epoch: int, first: bool, queue: Any) -> None:
+    def fetch_begin(self, epoch: int, first: bool, queue: Any, begin_ns: int) -> None:
         self.end_step()
         self.recording = True
         capacity = None if queue is None else queue.capacity
         self.open = {"epoch": epoch, "first": first, "capacity": capacity, "calls": []}
 
-    def fetch_end(self, samples: int) -> None:
+    def fetch_end(self, samples: int, end_ns: int = 0) -> None:
         if self.open is not None:
             self.open["samples"] = samples
 

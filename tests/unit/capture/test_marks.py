@@ -16,7 +16,7 @@ from stallscope.devices.emulated import EmulatedDevice, EmulatedEvent, EmulatedS
 from stallscope.devices.protocol import Event, Stream
 from stallscope.record.run import create_run, open_run
 from stallscope.record.schema import NOT_MEASURED, PAUSE, STEP, PauseKind, StepFlag
-from virtual import MS, Step, train
+from stallscope.scenarios.planted import MS, Step, train
 
 SPEC = EmulatedSpec("test", "Test", 10**12, 10e9, 5e9)
 LATENCY = SPEC.launch_latency_ns

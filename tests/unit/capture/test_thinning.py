@@ -15,7 +15,7 @@ from stallscope.analyse.partition import PARTS
 from stallscope.capture.thinning import ALWAYS, BURST, MOST_COST, MOST_SKIPPED, Thinning
 from stallscope.record.run import open_run
 from stallscope.record.schema import STEP
-from virtual import MS, Step, train
+from stallscope.scenarios.planted import MS, Step, train
 
 RUN_AHEAD = 17
 """Steps of 60 kernels that the launch queue holds."""

@@ -16,7 +16,7 @@ from stallscope.analyse.partition import PARTS
 from stallscope.analyse.recent import RecentReader, Snapshot
 from stallscope.record.run import open_run, update_run
 from stallscope.report import bars, compare_text, contract, live, text
-from virtual import MS, Step, train
+from stallscope.scenarios.planted import MS, Step, train
 
 SETTING = {
     "scenario": "ssd",

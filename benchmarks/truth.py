@@ -1,0 +1,310 @@
+"""How far stallscope's figures are from the truth: `make truth` prints the table of errors.
+
+Four truths, none of them told by the analysis itself:
+
+- virtual clock: what the engines of the emulated device and the training loop did, in random trainings;
+- real clock, emulated device: the same with planted delays really slept, against the delays achieved;
+- real clock, plain PyTorch loops on the processor, unchanged but for stamps of their own;
+- differential: the same training with cached batches, and the loader alone. What a run loses against the cached one is
+  what waiting for data costs; the loader sleeps in worker processes, so that it shares no CPU with the training.
+  Where it does share the CPU the two differ by contention, which is reported apart.
+
+Errors are in percentage points of wall time, for the worst of the six parts of each run.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from torch.utils.data import DataLoader, Dataset
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from trainings import Training, trainings
+
+from stallscope.analyse.facts import Facts, facts_of
+from stallscope.analyse.partition import PARTS
+from stallscope.capture.hooks import install
+from stallscope.capture.session import Session
+from stallscope.devices.clock import RealClock
+from stallscope.devices.cpu import CpuDevice
+from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
+from stallscope.record.run import create_run, open_run
+from stallscope.scenarios.planted import MS, Step, train, truth_of
+
+VIRTUAL = 1000
+RUNS = 30
+STEPS = 60
+BATCH = 4
+ROUNDS = 5
+SPEC = EmulatedSpec("bench", "Bench", 10**12, 10e9, 4e9)
+
+
+def facts(folder: Path) -> Facts:
+    found = facts_of(open_run(folder))
+    assert found is not None
+    return found
+
+
+def error(found: Facts, truth: dict[str, int]) -> float:
+    """The largest error of a part, in percentage points of wall time."""
+    return 100 * max(abs(getattr(found.parts, f"{part}_ns") - truth[part]) for part in PARTS) / found.parts.wall_ns
+
+
+def virtual(folder: Path) -> list[float]:
+    errors: list[float] = []
+
+    @settings(
+        max_examples=VIRTUAL,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(training=trainings())
+    def one(training: Training) -> None:
+        epochs, workers, spec = training
+        run = train(folder / f"virtual-{len(errors)}", epochs, workers=workers, spec=spec)
+        found = facts(run.folder)
+        errors.append(error(found, run.truth(found.window.begin_ns, found.window.end_ns)))
+
+    one()
+    return errors
+
+
+def emulated(folder: Path, source: random.Random, runs: int = RUNS) -> list[float]:
+    """Delays planted in fetch, copy, host, waits and validation, really slept beside an emulated device."""
+    errors = []
+    for number in range(runs):
+        base = Step(
+            compute_ns=source.choice([4, 10, 20]) * MS,
+            copy_bytes=source.choice([0, 4_000_000, 20_000_000]),
+            pinned=source.random() < 0.5,
+            ahead=source.random() < 0.3,
+            before_ns=source.choice([0, 0, 2 * MS]),
+            host_ns=source.choice([0, 0, 5 * MS]),
+            within_ns=MS,
+        )
+        fetch = source.choice([1, 8, 20]) * MS
+        plan = []
+        for step in range(STEPS):
+            changes = {
+                "fetch_ns": int(fetch * min(10.0, source.paretovariate(2))),
+                "sync": step % 10 == 9,
+                "sync_within": number % 3 == 0,
+                "micro": number % 4 == 0 and step % 2 == 0,
+                "boundary_ns": 80 * MS if step == STEPS - 1 else 0,
+            }
+            plan.append(Step(**vars(base) | changes))
+        run = train(
+            folder / f"emulated-{number}", [plan[: STEPS // 2], plan[STEPS // 2 :]], spec=SPEC, clock=RealClock()
+        )
+        found = facts(run.folder)
+        errors.append(error(found, run.truth(found.window.begin_ns, found.window.end_ns)))
+    return errors
+
+
+class Sleeping(Dataset[torch.Tensor]):
+    """Samples that take a while without using the CPU, or with it."""
+
+    def __init__(self, samples: int, sleep_s: float, burn_s: float = 0.0) -> None:
+        self.samples, self.sleep_s, self.burn_s = samples, sleep_s, burn_s
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self.sleep_s:
+            time.sleep(self.sleep_s)
+        end = time.thread_time() + self.burn_s
+        while time.thread_time() < end:
+            pass
+        return torch.full((16,), float(index))
+
+
+def plain(folder: Path, source: random.Random, runs: int = RUNS) -> list[float]:
+    """Ordinary loops on the processor, observed through hooks."""
+    errors = []
+    for number in range(runs):
+        workers = source.choice([0, 0, 2])
+        data = Sleeping(BATCH * STEPS // 2, source.choice([0.0005, 0.002, 0.005]))
+        loader = DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
+        checking = DataLoader(Sleeping(16, 0.003), batch_size=BATCH)
+        session = Session(create_run(folder / f"plain-{number}", {"ended": {"status": "ok"}}), CpuDevice())
+        hooks = install(session, CpuDevice())
+        spans = list(_plain_training(loader, checking, source.choice([0.0, 0.004]), source.choice([1, 20, 60])))
+        hooks.remove()
+        session.finish()
+        found = facts(session.folder)
+        errors.append(error(found, truth_of(spans, found.window.begin_ns, found.window.end_ns)))
+    return errors
+
+
+def _plain_training(
+    loader: DataLoader[torch.Tensor], checking: DataLoader[torch.Tensor], host_s: float, products: int
+) -> Iterator[tuple[str, int, int]]:
+    """Two epochs of a loop with its own stamps: (what, begin_ns, end_ns)."""
+    now = time.monotonic_ns
+    net = torch.nn.Linear(16, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    weight = torch.randn(200, 200)
+    for _ in range(2):
+        begin = now()
+        batches = iter(loader)
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                break
+            fetched = now()
+            yield "fetch", begin, fetched
+            optimizer.zero_grad()
+            for _ in range(products):
+                torch.mm(weight, weight)
+            net(batch).square().mean().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            yield "compute", fetched, now()
+            if host_s:
+                time.sleep(host_s)
+            begin = now()
+        begin = now()
+        with torch.no_grad():
+            for batch in checking:
+                net(batch)
+        yield "boundary", begin, now()
+
+
+Batches = Callable[[], Iterator[SimpleNamespace]]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One training: ms a step, ms of it computing, and the reported exposed input in percent."""
+
+    step_ms: float
+    computing_ms: float
+    input_pct: float
+
+
+@dataclass(frozen=True)
+class Round:
+    """The loader alone (ms a step), the training with cached batches and with the loader."""
+
+    alone_ms: float
+    cached: Trained
+    real: Trained
+
+    @property
+    def lost_pct(self) -> float:
+        """What waiting for data costs, told by wall clocks alone."""
+        return 100 * (1 - self.cached.step_ms / self.real.step_ms)
+
+
+def differential(folder: Path, batch_ms: float, emulated: bool, rounds: int = ROUNDS) -> list[Round]:
+    """Interleaved rounds with a batch that takes one of two workers so long: sleeping beside an emulated device, or
+    burning CPU beside a training on the processor."""
+    seconds = batch_ms / 1e3 / BATCH
+    data = Sleeping(BATCH * STEPS, seconds, 0.0) if emulated else Sleeping(BATCH * STEPS, 0.0, seconds)
+    return [_one_round(folder / f"{batch_ms}-{emulated}-{number}", data, emulated) for number in range(rounds)]
+
+
+def _one_round(folder: Path, data: Sleeping, emulated: bool) -> Round:
+    loader = DataLoader(data, batch_size=BATCH, num_workers=2, persistent_workers=True)
+    batch = SimpleNamespace(samples=BATCH, nbytes=256, trace=None)
+
+    def loaded() -> Iterator[SimpleNamespace]:
+        for _ in loader:
+            yield batch
+
+    for _ in loader:  # starts the workers
+        pass
+    begin = time.monotonic_ns()
+    for _ in loader:
+        pass
+    alone = (time.monotonic_ns() - begin) / STEPS / 1e6
+    cached = _trained(folder / "cached", lambda: iter([batch] * STEPS), emulated)
+    return Round(alone, cached, _trained(folder / "real", loaded, emulated))
+
+
+def _trained(folder: Path, batches: Batches, emulated: bool) -> Trained:
+    device = EmulatedDevice(SPEC) if emulated else CpuDevice()
+    session = Session(create_run(folder, {"device": device.describe(), "ended": {"status": "ok"}}), device)
+    weight = torch.randn(400, 400)
+    for _ in session.fetches(batches, 0):
+        session.steps.compute_begin()
+        if isinstance(device, EmulatedDevice):
+            device.compute(10 * MS, kernels=60)
+        else:
+            for _ in range(10):
+                torch.mm(weight, weight)
+        session.steps.optimizer_end()
+    device.synchronize()
+    session.finish()
+    found = facts(folder)
+    step_ms = found.parts.wall_ns / found.window.count / 1e6
+    return Trained(step_ms, step_ms * found.parts.share("compute"), 100 * found.parts.share("input"))
+
+
+def _print_differential(folder: Path) -> None:
+    print(f"\nDifferential truth: median of {ROUNDS} interleaved rounds, ms a step; two workers, {STEPS} steps")
+    head = f"{'alone':>8} {'cached':>8} {'real':>8} {'1-cached/real':>14} {'reported input':>15} {'apart':>7}"
+    print(f"{'emulated device, the loader sleeps':<44} {head}")
+    for batch_ms in (5, 16, 22, 30, 60):
+        rows = differential(folder, batch_ms, emulated=True)
+        print(f"{f'  a batch takes a worker {batch_ms} ms':<44} {_differences(rows)}")
+    print(f"{'processor, the loader burns CPU beside it':<44} {head} {'computing slower by':>20}")
+    for batch_ms in (5, 15, 40):
+        rows = differential(folder, batch_ms, emulated=False)
+        slower = np.median([r.real.computing_ms / r.cached.computing_ms for r in rows])
+        print(f"{f'  a batch takes {batch_ms} ms of CPU':<44} {_differences(rows)} {100 * slower - 100:>18.0f} %")
+
+
+def _differences(rows: list[Round]) -> str:
+    def middle(values: list[float]) -> float:
+        return float(np.median(values))
+
+    lost, reported = middle([r.lost_pct for r in rows]), middle([r.real.input_pct for r in rows])
+    return (
+        f"{middle([r.alone_ms for r in rows]):>8.2f} {middle([r.cached.step_ms for r in rows]):>8.2f} "
+        f"{middle([r.real.step_ms for r in rows]):>8.2f} {lost:>12.1f} % {reported:>13.1f} % "
+        f"{middle([abs(r.lost_pct - r.real.input_pct) for r in rows]):>7.1f}"
+    )
+
+
+def _row(name: str, errors: list[float], target: str) -> None:
+    p50, p95, worst = np.quantile(errors, (0.5, 0.95, 1.0))
+    print(f"{name:<44} {len(errors):>5} {p50:>8.4f} {p95:>8.4f} {worst:>8.4f}   {target}", flush=True)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    source = random.Random(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+    print(
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, ",
+        end="",
+    )
+    print(f"torch {torch.__version__}")
+    print("Largest error of a part of the wall time, in percentage points of it")
+    print(f"{'':<44} {'runs':>5} {'median':>8} {'95 %':>8} {'worst':>8}   target")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _row("virtual clock, random trainings", virtual(folder), "worst 0.1")
+        _row("real clock, emulated device, planted delays", emulated(folder, source), "median 0.3, worst 1")
+        _row("real clock, plain loops on the processor", plain(folder, source), "median 0.3, worst 1")
+        _print_differential(folder)
+
+
+if __name__ == "__main__":
+    main()
