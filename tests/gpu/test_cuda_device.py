@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from spinning import cycles_per_ms
 
 from stallscope.analyse.facts import facts_of
 from stallscope.capture.session import Session
@@ -19,17 +20,6 @@ pytestmark = [
 ]
 
 MS = 1_000_000
-
-
-def cycles_per_ms() -> float:
-    """Clock cycles that `torch.cuda._sleep` spins in a millisecond, measured on the warm device."""
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(200_000_000)
-    begin.record()
-    torch.cuda._sleep(200_000_000)
-    end.record()
-    torch.cuda.synchronize()
-    return 200_000_000 / begin.elapsed_time(end)
 
 
 def test_events_lie_between_the_host_stamps_around_them() -> None:

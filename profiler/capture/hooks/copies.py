@@ -7,6 +7,7 @@ from threading import get_ident
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 
 from ...devices.protocol import Copy, Device, Event
 from ..steps import StepRecorder
@@ -33,7 +34,8 @@ class _Under:
 class CopyHook:
     """Sees the copies that a training asks tensors for, between the fetch of a batch and the next.
 
-    `copy_` into a tensor that is on the device already is not seen.
+    A copy on a side stream is told from one between the computations. `copy_` into a tensor that is on the device
+    already is not seen.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class CopyHook:
         if self._target == "cuda":
             try:
                 self._patches.replace(torch.Tensor, "cuda", self._wrap_cuda, None)
+                self._patches.replace(torch.cuda.Stream, "wait_event", self._wrap_wait, None, None)
             except Unexpected:
                 self._patches.put_back()
                 raise
@@ -98,6 +101,30 @@ class CopyHook:
 
         return copy
 
+    def _wrap_wait(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The computing stream waits for another one: for a batch that was copied ahead, if a step begins with it."""
+        loop, steps = self._loop, self._steps
+
+        def wait_event(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self_, *args, **kwargs)
+            if not is_compiling() and loop.inside and steps.recording and not steps.computing:
+                self._waited(self_)
+            return result
+
+        return wait_event
+
+    def _waited(self, stream: Any) -> None:
+        try:
+            if self._stream is None or not self.switch.on or get_ident() != self._loop.thread:
+                return
+            if self._stream() == self._computing == stream.cuda_stream and not self._is_capturing():
+                self._steps.compute_begin()
+        except Exception as error:
+            self.switch.fail(error)
+
+    def _is_capturing(self) -> bool:
+        return self._loop.capturing is not None and self._loop.capturing()
+
     def _begins(
         self, tensor: Any, target_of: Callable[[Any, Any], str | None], args: Any, kwargs: Any
     ) -> _Under | None:
@@ -106,7 +133,7 @@ class CopyHook:
             return None
         try:
             target = target_of(args, kwargs)
-            if target is None or (self._loop.capturing is not None and self._loop.capturing()):
+            if target is None or self._is_capturing():
                 return None
             source = tensor.device.type
             if source == "cpu" and target == self._target != "cpu":
@@ -138,7 +165,9 @@ class CopyHook:
                 end = self._device.record()
                 now = self._device.now()
                 steps.copied(Copy(under.host_ns, now, int(tensor.nbytes), under.pinned, ahead, under.begin, end))
-                steps.compute_begin()
+                if not ahead:
+                    # A copy on another stream says nothing of the one that computes, until that waits for it.
+                    steps.compute_begin()
         except Exception as error:
             self.switch.fail(error)
 

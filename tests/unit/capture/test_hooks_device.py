@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ class Queue:
 
 class Steps:
     def __init__(self) -> None:
-        self.recording = False
+        self.recording = self.computing = False
         self.calls: list[str] = []
         self.copies: list[Copy] = []
 
@@ -220,3 +221,35 @@ def test_tensors_are_as_they_were_once_the_hooks_are_removed() -> None:
     training.hooks.remove()
     assert {name: vars(torch.Tensor).get(name) for name in NAMES} == before
     assert float(torch.ones(1)) == 1.0
+
+
+def test_a_step_begins_to_compute_when_its_stream_has_waited_for_the_copy_ahead() -> None:
+    """As prefetchers do it: copy on a side stream, then let the computing stream wait for that."""
+    now = {"stream": 0}
+    training = Training("meta")
+    switch = Switch("Tensor.to", "-", training.recording.notice)
+    hook = CopyHook(training.hooks._loop, training.steps, training.device, switch, stream=lambda: now["stream"])  # type: ignore[arg-type]
+    waited: list[Any] = []
+    wait_event = hook._wrap_wait(lambda stream, event: waited.append((stream.cuda_stream, event)))
+    training.fetch()
+    calls = training.steps.calls
+    now["stream"] = 7
+    under = hook._begins(torch.zeros(4), hook._target_of, ("meta",), {})
+    assert under is not None
+    before = calls.count("compute_begin")
+    hook._ends(under, torch.zeros(4), torch.zeros(4, device="meta"))
+    assert calls.count("compute_begin") == before
+    wait_event(SimpleNamespace(cuda_stream=7), "the side stream waits")
+    now["stream"] = 0
+    assert calls.count("compute_begin") == before
+    wait_event(SimpleNamespace(cuda_stream=0), "the computing stream waits")
+    assert calls.count("compute_begin") == before + 1
+    training.steps.computing = True
+    wait_event(SimpleNamespace(cuda_stream=0), "in the midst of the step")
+    assert calls.count("compute_begin") == before + 1
+    training.hooks.remove()
+    assert [event for _, event in waited] == [
+        "the side stream waits",
+        "the computing stream waits",
+        "in the midst of the step",
+    ]
