@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DATA ?=
 
-.PHONY: demo test lint setup-demo setup-test benchmarks clean help
+.PHONY: demo test lint setup-demo setup-test benchmarks truth overhead clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -17,8 +17,15 @@ test: setup-test lint ## set up, lint, type-check and run all tests
 lint: setup-test ## ruff and mypy
 	@scripts/lint.sh $(BIN)
 
-benchmarks: setup-test ## what a record costs, and how fast records are read
+benchmarks: setup-test ## what records and the sampler cost, and how fast records are read
 	@$(BIN)/python benchmarks/record.py
+	@$(BIN)/python benchmarks/sampler.py
+
+truth: setup-test ## how far the figures are from ground truth (4 minutes)
+	@$(BIN)/python benchmarks/truth.py
+
+overhead: setup-test ## what hooks cost a training, beside torch.profiler and TraceML
+	@$(BIN)/python benchmarks/overhead.py --traceml
 
 setup-demo:
 	@scripts/setup.sh $(VENV) dali

@@ -15,9 +15,7 @@ from .diagnosis import findings_of, verdict_of
 from .doubts import doubts_of
 from .facts import Facts, facts_of
 from .finding import Finding
-
-LEAST_FOREIGN_CPUS = 0.3
-"""Less is the system's own housekeeping and the sampler."""
+from .quality import quality_notes
 
 
 @dataclass(frozen=True)
@@ -97,12 +95,5 @@ def _notes(run: Run, facts: Facts | None, dropped: int) -> tuple[str, ...]:
     if facts is None:
         return tuple(notes)
     notes += doubts_of(facts)
-    if facts.sampled.samples == 0:
-        notes.append("The sampler recorded nothing in this window: utilisation and CPU figures are missing.")
-    foreign = facts.foreign_cpus
-    if foreign is not None and foreign >= LEAST_FOREIGN_CPUS:
-        notes.append(f"Other programs on this machine used {foreign:.1f} CPUs meanwhile.")
-    steal = facts.sampled.steal_pct
-    if steal is not None and steal >= 5:
-        notes.append(f"The hypervisor took {steal:.0f} % of the CPU: timings vary from run to run.")
+    notes += quality_notes(facts.sampled, facts.window, device_kind=facts.device_kind, foreign_cpus=facts.foreign_cpus)
     return tuple(notes)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from ..devices.protocol import Device
-from ..record.notices import Notices
+from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, SPAN, STEP, EventKind, LoaderFlag
 from ..record.segment import RecordWriter
 from .activity import ActivityWindows
@@ -81,7 +81,7 @@ class Session:
         self._steps = RecordWriter(folder, STEP, rank)
         self._activity: ActivityWindows | None = None
         self.steps = StepRecorder(self._steps, self._pauses, device, thinning)
-        self.notice = Notices(folder, "training")
+        self.notice = Notices(folder / TRAINING_NOTICES)
         """Takes what the report must say about this recording: what could not be seen, and why."""
         self._gc_begin = 0
         self._garbage: deque[tuple[int, int]] = deque(maxlen=MOST_COLLECTIONS)

@@ -7,14 +7,15 @@ from pathlib import Path
 
 from .files import plain
 
-_ENDING = "-notices.txt"
+SAMPLER_NOTICES = "sampler-notices.txt"
+TRAINING_NOTICES = "training-notices.txt"
 
 
 class Notices:
-    """Appends sentences to `WHO-notices.txt`, one a line. Never raises: a full disk has no room for them."""
+    """Appends sentences to a file, one a line. Never raises: a full disk has no room for them."""
 
-    def __init__(self, folder: Path, who: str) -> None:
-        self._path = folder / f"{who}{_ENDING}"
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._said: set[str] = set()
 
     def __call__(self, sentence: str) -> None:
@@ -28,7 +29,8 @@ class Notices:
 def read_notices(folder: Path) -> list[str]:
     """All sentences of a run folder, by file and in the order they were said."""
     said = []
-    for path in sorted(folder.glob(f"*{_ENDING}")):
+    for name in (SAMPLER_NOTICES, TRAINING_NOTICES):
         with contextlib.suppress(OSError):
-            said += [plain(line) for line in path.read_text(errors="replace").splitlines() if line]
+            text = (folder / name).read_text(errors="replace")
+            said += [plain(line) for line in text.splitlines() if line]
     return said

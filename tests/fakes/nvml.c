@@ -13,8 +13,15 @@
  *   fault FUNCTION CODE [AFTER [GPU]]  FUNCTION (or * for all of a GPU) returns CODE from call number AFTER on,
  *                                      of one GPU or of all
  *   fieldfault ID CODE                 this field's own return code
+ *   mig N [AFTER]                      GPU 0 is divided after its call number AFTER; N of its instances are visible
+ *                                      (UUIDs MIG-fake-0, ...; numbers 3, 4, ...); instances are GPUs 8, 9, ... here
+ *   instance USED TOTAL                memory of each instance, bytes
+ *   held B1 B2 ...                     memory of each process, bytes (default 1 MiB each)
+ *   event GPU KIND DATA LOOK [GI]      at look number LOOK (from 1) for events there is this one
+ *   eventkinds MASK                    which kinds of event can be had (default all)
  *
- * Calls are counted per GPU; every call of a GPU's function is appended to the file FAKE_NVML.log.
+ * Calls are counted per GPU; every call of a GPU's function is appended to the file FAKE_NVML.log. Looks for events
+ * are of no GPU and are not appended; a fault of theirs counts looks.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -32,12 +39,19 @@ typedef struct { unsigned pid; u64 used; unsigned gi, ci; } Process;
 typedef struct { unsigned id, code; double value; char *names[3]; } Metric;
 typedef struct { unsigned version, count; void *one, *two; Metric metrics[]; } MetricsGet;
 
-enum { GPUS = 8, MAX = 64, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, INVALID = 2, RING = 72 };
+typedef struct { int *gpu; u64 kind, data; unsigned gi, ci; } Event;
+
+enum { WHOLE = 8, GPUS = 16, MAX = 64, RING = 72, FIRST_GI = 3, ANY_GI = -1 };
+enum { INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10 };
 
 static struct { char name[64]; int code; long after; int gpu; } faults[MAX];
 static struct { unsigned id, type, code; u64 start, step; long reads[GPUS]; } fields[MAX];
 static struct { char name[64]; long calls[GPUS]; } counts[MAX];
 static int n_faults, n_fields, n_counts, n_gpus = 1, init_code, ring_length, gpm_here;
+static struct { int gpu, gi; u64 kind, data; long look; } events[MAX];
+static int n_events, n_instances, n_held, watched[GPUS];
+static long mig_after = -1, looks;
+static u64 held[MAX], event_kinds = ~0UL, instance_memory[2];
 static unsigned util[2], ring[MAX], state[8];
 static u64 ring_period, memory[2];
 static double gpm[4];
@@ -61,6 +75,17 @@ static void script(void)
             sscanf(rest, "%lu%n", &ring_period, &at);
             for (rest += at; sscanf(rest, "%u%n", &ring[ring_length], &more) == 1; rest += more) ring_length++;
         }
+        if (!strcmp(word, "instance")) sscanf(rest, "%lu %lu", &instance_memory[0], &instance_memory[1]);
+        if (!strcmp(word, "eventkinds")) sscanf(rest, "%lu", &event_kinds);
+        if (!strcmp(word, "mig")) mig_after = 0, sscanf(rest, "%d %ld", &n_instances, &mig_after);
+        if (!strcmp(word, "held"))
+            for (; sscanf(rest, "%lu%n", &held[n_held], &more) == 1; rest += more) n_held++;
+        if (!strcmp(word, "event")) {
+            events[n_events].gi = ANY_GI;
+            sscanf(rest, "%d %lu %lu %ld %d", &events[n_events].gpu, &events[n_events].kind, &events[n_events].data,
+                   &events[n_events].look, &events[n_events].gi);
+            n_events++;
+        }
         if (!strcmp(word, "state"))
             for (int i = 0; i < 8 && sscanf(rest, "%u%n", &state[i], &more) == 1; i++) rest += more;
         if (!strcmp(word, "gpm"))
@@ -70,7 +95,10 @@ static void script(void)
                    &fields[n_fields].step);
             n_fields++;
         }
-        if (!strcmp(word, "fieldfault")) sscanf(rest, "%u %u", &fields[n_fields].id, &fields[n_fields].code), n_fields++;
+        if (!strcmp(word, "fieldfault")) {
+            sscanf(rest, "%u %u", &fields[n_fields].id, &fields[n_fields].code);
+            n_fields++;
+        }
         if (!strcmp(word, "fault")) {
             faults[n_faults].gpu = -1;
             sscanf(rest, "%63s %d %ld %d", faults[n_faults].name, &faults[n_faults].code, &faults[n_faults].after,
@@ -118,6 +146,35 @@ static int enter(const char *name, const int *handle)
         if (code) return code;                         \
     } while (0)
 
+static long seen_calls(int gpu)
+{
+    for (int i = 0; i < n_counts; i++)
+        if (!strcmp(counts[i].name, "*")) return counts[i].calls[gpu];
+    return 0;
+}
+
+/* Whether a handle is an instance's. */
+static int is_instance(const int *h) { return *h >= WHOLE; }
+
+/* Whether a handle is of a divided GPU or of an instance: the driver then tells little. */
+static int is_divided(const int *h)
+{
+    return is_instance(h) || (*h == 0 && mig_after >= 0 && seen_calls(0) >= mig_after);
+}
+
+/* As ENTER, for what is told of no instance, or of no divided GPU at all. */
+#define ENTER_BOARD(handle)                            \
+    do {                                               \
+        ENTER(handle);                                 \
+        if (is_instance(handle)) return NOT_SUPPORTED; \
+    } while (0)
+
+#define ENTER_WHOLE(handle)                            \
+    do {                                               \
+        ENTER(handle);                                 \
+        if (is_divided(handle)) return NOT_SUPPORTED;  \
+    } while (0)
+
 int nvmlInitWithFlags(unsigned flags) { (void)flags; script(); return init_code; }
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) { return 0; }
@@ -134,37 +191,70 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, int **handle)
 int nvmlDeviceGetHandleByUUID(const char *uuid, int **handle)
 {
     int gpu = -1;
+    if (sscanf(uuid, "MIG-fake-%d", &gpu) == 1 && gpu >= 0 && gpu < n_instances) {
+        *handle = &gpus[WHOLE + gpu];
+        return 0;
+    }
     if (sscanf(uuid, "GPU-fake-%d", &gpu) != 1 || gpu < 0 || gpu >= n_gpus) return NOT_FOUND;
     *handle = &gpus[gpu];
     return 0;
 }
 
-int nvmlDeviceGetUUID(int *h, char *uuid, unsigned length) { ENTER(h); snprintf(uuid, length, "GPU-fake-%d", *h); return 0; }
-int nvmlDeviceGetUtilizationRates(int *h, unsigned *out) { ENTER(h); out[0] = util[0]; out[1] = util[1]; return 0; }
-int nvmlDeviceGetPowerUsage(int *h, unsigned *out) { ENTER(h); *out = state[0]; return 0; }
-int nvmlDeviceGetClockInfo(int *h, unsigned type, unsigned *out) { ENTER(h); *out = type == 1 ? state[1] : state[2]; return 0; }
-int nvmlDeviceGetTemperature(int *h, unsigned sensor, unsigned *out) { ENTER(h); (void)sensor; *out = state[3]; return 0; }
-int nvmlDeviceGetCurrentClocksEventReasons(int *h, u64 *out) { ENTER(h); *out = state[4]; return 0; }
-int nvmlDeviceGetCurrPcieLinkGeneration(int *h, unsigned *out) { ENTER(h); *out = state[5]; return 0; }
-int nvmlDeviceGetCurrPcieLinkWidth(int *h, unsigned *out) { ENTER(h); *out = state[6]; return 0; }
+int nvmlDeviceGetUUID(int *h, char *uuid, unsigned length)
+{
+    ENTER(h);
+    snprintf(uuid, length, "GPU-fake-%d", *h);
+    return 0;
+}
+
+int nvmlDeviceGetUtilizationRates(int *h, unsigned *out)
+{
+    ENTER_WHOLE(h);
+    out[0] = util[0];
+    out[1] = util[1];
+    return 0;
+}
+
+int nvmlDeviceGetPowerUsage(int *h, unsigned *out) { ENTER_BOARD(h); *out = state[0]; return 0; }
+
+int nvmlDeviceGetClockInfo(int *h, unsigned type, unsigned *out)
+{
+    ENTER_BOARD(h);
+    *out = type == 1 ? state[1] : state[2];
+    return 0;
+}
+
+int nvmlDeviceGetTemperature(int *h, unsigned sensor, unsigned *out)
+{
+    ENTER_BOARD(h);
+    (void)sensor;
+    *out = state[3];
+    return 0;
+}
+
+int nvmlDeviceGetCurrentClocksEventReasons(int *h, u64 *out) { ENTER_BOARD(h); *out = state[4]; return 0; }
+int nvmlDeviceGetCurrPcieLinkGeneration(int *h, unsigned *out) { ENTER_BOARD(h); *out = state[5]; return 0; }
+int nvmlDeviceGetCurrPcieLinkWidth(int *h, unsigned *out) { ENTER_BOARD(h); *out = state[6]; return 0; }
 
 int nvmlDeviceGetMemoryInfo(int *h, Memory *out)
 {
     ENTER(h);
-    *out = (Memory){memory[1], memory[1] - memory[0], memory[0]};
+    const u64 *is = is_instance(h) ? instance_memory : memory;
+    *out = (Memory){is[1], is[1] - is[0], is[0]};
     return 0;
 }
 
 int nvmlDeviceGetMemoryInfo_v2(int *h, Memory2 *out)
 {
     ENTER(h);
-    *out = (Memory2){out->version, memory[1], 0, memory[1] - memory[0], memory[0]};
+    const u64 *is = is_instance(h) ? instance_memory : memory;
+    *out = (Memory2){out->version, is[1], 0, is[1] - is[0], is[0]};
     return 0;
 }
 
 int nvmlDeviceGetSamples(int *h, unsigned type, u64 since, unsigned *value_type, unsigned *count, Sample *out)
 {
-    ENTER(h);
+    ENTER_WHOLE(h);
     if (type != 1 || !ring_length) return NOT_SUPPORTED;
     *value_type = 1;
     if (!out) { *count = RING; return 0; }
@@ -183,7 +273,7 @@ int nvmlDeviceGetSamples(int *h, unsigned type, u64 since, unsigned *value_type,
 
 int nvmlDeviceGetFieldValues(int *h, int count, Field *values)
 {
-    ENTER(h);
+    ENTER_BOARD(h);
     for (int v = 0; v < count; v++) {
         values[v].code = NOT_SUPPORTED;
         for (int i = 0; i < n_fields; i++) {
@@ -204,13 +294,86 @@ int nvmlDeviceGetComputeRunningProcesses_v3(int *h, unsigned *count, Process *ou
     unsigned here = state[7], room = *count;
     *count = here;
     if (room < here) return INSUFFICIENT_SIZE;
-    for (unsigned i = 0; i < here; i++) out[i] = (Process){1000 + i, 1 << 20, 0, 0};
+    for (unsigned i = 0; i < here; i++) out[i] = (Process){1000 + i, n_held ? held[i % n_held] : 1 << 20, 0, 0};
     return 0;
 }
 
 int nvmlGpmQueryDeviceSupport(int *h, unsigned *support) { ENTER(h); support[1] = gpm_here; return 0; }
 int nvmlGpmSampleAlloc(long **sample) { *sample = calloc(1, sizeof(long)); return 0; }
-int nvmlGpmSampleGet(int *h, long *sample) { ENTER(h); *sample = ++gpm_taken; return 0; }
+
+int nvmlGpmSampleGet(int *h, long *sample)
+{
+    ENTER_WHOLE(h);
+    *sample = ++gpm_taken;
+    return 0;
+}
+
+/* Of the whole GPU's handle, with the number of one of its instances. */
+int nvmlGpmMigSampleGet(int *h, unsigned gi, long *sample)
+{
+    ENTER(h);
+    if (is_instance(h) || gi < FIRST_GI || gi >= FIRST_GI + (unsigned)n_instances) return INVALID;
+    *sample = ++gpm_taken;
+    return 0;
+}
+
+int nvmlDeviceGetMigMode(int *h, unsigned *now, unsigned *pending)
+{
+    if (mig_after < 0 || is_instance(h)) return NOT_SUPPORTED;
+    *now = *pending = is_divided(h);
+    return 0;
+}
+
+int nvmlDeviceIsMigDeviceHandle(int *h, unsigned *yes) { *yes = is_instance(h); return 0; }
+int nvmlDeviceGetMaxMigDeviceCount(int *h, unsigned *count) { *count = *h == 0 && mig_after >= 0 ? 7 : 0; return 0; }
+
+int nvmlDeviceGetMigDeviceHandleByIndex(int *h, unsigned index, int **handle)
+{
+    if (*h != 0 || (int)index >= n_instances) return NOT_FOUND;
+    *handle = &gpus[WHOLE + index];
+    return 0;
+}
+
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(int *h, int **handle)
+{
+    if (!is_instance(h)) return INVALID;
+    *handle = &gpus[0];
+    return 0;
+}
+
+int nvmlDeviceGetGpuInstanceId(int *h, unsigned *gi)
+{
+    if (!is_instance(h)) return NOT_SUPPORTED;
+    *gi = FIRST_GI + *h - WHOLE;
+    return 0;
+}
+
+int nvmlEventSetCreate(int **set) { *set = watched; return 0; }
+int nvmlDeviceGetSupportedEventTypes(int *h, u64 *kinds) { ENTER_BOARD(h); *kinds = event_kinds; return 0; }
+
+int nvmlDeviceRegisterEvents(int *h, u64 kinds, int *set)
+{
+    ENTER(h);
+    if (is_instance(h) || kinds & ~event_kinds) return NOT_SUPPORTED;
+    set[*h] = 1;
+    return 0;
+}
+
+int nvmlEventSetWait_v2(int *set, Event *out, unsigned timeout)
+{
+    /* Waiting would hold the sampler up. */
+    if (timeout) return INVALID;
+    looks++;
+    for (int i = 0; i < n_faults; i++)
+        if (!strcmp(faults[i].name, __func__) && looks > faults[i].after) return faults[i].code;
+    for (int i = 0; i < n_events; i++) {
+        if (!events[i].look || events[i].look > looks || !set[events[i].gpu]) continue;
+        *out = (Event){&gpus[events[i].gpu], events[i].kind, events[i].data, (unsigned)events[i].gi, ~0U};
+        events[i].look = 0;
+        return 0;
+    }
+    return TIMEOUT;
+}
 
 int nvmlGpmMetricsGet(MetricsGet *request)
 {

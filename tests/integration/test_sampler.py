@@ -18,8 +18,8 @@ import pytest
 from stallscope.capture.cpu_budget import cpu_budget
 from stallscope.capture.sampler import start
 from stallscope.capture.sampler.emulated import MARGIN_NS, WINDOW_NS, busy_ns
-from stallscope.capture.sampler.notices import NOTICES
 from stallscope.capture.sampler.start import Sampler, start_sampler
+from stallscope.record.notices import SAMPLER_NOTICES
 from stallscope.record.reader import Records, read_header
 from stallscope.record.run import create_run, open_run
 from stallscope.record.schema import DEVICE, HOST, NOT_MEASURED, SPAN, SpanKind
@@ -181,8 +181,10 @@ def test_there_are_never_two_for_one_run(run: Path, sampler: Sampler) -> None:
     assert second.pid is not None
     wait_for(lambda: second.pid is None or not running(second.pid))
     second.stop()
-    assert second.error == f"The sampler ended with exit code 1; {NOTICES} in the run folder may say why."
-    assert (run / NOTICES).read_text() == ("Another sampler already records this run; a second one ended at once.\n")
+    assert second.error == f"The sampler ended with exit code 1; {SAMPLER_NOTICES} in the run folder may say why."
+    assert (run / SAMPLER_NOTICES).read_text() == (
+        "Another sampler already records this run; a second one ended at once.\n"
+    )
     assert len(list(run.glob("host-*.rec"))) == 1
     seen = len(hosts(run))
     wait_for(lambda: len(hosts(run)) > seen)
@@ -270,7 +272,7 @@ def test_an_emulated_device_is_followed_while_it_runs(tmp_path: Path) -> None:
     memory = records[records["window_ns"] == NOT_MEASURED]
     assert set(memory["memory_total_bytes"].tolist()) == {12_000_000_000}
     assert set(memory["memory_used_bytes"].tolist()) == {NOT_MEASURED}
-    assert "emulated device" in (run / NOTICES).read_text()
+    assert "emulated device" in (run / SAMPLER_NOTICES).read_text()
 
 
 @pytest.fixture

@@ -14,29 +14,32 @@ from typing import Any
 
 import pynvml
 
+from .mig import GPM, GPM_MARK, Target
 from .nvml import Gateway
 
 METRICS = {2: "sm_active_pct", 3: "sm_occupancy_pct", 5: "tensor_active_pct", 10: "dram_active_pct"}
 """NVML_GPM_METRIC_… number → DEVICE field."""
 SHORTEST_WINDOW_NS = 100_000_000
 """The driver refreshes its counters this often."""
-GPM = "multiprocessor activity (GPM)"
 
 
 class Gpm:
-    """GPM windows of one device."""
+    """GPM windows of one device: a GPU, or an instance of one."""
 
-    def __init__(self, gateway: Gateway, device: int, handle: Any) -> None:
+    def __init__(self, gateway: Gateway, device: int, target: Target) -> None:
         self._gateway = gateway
         self._device = device
-        self._handle = handle
+        self._target = target
         self._since_ns: int | None = None
         """When the older of the two samples was taken."""
-        support = gateway.read(device, GPM, lambda: pynvml.nvmlGpmQueryDeviceSupport(handle))
+        support = gateway.read(device, GPM, lambda: pynvml.nvmlGpmQueryDeviceSupport(target.board), prepares=True)
         self._older = self._newer = None
         if support is not None and support.isSupportedDevice:
-            self._older = gateway.read(device, GPM, pynvml.nvmlGpmSampleAlloc)
-            self._newer = gateway.read(device, GPM, pynvml.nvmlGpmSampleAlloc)
+            self._older = gateway.read(device, GPM, pynvml.nvmlGpmSampleAlloc, prepares=True)
+            self._newer = gateway.read(device, GPM, pynvml.nvmlGpmSampleAlloc, prepares=True)
+        elif support is not None and target.instance is not None:
+            # Of a whole GPU utilisation is there instead; of an instance there is nothing.
+            gateway.failed(device, GPM, pynvml.NVML_ERROR_NOT_SUPPORTED)
         # Large, so made once.
         self._request = pynvml.c_nvmlGpmMetricsGet_t()
         self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
@@ -49,12 +52,18 @@ class Gpm:
         if self._newer is None or (since_ns is not None and now_ns - since_ns < SHORTEST_WINDOW_NS):
             return None
         newer = self._newer
-        if self._gateway.read(self._device, GPM, lambda: pynvml.nvmlGpmSampleGet(self._handle, newer)) is None:
+        if self._gateway.read(self._device, GPM, lambda: self._take(newer)) is None:
             return None
         window = None if since_ns is None else self._compare(since_ns, now_ns)
         self._older, self._newer = self._newer, self._older
         self._since_ns = now_ns
         return window
+
+    def _take(self, into: Any) -> Any:
+        target = self._target
+        if target.instance is None:
+            return pynvml.nvmlGpmSampleGet(target.handle, into)
+        return pynvml.nvmlGpmMigSampleGet(target.board, target.instance, into)
 
     def _compare(self, begin_ns: int, end_ns: int) -> dict[str, float | None] | None:
         request = self._request
@@ -69,10 +78,11 @@ class Gpm:
             if metric.nvmlReturn != pynvml.NVML_SUCCESS:
                 self._refused(field, metric.nvmlReturn)
             elif math.isfinite(metric.value):
+                self._gateway.answered(self._device, f"{field} {GPM_MARK}")
                 window[field] = metric.value
         return window if any(field in window for field in METRICS.values()) else None
 
     def _refused(self, field: str, code: int) -> None:
-        name = f"{field} (GPM)"
+        name = f"{field} {GPM_MARK}"
         if self._gateway.readable(self._device, name):
             self._gateway.failed(self._device, name, code)

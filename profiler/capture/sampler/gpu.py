@@ -16,7 +16,9 @@ from typing import Any
 import pynvml
 
 from ...record.schema import DEVICE
+from .critical import CriticalErrors
 from .gpm import Gpm
+from .mig import MEMORY, PCIE_RECEIVED, PCIE_SENT, POWER, PROCESSES, RATES, RING, Target
 from .nvml import Gateway, bits, number
 from .ring import ClockPair, UtilisationRing, UtilisationWindow, WrappingCounter
 from .row import Row, row
@@ -34,8 +36,8 @@ FIELDS = {
     POWER_CAP: "time held down by the power cap",
     SW_THERMAL: "time held down by temperature (software)",
     HW_THERMAL: "time held down by temperature (hardware)",
-    PCIE_TX: "PCIe bytes sent",
-    PCIE_RX: "PCIe bytes received",
+    PCIE_TX: PCIE_SENT,
+    PCIE_RX: PCIE_RECEIVED,
     THERMAL: "time held down by temperature",
 }
 
@@ -47,11 +49,17 @@ class NvmlSource:
 
     def __init__(self, gateway: Gateway, uuids: Sequence[str], start_ns: int) -> None:
         wanted: list[str | None] = list(uuids) or [None] * gateway.count()
-        opened = [(device, gateway.open(device, uuid)) for device, uuid in enumerate(wanted)]
-        self._gpus = [Gpu(gateway, device, handle, start_ns) for device, handle in opened if handle is not None]
+        opened = {device: gateway.open(device, uuid) for device, uuid in enumerate(wanted)}
+        targets = {device: target for device, target in opened.items() if target is not None}
+        self._gpus = [Gpu(gateway, device, target, start_ns) for device, target in targets.items()]
+        self._critical = CriticalErrors(gateway, targets, start_ns)
+        self._look_for_errors = Cadence(STATE_PERIOD_NS)
 
     def sample(self, now_ns: int, last: bool = False) -> list[Row]:
         """Bodies of DEVICE records. `last` reads what would otherwise have waited for its turn."""
+        if self._look_for_errors.due(now_ns) or last:
+            # Before the figures: what the driver reports may be why they end.
+            self._critical.look(now_ns)
         return [record for gpu in self._gpus for record in gpu.sample(now_ns, last)]
 
 
@@ -61,15 +69,16 @@ class Gpu:
     Three kinds of record: windows of the utilisation ring, windows of GPM, and states, which have no window.
     """
 
-    def __init__(self, gateway: Gateway, device: int, handle: Any, start_ns: int) -> None:
+    def __init__(self, gateway: Gateway, device: int, target: Target, start_ns: int) -> None:
         self._gateway = gateway
         self._device = device
-        self._handle = handle
+        self._handle = target.handle
+        self._board = target.board
         clock = clock_pair()
         self._ring = UtilisationRing(clock.epoch_us - (clock.monotonic_ns - start_ns) // 1000)
         self._ring_silent_ns = 0
         """When the ring counts as absent unless it delivers."""
-        self._gpm = Gpm(gateway, device, handle)
+        self._gpm = Gpm(gateway, device, target)
         self._rx, self._tx = WrappingCounter(), WrappingCounter()
         self._state = Cadence(STATE_PERIOD_NS)
         self._link = Cadence(LINK_PERIOD_NS, start_ns + LINK_FIRST_NS)
@@ -84,7 +93,7 @@ class Gpu:
         if self._link.due(now_ns):
             state |= self._read_link()
         if self._processes.due(now_ns):
-            state["processes"] = self._count_processes()
+            state |= self._read_processes()
         if now_ns >= self._ring_silent_ns:
             state |= self._read_rates()
         window = self._gpm.sample()
@@ -99,7 +108,7 @@ class Gpu:
 
     def _drain(self, now_ns: int) -> list[Values]:
         drained = self._ask(
-            "the utilisation ring",
+            RING,
             lambda: pynvml.nvmlDeviceGetSamples(self._handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, self._ring.last_us),
         )
         if drained is None:
@@ -113,31 +122,31 @@ class Gpu:
         return [_ring_values(window, clock) for window in windows]
 
     def _read_state(self) -> Values:
-        h = self._handle
+        h, board = self._handle, self._board
         memory = self._ask(
-            "device memory",
+            MEMORY,
             lambda: pynvml.nvmlDeviceGetMemoryInfo(h, version=pynvml.nvmlMemory_v2),
             lambda: pynvml.nvmlDeviceGetMemoryInfo(h),
         )
-        rates = self._ask("utilisation rates", lambda: pynvml.nvmlDeviceGetUtilizationRates(h))
+        rates = self._ask(RATES, lambda: pynvml.nvmlDeviceGetUtilizationRates(h))
         return {
             "memory_util_pct": None if rates is None else rates.memory,
             "memory_used_bytes": None if memory is None else memory.used,
             "memory_total_bytes": None if memory is None else memory.total,
-            "power_mw": self._ask("power draw", lambda: pynvml.nvmlDeviceGetPowerUsage(h)),
+            "power_mw": self._ask(POWER, lambda: pynvml.nvmlDeviceGetPowerUsage(board)),
             "sm_clock_mhz": self._ask(
-                "the multiprocessor clock", lambda: pynvml.nvmlDeviceGetClockInfo(h, pynvml.NVML_CLOCK_SM)
+                "the multiprocessor clock", lambda: pynvml.nvmlDeviceGetClockInfo(board, pynvml.NVML_CLOCK_SM)
             ),
             "memory_clock_mhz": self._ask(
-                "the memory clock", lambda: pynvml.nvmlDeviceGetClockInfo(h, pynvml.NVML_CLOCK_MEM)
+                "the memory clock", lambda: pynvml.nvmlDeviceGetClockInfo(board, pynvml.NVML_CLOCK_MEM)
             ),
             "temperature_c": self._ask(
-                "temperature", lambda: pynvml.nvmlDeviceGetTemperature(h, pynvml.NVML_TEMPERATURE_GPU)
+                "temperature", lambda: pynvml.nvmlDeviceGetTemperature(board, pynvml.NVML_TEMPERATURE_GPU)
             ),
             "throttle_reasons": self._ask(
                 "clock event reasons",
-                lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(h),
-                lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(h),
+                lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(board),
+                lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(board),
             ),
         } | self._read_fields()
 
@@ -148,12 +157,15 @@ class Gpu:
         if not thermal_is_split and self._readable(THERMAL):
             # Older drivers count both kinds together.
             wanted.append(THERMAL)
-        read = self._ask("driver counters", lambda: pynvml.nvmlDeviceGetFieldValues(self._handle, wanted))
+        if not wanted:
+            return {}
+        read = self._ask("driver counters", lambda: pynvml.nvmlDeviceGetFieldValues(self._board, wanted))
         values: dict[int, float | None] = {}
         for value in read or ():
             field, code = int(value.fieldId), int(value.nvmlReturn)
             if code == pynvml.NVML_SUCCESS:
                 values[field] = self._decode(field, value)
+                self._gateway.answered(self._device, FIELDS[field])
             else:
                 self._gateway.failed(self._device, FIELDS[field], code)
         soft, hard = values.get(SW_THERMAL), values.get(HW_THERMAL)
@@ -178,23 +190,30 @@ class Gpu:
         return self._gateway.readable(self._device, FIELDS[field])
 
     def _read_link(self) -> Values:
-        h = self._handle
+        board = self._board
         return {
-            "pcie_generation": self._ask("PCIe generation", lambda: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(h)),
-            "pcie_width": self._ask("PCIe width", lambda: pynvml.nvmlDeviceGetCurrPcieLinkWidth(h)),
+            "pcie_generation": self._ask("PCIe generation", lambda: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(board)),
+            "pcie_width": self._ask("PCIe width", lambda: pynvml.nvmlDeviceGetCurrPcieLinkWidth(board)),
         }
 
-    def _count_processes(self) -> int | None:
+    def _read_processes(self) -> Values:
+        """How many there are and what they hold. Their pids may be those of another namespace and are not used."""
         h = self._handle
         processes = self._ask(
-            "processes on the device",
+            PROCESSES,
             lambda: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(h),
             lambda: pynvml.nvmlDeviceGetComputeRunningProcesses_v2(h),
         )
-        return None if processes is None else len(processes)
+        if processes is None:
+            return {}
+        values: Values = {"processes": len(processes)}
+        held = [process.usedGpuMemory for process in processes]
+        if held and None not in held:
+            values |= {"processes_bytes": sum(held), "largest_process_bytes": max(held)}
+        return values
 
     def _read_rates(self) -> Values:
-        rates = self._ask("utilisation rates", lambda: pynvml.nvmlDeviceGetUtilizationRates(self._handle))
+        rates = self._ask(RATES, lambda: pynvml.nvmlDeviceGetUtilizationRates(self._handle))
         return {} if rates is None else {"utilisation_pct": rates.gpu, "memory_util_pct": rates.memory}
 
 

@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 from ...errors import RecordError
+from ...record.notices import SAMPLER_NOTICES, Notices
 from ...record.schema import DEVICE, HOST
 from ...record.segment import RecordWriter
 from .devices import Devices
 from .ending import Ending
 from .host import Host
-from .notices import Notices
 from .schedule import NS_PER_S, Beat
 
 CANNOT_RECORD = 1
@@ -30,7 +30,7 @@ def record(folder: Path, pid: int, rate: float, start_ns: int) -> int:
         rate: samples per second.
         start_ns: when the sampler started, on the monotonic clock.
     """
-    say = Notices(folder)
+    say = Notices(folder / SAMPLER_NOTICES)
     ending = Ending(folder)
     if not _only_one(folder):
         say("Another sampler already records this run; a second one ended at once.")

@@ -10,6 +10,9 @@ from typing import Any
 
 import pynvml
 
+from . import mig
+from .mig import GPM_MARK, MEMORY, POWER, Target
+
 Say = Callable[[str], None]
 
 NOTHING_NEW = frozenset(
@@ -49,6 +52,8 @@ DRIVER_GONE = frozenset(
 )
 DOUBTFUL = frozenset({pynvml.NVML_ERROR_OPERATING_SYSTEM, pynvml.NVML_ERROR_UNKNOWN})
 """One metric's trouble, or the loss of `/dev/nvidia*`: a second call tells."""
+UNDIVIDED = frozenset({pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT})
+"""What metrics of a whole GPU answer once it is divided."""
 
 
 class Gateway:
@@ -59,10 +64,13 @@ class Gateway:
     """
 
     def __init__(self, say: Say) -> None:
-        self._say = say
-        self._handles: dict[int, Any] = {}
+        self.say = say
+        self._targets: dict[int, Target] = {}
         self._lost: set[int] = set()
         self._never: set[tuple[int, str]] = set()
+        self._answered: set[tuple[int, str]] = set()
+        """Metrics that could be read at least once."""
+        self._started = False
         self.ended = not self._start()
 
     def count(self) -> int:
@@ -75,36 +83,37 @@ class Gateway:
             self._driver_failed(error.value)
             return 0
         if count == 0:
-            self._say("The NVIDIA driver shows no GPU here: no accelerator figures.")
+            self.say("The NVIDIA driver shows no GPU here: no accelerator figures.")
         return count
 
-    def open(self, device: int, uuid: str | None) -> Any | None:
-        """The handle of the run's device number `device`, by UUID or else by NVML's own number."""
+    def open(self, device: int, uuid: str | None) -> Target | None:
+        """The run's device number `device`, by UUID or else by NVML's own number."""
         if self.ended:
             return None
         try:
-            if uuid is None:
-                handle = pynvml.nvmlDeviceGetHandleByIndex(device)
-            else:
-                handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            target = mig.target_of(mig.find(device, uuid))
         except pynvml.NVMLError as error:
             name = f"number {device}" if uuid is None else uuid
-            self._say(f"The driver does not show the GPU {name} ({error}): nothing is recorded of it.")
+            self.say(f"The driver does not show the GPU {name} ({error}): nothing is recorded of it.")
             return None
-        self._handles[device] = handle
-        return handle
+        self._targets[device] = target
+        notice = mig.sentence(device, target)
+        if notice is not None:
+            self.say(notice)
+            self._close(device, mig.NOT_OF_A_DIVIDED_GPU if target.divided else mig.NOT_OF_AN_INSTANCE)
+        return target
 
-    def read(self, device: int, metric: str, *calls: Callable[[], Any]) -> Any | None:
+    def read(self, device: int, metric: str, *calls: Callable[[], Any], prepares: bool = False) -> Any | None:
         """What the first call returns that the driver knows; `None` where the metric cannot be read (now).
 
-        Several calls are the same question to newer and older drivers.
+        Several calls are the same question to newer and older drivers. One that only `prepares` yields no figure yet.
         """
         if not self.readable(device, metric):
             return None
         code = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
         for call in calls:
             try:
-                return call()
+                value = call()
             except AttributeError:
                 # This nvidia-ml-py is older than the call.
                 code = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
@@ -112,6 +121,10 @@ class Gateway:
                 code = error.value
                 if code != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
                     break
+            else:
+                if not prepares:
+                    self.answered(device, metric)
+                return value
         self.failed(device, metric, code)
         return None
 
@@ -119,23 +132,33 @@ class Gateway:
         """Whether it makes sense to ask for a metric."""
         return not (self.ended or device in self._lost or (device, metric) in self._never)
 
+    def answered(self, device: int, metric: str) -> None:
+        """A metric could be read."""
+        self._answered.add((device, metric))
+
     def failed(self, device: int, metric: str, code: int) -> None:
         """A metric failed with an NVML error code: remember it and say it, as the code deserves."""
         if code in NOTHING_NEW:
             return
-        if code in DRIVER_GONE or (code in DOUBTFUL and self._revoked(device)):
+        if code in DRIVER_GONE or self._refuses_all(device, metric, code):
             self._driver_failed(code)
         elif code in LOST:
             self._lost.add(device)
-            self._say(
-                f"GPU {device} of the run no longer answers ({_words(code)}): its figures end here. "
+            self.say(
+                f"GPU {device} of the run no longer answers ({words(code)}): its figures end here. "
                 "The kernel log names the Xid."
             )
+        elif code in UNDIVIDED and self._divided_meanwhile(device):
+            self._close(device, mig.NOT_OF_A_DIVIDED_GPU)
+            self.say(mig.divided_meanwhile(device))
         elif code in NEVER_HERE or code in DOUBTFUL:
             self._never.add((device, metric))
-            self._say(_refusal(metric, code))
+            self.say(_refusal(metric, code, (device, metric) in self._answered))
         else:
-            self._say(f"Reading {metric} failed at least once ({_words(code)}): it is missing there.")
+            self.say(f"Reading {metric} failed at least once ({words(code)}): it is missing there.")
+
+    def _close(self, device: int, metrics: frozenset[str]) -> None:
+        self._never |= {(device, metric) for metric in metrics}
 
     def _start(self) -> bool:
         try:
@@ -143,47 +166,71 @@ class Gateway:
         except pynvml.NVMLError as error:
             self._driver_failed(error.value)
             return False
+        self._started = True
         return True
 
-    def _revoked(self, device: int) -> bool:
-        """Whether a call that every driver answers fails as well."""
-        try:
-            pynvml.nvmlDeviceGetMemoryInfo(self._handles[device])
-        except pynvml.NVMLError as error:
-            return error.value in DOUBTFUL
-        return False
+    def _divided_meanwhile(self, device: int) -> bool:
+        target = self._targets[device]
+        return target.instance is None and not target.divided and mig.is_divided(target.board)
+
+    def _refuses_all(self, device: int, metric: str, code: int) -> bool:
+        """Whether it is not this metric that cannot be read, but the driver: what every driver tells fails as well."""
+        if code not in DOUBTFUL and code != pynvml.NVML_ERROR_NO_PERMISSION:
+            return False
+        target = self._targets[device]
+        others = {
+            MEMORY: lambda: pynvml.nvmlDeviceGetMemoryInfo(target.handle),
+            POWER: lambda: pynvml.nvmlDeviceGetPowerUsage(target.board),
+        }
+        others.pop(metric, None)
+        alike = DOUBTFUL if code in DOUBTFUL else {code}
+        return all(_code_of(call) in alike for call in others.values())
 
     def _driver_failed(self, code: int) -> None:
         self.ended = True
-        words = _words(code)
+        why = words(code)
+        here = "no accelerator figures from here on" if self._started else "no accelerator figures"
         if code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-            self._say(
-                f"The NVIDIA driver was replaced while its old kernel module is still loaded ({words}): no "
+            self.say(
+                f"The NVIDIA driver was replaced while its old kernel module is still loaded ({why}): no "
                 "accelerator figures from here on. CUDA programs that run already go on; reload the module or "
                 "reboot."
             )
         elif code in DOUBTFUL:
-            self._say(
-                f"The NVIDIA driver stopped answering ({words}): no accelerator figures from here on. A container "
+            self.say(
+                f"The NVIDIA driver stopped answering ({why}): {here}. A container "
                 "loses its /dev/nvidia* this way when systemd reloads on the host; start the container anew."
             )
         elif code == pynvml.NVML_ERROR_NO_PERMISSION:
-            self._say(f"The NVIDIA driver refuses this user ({words}): no accelerator figures.")
+            self.say(f"The NVIDIA driver refuses this user ({why}): {here}.")
+        elif self._started:
+            self.say(f"The NVIDIA driver was unloaded ({why}): {here}.")
         else:
-            self._say(f"No NVIDIA driver here ({words}): no accelerator figures.")
+            self.say(f"No NVIDIA driver here ({why}): {here}.")
 
 
-def _refusal(metric: str, code: int) -> str:
-    if code == pynvml.NVML_ERROR_NO_PERMISSION:
-        return (
-            f"Not measured: {metric}. The driver refuses it to this user ({_words(code)}); run as root, or load "
-            "the driver with NVreg_RestrictProfilingToAdminUsers=0."
-        )
-    return f"Not measured: {metric}. This GPU or its driver does not give it ({_words(code)})."
+def _refusal(metric: str, code: int, read_before: bool) -> str:
+    verb = "No longer measured" if read_before else "Not measured"
+    if code != pynvml.NVML_ERROR_NO_PERMISSION:
+        return f"{verb}: {metric}. This GPU or its driver does not give it ({words(code)})."
+    way_out = "run as root"
+    if metric.endswith(GPM_MARK):
+        way_out += ", or load the driver with NVreg_RestrictProfilingToAdminUsers=0"
+    return f"{verb}: {metric}. The driver refuses it to this user ({words(code)}); {way_out}."
 
 
-def _words(code: int) -> str:
+def words(code: int) -> str:
+    """What NVML calls an error code."""
     return str(pynvml.NVMLError(code))
+
+
+def _code_of(call: Callable[[], Any]) -> int:
+    """The code with which a call fails; 0 if it does not."""
+    try:
+        call()
+    except pynvml.NVMLError as error:
+        return int(error.value)
+    return 0
 
 
 def number(value: Any, value_type: int) -> float | int | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .notices import NOTICES
+from ...record.notices import SAMPLER_NOTICES
 
 MODULE = "stallscope.capture.sampler"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -52,7 +52,7 @@ class Sampler:
 
     def _judge(self, code: int) -> None:
         if code and self.error is None:
-            self.error = f"The sampler ended with exit code {code}; {NOTICES} in the run folder may say why."
+            self.error = f"The sampler ended with exit code {code}; {SAMPLER_NOTICES} in the run folder may say why."
 
     def __enter__(self) -> Self:
         return self

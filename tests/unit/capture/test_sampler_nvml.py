@@ -1,150 +1,20 @@
-"""NVML as the sampler uses it: the real `pynvml`, loading a library made from `tests/fakes/nvml.c`.
-
-The library answers as a script says. Each test runs a process of its own, because a process loads NVML once:
-either the sampler itself, or its NVML source on a virtual clock where a test is about rare readings.
-"""
+"""NVML as the sampler uses it: the real `pynvml`, loading a library made from `tests/fakes/nvml.c`."""
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stallscope.capture.sampler.notices import NOTICES
+from fakes.driver import HEALTHY, NAMES, FakeDriver, Named, wait_for
 from stallscope.capture.sampler.start import start_sampler
 from stallscope.record.run import create_run, open_run, update_run
-from stallscope.record.schema import DEVICE, NOT_MEASURED
-
-FAKE = Path(__file__).parents[2] / "fakes" / "nvml.c"
-HEALTHY = """
-memory 5000000000 80000000000
-util 37 21
-state 312500 1755 2619 64 4 5 16 2
-field 74 3 500 100
-field 269 3 1000 10
-field 270 3 5 1
-field 197 3 7000000000 1000
-field 198 1 4000000000 3000000000
-"""
-Named = dict[str, Any]
-
-
-@dataclass
-class FakeDriver:
-    """A script for the fake library, and the environment that makes a process use it."""
-
-    library: Path
-    script: Path
-    environment: dict[str, str] = field(default_factory=dict)
-
-    def behave(self, script: str) -> None:
-        self.script.write_text(script)
-        paths = [str(self.library), os.environ.get("LD_LIBRARY_PATH", "")]
-        self.environment = {
-            "LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths)),
-            "FAKE_NVML": str(self.script),
-        }
-
-    def calls(self) -> list[tuple[str, int]]:
-        """(function, GPU) of every call about a GPU, in order."""
-        log = self.script.with_name(self.script.name + ".log")
-        lines = log.read_text().splitlines() if log.exists() else []
-        return [(name, int(gpu)) for name, gpu in (line.split() for line in lines)]
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
-    if compiler is None:
-        pytest.skip("the fake NVML library needs a C compiler, and there is none (cc, gcc, clang)")
-    folder = tmp_path_factory.mktemp("nvml")
-    target = str(folder / "libnvidia-ml.so.1")
-    subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", target, str(FAKE)], check=True)
-    return folder
-
-
-@pytest.fixture
-def driver(library: Path, tmp_path: Path) -> FakeDriver:
-    return FakeDriver(library, tmp_path / "script")
-
-
-def named(body: Any, names: tuple[str, ...]) -> Named:
-    """The measured fields of a record."""
-    pairs = ((n, v) for n, v in zip(names, body, strict=True))
-    return {n: v for n, v in pairs if v != NOT_MEASURED and v == v}
-
-
-NAMES = tuple(f.name for f in DEVICE.fields[1:])
-
-VIRTUAL = """
-import json, sys, time
-from stallscope.capture.sampler.gpu import NvmlSource
-from stallscope.capture.sampler.nvml import Gateway
-uuids, steps, pause = json.loads(sys.argv[1])
-said, rows, start = [], [], time.monotonic_ns()
-source = NvmlSource(Gateway(said.append), uuids, start)
-for step in steps:
-    time.sleep(pause)
-    rows.append(source.sample(start + round(step * 1e9)))
-print(json.dumps([said, rows]))
-"""
-
-
-@pytest.fixture
-def looks(driver: FakeDriver) -> Callable[..., tuple[list[str], list[list[Named]]]]:
-    """Runs the NVML source in a process: (notices, measured fields of the records of each look)."""
-
-    def run(
-        script: str, steps: list[float], uuids: tuple[str, ...] = (), pause: float = 0.0
-    ) -> tuple[list[str], list[list[Named]]]:
-        driver.behave(script)
-        command = [sys.executable, "-c", VIRTUAL, json.dumps([uuids, steps, pause])]
-        done = subprocess.run(command, env=os.environ | driver.environment, capture_output=True, text=True, check=True)
-        said, rows = json.loads(done.stdout)
-        return said, [[named(body, NAMES) for body in look] for look in rows]
-
-    return run
-
-
-@pytest.fixture
-def recorded(
-    driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[list[Named], str]]:
-    """Runs the sampler itself: (measured fields of all records, notices)."""
-
-    def run(script: str, seconds: float, device: Named | None = None) -> tuple[list[Named], str]:
-        driver.behave(script)
-        for name, value in driver.environment.items():
-            monkeypatch.setenv(name, value)
-        described = {"kind": "cuda", "uuids": []} if device is None else device
-        folder = create_run(tmp_path / "run", {"device": described})
-        with start_sampler(folder, os.getpid(), rate=20) as sampler:
-            wait_for(lambda: any(folder.glob("device-*.rec")))
-            time.sleep(seconds)
-        assert sampler.error is None
-        notices = folder / NOTICES
-        records = open_run(folder).records(DEVICE)
-        rows = [named([r[n] for n in NAMES], NAMES) for r in records]
-        return rows, notices.read_text() if notices.exists() else ""
-
-    return run
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
+from stallscope.record.schema import DEVICE
 
 
 def test_the_sampler_records_what_the_driver_says(
@@ -323,65 +193,6 @@ def test_counters_fall_back_to_the_older_thermal_one(looks: Callable[..., Any]) 
         "Not measured: time held down by temperature (software)",
         "Not measured: time held down by the power cap",
     ]
-
-
-@pytest.mark.parametrize(("code", "words"), [(15, "GPU is lost"), (16, "GPU requires restart")])
-def test_a_lost_gpu_ends_alone(looks: Callable[..., Any], driver: FakeDriver, code: int, words: str) -> None:
-    script = HEALTHY + f"devices 2\nring 1000 50\nfault * {code} 30 1\n"
-    said, rows = looks(script, [float(i) for i in range(10)], pause=0.005)
-    powers = [[r["device"] for r in look if "power_mw" in r] for look in rows]
-    assert powers[0] == [0, 1]
-    assert powers[-1] == [0]
-    assert len([gpu for _, gpu in driver.calls() if gpu == 1]) == 31
-    assert said == [
-        f"GPU 1 of the run no longer answers ({words}): its figures end here. The kernel log names the Xid."
-    ]
-
-
-@pytest.mark.parametrize(("code", "words"), [(999, "Unknown Error"), (17, "The operating system has blocked")])
-def test_a_container_that_loses_its_devices_ends_all_polling(
-    looks: Callable[..., Any], driver: FakeDriver, code: int, words: str
-) -> None:
-    script = HEALTHY + f"devices 2\nring 1000 50\nfault * {code} 30\n"
-    said, rows = looks(script, [float(i) for i in range(10)], pause=0.005)
-    assert rows[-1] == []
-    assert len(said) == 1
-    assert said[0].startswith(f"The NVIDIA driver stopped answering ({words}")
-    assert "/dev/nvidia*" in said[0]
-    # The call that failed and the one that confirmed it were the last ones.
-    assert len(driver.calls()) <= 2 * 30 + 2
-
-
-def test_an_unknown_error_of_one_metric_ends_only_that_metric(looks: Callable[..., Any]) -> None:
-    said, rows = looks(HEALTHY + "ring 1000 50\nfault nvmlDeviceGetPowerUsage 999\n", [0, 1])
-    assert [r["temperature_c"] for look in rows for r in look if "temperature_c" in r] == [64, 64]
-    assert said == ["Not measured: power draw. This GPU or its driver does not give it (Unknown Error)."]
-
-
-def test_a_passing_error_leaves_a_hole_and_is_retried(looks: Callable[..., Any], driver: FakeDriver) -> None:
-    said, rows = looks(HEALTHY + "ring 1000 50\nfault nvmlDeviceGetPowerUsage 20\n", [0, 1, 2])
-    assert not any("power_mw" in r for look in rows for r in look)
-    assert [name for name, _ in driver.calls()].count("nvmlDeviceGetPowerUsage") == 3
-    assert set(said) == {"Reading power draw failed at least once (Insufficient Memory): it is missing there."}
-
-
-@pytest.mark.parametrize(
-    ("code", "sentence"),
-    [
-        (9, "No NVIDIA driver here (Driver Not Loaded): no accelerator figures.\n"),
-        (4, "The NVIDIA driver refuses this user (Insufficient Permissions): no accelerator figures.\n"),
-        (
-            18,
-            "The NVIDIA driver was replaced while its old kernel module is still loaded (RM has detected an NVML/RM "
-            "version mismatch.): no accelerator figures from here on. CUDA programs that run already go on; reload "
-            "the module or reboot.\n",
-        ),
-    ],
-)
-def test_a_driver_that_does_not_start_is_one_sentence_and_no_record(
-    recorded: Callable[..., tuple[list[Named], str]], code: int, sentence: str
-) -> None:
-    assert recorded(f"init {code}\n", 0.2) == ([], sentence)
 
 
 def test_a_memory_figure_that_is_marked_absent_is_not_measured(looks: Callable[..., Any]) -> None:

@@ -1,0 +1,173 @@
+"""What the sampler costs, and what stallscope adds to the start of a training: `python benchmarks/sampler.py`.
+
+Targets: under 2 % of a core at 5 samples a second beside a tree of five processes; under 0.5 s added to a start.
+
+NVML is the made-up library of `tests/fakes/nvml.c`, where there is a C compiler: the figure with it is the cost of
+our side of the calls, not that of a driver.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from stallscope.capture.sampler.start import start_sampler
+from stallscope.record.run import create_run, open_run
+from stallscope.record.schema import DEVICE, HOST, Kind
+
+SECONDS = 30.0
+RATE = 5.0
+ROUNDS = 9
+FAKE = Path(__file__).parents[1] / "tests" / "fakes" / "nvml.c"
+DRIVER = """
+memory 5000000000 80000000000
+util 37 21
+state 312500 1755 2619 64 4 5 16 2
+ring 139000 0 25 50 100
+gpm 61 12 8 33
+field 74 3 500 100
+field 269 3 1000 10
+field 270 3 5 1
+field 197 3 7000000000 1000
+field 198 3 4000000000 1000
+"""
+"""A GPU that answers everything, with a ring as long and as fast as a driver's."""
+TREE = """
+import os, sys, time
+for _ in range(4):
+    if os.fork() == 0:
+        break
+print(flush=True)
+# As busy as it takes to change every counter between two samples.
+while os.getppid() != 1:
+    sum(range(1000))
+    time.sleep(0.05)
+"""
+IMPORTS = """
+import time
+begin = time.perf_counter()
+import torch
+middle = time.perf_counter()
+import stallscope.capture.session
+from stallscope.devices.choose import choose
+end = time.perf_counter()
+print(middle - begin, end - middle)
+"""
+
+NO_ACCELERATOR: dict[str, object] = {"kind": "cpu"}
+GPU: dict[str, object] = {"kind": "cuda", "uuids": []}
+
+
+@contextmanager
+def tree_of_five() -> Iterator[int]:
+    """Five processes; the pid of the root."""
+    process = subprocess.Popen([sys.executable, "-c", TREE], stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout is not None
+    for _ in range(5):
+        process.stdout.readline()
+    try:
+        yield process.pid
+    finally:
+        os.killpg(process.pid, 9)
+        process.wait()
+
+
+def made_up_driver(folder: Path) -> bool:
+    """Put the made-up NVML in the place of the driver's, for processes started from now on; false if it cannot."""
+    compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
+    if compiler is None:
+        return False
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(folder / "libnvidia-ml.so.1"), str(FAKE)], check=True)
+    (folder / "script").write_text(DRIVER)
+    # The library notes every call in a file beside its script; a driver does not.
+    (folder / "script.log").symlink_to("/dev/null")
+    os.environ["FAKE_NVML"] = str(folder / "script")
+    os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("LD_LIBRARY_PATH")]))
+    return True
+
+
+def sampling_cost(device: dict[str, object], pid: int) -> tuple[list[float], float]:
+    """CPU in percent of a core for each second of sampling, and in seconds for the whole life of the sampler."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = create_run(Path(name) / "run", {"device": device})
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        with start_sampler(folder, pid, RATE):
+            time.sleep(SECONDS)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        records = open_run(folder).records(HOST)
+    cpu, stamps = records["sampler_cpu_ns"], records["t_ns"]
+    edges = np.arange(stamps[0], stamps[-1], 1e9)
+    percent = np.diff(np.interp(edges, stamps, cpu)) / 1e7
+    whole = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return percent.tolist(), whole
+
+
+def start_cost(device: dict[str, object], kind: Kind) -> tuple[float, float]:
+    """Seconds that the call to start the sampler took, and until its first record of a kind could be read."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = create_run(Path(name) / "run", {"device": device})
+        begin = time.monotonic()
+        with start_sampler(folder, os.getpid(), RATE):
+            called = time.monotonic()
+            while not any(folder.glob(f"{kind.name}-*.rec")) or len(open_run(folder).records(kind)) == 0:
+                time.sleep(0.002)
+            found = time.monotonic()
+    return called - begin, found - begin
+
+
+def import_cost() -> tuple[float, float]:
+    """Seconds to import torch, and to import what records beyond it."""
+    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True)
+    torch, ours = map(float, done.stdout.split())
+    return torch, ours
+
+
+def line(what: str, values: Sequence[float], unit: str, digits: int = 3) -> None:
+    low, median, high = np.quantile(values, (0.05, 0.5, 0.95))
+    print(f"{what:52} {median:8.{digits}f} {unit:2} ({low:.{digits}f} to {high:.{digits}f})")
+
+
+def main() -> None:
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}")
+    load = os.getloadavg()[0]
+    print(f"load before: {load:.1f}; median and 5 to 95 % interval")
+    with tempfile.TemporaryDirectory() as folder:
+        faked = made_up_driver(Path(folder))
+        if not faked:
+            print("no C compiler (cc, gcc, clang): nothing is measured with NVML")
+        cases = [("no accelerator", NO_ACCELERATOR, HOST)] + ([("made-up NVML", GPU, DEVICE)] if faked else [])
+        import_cost()  # the first one reads the files from storage
+        imports: list[tuple[float, float]] = []
+        starts: dict[str, list[tuple[float, float]]] = {name: [] for name, _, _ in cases}
+        # Interleaved, so that a slow stretch of the machine hits all.
+        for _ in range(ROUNDS):
+            imports.append(import_cost())
+            for name, device, kind in cases:
+                starts[name].append(start_cost(device, kind))
+        line("import torch", [torch for torch, _ in imports], "s")
+        line("import session and choose, beyond torch", [ours for _, ours in imports], "s")
+        calls = [1000 * call for found in starts.values() for call, _ in found]
+        line("the call that starts the sampler", calls, "ms", 2)
+        for name, found in starts.items():
+            line(f"from that call to the first record, {name}", [first for _, first in found], "s")
+        with tree_of_five() as pid:
+            for name, device, _ in cases:
+                percent, whole = sampling_cost(device, pid)
+                line(f"sampling at {RATE:g} Hz, five processes, {name}", percent, "%", 2)
+                mean = np.mean(percent)
+                print(f"    mean {mean:.2f} % of a core; {whole:.2f} s of CPU for {SECONDS:g} s, with its start")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Fixtures that put the library made from `nvml.c` in the driver's place.
+
+Each test runs a process of its own, because a process loads NVML once: either the sampler itself, or its NVML source
+on a virtual clock where a test is about rare readings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stallscope.capture.sampler.start import start_sampler
+from stallscope.record.notices import SAMPLER_NOTICES
+from stallscope.record.run import create_run, open_run
+from stallscope.record.schema import DEVICE, NOT_MEASURED
+
+FAKE = Path(__file__).with_name("nvml.c")
+HEALTHY = """
+memory 5000000000 80000000000
+util 37 21
+state 312500 1755 2619 64 4 5 16 2
+field 74 3 500 100
+field 269 3 1000 10
+field 270 3 5 1
+field 197 3 7000000000 1000
+field 198 1 4000000000 3000000000
+"""
+Named = dict[str, Any]
+
+
+@dataclass
+class FakeDriver:
+    """A script for the fake library, and the environment that makes a process use it."""
+
+    library: Path
+    script: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def behave(self, script: str) -> None:
+        self.script.write_text(script)
+        paths = [str(self.library), os.environ.get("LD_LIBRARY_PATH", "")]
+        self.environment = {
+            "LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths)),
+            "FAKE_NVML": str(self.script),
+        }
+
+    def calls(self) -> list[tuple[str, int]]:
+        """(function, GPU) of every call about a GPU, in order."""
+        log = self.script.with_name(self.script.name + ".log")
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [(name, int(gpu)) for name, gpu in (line.split() for line in lines)]
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
+    if compiler is None:
+        pytest.skip("the fake NVML library needs a C compiler, and there is none (cc, gcc, clang)")
+    folder = tmp_path_factory.mktemp("nvml")
+    target = str(folder / "libnvidia-ml.so.1")
+    subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", target, str(FAKE)], check=True)
+    return folder
+
+
+@pytest.fixture
+def driver(library: Path, tmp_path: Path) -> FakeDriver:
+    return FakeDriver(library, tmp_path / "script")
+
+
+def named(body: Any, names: tuple[str, ...]) -> Named:
+    """The measured fields of a record."""
+    pairs = ((n, v) for n, v in zip(names, body, strict=True))
+    return {n: v for n, v in pairs if v != NOT_MEASURED and v == v}
+
+
+NAMES = tuple(f.name for f in DEVICE.fields[1:])
+
+VIRTUAL = """
+import json, sys, time
+from stallscope.capture.sampler.gpu import NvmlSource
+from stallscope.capture.sampler.nvml import Gateway
+uuids, steps, pause = json.loads(sys.argv[1])
+said, rows, start = [], [], time.monotonic_ns()
+# Each sentence once, as the sampler's notices do.
+say = lambda sentence: sentence in said or said.append(sentence)
+source = NvmlSource(Gateway(say), uuids, start)
+for step in steps:
+    time.sleep(pause)
+    rows.append(source.sample(start + round(step * 1e9)))
+print(json.dumps([said, rows]))
+"""
+
+
+@pytest.fixture
+def looks(driver: FakeDriver) -> Callable[..., tuple[list[str], list[list[Named]]]]:
+    """Runs the NVML source in a process: (notices, measured fields of the records of each look)."""
+
+    def run(
+        script: str, steps: list[float], uuids: tuple[str, ...] = (), pause: float = 0.0
+    ) -> tuple[list[str], list[list[Named]]]:
+        driver.behave(script)
+        command = [sys.executable, "-c", VIRTUAL, json.dumps([uuids, steps, pause])]
+        done = subprocess.run(command, env=os.environ | driver.environment, capture_output=True, text=True, check=True)
+        said, rows = json.loads(done.stdout)
+        return said, [[named(body, NAMES) for body in look] for look in rows]
+
+    return run
+
+
+@pytest.fixture
+def recorded(
+    driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[list[Named], str]]:
+    """Runs the sampler itself: (measured fields of all records, notices)."""
+
+    def run(
+        script: str, seconds: float, device: Named | None = None, until_notice: bool = False
+    ) -> tuple[list[Named], str]:
+        driver.behave(script)
+        for name, value in driver.environment.items():
+            monkeypatch.setenv(name, value)
+        described = {"kind": "cuda", "uuids": []} if device is None else device
+        folder = create_run(tmp_path / "run", {"device": described})
+        with start_sampler(folder, os.getpid(), rate=20) as sampler:
+            wait_for(lambda: any(folder.glob("device-*.rec")))
+            if until_notice:
+                wait_for((folder / SAMPLER_NOTICES).exists)
+            time.sleep(seconds)
+        assert sampler.error is None
+        notices = folder / SAMPLER_NOTICES
+        records = open_run(folder).records(DEVICE)
+        rows = [named([r[n] for n in NAMES], NAMES) for r in records]
+        return rows, notices.read_text() if notices.exists() else ""
+
+    return run
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)

@@ -1,0 +1,273 @@
+"""A driver that fails, before or in the midst of a run: each failure is a sentence of its own, what was read before is
+kept, and what cannot be read is missing, never 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fakes.driver import HEALTHY, FakeDriver, Named
+
+Looks = Callable[..., tuple[list[str], list[list[Named]]]]
+
+FIGURES = {"utilisation_pct", "sm_active_pct", "memory_used_bytes", "power_mw", "sm_clock_mhz", "temperature_c"}
+ALL = HEALTHY + "ring 1000 50\ngpm 61 12 8 33\n"
+"""A GPU that answers everything."""
+SHARED = {
+    "power_mw",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "temperature_c",
+    "throttle_reasons",
+    "power_capped_ns",
+    "thermal_ns",
+}
+"""What is known of a divided GPU."""
+
+
+def figures(look: list[Named]) -> set[str]:
+    return set().union(*look) - {"t_ns", "device", "window_ns"} if look else set()
+
+
+MIDWAY = 40
+"""The number of the call from which on a scripted failure holds: three or four looks are done by then."""
+FAILURES = [
+    (15, "GPU 0 of the run no longer answers (GPU is lost): its figures end here. The kernel log names the Xid."),
+    (
+        18,
+        "The NVIDIA driver was replaced while its old kernel module is still loaded (RM has detected an NVML/RM "
+        "version mismatch.): no accelerator figures from here on. CUDA programs that run already go on; reload the "
+        "module or reboot.",
+    ),
+    (
+        999,
+        "The NVIDIA driver stopped answering (Unknown Error): no accelerator figures from here on. A container loses "
+        "its /dev/nvidia* this way when systemd reloads on the host; start the container anew.",
+    ),
+    (4, "The NVIDIA driver refuses this user (Insufficient Permissions): no accelerator figures from here on."),
+    (9, "The NVIDIA driver was unloaded (Driver Not Loaded): no accelerator figures from here on."),
+]
+
+
+@pytest.mark.parametrize(("code", "sentence"), FAILURES, ids=lambda value: value if isinstance(value, int) else "")
+def test_a_failure_in_the_midst_of_a_run_is_one_sentence_and_keeps_what_was_read(
+    looks: Looks, driver: FakeDriver, code: int, sentence: str
+) -> None:
+    said, rows = looks(ALL + f"fault * {code} {MIDWAY}\n", [float(i) for i in range(12)], pause=0.11)
+    assert said == [sentence]
+    assert figures(rows[1]) >= FIGURES
+    ended = next(i for i, look in enumerate(rows) if not look)
+    assert 2 <= ended < 12
+    assert all(look == [] for look in rows[ended:])
+    # The look in which it failed keeps what it had read: all of it figures that were really there.
+    values = {name: {r[name] for look in rows[:ended] for r in look if name in r} for name in FIGURES}
+    assert values == {
+        "utilisation_pct": {50},
+        "sm_active_pct": {61},
+        "memory_used_bytes": {5_000_000_000},
+        "power_mw": {312_500},
+        "sm_clock_mhz": {1755},
+        "temperature_c": {64},
+    }
+    # Nothing is asked of it any more, but for the calls that told one metric's failure from the driver's.
+    assert len(driver.calls()) <= MIDWAY + 3
+
+
+def test_the_same_failures_reach_the_notices_of_a_recorded_run(
+    recorded: Callable[..., tuple[list[Named], str]],
+) -> None:
+    rows, notices = recorded(ALL + f"fault * 15 {MIDWAY}\n", 0.3, until_notice=True)
+    assert notices == FAILURES[0][1] + "\n"
+    assert figures(rows) >= FIGURES
+    assert not any(r.get(name) == 0 for r in rows for name in FIGURES)
+
+
+def test_a_gpu_that_is_divided_meanwhile_keeps_what_is_of_the_whole_gpu(looks: Looks, driver: FakeDriver) -> None:
+    said, rows = looks(ALL + f"mig 2 {MIDWAY}\n", [float(i) for i in range(10)], pause=0.11)
+    assert said == [
+        "GPU 0 of the run was divided (MIG) while it was recorded: utilisation, multiprocessor activity, memory, "
+        "processes and PCIe traffic are not measured from here on. Power, clocks, temperature and throttling go on, of "
+        "the whole GPU."
+    ]
+    assert figures(rows[1]) >= FIGURES | {"pcie_rx_bytes", "pcie_tx_bytes"}
+    assert figures(rows[-1]) == SHARED
+    assert [look for look in rows if not look] == []
+
+
+@pytest.mark.parametrize("uuid", ["MIG-fake-1", "GPU-fake-1"])
+def test_an_instance_is_measured_by_gpm_and_by_what_it_shares(looks: Looks, driver: FakeDriver, uuid: str) -> None:
+    """CUDA does not say that a UUID is an instance's: what is no GPU may be one."""
+    script = ALL + "devices 1\nmig 2\ninstance 3000000000 20000000000\n"
+    said, rows = looks(script, [0, 1, 2], uuids=(uuid,), pause=0.11)
+    assert said == [
+        "GPU 0 of the run is a MIG instance: NVML gives neither utilisation nor PCIe traffic of it. Power, clocks, "
+        "temperature and throttling are those of the whole GPU."
+    ]
+    assert all("utilisation_pct" not in r and "memory_util_pct" not in r for look in rows for r in look)
+    assert figures(rows[1]) == SHARED | {
+        "memory_used_bytes",
+        "memory_total_bytes",
+        "sm_active_pct",
+        "sm_occupancy_pct",
+        "tensor_active_pct",
+        "dram_active_pct",
+    }
+    assert {r["memory_total_bytes"] for look in rows for r in look if "memory_total_bytes" in r} == {20_000_000_000}
+    called = {name for name, _ in driver.calls()}
+    assert "nvmlGpmMigSampleGet" in called
+    assert not called & {"nvmlGpmSampleGet", "nvmlDeviceGetSamples", "nvmlDeviceGetUtilizationRates"}
+
+
+def test_the_only_visible_instance_of_a_divided_gpu_is_the_run_s(looks: Looks) -> None:
+    script = ALL + "mig 1\ninstance 3000000000 20000000000\n"
+    said, rows = looks(script, [0], uuids=("GPU-fake-0",))
+    assert [s.split(":")[0] for s in said] == ["GPU 0 of the run is a MIG instance"]
+    assert [r["memory_used_bytes"] for r in rows[0] if "memory_used_bytes" in r] == [3_000_000_000]
+
+
+def test_an_instance_that_cannot_be_told_is_not_guessed(looks: Looks, driver: FakeDriver) -> None:
+    said, rows = looks(ALL + "mig 3\n", [0, 1], uuids=("GPU-fake-0",), pause=0.11)
+    assert said == [
+        "GPU 0 of the run is divided (MIG), and which instance the training uses is not known: utilisation, "
+        "multiprocessor activity, memory, processes and PCIe traffic are not measured. Power, clocks, temperature and "
+        "throttling are those of the whole GPU."
+    ]
+    assert [figures(look) for look in rows] == [SHARED, SHARED]
+
+
+def test_an_instance_without_gpm_says_that_nothing_is_known_of_its_activity(looks: Looks) -> None:
+    said, rows = looks(HEALTHY + "mig 1\ninstance 3 20\n", [0])
+    assert said[1:] == [
+        "Not measured: multiprocessor activity (GPM). This GPU or its driver does not give it (Not Supported)."
+    ]
+    assert "sm_active_pct" not in figures(rows[0])
+
+
+def test_a_metric_that_ends_midway_says_that_it_was_there(looks: Looks) -> None:
+    said, rows = looks(ALL + "fault nvmlDeviceGetPowerUsage 4 2\n", [0, 1, 2, 3])
+    assert [[r["power_mw"] for r in look if "power_mw" in r] for look in rows] == [[312_500], [312_500], [], []]
+    assert all("temperature_c" in figures(look) for look in rows)
+    assert said == [
+        "No longer measured: power draw. The driver refuses it to this user (Insufficient Permissions); run as root."
+    ]
+
+
+def test_memory_alone_refused_is_not_taken_for_a_driver_that_refuses_all(looks: Looks) -> None:
+    script = ALL + "fault nvmlDeviceGetMemoryInfo 4\nfault nvmlDeviceGetMemoryInfo_v2 4\n"
+    said, rows = looks(script, [0, 1])
+    assert [s.split(".")[0] for s in said] == ["Not measured: device memory"]
+    assert all("power_mw" in figures(look) and "memory_used_bytes" not in figures(look) for look in rows)
+
+
+def test_a_process_list_gives_counts_and_memory_but_no_owner(looks: Looks) -> None:
+    _, rows = looks(ALL + "held 6000000000 2000000000\n", [5])
+    (state,) = [r for r in rows[0] if "processes" in r]
+    assert (state["processes"], state["processes_bytes"], state["largest_process_bytes"]) == (2, 8 * 10**9, 6 * 10**9)
+
+
+def test_processes_whose_memory_is_not_told_are_counted_only(looks: Looks) -> None:
+    """The driver marks what it does not tell with 2^64 - 1."""
+    _, rows = looks(ALL + f"held 6000000000 {2**64 - 1}\n", [5])
+    (state,) = [r for r in rows[0] if "processes" in r]
+    assert state["processes"] == 2
+    assert not {"processes_bytes", "largest_process_bytes"} & set(state)
+
+
+def test_critical_errors_are_told_once_with_their_time(looks: Looks) -> None:
+    script = ALL + "devices 2\nevent 1 8 79 3\nevent 1 8 79 4\nevent 0 8 4242 4\nevent 0 2 0 7\n"
+    said, rows = looks(script, [0, 1, 2, 3, 4])
+    assert said == [
+        "GPU 1 of the run reported Xid 79 (the GPU has fallen off the bus), 2 s after sampling began.",
+        "GPU 0 of the run reported Xid 4242, 2 s after sampling began.",
+        "GPU 0 of the run reported an uncorrectable memory error (ECC), 3 s after sampling began.",
+    ]
+    assert all("power_mw" in figures(look) for look in rows)
+
+
+def test_errors_of_a_gpu_that_is_not_the_run_s_are_left_out(looks: Looks) -> None:
+    said, _ = looks(ALL + "devices 2\nevent 0 8 79 1\n", [0, 1], uuids=("GPU-fake-1",))
+    assert said == []
+
+
+def test_errors_in_another_instance_are_left_out(looks: Looks) -> None:
+    script = ALL + "mig 2\ninstance 3 20\nevent 0 8 31 1 3\nevent 0 8 13 1 4\nevent 0 8 79 1\n"
+    said, _ = looks(script, [0, 1, 2], uuids=("MIG-fake-1",))
+    assert [s for s in said if "Xid" in s] == [
+        "GPU 0 of the run reported Xid 13 (exception in a kernel), 0 s after sampling began.",
+        "GPU 0 of the run reported Xid 79 (the GPU has fallen off the bus), 0 s after sampling began.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("script", "sentence"),
+    [
+        ("fault nvmlDeviceRegisterEvents 4\n", "Not watched: {} (Insufficient Permissions); the kernel log has them."),
+        ("eventkinds 0\n", "Not watched: {} (Not Supported); the kernel log has them."),
+        ("fault nvmlEventSetWait_v2 999 2\n", "No longer watched: {} (Unknown Error); the kernel log has them."),
+    ],
+)
+def test_errors_that_cannot_be_watched_are_one_sentence(looks: Looks, script: str, sentence: str) -> None:
+    said, rows = looks(ALL + "devices 2\n" + script, [0, 1, 2, 3])
+    what = "critical errors of the GPU (Xid, ECC). The driver does not report them here"
+    assert said == [sentence.format(what)]
+    assert figures(rows[-1]) >= {"power_mw", "memory_used_bytes"}
+
+
+@pytest.mark.parametrize(("code", "words"), [(15, "GPU is lost"), (16, "GPU requires restart")])
+def test_a_lost_gpu_ends_alone(looks: Looks, driver: FakeDriver, code: int, words: str) -> None:
+    script = HEALTHY + f"devices 2\nring 1000 50\nfault * {code} 30 1\n"
+    said, rows = looks(script, [float(i) for i in range(10)], pause=0.005)
+    powers = [[r["device"] for r in look if "power_mw" in r] for look in rows]
+    assert powers[0] == [0, 1]
+    assert powers[-1] == [0]
+    assert len([gpu for _, gpu in driver.calls() if gpu == 1]) == 31
+    assert said == [
+        f"GPU 1 of the run no longer answers ({words}): its figures end here. The kernel log names the Xid."
+    ]
+
+
+@pytest.mark.parametrize(("code", "words"), [(999, "Unknown Error"), (17, "The operating system has blocked")])
+def test_a_container_that_loses_its_devices_ends_all_polling(
+    looks: Looks, driver: FakeDriver, code: int, words: str
+) -> None:
+    script = HEALTHY + f"devices 2\nring 1000 50\nfault * {code} 30\n"
+    said, rows = looks(script, [float(i) for i in range(10)], pause=0.005)
+    assert rows[-1] == []
+    assert len(said) == 1
+    assert said[0].startswith(f"The NVIDIA driver stopped answering ({words}")
+    assert "/dev/nvidia*" in said[0]
+    # The call that failed and the one that confirmed it were the last ones.
+    assert len(driver.calls()) <= 2 * 30 + 2
+
+
+def test_an_unknown_error_of_one_metric_ends_only_that_metric(looks: Looks) -> None:
+    said, rows = looks(HEALTHY + "ring 1000 50\nfault nvmlDeviceGetPowerUsage 999\n", [0, 1])
+    assert [r["temperature_c"] for look in rows for r in look if "temperature_c" in r] == [64, 64]
+    assert said == ["Not measured: power draw. This GPU or its driver does not give it (Unknown Error)."]
+
+
+def test_a_passing_error_leaves_a_hole_and_is_retried(looks: Looks, driver: FakeDriver) -> None:
+    said, rows = looks(HEALTHY + "ring 1000 50\nfault nvmlDeviceGetPowerUsage 20\n", [0, 1, 2])
+    assert not any("power_mw" in r for look in rows for r in look)
+    assert [name for name, _ in driver.calls()].count("nvmlDeviceGetPowerUsage") == 3
+    assert set(said) == {"Reading power draw failed at least once (Insufficient Memory): it is missing there."}
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        (9, "No NVIDIA driver here (Driver Not Loaded): no accelerator figures.\n"),
+        (4, "The NVIDIA driver refuses this user (Insufficient Permissions): no accelerator figures.\n"),
+        (
+            18,
+            "The NVIDIA driver was replaced while its old kernel module is still loaded (RM has detected an NVML/RM "
+            "version mismatch.): no accelerator figures from here on. CUDA programs that run already go on; reload "
+            "the module or reboot.\n",
+        ),
+    ],
+)
+def test_a_driver_that_does_not_start_is_one_sentence_and_no_record(
+    recorded: Callable[..., tuple[list[Named], str]], code: int, sentence: str
+) -> None:
+    assert recorded(f"init {code}\n", 0.2) == ([], sentence)
