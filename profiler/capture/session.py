@@ -7,15 +7,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..devices.protocol import Device
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, SPAN, STEP, EventKind, LoaderFlag
 from ..record.segment import RecordWriter
-from .activity import ActivityWindows
 from .steps import QueueLook, StepRecorder
 from .thinning import Thinning
+
+
+if TYPE_CHECKING:
+    from .activity import ActivityWindows
 
 
 class Made(Protocol):
@@ -97,6 +100,8 @@ class Session:
     def watch_activity(self) -> None:
         """Record every kernel, copy and waiting call in a few steps of each thousand: `docs/activity-windows.md`."""
         if self._activity is None:
+            from .activity import ActivityWindows
+
             self._activity = ActivityWindows(
                 self.folder,
                 self._rank,
