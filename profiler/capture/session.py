@@ -16,7 +16,6 @@ from ..record.segment import RecordWriter
 from .steps import QueueLook, StepRecorder
 from .thinning import Thinning
 
-
 if TYPE_CHECKING:
     from .activity import ActivityWindows
 

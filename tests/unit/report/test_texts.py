@@ -96,7 +96,7 @@ def test_a_comparison_shows_every_cell_whatever_became_of_it(table: Comparison) 
     assert all(len(line) <= 80 for line in shown.splitlines())
     shown = " ".join(shown.split())
     assert "workers at batch 16: 800.0 samples/s" in shown
-    assert "1.9 times as fast as naive" in shown
+    assert "2.0 times as fast as naive" in shown
 
 
 def test_a_comparison_of_which_nothing_ran_names_no_winner() -> None:
