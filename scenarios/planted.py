@@ -59,6 +59,22 @@ class Step:
     """Computation on a second stream, forked off after the forward pass and joined before the optimizer."""
     boundary_ns: int = 0
     """Validation after this step, on the host."""
+    kernels: int = 60
+    """Launches that the computation takes."""
+    parts: int = 1
+    """Copies that bring the batch."""
+    between_ns: int = 0
+    """Work of the host between them."""
+    labels_bytes: int = 0
+    """Copied between the forward and the backward pass."""
+    reads: int = 0
+    """Readings one after another in the midst of the backward pass."""
+    tail_ns: int = 0
+    """Computation after the optimizer that nobody announces."""
+    passed_over: bool = False
+    """The batch is fetched and then not used."""
+    from_outside: bool = False
+    """Observed as hooks do it: the computation is announced when the batch comes, not when it begins."""
 
 
 @dataclass
@@ -201,42 +217,62 @@ def _pass(clock: Clock, ns: int) -> None:
 def _one_step(session: Session, run: VirtualRun, step: Step) -> None:
     device, steps = run.device, session.steps
     clock = device.clock
+    if step.passed_over:
+        return
+    if step.from_outside:
+        steps.compute_begin()
     _pass(clock, step.before_ns)
-    if step.copy_bytes:
-        begin = clock.now()
-        tensors = [torch.empty(step.copy_bytes, dtype=torch.uint8)]
-        stream = device.side_stream() if step.ahead else None
-        tensors, copy = device.copy(tensors, pinned=step.pinned, stream=stream)
-        if step.ahead:
-            device.wait_for(copy, tensors)
-        run.host.append(("copy", begin, clock.now()))
-        steps.copied(copy)
-    steps.compute_begin()
-    device.compute(step.compute_ns // 3, kernels=20)
+    for part in range(step.parts if step.copy_bytes else 0):
+        if part:
+            _pass(clock, step.between_ns)
+        _copy(session, run, step, step.copy_bytes // step.parts, step.ahead)
+    if not step.from_outside:
+        steps.compute_begin()
+    kernels = -(-step.kernels // 6)
+    device.compute(step.compute_ns // 3, kernels=2 * kernels)
     if step.sync_within:
         _wait(session, run, step.within_ns)
+    if step.labels_bytes:
+        _copy(session, run, step, step.labels_bytes, False)
     if step.beside_ns:
         _beside(device, step.beside_ns)
     steps.backward_begin()
-    device.compute(step.compute_ns // 3, kernels=30)
+    for _ in range(step.reads):
+        device.compute(step.compute_ns // 3 // step.reads, kernels=kernels)
+        _wait(session, run, step.within_ns)
+    if not step.reads:
+        device.compute(step.compute_ns // 3, kernels=3 * kernels)
     steps.backward_end()
     if step.copy_within:
-        begin = clock.now()
-        steps.copied(device.copy([torch.empty(step.copy_within, dtype=torch.uint8)], pinned=step.pinned)[1])
-        run.host.append(("copy", begin, clock.now()))
+        _copy(session, run, step, step.copy_within, False)
     if not step.micro:
         steps.optimizer_begin()
-        device.compute(step.compute_ns - step.compute_ns // 3 * 2, kernels=10)
+        device.compute(step.compute_ns - step.compute_ns // 3 * 2, kernels=kernels)
         steps.optimizer_end()
-    _pass(clock, step.host_ns)
+    if step.tail_ns:
+        device.compute(step.tail_ns, kernels=kernels)
     if step.sync:
         _wait(session, run, 0)
+    _pass(clock, step.host_ns)
     if step.boundary_ns:
         begin = clock.now()
         with session.boundary():
             device.synchronize()
             _pass(clock, step.boundary_ns)
         run.host.append(("boundary", begin, clock.now()))
+
+
+def _copy(session: Session, run: VirtualRun, step: Step, nbytes: int, ahead: bool) -> None:
+    device = run.device
+    begin = device.now()
+    tensors = [torch.empty(nbytes, dtype=torch.uint8)]
+    tensors, copy = device.copy(tensors, pinned=step.pinned, stream=device.side_stream() if ahead else None)
+    run.host.append(("copy", begin, device.now()))
+    session.steps.copied(copy)
+    if ahead:
+        session.steps.stream_wait_begin()
+        device.wait_for(copy, tensors)
+        session.steps.stream_wait_end()
 
 
 def _wait(session: Session, run: VirtualRun, then_ns: int) -> None:

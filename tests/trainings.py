@@ -32,9 +32,16 @@ def trainings(draw: st.DrawFn) -> Training:
     within = draw(st.sampled_from([0, 0, 1, 3]))
     beside = draw(st.sampled_from([0, 0, compute // 2, 3 * compute]))
     copy_within = draw(st.sampled_from([0, 0, 0, 1_000_000]))
+    labels = draw(st.sampled_from([0, 0, 40_000]))
+    parts = draw(st.sampled_from([1, 1, 3]))
+    kernels = draw(st.sampled_from([1, 60, 300]))
+    reads = draw(st.sampled_from([0, 0, 0, 2, 20]))
+    passed_over = draw(st.sampled_from([0, 0, 0, 5]))
+    from_outside = draw(st.booleans())
+    tail = draw(st.sampled_from([0, 0, compute]))
     epochs = []
     for _ in range(draw(st.integers(1, 3))):
-        fetch_ns = draw(st.lists(fetches, min_size=4, max_size=40))
+        fetch_ns = draw(st.lists(fetches, min_size=4, max_size=90))
         before = draw(st.sampled_from([0, 0, MS // 10, 3 * MS]))
         after = draw(st.sampled_from([0, 0, MS // 10, 12 * MS]))
         epochs.append(
@@ -45,7 +52,8 @@ def trainings(draw: st.DrawFn) -> Training:
                     copy_bytes=copy,
                     pinned=pinned,
                     ahead=ahead,
-                    before_ns=before,
+                    # From outside, work of the host between the fetch and the first copy or kernel is not seen.
+                    before_ns=before if copy or not from_outside else 0,
                     host_ns=after,
                     sync=(number + 1) % sync_every == 0,
                     sync_within=bool(within and number % within == 0),
@@ -54,11 +62,20 @@ def trainings(draw: st.DrawFn) -> Training:
                     micro=(number + 1) % every != 0,
                     beside_ns=beside,
                     boundary_ns=50 * MS if number == len(fetch_ns) - 1 else 0,
+                    kernels=kernels,
+                    parts=parts,
+                    between_ns=before,
+                    labels_bytes=labels,
+                    reads=reads,
+                    # What nobody announces is seen as long as it runs when something else is.
+                    tail_ns=tail if after == 0 else 0,
+                    passed_over=bool(passed_over and number % passed_over == 1),
+                    from_outside=from_outside,
                 )
                 for number, wait in enumerate(fetch_ns)
             ]
         )
     number = draw(st.integers(0, 4))
     workers = Workers(number, draw(st.integers(1, 3)), draw(st.sampled_from([0, 80 * MS]))) if number else None
-    spec = EmulatedSpec("test", "Test", 10**12, 10e9, 4e9, queue_depth=draw(st.sampled_from([64, 256, 1024])))
+    spec = EmulatedSpec("test", "Test", 10**12, 10e9, 4e9, queue_depth=draw(st.sampled_from([512, 1024])))
     return epochs, workers, spec

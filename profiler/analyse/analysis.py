@@ -10,7 +10,7 @@ import numpy as np
 from ..record.notices import read_notices
 from ..record.reader import Records
 from ..record.run import Run
-from ..record.schema import EVENT
+from ..record.schema import EVENT, STEP
 from .diagnosis import findings_of, verdict_of
 from .doubts import doubts_of
 from .facts import Facts, facts_of
@@ -46,7 +46,15 @@ def analyse(run: Run) -> Analysis:
     dropped = run.dropped()
     notes = _notes(run, facts, dropped)
     if facts is None:
-        verdict = Finding(None, "No verdict: no training step was recorded.", 0.0, 0.0)
+        recorded = len(run.records(STEP))
+        verdict = Finding(
+            None,
+            f"No verdict: {recorded} steps were recorded, but the device has stamped none of them."
+            if recorded
+            else "No verdict: no training step was recorded.",
+            0.0,
+            0.0,
+        )
         return Analysis(run.info, None, verdict, (), notes, dropped)
     findings = findings_of(facts)
     steps = facts.window.steps

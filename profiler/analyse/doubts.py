@@ -12,6 +12,8 @@ from .seen import disagreeing
 
 LEAST_DISAGREEMENT_PCT = 20
 """Utilisation this far from the steps' own span is worth a word."""
+MOST_UNMARKED = 0.1
+"""Waits a step, without device stamps, from which on it is said."""
 MOST_DISAGREEING = 0.01
 """Share of steps whose stamps may contradict the device: the scheduler can come between two questions."""
 
@@ -34,6 +36,20 @@ def doubts_of(facts: Facts) -> Iterator[str]:
     if parts.unresolved_steps:
         yield (
             f"{parts.unresolved_steps} steps lack device stamps; their time is shared out as that of the other steps."
+        )
+    if facts.cut_steps:
+        yield (
+            f"The device had not finished the last {facts.cut_steps} steps when the recording ended; they are left out."
+        )
+    if parts.unmarked_waits > MOST_UNMARKED * len(window.steps):
+        yield (
+            f"{parts.unmarked_waits} waits for the device have no device stamps, because there were very many in a "
+            "step or they were on another stream; what the device idled in them may count as computing."
+        )
+    if facts.other_processes:
+        yield (
+            f"{facts.other_processes + 1} training processes recorded into this folder; these are the figures of "
+            "the one that ran most steps."
         )
     contradicted = disagreeing(window)
     if contradicted > max(1, MOST_DISAGREEING * len(window.steps)):

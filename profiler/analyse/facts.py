@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,19 @@ import numpy.typing as npt
 
 from ..record.reader import Records
 from ..record.run import Run
-from ..record.schema import BATCH, DEVICE, EVENT, HOST, KERNEL, PAUSE, STEP, EventKind, StepFlag
+from ..record.schema import (
+    BATCH,
+    DEVICE,
+    EVENT,
+    HOST,
+    KERNEL,
+    NOT_MEASURED,
+    PAUSE,
+    STEP,
+    EventKind,
+    PauseKind,
+    StepFlag,
+)
 from .activity import Activity, activity_of
 from .intervals import intersect, total, union
 from .loader import Loader, loader_of
@@ -48,6 +60,10 @@ class Facts:
     """What activity windows saw inside the steps; `None` where there were none."""
     set_workers: int | None
     """Worker processes of torch's DataLoader, as it is set; `None` for other loaders."""
+    cut_steps: int
+    """Steps at the end that the device had not finished; they are not in the window."""
+    other_processes: int
+    """Training processes in the same folder that these facts leave out."""
     overhead_ns: float
     """Time spent in stallscope's own hooks in a step that they look at: the median, since a hook that the scheduler
     interrupts counts the interruption, which would have come anyway."""
@@ -90,25 +106,41 @@ class Facts:
         return max(0.0, busy / 100 * self.machine_cpus - mine)
 
 
-def facts_of(run: Run, rank: int | None = None) -> Facts | None:
-    """Gather the facts of one rank (`None`: the only one); `None` when no step was recorded."""
-    steps = run.records(STEP, rank)
-    if (run.info.get("ended") or {}).get("status") != "ok":
-        steps = resolved(steps)
-    events = run.records(EVENT, rank)
+def facts_of(run: Run) -> Facts | None:
+    """Gather the facts of the training process that ran most steps.
+
+    `None` when no step was recorded, or when the device has stamped none.
+    """
+    writers = run.writers(STEP)
+    if not writers:
+        return None
+    mine = max(writers, key=lambda writer: len(run.records(STEP, writer)))
+    recorded = run.records(STEP, mine)
+    events = run.records(EVENT, mine)
+    steps, cut = recorded, 0
+    done = (events["what"] == EventKind.DEVICE_DONE).any()
+    if (run.info.get("device") or {}).get("kind", "cpu") != "cpu" and not done:
+        steps = resolved(recorded)
+        cut = len(recorded) - len(steps)
+        if len(steps) == 0:
+            return None
+    if cut:
+        # What came after the last step that is known belongs to none.
+        events = events[events["t_ns"] <= steps["step_end_ns"][-1]]
     window = window_of(steps, events)
     if window is None or window.wall_ns <= 0:
         return None
-    return judge(
+    facts = judge(
         window,
         events,
-        run.records(PAUSE, rank),
-        run.records(KERNEL, rank),
-        run.records(BATCH, rank),
+        run.records(PAUSE, mine),
+        run.records(KERNEL, mine),
+        run.records(BATCH, mine),
         run.records(DEVICE),
         run.records(HOST),
         run.info,
     )
+    return replace(facts, cut_steps=cut, other_processes=len(writers) - 1)
 
 
 def judge(
@@ -134,7 +166,7 @@ def judge(
         device_kind=device_kind,
         batch_size=_commonest(window.steps["samples"]),
         samples=window.samples,
-        pinned=bool(np.mean((flags[copied] & StepFlag.PINNED) != 0) > 0.5) if copied.any() else None,
+        pinned=_pinned(window.steps[copied], pauses[pauses["step"] >= window.steps["step"][0]]),
         copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > 0.5),
         made_in_fetch_pct=_made_in_fetch(window, batches),
         handoff_pct=_handed_off(window, batches, parts),
@@ -142,6 +174,8 @@ def judge(
         zero_windows_pct=swings_to_zero_pct(window, device),
         activity=activity_of(window, events, kernels),
         set_workers=_set_workers(events),
+        cut_steps=0,
+        other_processes=0,
         overhead_ns=float(np.median(window.steps["overhead_ns"])),
     )
 
@@ -149,6 +183,17 @@ def judge(
 def _commonest(values: npt.NDArray[np.int64]) -> int | None:
     found, counts = np.unique(values, return_counts=True)
     return int(found[counts.argmax()]) if len(found) else None
+
+
+def _pinned(copied: Records, pauses: Records) -> bool | None:
+    """Whether most bytes were copied from page-locked memory; `None` when nothing was copied."""
+    of_first = (copied["flags"] & StepFlag.PINNED) != 0
+    pinned = int(copied["copy_bytes"][of_first].sum())
+    pageable = int(copied["copy_bytes"][~of_first].sum())
+    amount = np.where(pauses["amount_bytes"] == NOT_MEASURED, 0, pauses["amount_bytes"])
+    pinned += int(amount[pauses["what"] == PauseKind.QUEUED_COPY].sum())
+    pageable += int(amount[pauses["what"] == PauseKind.COPY].sum())
+    return pinned > pageable if pinned + pageable else None
 
 
 def _set_workers(events: Records) -> int | None:

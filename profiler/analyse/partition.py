@@ -57,6 +57,9 @@ class Partition:
     """Lengths of the device's idle stretches of at least `GAP_NS` outside boundaries, in order of time."""
     unresolved_steps: int
     """Steps whose device stamps are missing for no known reason."""
+    unmarked_waits: int
+    """Waits for the device that have host stamps only: what the device idled in them counts as computing if it was
+    in the midst of a step."""
     loading: Intervals = field(repr=False, compare=False)
     """When the device idled behind a fetch, where that was seen."""
     computing: Intervals = field(repr=False, compare=False)
@@ -87,7 +90,7 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
     collecting = _events(events, EventKind.GARBAGE)
     unseen, surely_computing, unresolved = unseen_of(window, asynchronous)
     stepping = _stepping(window, asynchronous)
-    computing = _computing(stepping, pauses, asynchronous)
+    computing = _computing(window, stepping, pauses, asynchronous)
     paused = total(stepping) - total(computing)
     boundaries = _events(events, EventKind.BOUNDARY)
     if asynchronous:
@@ -135,6 +138,7 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
         unseen_ns=total(unseen),
         gaps_ns=tuple(int(n) for n in idle[:, 1] - idle[:, 0] if n >= GAP_NS),
         unresolved_steps=unresolved,
+        unmarked_waits=int(((pauses["what"] == PauseKind.SYNC) & (pauses["device_end_ns"] == NOT_MEASURED)).sum()),
         loading=loading,
         computing=computing,
     )
@@ -169,11 +173,15 @@ def _stepping(window: Window, asynchronous: bool) -> Intervals:
     return clip(spans, window.begin_ns, window.end_ns)
 
 
-def _computing(stepping: Intervals, pauses: Records, asynchronous: bool) -> Intervals:
+def _computing(window: Window, stepping: Intervals, pauses: Records, asynchronous: bool) -> Intervals:
     """The steps' computation without the pauses in its midst."""
-    if not asynchronous or len(pauses) == 0:
+    if not asynchronous:
         return stepping
-    return subtract(stepping, _spans(pauses, "device_begin_ns", "device_end_ns"))
+    steps = window.all_steps
+    copied = steps[(steps["flags"] & StepFlag.COPIED_AHEAD) == 0]
+    copies = _spans(copied, "device_copy_begin_ns", "device_copy_end_ns")
+    holding_up = pauses[pauses["what"] != PauseKind.COPY_AHEAD]
+    return subtract(stepping, union_of(copies, _spans(holding_up, "device_begin_ns", "device_end_ns")))
 
 
 def busy_strip(window: Window, computing: Intervals, bin_ns: int, bins: int) -> list[float]:
@@ -192,33 +200,40 @@ def _between_steps(window: Window) -> Intervals:
     steps = window.all_steps
     begin, end = steps["fetch_begin_ns"], steps["step_end_ns"]
     let_pass = steps["skipped"][1:] > 0
-    inside = union(np.concatenate((begin, end[:-1][let_pass])), np.concatenate((end, begin[1:][let_pass])))
+    let_pass_end = np.where(steps["skipped_end_ns"] != NOT_MEASURED, steps["skipped_end_ns"], begin)[1:]
+    inside = union(np.concatenate((begin, end[:-1][let_pass])), np.concatenate((end, let_pass_end[let_pass])))
     # After the last step nothing is known to be outside but what events say.
     outside = complement(inside, window.begin_ns, min(window.end_ns, int(end.max())))
     # The device may still work on what was queued there when the next step begins.
     before = steps["device_before_ns"][1:]
-    late = (before != NOT_MEASURED) & (np.diff(steps["step"]) == 1)
-    return union_of(outside, union(end[:-1][late], before[late]))
+    dropped = (steps["flags"][:-1] & StepFlag.MARKS_DROPPED) != 0
+    late = (before != NOT_MEASURED) & (np.diff(steps["step"]) == 1) & ~dropped
+    last_seen = np.maximum(end, steps["device_end_ns"])[:-1]
+    return union_of(outside, union(last_seen[late], before[late]))
 
 
 def _copies(window: Window, pauses: Records) -> Intervals:
     """When queued copies ran, on the device's clock. Of a copy that the host waits for, the host's call says it all."""
-    queued = window.all_steps[(window.all_steps["flags"] & StepFlag.PINNED) != 0]
+    queued = window.all_steps[(window.all_steps["flags"] & (StepFlag.PINNED | StepFlag.COPIED_AHEAD)) != 0]
     copies = _spans(queued, "device_copy_begin_ns", "device_copy_end_ns")
-    return union_of(copies, _spans(_of(pauses, PauseKind.QUEUED_COPY), "device_begin_ns", "device_end_ns"))
+    further = _of(pauses, PauseKind.QUEUED_COPY, PauseKind.COPY_AHEAD)
+    return union_of(copies, _spans(further, "device_begin_ns", "device_end_ns"))
 
 
 def _copying_calls(steps: Records, pauses: Records) -> Intervals:
     """When the host was in a call that copies."""
-    return union_of(_spans(steps, "copy_begin_ns", "copy_end_ns"), _host_spans(pauses, PauseKind.COPY))
+    return union_of(
+        _spans(steps, "copy_begin_ns", "copy_end_ns"),
+        _host_spans(pauses, PauseKind.COPY, PauseKind.QUEUED_COPY, PauseKind.COPY_AHEAD),
+    )
 
 
-def _host_spans(pauses: Records, what: int) -> Intervals:
-    return _spans(_of(pauses, what), "begin_ns", "end_ns")
+def _host_spans(pauses: Records, *what: int) -> Intervals:
+    return _spans(_of(pauses, *what), "begin_ns", "end_ns")
 
 
-def _of(pauses: Records, what: int) -> Records:
-    which: Records = pauses[pauses["what"] == what]
+def _of(pauses: Records, *what: int) -> Records:
+    which: Records = pauses[np.isin(pauses["what"], what)]
     return which
 
 

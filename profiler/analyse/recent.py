@@ -12,8 +12,8 @@ import numpy as np
 
 from ..errors import RecordError
 from ..record.reader import Follower, Records, measured
-from ..record.run import open_run
-from ..record.schema import BATCH, DEVICE, EVENT, HOST, KERNEL, PAUSE, STEP, Kind
+from ..record.run import Writer, open_run
+from ..record.schema import BATCH, DEVICE, EVENT, HOST, KERNEL, PAUSE, STEP, EventKind, Kind
 from .diagnosis import LEAST_STEPS, findings_of, verdict_of
 from .facts import Facts, judge
 from .finding import Finding
@@ -24,6 +24,8 @@ KEEP_STEPS = 2000
 KEEP_SAMPLES = 4000
 LATE_STEPS = 128
 """More than can wait for their device stamps at a time."""
+PAUSES_A_STEP = 32
+"""As many as have device stamps."""
 RECENT_NS = 10_000_000_000
 """Shares and throughput are of the last ten seconds, or of as many steps as a verdict needs."""
 
@@ -78,7 +80,9 @@ class RecentReader:
         info = open_run(self.folder).info
         for kind in _FOLLOWED:
             self._read(kind)
-        steps = resolved(self._records(STEP))
+        steps = self._records(STEP)
+        if (info.get("device") or {}).get("kind", "cpu") != "cpu":
+            steps = resolved(steps)
         ended = info.get("ended")
         if isinstance(ended, dict):
             state = str(ended.get("status"))
@@ -125,11 +129,13 @@ class RecentReader:
         )
 
     def _facts(self, info: dict[str, Any], window: Window) -> Facts:
+        # Kernels are not followed: there may be very many.
+        events = self._records(EVENT)
         return judge(
             window,
-            self._records(EVENT),
+            events[events["what"] != EventKind.ACTIVITY_WINDOW],
             self._records(PAUSE),
-            self._records(KERNEL),
+            np.empty(0, dtype=KERNEL.dtype),
             self._records(BATCH),
             self._records(DEVICE),
             self._records(HOST),
@@ -149,7 +155,8 @@ class RecentReader:
 
     def _read(self, kind: Kind) -> None:
         """Take in what is new in the files of a kind."""
-        limit = KEEP_SAMPLES if kind in (DEVICE, HOST) else KEEP_STEPS
+        per_step = PAUSES_A_STEP if kind is PAUSE else 1
+        limit = KEEP_SAMPLES if kind in (DEVICE, HOST) else KEEP_STEPS * per_step
         for path in sorted(self.folder.glob(f"{kind.name}-*.rec")):
             if path not in self._followers:
                 try:
@@ -164,7 +171,7 @@ class RecentReader:
                 self._first_ns = int(follower.first()["fetch_begin_ns"][0])
             if kind in (STEP, PAUSE) and len(kept):
                 # The device's stamps come later than the record.
-                again = follower.latest(min(LATE_STEPS, len(kept)))
+                again = follower.latest(min(LATE_STEPS * per_step, len(kept)))
                 kept = np.concatenate((kept[: len(kept) - len(again)], again))
             self._kept[path] = kept
 
@@ -175,9 +182,22 @@ class RecentReader:
         return int(steps["step"].max()) + 1 if len(steps) else 0
 
     def _records(self, kind: Kind) -> Records:
-        """What is kept of a kind, over all its files."""
-        parts = [kept for path, kept in self._kept.items() if path.name.startswith(f"{kind.name}-")]
+        """What is kept of a kind: of the sampler, or of the training process that ran most steps."""
+        parts = [
+            kept
+            for path, kept in self._kept.items()
+            if path.name.startswith(f"{kind.name}-") and (kind in (DEVICE, HOST) or self._writer(path) == self._mine)
+        ]
         return np.concatenate(parts) if parts else np.empty(0, dtype=kind.dtype)
+
+    @property
+    def _mine(self) -> Writer | None:
+        steps = [path for path in self._followers if path.name.startswith(f"{STEP.name}-")]
+        return self._writer(max(steps, key=lambda path: self._followers[path].seen)) if steps else None
+
+    def _writer(self, path: Path) -> Writer:
+        header = self._followers[path].header
+        return header.rank, header.pid
 
 
 _FOLLOWED = (STEP, BATCH, PAUSE, EVENT, DEVICE, HOST)

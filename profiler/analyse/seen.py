@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..record.reader import Records
 from ..record.schema import NOT_MEASURED, StepFlag
-from .intervals import EMPTY, Intervals, clip, union
+from .intervals import EMPTY, Intervals, clip, union, union_of
 from .window import Window
 
 TOLERANCE_NS = 100_000
@@ -28,20 +28,25 @@ def unseen_of(window: Window, asynchronous: bool) -> tuple[Intervals, Intervals,
     """
     steps = window.all_steps
     if not asynchronous:
-        everything = np.arange(len(steps))
-        return _apart(window, everything, steps["step_end_ns"], steps["fetch_begin_ns"]), EMPTY, 0
+        told = np.ones(len(steps), dtype=bool)
+        until = np.where(steps["skipped_end_ns"] != NOT_MEASURED, steps["skipped_end_ns"], steps["fetch_begin_ns"])
+        return _unseen(window, told, np.arange(len(steps)), steps["step_end_ns"], until), EMPTY, 0
     stamped = steps["device_end_ns"] != NOT_MEASURED
     dropped = (steps["flags"] & StepFlag.MARKS_DROPPED) != 0
-    unresolved = int((~stamped & ~dropped)[len(steps) - len(window.steps) :].sum())
+    # A step that computed nothing has nothing to stamp: of it all is known.
+    told = stamped | ((steps["flags"] & StepFlag.COMPUTED_NOTHING) != 0)
+    unresolved = int((~told & ~dropped)[len(steps) - len(window.steps) :].sum())
     kept = np.flatnonzero(stamped)
     if len(kept) == 0:
         return EMPTY, EMPTY, unresolved
-    known_from = np.where(
-        steps["device_before_ns"] != NOT_MEASURED, steps["device_before_ns"], steps["device_begin_ns"]
-    )
-    unseen = _apart(window, kept, steps["device_end_ns"], known_from)
-    behind = _behind(steps, dropped, kept)
-    return unseen, _between(window, kept, steps["device_end_ns"], known_from, behind), unresolved
+    before = steps["device_before_ns"]
+    known_from = np.where(before != NOT_MEASURED, before, steps["device_begin_ns"])
+    unseen = _unseen(window, told, kept, steps["device_end_ns"], known_from)
+    computing = _between(window, kept, steps["device_end_ns"], known_from, _behind(steps, dropped, kept))
+    last = int(kept[-1])
+    if window.device_done_ns is not None and last < len(steps) - 1 and dropped[last + 1 :].all():
+        computing = union_of(computing, np.array([[steps["device_end_ns"][last], window.device_done_ns]]))
+    return unseen, clip(computing, window.begin_ns, window.end_ns), unresolved
 
 
 def disagreeing(window: Window) -> int:
@@ -63,16 +68,24 @@ def disagreeing(window: Window) -> int:
     return int(wrong.sum())
 
 
-def _apart(
-    window: Window, kept: npt.NDArray[np.int64], end: npt.NDArray[np.int64], begin: npt.NDArray[np.int64]
+def _unseen(
+    window: Window,
+    told: npt.NDArray[np.bool_],
+    kept: npt.NDArray[np.int64],
+    end: npt.NDArray[np.int64],
+    begin: npt.NDArray[np.int64],
 ) -> Intervals:
-    """The stretches around the kept steps that none of them tells of."""
+    """The stretches around the kept steps that no step tells of."""
     steps = window.all_steps
-    inner = _between(window, kept, end, begin, np.diff(steps["step"][kept]) > 1)
+    missing = np.concatenate(([0], np.cumsum(~told)))
+    passed = np.concatenate(([0], np.cumsum(steps["skipped"])))
+    one, other = kept[:-1], kept[1:]
+    apart = (missing[other] > missing[one + 1]) | (passed[other + 1] > passed[one + 1])
+    inner = _between(window, kept, end, begin, apart)
     edges = []
-    if kept[0] > 0:
+    if missing[kept[0]] > 0:
         edges.append((window.begin_ns, int(begin[kept[0]])))
-    if kept[-1] < len(steps) - 1 or window.skipped_after:
+    if missing[-1] > missing[kept[-1] + 1] or window.skipped_after:
         edges.append((int(end[kept[-1]]), window.end_ns))
     outer = np.array(edges, dtype=np.int64).reshape(-1, 2)
     spans = np.concatenate((inner, outer))

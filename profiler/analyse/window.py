@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..record.reader import Records
-from ..record.schema import NOT_MEASURED, EventKind
+from ..record.schema import NOT_MEASURED, EventKind, StepFlag
 
 MOST_WARMUP_STEPS = 5
 MOST_WARMUP_SHARE = 0.05
@@ -27,6 +27,8 @@ class Window:
     skipped_after: int = 0
     """Steps that ran after the last one the hooks looked at."""
     skipped_samples_after: int = 0
+    device_done_ns: int | None = None
+    """When the device had done all that the training queued; `None` where that is not known."""
 
     @property
     def count(self) -> int:
@@ -50,12 +52,16 @@ class Window:
 
 
 def resolved(steps: Records) -> Records:
-    """The steps up to the last whose device stamps are there; all of them where no step has any.
-
-    Of a training that runs, or was stopped, the device has not passed the last ones yet.
-    """
+    """The steps up to the last whose device stamps are there; the device has not passed those after it yet."""
     known = np.flatnonzero(steps["device_end_ns"] != NOT_MEASURED)
-    return steps[: known[-1] + 1] if len(known) else steps
+    if len(known) == 0:
+        return steps[:0]
+    # Steps that computed nothing have no stamps to wait for.
+    nothing = (steps["flags"] & StepFlag.COMPUTED_NOTHING) != 0
+    end = int(known[-1]) + 1
+    while end < len(steps) and nothing[end]:
+        end += 1
+    return steps[:end]
 
 
 def warmup_steps(steps: int) -> int:
@@ -67,17 +73,22 @@ def window_of(steps: Records, events: Records) -> Window | None:
     """The window of one rank's steps, in the order they ran; `None` when no step was recorded."""
     if len(steps) == 0:
         return None
-    warmup = warmup_steps(len(steps))
-    counted = steps[warmup:]
     skipped = events[events["what"] == EventKind.SKIPPED_STEPS]
+    warmup = warmup_steps(len(steps) + int(steps["skipped"].sum() + skipped["value"].sum()))
+    counted = steps[warmup:]
+    done = events[events["what"] == EventKind.DEVICE_DONE]
+    device_done = int(done["t_ns"].max()) if len(done) else None
+    # Of steps without stamps at the end, that is all that is known.
+    late = device_done is not None and bool((counted["flags"][-1] & StepFlag.MARKS_DROPPED) != 0)
     skipped_samples = events[events["what"] == EventKind.SKIPPED_SAMPLES]
     boundaries = events[events["what"] == EventKind.BOUNDARY]
     last = [
         int(counted["step_end_ns"].max()),
         int(boundaries["end_ns"].max(initial=NOT_MEASURED)),
         int(skipped["t_ns"].max(initial=NOT_MEASURED)),
-        # The training waits for the device at its end, so the device's last stamp lies within this too.
+        # The device may still work for the last steps when the host is done with them.
         int(counted["device_end_ns"].max(initial=NOT_MEASURED)),
+        device_done if late and device_done is not None else NOT_MEASURED,
     ]
     return Window(
         begin_of(steps, warmup),
@@ -87,6 +98,7 @@ def window_of(steps: Records, events: Records) -> Window | None:
         steps,
         int(skipped["value"].sum()),
         int(skipped_samples["value"].sum()),
+        device_done,
     )
 
 

@@ -2,23 +2,29 @@
 
 Nothing here waits. A mark is asked whether it was reached, oldest step first, and its stamp is then patched into
 the record that was stored long before. When too many steps are under way, the next ones get no marks at all.
+
+A mark behind work that still runs is reached when that ends; a mark on an idle stream is reached when it arrives there,
+`ARRIVAL_NS` after the host put it. So a mark that is reached later than that tells that the device was at work.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..devices.protocol import Copy, Device, Event
-from ..record.schema import NOT_MEASURED
+from ..record.schema import NOT_MEASURED, StepFlag
 from ..record.segment import RecordWriter
 
 MAX_UNRESOLVED = 64
 """Steps whose marks may be outstanding; beyond that a step gets none, and is counted."""
 RESOLVE_AT_MOST = 4
 """Steps resolved per look, so that a hook's cost is bounded."""
-MOST_PAUSES = 8
+MOST_PAUSES = 32
 """Pauses marked within a step; later ones keep their host stamps only."""
+ARRIVAL_NS = 50_000
+"""From the host's call to the device, at most; a few microseconds as a rule."""
 
 
 @dataclass(slots=True)
@@ -26,22 +32,36 @@ class _Marked:
     """The marks of one step."""
 
     handle: int = -1
+    flags: int = 0
     before: Event | None = None
-    """Behind everything queued earlier, where the steps before have no marks of their own."""
+    """Behind everything queued earlier, where something was queued without marks."""
     begin: Event | None = None
     end: Event | None = None
+    """Behind the last backward pass or optimizer step."""
+    later: list[tuple[int, Event]] = field(default_factory=list)
+    """(host, mark before a pause) since that."""
+    tail: Event | None = None
+    """Behind everything that was queued when the step ended."""
+    ended_ns: int = 0
+    """When the host put it there."""
+    computed: bool = False
+    """The training thread has run differentiable operations in this step."""
     copy_begin: Event | None = None
     copy_end: Event | None = None
+    leading: list[tuple[int, Event, Event]] = field(default_factory=list)
+    """(host begin, before, after) of copies and stream waits that come before any differentiable operation."""
     pauses: list[tuple[int, Event, Event]] = field(default_factory=list)
     """(handle of the pause's record, before, after)"""
 
     def done(self) -> bool:
-        """Whether the device has passed all of them; the copy may run on another stream than the rest."""
-        return self.end is not None and self.end.done() and (self.copy_end is None or self.copy_end.done())
+        """Whether the device has passed all of them; copies may run on another stream than the rest."""
+        if self.tail is None or not self.tail.done() or (self.copy_end is not None and not self.copy_end.done()):
+            return False
+        return all(after.done() for _, _, after in self.pauses)
 
     def events(self) -> list[Event]:
+        own = (self.before, self.copy_begin, self.copy_end, self.begin, self.end, self.tail)
         inside = [mark for _, *pair in self.pauses for mark in pair]
-        own = (self.before, self.copy_begin, self.copy_end, self.begin, self.end)
         return [mark for mark in (*own, *inside) if mark is not None]
 
 
@@ -54,11 +74,13 @@ class Marks:
         self._pauses = pauses
         self._unresolved: deque[_Marked] = deque()
         self._step: _Marked | None = None
-        self._before: Event | None = None
-        self._last_end: Event | None = None
+        self._operations = 0
+        """`Device.operations` where the computation was last taken to begin."""
+        self._last: Event | None = None
+        """Behind all that was queued when it was put, while the device has not passed it."""
         self._all_marked = True
-        """Whether everything queued since that end was marked as well."""
-        self._ended_once = False
+        """Whether nothing was queued since."""
+        self._ever = False
         self.dropped = 0
         """Steps without marks because too many were outstanding."""
 
@@ -66,7 +88,7 @@ class Marks:
         """A step begins."""
         self._step = _Marked()
         if not self._all_marked:
-            self._last_end = self._step.before = self._device.record()
+            self._last = self._step.before = self._device.record()
             self._all_marked = True
 
     def step_is_none(self) -> None:
@@ -89,46 +111,46 @@ class Marks:
             return True
         if step.begin is not None:
             self._device.release(step.begin)
+            step.leading.clear()
         elif len(self._unresolved) >= MAX_UNRESOLVED and not self.resolve():
             self._discard(step)
             self._step = None
             self._all_marked = False
             self.dropped += 1
             return False
+        self._operations = self._device.operations()
         step.begin = self._device.record()
         return True
 
     def computation_ends(self) -> None:
-        """Everything of the step's computation is queued; called again, the later call counts."""
+        """A backward pass or an optimizer step is queued; called again, the later call counts."""
         step = self._step
-        if step is None or step.begin is None:
-            return
-        if step.end is not None:
-            self._device.release(step.end)
-        self._last_end = step.end = self._device.record()
-        self._all_marked = self._ended_once = True
+        if step is not None and step.begin is not None:
+            if step.end is not None:
+                self._device.release(step.end)
+            step.computed = True
+            step.later.clear()
+            step.end = self._device.record()
 
-    def copied(self, copy: Copy) -> None:
-        """A batch, or a part of it, is on its way: the first part's begin and the last part's end are kept."""
+    def first_copy(self, copy: Copy) -> None:
+        """The batch, or its first part, is on its way."""
         step = self._step
         if step is None or copy.begin is None or copy.end is None:
             self.release(copy)
             return
-        if step.copy_begin is None:
-            step.copy_begin = copy.begin
-        else:
-            self._device.release(copy.begin)
-        if step.copy_end is not None:
-            self._device.release(step.copy_end)
-        step.copy_end = copy.end
+        step.copy_begin, step.copy_end = copy.begin, copy.end
+        if not copy.ahead:
+            self._leads(step, copy.host_begin_ns, copy.begin, copy.end)
 
-    def copied_within(self, handle: int, copy: Copy) -> None:
-        """As `copied`, in the midst of the computation: a pause, with record `handle`."""
+    def copied(self, handle: int, copy: Copy) -> None:
+        """A further part, or a copy in the midst of the computation; `handle` is its record."""
         step = self._step
         if step is None or copy.begin is None or copy.end is None or len(step.pauses) >= MOST_PAUSES:
             self.release(copy)
-        else:
-            step.pauses.append((handle, copy.begin, copy.end))
+            return
+        step.pauses.append((handle, copy.begin, copy.end))
+        if not copy.ahead:
+            self._leads(step, copy.host_begin_ns, copy.begin, copy.end)
 
     def release(self, copy: Copy) -> None:
         """The marks of this copy are of no use."""
@@ -136,45 +158,72 @@ class Marks:
             if mark is not None:
                 self._device.release(mark)
 
-    def pause_begins(self) -> None:
-        """The host is about to wait for the device in the midst of the step's computation."""
+    def pause_begins(self) -> Event | None:
+        """A mark before a pause in the step's computation; `None` if there can be none."""
         step = self._step
-        if step is not None and step.begin is not None and len(step.pauses) < MOST_PAUSES:
-            self._before = self._device.record()
+        if step is None or step.begin is None or len(step.pauses) >= MOST_PAUSES:
+            return None
+        before = self._device.record()
+        if step.end is not None:
+            step.later.append((self._device.now(), before))
+        return before
 
-    def pause_ends(self, handle: int) -> None:
-        """It goes on; `handle` is the pause's record."""
-        before, step = self._before, self._step
-        self._before = None
-        if before is not None and step is not None:
-            step.pauses.append((handle, before, self._device.record()))
+    def pause_ends(self, handle: int, before: Event | None, leads_from_ns: int = 0) -> None:
+        """The pause is over; `handle` is its record. `leads_from_ns`: when it began, if what follows it may be the
+        begin of the computation."""
+        step = self._step
+        if before is None:
+            return
+        if step is None:
+            self._device.release(before)
+            return
+        after = self._device.record()
+        step.pauses.append((handle, before, after))
+        if leads_from_ns:
+            self._leads(step, leads_from_ns, before, after)
 
-    def step_ends(self, handle: int) -> None:
+    def begun(self) -> bool:
+        """Whether the step that is open has begun to compute, or gets no marks."""
+        return self._step is None or self._step.begin is not None
+
+    def step_ends(self, handle: int, flags: int, now: int) -> None:
         """The step was stored as record `handle`."""
         step, self._step = self._step, None
         if step is None:
             return
-        if step.begin is not None and step.end is None:
-            # Nothing said where the computation ended (no optimizer, no backward): it ends with the step.
-            step.end = self._last_end = self._device.record()
-            self._all_marked = self._ended_once = True
-        if step.end is None:
+        if step.begin is None:
             self._discard(step)
             return
-        step.handle = handle
+        step.computed |= self._device.operations() != self._operations
+        step.handle, step.flags, step.ended_ns = handle, flags, now
+        self._last = step.tail = self._device.record()
+        self._all_marked = self._ever = True
         self._unresolved.append(step)
+
+    def finish(self, settle: Callable[[], object]) -> int | None:
+        """The training is over: wait a little for what is queued, and resolve that.
+
+        Returns when the device was done with everything; `None` if it is not.
+        """
+        done = self._device.record()
+        settle()
+        self.resolve_all()
+        done_ns = done.time_ns() if done.done() else None
+        self._device.release(done)
+        return done_ns
 
     def drained(self) -> bool | None:
         """Whether the device has finished all steps so far; `None` where that cannot be told."""
-        if self._last_end is not None and not self._last_end.done():
+        if self._last is not None and not self._last.done():
             return False
-        return True if self._ended_once and self._all_marked else None
+        return True if self._ever and self._all_marked else None
 
     def resolve(self) -> int:
         """Patch in the stamps of the oldest steps that the device has passed; how many."""
         resolved = 0
-        while self._unresolved and resolved < RESOLVE_AT_MOST and self._unresolved[0].done():
-            self._patch(self._unresolved.popleft())
+        unresolved = self._unresolved
+        while unresolved and resolved < RESOLVE_AT_MOST and unresolved[0].done():
+            self._patch(unresolved.popleft())
             resolved += 1
         return resolved
 
@@ -183,10 +232,18 @@ class Marks:
         while self.resolve():
             pass
 
+    def _leads(self, step: _Marked, host_begin_ns: int, before: Event, after: Event) -> None:
+        """The computation may begin behind this, if nothing was computed in the step before it."""
+        if step.begin is not None and not step.computed:
+            if self._device.operations() != self._operations:
+                step.computed = True
+            else:
+                step.leading.append((host_begin_ns, before, after))
+
     def _discard(self, step: _Marked) -> None:
         """What was marked is no step."""
-        if self._last_end is not None and self._last_end in (step.before, step.end):
-            self._last_end, self._all_marked = None, False
+        if step.before is not None and step.before is self._last:
+            self._last, self._all_marked = None, False
         for mark in step.events():
             self._device.release(mark)
 
@@ -194,13 +251,30 @@ class Marks:
         # A pause's stamps first: a reader that sees the step's may rely on them.
         for handle, before, after in step.pauses:
             self._pauses.patch(handle, "device_begin_ns", before.time_ns(), after.time_ns())
-        stamps = (step.before, step.copy_begin, step.copy_end, step.begin, step.end)
-        self._steps.patch(
-            step.handle,
-            "device_before_ns",
-            *(NOT_MEASURED if mark is None else mark.time_ns() for mark in stamps),
-        )
-        if step.end is self._last_end:
-            self._last_end = None
+        begin, end = self._computation(step)
+        if begin == NOT_MEASURED:
+            self._steps.patch(step.handle, "flags", step.flags | StepFlag.COMPUTED_NOTHING)
+        stamps = [NOT_MEASURED if m is None else m.time_ns() for m in (step.before, step.copy_begin, step.copy_end)]
+        self._steps.patch(step.handle, "device_before_ns", *stamps, begin, end)
+        if step.tail is self._last:
+            self._last = None
         for mark in step.events():
             self._device.release(mark)
+
+    def _computation(self, step: _Marked) -> tuple[int, int]:
+        """When the step's computation began and ended on the device; not measured if there was none."""
+        assert step.begin is not None
+        assert step.tail is not None
+        begin = step.begin.time_ns()
+        for host_begin, before, after in step.leading:
+            if before.time_ns() - max(begin, host_begin) > ARRIVAL_NS:
+                break  # The device was at work when this came: the computation had begun.
+            begin = after.time_ns()
+        end = begin if step.end is None else step.end.time_ns()
+        found = step.end is not None
+        for host, mark in (*step.later, (step.ended_ns, step.tail)):
+            if mark.time_ns() - max(end, host) > ARRIVAL_NS:
+                end, found = mark.time_ns(), True  # Something was queued behind the last thing that was seen.
+        if found:
+            return begin, end
+        return (begin, step.tail.time_ns()) if step.computed else (NOT_MEASURED, NOT_MEASURED)

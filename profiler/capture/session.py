@@ -166,7 +166,9 @@ class Session:
         if self._gc_watch not in gc.callbacks:
             return
         gc.callbacks.remove(self._gc_watch)
-        self.steps.finish()
+        done_ns = self.steps.finish()
+        if done_ns is not None:
+            self.event(EventKind.DEVICE_DONE, t_ns=done_ns)
         self._record_garbage()
         if self._activity is not None:
             self._activity.finish()

@@ -2,22 +2,23 @@
 
 Every hook is a plain call on the training thread: it reads a clock, fills a slot, and at the end of a step
 stores one record. Nothing waits for the device (`marks.py`), and very short steps are looked at in bursts only
-(`thinning.py`).
+(`thinning.py`). What a hook costs is mostly the number of functions it calls with cold caches, so they call few.
 
 A step begins when the training asks for a batch and ends when it asks for the next one.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from functools import partial
+from time import thread_time_ns
 from typing import Protocol
 
-from ..devices.protocol import Copy, Device
+from ..devices.protocol import Copy, Device, Event
 from ..record.schema import NOT_MEASURED, STEP, PauseKind, StepFlag
 from ..record.segment import RecordWriter
 from .marks import Marks
-from .thinning import Thinning
+from .thinning import SHORT_STEP_NS, Thinning
 
 _SLOT = {field.name: number for number, field in enumerate(STEP.fields[1:])}
 # Looked up once: hooks run in every step.
@@ -29,7 +30,10 @@ _FORWARD, _BACKWARD = (_SLOT[n] for n in ("forward_begin_ns", "backward_begin_ns
 _OPTIMIZER, _OPTIMIZER_END = (_SLOT[n] for n in ("optimizer_begin_ns", "optimizer_end_ns"))
 _SYNC, _GC, _CPU = (_SLOT[n] for n in ("sync_ns", "gc_ns", "cpu_ns"))
 _OVERHEAD, _MEMORY = (_SLOT[n] for n in ("overhead_ns", "memory_bytes"))
-_SKIPPED, _SKIPPED_SAMPLES = (_SLOT[n] for n in ("skipped", "skipped_samples"))
+_SKIPPED, _SKIPPED_SAMPLES, _SKIPPED_END = (_SLOT[n] for n in ("skipped", "skipped_samples", "skipped_end_ns"))
+
+SETTLE_NS = 1_000_000_000
+"""How long the end of a recording waits for the device to finish the last steps."""
 
 
 class QueueLook(Protocol):
@@ -43,8 +47,7 @@ class QueueLook(Protocol):
 class StepRecorder:
     """Turns the hooks of one training loop into step records.
 
-    Order of calls in a step: `fetch_begin`, `fetch_end`, then any of `copied`, `compute_begin`, `backward_begin`,
-    `backward_end`, `optimizer_begin`, `optimizer_end`, `sync_begin`, `sync_end`, as often as they happen. The next
+    Order of calls in a step: `fetch_begin`, `fetch_end`, then any of the others, as often as they happen. The next
     `fetch_begin`, `end_step` or `finish` ends the step. Outside a step that is looked at, hooks do nothing.
     """
 
@@ -57,21 +60,25 @@ class StepRecorder:
         self._now = device.now
         self._marks = Marks(device, writer, pauses) if device.asynchronous else None
         self._thinning = thinning or Thinning()
+        self._looks = self._thinning.first()
+        """Steps still to be looked at in a row."""
+        self._to_skip = 0
+        """Steps to be let pass after those."""
         self._blank = STEP.missing()
         self._blank[_SYNC] = self._blank[_SKIPPED] = self._blank[_SKIPPED_SAMPLES] = 0
         self._row = list(self._blank)
         self.recording = False
         """Whether a step is open and looked at."""
-        self.computing = False
-        """Whether the open step has begun to compute for sure: its backward pass or optimizer was seen."""
-        self._passing = False
+        self.passing = False
         """Whether a step is open that is not looked at."""
-        self._passing_samples = 0
+        self.skip_left = 0
+        """Steps from the next one on that are let pass, unless an epoch begins."""
         self._flags = 0
         self._cpu_ns = 0
         self._last_ns = 0
         self._waits = 0
         self._wait_begin = 0
+        self._before: Event | None = None
         self.count = 0
         """Steps begun so far."""
         self.skipped = 0
@@ -79,11 +86,13 @@ class StepRecorder:
         self.skipped_samples = 0
         self.skipped_until_ns = 0
         """When the last of them was seen."""
-        self.ever_skipped = False
+        self._skipped_end_ns = NOT_MEASURED
+        """When it ended, if something else than a step followed it."""
+        self._passing_samples = 0
         self.gc_ns = 0
         """Garbage collection so far; kept by whoever watches it."""
         self.on_step: Callable[[int], bool] | None = None
-        """Called with the number of each step, before it begins; tells whether it took notable time."""
+        """Called with the number of each step looked at, before it begins; tells whether it took notable time."""
         self._gc_at_begin = 0
         self._overhead = 0
 
@@ -97,22 +106,35 @@ class StepRecorder:
         begin = now = begin_ns or self._now()
         if self.recording:
             self._store(begin)
-            now = self._now()
+        else:
+            self._cpu_ns = thread_time_ns()
+            self._gc_at_begin = self.gc_ns
+        if self._looks == 0:
+            if self.skip_left > 0 and not first:
+                self.skip_left -= 1
+                self._let_pass(begin)
+                return
+            self._looks, self._to_skip = self._thinning.plan(first, self.skip_left)
+            self.skip_left = 0
+        self._looks -= 1
+        if self._looks == 0:
+            self.skip_left = self._to_skip
         if self.on_step is not None and self.on_step(self.count):
             # What happened there belongs to no step.
             begin = now = self._now()
-        if not self._thinning.look(first):
-            self._let_pass(begin)
-            return
         row = self._row = self._blank.copy()
         self.recording = True
-        self.computing = self._passing = False
+        self.passing = False
         self._flags = StepFlag.FIRST_OF_EPOCH if first else 0
         row[_STEP] = self.count
         row[_EPOCH] = epoch
         row[_FETCH_BEGIN] = begin
-        row[_SKIPPED] = self.skipped
-        row[_SKIPPED_SAMPLES] = self.skipped_samples
+        self.count += 1
+        if self.skipped:
+            row[_SKIPPED], row[_SKIPPED_SAMPLES] = self.skipped, self.skipped_samples
+            row[_SKIPPED_END] = self._skipped_end_ns
+            self.skipped = self.skipped_samples = 0
+            self._skipped_end_ns = NOT_MEASURED
         if queue is not None:
             row[_READY] = queue.ready()
             row[_CAPACITY] = queue.capacity
@@ -124,133 +146,147 @@ class StepRecorder:
                 if drained:
                     self._flags |= StepFlag.DRAINED_AT_ENTRY
             marks.step_begins()
-        self.count += 1
-        self.skipped = self.skipped_samples = 0
-        self._gc_at_begin = self.gc_ns
-        self._cpu_ns = time.thread_time_ns()
-        self._done(now)
+        self._last_ns = end = self._now()
+        self._overhead += end - now
 
-    def fetch_end(self, samples: int, end_ns: int = 0) -> None:
-        """The batch was handed over, now or at `end_ns`."""
+    def fetch_end(self, samples: int, end_ns: int = 0, begins: bool = False) -> None:
+        """The batch was handed over, now or at `end_ns`. `begins`: and the computation begins, as `compute_begin`."""
         if not self.recording:
-            if self._passing:
+            if self.passing:
                 # Told twice of one step, the later figure counts.
                 self.skipped_samples += samples - self._passing_samples
                 self._passing_samples = samples
             return
         now = end_ns or self._now()
-        self._row[_FETCH_END] = now
-        self._row[_SAMPLES] = samples
+        row = self._row
+        row[_FETCH_END] = now
+        row[_SAMPLES] = samples
         marks = self._marks
         if marks is not None:
             if marks.drained():
                 self._flags |= StepFlag.DRAINED_AT_EXIT
             marks.resolve()
-        self._done(now)
+        if begins:
+            row[_FORWARD] = now
+            if marks is not None and not marks.computation_begins():
+                self._flags |= StepFlag.MARKS_DROPPED
+        self._last_ns = end = self._now()
+        self._overhead += end - now
+
+    def let_pass(self, samples: int, now_ns: int) -> None:
+        """A step that is not looked at: its fetch began at `now_ns` and is over. Only while `skip_left` is above 0."""
+        self.skip_left -= 1
+        self._let_pass(now_ns)
+        self.skipped_samples += samples
+        self._passing_samples = samples
 
     def abandon_fetch(self) -> None:
         """The loader had no further batch: the step that `fetch_begin` opened does not exist."""
         if self.recording:
+            row = self._row
             # What it would have said about the steps before it is still to be said.
-            self.skipped, self.skipped_samples = int(self._row[_SKIPPED]), int(self._row[_SKIPPED_SAMPLES])
+            self.skipped, self.skipped_samples = int(row[_SKIPPED]), int(row[_SKIPPED_SAMPLES])
+            self._skipped_end_ns = int(row[_FETCH_BEGIN]) if self.skipped else NOT_MEASURED
             self.recording = False
             self.count -= 1
             if self._marks is not None:
                 self._marks.step_is_none()
-        elif self._passing:
-            self._passing = False
+        elif self.passing:
+            self.passing = False
             self.count -= 1
             self.skipped -= 1
             self.skipped_samples -= self._passing_samples
+            self._skipped_end_ns = self.skipped_until_ns
 
     def copied(self, copy: Copy) -> None:
-        """The batch of this step, or a part of it, is on its way to the device.
-
-        Once the step computes for sure, a copy is a pause in its computation.
-        """
+        """The batch of this step, a part of it, or something else is on its way to the device."""
         marks = self._marks
+        if marks is None:
+            return
         if not self.recording:
-            if marks is not None:
-                marks.release(copy)
+            marks.release(copy)
             return
         now = self._now()
-        if self.computing and marks is not None and not copy.ahead:
-            what = PauseKind.QUEUED_COPY if copy.pinned else PauseKind.COPY
-            marks.copied_within(self._pause(what, copy.host_begin_ns, copy.host_end_ns, copy.nbytes), copy)
-            self._done(now)
-            return
         row = self._row
         if row[_COPY_BEGIN] == NOT_MEASURED:
-            row[_COPY_BEGIN] = copy.host_begin_ns
+            row[_COPY_BEGIN], row[_COPY_END] = copy.host_begin_ns, copy.host_end_ns
             row[_COPY_BYTES] = copy.nbytes
+            self._flags |= StepFlag.PINNED * copy.pinned + StepFlag.COPIED_AHEAD * copy.ahead
+            marks.first_copy(copy)
         else:
-            row[_COPY_BYTES] += copy.nbytes
-        row[_COPY_END] = copy.host_end_ns
-        if copy.pinned:
-            self._flags |= StepFlag.PINNED
-        if copy.ahead:
-            self._flags |= StepFlag.COPIED_AHEAD
-        if marks is not None:
-            marks.copied(copy)
-        self._done(now)
+            what = PauseKind.QUEUED_COPY if copy.pinned else PauseKind.COPY
+            what = PauseKind.COPY_AHEAD if copy.ahead else what
+            marks.copied(self._pause(what, copy.host_begin_ns, copy.host_end_ns, copy.nbytes), copy)
+        self._last_ns = end = self._now()
+        self._overhead += end - now
 
     def compute_begin(self) -> None:
-        """What is queued from here on is the step's computation. Call it as late as possible before that.
-
-        Called again before the backward pass or the optimizer was seen, the later call counts.
-        """
-        if not self.recording or self.computing:
+        """What is queued from here on is the step's computation: call it as late as possible before that."""
+        if not self.recording:
             return
         now = self._now()
         self._row[_FORWARD] = now
         if self._marks is not None and not self._marks.computation_begins():
             self._flags |= StepFlag.MARKS_DROPPED
-        self._done(now)
+        self._last_ns = end = self._now()
+        self._overhead += end - now
 
     def backward_begin(self) -> None:
         if self.recording:
-            self.computing = True
             self._row[_BACKWARD] = self._last_ns = self._now()
 
     def backward_end(self) -> None:
         """The backward pass was queued: the computation ends here unless an optimizer step follows."""
-        if self.recording:
-            self._end_computation(self._now())
+        if self.recording and self._marks is not None:
+            now = self._now()
+            self._marks.computation_ends()
+            self._last_ns = end = self._now()
+            self._overhead += end - now
 
     def optimizer_begin(self) -> None:
         if self.recording:
-            self.computing = True
             self._row[_OPTIMIZER] = self._last_ns = self._now()
 
     def optimizer_end(self) -> None:
         """The last computation of the step was queued; the last call counts."""
         if not self.recording:
             return
-        now = self._now()
-        self._row[_OPTIMIZER_END] = now
+        self._row[_OPTIMIZER_END] = self._last_ns = now = self._now()
         self._flags |= StepFlag.OPTIMIZER
-        self._end_computation(now)
+        if self._marks is not None:
+            self._marks.computation_ends()
+            self._last_ns = end = self._now()
+            self._overhead += end - now
 
-    def sync_begin(self) -> None:
-        """A call that waits for the device begins. Calls within such a call do not count."""
+    def sync_begin(self, aside: bool = False) -> None:
+        """A call that waits for the device begins; `aside`: for another stream than the computing one.
+
+        Calls within such a call do not count.
+        """
         self._waits += 1
         if self._waits > 1 or not self.recording or self._marks is None:
             return
         now = self._now()
-        self._marks.pause_begins()
-        self._wait_begin = self._now()
-        self._overhead += self._wait_begin - now
+        self._before = None if aside else self._marks.pause_begins()
+        self._wait_begin = end = self._now()
+        self._overhead += end - now
 
     def sync_end(self) -> None:
         """It returned."""
         self._waits -= 1
-        begin, self._wait_begin = (self._wait_begin, 0) if self._waits == 0 else (0, self._wait_begin)
-        if not begin or not self.recording or self._marks is None:
-            return
-        now = self._now()
-        self._row[_SYNC] += now - begin
-        self._marks.pause_ends(self._pause(PauseKind.SYNC, begin, now, NOT_MEASURED))
-        self._done(now)
+        if self._waits == 0:
+            self._pause_ends(PauseKind.SYNC, False)
+
+    def stream_wait_begin(self) -> None:
+        """The computing stream is about to be told to wait for another one."""
+        if self._waits == 0 and self.recording and self._marks is not None:
+            self._before = self._marks.pause_begins()
+            self._wait_begin = self._now()
+
+    def stream_wait_end(self) -> None:
+        """It was told so."""
+        if self._waits == 0:
+            self._pause_ends(PauseKind.STREAM_WAIT, True)
 
     def add_overhead(self, ns: int) -> None:
         """Time of ours that was spent outside these hooks."""
@@ -258,58 +294,81 @@ class StepRecorder:
 
     def end_step(self) -> None:
         """End the step now instead of at the next fetch: its epoch is over, or something else begins."""
+        now = self._now()
         if self.recording:
-            self._store(self._now())
-        self._passing = False
+            self._store(now)
+        if self.passing:
+            self.passing = False
+            self._skipped_end_ns = now
         if self._marks is not None:
             # Whatever comes before the next step, validation say, is queued without marks.
             self._marks.unmarked()
+            self._marks.resolve_all()
 
-    def finish(self) -> None:
-        """End the last step where its last hook was, and resolve what the device has finished. Never waits."""
+    def finish(self) -> int | None:
+        """End the last step where its last hook was, and resolve what the device finishes within a moment.
+
+        Returns when the device had done everything; `None` where it has no queue, or is not done.
+        """
         if self.recording:
             self._store(self._last_ns)
-        if self._marks is not None:
-            self._marks.resolve_all()
+        if self._marks is None:
+            return None
+        return self._marks.finish(partial(self._device.settle, SETTLE_NS))
 
     def _let_pass(self, now: int) -> None:
         """A step that is not looked at begins."""
-        if not self._passing:
-            self._passing = self.ever_skipped = True
+        if not self.passing:
+            self.passing = True
             if self._marks is not None:
                 self._marks.unmarked()
         self._passing_samples = 0
+        self._skipped_end_ns = NOT_MEASURED
         self.count += 1
         self.skipped += 1
         self.skipped_until_ns = now
 
+    def _pause_ends(self, what: int, leads: bool) -> None:
+        begin, self._wait_begin = self._wait_begin, 0
+        before, self._before = self._before, None
+        if not begin or self._marks is None:
+            return
+        if not self.recording:
+            if before is not None:
+                self._device.release(before)
+            return
+        now = self._now()
+        if what == PauseKind.SYNC:
+            self._row[_SYNC] += now - begin
+        self._marks.pause_ends(self._pause(what, begin, now, NOT_MEASURED), before, begin if leads else 0)
+        self._last_ns = end = self._now()
+        self._overhead += end - now
+
     def _pause(self, what: int, begin: int, end: int, nbytes: int) -> int:
         return self._pauses.append(self._row[_STEP], what, begin, end, nbytes, NOT_MEASURED, NOT_MEASURED)
 
-    def _end_computation(self, now: int) -> None:
-        self.computing = True
-        if self._marks is not None:
-            self._marks.computation_ends()
-        self._done(now)
-
-    def _done(self, begin: int) -> None:
-        """A hook that began then ends now."""
-        self._last_ns = now = self._now()
-        self._overhead += now - begin
-
     def _store(self, now: int) -> None:
         row = self._row
+        marks = self._marks
         self.recording = False
+        if marks is not None:
+            memory = self._device.memory_used()
+            row[_MEMORY] = NOT_MEASURED if memory is None else memory
+            if not marks.begun():
+                self._flags |= StepFlag.COMPUTED_NOTHING
         row[_FLAGS] = self._flags
         row[_STEP_END] = now
         row[_GC] = self.gc_ns - self._gc_at_begin
-        row[_CPU] = time.thread_time_ns() - self._cpu_ns
-        memory = self._device.memory_used()
-        row[_MEMORY] = NOT_MEASURED if memory is None else memory
+        self._gc_at_begin = self.gc_ns
+        # Of the hooks between two steps, either step may be charged.
+        cpu = thread_time_ns()
+        row[_CPU] = cpu - self._cpu_ns
+        self._cpu_ns = cpu
         cost = row[_OVERHEAD] = self._overhead
         self._overhead = 0
         handle = self._writer.append(*row)
-        if self._marks is not None:
-            self._marks.step_ends(handle)
-        self._thinning.looked(now - int(row[_FETCH_BEGIN]), int(cost))
-        self._done(now)
+        if marks is not None:
+            marks.step_ends(handle, self._flags, self._now())
+        step_ns = now - int(row[_FETCH_BEGIN])
+        if step_ns < SHORT_STEP_NS:
+            self._thinning.looked(step_ns, int(cost))

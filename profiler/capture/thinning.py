@@ -1,8 +1,8 @@
 """Which steps the hooks look at: all of them, unless steps are so short that looking would cost too much.
 
-Looking at a step takes the hooks some ten microseconds whatever the step does. Below two milliseconds a step they
-therefore look at short bursts of steps and let others pass, so many that they stay below half a percent of the
-time. Steps that pass are still counted, with their samples.
+Looking at a step takes the hooks some ten microseconds by their own account, and as much again for the training, whose
+code they push out of the caches. Below two milliseconds a step they therefore look at short bursts of steps and let
+others pass. Steps that pass are still counted, with their samples.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import random
 
 SHORT_STEP_NS = 2_000_000
 """Longer steps are all looked at."""
-MOST_COST = 0.005
-"""The hooks' share of the time that thinning aims at."""
+MOST_COST = 0.0025
+"""The hooks' share of the time, by their own account, that thinning aims at."""
 BURST = 8
 """Steps looked at in a row: the idle time before a step is known only when the step before it is."""
 ALWAYS = 64
@@ -23,45 +23,40 @@ MOST_SKIPPED = 4_000
 
 
 class Thinning:
-    """Decides, step by step. Draws from a generator of its own: the training's random numbers stay as they are."""
+    """Plans which steps are looked at. Draws from a generator of its own: the training's random numbers stay as
+    they are."""
 
     def __init__(self, seed: int | None = None) -> None:
         self._random = random.Random(seed)
-        self._skip = 0
-        self._burst = ALWAYS
-        self._seen: list[int] = []
+        self._steps: list[int] = []
         self._costs: list[int] = []
 
-    def look(self, first_of_epoch: bool) -> bool:
-        """A step begins: whether to look at it."""
-        if first_of_epoch and self._burst < AFTER_EPOCH:
-            self._burst = AFTER_EPOCH
-        if self._burst > 0:
-            self._burst -= 1
-            return True
-        if self._skip > 0:
-            self._skip -= 1
-            return False
-        self._plan()
-        return self.look(False)
+    def first(self) -> int:
+        """How many steps to look at before anything is planned."""
+        return ALWAYS
 
-    def looked(self, step_ns: int, cost_ns: int) -> None:
-        """A step that was looked at has ended, after so long, of which the hooks took so much."""
-        self._seen.append(step_ns)
-        self._costs.append(cost_ns)
+    def plan(self, first_of_epoch: bool, left: int) -> tuple[int, int]:
+        """(steps to look at, steps to let pass after them), the step that begins now being the first of them.
 
-    def _plan(self) -> None:
-        """A burst has ended: how many steps to let pass before the next one."""
-        self._burst = BURST
+        Args:
+            left: steps that were still to be let pass when an epoch began.
+        """
+        if first_of_epoch and left:
+            return AFTER_EPOCH, left
         # Medians: a step or a hook that the scheduler interrupted says nothing about the others.
-        step, cost = _median(self._seen), _median(self._costs)
-        self._seen.clear()
+        step, cost = _median(self._steps), _median(self._costs)
+        self._steps.clear()
         self._costs.clear()
-        if step >= SHORT_STEP_NS or cost <= MOST_COST * step:
-            return
+        if cost <= MOST_COST * step:
+            return BURST, 0
         # Drawn from a range, so that the bursts do not lock to anything periodic in the training.
         wanted = BURST * (cost / (MOST_COST * max(step, 1)) - 1) * self._random.uniform(0.5, 1.5)
-        self._skip = min(MOST_SKIPPED, round(wanted))
+        return BURST, min(MOST_SKIPPED, round(wanted))
+
+    def looked(self, step_ns: int, cost_ns: int) -> None:
+        """A short step that was looked at has ended, after so long, of which the hooks took so much."""
+        self._steps.append(step_ns)
+        self._costs.append(cost_ns)
 
 
 def _median(values: list[int]) -> int:

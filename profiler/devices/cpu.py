@@ -47,6 +47,12 @@ class CpuDevice:
     def synchronize(self) -> None:
         pass
 
+    def settle(self, limit_ns: int) -> None:
+        pass
+
+    def operations(self) -> int:
+        return 0
+
     def memory_used(self) -> int | None:
         return None
 

@@ -100,6 +100,7 @@ class EmulatedDevice:
         self._in_flight: deque[tuple[int, int]] = deque()
         """(end of the last of them, how many launches), oldest first."""
         self._launches = 0
+        self._computations = 0
 
     def now(self) -> int:
         return self.clock.now()
@@ -107,6 +108,7 @@ class EmulatedDevice:
     def compute(self, duration_ns: int, kernels: int = 1, stream: Stream = None) -> None:
         """Queue `kernels` launches that take `duration_ns` together. Blocks the host while the queue is full."""
         on = stream or self._compute
+        self._computations += 1
         self._admit(kernels)
         begin = self._start(on)
         end = begin + duration_ns
@@ -168,6 +170,14 @@ class EmulatedDevice:
 
     def synchronize(self) -> None:
         self.clock.wait_until(max(self._compute.empty_ns, self._side.empty_ns))
+
+    def settle(self, limit_ns: int) -> None:
+        now = self.clock.now()
+        busy = max(self._compute.empty_ns, self._side.empty_ns, now) + self.spec.launch_latency_ns
+        self.clock.wait_until(min(now + limit_ns, busy))
+
+    def operations(self) -> int:
+        return self._computations
 
     def require_memory(self, nbytes: int) -> None:
         """Hold `nbytes` from now on, instead of what was held before.

@@ -88,6 +88,14 @@ class Device(Protocol):
         """Wait until everything queued is done."""
         ...
 
+    def settle(self, limit_ns: int) -> None:
+        """Wait at most so long for the device to do what is queued. Called once, at the end of a recording."""
+        ...
+
+    def operations(self) -> int:
+        """A number that changes when the training thread has run operations that compute on the device."""
+        ...
+
     def memory_used(self) -> int | None:
         """Bytes in use by this process; `None` where that is not known."""
         ...

@@ -23,6 +23,9 @@ from .schema import FORMAT_VERSION, KINDS, Kind
 FORMAT = "stallscope-run"
 RUN_JSON = "run.json"
 
+Writer = tuple[int, int]
+"""(rank, process id)"""
+
 
 def new_run_id() -> str:
     """Sortable by start, unique without coordination."""
@@ -112,9 +115,14 @@ class Run:
                     self.damaged.append(str(error))
         return files
 
-    def records(self, kind: Kind, rank: int | None = None) -> Records:
-        """All records of one kind, files one after another; of one rank or of all."""
-        parts = [f.all() for f in self.files(kind) if rank is None or f.header.rank == rank]
+    def writers(self, kind: Kind) -> list[Writer]:
+        """Who recorded files of one kind: (rank, process id), each once."""
+        return sorted({(f.header.rank, f.header.pid) for f in self.files(kind)})
+
+    def records(self, kind: Kind, writer: Writer | None = None) -> Records:
+        """All records of one kind, files one after another; of one writer or of all."""
+        files = self.files(kind)
+        parts = [f.all() for f in files if writer in (None, (f.header.rank, f.header.pid))]
         return np.concatenate(parts) if parts else np.empty(0, dtype=kind.dtype)
 
     def dropped(self) -> int:

@@ -102,9 +102,9 @@ STEP = _kind(
     Field("fetch_end_ns", "the batch was handed to the training loop"),
     Field("queue_ready", "finished batches that waited when the fetch began"),
     Field("queue_capacity", "how many finished batches the loader can hold"),
-    Field("copy_begin_ns", "host: the call that copies the batch to the device began"),
+    Field("copy_begin_ns", "host: the call that copies the batch, or its first part, to the device began"),
     Field("copy_end_ns", "host: that call returned"),
-    Field("copy_bytes", "bytes copied to the device for this batch"),
+    Field("copy_bytes", "bytes copied by it; further parts are PAUSE records"),
     Field("forward_begin_ns", "host: the forward pass began"),
     Field("backward_begin_ns", "host: the backward pass began"),
     Field("optimizer_begin_ns", "host: the optimizer began"),
@@ -117,6 +117,7 @@ STEP = _kind(
     Field("memory_bytes", "device memory in use at the end of the step"),
     Field("skipped", "steps just before this one that the hooks left out, to stay cheap"),
     Field("skipped_samples", "samples in those"),
+    Field("skipped_end_ns", "when the last of those ended, if something else than a step followed it"),
     Field("device_before_ns", "device: all that was queued before this step was done; only after work without marks"),
     Field("device_copy_begin_ns", "device: the copy of this batch began"),
     Field("device_copy_end_ns", "device: the copy of this batch ended"),
@@ -156,8 +157,8 @@ PAUSE = _kind(
     Field("device_begin_ns", "device: all that was queued before the call was done"),
     Field("device_end_ns", "device: it could go on with what came after the call"),
 )
-"""A call in the midst of a step that waited for the device, or copied: between its two device stamps the stream
-that computes had nothing to compute. Steps with very many such calls record the first ones only."""
+"""A call within a step that waited for the device, or copied: between its two device stamps the stream that computes
+had nothing to compute (but for COPY_AHEAD). Of very many such calls in a step the later ones have no device stamps."""
 
 KERNEL = _kind(
     "kernel",
@@ -275,6 +276,8 @@ class StepFlag:
     """The copy ran on a side stream before the step asked for the batch."""
     OPTIMIZER = 64
     """An optimizer step happened."""
+    COMPUTED_NOTHING = 256
+    """The step's batch was not computed with, so it has no device stamps."""
     MARKS_DROPPED = 128
     """No device stamps: when its computation began, as many steps were still to run as can wait for their stamps."""
 
@@ -288,9 +291,13 @@ class PauseKind:
     SYNC = 1
     """A call that returns when the device is done: `.item()`, `.cpu()`, `synchronize()`."""
     COPY = 2
-    """A copy to the device after the step's computation had begun, from pageable memory: the host waited for it."""
+    """A copy to the device after the first of the step, from pageable memory: the host waited for it."""
     QUEUED_COPY = 3
     """The same from page-locked memory: only the device was held up."""
+    STREAM_WAIT = 4
+    """The computing stream was told to wait for another one; the host went on."""
+    COPY_AHEAD = 5
+    """A further part of a batch, copied on another stream than the computing one, which it does not hold up."""
 
 
 class KernelKind:
@@ -328,6 +335,8 @@ class EventKind:
     """Value: batches that each of them prepares ahead."""
     LOADER_FLAGS = 12
     """Value: sum of LoaderFlag values of that loader."""
+    DEVICE_DONE = 13
+    """At the end of a recording: the device has done everything that was queued; `t_ns` on the device's clock."""
 
 
 class LoaderFlag:

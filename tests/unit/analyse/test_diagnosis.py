@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stallscope.analyse.analysis import analyse
@@ -225,19 +226,29 @@ def test_without_the_devices_stamps_there_is_no_verdict(tmp_path: Path, monkeypa
     answers = EmulatedEvent.done
     monkeypatch.setattr(EmulatedEvent, "done", lambda e: e.at_ns < START + 100 * MS and answers(e))
     train(tmp_path / "run", [[Step(fetch_ns=MS, compute_ns=10 * MS)] * 60])
-    found = verdict(tmp_path / "run")
-    assert found.cause is None
-    assert "stamps" in found.title
-    assert analyse(open_run(tmp_path / "run")).findings == ()
+    analysis = analyse(open_run(tmp_path / "run"))
+    assert analysis.verdict.cause is None
+    assert analysis.findings == ()
+    assert any("had not finished the last 5" in note for note in analysis.notes)
+    # Not one stamp: nothing is known, and nothing is claimed.
+    monkeypatch.setattr(EmulatedEvent, "done", lambda e: False)
+    train(tmp_path / "silent", [[Step(fetch_ns=MS, compute_ns=10 * MS)] * 60])
+    silent = analyse(open_run(tmp_path / "silent"))
+    assert silent.facts is None
+    assert "60 steps were recorded" in silent.verdict.title
+    assert contract.report(silent)["breakdown"]["compute_pct"] is None
 
 
 def test_exposed_garbage_collection_is_named(tmp_path: Path) -> None:
     train(tmp_path / "run", [[Step(host_ns=20 * MS)] * 60])
-    writer = RecordWriter(tmp_path / "run", EVENT, rank=1)
-    for step in open_run(tmp_path / "run").records(STEP):
-        end = int(step["step_end_ns"])
-        writer.append(end - 18 * MS, EventKind.GARBAGE, 0, end)
-    writer.close()
+    (path,) = (tmp_path / "run").glob("event-*.rec")
+    steps = open_run(tmp_path / "run").records(STEP)
+    collections = np.zeros(len(steps), dtype=EVENT.dtype)
+    collections["seq"] = np.arange(len(steps)) + 1 + len(open_run(tmp_path / "run").records(EVENT))
+    collections["what"] = EventKind.GARBAGE
+    collections["t_ns"], collections["end_ns"] = steps["step_end_ns"] - 18 * MS, steps["step_end_ns"]
+    with path.open("ab") as file:
+        file.write(collections.tobytes())
     assert verdict(tmp_path / "run").cause == "host.gc"
 
 

@@ -33,7 +33,7 @@ def assert_true(run: VirtualRun) -> None:
     facts = facts_of(open_run(run.folder))
     assert facts is not None
     parts, window = facts.parts, facts.window
-    assert parts.unresolved_steps == parts.unseen_ns == 0
+    assert parts.unresolved_steps == 0
     assert sum(getattr(parts, f"{part}_ns") for part in PARTS) == parts.wall_ns == window.wall_ns
     truth = run.truth(window.begin_ns, window.end_ns)
     assert sum(truth.values()) == window.wall_ns

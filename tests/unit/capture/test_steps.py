@@ -85,8 +85,8 @@ def test_the_end_of_an_epoch_makes_no_step(tmp_path: Path, device: EmulatedDevic
 
 def test_what_the_device_never_finished_is_not_measured(tmp_path: Path, device: EmulatedDevice) -> None:
     session = Session(create_run(tmp_path / "run", {}), device)
-    train(session, device, 2, MS, 1000 * MS)
-    session.finish()  # without a synchronize: the device is still at the first step
+    train(session, device, 2, MS, 5000 * MS)
+    session.finish()  # waits for a second at most: the device is still at the first step
     steps = recorded(tmp_path / "run")
     assert (steps["device_end_ns"] == NOT_MEASURED).all()
     assert (steps["fetch_end_ns"] != NOT_MEASURED).all()
