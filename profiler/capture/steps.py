@@ -9,6 +9,7 @@ A step begins when the training asks for a batch and ends when it asks for the n
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from functools import partial
 from time import thread_time_ns
@@ -64,9 +65,9 @@ class StepRecorder:
         """Steps still to be looked at in a row."""
         self._to_skip = 0
         """Steps to be let pass after those."""
-        self._blank = STEP.missing()
+        self._blank = array("q", (NOT_MEASURED for _ in STEP.fields[1:]))
         self._blank[_SYNC] = self._blank[_SKIPPED] = self._blank[_SKIPPED_SAMPLES] = 0
-        self._row = list(self._blank)
+        self._row = self._blank[:]
         self.recording = False
         """Whether a step is open and looked at."""
         self.passing = False
@@ -122,7 +123,7 @@ class StepRecorder:
         if self.on_step is not None and self.on_step(self.count):
             # What happened there belongs to no step.
             begin = now = self._now()
-        row = self._row = self._blank.copy()
+        row = self._row = self._blank[:]
         self.recording = True
         self.passing = False
         self._flags = StepFlag.FIRST_OF_EPOCH if first else 0
@@ -185,8 +186,8 @@ class StepRecorder:
         if self.recording:
             row = self._row
             # What it would have said about the steps before it is still to be said.
-            self.skipped, self.skipped_samples = int(row[_SKIPPED]), int(row[_SKIPPED_SAMPLES])
-            self._skipped_end_ns = int(row[_FETCH_BEGIN]) if self.skipped else NOT_MEASURED
+            self.skipped, self.skipped_samples = row[_SKIPPED], row[_SKIPPED_SAMPLES]
+            self._skipped_end_ns = row[_FETCH_BEGIN] if self.skipped else NOT_MEASURED
             self.recording = False
             self.count -= 1
             if self._marks is not None:
@@ -366,9 +367,9 @@ class StepRecorder:
         self._cpu_ns = cpu
         cost = row[_OVERHEAD] = self._overhead
         self._overhead = 0
-        handle = self._writer.append(*row)
+        handle = self._writer.store(row)
         if marks is not None:
             marks.step_ends(handle, self._flags, self._now())
-        step_ns = now - int(row[_FETCH_BEGIN])
+        step_ns = now - row[_FETCH_BEGIN]
         if step_ns < SHORT_STEP_NS:
-            self._thinning.looked(step_ns, int(cost))
+            self._thinning.looked(step_ns, cost)

@@ -13,6 +13,7 @@ import errno
 import mmap
 import os
 import struct
+from array import array
 from pathlib import Path
 
 from ..errors import RecordError
@@ -47,7 +48,8 @@ class RecordWriter:
         self.path = folder / f"{kind.name}-{rank}-{os.getpid()}.rec"
         self.stored = 0
         self.dropped = 0
-        self._body = kind.body.pack_into
+        self._pack = kind.body.pack
+        self._body_bytes = kind.body.size
         self._size = kind.record_bytes
         self._position = 0
         self._limit = 0
@@ -72,6 +74,10 @@ class RecordWriter:
 
         Returns -1 where the record could not be stored (disk full, or closed).
         """
+        return self.store(self._pack(*values))
+
+    def store(self, body: bytes | array[int]) -> int:
+        """As `append`, for fields that lie in a row already: cheaper where a record is filled in bit by bit."""
         position = self._position
         if position >= self._limit:
             if not self._grow():
@@ -80,7 +86,7 @@ class RecordWriter:
             position = self._position
         mapped = self._map
         assert mapped is not None
-        self._body(mapped, position + 8, *values)
+        mapped[position + 8 : position + 8 + self._body_bytes] = body
         self.stored += 1
         _SEQ.pack_into(mapped, position, self.stored)
         self._position = position + self._size
