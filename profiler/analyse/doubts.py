@@ -12,6 +12,7 @@ from .seen import disagreeing
 
 LEAST_DISAGREEMENT_PCT = 20
 """Utilisation this far from the steps' own span is worth a word."""
+MOST_UNCERTAIN_NS = 100_000
 MOST_UNMARKED = 0.1
 """Waits a step, without device stamps, from which on it is said."""
 MOST_DISAGREEING = 0.01
@@ -50,6 +51,12 @@ def doubts_of(facts: Facts) -> Iterator[str]:
         yield (
             f"{facts.other_processes + 1} training processes recorded into this folder; these are the figures of "
             "the one that ran most steps."
+        )
+    uncertainty = facts.clock_uncertainty_ns
+    if uncertainty is not None and uncertainty > MOST_UNCERTAIN_NS:
+        yield (
+            f"The device's clock is known to {uncertainty / 1e3:.0f} µs only against the host's: what each step waited "
+            "for may be off by as much."
         )
     contradicted = disagreeing(window)
     if contradicted > max(1, MOST_DISAGREEING * len(window.steps)):

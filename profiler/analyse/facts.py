@@ -60,6 +60,8 @@ class Facts:
     """What activity windows saw inside the steps; `None` where there were none."""
     set_workers: int | None
     """Worker processes of torch's DataLoader, as it is set; `None` for other loaders."""
+    clock_uncertainty_ns: int | None
+    """How far the device's times may be from the host's clock; `None` where that is not known."""
     cut_steps: int
     """Steps at the end that the device had not finished; they are not in the window."""
     other_processes: int
@@ -173,7 +175,8 @@ def judge(
         machine_cpus=(info.get("host") or {}).get("cpus"),
         zero_windows_pct=swings_to_zero_pct(window, device),
         activity=activity_of(window, events, kernels),
-        set_workers=_set_workers(events),
+        set_workers=_last_told(events, EventKind.LOADER_WORKERS),
+        clock_uncertainty_ns=_last_told(events, EventKind.CLOCK_UNCERTAINTY),
         cut_steps=0,
         other_processes=0,
         overhead_ns=float(np.median(window.steps["overhead_ns"])),
@@ -196,9 +199,9 @@ def _pinned(copied: Records, pauses: Records) -> bool | None:
     return pinned > pageable if pinned + pageable else None
 
 
-def _set_workers(events: Records) -> int | None:
-    """As the loader that trained last was set."""
-    told = events["value"][events["what"] == EventKind.LOADER_WORKERS]
+def _last_told(events: Records, what: int) -> int | None:
+    """The value of the last event of a kind."""
+    told = events["value"][events["what"] == what]
     return int(told[-1]) if len(told) else None
 
 

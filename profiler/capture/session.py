@@ -76,6 +76,7 @@ class Session:
     def __init__(self, folder: Path, device: Device, rank: int = 0, thinning: Thinning | None = None) -> None:
         self.folder = folder
         self._rank = rank
+        self._device = device
         self._now = device.now
         self._batches = RecordWriter(folder, BATCH, rank)
         self._events = RecordWriter(folder, EVENT, rank)
@@ -178,6 +179,9 @@ class Session:
                     "training, outside its steps."
                 )
         self.event(EventKind.TRAINING_END)
+        uncertainty = self._device.clock_uncertainty_ns()
+        if uncertainty:
+            self.event(EventKind.CLOCK_UNCERTAINTY, uncertainty)
         if self.steps.skipped:
             self.event(EventKind.SKIPPED_STEPS, self.steps.skipped, t_ns=self.steps.skipped_until_ns)
             self.event(EventKind.SKIPPED_SAMPLES, self.steps.skipped_samples, t_ns=self.steps.skipped_until_ns)

@@ -50,6 +50,9 @@ class CpuDevice:
     def settle(self, limit_ns: int) -> None:
         pass
 
+    def clock_uncertainty_ns(self) -> int | None:
+        return 0
+
     def operations(self) -> int:
         return 0
 

@@ -1,26 +1,39 @@
 """An NVIDIA GPU through torch.
 
-Events are pooled and only ever queried, never waited for. The device's clock is tied to the host's by an anchor:
-an event recorded on an idle side stream and bracketed by host stamps. `elapsed_time` is a float32 of
-milliseconds, so anchors are renewed every few seconds to keep its rounding below a microsecond.
+Events are pooled and only ever queried, never waited for. What torch tells of them is the time between two, as a
+float32 of milliseconds. So two things lie between an event and the host's clock:
+
+- A chain (`CudaDevice`). Each stamp is measured from a reference nearby; an event that is read takes the reference's
+  place if the two are 0.1 s apart or more. The sum is an integer of nanoseconds. Nothing needs to succeed for that.
+- A map (`host_clock.py`) from that sum to the host's clock, tied down by brackets: events on an idle side stream between
+  two stamps of the host. They tell where the host's clock stands and how fast the device's runs. Where the side stream
+  is late no bracket succeeds; the map then goes on at the last known rate, and knows how far it may be off.
+
+Not yet run on a GPU: written against torch's documentation, tested with a stand-in for torch.cuda.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from .host_clock import HostClock
 from .protocol import Copy, Event, Stream
 
 ANCHOR_PERIOD_NS = 5_000_000_000
+FIRST_PERIOD_NS = 500_000_000
+"""The first brackets come sooner, at doubling distances: the rate is known after seconds instead of half a minute."""
 MEMORY_EVERY = 20
 """Memory in use is asked of the allocator every so many steps."""
 ANCHOR_TRIES = 10
 ANCHOR_LIMIT_NS = 2_000_000
 """Give up on one try when the side stream does not answer within this: it is queued behind other work."""
+LINK_NS = 100_000_000
+"""Stamps are measured from a reference at most this far away, where there are events: float32 rounds 0.1 s by 4 ns."""
+SETTLE_LOOK_S = 0.001
 
 
 def describe_gpu(index: int) -> dict[str, Any]:
@@ -49,7 +62,7 @@ class CudaEvent:
         return bool(self.event.query())
 
     def time_ns(self) -> int:
-        return self._device.host_time_ns(self.event)
+        return self._device.host_time_ns(self)
 
 
 class CudaDevice:
@@ -66,12 +79,25 @@ class CudaDevice:
         self._side = torch.cuda.Stream(index)
         self._clock_stream = torch.cuda.Stream(index, priority=-1)
         self._pool: list[CudaEvent] = []
-        self._anchor: torch.cuda.Event | None = None
-        self._anchor_host_ns = 0
-        self._anchor_tried_ns = 0
+        self._lender: CudaEvent | None = None
+        """Whose event is the reference, while it has not been given back."""
+        self._spare: torch.cuda.Event | None = None
+        """What it gets for it then: an event that was the reference before."""
+        self._late: torch.cuda.Event | None = None
+        """A try that the clock stream has not come to yet: a second one behind it would tell nothing."""
+        self._operations: Callable[[], int] | None = getattr(
+            getattr(getattr(torch, "_C", None), "_autograd", None), "_get_sequence_nr", None
+        )
+        self._asked = 0
         self._memory_used: int | None = None
         self._memory_asked = 0
-        self._renew_anchor()
+        self._period_ns = FIRST_PERIOD_NS
+        first = self._best_bracket() or self._waited_bracket()
+        self._tried_ns = time.monotonic_ns()
+        # The device's clock counts from here. `_reference_ns` is where it stood at `_reference`.
+        self._reference, host_ns, half_ns = first
+        self._reference_ns = 0
+        self._host_clock = HostClock(0, host_ns, half_ns)
 
     now = staticmethod(time.monotonic_ns)
 
@@ -81,8 +107,11 @@ class CudaDevice:
         return event
 
     def release(self, event: Event) -> None:
-        if isinstance(event, CudaEvent):
-            self._pool.append(event)
+        if not isinstance(event, CudaEvent):
+            return
+        if event is self._lender and self._spare is not None:
+            event.event, self._spare, self._lender = self._spare, None, None
+        self._pool.append(event)
 
     def side_stream(self) -> torch.cuda.Stream:
         return self._side
@@ -125,38 +154,103 @@ class CudaDevice:
     def describe(self) -> dict[str, Any]:
         return dict(self._facts)
 
-    def host_time_ns(self, event: torch.cuda.Event) -> int:
-        """When a finished event was reached, on the host's clock."""
-        if time.monotonic_ns() - self._anchor_tried_ns > ANCHOR_PERIOD_NS:
-            self._renew_anchor()
-        assert self._anchor is not None
-        return self._anchor_host_ns + round(float(self._anchor.elapsed_time(event)) * 1e6)
+    def settle(self, limit_ns: int) -> None:
+        """Wait at most so long for what is queued on the current stream. Called once, at the end of a recording.
 
-    def _renew_anchor(self) -> None:
-        """Keep the narrowest of a few brackets; keep the old anchor when none is narrow enough."""
-        self._anchor_tried_ns = time.monotonic_ns()
-        best: tuple[int, int, torch.cuda.Event] | None = None
-        late = False
+        Looks once a millisecond instead of synchronising, which has no limit. A device that has failed does nothing
+        more, so there is nothing to wait for.
+        """
+        until = time.monotonic_ns() + limit_ns
+        try:
+            if torch.cuda.is_current_stream_capturing():
+                return  # nothing that is queued now runs
+            behind = self.record()
+            while not behind.done():
+                if time.monotonic_ns() >= until:
+                    return  # `behind` is still in use: it goes with this call
+                time.sleep(SETTLE_LOOK_S)
+        except RuntimeError:
+            return
+        self.release(behind)
+
+    def operations(self) -> int:
+        """A number that changes when the training thread has run differentiable operations.
+
+        Autograd numbers them, a thread at a time. A torch that does not tell the number is taken to have run some.
+        """
+        if self._operations is not None:
+            return int(self._operations())
+        self._asked += 1
+        return self._asked
+
+    def clock_uncertainty_ns(self) -> int | None:
+        """How far any stamp of this device so far may be from the host's clock, at most.
+
+        Half of the last bracket, and for the time since: what the measured rate is uncertain by, or 20 ppm where none
+        was measured. Earlier times without brackets count with what the bracket after them found.
+        """
+        return self._host_clock.uncertainty_ns(time.monotonic_ns())
+
+    def host_time_ns(self, mark: CudaEvent) -> int:
+        """When a finished event was reached, on the host's clock."""
+        if time.monotonic_ns() - self._tried_ns > self._period_ns:
+            self._renew_anchor(mark.event)
+        device_ns = self._device_time_ns(mark.event)
+        if abs(device_ns - self._reference_ns) > LINK_NS:
+            if self._lender is None:
+                self._spare = self._reference
+            self._reference, self._reference_ns, self._lender = mark.event, device_ns, mark
+        return self._host_clock.host_ns(device_ns)
+
+    def _device_time_ns(self, event: torch.cuda.Event) -> int:
+        """Where the device's own clock stood, counted from the first anchor."""
+        return self._reference_ns + round(float(self._reference.elapsed_time(event)) * 1e6)
+
+    def _renew_anchor(self, read: torch.cuda.Event) -> None:
+        """Tie the device's clock to the host's once more, if the clock stream answers; `read` is read next."""
+        self._tried_ns = time.monotonic_ns()
+        self._period_ns = min(2 * self._period_ns, ANCHOR_PERIOD_NS)
+        best = self._best_bracket()
+        if best is None:
+            return
+        event, host_ns, half_ns = best
+        device_ns = self._device_time_ns(event)
+        self._host_clock.bracket(device_ns, host_ns, half_ns)
+        # After a pause the new event is the nearer reference; far behind the host the old one is.
+        if abs(event.elapsed_time(read)) < abs(self._reference.elapsed_time(read)):
+            self._reference, self._reference_ns = event, device_ns
+            self._lender = self._spare = None
+
+    def _best_bracket(self) -> tuple[torch.cuda.Event, int, int] | None:
+        """The narrowest of a few brackets as (event, host's clock, half its width); `None` if the stream is late."""
+        if self._late is not None and not self._late.query():
+            return None
+        self._late = None
+        best: tuple[torch.cuda.Event, int, int] | None = None
+        began = time.monotonic_ns()
         for _ in range(ANCHOR_TRIES):
             event = torch.cuda.Event(enable_timing=True)
             before = time.monotonic_ns()
             event.record(self._clock_stream)
             while not event.query():
                 if time.monotonic_ns() - before > ANCHOR_LIMIT_NS:
-                    late = True
-                    break
-            else:
-                after = time.monotonic_ns()
-                if best is None or after - before < best[0]:
-                    best = (after - before, (before + after) // 2, event)
-            if late:
-                break  # the side stream is behind other work: trying on would only cost the training more
-        if best is not None:
-            _, self._anchor_host_ns, self._anchor = best
-        elif self._anchor is None:
-            # Before the first step nothing is lost by waiting; a device shared with others may be late for long.
-            self._anchor = torch.cuda.Event(enable_timing=True)
-            before = time.monotonic_ns()
-            self._anchor.record(self._clock_stream)
-            self._anchor.synchronize()
-            self._anchor_host_ns = (before + time.monotonic_ns()) // 2
+                    # The stream is behind other work: trying on would only cost the training more.
+                    self._late = event
+                    return best
+            after = time.monotonic_ns()
+            half = (after - before + 1) // 2
+            if best is None or half < best[2]:
+                best = event, before + half, half
+            if after - began > ANCHOR_LIMIT_NS:
+                break  # slow answers: ten of them would cost ten times the limit
+        return best
+
+    def _waited_bracket(self) -> tuple[torch.cuda.Event, int, int]:
+        """A bracket as wide as it takes. Before the first step nothing is lost by waiting."""
+        event = torch.cuda.Event(enable_timing=True)
+        before = time.monotonic_ns()
+        event.record(self._clock_stream)
+        event.synchronize()
+        half = (time.monotonic_ns() - before + 1) // 2
+        # Now the stream is empty, unless others keep the device busy as well.
+        return self._best_bracket() or (event, before + half, half)

@@ -176,6 +176,9 @@ class EmulatedDevice:
         busy = max(self._compute.empty_ns, self._side.empty_ns, now) + self.spec.launch_latency_ns
         self.clock.wait_until(min(now + limit_ns, busy))
 
+    def clock_uncertainty_ns(self) -> int | None:
+        return 0
+
     def operations(self) -> int:
         return self._computations
 

@@ -92,6 +92,10 @@ class Device(Protocol):
         """Wait at most so long for the device to do what is queued. Called once, at the end of a recording."""
         ...
 
+    def clock_uncertainty_ns(self) -> int | None:
+        """How far events' times may be from the host's clock; `None` where that is not known."""
+        ...
+
     def operations(self) -> int:
         """A number that changes when the training thread has run operations that compute on the device."""
         ...

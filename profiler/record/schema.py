@@ -335,6 +335,8 @@ class EventKind:
     """Value: batches that each of them prepares ahead."""
     LOADER_FLAGS = 12
     """Value: sum of LoaderFlag values of that loader."""
+    CLOCK_UNCERTAINTY = 14
+    """At the end of a recording. Value: how far the device's times may be from the host's clock, ns."""
     DEVICE_DONE = 13
     """At the end of a recording: the device has done everything that was queued; `t_ns` on the device's clock."""
 

@@ -29,6 +29,7 @@ class Cpu:
     asynchronous = False
     now = staticmethod(time.monotonic_ns)
     memory_used = staticmethod(lambda: None)
+    clock_uncertainty_ns = staticmethod(lambda: 0)
     settle = staticmethod(lambda limit: None)
     record = staticmethod(lambda: SimpleNamespace(done=lambda: True))
 
