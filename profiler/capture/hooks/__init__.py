@@ -13,10 +13,13 @@ import torch
 from ...devices.protocol import Device
 from ..session import Session
 from .boundary import SaveHook
+from .compiled import leave_uncompiled
 from .copies import CopyHook
 from .learning import BackwardHook, OptimizerHook
 from .loader import LoaderHook
 from .loop import Loop
+from .stream_waits import StreamWaitHook
+from .streams import Streams
 from .switch import Switch, Unexpected
 from .syncs import SyncHook
 
@@ -68,6 +71,7 @@ def install(session: Session, device: Device) -> Hooks:
 
     loading = LoaderHook(
         loop,
+        steps,
         device.now,
         Switch("torch's DataLoader", "no steps are recorded from there on", session.notice, loop.give_up),
         session.notice,
@@ -83,14 +87,15 @@ def install(session: Session, device: Device) -> Hooks:
     if device.torch_device.type == "cuda":
         loop.capturing = torch.cuda.is_current_stream_capturing
     if device.asynchronous:
-        copying = CopyHook(
-            loop, steps, device, switch("Tensor.to", "copies to the device are not seen"), _stream_of(device)
-        )
-        loop.on_learning = copying.computes
+        streams = Streams(_stream_of(device))
+        loop.on_learning = streams.computes
         hooks += [
-            copying,
-            SyncHook(loop, steps, device, switch("calls that wait for the device", "such waits are not seen")),
+            CopyHook(loop, steps, device, switch("Tensor.to", "copies to the device are not seen"), streams),
+            SyncHook(loop, steps, device, switch("calls that wait for the device", "such waits are not seen"), streams),
         ]
+        if device.torch_device.type == "cuda":
+            without = "the device's waits for copies ahead count as compute"
+            hooks.append(StreamWaitHook(loop, steps, switch("torch.cuda.Stream.wait_event", without), streams))
     for hook in hooks:
         try:
             hook.install()
@@ -98,6 +103,8 @@ def install(session: Session, device: Device) -> Hooks:
             _leave_out(hook, str(missing))
         except Exception as error:
             _leave_out(hook, f"{type(error).__name__}: {error}")
+    with contextlib.suppress(Exception):
+        leave_uncompiled()
     _forget_in_children(loop)
     return Hooks(loop, hooks)
 

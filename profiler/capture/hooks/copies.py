@@ -7,12 +7,14 @@ from threading import get_ident
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from ...devices.protocol import Copy, Device, Event
 from ..steps import StepRecorder
 from .loop import Loop
+from .streams import Streams
 from .switch import Patches, Switch, Unexpected
+from .tensors import ask_pinned, device_of, has_plain_memory, shape_of
 
 ASK_PINNED_EVERY = 64
 """Copies of one shape and type after which one of them is asked again whether its memory is page-locked: it is a
@@ -23,11 +25,12 @@ MOST_SHAPES = 256
 class _Under:
     """A copy to the device under way; without a mark before it, one from the device."""
 
-    __slots__ = ("begin", "host_ns", "pinned")
+    __slots__ = ("begin", "host_ns", "nbytes", "pinned")
 
-    def __init__(self, host_ns: int = 0, pinned: bool = False, begin: Event | None = None) -> None:
-        self.host_ns = host_ns
+    def __init__(self, nbytes: int = 0, pinned: bool = False, host_ns: int = 0, begin: Event | None = None) -> None:
+        self.nbytes = nbytes
         self.pinned = pinned
+        self.host_ns = host_ns
         self.begin = begin
 
 
@@ -35,27 +38,18 @@ class CopyHook:
     """Sees the copies that a training asks tensors for, between the fetch of a batch and the next.
 
     A copy on a side stream is told from one between the computations. `copy_` into a tensor that is on the device
-    already is not seen.
+    already is not seen, nor is a tensor that is not one block of memory: sparse or nested, say.
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        steps: StepRecorder,
-        device: Device,
-        switch: Switch,
-        stream: Callable[[], object] | None = None,
-    ) -> None:
-        """`stream` tells the current stream from others; without it every copy is on the computing one."""
+    def __init__(self, loop: Loop, steps: StepRecorder, device: Device, switch: Switch, streams: Streams) -> None:
         self._loop = loop
         self._steps = steps
         self._device = device
         self.switch = switch
-        self._stream = stream
-        self._computing: object = stream() if stream is not None else None
+        self._streams = streams
         self._target = device.torch_device.type
         self._pinned: dict[tuple[torch.Size, torch.dtype], list[int]] = {}
-        """(copies until it is asked again, whether it is pinned)"""
+        """[copies until it is asked again, whether it is pinned]"""
         self._under = False
         self._patches = Patches()
 
@@ -64,18 +58,12 @@ class CopyHook:
         if self._target == "cuda":
             try:
                 self._patches.replace(torch.Tensor, "cuda", self._wrap_cuda, None)
-                self._patches.replace(torch.cuda.Stream, "wait_event", self._wrap_wait, None, None)
             except Unexpected:
                 self._patches.put_back()
                 raise
 
     def remove(self) -> None:
         self._patches.put_back()
-
-    def computes(self) -> None:
-        """The stream that is current now is the one that computes."""
-        if self._stream is not None:
-            self._computing = self._stream()
 
     def _wrap_to(self, original: Callable[..., Any]) -> Callable[..., Any]:
         return self._wrap(original, self._target_of)
@@ -87,7 +75,7 @@ class CopyHook:
         loop, steps = self._loop, self._steps
 
         def copy(self_: Any, *args: Any, **kwargs: Any) -> Any:
-            if not loop.inside or not steps.recording:
+            if is_dynamo_compiling() or not loop.inside or not steps.recording:
                 return original(self_, *args, **kwargs)
             under = self._begins(self_, target_of, args, kwargs)
             if under is None:
@@ -97,33 +85,9 @@ class CopyHook:
                 moved = original(self_, *args, **kwargs)
                 return moved
             finally:
-                self._ends(under, self_, moved)
+                self._ends(under, moved)
 
         return copy
-
-    def _wrap_wait(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """The computing stream waits for another one: for a batch that was copied ahead, if a step begins with it."""
-        loop, steps = self._loop, self._steps
-
-        def wait_event(self_: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(self_, *args, **kwargs)
-            if not is_compiling() and loop.inside and steps.recording and not steps.computing:
-                self._waited(self_)
-            return result
-
-        return wait_event
-
-    def _waited(self, stream: Any) -> None:
-        try:
-            if self._stream is None or not self.switch.on or get_ident() != self._loop.thread:
-                return
-            if self._stream() == self._computing == stream.cuda_stream and not self._is_capturing():
-                self._steps.compute_begin()
-        except Exception as error:
-            self.switch.fail(error)
-
-    def _is_capturing(self) -> bool:
-        return self._loop.capturing is not None and self._loop.capturing()
 
     def _begins(
         self, tensor: Any, target_of: Callable[[Any, Any], str | None], args: Any, kwargs: Any
@@ -133,15 +97,17 @@ class CopyHook:
             return None
         try:
             target = target_of(args, kwargs)
-            if target is None or self._is_capturing():
+            if target is None or (self._loop.capturing is not None and self._loop.capturing()):
                 return None
-            source = tensor.device.type
+            source = device_of(tensor)
             if source == "cpu" and target == self._target != "cpu":
-                if isinstance(tensor, torch.nn.Parameter):
+                if isinstance(tensor, torch.nn.Parameter) or not has_plain_memory(tensor):
                     return None
-                under = _Under(self._device.now(), self._is_pinned(tensor), self._device.record())
+                shape, dtype, nbytes = shape_of(tensor)
+                under = _Under(nbytes, self._is_pinned(tensor, shape, dtype), self._device.now())
+                under.begin = self._device.record()
             elif source == self._target and target == "cpu" != source and not _non_blocking(args, kwargs):
-                self._steps.sync_begin()
+                self._steps.sync_begin(self._streams.aside())
                 under = _Under()
             else:
                 return None
@@ -151,36 +117,41 @@ class CopyHook:
             self.switch.fail(error)
             return None
 
-    def _ends(self, under: _Under, tensor: Any, moved: Any) -> None:
+    def _ends(self, under: _Under, moved: Any) -> None:
         """It returned `moved`, `None` if it raised."""
         self._under = False
+        begin, end = under.begin, None
         try:
-            steps = self._steps
-            if under.begin is None:
-                steps.sync_end()
-            elif moved is None or moved.device.type != self._target:
-                self._device.release(under.begin)
-            else:
-                ahead = self._stream is not None and self._stream() != self._computing
+            if begin is None:
+                self._steps.sync_end()
+                return
+            if moved is not None and device_of(moved) == self._target:
                 end = self._device.record()
-                now = self._device.now()
-                steps.copied(Copy(under.host_ns, now, int(tensor.nbytes), under.pinned, ahead, under.begin, end))
-                if not ahead:
-                    # A copy on another stream says nothing of the one that computes, until that waits for it.
-                    steps.compute_begin()
+                copy = Copy(
+                    under.host_ns, self._device.now(), under.nbytes, under.pinned, self._streams.aside(), begin, end
+                )
+                # The recorder keeps the marks, or gives them back.
+                begin = end = None
+                self._steps.copied(copy)
         except Exception as error:
             self.switch.fail(error)
+        finally:
+            for mark in (begin, end):
+                if mark is not None:
+                    self._device.release(mark)
 
-    def _is_pinned(self, tensor: Any) -> bool:
-        key = (tensor.shape, tensor.dtype)
+    def _is_pinned(self, tensor: Any, shape: torch.Size, dtype: torch.dtype) -> bool:
+        key = (shape, dtype)
         known = self._pinned.get(key)
         if known is None:
             if len(self._pinned) >= MOST_SHAPES:
                 self._pinned.clear()
             known = self._pinned[key] = [0, 0]
         if known[0] == 0:
-            known[:] = [ASK_PINNED_EVERY, bool(tensor.is_pinned())]
-        known[0] -= 1
+            answer = ask_pinned(tensor)
+            if answer is not None:
+                known[:] = [ASK_PINNED_EVERY, answer]
+        known[0] = max(0, known[0] - 1)
         return bool(known[1])
 
     def _target_of(self, args: Any, kwargs: Any) -> str | None:
@@ -193,7 +164,7 @@ class CopyHook:
         if isinstance(target, str):
             return target.partition(":")[0]
         if isinstance(target, torch.Tensor):
-            return target.device.type
+            return device_of(target)
         # A bare number is a device of the accelerator's type.
         return self._target if isinstance(target, int) and not isinstance(target, bool) else None
 

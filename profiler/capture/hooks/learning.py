@@ -1,4 +1,8 @@
-"""The hooks on what only a training does: the backward pass and the optimizer's step."""
+"""The hooks on what only a training does: the backward pass and the optimizer's step.
+
+Both are called in every step, also in those that the recorder lets pass: the common cases come first, and are written
+out instead of called.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from threading import get_ident
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 from torch.optim import optimizer as torch_optimizer
 
 from ..steps import StepRecorder
@@ -26,7 +30,6 @@ class BackwardHook:
         self._steps = steps
         self.switch = switch
         self._patches = Patches()
-        self._within = False
 
     def install(self) -> None:
         self._patches.replace(torch.autograd, "backward", self._wrap, None)
@@ -35,43 +38,44 @@ class BackwardHook:
         self._patches.put_back()
 
     def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        switch = self.switch
+        loop, steps, switch = self._loop, self._steps, self.switch
+        within = False
 
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or not switch.on or not self._begins():
+            nonlocal within
+            if is_dynamo_compiling():
+                return original(*args, **kwargs)
+            if steps.passing and loop.inside:
+                loop.learnings += 1
+                loop.learnt = True
+                return original(*args, **kwargs)
+            counts = False
+            if switch.on:
+                try:
+                    if get_ident() != loop.thread:
+                        loop.learns_elsewhere()
+                    elif not within:
+                        if loop.learnt:
+                            loop.learnings += 1
+                        else:
+                            loop.learns()
+                        if loop.inside and (loop.capturing is None or not loop.capturing()):
+                            steps.backward_begin()
+                            counts = within = True
+                except Exception as error:
+                    switch.fail(error)
+            if not counts:
                 return original(*args, **kwargs)
             try:
                 return original(*args, **kwargs)
             finally:
-                self._ends()
+                within = False
+                try:
+                    steps.backward_end()
+                except Exception as error:
+                    switch.fail(error)
 
         return backward
-
-    def _begins(self) -> bool:
-        loop = self._loop
-        try:
-            if get_ident() != loop.thread:
-                loop.learns_elsewhere()
-                return False
-            if self._within:
-                return False
-            loop.learns()
-            if not loop.inside or (loop.capturing is not None and loop.capturing()):
-                return False
-            self._within = True
-            self._steps.backward_begin()
-            return True
-        except Exception as error:
-            self._within = False
-            self.switch.fail(error)
-            return False
-
-    def _ends(self) -> None:
-        self._within = False
-        try:
-            self._steps.backward_end()
-        except Exception as error:
-            self.switch.fail(error)
 
 
 class OptimizerHook:
@@ -98,20 +102,29 @@ class OptimizerHook:
         loop, steps, switch = self._loop, self._steps, self.switch
 
         def before(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
-            if is_compiling() or not switch.on:
+            if is_dynamo_compiling():
+                return
+            if steps.passing and loop.inside:
+                loop.learnings += 1
+                loop.learnt = True
+                return
+            if not switch.on:
                 return
             try:
                 if get_ident() != loop.thread:
                     loop.learns_elsewhere()
                     return
-                loop.learns()
+                if loop.learnt:
+                    loop.learnings += 1
+                else:
+                    loop.learns()
                 if loop.inside and (loop.capturing is None or not loop.capturing()):
                     steps.optimizer_begin()
             except Exception as error:
                 switch.fail(error)
 
         def after(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
-            if is_compiling() or not switch.on or not loop.inside or get_ident() != loop.thread:
+            if is_dynamo_compiling() or steps.passing or not loop.inside or not switch.on or get_ident() != loop.thread:
                 return
             try:
                 if loop.capturing is None or not loop.capturing():

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from torch.utils.data import DataLoader, dataloader
 
-from .loop import Iteration, LoaderFacts, Loop, Role, Use
+from ..steps import StepRecorder
+from .identity import ByIdentity
+from .loop import Iteration, LoaderFacts, Loop, Part, Role, Use
 from .queue import queue_of
 from .samples import samples_of
 from .switch import Patches, Switch, Unexpected
@@ -25,10 +27,10 @@ MOST_LENGTHS = 100_000
 class _Known:
     """What is known of an iterator."""
 
-    __slots__ = ("counts", "identity", "iteration", "lengths")
+    __slots__ = ("counts", "iteration", "iterator", "lengths")
 
     def __init__(self, iterator: Any) -> None:
-        self.identity = id(iterator)
+        self.iterator = weakref.ref(iterator)
         self.iteration: Iteration | None = None
         self.lengths: deque[int] = deque(maxlen=MOST_LENGTHS)
         """Numbers of indices drawn for the batches that were not handed over yet."""
@@ -44,16 +46,24 @@ class LoaderHook:
     its length and its state stay what they are.
     """
 
-    def __init__(self, loop: Loop, now: Callable[[], int], switch: Switch, notice: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        steps: StepRecorder,
+        now: Callable[[], int],
+        switch: Switch,
+        notice: Callable[[str], object],
+    ) -> None:
         self._loop = loop
+        self._steps = steps
         self._now = now
         self.switch = switch
         self._notice = notice
         self._patches = Patches()
-        self._roles: WeakKeyDictionary[Any, Role] = WeakKeyDictionary()
-        self._known: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
-        self._asking: _Known | None = None
-        """What is known of the iterator that is being asked for a batch."""
+        self._roles: ByIdentity[Role] = ByIdentity()
+        self._known: ByIdentity[_Known] = ByIdentity()
+        self._last: _Known | None = None
+        """What is known of the iterator that was asked for a batch last, or is being asked."""
         self._stateful = False
         self.on_iter: Callable[[], object] | None = None
         """Called when an iterator is made, for what can be hooked only once it was imported."""
@@ -92,33 +102,76 @@ class LoaderHook:
         return __iter__
 
     def _wrap_next(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        loop, switch = self._loop, self.switch
+        loop, steps, switch, clock = self._loop, self._steps, self.switch, self._now
 
         def __next__(self_: Any) -> Any:  # noqa: N807
             if not switch.on or loop.fetching:
                 return original(self_)
-            now = self._now()
             if get_ident() != loop.thread:
                 self._guard(loop.fetches_elsewhere)
                 return original(self_)
-            asked = self._asking = self._fetch_begins(self_, now)
+            now = clock()
+            # The common case, a training's next batch, is written out here: each call costs, most of all when the step
+            # has emptied the caches. What it does is what `Loop.fetch_begins` and `Loop.fetch_ends` do.
+            asked = self._last
+            of = loop.open
+            if of is not None and (
+                not loop.learnt
+                or not of.steady
+                or asked is None
+                or asked.iteration is not of
+                or asked.iterator() is not self_
+            ):
+                of = None
+            passes = of is not None and steps.passing and steps.skip_left > 0
+            if of is None:
+                asked = self._fetch_begins(self_, now)
+            elif not passes:
+                loop.learnt = loop.shared = loop.inside = False
+                loop.part = Part.OPENS
+                try:
+                    steps.fetch_begin(of.epoch or 0, False, of.queue, now)
+                except Exception as error:
+                    switch.fail(error)
+                    asked = None
             loop.fetching = True
             try:
                 batch = original(self_)
             except StopIteration:
-                loop.fetching, self._asking = False, None
+                loop.fetching = False
+                if passes:
+                    asked = self._fetch_begins(self_, now)
                 if asked is not None and asked.iteration is not None:
                     self._guard(loop.fetch_stops, asked.iteration)
                 raise
             except BaseException:
-                loop.fetching, self._asking = False, None
+                loop.fetching = False
+                if passes:
+                    asked = self._fetch_begins(self_, now)
                 if asked is not None:
                     self._guard(self._fetch_fails, asked)
                 raise
-            now = self._now()
-            loop.fetching, self._asking = False, None
-            if asked is not None:
-                self._fetch_ends(asked, batch, now)
+            loop.fetching = False
+            if asked is None:
+                return batch
+            if of is None:
+                self._fetch_ends(asked, batch, clock())
+                return batch
+            try:
+                end = 0 if passes else clock()
+                samples = asked.lengths.popleft() if asked.lengths else self._count(batch)
+                of.fetched += 1
+                of.learnings_then = loop.learnings
+                if passes:
+                    loop.learnt = loop.shared = False
+                    steps.let_pass(samples, now)
+                else:
+                    loop.samples = samples
+                    steps.fetch_end(samples, end, True)
+                    loop.inside = True
+                    loop.last_ns = end
+            except Exception as error:
+                switch.fail(error)
             return batch
 
         return __next__
@@ -130,8 +183,8 @@ class LoaderHook:
             index = original(self_)
             if switch.on and type(index) is list and get_ident() == loop.thread:
                 try:
-                    known = self._asking
-                    if known is None or known.identity != id(self_):
+                    known = self._last
+                    if known is None or known.iterator() is not self_:
                         known = self._know(self_)
                     if known.counts:
                         known.lengths.append(len(index))
@@ -154,7 +207,8 @@ class LoaderHook:
             self._look_for_late_ones()
             role = self._roles.get(loader)
             if role is None:
-                role = self._roles[loader] = Role()
+                role = Role()
+                self._roles.put(loader, role)
             # An iterator whose workers persist starts anew: indices of an epoch left early are void.
             kept = getattr(loader, "_iterator", None)
             known = None if kept is None else self._known.get(kept)
@@ -175,7 +229,7 @@ class LoaderHook:
 
     def _fetch_begins(self, iterator: Any, now: int) -> _Known | None:
         try:
-            known = self._known.get(iterator) or self._know(iterator)
+            known = self._last = self._know(iterator)
             iteration = known.iteration
             if iteration is None or iteration.done:
                 # Made before the hooks were, or by a loader whose `__iter__` is its own.
@@ -191,13 +245,18 @@ class LoaderHook:
 
     def _fetch_ends(self, asked: _Known, batch: Any, now: int) -> None:
         try:
-            samples = asked.lengths.popleft() if asked.lengths else samples_of(batch)
-            if samples is None:
-                self._notice(f"How many samples a batch of {type(batch).__name__} has is not known; counted as none.")
+            samples = asked.lengths.popleft() if asked.lengths else self._count(batch)
             if asked.iteration is not None:
-                self._loop.fetch_ends(asked.iteration, samples or 0, now)
+                self._loop.fetch_ends(asked.iteration, samples, now)
         except Exception as error:
             self.switch.fail(error)
+
+    def _count(self, batch: Any) -> int:
+        """Samples of a batch whose indices were not seen."""
+        samples = samples_of(batch)
+        if samples is None:
+            self._notice(f"How many samples a batch of {type(batch).__name__} has is not known; counted as none.")
+        return samples or 0
 
     def _fetch_fails(self, asked: _Known) -> None:
         if asked.lengths:
@@ -207,7 +266,8 @@ class LoaderHook:
     def _know(self, iterator: Any) -> _Known:
         known = self._known.get(iterator)
         if known is None:
-            known = self._known[iterator] = _Known(iterator)
+            known = _Known(iterator)
+            self._known.put(iterator, known)
         return known
 
     def _begin_iteration(self, iterator: Any, known: _Known, iteration: Iteration) -> None:

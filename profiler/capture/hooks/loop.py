@@ -67,10 +67,12 @@ class Iteration:
     """Whoever iterates holds one batch back, as accelerate and Lightning do: a step trains the batch before."""
     held_samples: int = 0
     """Samples of the last batch fetched."""
+    steady: bool = False
+    """It trains, and nothing is special about it: once its last batch was learnt from, its next fetch begins a step."""
     done: bool = False
 
 
-class _Part(Enum):
+class Part(Enum):
     """What a fetch under way is to the steps."""
 
     NOTHING = auto()
@@ -104,20 +106,21 @@ class Loop:
         self.capturing: Callable[[], bool] | None = None
         """Whether a CUDA graph is being captured: a mark set now would become part of it."""
         self.on_learning: Callable[[], object] | None = None
-        """Called at the first backward pass or optimizer step of each step."""
+        """Called at the first backward pass or optimizer step of each step, unless a CUDA graph captures it."""
         self._explained = False
         """Why there are no steps was said."""
         self._facts: LoaderFacts | None = None
-        self._open: Iteration | None = None
+        # Read and set by the loader's hook too, which does not call anything here in the common case.
+        self.open: Iteration | None = None
         """Whose fetch opened the step that is open."""
-        self._shared = False
+        self.shared = False
         """Another loader was fetched from in this step."""
-        self._samples = 0
-        self._part = _Part.NOTHING
+        self.samples = 0
+        self.part = Part.NOTHING
         self._created = False
         """A fetch was opened by `iter()` and awaits its first batch."""
         self._fetch_begin = 0
-        self._last_ns = 0
+        self.last_ns = 0
         """When a loader last returned."""
         self._boundary_begin = 0
         """0 outside boundaries."""
@@ -139,19 +142,19 @@ class Loop:
 
     def iter_ends(self, role: Role, use: Use, begin_ns: int) -> Iteration:
         """It has made one."""
-        self._last_ns = self._now()
-        self.inside = self._open is not None and not self._boundary_begin
+        self.last_ns = self._now()
+        self.inside = self.open is not None and not self._boundary_begin
         return Iteration(role, use, begin_ns, learnings_then=self.learnings)
 
     def iter_fails(self) -> None:
         self._drop_created()
-        self.inside = self._open is not None and not self._boundary_begin
+        self.inside = self.open is not None and not self._boundary_begin
 
     def fetch_begins(self, of: Iteration, now: int) -> None:
         """A batch is asked for."""
         self.inside = False
         self._fetched = True
-        self._part = _Part.NOTHING
+        self.part = Part.NOTHING
         learnt = of.fetched > 0 and of.learnings_then != self.learnings
         if learnt:
             of.ever_learnt = True
@@ -161,28 +164,28 @@ class Loop:
             return
         if of.fetched == 0 and self._created and self._adjacent(now):
             self._created = False
-            self._open = of
-            self._part = _Part.OPENS
+            self.open = of
+            self.part = Part.OPENS
             return
         if self._created:
             self._drop_created()
         if of.fetched and not learnt:
-            if of.fetched == 1 and self._open is of and self._adjacent(now):
+            if of.fetched == 1 and self.open is of and self._adjacent(now):
                 of.ahead = True
-                self._part = _Part.EXTENDS
+                self.part = Part.EXTENDS
                 return
             if of.use is Use.UNKNOWN:
                 of.use = Use.EVALUATES
-                begin = of.begin_ns if self._open is of else now
+                begin = of.begin_ns if self.open is of else now
                 self._take_back()
                 self._begin_boundary(begin)
                 return
         if not self.learnt and self._joins(of.role, of.use, now):
-            self._shared = True
-            self._part = _Part.EXTENDS
+            self.shared = True
+            self.part = Part.EXTENDS
             return
         self._open_fetch(of, of.fetched == 0, of.queue, now)
-        self._part = _Part.OPENS
+        self.part = Part.OPENS
 
     def fetch_ends(self, of: Iteration, samples: int, now: int) -> None:
         """It was handed over."""
@@ -193,31 +196,30 @@ class Loop:
             samples, of.held_samples = of.held_samples, samples
         else:
             of.held_samples = samples
-        if self._part is _Part.OPENS:
-            self._samples = samples
-            steps.fetch_end(samples, now)
+        if self.part is Part.OPENS:
+            self.samples = samples
+            steps.fetch_end(samples, now, begins=True)
             if of.use is Use.TRAINS and of.epoch is None:
                 self._count_epoch(of)
-        elif self._part is _Part.EXTENDS and steps.recording:
-            steps.fetch_end(self._samples, now)
-        if self._part is not _Part.NOTHING:
-            steps.compute_begin()
+        elif self.part is Part.EXTENDS and steps.recording:
+            steps.fetch_end(self.samples, now, begins=True)
+        if self.part is not Part.NOTHING:
             self.inside = True
-        self._last_ns = self._now()
+        of.steady = of.use is Use.TRAINS and of.epoch is not None and not of.ahead
+        self.last_ns = self._now()
 
     def fetch_stops(self, of: Iteration) -> None:
         """There was no further batch."""
         of.done = True
-        if self._part is _Part.OPENS:
+        if self.part is Part.OPENS:
             if of.ahead and of.use is Use.TRAINS:
                 # The batch that was held back is trained now; the wait was for the end.
-                self._samples = of.held_samples
-                self._steps.fetch_end(of.held_samples)
-                self._steps.compute_begin()
+                self.samples = of.held_samples
+                self._steps.fetch_end(of.held_samples, begins=True)
                 self.inside = True
             else:
                 self._take_back()
-        elif self._part is _Part.EXTENDS:
+        elif self.part is Part.EXTENDS:
             self.inside = True
         if of.use is Use.EVALUATES:
             if of.role.use is Use.UNKNOWN:
@@ -225,13 +227,13 @@ class Loop:
             self.end_boundary()
         elif of.use is Use.TRAINS and of.fetched > 1 and not of.ever_learnt:
             of.role.use = Use.UNKNOWN
-        self._last_ns = self._now()
+        self.last_ns = self._now()
 
     def fetch_fails(self) -> None:
         """It raised; the training may go on all the same."""
-        if self._part is _Part.OPENS:
+        if self.part is Part.OPENS:
             self._take_back()
-        elif self._part is _Part.EXTENDS:
+        elif self.part is Part.EXTENDS:
             self.inside = True
 
     def learns(self) -> None:
@@ -245,16 +247,16 @@ class Loop:
             self._drop_created()
         if self._boundary_begin:
             self.end_boundary()
-        of = self._open
+        of = self.open
         if of is None:
             return
         self.learnt = True
-        if not self._shared:
+        if not self.shared:
             of.use = of.role.use = Use.TRAINS
             of.ever_learnt = True
         if of.epoch is None:
             self._count_epoch(of)
-        if self.on_learning is not None:
+        if self.on_learning is not None and (self.capturing is None or not self.capturing()):
             self.on_learning()
 
     def fetches_elsewhere(self) -> None:
@@ -275,7 +277,7 @@ class Loop:
         """Something outside the steps begins, a checkpoint; false if it belongs to something larger."""
         if self.fetching or self._boundary_begin:
             return False
-        of = self._open
+        of = self.open
         if of is not None and not self.learnt and of.use is Use.UNKNOWN:
             # Too early to take the step back: what trains is not known yet.
             self._boundary_begin, self.inside = self._now(), False
@@ -289,7 +291,7 @@ class Loop:
         if not begin:
             return
         self._session.event(EventKind.BOUNDARY, t_ns=begin, end_ns=self._now())
-        if self._open is not None:
+        if self.open is not None:
             # It came between a step's fetch and its computation: that has not begun yet.
             if not self.learnt:
                 self._steps.compute_begin()
@@ -311,10 +313,10 @@ class Loop:
             self._explain()
         self._drop_created()
         self.end_boundary()
-        if self._open is not None and not self.learnt and self._open.use is Use.UNKNOWN:
+        if self.open is not None and not self.learnt and self.open.use is Use.UNKNOWN:
             self._take_back()
         self._steps.end_step()
-        self._open = None
+        self.open = None
         self.inside = False
 
     def forked(self) -> None:
@@ -347,11 +349,11 @@ class Loop:
         return role.use
 
     def _adjacent(self, now: int) -> bool:
-        return now - self._last_ns < ADJACENT_NS
+        return now - self.last_ns < ADJACENT_NS
 
     def _joins(self, role: Role, use: Use, now: int) -> bool:
         """Whether a fetch belongs to the open step, as with two loaders that feed one step."""
-        opened = self._open
+        opened = self.open
         if opened is None or opened.role is role or self.learnt or opened.done:
             return False
         if opened.use is Use.UNKNOWN:
@@ -363,19 +365,19 @@ class Loop:
             self.end_boundary()
         if self._created:
             self._drop_created()
-        opened = self._open
+        opened = self.open
         if opened is not None and not self.learnt and (opened.use is Use.UNKNOWN or opened.done):
             self._take_back()
         epoch = self.epochs if of is None or of.epoch is None else of.epoch
         self._steps.fetch_begin(epoch, first, queue, now)
         self._fetch_begin = now
-        self._open = of
-        self._shared = self.learnt = False
+        self.open = of
+        self.shared = self.learnt = False
         self.inside = False
 
     def _take_back(self) -> None:
         self._steps.abandon_fetch()
-        self._open = None
+        self.open = None
         self.learnt = self.inside = False
 
     def _drop_created(self) -> None:
@@ -387,11 +389,11 @@ class Loop:
         if self._boundary_begin:
             return
         self._drop_created()
-        opened = self._open
+        opened = self.open
         if opened is not None:
             if self.learnt:
                 self._steps.end_step()
-                self._open = None
+                self.open = None
                 self.learnt = False
             elif opened.use is Use.UNKNOWN or opened.done:
                 self._take_back()

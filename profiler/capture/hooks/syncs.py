@@ -7,12 +7,14 @@ from threading import get_ident
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from ...devices.protocol import Device
 from ..steps import StepRecorder
 from .loop import Loop
+from .streams import Streams
 from .switch import Patches, Switch, Unexpected
+from .tensors import device_of
 
 READING = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__")
 """Methods of a tensor that need its values on the host."""
@@ -24,11 +26,12 @@ class SyncHook:
     What waits inside torch is not seen: `nonzero`, indexing with a mask, printing a tensor.
     """
 
-    def __init__(self, loop: Loop, steps: StepRecorder, device: Device, switch: Switch) -> None:
+    def __init__(self, loop: Loop, steps: StepRecorder, device: Device, switch: Switch, streams: Streams) -> None:
         self._loop = loop
         self._steps = steps
         self._target = device.torch_device.type
         self.switch = switch
+        self._streams = streams
         self._patches = Patches()
 
     def install(self) -> None:
@@ -50,7 +53,7 @@ class SyncHook:
         loop, steps = self._loop, self._steps
 
         def read(self_: Any, *args: Any, **kwargs: Any) -> Any:
-            if not loop.inside or not steps.recording or not self._begins(self_):
+            if is_dynamo_compiling() or not loop.inside or not steps.recording or not self._begins(self_):
                 return original(self_, *args, **kwargs)
             try:
                 return original(self_, *args, **kwargs)
@@ -63,7 +66,7 @@ class SyncHook:
         loop, steps = self._loop, self._steps
 
         def synchronize(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or not loop.inside or not steps.recording or not self._begins(None):
+            if is_dynamo_compiling() or not loop.inside or not steps.recording or not self._begins(None):
                 return original(*args, **kwargs)
             try:
                 return original(*args, **kwargs)
@@ -74,15 +77,15 @@ class SyncHook:
 
     def _begins(self, tensor: Any) -> bool:
         """Whether this call waits for the device; `tensor` is what is read, `None` for explicit waits."""
+        loop = self._loop
+        if not self.switch.on or get_ident() != loop.thread:
+            return False
         try:
-            if tensor is not None and tensor.device.type != self._target:
-                return False
-            loop = self._loop
-            if not self.switch.on or get_ident() != loop.thread:
+            if tensor is not None and device_of(tensor) != self._target:
                 return False
             if loop.capturing is not None and loop.capturing():
                 return False
-            self._steps.sync_begin()
+            self._steps.sync_begin(self._streams.aside())
             return True
         except Exception as error:
             self.switch.fail(error)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from stallscope.capture.hooks import Hooks, install
-from stallscope.capture.hooks.copies import ASK_PINNED_EVERY, CopyHook
+from stallscope.capture.hooks.copies import ASK_PINNED_EVERY
+from stallscope.capture.hooks.stream_waits import StreamWaitHook
+from stallscope.capture.hooks.streams import Streams
 from stallscope.capture.hooks.switch import Switch
 from stallscope.devices.protocol import Copy
 
@@ -43,7 +46,8 @@ class Queue:
 
 class Steps:
     def __init__(self) -> None:
-        self.recording = self.computing = False
+        self.recording = self.passing = False
+        self.skip_left = 0
         self.calls: list[str] = []
         self.copies: list[Copy] = []
 
@@ -58,7 +62,10 @@ class Steps:
         self.calls.append("copied")
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_args: self.calls.append(name)
+        return lambda *_args, **_kwargs: self.calls.append(name)
+
+    def sync_begin(self, aside: bool = False) -> None:
+        self.calls.append("sync_begin aside" if aside else "sync_begin")
 
 
 class Recording:
@@ -67,6 +74,8 @@ class Recording:
         self.notices: list[str] = []
 
     def event(self, *_args: Any, **_kwargs: Any) -> None: ...
+
+    def loader(self, *_args: Any) -> None: ...
 
     def notice(self, text: str) -> None:
         self.notices.append(text)
@@ -104,7 +113,7 @@ def waiting() -> Iterator[Training]:
     made.hooks.remove()
 
 
-def test_a_batch_on_its_way_is_a_copy_and_the_computation_begins_after_it(copying: Training) -> None:
+def test_a_batch_on_its_way_is_a_copy(copying: Training) -> None:
     batch = copying.fetch()
     for moved in (
         batch.to("meta"),
@@ -113,7 +122,7 @@ def test_a_batch_on_its_way_is_a_copy_and_the_computation_begins_after_it(copyin
         batch.to(torch.empty(1, device="meta")),
     ):
         assert moved.device.type == "meta"
-    assert copying.steps.calls == ["copied", "compute_begin"] * 4
+    assert copying.steps.calls == ["copied"] * 4
     assert [copy.nbytes for copy in copying.steps.copies] == [48] * 4
     assert all(copy.host_begin_ns < copy.host_end_ns and not copy.ahead for copy in copying.steps.copies)
     assert all(copy.begin is not None and copy.end is not None for copy in copying.steps.copies)
@@ -153,21 +162,164 @@ def test_an_error_of_a_copy_reaches_the_training_and_leaves_no_mark(copying: Tra
     assert not copying.recording.notices
 
 
-def test_a_copy_on_another_stream_than_the_computing_one_is_ahead() -> None:
-    streams = iter([0, 0, 7])
-    switch = Switch("copies", "nothing is", lambda text: None)
-    training = Training("meta")
-    training.hooks.remove()
-    hook = CopyHook(training.hooks._loop, training.steps, training.device, switch, stream=lambda: next(streams))  # type: ignore[arg-type]
-    training.hooks._loop.inside = training.steps.recording = True
-    training.hooks._loop.thread = threading.get_ident()
-    hook.install()
-    try:
-        torch.ones(3).to("meta")
-        torch.ones(3).to("meta")
-    finally:
-        hook.remove()
-    assert [copy.ahead for copy in training.steps.copies] == [False, True]
+class Streamed(Training):
+    """A training whose current stream is `now`; it computes on stream 0."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.now = 0
+        streams = Streams(lambda: self.now)
+        for hook in self.hooks._hooks:
+            if hasattr(hook, "_streams"):
+                hook._streams = streams
+        self.hooks._loop.on_learning = streams.computes
+        switch = Switch("Stream.wait_event", "-", self.recording.notice)
+        self.waits = StreamWaitHook(self.hooks._loop, self.steps, switch, streams)  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=["meta", "cpu"])
+def streamed(request: pytest.FixtureRequest) -> Iterator[Streamed]:
+    made = Streamed(request.param)
+    yield made
+    made.hooks.remove()
+
+
+@pytest.mark.parametrize("streamed", ["meta"], indirect=True)
+def test_a_copy_on_another_stream_than_the_computing_one_is_ahead(streamed: Streamed) -> None:
+    batch = streamed.fetch()
+    batch.to("meta")
+    streamed.now = 7
+    batch.to("meta")
+    assert [copy.ahead for copy in streamed.steps.copies] == [False, True]
+
+
+@pytest.mark.parametrize("streamed", ["cpu"], indirect=True)
+def test_a_wait_under_another_stream_than_the_computing_one_is_aside(streamed: Streamed) -> None:
+    loss = streamed.fetch().sum()
+    loss.item()
+    streamed.now = 7
+    loss.cpu()
+    assert streamed.steps.calls == ["sync_begin", "sync_end", "sync_begin aside", "sync_end"]
+
+
+@pytest.mark.parametrize("streamed", ["meta"], indirect=True)
+def test_the_stream_of_a_cuda_graph_under_capture_does_not_become_the_computing_one(streamed: Streamed) -> None:
+    captures = [True]
+    streamed.hooks._loop.capturing = lambda: captures[0]
+    weight = torch.ones(3, requires_grad=True)
+    streamed.now = 7
+    (streamed.fetch() @ weight).sum().backward()
+    streamed.now, captures[0] = 0, False
+    streamed.fetch().to("meta")
+    assert [copy.ahead for copy in streamed.steps.copies] == [False]
+    assert streamed.hooks.off == []
+
+
+@pytest.mark.parametrize("streamed", ["meta"], indirect=True)
+def test_the_stream_of_a_backward_pass_is_the_computing_one(streamed: Streamed) -> None:
+    streamed.now = 7
+    (streamed.fetch() @ torch.ones(3, requires_grad=True)).sum().backward()
+    streamed.fetch().to("meta")
+    streamed.now = 0
+    streamed.fetch().to("meta")
+    assert [copy.ahead for copy in streamed.steps.copies] == [False, True]
+
+
+def test_only_the_computing_stream_s_waits_for_others_count(streamed: Streamed) -> None:
+    waited: list[str] = []
+    wait_event = streamed.waits._wrap(lambda stream, event: waited.append(event))
+    streamed.fetch()
+    computing, side = SimpleNamespace(cuda_stream=0), SimpleNamespace(cuda_stream=7)
+    wait_event(side, "the side stream waits")
+    assert not streamed.steps.calls
+    wait_event(computing, "the computing stream waits")
+    assert streamed.steps.calls == ["stream_wait_begin", "stream_wait_end"]
+    streamed.now = 7
+    wait_event(computing, "it is told to from another stream, where a mark would lie wrong")
+    wait_event(side, "the side stream waits")
+    streamed.now = 0
+    streamed.steps.recording = False
+    wait_event(computing, "the step is not looked at")
+    assert len(streamed.steps.calls) == 2
+    assert len(waited) == 5
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.eye(3).to_sparse(),
+        lambda: torch.eye(3).to_sparse_csr(),
+        lambda: torch.eye(3).to_mkldnn(),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+    ],
+    ids=["coo", "csr", "mkldnn", "nested", "jagged"],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_that_are_no_block_of_memory_move_as_without_hooks(
+    copying: Training, make: Callable[[], torch.Tensor]
+) -> None:
+    def result() -> str:
+        try:
+            return str(make().to("meta").device)
+        except (NotImplementedError, RuntimeError) as error:
+            return f"{type(error).__name__}: {error}"
+
+    unseen = result()
+    copying.fetch()
+    assert copying.steps.recording
+    assert result() == unseen
+    assert copying.hooks.off == []
+    # What a jagged one is made of is moved as a plain tensor: its marks are the recorder's.
+    assert copying.device.out == 2 * len(copying.steps.copies)
+
+
+def test_modes_and_subclasses_see_the_call_and_none_of_our_questions(copying: Training) -> None:
+    seen: list[str] = []
+
+    class Noted(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func.__name__)
+            return super().__torch_function__(func, types, args, kwargs)
+
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    class Operators(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    batch = copying.fetch()
+    noted = batch.clone().as_subclass(Noted)
+    noted.to("meta")
+    assert seen == ["to"]
+    with Mode():
+        batch.to("meta")
+    assert seen == ["to", "to"]
+    with Operators():
+        batch[:2].to("meta")
+    assert not [name for name in seen if "pinned" in name]
+    assert [copy.nbytes for copy in copying.steps.copies] == [48, 48, 24]
+
+
+def test_modes_see_the_reading_of_a_tensor_and_nothing_else(waiting: Training) -> None:
+    seen: list[str] = []
+
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    loss = waiting.fetch().sum()
+    with Mode():
+        loss.item()
+    assert seen == ["item"]
+    # The mode calls what torch tells it, which is the hook again: the recorder counts the outer of two waits.
+    assert waiting.steps.calls == ["sync_begin", "sync_begin", "sync_end", "sync_end"]
 
 
 def test_whether_memory_is_pinned_is_asked_once_in_many_copies(
@@ -221,35 +373,3 @@ def test_tensors_are_as_they_were_once_the_hooks_are_removed() -> None:
     training.hooks.remove()
     assert {name: vars(torch.Tensor).get(name) for name in NAMES} == before
     assert float(torch.ones(1)) == 1.0
-
-
-def test_a_step_begins_to_compute_when_its_stream_has_waited_for_the_copy_ahead() -> None:
-    """As prefetchers do it: copy on a side stream, then let the computing stream wait for that."""
-    now = {"stream": 0}
-    training = Training("meta")
-    switch = Switch("Tensor.to", "-", training.recording.notice)
-    hook = CopyHook(training.hooks._loop, training.steps, training.device, switch, stream=lambda: now["stream"])  # type: ignore[arg-type]
-    waited: list[Any] = []
-    wait_event = hook._wrap_wait(lambda stream, event: waited.append((stream.cuda_stream, event)))
-    training.fetch()
-    calls = training.steps.calls
-    now["stream"] = 7
-    under = hook._begins(torch.zeros(4), hook._target_of, ("meta",), {})
-    assert under is not None
-    before = calls.count("compute_begin")
-    hook._ends(under, torch.zeros(4), torch.zeros(4, device="meta"))
-    assert calls.count("compute_begin") == before
-    wait_event(SimpleNamespace(cuda_stream=7), "the side stream waits")
-    now["stream"] = 0
-    assert calls.count("compute_begin") == before
-    wait_event(SimpleNamespace(cuda_stream=0), "the computing stream waits")
-    assert calls.count("compute_begin") == before + 1
-    training.steps.computing = True
-    wait_event(SimpleNamespace(cuda_stream=0), "in the midst of the step")
-    assert calls.count("compute_begin") == before + 1
-    training.hooks.remove()
-    assert [event for _, event in waited] == [
-        "the side stream waits",
-        "the computing stream waits",
-        "in the midst of the step",
-    ]

@@ -23,7 +23,8 @@ class Steps:
     """Keeps what the hooks say of each step."""
 
     def __init__(self) -> None:
-        self.recording = False
+        self.recording = self.passing = False
+        self.skip_left = 0
         self.stored: list[dict[str, Any]] = []
         self.open: dict[str, Any] | None = None
 
@@ -33,9 +34,11 @@ class Steps:
         capacity = None if queue is None else queue.capacity
         self.open = {"epoch": epoch, "first": first, "capacity": capacity, "calls": []}
 
-    def fetch_end(self, samples: int, end_ns: int = 0) -> None:
+    def fetch_end(self, samples: int, end_ns: int = 0, begins: bool = False) -> None:
         if self.open is not None:
             self.open["samples"] = samples
+            if begins:
+                self.open["calls"].append("begins")
 
     def abandon_fetch(self) -> None:
         self.open, self.recording = None, False
@@ -140,7 +143,7 @@ def test_a_plain_loop_has_a_step_a_batch(recording: Recording) -> None:
         (0, True, 4), (0, False, 4), (0, False, 2), (1, True, 4), (1, False, 4), (1, False, 2)
     ]  # fmt: skip
     assert steps[0]["calls"] == [
-        "compute_begin", "backward_begin", "backward_end", "optimizer_begin", "optimizer_end"
+        "begins", "backward_begin", "backward_end", "optimizer_begin", "optimizer_end"
     ]  # fmt: skip
     assert all(step["calls"] == steps[0]["calls"] for step in steps)
     assert recording.epochs == [0, 1]
@@ -330,7 +333,8 @@ def test_validation_between_fetch_and_training_keeps_the_step(recording: Recordi
     assert recording.boundaries == 1
     assert recording.steps.count("backward_end") == [1, 1, 1]
     # The computation begins after the validation.
-    assert recording.steps.count("compute_begin") == [1, 2, 1]
+    assert recording.steps.count("begins") == [1, 1, 1]
+    assert recording.steps.count("compute_begin") == [0, 1, 0]
 
 
 def test_a_pass_over_the_training_data_before_training_does_not_cost_the_first_epoch(recording: Recording) -> None:
@@ -633,3 +637,152 @@ def test_forked_children_do_not_write_into_the_recording(recording: Recording) -
         same = len(recording.steps.stored) == before.stored and recording.steps.open is not None
         os._exit(0 if same and len(recording.steps.open["calls"]) == before.calls else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+class Thinned(Steps):
+    """Looks at the first two steps of a recording and at first fetches; lets `passes` after those pass."""
+
+    def __init__(self, passes: int) -> None:
+        super().__init__()
+        self.passing = False
+        self.skip_left = 0
+        self.passes = passes
+        self.let: list[int] = []
+        self.opened: list[str] = []
+        self._looks = 2
+
+    def fetch_begin(self, epoch: int, first: bool, queue: Any, begin_ns: int) -> None:
+        if self.skip_left and not first:
+            self.end_step()
+            self.skip_left -= 1
+            self.passing = True
+            self.opened.append("passes")
+            return
+        super().fetch_begin(epoch, first, queue, begin_ns)
+        self.opened.append("looked at")
+        self.passing = False
+        self._looks -= 1
+        if self._looks == 0:
+            self.skip_left = self.passes
+
+    def fetch_end(self, samples: int, end_ns: int = 0, begins: bool = False) -> None:
+        if self.passing:
+            self.let.append(samples)
+        super().fetch_end(samples, end_ns, begins)
+
+    def let_pass(self, samples: int, now_ns: int) -> None:
+        assert self.passing
+        assert self.skip_left > 0
+        self.skip_left -= 1
+        self.let.append(samples)
+
+    def abandon_fetch(self) -> None:
+        super().abandon_fetch()
+        self.passing = False
+
+    def end_step(self) -> None:
+        super().end_step()
+        self.passing = False
+
+
+@pytest.fixture
+def thinned(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
+    monkeypatch.setattr(loop_module, "ADJACENT_NS", 10**12)
+    made = Recording()
+    made.steps = Thinned(passes=5)
+    made.install()
+    yield made
+    made.done()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_steps_that_are_let_pass_are_counted_with_their_samples(thinned: Recording, workers: int) -> None:
+    net = Net()
+    for _ in range(2):
+        for batch in data(22, 2, num_workers=workers):
+            net.learn(batch)
+    thinned.done()
+    steps = thinned.steps
+    assert isinstance(steps, Thinned)
+    assert steps.let == [2] * 5
+    assert thinned.samples == [2] * 17
+    # Only the first of those was begun in the usual way.
+    assert steps.opened.count("passes") == 1
+    assert thinned.epochs == [0, 1]
+    assert not thinned.boundaries
+
+
+def test_an_epoch_can_end_among_steps_that_are_let_pass(thinned: Recording) -> None:
+    net, loader, held_out = Net(), data(10, 2), data(6, 2)
+    for _ in range(2):
+        for batch in loader:
+            net.learn(batch)
+        with torch.no_grad():
+            for batch in held_out:
+                net.loss(batch)
+    assert isinstance(thinned.steps, Thinned)
+    assert len(thinned.steps.let) + len(thinned.done()) == 10
+    assert thinned.boundaries == 2
+    assert thinned.epochs == [0, 1]
+
+
+def test_loaders_that_train_in_turns_keep_a_step_each_when_steps_are_let_pass(thinned: Recording) -> None:
+    net = Net()
+    ones, others = iter(data(16, 2)), iter(data(16, 2))
+    for _ in range(8):
+        net.learn(next(ones))
+        net.learn(next(others))
+    assert isinstance(thinned.steps, Thinned)
+    assert len(thinned.steps.let) + len(thinned.done()) == 16
+    assert thinned.steps.let
+
+
+def test_an_error_among_steps_that_are_let_pass_reaches_the_training(thinned: Recording) -> None:
+    net, fails = Net(), {5}
+
+    class Failing(Dataset[torch.Tensor]):
+        def __len__(self) -> int:
+            return 9
+
+        def __getitem__(self, index: int) -> list[torch.Tensor]:
+            if index in fails:
+                raise ValueError("theirs")
+            return [torch.ones(3)]
+
+    iterator = iter(DataLoader(Failing(), batch_size=1))
+    trained = 0
+    while True:
+        try:
+            batch = next(iterator)
+        except ValueError:
+            continue
+        except StopIteration:
+            break
+        net.learn(batch)
+        trained += 1
+    assert trained == 8
+    assert isinstance(thinned.steps, Thinned)
+    assert len(thinned.steps.let) + len(thinned.done()) == 8
+    assert thinned.hooks is not None
+    assert not thinned.notices
+
+
+def test_loaders_are_told_apart_without_their_hash(recording: Recording) -> None:
+    class Alike(DataLoader[Any]):
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    net = Net()
+    dataset = TensorDataset(torch.ones(8, 3))
+    trains, evaluates = Alike(dataset, batch_size=4), Alike(dataset, batch_size=4)
+    for _ in range(2):
+        for batch in trains:
+            net.learn(batch)
+        for batch in evaluates:
+            net.loss(batch)
+    recording.done()
+    assert recording.samples == [4] * 4
+    assert recording.boundaries == 2
+    assert not recording.notices

@@ -152,7 +152,7 @@ def test_a_hook_without_its_target_stays_out_and_says_so(session: Session, monke
 def test_an_error_of_ours_switches_its_hook_off_and_the_training_goes_on(
     session: Session, monkeypatch: pytest.MonkeyPatch, method: str, off: str
 ) -> None:
-    def broken(*args: Any) -> None:
+    def broken(*args: Any, **kwargs: Any) -> None:
         raise StopIteration("ours")
 
     hooks = install(session, CpuDevice())

@@ -1,0 +1,101 @@
+"""Compiled trainings: they compile as without hooks, and are recorded all the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from stallscope.capture.hooks import install
+from stallscope.capture.hooks.compiled import leave_uncompiled
+from stallscope.capture.session import Session
+from stallscope.devices.cpu import CpuDevice
+from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
+from stallscope.record.notices import read_notices
+from stallscope.record.reader import RecordFile
+from stallscope.record.run import create_run
+from stallscope.record.schema import NOT_MEASURED
+
+DIRECT: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    lambda x: torch.Tensor.to(x, torch.float64) + 1,
+    lambda x: torch.Tensor.cpu(x) + 1,
+    lambda x: x.to("cpu") + 1,
+]
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_training_step_that_is_compiled_as_a_whole_is_recorded(tmp_path: Path, backend: str) -> None:
+    create_run(tmp_path, {"device": {"kind": "cpu"}})
+    session = Session(tmp_path, CpuDevice())
+    hooks = install(session, CpuDevice())
+    model = torch.nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    @torch.compile(backend=backend)
+    def step(batch: torch.Tensor) -> torch.Tensor:
+        loss = model(batch).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    for (batch,) in DataLoader(TensorDataset(torch.ones(40, 3)), batch_size=2):
+        step(batch)
+    assert hooks.off == []
+    hooks.remove()
+    session.finish()
+    (path,) = tmp_path.glob("step-*.rec")
+    stored = RecordFile(path).all()
+    assert len(stored) == 20
+    assert (stored["backward_begin_ns"] != NOT_MEASURED).all()
+    assert read_notices(tmp_path) == []
+
+
+@pytest.mark.parametrize("function", DIRECT)
+def test_hooked_methods_compile_into_one_graph_without_a_warning(
+    tmp_path: Path, function: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    create_run(tmp_path, {"device": {"kind": "emulated"}})
+    device = EmulatedDevice(EmulatedSpec("t", "T", 10**9, 1e9, 1e9))
+    session = Session(tmp_path, device)
+    hooks = install(session, device)
+    model = torch.nn.Linear(3, 1)
+    compiled = torch.compile(function, backend="eager", fullgraph=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for (batch,) in DataLoader(TensorDataset(torch.ones(12, 3)), batch_size=3):
+                assert torch.equal(compiled(batch), torch.full((3, 3), 2.0))
+                model(batch).sum().backward()
+        assert hooks.off == []
+    finally:
+        hooks.remove()
+        session.finish()
+
+
+def test_keeping_the_compiler_away_works_here_and_does_not_import_it() -> None:
+    code = (
+        "import sys, stallscope.capture.hooks as hooks\n"
+        "from stallscope.capture.hooks.compiled import leave_uncompiled\n"
+        "assert leave_uncompiled()\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_torch_that_cannot_keep_its_compiler_away_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._C, "_dynamo", object())
+    assert leave_uncompiled() is False
