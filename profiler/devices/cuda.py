@@ -5,9 +5,9 @@ float32 of milliseconds. So two things lie between an event and the host's clock
 
 - A chain (`CudaDevice`). Each stamp is measured from a reference nearby; an event that is read takes the reference's
   place if the two are 0.1 s apart or more. The sum is an integer of nanoseconds. Nothing needs to succeed for that.
-- A map (`host_clock.py`) from that sum to the host's clock, tied down by brackets: events on an idle side stream between
-  two stamps of the host. They tell where the host's clock stands and how fast the device's runs. Where the side stream
-  is late no bracket succeeds; the map then goes on at the last known rate, and knows how far it may be off.
+- A map (`host_clock.py`) from that sum to the host's clock, tied down by brackets: events on an idle side stream
+  between two stamps of the host. They tell where the host's clock stands and how fast the device's runs. Where the
+  side stream is late no bracket succeeds; the map goes on at the last known rate, and knows how far it may be off.
 
 Not yet run on a GPU: written against torch's documentation, tested with a stand-in for torch.cuda.
 """

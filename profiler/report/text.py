@@ -216,8 +216,8 @@ def _quality(analysis: Analysis) -> Iterator[RenderableType]:
         yield _indent(
             Text(
                 f"{facts.window.count} steps after {facts.window.warmup_steps} of warm-up; stallscope's hooks "
-                f"typically took {facts.overhead_ns_per_step / 1e3:.0f} µs a step "
-                f"({100 * facts.overhead_share:.3f} % of the time)"
+                f"typically took {facts.overhead_ns_per_step / 1e3:.0f} µs a step by their own clock "
+                f"({100 * facts.overhead_share:.3f} % of the time); seen from outside, two to three times as much"
             )
         )
     for note in analysis.notes:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,10 +11,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from stallscope.analyse.analysis import Analysis, analyse
 from stallscope.analyse.partition import PARTS
-from stallscope.capture.hooks import install
-from stallscope.capture.session import Session
-from stallscope.devices.cpu import CpuDevice
-from stallscope.record.run import create_run, open_run, update_run
+from stallscope.capture.recording import recording
+from stallscope.record.run import open_run
+from stallscope.record.schema import STEP
 from stallscope.report import contract
 from stallscope.scenarios.planted import truth_of
 
@@ -31,19 +28,6 @@ class Slow(Dataset[torch.Tensor]):
     def __getitem__(self, index: int) -> torch.Tensor:
         time.sleep(self.sleep_s)
         return torch.full((16,), float(index))
-
-
-@contextmanager
-def recorded(folder: Path) -> Iterator[None]:
-    device = CpuDevice()
-    session = Session(create_run(folder, {"device": device.describe()}), device)
-    hooks = install(session, device)
-    try:
-        yield
-    finally:
-        hooks.remove()
-        session.finish()
-        update_run(folder, {"ended": {"status": "ok"}})
 
 
 def train(
@@ -82,7 +66,7 @@ def analysed(folder: Path) -> Analysis:
 def test_a_plain_loops_shares_are_what_the_loop_itself_measured(tmp_path: Path, workers: int) -> None:
     loader = DataLoader(Slow(160, 0.002), batch_size=4, num_workers=workers, persistent_workers=workers > 0)
     checking = DataLoader(Slow(12, 0.003), batch_size=4)
-    with recorded(tmp_path / "run"):
+    with recording(tmp_path / "run", "cpu", sampler=False):
         spans = train(loader, 2, checking, host_s=0.002)
     analysis = analysed(tmp_path / "run")
     assert analysis.facts is not None
@@ -102,7 +86,7 @@ def test_a_plain_loops_shares_are_what_the_loop_itself_measured(tmp_path: Path, 
 
 def test_very_short_steps_are_looked_at_now_and_then_and_all_counted(tmp_path: Path) -> None:
     loader = DataLoader(Slow(8000, 0), batch_size=4)
-    with recorded(tmp_path / "run"):
+    with recording(tmp_path / "run", "cpu", sampler=False):
         spans = train(loader, 2)
     analysis = analysed(tmp_path / "run")
     assert analysis.facts is not None
@@ -119,7 +103,7 @@ def test_gradient_accumulation_makes_a_step_of_each_batch(tmp_path: Path) -> Non
     loader = DataLoader(Slow(160, 0.001), batch_size=4)
     net = torch.nn.Linear(16, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
-    with recorded(tmp_path / "run"):
+    with recording(tmp_path / "run", "cpu", sampler=False):
         for number, batch in enumerate(loader):
             net(batch).square().mean().backward()  # type: ignore[no-untyped-call]
             if number % 4 == 3:
@@ -131,3 +115,20 @@ def test_gradient_accumulation_makes_a_step_of_each_batch(tmp_path: Path) -> Non
     assert analysis.facts.window.count + analysis.facts.window.warmup_steps == 40
     # The sleep comes after an optimizer step: host, not compute.
     assert analysis.facts.parts.share("host") > 0.1
+
+
+def test_a_recording_has_its_sampler_and_says_how_it_ended(tmp_path: Path) -> None:
+    loader = DataLoader(Slow(400, 0.002), batch_size=4)
+    with pytest.raises(ZeroDivisionError), recording(tmp_path / "run", "cpu"):
+        train(loader, 1)
+        raise ZeroDivisionError
+    run = open_run(tmp_path / "run")
+    assert run.info["ended"]["status"] == "failed"
+    analysis = analysed(tmp_path / "run")
+    assert analysis.facts is not None
+    assert analysis.facts.window.count == 95
+    assert analysis.facts.sampled.cpu_budget is not None
+    # Everything is as it was: the same loop again leaves nothing behind.
+    before = len(run.records(STEP))
+    train(loader, 1)
+    assert len(open_run(tmp_path / "run").records(STEP)) == before

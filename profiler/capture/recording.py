@@ -1,0 +1,53 @@
+"""Records an ordinary PyTorch loop from within its own program: `with recording("runs/mine"): train()`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from ..devices.choose import choose
+from ..record.run import create_run, update_run
+from .hooks import install
+from .sampler.start import start_sampler
+from .session import Session
+
+
+@contextlib.contextmanager
+def recording(
+    folder: str | Path, device: str = "auto", *, sampler: bool = True, activity_windows: bool = False
+) -> Iterator[Session]:
+    """Record what this thread trains within the block into a new run folder.
+
+    Args:
+        folder: the run folder; made here, must not hold a run yet.
+        device: what the loop trains on: `auto`, `cpu`, `cuda` or `cuda:N`.
+        sampler: start the process that samples accelerator and host.
+        activity_windows: record every kernel of a few steps (CUDA).
+
+    Raises:
+        RecordError: the folder cannot be written or already holds a run.
+    """
+    chosen = choose(device)
+    path = create_run(Path(folder), {"device": chosen.describe(), "torch": torch.__version__})
+    session = Session(path, chosen)
+    if activity_windows:
+        session.watch_activity()
+    with contextlib.ExitStack() as stack:
+        if sampler:
+            stack.enter_context(start_sampler(path, os.getpid()))
+        hooks = install(session, chosen)
+        status = "failed"
+        try:
+            yield session
+            status = "ok"
+        except KeyboardInterrupt:
+            status = "stopped"
+            raise
+        finally:
+            hooks.remove()
+            session.finish()
+            update_run(path, {"ended": {"status": status, "error": None, "exit_code": None}})
