@@ -6,10 +6,9 @@ the machine may be shared.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +18,9 @@ from spinning import cycles_per_ms
 from torch.utils.data import DataLoader, Dataset
 
 from stallscope.analyse.analysis import Analysis, analyse
-from stallscope.capture.hooks import install
-from stallscope.capture.sampler.start import start_sampler
+from stallscope.capture.recording import recording
 from stallscope.capture.session import Session
-from stallscope.devices.choose import choose
-from stallscope.record.run import create_run, open_run, update_run
+from stallscope.record.run import open_run
 from stallscope.record.schema import PAUSE, STEP, PauseKind, StepFlag
 
 pytestmark = [
@@ -46,20 +43,8 @@ class Waiting(Dataset[torch.Tensor]):
         return torch.full((self.width,), float(index))
 
 
-@contextmanager
-def recorded(folder: Path, activity: bool = False) -> Iterator[Session]:
-    device = choose("cuda")
-    session = Session(create_run(folder, {"device": device.describe()}), device)
-    if activity:
-        session.watch_activity()
-    hooks = install(session, device)
-    try:
-        yield session
-    finally:
-        torch.cuda.synchronize()
-        hooks.remove()
-        session.finish()
-        update_run(folder, {"ended": {"status": "ok"}})
+def recorded(folder: Path, activity: bool = False) -> AbstractContextManager[Session]:
+    return recording(folder, "cuda", sampler=False, activity_windows=activity)
 
 
 def train(loader: DataLoader[torch.Tensor], spin: int, then: Callable[[int, torch.Tensor], object], **to: bool) -> None:
@@ -220,16 +205,8 @@ def test_activity_windows_agree_with_events_about_the_time_kernels_ran(tmp_path:
 def test_gpm_and_the_driver_see_the_share_of_time_that_events_see(tmp_path: Path) -> None:
     loader = DataLoader(Waiting(400, 0.02), batch_size=1)
     folder = tmp_path / "run"
-    create_run(folder, {"device": choose("cuda").describe()})
-    device = choose("cuda")
-    with start_sampler(folder, os.getpid(), rate=5.0):
-        session = Session(folder, device)
-        hooks = install(session, device)
+    with recording(folder, "cuda"):
         train(loader, int(10 * cycles_per_ms()), nothing)
-        torch.cuda.synchronize()
-        hooks.remove()
-        session.finish()
-    update_run(folder, {"ended": {"status": "ok"}})
     analysis = analysed(folder)
     assert analysis.facts is not None
     seen = analysis.facts.sampled
