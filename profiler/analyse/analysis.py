@@ -98,6 +98,10 @@ def _notes(run: Run, facts: Facts | None, dropped: int) -> tuple[str, ...]:
     notes += read_notices(run.folder)
     if dropped:
         notes.append(f"{dropped} records could not be stored: the disk was full.")
+    ended = run.info.get("ended") or {}
+    if ended.get("status") not in (None, "ok"):
+        why = f": {ended['error']}" if ended.get("error") else ""
+        notes.insert(0, f"The training did not end well ({ended['status']}{why}); this is what was recorded of it.")
     if run.info.get("ended") is None:
         notes.append("The recording was not ended: it still runs, or it was killed.")
     if facts is None:

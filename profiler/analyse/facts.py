@@ -30,6 +30,7 @@ from .partition import Partition, partition
 from .sampled import Sampled, sampled, swings_to_zero_pct
 from .window import Window, resolved, window_of
 
+A_MONTH_NS = 30 * 24 * 3600 * 10**9
 MADE_IN_FETCH_PCT = 90.0
 """Batch making of which so much happens within the fetches is done by the training itself."""
 
@@ -117,7 +118,7 @@ def facts_of(run: Run) -> Facts | None:
     if not writers:
         return None
     mine = max(writers, key=lambda writer: len(run.records(STEP, writer)))
-    recorded = run.records(STEP, mine)
+    recorded = _plausible(run, run.records(STEP, mine))
     events = run.records(EVENT, mine)
     steps, cut = recorded, 0
     done = (events["what"] == EventKind.DEVICE_DONE).any()
@@ -186,6 +187,25 @@ def judge(
 def _commonest(values: npt.NDArray[np.int64]) -> int | None:
     found, counts = np.unique(values, return_counts=True)
     return int(found[counts.argmax()]) if len(found) else None
+
+
+def _plausible(run: Run, steps: Records) -> Records:
+    """The steps without those whose bytes were overwritten since they were stored."""
+    if len(steps) == 0:
+        return steps
+    typical = int(np.median(steps["fetch_begin_ns"]))
+    lasted = steps["step_end_ns"] - steps["fetch_begin_ns"]
+    good = (np.abs(steps["fetch_begin_ns"] - typical) < A_MONTH_NS) & (lasted >= 0) & (lasted < A_MONTH_NS)
+    for name in ("step", "skipped", "samples", "skipped_samples"):
+        good &= (steps[name] == NOT_MEASURED) | ((steps[name] >= 0) & (steps[name] < 10**12))
+    for name in ("device_before_ns", "device_begin_ns", "device_end_ns", "skipped_end_ns", "fetch_end_ns"):
+        good &= (steps[name] == NOT_MEASURED) | (np.abs(steps[name] - typical) < A_MONTH_NS)
+    if not good.all():
+        damaged = f"{int((~good).sum())} records of steps are damaged and left out."
+        if damaged not in run.damaged:
+            run.damaged.append(damaged)
+    kept: Records = steps[good]
+    return kept
 
 
 def _pinned(copied: Records, pauses: Records) -> bool | None:

@@ -19,7 +19,7 @@ from ..devices.protocol import Copy, Device, Event
 from ..record.schema import NOT_MEASURED, STEP, PauseKind, StepFlag
 from ..record.segment import RecordWriter
 from .marks import Marks
-from .thinning import SHORT_STEP_NS, Thinning
+from .thinning import Thinning
 
 _SLOT = {field.name: number for number, field in enumerate(STEP.fields[1:])}
 # Looked up once: hooks run in every step.
@@ -293,9 +293,12 @@ class StepRecorder:
         """Time of ours that was spent outside these hooks."""
         self._overhead += ns
 
-    def end_step(self) -> None:
-        """End the step now instead of at the next fetch: its epoch is over, or something else begins."""
-        now = self._now()
+    def end_step(self, at_last_hook: bool = False) -> None:
+        """End the step now instead of at the next fetch: its epoch is over, or something else begins.
+
+        `at_last_hook`: nobody knows how long it has been over already; it ends where something was last seen of it.
+        """
+        now = self._last_ns if at_last_hook else self._now()
         if self.recording:
             self._store(now)
         if self.passing:
@@ -370,6 +373,4 @@ class StepRecorder:
         handle = self._writer.store(row)
         if marks is not None:
             marks.step_ends(handle, self._flags, self._now())
-        step_ns = now - row[_FETCH_BEGIN]
-        if step_ns < SHORT_STEP_NS:
-            self._thinning.looked(step_ns, cost)
+        self._thinning.looked(now - row[_FETCH_BEGIN], cost)

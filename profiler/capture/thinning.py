@@ -19,6 +19,8 @@ ALWAYS = 64
 """The first steps of a recording are all looked at."""
 AFTER_EPOCH = 2
 """Steps looked at from the begin of an epoch on, at least: its first fetch is unlike the others."""
+NEWEST = 0.3
+"""How much the newest burst counts in the average length of a step."""
 MOST_SKIPPED = 4_000
 
 
@@ -30,6 +32,8 @@ class Thinning:
         self._random = random.Random(seed)
         self._steps: list[int] = []
         self._costs: list[int] = []
+        self._step: float | None = None
+        """How long steps are on average, ns."""
 
     def first(self) -> int:
         """How many steps to look at before anything is planned."""
@@ -43,21 +47,20 @@ class Thinning:
         """
         if first_of_epoch and left:
             return AFTER_EPOCH, left
-        # Medians: a step or a hook that the scheduler interrupted says nothing about the others.
-        step, cost = _median(self._steps), _median(self._costs)
+        # The median: a hook that the scheduler interrupted says nothing about the others. But short and long steps
+        # may take turns, as with batches that come in handfuls: what counts is how long they are on average.
+        mean, cost = sum(self._steps) / max(1, len(self._steps)), sorted(self._costs)[len(self._costs) // 2 :][:1]
         self._steps.clear()
         self._costs.clear()
-        if cost <= MOST_COST * step:
+        self._step = mean if self._step is None else self._step + NEWEST * (mean - self._step)
+        step = self._step
+        if step >= SHORT_STEP_NS or not cost or cost[0] <= MOST_COST * step:
             return BURST, 0
         # Drawn from a range, so that the bursts do not lock to anything periodic in the training.
-        wanted = BURST * (cost / (MOST_COST * max(step, 1)) - 1) * self._random.uniform(0.5, 1.5)
+        wanted = BURST * (cost[0] / (MOST_COST * max(step, 1)) - 1) * self._random.uniform(0.5, 1.5)
         return BURST, min(MOST_SKIPPED, round(wanted))
 
     def looked(self, step_ns: int, cost_ns: int) -> None:
-        """A short step that was looked at has ended, after so long, of which the hooks took so much."""
+        """A step that was looked at has ended, after so long, of which the hooks took so much."""
         self._steps.append(step_ns)
         self._costs.append(cost_ns)
-
-
-def _median(values: list[int]) -> int:
-    return sorted(values)[len(values) // 2] if values else 0

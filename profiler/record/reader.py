@@ -104,6 +104,11 @@ class RecordFile:
                     high = middle
         return low
 
+    def is_cut(self) -> bool:
+        """Whether a file that was complete ends in the middle of a record."""
+        size = self.path.stat().st_size - HEADER_BYTES
+        return self.header.closed and size % self.header.kind.record_bytes != 0
+
     def all(self) -> Records:
         """All records in memory at once."""
         return _joined([chunk.copy() for chunk in self.chunks()], self.header.kind)

@@ -110,6 +110,10 @@ class Run:
         for path in sorted(self.folder.glob(f"{kind.name}-*.rec")):
             try:
                 files.append(RecordFile(path))
+                if files[-1].is_cut() and (
+                    cut := f"{path} is cut short: what is missing is not in these figures."
+                ) not in (self.damaged):
+                    self.damaged.append(cut)
             except RecordError as error:
                 if str(error) not in self.damaged:
                     self.damaged.append(str(error))

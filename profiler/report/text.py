@@ -26,7 +26,7 @@ _MEANING = {
     "copy": "waiting for copies to the device",
     "sync": "waiting in synchronising calls",
     "host": "waiting for other work of the training loop",
-    "boundary": "outside the steps: validation, checkpoints",
+    "boundary": "outside the steps: validation, checkpoints, ends of epochs",
 }
 _SEVERITY = {"none": "green", "minor": "yellow", "major": "dark_orange", "critical": "bold red"}
 
@@ -144,14 +144,14 @@ def _evidence(verdict: Finding) -> Iterator[RenderableType]:
         return
     yield _heading("Evidence")
     table = Table.grid(padding=(0, 2))
-    for item in verdict.evidence:
+    for item in (e for e in verdict.evidence if e.value is not None):
         table.add_row(item.what, evidence_value(item.value, item.unit), _expected(item))
     yield _indent(table)
     yield Text()
 
 
 def _expected(item: Evidence) -> str:
-    return f"(else {item.expected})" if item.expected else ""
+    return f"(normally {item.expected})" if item.expected else ""
 
 
 def _device(analysis: Analysis, facts: Facts) -> Iterator[RenderableType]:
@@ -162,6 +162,10 @@ def _device(analysis: Analysis, facts: Facts) -> Iterator[RenderableType]:
     whole = f"of the {parts.wall_ns / 1e9:.1f} s of the window"
     table.add_row("AU (MLPerf Storage)", _percent(100 * parts.stepping_share), f"from begin to end of a step, {whole}")
     table.add_row("busy", _percent(100 * parts.share("compute")), f"computing a step, pauses left out, {whole}")
+    if facts.device_kind == "cpu":
+        yield _indent(table)
+        yield from _gaps(analysis, facts)
+        return
     table.add_row("SM active", _percent(seen.sm_active_pct), _windows(seen.sm_active_window_ms, "the multiprocessors"))
     utilisation = _windows(seen.utilisation_window_ms, "any kernel of any program")
     if facts.zero_windows_pct is not None:
@@ -170,11 +174,16 @@ def _device(analysis: Analysis, facts: Facts) -> Iterator[RenderableType]:
     yield _indent(table)
     if facts.activity is not None:
         yield _indent(Text(_inside(facts.activity)))
-    gaps = analysis.gaps_ms
+    yield from _gaps(analysis, facts)
+
+
+def _gaps(analysis: Analysis, facts: Facts) -> Iterator[RenderableType]:
+    gaps, parts = analysis.gaps_ms, facts.parts
+    where = " in the steps looked at" if facts.window.looked_at < 1 else ""
     if gaps:
         yield _indent(
             Text(
-                f"{len(parts.gaps_ns)} gaps: half of them below {gaps['p50']:.1f} ms, "
+                f"{len(parts.gaps_ns)} gaps{where}: half of them below {gaps['p50']:.1f} ms, "
                 f"95 % below {gaps['p95']:.1f} ms, the longest {gaps['max']:.1f} ms; {gaps['total'] / 1e3:.2f} s in all"
             )
         )
@@ -216,12 +225,16 @@ def _quality(analysis: Analysis) -> Iterator[RenderableType]:
         yield _indent(
             Text(
                 f"{facts.window.count} steps after {facts.window.warmup_steps} of warm-up; stallscope's hooks "
-                f"typically took {facts.overhead_ns_per_step / 1e3:.0f} µs a step by their own clock "
-                f"({100 * facts.overhead_share:.3f} % of the time); seen from outside, two to three times as much"
+                f"typically took {_microseconds(facts.overhead_ns_per_step)} a step by their own clock "
+                f"({100 * facts.overhead_share:.3f} % of the time)"
             )
         )
     for note in analysis.notes:
         yield _indent(Text(f"note: {note}"))
+
+
+def _microseconds(ns: float) -> str:
+    return f"{ns / 1e3:.0f} µs" if ns >= 10_000 else f"{ns / 1e3:.1f} µs"
 
 
 def _heading(title: str) -> Text:

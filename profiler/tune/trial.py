@@ -44,6 +44,9 @@ class Outcome:
     error: str | None
 
 
+SAFE_PATH = "PYTHONSAFEPATH"
+
+
 class TrialServer:
     """Starts trials, one at a time; the server process ends with this one."""
 
@@ -55,10 +58,17 @@ class TrialServer:
         # Ctrl-C in a terminal reaches the server too, and would interrupt it in its imports. The children it
         # forks inherit the mask and lift it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        safe_path = os.environ.get(SAFE_PATH)
+        # A folder named `stallscope` where the command was given is not the package.
+        os.environ[SAFE_PATH] = "1"
         try:
             forkserver.ensure_running()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if safe_path is None:
+                del os.environ[SAFE_PATH]
+            else:
+                os.environ[SAFE_PATH] = safe_path
 
     def run(
         self,
@@ -165,6 +175,6 @@ def _death(exit_code: int | None) -> str:
         hint = " (the kernel kills a process so when memory runs out)" if name == "SIGKILL" else ""
         return f"the training was killed by {name}{hint}; its output is in output.txt of the run folder"
     return (
-        f"the training ended with exit code {exit_code} and could not write how into run.json (is the disk full?); "
-        "its output is in output.txt"
+        f"the training ended with exit code {exit_code} before it could say why; what it printed is above, or in "
+        "output.txt of the run folder"
     )

@@ -315,7 +315,7 @@ class Loop:
         self.end_boundary()
         if self.open is not None and not self.learnt and self.open.use is Use.UNKNOWN:
             self._take_back()
-        self._steps.end_step()
+        self._steps.end_step(at_last_hook=True)
         self.open = None
         self.inside = False
 

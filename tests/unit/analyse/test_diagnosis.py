@@ -280,3 +280,23 @@ def test_on_the_processor_no_gain_is_promised_and_garbage_counts_once(tmp_path: 
     for finding in analysis.findings:
         assert [n.high for n in finding.next] == [None]
     assert contract.report(analysis)["headroom"]["samples_per_s"] is None
+
+
+def test_records_that_were_overwritten_are_left_out_and_said(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100])
+    (path,) = (tmp_path / "run").glob("step-*.rec")
+    whole = path.read_bytes()
+    at = 4096 + 50 * STEP.record_bytes + 16
+    path.write_bytes(whole[:at] + b"\x5a" * 200 + whole[at + 200 :])
+    analysis = analyse(open_run(tmp_path / "run"))
+    assert analysis.facts is not None
+    assert analysis.facts.samples_per_s == pytest.approx(400, rel=0.05)
+    assert any("1 records of steps are damaged" in note for note in analysis.notes)
+    path.write_bytes(whole[: 4096 + 60 * STEP.record_bytes + 100])
+    assert any("is cut short" in note for note in analyse(open_run(tmp_path / "run")).notes)
+
+
+def test_a_training_that_did_not_end_well_is_said_first(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step()] * 50])
+    update_run(tmp_path / "run", {"ended": {"status": "failed", "error": "ValueError: a broken image"}})
+    assert "failed: ValueError: a broken image" in analyse(open_run(tmp_path / "run")).notes[0]

@@ -43,7 +43,7 @@ class Steps:
     def abandon_fetch(self) -> None:
         self.open, self.recording = None, False
 
-    def end_step(self) -> None:
+    def end_step(self, at_last_hook: bool = False) -> None:
         if self.open is not None:
             self.stored.append(self.open)
         self.open, self.recording = None, False
@@ -680,8 +680,8 @@ class Thinned(Steps):
         super().abandon_fetch()
         self.passing = False
 
-    def end_step(self) -> None:
-        super().end_step()
+    def end_step(self, at_last_hook: bool = False) -> None:
+        super().end_step(at_last_hook)
         self.passing = False
 
 
