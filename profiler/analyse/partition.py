@@ -214,7 +214,7 @@ def _between_steps(window: Window) -> Intervals:
 
 def _copies(window: Window, pauses: Records) -> Intervals:
     """When queued copies ran, on the device's clock. Of a copy that the host waits for, the host's call says it all."""
-    queued = window.all_steps[(window.all_steps["flags"] & (StepFlag.PINNED | StepFlag.COPIED_AHEAD)) != 0]
+    queued = window.all_steps[(window.all_steps["flags"] & StepFlag.PINNED) != 0]
     copies = _spans(queued, "device_copy_begin_ns", "device_copy_end_ns")
     further = _of(pauses, PauseKind.QUEUED_COPY, PauseKind.COPY_AHEAD)
     return union_of(copies, _spans(further, "device_begin_ns", "device_end_ns"))

@@ -215,9 +215,14 @@ class StepRecorder:
             self._flags |= StepFlag.PINNED * copy.pinned + StepFlag.COPIED_AHEAD * copy.ahead
             marks.first_copy(copy)
         else:
-            what = PauseKind.QUEUED_COPY if copy.pinned else PauseKind.COPY
-            what = PauseKind.COPY_AHEAD if copy.ahead else what
-            marks.copied(self._pause(what, copy.host_begin_ns, copy.host_end_ns, copy.nbytes), copy)
+            queued = PauseKind.COPY_AHEAD if copy.ahead else PauseKind.QUEUED_COPY
+            what = queued if copy.pinned else PauseKind.COPY
+            handle = self._pause(what, copy.host_begin_ns, copy.host_end_ns, copy.nbytes)
+            if copy.ahead and not copy.pinned:
+                # The host waited for it, on a stream that does not compute: the host's stamps say it all.
+                marks.release(copy)
+            else:
+                marks.copied(handle, copy)
         self._last_ns = end = self._now()
         self._overhead += end - now
 
