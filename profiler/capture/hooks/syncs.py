@@ -50,30 +50,26 @@ class SyncHook:
         self._patches.put_back()
 
     def _wrap_reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        loop, steps = self._loop, self._steps
-
-        def read(self_: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_dynamo_compiling() or not loop.inside or not steps.recording or not self._begins(self_):
-                return original(self_, *args, **kwargs)
-            try:
-                return original(self_, *args, **kwargs)
-            finally:
-                self._ends()
-
-        return read
+        return self._wrap(original, reads=True)
 
     def _wrap_waiting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        return self._wrap(original, reads=False)
+
+    def _wrap(self, original: Callable[..., Any], reads: bool) -> Callable[..., Any]:
+        """`reads`: the call's first argument is the tensor that is read."""
         loop, steps = self._loop, self._steps
 
-        def synchronize(*args: Any, **kwargs: Any) -> Any:
-            if is_dynamo_compiling() or not loop.inside or not steps.recording or not self._begins(None):
+        def waits(*args: Any, **kwargs: Any) -> Any:
+            if is_dynamo_compiling() or not loop.inside or not steps.recording:
+                return original(*args, **kwargs)
+            if not self._begins(args[0] if reads else None):
                 return original(*args, **kwargs)
             try:
                 return original(*args, **kwargs)
             finally:
                 self._ends()
 
-        return synchronize
+        return waits
 
     def _begins(self, tensor: Any) -> bool:
         """Whether this call waits for the device; `tensor` is what is read, `None` for explicit waits."""

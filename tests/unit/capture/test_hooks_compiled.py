@@ -93,7 +93,7 @@ def test_keeping_the_compiler_away_works_here_and_does_not_import_it() -> None:
         "assert leave_uncompiled()\n"
         "assert 'torch._dynamo' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
 
 
 def test_a_torch_that_cannot_keep_its_compiler_away_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
