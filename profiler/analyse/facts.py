@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..record.reader import Records
+from ..record.reader import RecordFile, Records
 from ..record.run import Run
 from ..record.schema import (
     BATCH,
@@ -114,10 +114,11 @@ def facts_of(run: Run) -> Facts | None:
 
     `None` when no step was recorded, or when the device has stamped none.
     """
-    writers = run.writers(STEP)
-    if not writers:
+    files = run.files(STEP)
+    if not files:
         return None
-    mine = max(writers, key=lambda writer: len(run.records(STEP, writer)))
+    header = max(files, key=RecordFile.count).header
+    mine = header.rank, header.pid
     recorded = _plausible(run, run.records(STEP, mine))
     events = run.records(EVENT, mine)
     steps, cut = recorded, 0
@@ -143,7 +144,7 @@ def facts_of(run: Run) -> Facts | None:
         run.records(HOST),
         run.info,
     )
-    return replace(facts, cut_steps=cut, other_processes=len(writers) - 1)
+    return replace(facts, cut_steps=cut, other_processes=len(files) - 1)
 
 
 def judge(

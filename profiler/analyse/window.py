@@ -78,8 +78,7 @@ def window_of(steps: Records, events: Records) -> Window | None:
     counted = steps[warmup:]
     done = events[events["what"] == EventKind.DEVICE_DONE]
     device_done = int(done["t_ns"].max()) if len(done) else None
-    # Of steps without stamps at the end, that is all that is known.
-    late = device_done is not None and bool((counted["flags"][-1] & StepFlag.MARKS_DROPPED) != 0)
+    dropped = counted["flags"][-1] & StepFlag.MARKS_DROPPED
     skipped_samples = events[events["what"] == EventKind.SKIPPED_SAMPLES]
     boundaries = events[events["what"] == EventKind.BOUNDARY]
     last = [
@@ -88,7 +87,8 @@ def window_of(steps: Records, events: Records) -> Window | None:
         int(skipped["t_ns"].max(initial=NOT_MEASURED)),
         # The device may still work for the last steps when the host is done with them.
         int(counted["device_end_ns"].max(initial=NOT_MEASURED)),
-        device_done if late and device_done is not None else NOT_MEASURED,
+        # Of steps without marks at the end, that is all that is known.
+        device_done if dropped and device_done is not None else NOT_MEASURED,
     ]
     return Window(
         begin_of(steps, warmup),

@@ -119,10 +119,6 @@ class Run:
                     self.damaged.append(str(error))
         return files
 
-    def writers(self, kind: Kind) -> list[Writer]:
-        """Who recorded files of one kind: (rank, process id), each once."""
-        return sorted({(f.header.rank, f.header.pid) for f in self.files(kind)})
-
     def records(self, kind: Kind, writer: Writer | None = None) -> Records:
         """All records of one kind, files one after another; of one writer or of all."""
         files = self.files(kind)

@@ -162,15 +162,13 @@ def _device(analysis: Analysis, facts: Facts) -> Iterator[RenderableType]:
     whole = f"of the {parts.wall_ns / 1e9:.1f} s of the window"
     table.add_row("AU (MLPerf Storage)", _percent(100 * parts.stepping_share), f"from begin to end of a step, {whole}")
     table.add_row("busy", _percent(100 * parts.share("compute")), f"computing a step, pauses left out, {whole}")
-    if facts.device_kind == "cpu":
-        yield _indent(table)
-        yield from _gaps(analysis, facts)
-        return
-    table.add_row("SM active", _percent(seen.sm_active_pct), _windows(seen.sm_active_window_ms, "the multiprocessors"))
-    utilisation = _windows(seen.utilisation_window_ms, "any kernel of any program")
-    if facts.zero_windows_pct is not None:
-        utilisation += f"; {facts.zero_windows_pct:.0f} % of the windows read 0"
-    table.add_row("utilisation (NVML)", _percent(seen.utilisation_pct), utilisation)
+    if facts.device_kind != "cpu":
+        multiprocessors = _windows(seen.sm_active_window_ms, "the multiprocessors")
+        table.add_row("SM active", _percent(seen.sm_active_pct), multiprocessors)
+        utilisation = _windows(seen.utilisation_window_ms, "any kernel of any program")
+        if facts.zero_windows_pct is not None:
+            utilisation += f"; {facts.zero_windows_pct:.0f} % of the windows read 0"
+        table.add_row("utilisation (NVML)", _percent(seen.utilisation_pct), utilisation)
     yield _indent(table)
     if facts.activity is not None:
         yield _indent(Text(_inside(facts.activity)))
