@@ -10,12 +10,14 @@ import numpy as np
 from ..record.notices import read_notices
 from ..record.reader import Records
 from ..record.run import Run
-from ..record.schema import EVENT, STEP
+from ..record.schema import DEVICE, EVENT, HOST, STEP
 from .diagnosis import findings_of, verdict_of
 from .doubts import doubts_of
 from .facts import Facts, facts_of
 from .finding import Finding
 from .quality import quality_notes
+from .sampled import Sampled, sampled
+from .window import Window
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Analysis:
     dropped_records: int
     duration_s: float | None = None
     """From the first event of the training to the last."""
+    machine: Sampled | None = None
+    """What the sampler saw over the whole recording, of a run without steps."""
     gaps_ms: dict[str, float] = field(default_factory=dict)
     step_ms: dict[str, float] = field(default_factory=dict)
 
@@ -55,7 +59,7 @@ def analyse(run: Run) -> Analysis:
             0.0,
             0.0,
         )
-        return Analysis(run.info, None, verdict, (), notes, dropped)
+        return Analysis(run.info, None, verdict, (), notes, dropped, machine=_machine(run))
     findings = findings_of(facts)
     steps = facts.window.steps
     verdict = verdict_of(facts, findings)
@@ -70,6 +74,16 @@ def analyse(run: Run) -> Analysis:
         gaps_ms=_distribution(np.array(facts.parts.gaps_ns)),
         step_ms=_distribution(steps["step_end_ns"] - steps["fetch_begin_ns"]),
     )
+
+
+def _machine(run: Run) -> Sampled | None:
+    """All that the sampler saw; `None` where it saw nothing."""
+    host, device = run.records(HOST), run.records(DEVICE)
+    times = np.concatenate((host["t_ns"], device["t_ns"]))
+    if len(times) == 0:
+        return None
+    none = np.empty(0, dtype=STEP.dtype)
+    return sampled(Window(int(times.min()), int(times.max()), none, 0, none), device, host)
 
 
 def _duration_s(events: Records) -> float | None:

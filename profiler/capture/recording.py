@@ -10,8 +10,9 @@ from pathlib import Path
 import torch
 
 from ..devices.choose import choose
+from ..errors import RecordError
 from ..record.run import create_run, update_run
-from .hooks import install
+from . import active
 from .sampler.start import start_sampler
 from .session import Session
 
@@ -22,6 +23,8 @@ def recording(
 ) -> Iterator[Session]:
     """Record what this thread trains within the block into a new run folder.
 
+    Where the process is recorded already, as under `stallscope run`, that recording goes on, and no other is made.
+
     Args:
         folder: the run folder; made here, must not hold a run yet.
         device: what the loop trains on: `auto`, `cpu`, `cuda` or `cuda:N`.
@@ -31,23 +34,27 @@ def recording(
     Raises:
         RecordError: the folder cannot be written or already holds a run.
     """
+    if (running := active.current()) is not None:
+        running.session.notice(
+            f"The program asked for a recording of its own in {folder}: a process is recorded once, so it is here."
+        )
+        yield running.session
+        return
     chosen = choose(device)
     path = create_run(Path(folder), {"device": chosen.describe(), "torch": torch.__version__})
-    session = Session(path, chosen)
-    if activity_windows:
-        session.watch_activity()
+    begun = active.begin(path, chosen, {"activity_windows": activity_windows})
+    if begun is None:
+        raise RecordError(f"{path} could not be recorded into; its notices say why.")
     with contextlib.ExitStack() as stack:
         if sampler:
             stack.enter_context(start_sampler(path, os.getpid()))
-        hooks = install(session, chosen)
         status = "failed"
         try:
-            yield session
+            yield begun.session
             status = "ok"
         except KeyboardInterrupt:
             status = "stopped"
             raise
         finally:
-            hooks.remove()
-            session.finish()
+            active.end()
             update_run(path, {"ended": {"status": status, "error": None, "exit_code": None}})

@@ -36,8 +36,8 @@ def show(draw: Callable[[Console], None], target: Console) -> None:
 
 
 def write_json(content: dict[str, Any], target: str) -> None:
-    """To a file, or to stdout for `-`. Numbers that are not finite become null: JSON has none."""
-    text = json.dumps(_finite(content), indent=1, allow_nan=False)
+    """To a file, or to stdout for `-`."""
+    text = json_text(content)
     if target == "-":
         print(text)
         return
@@ -45,6 +45,11 @@ def write_json(content: dict[str, Any], target: str) -> None:
         Path(target).write_text(text + "\n")
     except OSError as error:
         raise StallscopeError(f"cannot write {target}: {error.strerror}. Name another file.") from error
+
+
+def json_text(content: dict[str, Any]) -> str:
+    """Numbers that are not finite become null: JSON has none."""
+    return json.dumps(_finite(content), indent=1, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

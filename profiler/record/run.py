@@ -17,6 +17,7 @@ import numpy as np
 from .. import __version__
 from ..errors import RecordError
 from .files import read_json, write_json
+from .processes import processes
 from .reader import RecordFile, Records
 from .schema import FORMAT_VERSION, KINDS, Kind
 
@@ -136,7 +137,13 @@ def open_run(folder: Path) -> Run:
     Raises:
         RecordError: no run there, or one of an unknown version.
     """
-    return Run(folder, _read_json(folder))
+    info = _read_json(folder)
+    if not info.get("device"):
+        # Only the trainings know what they train on.
+        for process in processes(folder):
+            info = info | {key: process.info[key] for key in ("device", "torch", "python") if process.info.get(key)}
+            break
+    return Run(folder, info)
 
 
 def is_run(folder: Path) -> bool:

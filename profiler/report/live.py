@@ -34,7 +34,12 @@ def render(view: Snapshot, width: int = 80, ascii_only: bool = False) -> Rendera
 
 def line(view: Snapshot) -> str:
     """The same in one plain line, for an output that is not a terminal."""
-    parts = [f"{view.title}: {view.state}"]
+    return f"{view.title}: {state(view)}"
+
+
+def state(view: Snapshot) -> str:
+    """How far a recording is, in a line."""
+    parts = [view.state]
     parts.append(f"step {view.steps}" + (f"/{view.planned_steps}" if view.planned_steps else ""))
     if view.device:
         parts.append(f"on {view.device}")

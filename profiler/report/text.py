@@ -14,9 +14,11 @@ from ..analyse.analysis import Analysis
 from ..analyse.facts import Facts
 from ..analyse.finding import Evidence, Finding, Next
 from ..analyse.partition import PARTS
+from ..analyse.sampled import Sampled
 from . import bars
 
 NOT_MEASURED = "n/a"
+LONGEST_COMMAND = 60
 LEAST_SHOWN = 0.0005
 """Parts below this share would read 0.0 %."""
 
@@ -52,21 +54,47 @@ def _sections(analysis: Analysis, ascii_only: bool) -> Iterator[RenderableType]:
         yield Text()
     if facts is not None:
         yield from _device(analysis, facts)
+    elif analysis.machine is not None:
+        yield from _machine(analysis.machine)
     yield from _quality(analysis)
+
+
+def _machine(seen: Sampled) -> Iterator[RenderableType]:
+    """What is known of a run whose steps were not seen."""
+    yield _heading("Machine, over the whole recording")
+    table = Table.grid(padding=(0, 2))
+    for what, value, unit in (
+        ("CPUs used by the command", seen.tree_cpus, ""),
+        ("CPUs it may use", seen.cpu_budget, ""),
+        ("CPU in use on the machine", seen.machine_busy_pct, "%"),
+        ("GPU utilisation (NVML)", seen.utilisation_pct, "%"),
+        ("SM active", seen.sm_active_pct, "%"),
+        ("GPU memory, most", seen.memory_peak_bytes, "bytes"),
+    ):
+        if value is not None:
+            table.add_row(what, evidence_value(value, unit))
+    yield _indent(table)
+    yield Text()
 
 
 def headline(analysis: Analysis) -> str:
     """What ran, on what, how fast."""
     trial = analysis.info.get("trial") or {}
-    device = (analysis.info.get("device") or {}).get("title") or "unknown device"
+    device = (analysis.info.get("device") or {}).get("title")
     what = [str(trial[k]) for k in ("scenario", "net", "pipeline") if trial.get(k)]
     facts = analysis.facts
     if facts is not None:
         what.append(f"batch {facts.batch_size}")
-    name = " · ".join(what) or str(analysis.info.get("id", "run"))
+    if not trial:
+        what.insert(0, _shortened(" ".join(str(part) for part in analysis.info.get("command") or ["run"])))
+    name = " · ".join(what)
     if facts is None:
-        return f"{name} on {device}"
-    return f"{name} on {device}: {facts.samples_per_s:.1f} samples/s"
+        return name if device is None else f"{name} on {device}"
+    return f"{name} on {device or 'unknown device'}: {facts.samples_per_s:.1f} samples/s"
+
+
+def _shortened(command: str) -> str:
+    return command if len(command) <= LONGEST_COMMAND else command[: LONGEST_COMMAND - 1] + "…"
 
 
 def evidence_value(value: float | str | None, unit: str) -> str:

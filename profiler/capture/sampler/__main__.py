@@ -10,6 +10,8 @@ START_NS = time.monotonic_ns()
 # Ctrl-C in a terminal goes to everything started from it; the starter decides when the sampler ends. Before the
 # imports, which take a moment.
 signal.signal(signal.SIGINT, signal.SIG_IGN)
+# The starter may have blocked these for itself, which is inherited.
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGHUP})
 
 import argparse  # noqa: E402
 from pathlib import Path  # noqa: E402

@@ -1,0 +1,153 @@
+"""The recording of this process, of which there is at most one."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import util as multiprocessing_util
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..devices.choose import choose
+from ..devices.protocol import Device
+from ..record.notices import TRAINING_NOTICES, Notices
+from ..record.processes import describe_process
+from .hooks import Hooks, install
+from .session import Session
+
+RANK_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+"""Where launchers tell a process its rank and how many there are, the surest first."""
+
+
+@dataclass
+class Recording:
+    """What records this process."""
+
+    session: Session
+    hooks: Hooks
+    device: Device
+    folder: Path
+    pid: int
+
+
+_current: Recording | None = None
+_failed_in = 0
+"""Process in which a recording could not be begun: it is not tried again."""
+
+
+def current() -> Recording | None:
+    """The recording of this process. A forked child has none: what it inherited is its parent's."""
+    return _current if _current is not None and _current.pid == os.getpid() else None
+
+
+def begin(folder: Path, device: Device | None = None, options: dict[str, Any] | None = None) -> Recording | None:
+    """Record what the calling thread trains into an existing run folder; the recording there is already, if any.
+
+    `None` where that cannot be done, which is said in the folder's notices. Never raises.
+
+    Args:
+        device: what is trained on; default: the GPU that is in use, else the CPU.
+        options: `activity_windows`: record every kernel of a few steps.
+    """
+    global _current, _failed_in
+    if (running := current()) is not None:
+        return running
+    if _failed_in == os.getpid():
+        return None
+    inherited, _current = _current, None
+    try:
+        if inherited is not None:
+            # A forked child: the hooks point to the parent's recording.
+            inherited.hooks.discard()
+        _current = _begin(folder, device or _device_in_use(), options or {})
+    except Exception as error:
+        _failed_in = os.getpid()
+        with contextlib.suppress(Exception):
+            why = f"{type(error).__name__}: {error}"
+            Notices(folder / TRAINING_NOTICES)(f"A training process could not be recorded ({why}).")
+    return _current
+
+
+def end() -> None:
+    """End the recording of this process, if there is one. Safe to call twice; never raises."""
+    global _current
+    running, _current = current(), None
+    if running is None:
+        return
+    with contextlib.suppress(Exception):
+        running.hooks.remove()
+    with contextlib.suppress(Exception):
+        running.session.finish()
+
+
+def follow_device() -> None:
+    """Begin anew on the GPU where a recording began before the program first used it, and has no steps yet."""
+    global _current
+    running = current()
+    if running is None or running.device.asynchronous or running.session.steps.count or not _cuda_in_use():
+        return
+    _current = None
+    with contextlib.suppress(Exception):
+        running.hooks.discard()
+    with contextlib.suppress(Exception):
+        running.session.discard()
+    begin(running.folder)
+
+
+def rank_and_size() -> tuple[int, int | None]:
+    """This process's rank in its job, and the number of ranks where that is known."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank()), int(distributed.get_world_size())
+    for rank, size in RANK_VARIABLES:
+        if os.environ.get(rank, "").isdigit() and os.environ.get(size, "").isdigit():
+            return int(os.environ[rank]), int(os.environ[size])
+    return 0, None
+
+
+def _begin(folder: Path, device: Device, options: dict[str, Any]) -> Recording:
+    rank, size = rank_and_size()
+    session = Session(folder, device, rank)
+    local = os.environ.get("LOCAL_RANK", "")
+    describe_process(
+        folder,
+        rank,
+        {
+            "world_size": size,
+            "local_rank": int(local) if local.isdigit() else None,
+            "torch": torch.__version__,
+            "device": device.describe(),
+            "began_ns": device.now(),
+        },
+    )
+    if options.get("activity_windows"):
+        session.watch_activity()
+    hooks = install(session, device)
+    _at_exit(end)
+    return Recording(session, hooks, device, folder, os.getpid())
+
+
+def _device_in_use() -> Device:
+    # Only asked where the program itself uses CUDA: to initialise it here could break its own fork of workers.
+    return choose(f"cuda:{torch.cuda.current_device()}" if _cuda_in_use() else "cpu")
+
+
+def _cuda_in_use() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
+def _at_exit(call: Callable[[], None]) -> None:
+    """At the end of this process, also of one that multiprocessing forked, which skips Python's own ending."""
+    atexit.register(call)
+    multiprocessing_util.Finalize(None, call, exitpriority=0)

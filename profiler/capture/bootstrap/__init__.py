@@ -1,0 +1,52 @@
+"""Recording a command unchanged: what is put into its environment so that its Python watches itself.
+
+`environment()` is used by the command that starts it; `site/sitecustomize.py` and `arm.py` run in the training.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+RUN = "STALLSCOPE_RUN"
+PACKAGE = "STALLSCOPE_PACKAGE"
+OPTIONS = "STALLSCOPE_OPTIONS"
+LOADED = "bootstrap-loaded"
+"""File in the run folder that says: a Python of this run read its environment."""
+
+_SITE = Path(__file__).parent / "site"
+_PACKAGE_FOLDER = Path(__file__).parents[2]
+
+
+def environment(folder: Path, before: Mapping[str, str], options: Mapping[str, Any]) -> dict[str, str]:
+    """The environment of a command that is recorded into `folder`.
+
+    Args:
+        before: what its environment would be without us.
+        options: for the hooks, see `arm.py`.
+    """
+    path = [str(_SITE), *(p for p in before.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(_SITE))]
+    return dict(before) | {
+        "PYTHONPATH": os.pathsep.join(path),
+        RUN: str(folder.resolve()),
+        PACKAGE: str(_PACKAGE_FOLDER),
+        OPTIONS: json.dumps(dict(options)),
+    }
+
+
+def options() -> dict[str, Any]:
+    """What `environment` was given, in the training; empty where it cannot be read."""
+    try:
+        given = json.loads(os.environ.get(OPTIONS, "{}"))
+    except ValueError:
+        return {}
+    return given if isinstance(given, dict) else {}
+
+
+def run_folder() -> Path | None:
+    """The run folder this process shall record into, `None` outside `stallscope run`."""
+    folder = os.environ.get(RUN)
+    return Path(folder) if folder else None

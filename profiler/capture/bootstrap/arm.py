@@ -1,0 +1,83 @@
+"""In a process that has imported torch: waits for a training to begin, then records it.
+
+Launchers, compile workers and loader workers import torch too and never train. A recording begins with what only a
+training does: it makes an optimizer, or iterates over a loader, or runs a backward pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, get_worker_info
+
+from . import options, run_folder
+
+
+def arm() -> None:
+    """Put triggers on torch. They stay for good: a forked child begins a recording of its own."""
+    _trigger(torch.optim.Optimizer, "__init__")
+    _trigger(DataLoader, "__iter__")
+    _trigger(torch.autograd, "backward")
+
+
+def begin() -> None:
+    """Begin recording this process, if it is to be and is not yet. Never raises."""
+    with contextlib.suppress(Exception):
+        folder = run_folder()
+        if folder is None or _is_worker():
+            return
+        from .. import active
+
+        if active.current() is None:
+            active.begin(folder, options=options())
+        else:
+            active.follow_device()
+
+
+def _is_worker() -> bool:
+    # A dataset that iterates over a loader of its own, in a worker, is no training.
+    return get_worker_info() is not None
+
+
+def _trigger(owner: Any, name: str) -> None:
+    """Call `begin` before `owner.name`, until the recording has begun and has steps."""
+    original: Callable[..., Any] = getattr(owner, name)
+    state = _Trigger()
+
+    def triggered(*args: Any, **kwargs: Any) -> Any:
+        if state.rests_in == os.getpid() or state.within:
+            return original(*args, **kwargs)
+        state.within = True
+        try:
+            before = getattr(owner, name)
+            begin()
+            state.rest_if_steady()
+            # The hooks lie on top of this trigger now: this very call is the first that they shall see.
+            call = getattr(owner, name)
+            return call(*args, **kwargs) if call is not before else original(*args, **kwargs)
+        finally:
+            state.within = False
+
+    for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
+        with contextlib.suppress(AttributeError):
+            setattr(triggered, attribute, getattr(original, attribute))
+    triggered.__wrapped__ = original  # type: ignore[attr-defined]
+    setattr(owner, name, triggered)
+
+
+class _Trigger:
+    def __init__(self) -> None:
+        self.within = False
+        self.rests_in = 0
+        """Process in which there is nothing left to trigger."""
+
+    def rest_if_steady(self) -> None:
+        from .. import active
+
+        running = active.current()
+        if running is not None and running.session.steps.count:
+            self.rests_in = os.getpid()

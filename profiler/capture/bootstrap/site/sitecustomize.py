@@ -1,0 +1,132 @@
+"""Run by every Python that `stallscope run` starts, before the program: waits for torch to be imported.
+
+Python imports it by its name from PYTHONPATH. It does nothing but hand over to the user's own `sitecustomize` and put
+one finder in place; a program that never imports torch pays for nothing else. It must load in any Python, whether
+stallscope supports it or not, so it keeps to old syntax and to the standard library.
+"""
+
+import os
+import sys
+
+_RUN = "STALLSCOPE_RUN"
+_PACKAGE = "STALLSCOPE_PACKAGE"
+_LEAST = (3, 11)
+
+
+def _note(sentence):
+    # As record.notices writes it; nothing of ours can be imported yet.
+    try:
+        with open(os.path.join(os.environ[_RUN], "training-notices.txt"), "a") as file:
+            file.write(sentence + "\n")
+    except Exception:
+        pass
+
+
+def _say_loaded():
+    """Leave a sign that Python read its environment: without it the report says that the hooks never loaded."""
+    try:
+        sign = os.path.join(os.environ[_RUN], "bootstrap-loaded")
+        os.close(os.open(sign, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+    except OSError:
+        pass
+
+
+class _Finder:
+    """Makes `stallscope` importable from where it is installed, and runs `stallscope.capture.bootstrap.arm` once
+    `torch` has been imported."""
+
+    def __init__(self, package):
+        self._package = package
+        self._waits = True
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch" and self._waits:
+            return self._find_torch(name, path, target)
+        if name == "stallscope":
+            import importlib.util
+
+            return importlib.util.spec_from_file_location(
+                name, os.path.join(self._package, "__init__.py"), submodule_search_locations=[self._package]
+            )
+        if name.startswith("stallscope."):
+            return self._find_part(name)
+        return None
+
+    def _find_part(self, name):
+        # In a source tree two packages lie beside the first, not below it.
+        part = name.partition(".")[2]
+        if part not in ("pipelines", "scenarios"):
+            return None
+        import importlib.util
+
+        for folder in (self._package, os.path.dirname(self._package)):
+            place = os.path.join(folder, part)
+            if os.path.isfile(os.path.join(place, "__init__.py")):
+                return importlib.util.spec_from_file_location(
+                    name, os.path.join(place, "__init__.py"), submodule_search_locations=[place]
+                )
+        return None
+
+    def _find_torch(self, name, path, target):
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            if finder is self or find is None:
+                continue
+            spec = find(name, path, target)
+            if spec is not None:
+                try:
+                    self._follow(spec.loader)
+                except Exception:
+                    _note("torch is loaded in an unknown way, so that the training could not be watched.")
+                return spec
+        return None
+
+    def _follow(self, loader):
+        """Have `loader`, which is this import's own, call us when it is done."""
+        execute = loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            try:
+                self._waits = False
+                del loader.exec_module
+                from stallscope.capture.bootstrap.arm import arm
+
+                arm()
+            except BaseException as error:
+                if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                    raise
+                _note("The hooks could not be set up, nothing is seen of a process: %r" % (error,))
+
+        loader.exec_module = exec_module
+
+
+def _hand_over(ours):
+    """Run the `sitecustomize` that ours stands in front of, as Python would have."""
+    import importlib.machinery
+    import importlib.util
+
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", [p for p in sys.path if p not in ours])
+    if spec is None or spec.loader is None:
+        return
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+def _main():
+    here = os.path.dirname(os.path.abspath(__file__))
+    ours = [p for p in sys.path if p and os.path.abspath(p) == here]
+    # Child processes inherit PYTHONPATH; this program's own path stays what it would have been.
+    sys.path[:] = [p for p in sys.path if p not in ours]
+    folder, package = os.environ.get(_RUN), os.environ.get(_PACKAGE)
+    if folder and package and os.path.isdir(folder):
+        _say_loaded()
+        if sys.version_info < _LEAST:
+            _note("Python %d.%d is older than 3.11, so that its training could not be watched." % sys.version_info[:2])
+        else:
+            sys.meta_path.insert(0, _Finder(package))
+    _hand_over(ours)
+
+
+_main()

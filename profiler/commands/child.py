@@ -1,0 +1,111 @@
+"""A command run in our place: it gets the signals that were meant for it, and its ending becomes ours."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from ..errors import StallscopeError
+
+PASSED_ON = {
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+}
+FROM_KERNEL = 0x80
+"""`si_code` of a signal that the terminal sent: it went to the whole foreground group, so the child has it already."""
+
+
+class Signals:
+    """Within the block signals are not acted on but waited for, so that where they came from is known.
+
+    A signal that is ignored, as SIGHUP under `nohup`, stays so, for the child too.
+    """
+
+    def __init__(self) -> None:
+        ignored = {s for s in PASSED_ON if signal.getsignal(s) is signal.SIG_IGN}
+        self.watched = (PASSED_ON - ignored) | {signal.SIGCHLD, signal.SIGWINCH}
+        self.before: set[signal.Signals] = set()
+
+    def __enter__(self) -> Self:
+        self.before = {signal.Signals(s) for s in signal.pthread_sigmask(signal.SIG_BLOCK, self.watched)}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # What came too late for the child is not for us.
+        while signal.sigtimedwait(self.watched, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
+
+    def next(self, seconds: float) -> signal.struct_siginfo | None:
+        """The next signal within so many seconds."""
+        return signal.sigtimedwait(self.watched, seconds)
+
+
+def start(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    signals: Signals,
+    streams: Sequence[int | None] = (None, None, None),
+    prepare: Callable[[], None] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start the command with our descriptors, or with `streams` for its input, output and errors.
+
+    Args:
+        prepare: run in the child, before the command.
+
+    Raises:
+        StallscopeError: there is no such program, or it cannot be run.
+    """
+
+    def in_child() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals.before)
+        if prepare is not None:
+            prepare()
+
+    stdin, stdout, stderr = streams
+    try:
+        return subprocess.Popen(
+            command, env=dict(environment), stdin=stdin, stdout=stdout, stderr=stderr, preexec_fn=in_child
+        )
+    except FileNotFoundError as error:
+        hint = f" To run a script write: stallscope run -- python {command[0]}" if command[0].endswith(".py") else ""
+        raise StallscopeError(f"there is no program {command[0]!r}.{hint}") from error
+    except OSError as error:
+        hint = f" To run a script write: stallscope run -- python {command[0]}" if command[0].endswith(".py") else ""
+        raise StallscopeError(f"{command[0]} cannot be run: {error.strerror}.{hint}") from error
+
+
+def wait(child: subprocess.Popen[bytes], signals: Signals, on_tick: Callable[[], object], tick_seconds: float) -> int:
+    """The child's end, as `Popen.returncode`. Meanwhile signals are passed on, and `on_tick` is called."""
+    while (code := child.poll()) is None:
+        caught = signals.next(tick_seconds)
+        if caught is None:
+            on_tick()
+        elif caught.si_signo in PASSED_ON and caught.si_code != FROM_KERNEL:
+            with suppress(ProcessLookupError):
+                child.send_signal(caught.si_signo)
+    return code
+
+
+def end_as(code: int) -> int:
+    """The exit code that says what the child's did; a child that a signal killed takes us along the same way."""
+    if code >= 0:
+        return code
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signum = -code
+    with suppress(OSError, ValueError):
+        signal.signal(signum, signal.SIG_DFL)
+    os.kill(os.getpid(), signum)
+    return 128 + signum

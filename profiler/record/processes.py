@@ -1,0 +1,72 @@
+"""The training processes of a run, each in its own words: `process-RANK-PID.json` in the run folder.
+
+The command that starts a training knows neither how many processes will train nor on what; each of them says so
+itself when its recording begins.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import RecordError
+from .files import read_json, write_json
+
+
+@dataclass(frozen=True)
+class TrainingProcess:
+    """One process that recorded steps, or meant to."""
+
+    rank: int
+    pid: int
+    host: str
+    info: dict[str, Any]
+    """Everything it said: `world_size`, `local_rank`, `python`, `torch`, `device`, `clock`, `command`, `began_ns`."""
+
+    @property
+    def world_size(self) -> int | None:
+        size = self.info.get("world_size")
+        return size if isinstance(size, int) else None
+
+    @property
+    def device(self) -> dict[str, Any]:
+        device = self.info.get("device")
+        return device if isinstance(device, dict) else {}
+
+
+def describe_process(folder: Path, rank: int, facts: dict[str, Any]) -> None:
+    """Say who this process is. `facts`: its `device`, `torch`, `world_size` and so on.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    standing = {
+        "rank": rank,
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "command": sys.argv,
+        "clock": {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()},
+    }
+    write_json(folder / f"process-{rank}-{os.getpid()}.json", standing | facts)
+
+
+def processes(folder: Path) -> list[TrainingProcess]:
+    """Those of a run folder, by rank and process id; what cannot be read is left out."""
+    found = []
+    for path in folder.glob("process-*.json"):
+        try:
+            info = read_json(path)
+        except RecordError:
+            continue
+        if not isinstance(info, dict) or not isinstance(info.get("rank"), int) or not isinstance(info.get("pid"), int):
+            continue
+        found.append(TrainingProcess(info["rank"], info["pid"], str(info.get("host", "")), info))
+    return sorted(found, key=lambda p: (p.rank, p.pid))
