@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..record.names import read_names
 from ..record.reader import RecordFile, Records
-from ..record.run import Run
+from ..record.run import Run, Writer
 from ..record.schema import (
     BATCH,
     DEVICE,
@@ -19,6 +21,7 @@ from ..record.schema import (
     NOT_MEASURED,
     PAUSE,
     STEP,
+    TRANSFORM,
     EventKind,
     PauseKind,
     StepFlag,
@@ -26,6 +29,7 @@ from ..record.schema import (
 from .activity import Activity, activity_of
 from .intervals import intersect, total, union
 from .loader import Loader, loader_of
+from .making import blocked_pct, of_loaders, of_training, within
 from .partition import Partition, partition
 from .sampled import Sampled, sampled, swings_to_zero_pct
 from .window import Window, resolved, window_of
@@ -53,6 +57,8 @@ class Facts:
     """Share of the batch making that happened while the training waited in the fetch."""
     handoff_pct: float | None
     """Share of the exposed wait for data that came after the worker had finished the batch."""
+    blocked_pct: float | None
+    """Share of the exposed wait for data in which a later batch was finished and the one that was due was not."""
     machine_cpus: int | None
     """All CPUs of the machine, whether the job may use them or not."""
     zero_windows_pct: float | None
@@ -66,10 +72,25 @@ class Facts:
     cut_steps: int
     """Steps at the end that the device had not finished; they are not in the window."""
     other_processes: int
-    """Training processes in the same folder that these facts leave out."""
+    """Training processes of the same rank in the same folder that these facts leave out."""
     overhead_ns: float
     """Time spent in stallscope's own hooks in a step that they look at: the median, since a hook that the scheduler
     interrupts counts the interruption, which would have come anyway."""
+
+    @property
+    def samples_known(self) -> bool:
+        """Whether the samples of most steps are known. Otherwise figures of samples are 0, and not to be shown."""
+        return self.batch_size is not None
+
+    @property
+    def unfed_share(self) -> float:
+        """Share of the steps whose fetch was not seen: what they waited for data counts as other time."""
+        return float(np.mean(self.window.steps["fetch_end_ns"] == NOT_MEASURED))
+
+    @property
+    def input_known(self) -> bool:
+        """Whether the fetches of most steps were seen."""
+        return self.unfed_share <= 0.5
 
     @property
     def samples_per_s(self) -> float:
@@ -96,7 +117,7 @@ class Facts:
     def without(self, removed_ns: int) -> float | None:
         """Samples/s if so much of the wall time vanished; `None` where loader and training share the CPU:
         work taken from the one speeds up the other, by an amount that this recording does not hold."""
-        if self.device_kind == "cpu":
+        if self.device_kind == "cpu" or not self.samples_known:
             return None
         return self.samples * 1e9 / max(1, self.parts.wall_ns - removed_ns)
 
@@ -109,16 +130,17 @@ class Facts:
         return max(0.0, busy / 100 * self.machine_cpus - mine)
 
 
-def facts_of(run: Run) -> Facts | None:
-    """Gather the facts of the training process that ran most steps.
+def facts_of(run: Run, mine: Writer | None = None) -> Facts | None:
+    """Gather the facts of one training process; by default of the one that ran most steps.
 
     `None` when no step was recorded, or when the device has stamped none.
     """
     files = run.files(STEP)
     if not files:
         return None
-    header = max(files, key=RecordFile.count).header
-    mine = header.rank, header.pid
+    if mine is None:
+        header = max(files, key=RecordFile.count).header
+        mine = header.rank, header.pid
     recorded = _plausible(run, run.records(STEP, mine))
     events = run.records(EVENT, mine)
     steps, cut = recorded, 0
@@ -143,8 +165,11 @@ def facts_of(run: Run) -> Facts | None:
         run.records(DEVICE),
         run.records(HOST),
         run.info,
+        run.records(TRANSFORM, mine),
+        read_names(run.folder),
     )
-    return replace(facts, cut_steps=cut, other_processes=len(files) - 1)
+    of_my_rank = sum(file.header.rank == mine[0] for file in files)
+    return replace(facts, cut_steps=cut, other_processes=of_my_rank - 1)
 
 
 def judge(
@@ -156,16 +181,19 @@ def judge(
     device: Records,
     host: Records,
     info: dict[str, Any],
+    transforms: Records | None = None,
+    names: Mapping[int, str] | None = None,
 ) -> Facts:
-    """The facts of a window, from the records around it; `info` is run.json."""
+    """The facts of a window, from the records around it; `info` is run.json, `names` what records name by number."""
     device_kind = str((info.get("device") or {}).get("kind", "cpu"))
+    batches = of_training(batches, window.all_steps)
     parts = partition(window, events, pauses, asynchronous=device_kind != "cpu")
     flags = window.steps["flags"]
     copied = window.steps["copy_bytes"] > 0
     return Facts(
         window=window,
         parts=parts,
-        loader=loader_of(window, batches),
+        loader=loader_of(window, batches, None if transforms is None else of_loaders(transforms, batches), names),
         sampled=sampled(window, device, host),
         device_kind=device_kind,
         batch_size=_commonest(window.steps["samples"]),
@@ -174,6 +202,7 @@ def judge(
         copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > 0.5),
         made_in_fetch_pct=_made_in_fetch(window, batches),
         handoff_pct=_handed_off(window, batches, parts),
+        blocked_pct=blocked_pct(window, batches, parts.loading),
         machine_cpus=(info.get("host") or {}).get("cpus"),
         zero_windows_pct=swings_to_zero_pct(window, device),
         activity=activity_of(window, events, kernels),
@@ -187,7 +216,8 @@ def judge(
 
 def _commonest(values: npt.NDArray[np.int64]) -> int | None:
     found, counts = np.unique(values, return_counts=True)
-    return int(found[counts.argmax()]) if len(found) else None
+    commonest = int(found[counts.argmax()]) if len(found) else NOT_MEASURED
+    return None if commonest == NOT_MEASURED else commonest
 
 
 def _plausible(run: Run, steps: Records) -> Records:
@@ -227,7 +257,7 @@ def _last_told(events: Records, what: int) -> int | None:
 
 
 def _made_in_fetch(window: Window, batches: Records) -> float | None:
-    counted = batches[batches["step"] >= window.steps["step"][0]]
+    counted = batches[within(window, batches)]
     making = union(counted["begin_ns"], counted["end_ns"])
     if total(making) == 0:
         return None
@@ -242,6 +272,10 @@ def _handed_off(window: Window, batches: Records, parts: Partition) -> float | N
     steps, batch_of = np.intersect1d(window.steps["step"], batches["step"], return_indices=True)[0:3:2]
     if len(steps) == 0:
         return None
-    arrived = window.steps["fetch_end_ns"][np.searchsorted(window.steps["step"], steps)]
+    known = np.searchsorted(window.steps["step"], steps)
+    begun, arrived = window.steps["fetch_begin_ns"][known], window.steps["fetch_end_ns"][known]
     on_the_way = union(batches["end_ns"][batch_of], arrived)
-    return 100 * total(intersect(parts.loading, on_the_way)) / parts.input_ns
+    waited = parts.input_ns
+    if len(steps) < len(window.steps):
+        waited = total(intersect(parts.loading, union(begun, arrived)))
+    return 100 * total(intersect(parts.loading, on_the_way)) / waited if waited else None

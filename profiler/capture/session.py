@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -60,6 +61,8 @@ class Fetched(Protocol):
 
 AnyBatch = TypeVar("AnyBatch", bound=Fetched)
 
+_UNSAID = [NOT_MEASURED] * (len(BATCH.fields) - 1 - [f.name for f in BATCH.fields].index("threads"))
+"""What loaders that hand over a trace do not say."""
 LEAST_COLLECTION_NS = 100_000
 """Shorter garbage collections are not recorded one by one."""
 MOST_COLLECTIONS = 1000
@@ -75,7 +78,7 @@ class Session:
 
     def __init__(self, folder: Path, device: Device, rank: int = 0, thinning: Thinning | None = None) -> None:
         self.folder = folder
-        self._rank = rank
+        self.rank = self._rank = rank
         self._device = device
         self._now = device.now
         self._batches = RecordWriter(folder, BATCH, rank)
@@ -162,6 +165,14 @@ class Session:
         finally:
             self.event(EventKind.BOUNDARY, t_ns=begin, end_ns=self._now())
 
+    def discard(self) -> None:
+        """Throw the recording away, with its files."""
+        if self._gc_watch in gc.callbacks:
+            gc.callbacks.remove(self._gc_watch)
+        for writer in (self._steps, self._pauses, self._batches, self._events):
+            writer.close()
+            writer.path.unlink(missing_ok=True)
+
     def finish(self) -> None:
         """End the recording; safe to call after an error and twice."""
         if self._gc_watch not in gc.callbacks:
@@ -190,6 +201,10 @@ class Session:
         for writer in (self._steps, self._pauses, self._batches, self._events):
             writer.close()
 
+    def made(self, row: array[int]) -> None:
+        """A batch was made in this process: the body of its record."""
+        self._batches.store(row)
+
     def _record_batch(self, step: int, batch: Fetched, made: Made) -> None:
         begin = self._now()
         self._batches.append(
@@ -212,6 +227,7 @@ class Session:
             ),
             batch.nbytes,
             made.threads,
+            *_UNSAID,
         )
         self.steps.add_overhead(self._now() - begin)
 

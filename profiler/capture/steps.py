@@ -31,6 +31,7 @@ _FORWARD, _BACKWARD = (_SLOT[n] for n in ("forward_begin_ns", "backward_begin_ns
 _OPTIMIZER, _OPTIMIZER_END = (_SLOT[n] for n in ("optimizer_begin_ns", "optimizer_end_ns"))
 _SYNC, _GC, _CPU = (_SLOT[n] for n in ("sync_ns", "gc_ns", "cpu_ns"))
 _OVERHEAD, _MEMORY = (_SLOT[n] for n in ("overhead_ns", "memory_bytes"))
+_LOADER, _BATCH = _SLOT["loader"], _SLOT["batch"]
 _SKIPPED, _SKIPPED_SAMPLES, _SKIPPED_END = (_SLOT[n] for n in ("skipped", "skipped_samples", "skipped_end_ns"))
 
 SETTLE_NS = 1_000_000_000
@@ -75,6 +76,8 @@ class StepRecorder:
         self.skip_left = 0
         """Steps from the next one on that are let pass, unless an epoch begins."""
         self._flags = 0
+        self._mark = 0
+        """Flags of the step that begins next."""
         self._cpu_ns = 0
         self._last_ns = 0
         self._waits = 0
@@ -126,7 +129,8 @@ class StepRecorder:
         row = self._row = self._blank[:]
         self.recording = True
         self.passing = False
-        self._flags = StepFlag.FIRST_OF_EPOCH if first else 0
+        self._flags = self._mark | StepFlag.FIRST_OF_EPOCH if first else self._mark
+        self._mark = 0
         row[_STEP] = self.count
         row[_EPOCH] = epoch
         row[_FETCH_BEGIN] = begin
@@ -150,18 +154,27 @@ class StepRecorder:
         self._last_ns = end = self._now()
         self._overhead += end - now
 
-    def fetch_end(self, samples: int, end_ns: int = 0, begins: bool = False) -> None:
-        """The batch was handed over, now or at `end_ns`. `begins`: and the computation begins, as `compute_begin`."""
+    def look(self, mark: int) -> None:
+        """Look at the step that begins next, which gets the flag `mark`, and at the one after it."""
+        self._mark = mark
+        self._looks, self.skip_left = max(2, self._looks), 0
+
+    def fetch_end(
+        self, samples: int, end_ns: int = 0, begins: bool = False, loader: int = NOT_MEASURED, batch: int = NOT_MEASURED
+    ) -> None:
+        """The batch was handed over, now or at `end_ns`. `begins`: and the computation begins, as `compute_begin`.
+
+        `loader` and `batch`: which one it was, where its worker says the same.
+        """
         if not self.recording:
             if self.passing:
-                # Told twice of one step, the later figure counts.
-                self.skipped_samples += samples - self._passing_samples
-                self._passing_samples = samples
+                self._passes_with(samples)
             return
         now = end_ns or self._now()
         row = self._row
         row[_FETCH_END] = now
         row[_SAMPLES] = samples
+        row[_LOADER], row[_BATCH] = loader, batch
         marks = self._marks
         if marks is not None:
             if marks.drained():
@@ -178,8 +191,23 @@ class StepRecorder:
         """A step that is not looked at: its fetch began at `now_ns` and is over. Only while `skip_left` is above 0."""
         self.skip_left -= 1
         self._let_pass(now_ns)
-        self.skipped_samples += samples
-        self._passing_samples = samples
+        if samples > 0:
+            self.skipped_samples += samples
+            self._passing_samples = samples
+
+    def fetch_within_begin(self) -> None:
+        """The training asks for more data in the midst of the step."""
+        if self.recording:
+            self._before = None if self._marks is None else self._marks.pause_begins()
+            self._wait_begin = self._now()
+
+    def fetch_within_end(self, samples: int) -> None:
+        """It came; `samples`: those of the whole step so far."""
+        if self.passing:
+            self._passes_with(samples)
+        if self.recording:
+            self._row[_SAMPLES] = samples
+        self._pause_ends(PauseKind.FETCH, True)
 
     def abandon_fetch(self) -> None:
         """The loader had no further batch: the step that `fetch_begin` opened does not exist."""
@@ -298,12 +326,12 @@ class StepRecorder:
         """Time of ours that was spent outside these hooks."""
         self._overhead += ns
 
-    def end_step(self, at_last_hook: bool = False) -> None:
-        """End the step now instead of at the next fetch: its epoch is over, or something else begins.
+    def end_step(self, at_last_hook: bool = False, end_ns: int = 0) -> None:
+        """End the step now, or at `end_ns`, instead of at the next fetch: its epoch is over, or something else begins.
 
         `at_last_hook`: nobody knows how long it has been over already; it ends where something was last seen of it.
         """
-        now = self._last_ns if at_last_hook else self._now()
+        now = self._last_ns if at_last_hook else end_ns or self._now()
         if self.recording:
             self._store(now)
         if self.passing:
@@ -337,10 +365,16 @@ class StepRecorder:
         self.skipped += 1
         self.skipped_until_ns = now
 
+    def _passes_with(self, samples: int) -> None:
+        # Told twice of one step, the later figure counts; of unknown figures there is no sum.
+        samples = max(0, samples)
+        self.skipped_samples += samples - self._passing_samples
+        self._passing_samples = samples
+
     def _pause_ends(self, what: int, leads: bool) -> None:
         begin, self._wait_begin = self._wait_begin, 0
         before, self._before = self._before, None
-        if not begin or self._marks is None:
+        if not begin:
             return
         if not self.recording:
             if before is not None:
@@ -349,7 +383,9 @@ class StepRecorder:
         now = self._now()
         if what == PauseKind.SYNC:
             self._row[_SYNC] += now - begin
-        self._marks.pause_ends(self._pause(what, begin, now, NOT_MEASURED), before, begin if leads else 0)
+        handle = self._pause(what, begin, now, NOT_MEASURED)
+        if self._marks is not None:
+            self._marks.pause_ends(handle, before, begin if leads else 0)
         self._last_ns = end = self._now()
         self._overhead += end - now
 

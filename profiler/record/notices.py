@@ -7,8 +7,14 @@ from pathlib import Path
 
 from .files import plain
 
+NO_HEADROOM = "Headroom was not measured: "
+"""So begins the notice that says why not."""
 SAMPLER_NOTICES = "sampler-notices.txt"
 TRAINING_NOTICES = "training-notices.txt"
+
+
+MOST_BYTES = 1 << 20
+"""As much of a file is searched for what was said already."""
 
 
 class Notices:
@@ -22,8 +28,12 @@ class Notices:
         if sentence in self._said:
             return
         self._said.add(sentence)
-        with contextlib.suppress(OSError), self._path.open("a") as file:
-            file.write(" ".join(sentence.split()) + "\n")
+        line = " ".join(sentence.split())
+        with contextlib.suppress(OSError), self._path.open("a+", errors="replace") as file:
+            # Another process, a worker before this one say, may have said it.
+            file.seek(0)
+            if line not in file.read(MOST_BYTES).splitlines():
+                file.write(line + "\n")
 
 
 def read_notices(folder: Path) -> list[str]:
@@ -33,4 +43,4 @@ def read_notices(folder: Path) -> list[str]:
         with contextlib.suppress(OSError):
             text = (folder / name).read_text(errors="replace")
             said += [plain(line) for line in text.splitlines() if line]
-    return said
+    return list(dict.fromkeys(said))

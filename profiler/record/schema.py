@@ -99,7 +99,7 @@ STEP = _kind(
     Field("flags", "sum of StepFlag values"),
     Field("samples", "samples in the batch"),
     Field("fetch_begin_ns", "the training loop asked for the batch: the step begins here"),
-    Field("fetch_end_ns", "the batch was handed to the training loop"),
+    Field("fetch_end_ns", "the batch was handed to the training loop; not measured where no fetch was seen"),
     Field("queue_ready", "finished batches that waited when the fetch began"),
     Field("queue_capacity", "how many finished batches the loader can hold"),
     Field("copy_begin_ns", "host: the call that copies the batch, or its first part, to the device began"),
@@ -123,13 +123,15 @@ STEP = _kind(
     Field("device_copy_end_ns", "device: the copy of this batch ended"),
     Field("device_begin_ns", "device: first compute of this step began"),
     Field("device_end_ns", "device: last compute of this step ended; stored last of the five"),
+    Field("loader", "which of the process's loader iterators delivered the batch, from 1"),
+    Field("batch", "which of its batches: its pass over the data times 2**32, plus the number within the pass"),
 )
 """One training step. The five device stamps are filled in later, when the device has reached them."""
 
 BATCH = _kind(
     "batch",
-    128,
-    Field("step", "the step that consumed the batch"),
+    256,
+    Field("step", "the step that consumed the batch, where its maker was told"),
     Field("worker", "worker process or thread that made it, from 0"),
     Field("samples", "samples in the batch"),
     Field("begin_ns", "work on the batch began"),
@@ -143,8 +145,37 @@ BATCH = _kind(
     Field("read_bytes", "bytes read from files"),
     Field("batch_bytes", "bytes of the finished batch"),
     Field("threads", "threads that work on batches in this worker at a time"),
+    Field("training", "process id of the training that the batch was made for"),
+    Field("loader", "as in the step that consumed it"),
+    Field("batch", "as in the step that consumed it"),
+    Field("idle_ns", "the worker waited so long for the order to make this batch"),
+    Field("run_queue_ns", "ready to run, but waiting for a CPU"),
+    Field("read_chars_bytes", "bytes read, from cache or storage"),
+    Field("major_faults", "page faults that needed I/O"),
+    Field("slowest_index", "index of the sample that took longest"),
+    Field("slowest_ns", "how long it took"),
+    Field("slowest_name", "number of its file's name in the run's names"),
+    Field("skipped", "batches the worker made just before this one and did not record, to stay cheap"),
+    Field("skipped_samples", "samples in those"),
+    Field("skipped_ns", "time it made those in"),
 )
-"""One batch as its maker saw it. Durations of several threads are summed."""
+"""One batch as its maker saw it. Durations of several threads are summed.
+
+`step`, or `training`, `loader` and `batch`, tell which step consumed it.
+"""
+
+TRANSFORM = _kind(
+    "transform",
+    64,
+    Field("training", "process id of the training"),
+    Field("worker", "worker that measured it, from 0"),
+    Field("name", "number of the transform's name in the run's names"),
+    Field("position", "place among the transforms of its dataset, from 0"),
+    Field("samples", "calls measured"),
+    Field("total_ns", "time in them"),
+    Field("loader", "as in the batch's record"),
+)
+"""What one transform took for the samples of one batch. Few batches are measured so."""
 
 PAUSE = _kind(
     "pause",
@@ -258,7 +289,7 @@ EVENT = _kind(
 )
 """Things that happen to a training outside its steps."""
 
-KINDS: dict[str, Kind] = {k.name: k for k in (STEP, BATCH, PAUSE, KERNEL, DEVICE, HOST, SPAN, EVENT)}
+KINDS: dict[str, Kind] = {k.name: k for k in (STEP, BATCH, TRANSFORM, PAUSE, KERNEL, DEVICE, HOST, SPAN, EVENT)}
 
 
 class StepFlag:
@@ -280,6 +311,10 @@ class StepFlag:
     """The step's batch was not computed with, so it has no device stamps."""
     MARKS_DROPPED = 128
     """No device stamps: when its computation began, as many steps were still to run as can wait for their stamps."""
+    HEADROOM = 512
+    """The step belongs to a stretch of `run --headroom`: its batch was fetched before the stretch."""
+    RECOVERY = 1024
+    """After such a stretch the loader was ahead as never before: the step still drew on that."""
 
 
 class SpanKind:
@@ -298,6 +333,8 @@ class PauseKind:
     """The computing stream was told to wait for another one; the host went on."""
     COPY_AHEAD = 5
     """A further part of a batch, copied on another stream than the computing one, which it does not hold up."""
+    FETCH = 6
+    """The training waited for data in the midst of the step, besides the fetch that the step began with."""
 
 
 class KernelKind:
@@ -339,6 +376,12 @@ class EventKind:
     """At the end of a recording. Value: how far the device's times may be from the host's clock, ns."""
     DEVICE_DONE = 13
     """At the end of a recording: the device has done everything that was queued; `t_ns` on the device's clock."""
+    PHASE = 15
+    """A phase that the program marks; lasts. Value: number of its name in the run's names."""
+    HEADROOM_FILL = 16
+    """Batches for a stretch of `run --headroom` were fetched, outside the steps; lasts. Value: how many."""
+    HEADROOM_STRETCH = 17
+    """The steps that had them; lasts. Value: number of the stretch, from 1."""
 
 
 class LoaderFlag:

@@ -35,6 +35,14 @@ def unpack_header(page: bytes) -> tuple[bytes, int, int, int, int, int, int, int
     return (*head, kind.rstrip(b"\0").decode("ascii", "replace"))
 
 
+def cannot_write(path: Path, error: OSError) -> RecordError:
+    """What to tell people about a record file that cannot be made."""
+    return RecordError(
+        f"cannot write {path}: {os.strerror(error.errno or 0)}. "
+        "Choose another folder with --out, or free some space."
+    )
+
+
 class RecordWriter:
     """Appends records of one kind to one file. One writer per file, used from one thread.
 
@@ -44,8 +52,18 @@ class RecordWriter:
     """
 
     def __init__(self, folder: Path, kind: Kind, rank: int = 0) -> None:
+        self._prepare(kind, folder / f"{kind.name}-{rank}-{os.getpid()}.rec", FIRST_SEGMENT_BYTES)
+        try:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            self._begin_file(rank, os.getpid())
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+        self._grow()
+
+    def _prepare(self, kind: Kind, path: Path, first_segment: int) -> None:
+        """Everything but the file."""
         self.kind = kind
-        self.path = folder / f"{kind.name}-{rank}-{os.getpid()}.rec"
+        self.path = path
         self.stored = 0
         self.dropped = 0
         self._pack = kind.body.pack
@@ -54,20 +72,16 @@ class RecordWriter:
         self._position = 0
         self._limit = 0
         self._map: mmap.mmap | None = None
-        self._next_segment = FIRST_SEGMENT_BYTES
+        self._next_segment = first_segment
         self._end = HEADER_BYTES
-        try:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            os.posix_fallocate(self._fd, 0, HEADER_BYTES)
-            self._header = mmap.mmap(self._fd, HEADER_BYTES)
-        except OSError as error:
-            raise RecordError(
-                f"cannot write {self.path}: {os.strerror(error.errno or 0)}. "
-                "Choose another folder with --out, or free some space."
-            ) from error
-        header = (MAGIC, FORMAT_VERSION, HEADER_BYTES, kind.record_bytes, rank, os.getpid(), 0, 0)
-        _HEADER.pack_into(self._header, 0, *header, kind.name.encode())
-        self._grow()
+        self._fd = -1
+
+    def _begin_file(self, rank: int, pid: int) -> None:
+        """Give the open file its header."""
+        os.posix_fallocate(self._fd, 0, HEADER_BYTES)
+        self._header = mmap.mmap(self._fd, HEADER_BYTES)
+        header = (MAGIC, FORMAT_VERSION, HEADER_BYTES, self.kind.record_bytes, rank, pid, 0, 0)
+        _HEADER.pack_into(self._header, 0, *header, self.kind.name.encode())
 
     def append(self, *values: float) -> int:
         """Store one record: the fields of the kind after `seq`, in order. Returns its handle for `patch`.

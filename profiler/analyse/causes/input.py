@@ -19,6 +19,7 @@ LOADER_CPU_PCT = 80.0
 MOSTLY_READING_PCT = 50.0
 MOSTLY_FILL = 0.6
 MOSTLY_HANDOFF_PCT = 50.0
+MOSTLY_BLOCKED_PCT = 50.0
 
 
 def serial(facts: Facts) -> Finding | None:
@@ -80,6 +81,28 @@ def storage(facts: Facts) -> Finding | None:
             Evidence("CPU used while making batches", loader.cpu_pct, "%", "near 100"),
         ),
         (_next(facts, "read from faster storage, pack the files into shards, or cache them in memory"),),
+    )
+
+
+def straggler(facts: Facts) -> Finding | None:
+    """The batch that is due is not finished, while later ones are and the workers have time to spare."""
+    blocked, loader = facts.blocked_pct, facts.loader
+    if blocked is None or blocked < MOSTLY_BLOCKED_PCT or _workers_busy(facts) or loader.worker_busy_pct is None:
+        return None
+    slow = loader.slowest[0] if loader.slowest else None
+    return Finding(
+        "input.straggler",
+        f"The device waits {_pct(facts)} of the time for data, most of it for a slow batch while later ones are ready.",
+        facts.parts.share("input"),
+        0.8,
+        (
+            Evidence("wait while a later batch was finished, of the exposed wait", blocked, "%", "near 0"),
+            Evidence("workers busy", loader.worker_busy_pct, "%"),
+            Evidence("the slowest sample took", slow.ms if slow else None, "ms"),
+            Evidence("a sample takes", loader.make_ms_per_sample, "ms"),
+            Evidence("the slowest sample is", None if slow is None else slow.file or _index(slow.index)),
+        ),
+        (_next(facts, "make the slow samples cheaper, or hand batches over as they come (in_order=False)"),),
     )
 
 
@@ -192,7 +215,7 @@ def general(facts: Facts) -> Finding | None:
     )
 
 
-RULES = (serial, pipeline_fill, storage, foreign_load, cpu_exhausted, handoff, too_few_workers, general)
+RULES = (serial, pipeline_fill, storage, straggler, foreign_load, cpu_exhausted, handoff, too_few_workers, general)
 
 
 def _pct(facts: Facts) -> str:
@@ -223,13 +246,11 @@ def _starved(facts: Facts) -> bool:
 
 
 def _costliest_pct(facts: Facts) -> float | None:
-    loader = facts.loader
-    return {
-        "reading": loader.read_pct,
-        "decoding": loader.decode_pct,
-        "transforming": loader.transform_pct,
-        "collating": loader.collate_pct,
-    }.get(loader.costliest or "")
+    return facts.loader.stages.get(facts.loader.costliest or "")
+
+
+def _index(index: int | None) -> str | None:
+    return None if index is None else f"index {index}"
 
 
 def _cheaper(stage: str | None) -> str:

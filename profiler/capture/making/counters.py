@@ -1,0 +1,113 @@
+"""What the kernel counts for the thread that makes batches."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from time import monotonic_ns, process_time_ns, thread_time_ns
+from typing import NamedTuple
+
+from ...record.schema import NOT_MEASURED
+
+
+class Reading(NamedTuple):
+    """All cumulative; `NOT_MEASURED` where the kernel does not tell."""
+
+    t_ns: int
+    cpu_ns: int
+    """Of the thread."""
+    process_cpu_ns: int
+    run_queue_ns: int
+    """Ready to run, waiting for a CPU."""
+    thread_read_bytes: int
+    """Through system calls on files, wherever the bytes came from; the counters' own reads are left out."""
+    read_chars_bytes: int
+    """The same, of all threads where the process does nothing but making batches: datasets may read in threads of
+    their own."""
+    read_bytes: int
+    """Of these, from storage."""
+    minor_faults: int
+    major_faults: int
+
+
+class Counters:
+    """Reads them for the thread that made this. The files stay open: opening is what costs."""
+
+    def __init__(self, own_process: bool) -> None:
+        """`own_process`: this process does nothing but making batches."""
+        self._io = _open("/proc/thread-self/io")
+        self._process_io = _open("/proc/self/io") if own_process else -1
+        self._own_process = own_process
+        self._schedule = _open("/proc/thread-self/schedstat")
+        self._read_here = 0
+
+    def begin(self) -> Reading:
+        """Before the work: the clocks last."""
+        counted = self._counted()
+        process = process_time_ns()
+        clock, cpu = monotonic_ns(), thread_time_ns()
+        return Reading(clock, cpu, process, *counted)
+
+    def end(self) -> Reading:
+        """After the work: the clocks first."""
+        cpu, clock = thread_time_ns(), monotonic_ns()
+        process = process_time_ns()
+        return Reading(clock, cpu, process, *self._counted())
+
+    def close(self) -> None:
+        for file in (self._io, self._process_io, self._schedule):
+            if file >= 0:
+                with contextlib.suppress(OSError):
+                    os.close(file)
+        self._io = self._process_io = self._schedule = -1
+
+    def between(self) -> tuple[int, int, int, int]:
+        """In the midst of the work: the clocks and the run queue alone."""
+        cpu, clock = thread_time_ns(), monotonic_ns()
+        return clock, cpu, process_time_ns(), self._queued()
+
+    def _queued(self) -> int:
+        if self._schedule < 0:
+            return NOT_MEASURED
+        text = os.pread(self._schedule, 128, 0)
+        self._read_here += len(text)
+        return int(text.split()[1])
+
+    def _counted(self) -> tuple[int, int, int, int, int, int]:
+        """Run queue, bytes read by the thread and by all, bytes read from storage, minor and major faults."""
+        queued = self._queued()
+        chars, stored = self._read(self._io)
+        mine = chars
+        if self._own_process:
+            chars, stored = self._read(self._process_io)
+        usage = resource.getrusage(resource.RUSAGE_THREAD)
+        return queued, mine, chars, stored, usage.ru_minflt, usage.ru_majflt
+
+    def _read(self, file: int) -> tuple[int, int]:
+        if file < 0:
+            return NOT_MEASURED, NOT_MEASURED
+        text = os.pread(file, 512, 0)
+        chars = int(text[7 : text.index(b"\n")]) - self._read_here
+        self._read_here += len(text)
+        at = text.index(b"\nread_bytes: ") + 13
+        return chars, int(text[at : text.index(b"\n", at)])
+
+
+def _open(path: str) -> int:
+    """A file descriptor; -1 where the kernel has no such file or does not show it."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    try:
+        text = os.pread(file, 512, 0)
+        known = (
+            text.startswith(b"rchar: ") and b"\nread_bytes: " in text if path.endswith("io") else text.count(b" ") > 1
+        )
+    except OSError:
+        known = False
+    if not known:
+        os.close(file)
+        return -1
+    return file

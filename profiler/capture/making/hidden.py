@@ -1,0 +1,13 @@
+"""Errors of the training's code, passed on without a trace of ours."""
+
+from __future__ import annotations
+
+
+def forget_frame(error: BaseException) -> None:
+    """Take the catching function out of an error's traceback: to be called by it, just before a bare `raise`.
+
+    A bare `raise` adds no entry for the function it stands in, so the traceback reads as if nobody had been there.
+    """
+    trace = error.__traceback__
+    if trace is not None:
+        error.__traceback__ = trace.tb_next

@@ -1,0 +1,217 @@
+"""The hook on how batches are made: in the training process, what its loaders' workers need to know."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from itertools import count
+from threading import get_ident
+from time import monotonic_ns
+from typing import Any
+
+from torch.utils.data import dataloader
+from torch.utils.data._utils import worker as torch_worker
+
+from ...record.names import Names
+from ...record.schema import NOT_MEASURED, TRANSFORM
+from ...record.segment import RecordWriter
+from ..hooks.identity import ByIdentity
+from ..hooks.loop import Loop, Part
+from ..hooks.switch import Patches, Switch, Unexpected
+from ..session import Session
+from ..steps import StepRecorder
+from .counters import Counters
+from .fetching import fetches
+from .orders import PASS
+from .watch import Row, Watch
+from .worker import WorkerLoop, positions
+
+STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
+
+
+class Passes:
+    """An iterator with workers, and which of its passes over the data it is in."""
+
+    __slots__ = ("loader", "order")
+
+    def __init__(self, loader: int) -> None:
+        self.loader = loader
+        self.order: int | None = -PASS - 1
+        """Plus `_rcvd_idx`: `batch` of what the iterator handed over last. The first pass has not begun yet. `None`:
+        batches come as they are finished."""
+
+
+_iterators: ByIdentity[Passes] = ByIdentity()
+_numbers = count(1)
+# Of the process, not of one recording: workers outlive a recording that is begun anew.
+
+
+class MakingHook:
+    """Numbers the iterators with workers, and puts itself around the loop that their workers run."""
+
+    def __init__(self, session: Session, loop: Loop, switch: Switch) -> None:
+        self.switch = switch
+        self._session = session
+        self._loop = loop
+        self._pid = os.getpid()
+        self._patches = Patches()
+        self._loops: list[WorkerLoop] = []
+        self._stateful = False
+        self._installed = False
+        self._training: TrainingWatch | None = None
+
+    def install(self) -> None:
+        base = dataloader._BaseDataLoaderIter
+        self._patch_loop(torch_worker)
+        self._patches.replace(base, "__init__", self._wrap_init, None, None)
+        self._patches.replace(base, "_reset", self._wrap_reset, None, None)
+        fetches.install()
+        self._installed = True
+        self._training = TrainingWatch(self._session, self._loop, self.switch)
+        fetches.in_training = self._training
+
+    def remove(self) -> None:
+        self._patches.put_back()
+        for loop in self._loops:
+            loop.serves(0)
+        if self._installed:
+            self._installed = False
+            fetches.in_training = None
+            fetches.remove()
+        if self._training is not None:
+            self._training.close()
+
+    def passes_of(self, iterator: Any) -> Passes | None:
+        """What its steps say of an iterator; `None` for one without workers."""
+        passes = _iterators.get(iterator)
+        if passes is not None and not getattr(iterator, "_in_order", True):
+            passes.order = None
+        return passes
+
+    def _patch_loop(self, module: Any) -> None:
+        def wrap(original: Callable[..., Any]) -> WorkerLoop:
+            try:
+                positions(original)
+            except LookupError as error:
+                raise Unexpected(str(error)) from None
+            loop = WorkerLoop(original, self._session.folder.resolve(), self._session.rank, self._pid)
+            self._loops.append(loop)
+            return loop
+
+        original = getattr(module, "_worker_loop", None)
+        taken = len(inspect.signature(original).parameters) if callable(original) else 0
+        self._patches.replace(module, "_worker_loop", wrap, *[None] * taken)
+
+    def _wrap_init(self, original: Callable[..., None]) -> Callable[..., None]:
+        def __init__(self_: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            original(self_, *args, **kwargs)
+            try:
+                self._made(self_)
+            except Exception as error:
+                self.switch.fail(error)
+
+        return __init__
+
+    def _wrap_reset(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def _reset(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            passes = _iterators.get(self_)
+            if passes is not None and passes.order is not None:
+                passes.order += PASS
+            return original(self_, *args, **kwargs)
+
+        return _reset
+
+    def _made(self, iterator: Any) -> None:
+        """An iterator begins; its workers are started next, by the same thread."""
+        if os.getpid() != self._pid:
+            # A child of the training is no training of this recording.
+            for loop in self._loops:
+                loop.serves(0)
+            return
+        if not self._stateful and STATEFUL in sys.modules:
+            self._stateful = True
+            with contextlib.suppress(Unexpected):
+                self._patch_loop(sys.modules[STATEFUL])
+        loader = 0
+        if self.switch.on and int(getattr(iterator, "_num_workers", 0)) > 0:
+            loader = next(_numbers)
+            _iterators.put(iterator, Passes(loader))
+        for loop in self._loops:
+            loop.serves(loader)
+
+
+class TrainingWatch(Watch):
+    """Batches that the training makes itself, in the fetches of its steps.
+
+    Whether a fetch belongs to a step is sure only when the next one begins: a record is stored then.
+    """
+
+    FREE = 20
+    SPACING = 1000
+    """A thousandth of the time: here the training itself waits."""
+
+    def __init__(self, session: Session, loop: Loop, switch: Switch) -> None:
+        self._loop = loop
+        self._steps: StepRecorder = session.steps
+        self._session = session
+        self._pid = os.getpid()
+        self._thread = 0
+        self._pending: Row | None = None
+        self._transforms_writer: RecordWriter | None = None
+        super().__init__(
+            switch,
+            Counters(own_process=False),
+            Names(session.folder),
+            self._keep,
+            self._store_transform,
+            own_process=False,
+            worker=0,
+        )
+        self.counters.close()  # they are those of a thread, which is known at the first batch
+
+    def begins(self, fetcher: Any, indices: Any) -> bool:
+        loop = self._loop
+        if not self._steps.recording or loop.part is Part.NOTHING or not loop.fetching or get_ident() != loop.thread:
+            return False
+        begin = monotonic_ns()
+        if self._thread != loop.thread:
+            self._thread = loop.thread
+            self.counters.close()
+            self.counters = Counters(own_process=False)
+        self._flush()
+        begins = super().begins(fetcher, indices)
+        self._steps.add_overhead(monotonic_ns() - begin)
+        return begins
+
+    def ends(self, batch: Any) -> None:
+        if self._left_out_since:
+            super().ends(batch)
+            return
+        begin = monotonic_ns()
+        super().ends(batch)
+        self._steps.add_overhead(monotonic_ns() - begin)
+
+    def close(self) -> None:
+        """The recording ends, all steps are stored."""
+        self._flush(last=True)
+        super().close()
+        if self._transforms_writer is not None:
+            self._transforms_writer.close()
+
+    def _keep(self, row: Row) -> None:
+        row[0] = self._steps.count - 1
+        self._pending = row
+
+    def _flush(self, last: bool = False) -> None:
+        """Store the record that waits, unless its step was taken back."""
+        row, self._pending = self._pending, None
+        if row is not None and os.getpid() == self._pid and row[0] < self._steps.count - (0 if last else 1):
+            self._session.made(row)
+
+    def _store_transform(self, name: int, position: int, calls: int, ns: int) -> None:
+        if self._transforms_writer is None:
+            self._transforms_writer = RecordWriter(self._session.folder, TRANSFORM, self._session.rank)
+        self._transforms_writer.append(self._pid, 0, name, position, calls, ns, NOT_MEASURED)

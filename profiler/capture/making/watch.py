@@ -1,0 +1,277 @@
+"""Looks at the batches that one thread makes, from the order to the finished batch."""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Any, TypeAlias
+
+from ...record.names import Names
+from ...record.schema import BATCH, NOT_MEASURED
+from ..hooks.samples import samples_of
+from ..hooks.switch import Switch
+from .contents import bytes_of
+from .counters import Counters, Reading
+from .hidden import forget_frame
+from .samples import Stamped, file_of, number_of, one_by_one
+from .transforms import Timing, Transform, is_due
+
+LEAST_READ_BYTES = 512
+"""A batch for which its thread read so much through system calls was read from files. Less may be anything."""
+LEAST_READ_ELSEWHERE_BYTES = 4096
+"""The same of other threads of a worker: handing over a batch makes them read about a hundred bytes for each tensor."""
+NAMED_SAMPLES = 8
+"""The slowest samples of a worker whose files are named."""
+LEAST_APART_NS = 10_000_000
+"""Records that are not free come in no faster succession."""
+MOST_COST_NS = 1_000_000
+"""A look that the scheduler interrupted did not cost what it took."""
+
+_SLOT = {field.name: number for number, field in enumerate(BATCH.fields[1:])}
+_BEGIN, _END, _SAMPLES = (_SLOT[n] for n in ("begin_ns", "end_ns", "samples"))
+_READ, _TRANSFORM, _COLLATE, _CPU = (_SLOT[n] for n in ("read_ns", "transform_ns", "collate_ns", "cpu_ns"))
+_MINOR, _MAJOR, _STORED, _CHARS = (_SLOT[n] for n in ("minor_faults", "major_faults", "read_bytes", "read_chars_bytes"))
+_BYTES, _QUEUE, _IDLE, _BATCH = (_SLOT[n] for n in ("batch_bytes", "run_queue_ns", "idle_ns", "batch"))
+_SKIPPED, _SKIPPED_SAMPLES, _SKIPPED_NS = (_SLOT[n] for n in ("skipped", "skipped_samples", "skipped_ns"))
+_SLOWEST, _SLOWEST_NS, _SLOWEST_NAME = (_SLOT[n] for n in ("slowest_index", "slowest_ns", "slowest_name"))
+
+_NOT_YET = (0, 0, 0, 0)
+
+Row: TypeAlias = "array[int]"
+
+
+class Watch:
+    """`begins`, then `ends` or `fails`, for each batch. Errors of ours go to the switch and never to the caller.
+
+    The first batches are all recorded; of the rest so many that it costs no more than a small share of the time. The
+    next record says how many were left out, and what they took.
+    """
+
+    FREE = 100
+    """Batches recorded whatever it costs."""
+    SPACING = 200
+    """From then on, so many times what a look costs lie between two looks: half a percent."""
+
+    def __init__(
+        self,
+        switch: Switch,
+        counters: Counters,
+        names: Names,
+        store: Callable[[Row], object],
+        store_transform: Callable[[int, int, int, int], object],
+        own_process: bool,
+        **fields: int,
+    ) -> None:
+        """
+        Args:
+            store: takes the body of a BATCH record.
+            store_transform: takes name, position, calls and nanoseconds of a transform.
+            own_process: the process does nothing but making batches.
+            fields: what is the same in all records of this maker: `worker`, `training`, `loader`.
+        """
+        self.switch = switch
+        self.counters = counters
+        self._names = names
+        self._store = store
+        self._store_transform = store_transform
+        self._own_process = own_process
+        self._blank: Row = array("q", (NOT_MEASURED for _ in BATCH.fields[1:]))
+        standing = {"threads": 1, "skipped": 0, "skipped_samples": 0, "skipped_ns": 0}
+        for name, value in (standing | fields).items():
+            self._blank[_SLOT[name]] = value
+        self.indices: Any = None
+        """What to give torch's fetcher for the batch's indices."""
+        self.number = NOT_MEASURED
+        """`batch` of the record of the batch under way."""
+        self.idle_ns = NOT_MEASURED
+        self._looked = 0
+        self._not_before = 0
+        self._left_out_since = 0
+        """When the batch under way began, if it is left out; else 0."""
+        self._cost = 0
+        self._busy = False
+        self._fetcher: Any = None
+        self._collate: Any = None
+        self._asked: Any = None
+        self._samples = NOT_MEASURED
+        self._made = _NOT_YET
+        """Clocks and run queue when the samples were there (`Counters.between`)."""
+        self._begin = Reading(*[0] * len(Reading._fields))
+        self._timing: Timing | None = None
+        self._named: list[int] = []
+        """Times of the slowest samples that were named, as a heap."""
+
+    def begins(self, fetcher: Any, indices: Any) -> bool:
+        """A fetcher of torch is about to make a batch; whether it is looked at."""
+        if self._busy or not self.switch.on:
+            return False
+        self._busy = True
+        now = monotonic_ns()
+        if now < self._not_before and self._looked >= self.FREE:
+            self._left_out_since = now
+            self.indices = indices
+            return True
+        try:
+            self._put_in(fetcher, indices)
+            self._begin = self.counters.begin()
+            self._cost = self._begin.t_ns - now
+            return True
+        except Exception as error:
+            self.switch.fail(error)
+            self.fails()
+            return False
+
+    def ends(self, batch: Any) -> None:
+        """It has."""
+        try:
+            if self._left_out_since:
+                self._leave_out()
+            else:
+                end = self.counters.end()
+                self._take_out()
+                self._record(batch, end)
+                now = monotonic_ns()
+                cost = min(self._cost + now - end.t_ns, MOST_COST_NS)
+                self._not_before = now + max(LEAST_APART_NS, self.SPACING * cost)
+        except Exception as error:
+            self.switch.fail(error)
+        self._forget()
+
+    def fails(self) -> None:
+        """It has not: an error of the dataset's, or no more samples."""
+        try:
+            self._take_out()
+        except Exception as error:
+            self.switch.fail(error)
+        self._forget()
+
+    def close(self) -> None:
+        self.counters.close()
+
+    def _leave_out(self) -> None:
+        blank = self._blank
+        blank[_SKIPPED] += 1
+        blank[_SKIPPED_NS] += monotonic_ns() - self._left_out_since
+        blank[_SKIPPED_SAMPLES] += len(self.indices) if type(self.indices) is list else 1
+
+    def _put_in(self, fetcher: Any, indices: Any) -> None:
+        self._fetcher, self._asked, self.indices = fetcher, indices, indices
+        self._collate = fetcher.collate_fn
+        self._made = _NOT_YET
+        self._samples = NOT_MEASURED
+        dataset = fetcher.dataset
+        if fetcher.auto_collation and (hasattr(fetcher, "dataset_iter") or one_by_one(dataset)):
+            self.indices = Stamped(indices)
+        fetcher.collate_fn = self._collates
+        if is_due(self._looked):
+            self._timing = Timing(dataset)
+
+    def _take_out(self) -> None:
+        fetcher = self._fetcher
+        if fetcher is not None:
+            fetcher.collate_fn = self._collate
+        if self._timing is not None:
+            self._timing.end()
+
+    def _forget(self) -> None:
+        """Nothing of the batch is kept alive."""
+        self._fetcher = self._collate = self._asked = self.indices = self._timing = None
+        self._left_out_since = 0
+        self._busy = False
+
+    def _collates(self, samples: Any) -> Any:
+        """In the place of the fetcher's `collate_fn`."""
+        try:
+            self._made = self.counters.between()
+            if self._fetcher.auto_collation and hasattr(samples, "__len__"):
+                self._samples = len(samples)
+        except Exception as error:
+            self.switch.fail(error)
+        try:
+            return self._collate(samples)
+        except BaseException as error:
+            forget_frame(error)
+            raise
+
+    def _record(self, batch: Any, end: Reading) -> None:
+        begin = self._begin
+        row = self._blank[:]
+        self._blank[_SKIPPED] = self._blank[_SKIPPED_SAMPLES] = self._blank[_SKIPPED_NS] = 0
+        row[_BEGIN], row[_END] = begin.t_ns, end.t_ns
+        row[_BATCH], row[_IDLE] = self.number, self.idle_ns
+        row[_CPU] = end.cpu_ns - begin.cpu_ns
+        row[_QUEUE] = _grown(begin.run_queue_ns, end.run_queue_ns)
+        chars = row[_CHARS] = _grown(begin.read_chars_bytes, end.read_chars_bytes)
+        row[_STORED] = _grown(begin.read_bytes, end.read_bytes)
+        row[_MINOR] = end.minor_faults - begin.minor_faults
+        major = row[_MAJOR] = end.major_faults - begin.major_faults
+        if self._made[0]:
+            row[_COLLATE] = end.t_ns - self._made[0]
+        mine = _grown(begin.thread_read_bytes, end.thread_read_bytes)
+        if mine >= LEAST_READ_BYTES or chars - max(0, mine) >= LEAST_READ_ELSEWHERE_BYTES or major:
+            row[_READ] = self._waited(end)
+        elif mine == 0:
+            row[_READ] = 0
+        samples = self._samples
+        if samples == NOT_MEASURED:
+            samples = len(self._asked) if type(self._asked) in (list, tuple) else samples_of(batch) or NOT_MEASURED
+        row[_SAMPLES] = samples
+        row[_BYTES] = bytes_of(batch)
+        self._slowest(row)
+        self._transforms(row)
+        self._looked += 1
+        self._store(row)
+
+    def _waited(self, end: Reading) -> int:
+        """Time of making the samples in which the thread neither ran nor waited for a CPU.
+
+        Nor waited, as far as can be told, for other threads of its process to compute.
+        """
+        begin = self._begin
+        made = self._made if self._made[0] else (end.t_ns, end.cpu_ns, end.process_cpu_ns, end.run_queue_ns)
+        clock, cpu, process, queued = made
+        waited = clock - begin.t_ns - (cpu - begin.cpu_ns) - max(0, _grown(begin.run_queue_ns, queued))
+        if self._own_process:
+            waited -= max(0, process - begin.process_cpu_ns - (cpu - begin.cpu_ns))
+        return max(0, waited)
+
+    def _slowest(self, row: Row) -> None:
+        stamped = self.indices
+        if isinstance(stamped, Stamped):
+            index, took = stamped.slowest, stamped.slowest_ns
+        elif not self._fetcher.auto_collation and self._made[0]:
+            index, took = self._asked, self._made[0] - self._begin.t_ns
+        else:
+            return
+        row[_SLOWEST_NS] = took
+        row[_SLOWEST] = number_of(index)
+        if len(self._named) == NAMED_SAMPLES and took <= self._named[0]:
+            return
+        try:
+            file = None if row[_SLOWEST] == NOT_MEASURED else file_of(self._fetcher.dataset, index)
+        except Exception:
+            return  # a dataset of its own kind, whose files are not told
+        if file is None:
+            return
+        if len(self._named) == NAMED_SAMPLES:
+            heapq.heapreplace(self._named, took)
+        else:
+            heapq.heappush(self._named, took)
+        row[_SLOWEST_NAME] = self._names.number(file)
+
+    def _transforms(self, row: Row) -> None:
+        timing = self._timing
+        if timing is None:
+            return
+        called: list[Transform] = [t for t in timing.transforms if t.calls]
+        if called:
+            row[_TRANSFORM] = timing.total_ns
+        for transform in called:
+            name = self._names.number(transform.name)
+            self._store_transform(name, transform.position, transform.calls, transform.ns)
+
+
+def _grown(before: int, after: int) -> int:
+    return NOT_MEASURED if NOT_MEASURED in (before, after) else max(0, after - before)

@@ -1,0 +1,174 @@
+"""What runs in a worker of torch's loader: torch's own loop, watched."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...record.names import Names
+from ...record.notices import TRAINING_NOTICES, Notices
+from ...record.schema import BATCH, TRANSFORM
+from ...record.slots import SlotWriter
+from ..hooks.switch import Switch
+from .counters import Counters
+from .fetching import fetches
+from .hidden import forget_frame
+from .orders import Orders, WorkerWatch
+
+NAME = "the workers of torch's loader"
+WITHOUT = "what happens inside them is not seen"
+NEEDED = ("index_queue", "worker_id")
+"""Arguments of torch's loop that have to be found."""
+
+# The child may not have stallscope: an environment of its own, say. Then torch's own loop is what it gets.
+_REVIVE = """
+def revive(module, name, state):
+    import importlib
+    try:
+        if state is not None:
+            from stallscope.capture.making.worker import WorkerLoop
+            return WorkerLoop.revived(module, name, *state)
+    except Exception:
+        pass
+    return getattr(importlib.import_module(module), name)
+"""
+
+
+class WorkerLoop:
+    """Stands in for a `_worker_loop`, the target of worker processes, of torch or torchdata.
+
+    It is told in the training for which iterator the next workers are, and reaches them by fork or by pickle.
+    """
+
+    def __init__(
+        self, original: Callable[..., Any], folder: Path, rank: int, training: int, loader: int | None = None
+    ) -> None:
+        self._original = original
+        self._folder = folder
+        self._rank = rank
+        self._training = training
+        # Workers are started by the thread that makes the iterator.
+        self._next = threading.local()
+        if loader is not None:
+            self._next.loader = loader
+
+    def serves(self, loader: int) -> None:
+        """The workers that this thread starts next work for this iterator; 0: for one that is not recorded."""
+        self._next.loader = loader
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        loader = getattr(self._next, "loader", 0)
+        watched = None
+        if loader:
+            switch = Switch(NAME, WITHOUT, Notices(self._folder / TRAINING_NOTICES))
+            try:
+                watched = _Watched(switch, self._folder, self._rank, self._training, loader)
+                args, kwargs = watched.sees(self._original, args, kwargs)
+            except Exception as error:
+                switch.fail(error)
+        try:
+            return self._original(*args, **kwargs)
+        except BaseException as error:
+            forget_frame(error)
+            raise
+        finally:
+            if watched is not None:
+                watched.close()
+
+    def __reduce__(self) -> Any:
+        loader = getattr(self._next, "loader", 0)
+        state = (str(self._folder), self._rank, self._training, loader) if loader else None
+        names: dict[str, Any] = {"source": _REVIVE, "space": {}}
+        names["arguments"] = self._original.__module__, self._original.__name__, state
+        return eval, ("exec(source, space) or space['revive'](*arguments)", names)
+
+    @classmethod
+    def revived(cls, module: str, name: str, folder: str, rank: int, training: int, loader: int) -> WorkerLoop:
+        """What a worker that was not forked makes of it."""
+        original = getattr(importlib.import_module(module), name)
+        if isinstance(original, cls):
+            original = original._original
+        return cls(original, Path(folder), rank, training, loader)
+
+
+def positions(loop: Callable[..., Any]) -> dict[str, int]:
+    """Where a `_worker_loop` takes what we need: its arguments have changed between releases of torch.
+
+    Raises:
+        LookupError: it does not take them.
+    """
+    names = list(inspect.signature(loop).parameters)
+    missing = [name for name in NEEDED if name not in names]
+    if missing:
+        raise LookupError(f"_worker_loop takes no {' and no '.join(missing)}")
+    return {name: names.index(name) for name in NEEDED}
+
+
+class _Watched:
+    """One worker's recording."""
+
+    def __init__(self, switch: Switch, folder: Path, rank: int, training: int, loader: int) -> None:
+        self._switch = switch
+        self._folder = folder
+        self._who = rank, training
+        self._loader = loader
+        self._batches: SlotWriter | None = None
+        self._transforms: SlotWriter | None = None
+        self._watch: WorkerWatch | None = None
+        self._worker = 0
+        self._patched = False
+
+    def sees(
+        self, loop: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments for torch's loop, with the queue of orders looked into."""
+        bound = inspect.signature(loop).bind(*args, **kwargs).arguments
+        where = positions(loop)
+        self._worker = int(bound["worker_id"])
+        rank, training = self._who
+        self._batches = SlotWriter(self._folder, BATCH, rank, training)
+        own = os.getpid() != training
+        self._watch = WorkerWatch(
+            self._switch,
+            Counters(own_process=own),
+            Names(self._folder),
+            self._batches.store,
+            self._store_transform,
+            own_process=own,
+            worker=self._worker,
+            training=training,
+            loader=self._loader,
+        )
+        fetches.install()
+        self._patched = True
+        fetches.of_thread.watch = self._watch
+        orders = Orders(bound["index_queue"], self._watch)
+        if "index_queue" in kwargs:
+            return args, kwargs | {"index_queue": orders}
+        at = where["index_queue"]
+        return (*args[:at], orders, *args[at + 1 :]), kwargs
+
+    def close(self) -> None:
+        """The worker ends."""
+        try:
+            fetches.of_thread.watch = None
+            if self._patched:
+                fetches.remove()
+            if self._watch is not None:
+                self._watch.close()
+            for writer in (self._batches, self._transforms):
+                if writer is not None:
+                    writer.close()
+        except Exception as error:
+            self._switch.fail(error)
+
+    def _store_transform(self, name: int, position: int, calls: int, ns: int) -> None:
+        rank, training = self._who
+        if self._transforms is None:
+            self._transforms = SlotWriter(self._folder, TRANSFORM, rank, training)
+        self._transforms.append(training, self._worker, name, position, calls, ns, self._loader)

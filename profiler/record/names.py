@@ -1,0 +1,62 @@
+"""Names that records point to by number: transforms, files of slow samples. `names.tsv` in the run folder.
+
+A name's number is computed from its text, so that processes which never meet agree on it. Lines are only appended,
+each with one system call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from pathlib import Path
+
+from .files import plain
+from .schema import NOT_MEASURED
+
+NAMES = "names.tsv"
+LONGEST = 300
+"""Characters; of longer names the end is kept, which tells paths apart."""
+MOST_BYTES = 2 << 20
+"""No names are added to a file this large."""
+
+
+class Names:
+    """Appends names, each once. Never raises."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAMES
+        self._said: set[int] | None = None
+
+    def number(self, text: str) -> int:
+        """The number of a name, which is in the file from now on; `NOT_MEASURED` where that is not possible."""
+        line = " ".join(plain(text).split())
+        if len(line) > LONGEST:
+            line = "…" + line[1 - LONGEST :]
+        with contextlib.suppress(OSError, UnicodeError):
+            raw = line.encode()
+            number = int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little") >> 1
+            if self._said is None:
+                self._said = set(read_names(self._path.parent))
+            if number in self._said or self._append(b"%d\t%s\n" % (number, raw)):
+                self._said.add(number)
+                return number
+        return NOT_MEASURED
+
+    def _append(self, line: bytes) -> bool:
+        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            return os.fstat(file).st_size < MOST_BYTES and os.write(file, line) == len(line)
+        finally:
+            os.close(file)
+
+
+def read_names(folder: Path) -> dict[int, str]:
+    """All names of a run folder by number; lines that are none are left out."""
+    names = {}
+    with contextlib.suppress(OSError):
+        for line in (folder / NAMES).read_text(errors="replace").splitlines():
+            number, tab, text = line.partition("\t")
+            if tab and number.isdigit():
+                names[int(number)] = plain(text)
+    return names

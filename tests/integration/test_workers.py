@@ -1,0 +1,365 @@
+"""What happens inside the workers of unchanged loaders, recorded from within them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import slow_data
+import torch
+from torch.utils.data import DataLoader, Subset
+
+from stallscope.analyse.analysis import Analysis, analyse
+from stallscope.capture.making import watch as watch_module
+from stallscope.capture.recording import recording
+from stallscope.record.notices import read_notices
+from stallscope.record.reader import Records
+from stallscope.record.run import open_run
+from stallscope.record.schema import BATCH, NOT_MEASURED, STEP, TRANSFORM
+
+
+class Net:
+    def __init__(self) -> None:
+        self._model = torch.nn.Linear(3, 1)
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-6)
+
+    def learn(self, batch: torch.Tensor) -> None:
+        self._model(batch).sum().backward()
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+
+@contextlib.contextmanager
+def recorded(folder: Path) -> Iterator[None]:
+    with recording(folder, "cpu", sampler=False):
+        yield
+
+
+def trained(folder: Path, loader: Any, epochs: int = 2) -> tuple[Records, Records]:
+    """Steps and batches of a training."""
+    net = Net()
+    with recorded(folder):
+        for _ in range(epochs):
+            for batch in loader:
+                net.learn(batch)
+        del batch, loader
+    run = open_run(folder)
+    assert read_notices(folder) == []
+    assert run.dropped() == 0
+    return run.records(STEP), run.records(BATCH)
+
+
+def analysed(folder: Path) -> Analysis:
+    return analyse(open_run(folder))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "data.bin"
+    path.write_bytes(b"x" * 10_000)
+    return path
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("kind", ["map", "iterable"])
+@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+def test_every_step_finds_the_batch_that_a_worker_made(
+    tmp_path: Path, file: Path, start: str, kind: str, persistent: bool
+) -> None:
+    data: Any = slow_data.Planted(file, 24) if kind == "map" else slow_data.Stream(24)
+    workers = 2 if start == "fork" else 1
+    loader = DataLoader(
+        data, 4, num_workers=workers, multiprocessing_context=start, persistent_workers=persistent, drop_last=True
+    )
+    steps, batches = trained(tmp_path / "run", loader)
+    assert len(steps) == len(batches) == 12
+    pairs = [(b["loader"], b["batch"]) for b in batches]
+    assert sorted(pairs) == sorted((s["loader"], s["batch"]) for s in steps)
+    assert len(set(pairs)) == 12
+    assert len({loader for loader, _ in pairs}) == (1 if persistent else 2)
+    assert set(batches["samples"]) == {4}
+    assert set(batches["training"]) == {os.getpid()}
+    assert set(batches["worker"]) == set(range(workers))
+    assert set(batches["batch_bytes"]) == {4 * 3 * 4}
+    arrived = {(s["loader"], s["batch"]): s["fetch_end_ns"] for s in steps}
+    for batch in batches:
+        assert batch["begin_ns"] < batch["end_ns"] < arrived[batch["loader"], batch["batch"]]
+        assert batch["cpu_ns"] > 0
+        assert 0 <= batch["collate_ns"] <= batch["end_ns"] - batch["begin_ns"]
+
+
+def test_a_loader_that_keeps_no_order_still_says_what_its_workers_do(tmp_path: Path, file: Path) -> None:
+    loader = DataLoader(slow_data.Planted(file, 160, transform_s=0.001), 4, num_workers=2, in_order=False)
+    steps, batches = trained(tmp_path / "run", loader, epochs=1)
+    assert set(steps["loader"]) == set(batches["loader"])
+    assert set(steps["batch"]) == {NOT_MEASURED}
+    facts = analysed(tmp_path / "run").facts
+    assert facts is not None
+    assert facts.loader.workers == 2
+    assert facts.loader.worker_busy_pct is not None
+    assert facts.handoff_pct is None
+    assert facts.blocked_pct is None
+
+
+def test_the_stateful_loader_is_recorded_as_the_plain_one(tmp_path: Path, file: Path) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    loader = stateful.StatefulDataLoader(slow_data.Planted(file, 24), 4, num_workers=2)
+    steps, batches = trained(tmp_path / "run", loader)
+    assert {(b["loader"], b["batch"]) for b in batches} == {(s["loader"], s["batch"]) for s in steps}
+    assert len(steps) == 12
+
+
+def test_batches_made_in_the_training_itself_have_their_step(tmp_path: Path, file: Path) -> None:
+    loader = DataLoader(slow_data.Planted(file, 24), 4)
+    checking = DataLoader(slow_data.Planted(file, 8), 2)
+    net = Net()
+    with recorded(tmp_path / "run"):
+        for _ in checking:
+            pass  # before the training, as a sanity check
+        for _ in range(2):
+            for batch in loader:
+                net.learn(batch)
+            with torch.no_grad():
+                for _ in checking:
+                    pass
+    batches = open_run(tmp_path / "run").records(BATCH)
+    assert batches["step"].tolist() == list(range(12))
+    assert set(batches["samples"]) == {4}
+    assert set(batches["loader"]) == {NOT_MEASURED}
+
+
+def test_batches_of_a_validation_are_not_the_training_s(tmp_path: Path, file: Path) -> None:
+    loader = DataLoader(slow_data.Planted(file, 160), 4, num_workers=1)
+    checking = DataLoader(slow_data.Planted(file, 8, transform_s=0.02), 8, num_workers=1)
+    net = Net()
+    with recorded(tmp_path / "run"):
+        for batch in loader:
+            net.learn(batch)
+        with torch.no_grad():
+            for _ in checking:
+                pass
+    assert len(open_run(tmp_path / "run").records(BATCH)) == 41
+    facts = analysed(tmp_path / "run").facts
+    assert facts is not None
+    assert facts.loader.make_ms_per_sample is not None
+    assert facts.loader.make_ms_per_sample < 10
+
+
+def test_planted_costs_are_found_where_they_are(tmp_path: Path, file: Path) -> None:
+    data = slow_data.Planted(file, 160, read_s=0.004, transform_s=0.002)
+    data.slow_s = 0.3
+
+    loading = DataLoader(data, 4, num_workers=2, collate_fn=_collating)
+    steps, batches = trained(tmp_path / "run", loading, epochs=1)
+    facts = analysed(tmp_path / "run").facts
+    assert facts is not None
+    loader = facts.loader
+    # Of each batch: 16 ms in reads, 8 in the transform, 8 in collating; other programs make the last two last longer.
+    assert 13 < np.median(batches["read_ns"]) / 1e6 < 32
+    assert np.median(batches["collate_ns"]) / 1e6 > 8
+    assert 16 < np.median(batches["cpu_ns"]) / 1e6 < 32
+    shares = loader.read_pct, loader.prep_pct, loader.collate_pct
+    assert all(share is not None and share > 8 for share in shares)
+    assert sum(share or 0 for share in shares) == pytest.approx(100, abs=0.1)
+    assert loader.read_bytes_per_sample is not None
+    assert 10_000 <= loader.read_bytes_per_sample < 15_000
+    assert (loader.slowest[0].index, loader.slowest[0].file) == (13, f"{tmp_path}/thirteen.jpg")
+    assert loader.slowest[0].ms > 2 * loader.slowest[1].ms
+    (transform,) = loader.transforms
+    assert transform.name == "Spin"
+    assert transform.ms_per_call > 1.9
+    assert len(steps) == 40
+
+
+def _collating(samples: list[torch.Tensor]) -> torch.Tensor:
+    slow_data.spin(0.008)
+    return torch.stack(samples)
+
+
+def test_slow_samples_are_told_from_too_few_workers(tmp_path: Path) -> None:
+    net = Net()
+    with recorded(tmp_path / "run"):
+        for batch in DataLoader(slow_data.Straggling(), 4, num_workers=2, prefetch_factor=3):
+            net.learn(batch)
+            time.sleep(0.012)
+    found = analysed(tmp_path / "run")
+    assert found.facts is not None
+    assert found.facts.blocked_pct is not None
+    assert found.facts.blocked_pct > 50
+    assert "input.straggler" in [finding.cause for finding in found.findings]
+
+
+def test_samples_that_read_nothing_wait_for_no_reads(tmp_path: Path, file: Path) -> None:
+    _, batches = trained(tmp_path / "run", DataLoader(slow_data.Planted(file, 80, transform_s=0.001), 4, num_workers=1))
+    # The first batches may import something; handing a batch over is a few bytes of another thread's.
+    late = batches[10:]
+    assert (late["read_chars_bytes"] < 500).mean() > 0.8
+    assert (late["read_ns"] == 0).mean() > 0.8
+
+
+def test_a_subset_names_the_sample_by_its_own_index_and_the_file_by_the_dataset_s(tmp_path: Path, file: Path) -> None:
+    data = slow_data.Planted(file, 32)
+    data.slow_s = 0.05
+    trained(tmp_path / "run", DataLoader(Subset(data, range(31, -1, -1)), 4, num_workers=1), epochs=1)
+    facts = analysed(tmp_path / "run").facts
+    assert facts is not None
+    assert (facts.loader.slowest[0].index, facts.loader.slowest[0].file) == (18, f"{tmp_path}/thirteen.jpg")
+
+
+def test_a_dataset_that_makes_whole_batches_gets_its_own_list(tmp_path: Path) -> None:
+    steps, batches = trained(tmp_path / "run", DataLoader(slow_data.Keyed(), 4, num_workers=1), epochs=1)
+    assert len(steps) == len(batches) == 4
+    assert set(batches["slowest_ns"]) == {NOT_MEASURED}
+    assert (batches["collate_ns"] > 0).all()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_random_augmentation_is_the_same_to_the_bit(tmp_path: Path, workers: int) -> None:
+    def batches() -> list[bytes]:
+        torch.manual_seed(3)
+        np.random.seed(4)
+        slow_data.random.seed(5)
+        loader = DataLoader(slow_data.Augmented(), 2, shuffle=True, num_workers=workers)
+        net, made = Net(), []
+        for _ in range(2):
+            for batch in loader:
+                made.append(batch.numpy().tobytes())
+                net.learn(batch)
+        return [*made, torch.rand(3).numpy().tobytes(), np.random.rand(3).tobytes()]
+
+    plain = batches()
+    with recorded(tmp_path / "run"):
+        assert batches() == plain
+    assert len(open_run(tmp_path / "run").records(TRANSFORM)) > 0
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_of_the_dataset_reads_as_without_us(tmp_path: Path, workers: int) -> None:
+    def said() -> str:
+        with pytest.raises(ValueError, match="fifth") as raised:
+            for batch in DataLoader(slow_data.Failing(), 4, num_workers=workers):
+                Net().learn(batch)
+        inner = str(raised.value)
+        frames = [entry.name for entry in raised.traceback if "stallscope" in str(entry.path)]
+        return inner + str(frames)
+
+    plain = said()
+    with recorded(tmp_path / "run"):
+        ours = said()
+    assert ours.split("[")[0] == plain.split("[")[0]
+    assert "making" not in ours
+
+
+def test_the_user_s_worker_init_fn_and_information_are_untouched(tmp_path: Path) -> None:
+    loader = DataLoader(slow_data.Itself(), 4, num_workers=2, worker_init_fn=slow_data.initialise)
+    with recorded(tmp_path / "run"):
+        batches = list(loader)
+    assert [batch[:, 0].tolist() for batch in batches] == [[1.0] * 4, [1.0] * 4]
+    assert [batch[:, 1].tolist() for batch in batches] == [[0.0] * 4, [1.0] * 4]
+
+
+def test_a_killed_worker_loses_the_batch_in_flight_only(tmp_path: Path) -> None:
+    net = Net()
+    with recorded(tmp_path / "run"), pytest.raises((RuntimeError, ConnectionError)):
+        for batch in DataLoader(slow_data.Dying(), 4, num_workers=2):
+            net.learn(batch)
+            time.sleep(0.001)
+    run = open_run(tmp_path / "run")
+    batches = run.records(BATCH)
+    mine = batches[batches["worker"] == 0]["batch"].tolist()
+    # The worker that died at sample 41 was making batch 10.
+    assert mine == [0, 2, 4, 6, 8]
+    assert run.damaged == []
+
+
+def test_workers_started_again_and_again_leave_as_many_files_as_run_at_a_time(tmp_path: Path, file: Path) -> None:
+    data = slow_data.Planted(file, 4)
+    net = Net()
+    with recorded(tmp_path / "run"):
+        for _ in range(100):
+            for batch in DataLoader(data, 2, num_workers=2):
+                net.learn(batch)
+    assert len(list((tmp_path / "run").glob("batch-*.w*.rec"))) <= 4
+    batches = open_run(tmp_path / "run").records(BATCH)
+    assert len({(b["loader"], b["batch"]) for b in batches}) == len(batches) == 200
+
+
+def test_a_failing_hook_delivers_the_batch_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> int:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(watch_module, "bytes_of", broken)
+    net, seen = Net(), []
+    with recorded(tmp_path / "run"):
+        for batch in DataLoader(slow_data.Keyed(), 4, num_workers=2):
+            seen.append(batch.shape)
+            net.learn(batch)
+    assert seen == [(4, 3)] * 4
+    (notice,) = read_notices(tmp_path / "run")
+    assert "workers" in notice
+    assert "RuntimeError: ours" in notice
+
+
+def test_a_folder_that_vanishes_does_not_matter_to_the_workers(tmp_path: Path, file: Path) -> None:
+    net = Net()
+    with recorded(tmp_path / "run"):
+        for path in (tmp_path / "run").iterdir():
+            path.rename(tmp_path / path.name)
+        (tmp_path / "run").rmdir()
+        for batch in DataLoader(slow_data.Planted(file, 8), 4, num_workers=2):
+            net.learn(batch)
+
+
+BARE = """
+import sys
+sys.path.insert(0, {tests!r})
+import slow_data, torch
+from torch.utils.data import DataLoader
+if __name__ == "__main__":
+    import multiprocessing
+    from pathlib import Path
+    from stallscope.capture.recording import recording
+    with recording({run!r}, "cpu", sampler=False):
+        loader = DataLoader(slow_data.Keyed(), 4, num_workers=1, multiprocessing_context="spawn")
+        print([tuple(batch.shape) for batch in loader])
+else:
+    sys.modules["stallscope"] = None
+"""
+
+
+def test_a_worker_without_stallscope_runs_torch_s_own_loop(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(BARE.format(tests=str(Path(slow_data.__file__).parent), run=str(tmp_path / "run")))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "[(4, 3), (4, 3), (4, 3), (4, 3)]"), done.stderr
+    assert "Traceback" not in done.stderr
+    assert list((tmp_path / "run").glob("batch-*.w*.rec")) == []
+
+
+def test_a_terminated_training_leaves_the_workers_records(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    body = BARE.format(tests=str(Path(slow_data.__file__).parent), run=str(tmp_path / "run"))
+    body = body.replace("else:\n    sys.modules", "elif False:\n    sys.modules").replace(
+        "print([",
+        "it = iter(loader); next(it); next(it); print('ready', flush=True)\n"
+        "        import time; time.sleep(60)\n        print([",
+    )
+    script.write_text(body)
+    process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == "ready"
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+    assert len(open_run(tmp_path / "run").records(BATCH)) >= 2

@@ -1,0 +1,149 @@
+"""Datasets whose cost is known, importable by spawned workers."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+
+def spin(seconds: float) -> None:
+    """Compute, as a decoder would."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+class Spin:
+    """A transform that computes."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __call__(self, sample: torch.Tensor) -> torch.Tensor:
+        spin(self.seconds)
+        return sample + 0
+
+
+class Planted(Dataset[torch.Tensor]):
+    """Reads a file and waits as a slow disk would, transforms, and is slow at one index."""
+
+    def __init__(self, file: Path, samples: int, read_s: float = 0.0, transform_s: float = 0.0) -> None:
+        self.files = [str(file)] * samples
+        self.files[13 % samples] = f"{file.parent}/thirteen.jpg"
+        self.file = str(file)
+        self.read_s = read_s
+        self.slow_s = 0.0
+        self.transform = Spin(transform_s)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self.read_s:
+            with open(self.file, "rb") as file:
+                file.read()
+            time.sleep(self.read_s)
+        if index == 13:
+            time.sleep(self.slow_s)
+        return self.transform(torch.full((3,), float(index)))
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        info = get_worker_info()
+        first, every = (info.id, info.num_workers) if info is not None else (0, 1)
+        for index in range(first, self.samples, every):
+            yield torch.full((3,), float(index))
+
+
+class Augmented(Dataset[torch.Tensor]):
+    """Random by each of the generators that datasets use."""
+
+    def __init__(self) -> None:
+        self.transform = self.noise
+
+    @staticmethod
+    def noise(sample: torch.Tensor) -> torch.Tensor:
+        return sample + torch.rand(3) + random.random() + float(np.random.rand())
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.transform(torch.full((3,), float(index)))
+
+
+class Failing(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 5:
+            raise ValueError("the fifth is broken")
+        return torch.ones(3)
+
+
+class Dying(Dataset[torch.Tensor]):
+    """Its second worker is killed in the midst of its work."""
+
+    def __len__(self) -> int:
+        return 400
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 41:
+            os.kill(os.getpid(), 9)
+        return torch.ones(3)
+
+
+class Itself(Dataset[torch.Tensor]):
+    """Tells whether a worker's information holds the dataset that it runs."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        info = get_worker_info()
+        assert info is not None
+        return torch.tensor([float(info.dataset is self), float(getattr(self, "initialised", -1))])
+
+
+def initialise(worker: int) -> None:
+    info = get_worker_info()
+    assert info is not None
+    info.dataset.initialised = worker  # type: ignore[attr-defined]
+
+
+class Keyed(Dataset[torch.Tensor]):
+    """Makes whole batches."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.ones(3) * index
+
+    def __getitems__(self, indices: Any) -> list[torch.Tensor]:
+        assert type(indices) is list
+        return [self[index] for index in indices]
+
+
+class Straggling(Dataset[torch.Tensor]):
+    """One sample in 64 takes two hundred times as long as the others."""
+
+    def __len__(self) -> int:
+        return 320
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(0.2 if index % 64 == 13 else 0.001)
+        return torch.ones(3)

@@ -1,0 +1,139 @@
+"""Batches that workers recorded, joined to the steps that consumed them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stallscope.analyse.intervals import union
+from stallscope.analyse.loader import loader_of
+from stallscope.analyse.making import blocked_pct, of_training, slowest_of, transforms_of
+from stallscope.analyse.window import Window
+from stallscope.record.reader import Records
+from stallscope.record.schema import BATCH, NOT_MEASURED, STEP, TRANSFORM, Kind
+
+MS = 1_000_000
+PASS = 1 << 32
+
+
+def rows(kind: Kind, *rows: dict[str, Any]) -> Records:
+    made = np.empty(len(rows), dtype=kind.dtype)
+    for number, row in enumerate(rows):
+        for field in kind.fields:
+            made[field.name][number] = row.get(field.name, NOT_MEASURED)
+    return made
+
+
+def steps(*fetches: tuple[int, int, int, int]) -> Records:
+    """(loader, batch, fetch begin, fetch end in ms)"""
+    return rows(
+        STEP,
+        *(
+            {
+                "step": number,
+                "loader": loader,
+                "batch": batch,
+                "skipped": 0,
+                "fetch_begin_ns": begin * MS,
+                "fetch_end_ns": end * MS,
+                "step_end_ns": (end + 1) * MS,
+            }
+            for number, (loader, batch, begin, end) in enumerate(fetches)
+        ),
+    )
+
+
+def batch(loader: int, number: int, begin: float, end: float, worker: int = 0, **more: int) -> dict[str, Any]:
+    return {
+        "loader": loader,
+        "batch": number,
+        "begin_ns": int(begin * MS),
+        "end_ns": int(end * MS),
+        "worker": worker,
+        "threads": 1,
+        "samples": 4,
+    } | more
+
+
+def window(recorded: Records, end_ms: int) -> Window:
+    return Window(int(recorded["fetch_begin_ns"][0]), end_ms * MS, recorded, 0, recorded)
+
+
+def test_batches_find_their_step_by_loader_pass_and_number() -> None:
+    recorded = steps((1, 0, 0, 1), (1, 1, 2, 3), (1, PASS, 4, 5), (2, 0, 6, 7))
+    made = rows(BATCH, batch(2, 0, 0, 1), batch(1, PASS, 0, 1), batch(1, 0, 0, 1), batch(1, 1, 0, 1))
+    assert of_training(made, recorded)["step"].tolist() == [3, 2, 0, 1]
+
+
+def test_loaders_of_a_validation_are_left_out_and_batches_for_nobody_kept_without_a_step() -> None:
+    recorded = steps((1, 0, 0, 1))
+    made = rows(BATCH, batch(7, 0, 0, 1), batch(1, 0, 0, 1), batch(1, 5, 0, 1), {"step": 0, "worker": 0})
+    found = of_training(made, recorded)
+    assert found["loader"].tolist() == [1, 1, NOT_MEASURED]
+    assert found["step"].tolist() == [0, NOT_MEASURED, 0]
+
+
+def test_no_step_of_a_loader_leaves_none_of_its_batches() -> None:
+    recorded = steps((NOT_MEASURED, NOT_MEASURED, 0, 1))
+    assert len(of_training(rows(BATCH, batch(1, 0, 0, 1)), recorded)) == 0
+
+
+def test_waiting_behind_a_slow_batch_is_told_from_waiting_for_all() -> None:
+    # Batch 1 takes until 30; batch 2 was finished at 12 by the other worker. Batch 3 is the last one finished.
+    recorded = steps((1, 0, 0, 10), (1, 1, 10, 30), (1, 2, 30, 30), (1, 3, 30, 40))
+    made = of_training(
+        rows(BATCH, batch(1, 0, 0, 10), batch(1, 1, 5, 30, 1), batch(1, 2, 10, 12), batch(1, 3, 12, 40)), recorded
+    )
+    loading = union(recorded["fetch_begin_ns"], recorded["fetch_end_ns"])
+    # Of 40 ms: from 12 to 30.
+    assert blocked_pct(window(recorded, 41), made, loading) == pytest.approx(100 * 18 / 40)
+
+
+def test_what_nobody_recorded_of_short_batches_counts_as_work() -> None:
+    recorded = steps((1, 0, 0, 10), (1, 9, 90, 100))
+    left_out = {"skipped": 8, "skipped_samples": 32, "skipped_ns": 72 * MS}
+    made = of_training(rows(BATCH, batch(1, 0, 0, 10), batch(1, 9, 90, 100, **left_out)), recorded)
+    loader = loader_of(window(recorded, 100), made)
+    assert loader.worker_busy_pct == pytest.approx(92)
+    assert loader.samples_per_s_limit == pytest.approx(40 / 0.092)
+    assert loader.make_ms_per_sample == pytest.approx(92 / 40)
+
+
+def test_shares_are_of_the_batches_for_which_they_were_measured() -> None:
+    recorded = steps((1, 0, 0, 10), (1, 1, 10, 30))
+    told = {"read_ns": 5 * MS, "collate_ns": 1 * MS, "cpu_ns": 4 * MS, "run_queue_ns": 1 * MS}
+    made = of_training(
+        rows(BATCH, batch(1, 0, 0, 10, transform_ns=3 * MS, **told), batch(1, 1, 10, 30, cpu_ns=20 * MS)), recorded
+    )
+    loader = loader_of(window(recorded, 31), made)
+    assert loader.read_pct == pytest.approx(50)
+    assert loader.transform_pct == pytest.approx(30)
+    assert loader.cpu_pct == pytest.approx(80)
+    assert loader.prep_pct == pytest.approx(40)
+    assert loader.costliest == "reading"
+
+
+def test_slow_samples_are_listed_once_with_their_file() -> None:
+    made = rows(
+        BATCH,
+        {"slowest_index": 3, "slowest_ns": 5 * MS},
+        {"slowest_index": 3, "slowest_ns": 9 * MS, "slowest_name": 77},
+        {"slowest_index": 4, "slowest_ns": 7 * MS},
+        {},
+    )
+    slow = slowest_of(made, {77: "three.jpg"})
+    assert [(s.index, s.ms, s.file) for s in slow] == [(3, 9.0, "three.jpg"), (4, 7.0, None)]
+
+
+def test_a_transform_costs_the_same_whoever_measured_it() -> None:
+    told = {"name": 5, "position": 0, "samples": 4, "worker": 0}
+    measured = rows(
+        TRANSFORM,
+        told | {"total_ns": 8 * MS},
+        told | {"total_ns": 16 * MS, "worker": 1},
+        told | {"name": 6, "position": 1, "total_ns": 4 * MS},
+    )
+    costs = transforms_of(measured, {5: "Resize", 6: "Flip"})
+    assert [(c.name, c.calls, c.ms_per_call) for c in costs] == [("Resize", 8, 3.0), ("Flip", 4, 1.0)]

@@ -1,0 +1,274 @@
+"""The parts that watch how batches are made."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+import slow_data
+import torch
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
+from torch.utils.data._utils import worker as torch_worker
+
+from stallscope.capture.hooks.switch import Switch
+from stallscope.capture.making.contents import bytes_of
+from stallscope.capture.making.counters import Counters
+from stallscope.capture.making.hidden import forget_frame
+from stallscope.capture.making.orders import PASS, Orders, WorkerWatch
+from stallscope.capture.making.samples import Stamped, file_of, number_of, one_by_one
+from stallscope.capture.making.transforms import Timing
+from stallscope.capture.making.worker import WorkerLoop, positions
+from stallscope.record.names import Names
+from stallscope.record.schema import BATCH, NOT_MEASURED
+
+FIELDS = [field.name for field in BATCH.fields[1:]]
+
+
+def fails() -> None:
+    raise ValueError("theirs")
+
+
+def passes_on() -> None:
+    try:
+        fails()
+    except BaseException as error:
+        forget_frame(error)
+        raise
+
+
+def test_a_traceback_has_no_frame_of_what_only_passed_the_error_on() -> None:
+    with pytest.raises(ValueError, match="theirs") as raised:
+        passes_on()
+    names = [entry.name for entry in traceback.extract_tb(raised.value.__traceback__)]
+    assert names == ["test_a_traceback_has_no_frame_of_what_only_passed_the_error_on", "fails"]
+
+
+def test_the_slowest_of_a_batch_is_found_while_the_fetcher_goes_through_it() -> None:
+    stamped = Stamped([4, 8, 15, 16])
+    made = []
+    for index in stamped:
+        slow_data.spin(0.02 if index == 15 else 0.001)
+        made.append(index)
+    assert made == [4, 8, 15, 16]
+    assert len(stamped) == 4
+    assert stamped.slowest == 15
+    assert stamped.slowest_ns >= 20_000_000
+
+
+def test_indices_that_are_no_numbers_are_not_measured() -> None:
+    assert number_of(torch.tensor(7)) == 7
+    assert number_of("key") == number_of(None) == number_of((1, 2)) == NOT_MEASURED
+
+
+class Listed(TensorDataset):
+    def __init__(self, name: str, files: Any) -> None:
+        super().__init__(torch.zeros(4))
+        setattr(self, name, files)
+
+
+def test_files_are_found_through_subsets_and_concatenations() -> None:
+    images = Listed("samples", [(f"a{n}.jpg", n) for n in range(4)])
+    paths = Listed("paths", [Path(f"b{n}.jpg") for n in range(4)])
+    both = ConcatDataset([images, paths])
+    assert file_of(images, 2) == "a2.jpg"
+    assert file_of(both, 6) == "b2.jpg"
+    assert file_of(Subset(both, [7, 0]), 0) == "b3.jpg"
+    assert file_of(TensorDataset(torch.zeros(4)), 1) is None
+
+
+def test_samples_are_timed_one_by_one_only_where_the_fetcher_makes_them_so() -> None:
+    plain = TensorDataset(torch.zeros(4))
+    assert one_by_one(plain)
+    assert one_by_one(Subset(plain, [0]))
+    assert one_by_one(ConcatDataset([plain]))
+    assert not one_by_one(slow_data.Keyed())
+    assert not one_by_one(Subset(slow_data.Keyed(), [0]))
+    assert not one_by_one(Subset(Subset(plain, [0]), [0]))
+
+
+def test_bytes_are_those_of_all_tensors_and_of_nothing_else() -> None:
+    batch = {"x": torch.zeros(4, 3), "y": [torch.zeros(2, dtype=torch.int64), "text"], "z": torch.zeros(4).numpy()}
+    assert bytes_of(batch) == 48 + 16 + 16
+    assert bytes_of(["only", "text"]) == NOT_MEASURED
+    assert bytes_of([torch.zeros(1)] * 10_000) == NOT_MEASURED
+
+
+class Doubling:
+    factor = 2
+
+    def __call__(self, value: int) -> int:
+        return value * self.factor
+
+
+class Holder(slow_data.Keyed):
+    def __init__(self) -> None:
+        self.transform = Doubling()
+        self.target_transform = None
+
+
+def test_transforms_are_timed_in_place_and_put_back() -> None:
+    data = Holder()
+    inner = data.transform
+    timing = Timing(Subset(data, [0]))
+    assert data.transform is not inner
+    assert isinstance(data.transform, Doubling)
+    assert [data.transform(n) for n in (1, 2, 3)] == [2, 4, 6]
+    data.transform.factor = 5
+    assert copy.deepcopy(data.transform)(2) == 10
+    assert type(pickle.loads(pickle.dumps(data.transform))) is Doubling
+    timing.end()
+    assert data.transform is inner
+    assert inner.factor == 5
+    (timed,) = timing.transforms
+    assert (timed.name, timed.calls) == ("Doubling", 3)
+    assert 0 < timed.ns == timing.total_ns
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_the_members_of_a_compose_are_timed_one_by_one(version: str) -> None:
+    torchvision = pytest.importorskip("torchvision")
+    transforms = torchvision.transforms if version == "v1" else pytest.importorskip("torchvision.transforms.v2")
+    data = Holder()
+    data.transform = transforms.Compose([transforms.RandomHorizontalFlip(), slow_data.Spin(0.003)])
+    members = list(data.transform.transforms)
+    image = torch.rand(3, 8, 8)
+    torch.manual_seed(1)
+    plain = [data.transform(image) for _ in range(5)]
+    timing = Timing(data)
+    torch.manual_seed(1)
+    assert all(torch.equal(data.transform(image), expected) for expected in plain)
+    timing.end()
+    assert all(a is b for a, b in zip(data.transform.transforms, members, strict=True))
+    flip, spin = timing.transforms
+    assert (flip.name, flip.calls, spin.name, spin.calls) == ("RandomHorizontalFlip", 5, "Spin", 5)
+    assert spin.ns >= 5 * 3_000_000
+    assert timing.total_ns == flip.ns + spin.ns
+
+
+def test_an_error_in_a_transform_has_no_frame_of_ours() -> None:
+    data = Holder()
+    data.transform = lambda _: fails()  # type: ignore[assignment]
+    timing = Timing(data)
+    with pytest.raises(ValueError, match="theirs") as raised:
+        data.transform(1)
+    timing.end()
+    assert all("transforms.py" not in entry.filename for entry in traceback.extract_tb(raised.value.__traceback__))
+
+
+def test_counters_see_what_a_thread_reads_and_computes_and_not_themselves(tmp_path: Path) -> None:
+    file = tmp_path / "data"
+    file.write_bytes(b"x" * 50_000)
+    counters = Counters(own_process=False)
+    begin, idle = counters.begin(), counters.end()
+    assert idle.thread_read_bytes - begin.thread_read_bytes == 0
+    begin = counters.begin()
+    file.read_bytes()
+    slow_data.spin(0.01)
+    end = counters.end()
+    counters.close()
+    assert 50_000 <= end.thread_read_bytes - begin.thread_read_bytes < 51_000
+    assert 10_000_000 <= end.cpu_ns - begin.cpu_ns <= end.t_ns - begin.t_ns
+
+
+class Queue:
+    def __init__(self, orders: list[Any]) -> None:
+        self.orders = orders
+
+    def get(self, timeout: float = 0) -> Any:
+        return self.orders.pop(0)
+
+
+def watch(tmp_path: Path, rows: list[Any]) -> WorkerWatch:
+    switch = Switch("workers", "nothing is seen", rows.append)
+    return WorkerWatch(
+        switch, Counters(False), Names(tmp_path), rows.append, lambda *_: None, own_process=False, worker=0
+    )
+
+
+def test_orders_tell_the_batch_and_the_pass(tmp_path: Path) -> None:
+    watching = watch(tmp_path, [])
+    queue = Queue([(0, [1, 2]), (3, [4]), torch_worker._ResumeIteration(), (0, [1])])
+    orders = Orders(queue, watching)
+    numbers = []
+    while queue.orders:
+        orders.get(timeout=1)
+        numbers.append(watching.number)
+    assert numbers == [0, 3, 3, PASS]
+    assert orders.orders is queue.orders
+
+
+def test_very_short_batches_are_left_out_and_counted(tmp_path: Path) -> None:
+    rows: list[Any] = []
+    watching = watch(tmp_path, rows)
+    fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher(
+        TensorDataset(torch.zeros(8)), True, torch.utils.data.default_collate, False
+    )
+    for _ in range(2000):
+        assert watching.begins(fetcher, [1, 2, 3])
+        watching.ends(fetcher.fetch(watching.indices))
+    watching._not_before = 0
+    assert watching.begins(fetcher, [1, 2, 3])
+    watching.ends(fetcher.fetch(watching.indices))
+    assert WorkerWatch.FREE <= len(rows) < 1000
+    skipped = sum(row[FIELDS.index("skipped")] for row in rows)
+    assert sum(row[FIELDS.index("skipped_samples")] for row in rows) == 3 * skipped
+    assert len(rows) + skipped == 2001
+    assert fetcher.collate_fn is torch.utils.data.default_collate
+
+
+def test_an_error_of_ours_switches_the_watch_off_and_leaves_the_fetcher_as_it_was(tmp_path: Path) -> None:
+    said: list[Any] = []
+    watching = watch(tmp_path, said)
+    watching.counters.begin = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher(Holder(), True, list, False)
+    assert not watching.begins(fetcher, [1])
+    assert not watching.begins(fetcher, [1])
+    assert fetcher.collate_fn is list
+    (notice,) = said
+    assert "ZeroDivisionError" in notice
+
+
+def test_a_loop_that_takes_other_arguments_is_refused() -> None:
+    assert set(positions(torch_worker._worker_loop)) == {"index_queue", "worker_id"}
+    with pytest.raises(LookupError, match="index_queue"):
+        positions(lambda dataset, worker_id: None)
+
+
+def test_a_pickled_loop_is_torch_s_own_where_stallscope_is_missing(tmp_path: Path) -> None:
+    loop = WorkerLoop(torch_worker._worker_loop, tmp_path, 0, 4711, loader=2)
+    pickled = pickle.dumps(loop)
+    revived = pickle.loads(pickled)
+    assert isinstance(revived, WorkerLoop)
+    assert pickle.dumps(revived) == pickled
+    code = "import sys, pickle; sys.modules['stallscope'] = None; print(pickle.loads(sys.stdin.buffer.read()))"
+    done = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, timeout=60, check=True)
+    assert done.stdout.startswith(b"<function _worker_loop")
+
+
+def test_a_loop_for_an_iterator_that_is_not_recorded_is_torch_s_own(tmp_path: Path) -> None:
+    loop = WorkerLoop(torch_worker._worker_loop, tmp_path, 0, 4711, loader=0)
+    assert pickle.loads(pickle.dumps(loop)) is torch_worker._worker_loop
+
+
+def test_a_loader_within_a_worker_s_dataset_is_not_recorded_twice(tmp_path: Path) -> None:
+    rows: list[Any] = []
+    watching = watch(tmp_path, rows)
+
+    class Outer(slow_data.Keyed):
+        __getitems__ = None  # type: ignore[assignment]
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            (inner,) = DataLoader(TensorDataset(torch.ones(1)), 1)
+            assert not watching.begins(None, [index])
+            return inner[0]
+
+    fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher(Outer(), True, torch.stack, False)
+    assert watching.begins(fetcher, [1, 2])
+    watching.ends(fetcher.fetch(watching.indices))
+    assert len(rows) == 1
