@@ -15,8 +15,10 @@ from ..record.reader import Follower, Records, measured
 from ..record.run import Writer, open_run
 from ..record.schema import BATCH, DEVICE, EVENT, HOST, KERNEL, PAUSE, STEP, EventKind, Kind
 from .diagnosis import LEAST_STEPS, findings_of, verdict_of
+from .excise import excised
 from .facts import Facts, judge
 from .finding import Finding
+from .headroom import cuts_of
 from .partition import PARTS
 from .window import Window, begin_of, resolved, warmup_steps
 
@@ -26,6 +28,8 @@ LATE_STEPS = 128
 """More than can wait for their device stamps at a time."""
 PAUSES_A_STEP = 32
 """As many as have device stamps."""
+ABOUT_AS_MANY = 0.9
+"""Share of the most steps of any process that makes a process as good as that one."""
 RECENT_NS = 10_000_000_000
 """Shares and throughput are of the last ten seconds, or of as many steps as a verdict needs."""
 
@@ -59,6 +63,9 @@ class Snapshot:
     steal_pct: float | None = None
     memory_bytes: int | None = None
     verdict: Finding | None = None
+    rank: int = 0
+    """Whose figures these are, of a training of several ranks."""
+    ranks: int = 1
 
 
 class RecentReader:
@@ -114,7 +121,7 @@ class RecentReader:
             left_s=max(0.0, left) if left is not None else None,
             epoch=int(steps["epoch"][-1]),
             batch_size=facts.batch_size,
-            samples_per_s=facts.samples_per_s,
+            samples_per_s=facts.samples_per_s if facts.samples_known else None,
             rates=_rates(steps),
             shares={part: facts.parts.share(part) for part in PARTS},
             queue_ready=facts.loader.queue_ready_mean,
@@ -126,6 +133,8 @@ class RecentReader:
             steal_pct=facts.sampled.steal_pct,
             memory_bytes=facts.sampled.memory_peak_bytes,
             verdict=verdict_of(facts, findings),
+            rank=self._mine[0] if self._mine else 0,
+            ranks=len({self._writer(path)[0] for path in self._steps_files()}),
         )
 
     def _facts(self, info: dict[str, Any], window: Window) -> Facts:
@@ -182,7 +191,12 @@ class RecentReader:
         return int(steps["step"].max()) + 1 if len(steps) else 0
 
     def _records(self, kind: Kind) -> Records:
-        """What is kept of a kind: of the sampler, or of the training process that ran most steps."""
+        """What is kept of a kind, without the stretches of `run --headroom`."""
+        kept = self._kept_of(kind)
+        return excised(kind, kept, cuts_of(kept if kind is STEP else self._kept_of(STEP), self._kept_of(EVENT)))
+
+    def _kept_of(self, kind: Kind) -> Records:
+        """Of the sampler, or of the training process that ran most steps."""
         parts = [
             kept
             for path, kept in self._kept.items()
@@ -192,8 +206,13 @@ class RecentReader:
 
     @property
     def _mine(self) -> Writer | None:
-        steps = [path for path in self._followers if path.name.startswith(f"{STEP.name}-")]
-        return self._writer(max(steps, key=lambda path: self._followers[path].seen)) if steps else None
+        """The lowest rank among the processes that ran about as many steps as any: ranks overtake each other."""
+        steps = self._steps_files()
+        most = max((self._followers[path].seen for path in steps), default=0)
+        return min((self._writer(p) for p in steps if self._followers[p].seen >= ABOUT_AS_MANY * most), default=None)
+
+    def _steps_files(self) -> list[Path]:
+        return [path for path in self._followers if path.name.startswith(f"{STEP.name}-")]
 
     def _writer(self, path: Path) -> Writer:
         header = self._followers[path].header

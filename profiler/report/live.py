@@ -39,12 +39,15 @@ def line(view: Snapshot) -> str:
 
 def state(view: Snapshot) -> str:
     """How far a recording is, in a line."""
+    if view.state == "starting":
+        return "no training step yet"
     parts = [view.state]
     parts.append(f"step {view.steps}" + (f"/{view.planned_steps}" if view.planned_steps else ""))
     if view.device:
         parts.append(f"on {view.device}")
     if view.samples_per_s is not None:
-        parts.append(f"{view.samples_per_s:.1f} samples/s")
+        of = f" on rank {view.rank} of {view.ranks}" if view.ranks > 1 else ""
+        parts.append(f"{view.samples_per_s:.1f} samples/s{of}")
     if view.shares:
         parts.append(f"device busy {100 * view.shares.get('compute', 0.0):.0f} %")
     if view.left_s is not None:
@@ -94,10 +97,13 @@ def _utilisation(view: Snapshot, room: int, ascii_only: bool) -> Text:
 def _rate(view: Snapshot, room: int, ascii_only: bool) -> Text:
     if view.samples_per_s is None:
         return Text("n/a", style="dim")
+    of = f" (rank {view.rank} of {view.ranks})" if view.ranks > 1 else ""
+    room -= len(of)
     top = max(view.rates, default=0.0)
     history = [100 * r / top for r in view.rates] if top else []
     text = Text(bars.spark(history, room, ascii_only), style="green")
     text.append(f" {view.samples_per_s:.1f}", style="bold")
+    text.append(of)
     return text
 
 

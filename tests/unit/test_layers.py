@@ -15,6 +15,7 @@ HEAVY = {"torch", "torchvision", "pynvml", "nvidia", "spdl"}
 # layer -> (layers of ours it may import, heavy libraries it may import at module level)
 LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
+    "api": ({"capture", "record"}, set()),
     "record": ({"errors"}, set()),
     "devices": ({"errors"}, {"torch", "pynvml"}),
     "capture": ({"errors", "record", "devices"}, {"torch", "pynvml"}),
@@ -89,9 +90,14 @@ def test_a_module_imports_only_what_its_layer_may(module: str, path: Path) -> No
         assert there in allowed, f"{module} ({here}) imports {name} ({there})"
 
 
+RANKS = ("stallscope.report.ranks_contract", "stallscope.report.ranks_text")
+"""What the layouts say about ranks."""
+
+
 def test_verbs_do_not_import_verbs_and_reports_do_not_import_reports() -> None:
-    helpers = ("console", "main", "progress", "sweep")
-    shared = {"stallscope.report.bars", *(f"stallscope.commands.{name}" for name in helpers)}
+    helpers = ("child", "console", "main", "progress", "status_line", "sweep")
+    parts = {"stallscope.report.bars", "stallscope.report.workers", *RANKS}
+    shared = {*parts, *(f"stallscope.commands.{name}" for name in helpers)}
     for module, path in modules():
         here = layer(module)
         if here not in ("commands", "report") or module in shared:

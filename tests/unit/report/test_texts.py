@@ -182,7 +182,7 @@ def test_the_live_view_of_a_run_that_has_not_begun_shows_no_figures() -> None:
     shown = printed(lambda c: c.print(live.render(view, 80)))
     assert "waiting for the first step" in shown
     assert shown.count("n/a") == 4  # utilisation, samples/s, queue, host
-    assert live.line(view) == "ssd · naive: starting, step 0, on emulated Test"
+    assert live.line(view) == "ssd · naive: no training step yet"
 
 
 def test_plain_lines_say_the_same_in_words(tmp_path: Path) -> None:

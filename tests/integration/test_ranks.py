@@ -1,0 +1,157 @@
+"""Two ranks that average their gradients over gloo, recorded by `stallscope run`: who waits for whom, and for what."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import STALLSCOPE, report, run
+
+TRAIN = """
+import os, sys, time, torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+SLOW, FOR, STEPS = int(sys.argv[1]), sys.argv[2], 60
+
+class Samples(Dataset):
+    def __init__(self, sleep):
+        self.sleep = sleep
+    def __len__(self):
+        return 2 * 4 * STEPS
+    def __getitem__(self, index):
+        time.sleep(self.sleep)
+        return torch.full((16,), float(index % 7))
+
+def train(rank):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    slow = rank == SLOW
+    data = Samples(0.006 if slow and FOR == "data" else 0.001)
+    sampler = DistributedSampler(data, 2, rank, shuffle=False)
+    loader = DataLoader(data, batch_size=4, sampler=sampler)
+    net = DistributedDataParallel(nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1)))
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
+    for batch in loader:
+        if slow and FOR == "forward":
+            time.sleep(0.02)
+        optimizer.zero_grad()
+        net(batch).square().mean().backward()
+        optimizer.step()
+        if slow and FOR == "host":
+            time.sleep(0.02)
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        train(int(os.environ["RANK"]))
+    else:
+        torch.multiprocessing.spawn(train, nprocs=2)
+"""
+LATE_MS = 20.0
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN)
+    return path
+
+
+def port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+def environment(**more: str) -> dict[str, str]:
+    return dict(os.environ) | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port()} | more
+
+
+def torchrun(program: Path, *arguments: str) -> list[str | Path]:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", port()]
+    return [*launch, program, *arguments]
+
+
+def check(found: dict[str, Any], slow: int, part: str) -> None:
+    assert found["run"]["ranks"] == 2
+    late = {entry["rank"]: entry["late_ms"] for entry in found["ranks_detail"]}
+    waits = {entry["rank"]: entry["waits_ms"] for entry in found["ranks_detail"]}
+    assert LATE_MS / 2 < late[slow] < 2 * LATE_MS
+    assert LATE_MS / 2 < waits[1 - slow] < 2 * LATE_MS
+    assert late[1 - slow] == 0
+    assert found["verdict"]["cause"] == "rank.straggler"
+    assert f"for rank {slow}" in found["verdict"]["title"]
+    assert part in found["verdict"]["title"]
+
+
+@pytest.mark.parametrize(
+    ("slow", "why", "part"),
+    [
+        (1, "data", "because of data (input.serial)"),
+        (0, "host", "because of other work of its training loop"),
+        (1, "forward", "because of its own computing"),
+    ],
+)
+def test_the_rank_the_others_wait_for_is_found_with_what_it_was_late_for(
+    tmp_path: Path, program: Path, slow: int, why: str, part: str
+) -> None:
+    done = run(tmp_path / "run", *torchrun(program, str(slow), why), env=environment())
+    assert done.returncode == 0, done.stderr
+    found = report(tmp_path / "run")
+    check(found, slow, part)
+    assert found["window"]["steps"] + found["window"]["warmup_steps"] == 60
+    # Each rank trains on four samples a step; the job's throughput is that of both.
+    rates = [entry["window"]["samples_per_s"] for entry in found["ranks_detail"]]
+    assert found["window"]["samples_per_s"] == pytest.approx(sum(rates), rel=0.1)
+    assert "Ranks" in done.stderr
+
+
+def test_two_ranks_that_are_equally_slow_have_no_straggler(tmp_path: Path, program: Path) -> None:
+    done = run(tmp_path / "run", *torchrun(program, "-1", "data"), env=environment())
+    assert done.returncode == 0, done.stderr
+    found = report(tmp_path / "run")
+    assert found["run"]["ranks"] == 2
+    assert "rank.straggler" not in {f["cause"] for f in [found["verdict"], *found["findings"]]}
+    assert max(entry["late_ms"] for entry in found["ranks_detail"]) < LATE_MS / 4
+
+
+def test_ranks_that_a_program_spawns_itself_are_ranks_too(tmp_path: Path, program: Path) -> None:
+    bare = {k: v for k, v in environment().items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    done = run(tmp_path / "run", sys.executable, program, "1", "data", env=bare)
+    assert done.returncode == 0, done.stderr
+    check(report(tmp_path / "run"), 1, "because of data")
+
+
+def test_hosts_record_into_folders_of_their_own_and_are_reported_together(tmp_path: Path, program: Path) -> None:
+    shared = environment(WORLD_SIZE="2")
+    nodes = [
+        subprocess.Popen(
+            [*STALLSCOPE, "run", "--no-live", "--out", tmp_path / "job" / f"node{rank}", "--"]
+            + [sys.executable, program, "0", "data"],
+            env=shared | {"RANK": str(rank)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for rank in range(2)
+    ]
+    assert [node.wait(timeout=120) for node in nodes] == [0, 0]
+    check(report(tmp_path / "job"), 0, "because of data")
+    alone = report(tmp_path / "job" / "node1")
+    assert "ranks_detail" not in alone
+    assert any("1 of the job's 2 ranks were recorded; rank 0 is missing" in n for n in alone["quality"]["notes"])
+    named = subprocess.run(
+        [*STALLSCOPE, "report", "--json", *(tmp_path / "job" / f"node{rank}" for rank in (1, 0))],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    check(json.loads(named.stdout), 0, "because of data")

@@ -1,0 +1,164 @@
+"""Recordings of jobs of several ranks that average their gradients, on a virtual clock: as the hooks store them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stallscope.record.files import write_json
+from stallscope.record.run import create_run
+from stallscope.record.schema import EVENT, NOT_MEASURED, STEP, EventKind, StepFlag
+from stallscope.record.segment import RecordWriter
+
+MS = 1_000_000
+START = 10**12
+WALL = 1_700_000_000 * 10**9
+Lengths = npt.NDArray[np.int64]
+
+
+@dataclass
+class Rank:
+    """One rank's own times in ns, a value for all steps or one for each."""
+
+    fetch_ns: Any = 1 * MS
+    forward_ns: Any = 3 * MS
+    backward_ns: Any = 6 * MS
+    """Its own part of the backward pass; then it waits for the last rank."""
+    host_ns: Any = 0
+    boundary_ns: Any = 0
+    """Time outside the steps, after the step."""
+    host: str = "alpha"
+    workers: int = 0
+    steps: int | None = None
+    """It is killed after so many."""
+    every: int = 1
+    """Gradients are averaged at every so many steps only."""
+
+
+@dataclass
+class Job:
+    """Where it was recorded, and what really happened."""
+
+    folders: list[Path]
+    waits_ns: npt.NDArray[np.int64]
+    """[ranks, steps]: what each waited in the backward pass."""
+    wall_ns: int
+    shifts: dict[str, int] = field(default_factory=dict)
+
+
+def record(
+    folder: Path,
+    ranks: Sequence[Rank] | Mapping[int, Rank],
+    steps: int = 200,
+    samples: int = 8,
+    *,
+    lockstep: bool = True,
+    shifts: Mapping[str, int] | None = None,
+    drifts: Mapping[str, float] | None = None,
+    apart: bool = False,
+    world_size: int | None = -1,
+    device: str = "cpu",
+    wall_off_ns: Mapping[str, int] | None = None,
+) -> Job:
+    """Train and record. `shifts` and `drifts` are how far and how fast each host's monotonic clock is ahead of the
+    first's; with `apart` each host has a run folder of its own in `folder`."""
+    numbered = dict(enumerate(ranks)) if not isinstance(ranks, Mapping) else dict(ranks)
+    shifts, drifts = dict(shifts or {}), dict(drifts or {})
+    plan = list(numbered.values())
+
+    def lengths(name: str) -> Lengths:
+        return np.stack([np.broadcast_to(np.asarray(getattr(r, name), dtype=np.int64), steps) for r in plan])
+
+    fetch, forward, backward = lengths("fetch_ns"), lengths("forward_ns"), lengths("backward_ns")
+    host, boundary = lengths("host_ns"), lengths("boundary_ns")
+    count = len(plan)
+    averages = np.arange(steps) % plan[0].every == plan[0].every - 1
+    at = np.full(count, START, dtype=np.int64)
+    stamps = np.zeros((6, count, steps), dtype=np.int64)
+    waits = np.zeros((count, steps), dtype=np.int64)
+    for k in range(steps):
+        begun = at
+        fetched = begun + fetch[:, k]
+        arrived = fetched + forward[:, k]
+        done = arrived + backward[:, k]
+        left = np.full(count, done.max()) if lockstep and averages[k] else done
+        waits[:, k] = left - done
+        end = left + MS // 2
+        ended = end + host[:, k]
+        stamps[:, :, k] = begun, fetched, arrived, left, end, ended
+        at = ended + boundary[:, k]
+    job = Job([], waits, int(at.max()) - START, shifts)
+    for name in dict.fromkeys(rank.host for rank in plan):
+        path = folder / name if apart else folder
+        if path not in job.folders:
+            job.folders.append(path)
+            clock = {"time_ns": WALL, "monotonic_ns": START + shifts.get(name, 0)}
+            create_run(path, {"ended": {"status": "ok"}, "clock": clock, "host": {"name": name, "cpus": 8}})
+    size = len(numbered) if world_size == -1 else world_size
+    for place, (number, rank) in enumerate(numbered.items()):
+        path = folder / rank.host if apart else folder
+        shift, drift = shifts.get(rank.host, 0), drifts.get(rank.host, 0.0)
+        mine = stamps[:, place, : rank.steps]
+        mine = mine + shift + np.round((mine - START) * drift).astype(np.int64)
+        _write(path, number, mine, samples, rank, boundary[place], queued=device != "cpu")
+        off = (wall_off_ns or {}).get(rank.host, 0)
+        pid = int(next(path.glob(f"step-{number}-*.rec")).stem.split("-")[2])
+        write_json(
+            path / f"process-{number}-{pid}.json",
+            {
+                "rank": number,
+                "pid": pid,
+                "host": rank.host,
+                "world_size": size,
+                "device": {"kind": device, "title": "a processor", "count": 1},
+                "clock": {"time_ns": WALL + off, "monotonic_ns": START + shift},
+            },
+        )
+    return job
+
+
+def _write(
+    folder: Path, number: int, stamps: Lengths, samples: int, rank: Rank, boundary: Lengths, queued: bool
+) -> None:
+    slots = {f.name: n for n, f in enumerate(STEP.fields[1:])}
+    writer, events = RecordWriter(folder, STEP, number), RecordWriter(folder, EVENT, number)
+    events.append(int(stamps[0, 0]), EventKind.TRAINING_BEGIN, NOT_MEASURED, NOT_MEASURED)
+    events.append(int(stamps[0, 0]), EventKind.LOADER_WORKERS, rank.workers, NOT_MEASURED)
+    for step, (begun, fetched, arrived, left, end, ended) in enumerate(stamps.T.tolist()):
+        row = STEP.missing()
+        learns = step % rank.every == rank.every - 1
+        for name, value in {
+            "step": step,
+            "epoch": 0,
+            "flags": StepFlag.OPTIMIZER * learns + StepFlag.FIRST_OF_EPOCH * (step == 0),
+            "samples": samples,
+            "fetch_begin_ns": begun,
+            "fetch_end_ns": fetched,
+            "copy_bytes": 0,
+            "sync_ns": 0,
+            "forward_begin_ns": fetched,
+            "backward_begin_ns": arrived,
+            "optimizer_begin_ns": left if learns else NOT_MEASURED,
+            "optimizer_end_ns": end if learns else NOT_MEASURED,
+            "step_end_ns": ended,
+            "gc_ns": 0,
+            "cpu_ns": 0,
+            "overhead_ns": 20_000,
+            "skipped": 0,
+            "skipped_samples": 0,
+        }.items():
+            row[slots[name]] = value
+        if queued:
+            row[slots["device_begin_ns"]], row[slots["device_end_ns"]] = fetched, end
+        writer.append(*row)
+        if boundary[step]:
+            events.append(ended, EventKind.BOUNDARY, NOT_MEASURED, ended + int(boundary[step]))
+    events.append(int(stamps[5, -1]), EventKind.TRAINING_END, NOT_MEASURED, NOT_MEASURED)
+    if rank.steps is None:
+        writer.close()
+        events.close()

@@ -1,0 +1,322 @@
+"""Jobs of several ranks: who waits for whom and for what, on virtual recordings."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jobs import MS, START, Job, Rank, record
+
+from stallscope.analyse.analysis import Analysis, analyse
+from stallscope.analyse.recent import RecentReader
+from stallscope.errors import RecordError
+from stallscope.record.run import open_run, update_run
+from stallscope.report import contract
+
+SECOND = 1000 * MS
+
+
+def analysed(job: Job) -> Analysis:
+    return analyse(*(open_run(folder) for folder in job.folders))
+
+
+def late_ms(analysis: Analysis) -> dict[int, float]:
+    assert analysis.job is not None
+    return {rank: ns / 1e6 for rank, ns in analysis.job.late_ns.items()}
+
+
+def causes(analysis: Analysis) -> list[str | None]:
+    return [analysis.verdict.cause, *(f.cause for f in analysis.findings)]
+
+
+def said(analysis: Analysis, words: str) -> bool:
+    return any(words in note for note in analysis.notes)
+
+
+@pytest.mark.parametrize("device", ["cpu", "emulated"])
+def test_the_rank_that_waits_for_data_is_the_straggler_and_the_others_wait_as_long_as_it_is_late(
+    tmp_path: Path, device: str
+) -> None:
+    job = record(tmp_path / "run", [Rank(), Rank(fetch_ns=21 * MS), Rank(fetch_ns=2 * MS)], device=device)
+    analysis = analysed(job)
+    verdict = analysis.verdict
+    assert (verdict.cause, verdict.severity) == ("rank.straggler", "critical")
+    assert "rank 1" in verdict.title
+    assert "because of data (input.serial)" in verdict.title
+    # 19 of 30.5 ms: what is gained when rank 1 is as rank 2.
+    assert verdict.share == pytest.approx(19 / 30.5, rel=0.02)
+    assert late_ms(analysis) == {0: 0, 1: pytest.approx(19.5, abs=0.01), 2: 0}
+    assert analysis.job is not None
+    waits = [analysis.job.waits_ns[rank] for rank in range(3)]
+    assert waits == pytest.approx(job.waits_ns[:, 10:].mean(axis=1))
+    evidence = {e.what: e.value for e in verdict.evidence}
+    assert evidence["host"] == "alpha"
+    assert evidence["the others wait"] == pytest.approx(19.5)
+    assert evidence["steps in which it came last"] == 100
+    assert verdict.next[0].change.startswith("rank 1: num_workers=")
+
+
+@pytest.mark.parametrize(
+    ("slow", "because"),
+    [
+        (Rank(host_ns=20 * MS), "other work of its training loop (host.step_gap)"),
+        (Rank(boundary_ns=np.where(np.arange(200) % 10 == 9, 300 * MS, 0)), "validation, checkpoints) (host.boundary)"),
+        (Rank(forward_ns=23 * MS), "its own computing."),
+    ],
+    ids=["host", "boundary", "computing"],
+)
+def test_what_else_a_rank_may_be_late_for(tmp_path: Path, slow: Rank, because: str) -> None:
+    analysis = analysed(record(tmp_path / "run", [slow, Rank()]))
+    assert analysis.verdict.cause == "rank.straggler"
+    assert "rank 0" in analysis.verdict.title
+    assert because in analysis.verdict.title
+
+
+def test_a_forward_pass_that_holds_a_collective_hides_no_lateness(tmp_path: Path) -> None:
+    # Ranks begin the backward pass together, because they waited for rank 1 in the forward pass already.
+    ranks = [Rank(fetch_ns=1 * MS, forward_ns=23 * MS), Rank(fetch_ns=21 * MS, forward_ns=3 * MS)]
+    analysis = analysed(record(tmp_path / "run", ranks))
+    assert "rank 1" in analysis.verdict.title
+    assert late_ms(analysis)[1] == pytest.approx(20)
+
+
+def test_accumulated_gradients_add_up_the_lateness_of_their_steps(tmp_path: Path) -> None:
+    ranks = [Rank(every=4), Rank(every=4, fetch_ns=6 * MS)]
+    analysis = analysed(record(tmp_path / "run", ranks, 400))
+    assert late_ms(analysis)[1] == pytest.approx(20)
+    assert analysis.verdict.cause == "rank.straggler"
+    # Four steps of 15.5 ms on rank 1, of 10.5 on rank 0.
+    assert analysis.verdict.share == pytest.approx(20 / 62, rel=0.02)
+
+
+@pytest.mark.parametrize("rank", [Rank(), Rank(fetch_ns=40 * MS), Rank(host_ns=40 * MS)], ids=["fast", "data", "host"])
+def test_ranks_that_are_alike_have_no_straggler_however_slow(tmp_path: Path, rank: Rank) -> None:
+    analysis = analysed(record(tmp_path / "run", [rank] * 4))
+    assert "rank.straggler" not in causes(analysis)
+    assert set(late_ms(analysis).values()) == {0}
+    assert not said(analysis, "late in turn")
+
+
+def test_ranks_that_are_late_in_turn_have_no_straggler_but_a_cost(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    ranks = [Rank(fetch_ns=random.exponential(10 * MS, 400).astype(int)) for _ in range(4)]
+    job = record(tmp_path / "run", ranks, 400)
+    analysis = analysed(job)
+    assert "rank.straggler" not in causes(analysis)
+    (note,) = [n for n in analysis.notes if "late in turn" in n]
+    fetches = np.stack([rank.fetch_ns for rank in ranks])[:, 5:]
+    cost = (fetches.max(axis=0).mean() - fetches.mean(axis=1).max()) / (job.wall_ns / 400)
+    assert f"add up to {100 * cost:.0f} %" in note
+
+
+def test_one_long_pause_of_one_rank_makes_no_straggler(tmp_path: Path) -> None:
+    pause = np.where(np.arange(200) == 100, 3 * SECOND, MS)
+    assert "rank.straggler" not in causes(analysed(record(tmp_path / "run", [Rank(), Rank(fetch_ns=pause)])))
+
+
+def test_a_host_whose_ranks_are_all_late_is_named_as_a_whole(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    ranks = [
+        Rank(
+            fetch_ns=(random.normal(21 if n >= 24 else 2, 0.2, 300) * MS).astype(int).clip(0),
+            host="slow" if n >= 24 else "fast",
+        )
+        for n in range(32)
+    ]
+    analysis = analysed(record(tmp_path / "run", ranks, 300, shifts={"slow": 7 * 10**14}))
+    assert analysis.job is not None
+    assert analysis.job.straggler is not None
+    assert analysis.job.straggler.ranks == tuple(range(24, 32))
+    assert {e.what: e.value for e in analysis.verdict.evidence}["host"] == "slow"
+    assert analysis.job.straggler.cost_ns == pytest.approx(19 * MS, rel=0.03)
+
+
+def test_a_straggler_that_explains_little_of_what_all_ranks_wait_for_is_second(tmp_path: Path) -> None:
+    analysis = analysed(record(tmp_path / "run", [Rank(fetch_ns=40 * MS), Rank(fetch_ns=46 * MS)]))
+    assert causes(analysis)[1:] == ["input.serial", "rank.straggler"]
+    assert analysis.verdict.title.startswith("Rank 1: ")
+
+
+def test_trainings_that_do_not_wait_for_each_other_are_not_compared(tmp_path: Path) -> None:
+    ranks = [Rank(fetch_ns=10 * MS), Rank(fetch_ns=20 * MS)]
+    analysis = analysed(record(tmp_path / "run", ranks, lockstep=False))
+    assert "rank.straggler" not in causes(analysis)
+    assert said(analysis, "do not end their steps together")
+    assert late_ms(analysis) == {}
+    apart = [Rank(fetch_ns=10 * MS), Rank(fetch_ns=20 * MS, host="beta")]
+    analysis = analysed(record(tmp_path / "apart", apart, lockstep=False, shifts={"beta": SECOND}))
+    assert "rank.straggler" not in causes(analysis)
+    assert said(analysis, "clocks of the hosts are unpaired")
+
+
+def in_a_folder(ranks: Sequence[Rank], steps: int, **how: Any) -> Analysis:
+    with tempfile.TemporaryDirectory() as folder:
+        return analysed(record(Path(folder) / "run", ranks, steps, **how))
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> list[Rank]:
+    """Two to five ranks, each with its own mean and its own noise."""
+    seeds = np.random.default_rng(draw(st.integers(0, 2**32)))
+
+    def rank() -> Rank:
+        mean = draw(st.sampled_from([1, 4, 20]))
+        scatter = draw(st.sampled_from([0.0, 0.1, 0.5]))
+        return Rank(fetch_ns=(mean * MS * (1 + scatter * seeds.uniform(-1, 1, 80))).astype(int))
+
+    return [rank() for _ in range(draw(st.integers(2, 5)))]
+
+
+EACH = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@EACH
+@given(jobs(), st.randoms())
+def test_which_number_a_rank_has_changes_nothing(ranks: list[Rank], random: Any) -> None:
+    order = list(range(len(ranks)))
+    random.shuffle(order)
+    one = in_a_folder(ranks, 80)
+    other = in_a_folder([ranks[n] for n in order], 80)
+    assert one.job is not None
+    assert other.job is not None
+    assert one.job.samples_per_s == pytest.approx(other.job.samples_per_s)
+    assert one.job.shares == pytest.approx(other.job.shares)
+    late = late_ms(one)
+    assert late_ms(other) == pytest.approx({place: late[n] for place, n in enumerate(order)})
+    assert (one.job.straggler is None) == (other.job.straggler is None)
+    if one.job.straggler is not None and other.job.straggler is not None:
+        assert {order[n] for n in other.job.straggler.ranks} == set(one.job.straggler.ranks)
+
+
+@EACH
+@given(jobs(), st.integers(-(10**11), 10**15), st.floats(-5e-5, 5e-5))
+def test_where_the_clock_of_one_host_stands_changes_nothing(ranks: list[Rank], shift: int, drift: float) -> None:
+    for rank in ranks[1::2]:
+        rank.host = "beta"
+    one = in_a_folder(ranks, 80)
+    other = in_a_folder(ranks, 80, shifts={"beta": shift}, drifts={"beta": drift})
+    assert one.job is not None
+    assert other.job is not None
+    # What a clock may drift between the medians of two blocks of steps.
+    assert late_ms(other) == pytest.approx(late_ms(one), abs=0.1)
+    assert (one.job.straggler is None) == (other.job.straggler is None)
+    assert one.job.samples_per_s == pytest.approx(other.job.samples_per_s, rel=0.01)
+
+
+def test_clocks_that_drift_for_an_hour_stay_paired(tmp_path: Path) -> None:
+    ranks = [Rank(fetch_ns=500 * MS), Rank(fetch_ns=520 * MS, host="beta", forward_ns=200 * MS)]
+    job = record(tmp_path / "run", ranks, 5000, shifts={"beta": -START // 2}, drifts={"beta": 5e-5}, apart=True)
+    analysis = analysed(job)
+    assert late_ms(analysis)[1] == pytest.approx(217, abs=0.5)
+    assert said(analysis, "The clocks of 2 hosts were paired by the ends of 4995 steps' collectives")
+
+
+def test_wall_clocks_that_contradict_the_pairing_are_told(tmp_path: Path) -> None:
+    ranks = [Rank(), Rank(host="beta")]
+    off = {"beta": 30 * SECOND}
+    analysis = analysed(record(tmp_path / "run", ranks, shifts={"beta": SECOND * 77}, wall_off_ns=off))
+    assert said(analysis, "The wall clocks of beta and alpha differ by 30.0 s")
+
+
+def test_run_folders_of_two_hosts_are_one_job(tmp_path: Path) -> None:
+    ranks = [Rank(), Rank(), Rank(host="beta", fetch_ns=21 * MS), Rank(host="beta")]
+    together = analysed(record(tmp_path / "one", ranks, shifts={"beta": SECOND}))
+    job = record(tmp_path / "two", ranks, shifts={"beta": SECOND}, apart=True)
+    assert len(job.folders) == 2
+    apart = analysed(job)
+    assert late_ms(apart) == late_ms(together)
+    assert apart.verdict.title == together.verdict.title
+    assert [part.host for part in apart.ranks] == ["alpha", "alpha", "beta", "beta"]
+    alone = analyse(open_run(job.folders[0]))
+    assert said(alone, "2 of the job's 4 ranks were recorded; ranks 2 and 3 are missing")
+
+
+def test_folders_that_are_not_of_one_job_are_refused(tmp_path: Path) -> None:
+    one = record(tmp_path / "one", {0: Rank(), 1: Rank()})
+    twin = record(tmp_path / "twin", {1: Rank(), 2: Rank()})
+    larger = record(tmp_path / "larger", {2: Rank(host="beta"), 3: Rank(host="beta")}, world_size=4)
+    later = record(tmp_path / "later", {2: Rank(host="beta")}, wall_off_ns={"beta": 7200 * SECOND}, world_size=2)
+    for other, words in ((twin, "rank 1 is both in"), (larger, "jobs with 2 and with 4"), (later, "120 minutes after")):
+        with pytest.raises(RecordError, match=words):
+            analyse(open_run(one.folders[0]), open_run(other.folders[0]))
+
+
+def test_a_rank_that_was_killed_in_the_middle_is_told_and_the_others_are_still_compared(tmp_path: Path) -> None:
+    ranks = [Rank(), Rank(fetch_ns=21 * MS), Rank(steps=60)]
+    analysis = analysed(record(tmp_path / "run", ranks))
+    assert said(analysis, "Rank 2 ran fewer steps than the others: 60 of 200")
+    assert said(analysis, "Rank 2 did not end the recording")
+    assert set(late_ms(analysis)) == {0, 1}
+    assert "rank 1" in analysis.verdict.title
+
+
+def test_throughput_is_that_of_the_time_in_which_all_ranks_ran(tmp_path: Path) -> None:
+    analysis = analysed(record(tmp_path / "run", [Rank(), Rank(steps=150)]))
+    assert analysis.job is not None
+    assert analysis.job.samples_per_s == pytest.approx(2 * 8 / 0.0105, rel=0.01)
+    assert analysis.job.samples == pytest.approx(2 * 8 * 145, abs=16)
+
+
+def test_a_rank_without_steps_and_one_with_a_damaged_file_are_left_out_by_name(tmp_path: Path) -> None:
+    job = record(tmp_path / "run", [Rank(), Rank(fetch_ns=21 * MS), Rank(), Rank()])
+    folder = job.folders[0]
+    next(folder.glob("step-2-*.rec")).unlink()
+    next(folder.glob("step-3-*.rec")).write_bytes(b"nonsense")
+    analysis = analysed(job)
+    assert said(analysis, "No steps of ranks 2 and 3 were recorded")
+    assert said(analysis, "is not a stallscope record file")
+    assert "rank 1" in analysis.verdict.title
+    found = contract.report(analysis)
+    assert [entry["window"]["steps"] for entry in found["ranks_detail"]] == [195, 195, 0, 0]
+    assert found["ranks_detail"][2]["late_ms"] is None
+
+
+def test_ranks_none_of_which_has_steps_are_no_verdict(tmp_path: Path) -> None:
+    job = record(tmp_path / "run", [Rank(), Rank()])
+    for file in job.folders[0].glob("step-*.rec"):
+        file.unlink()
+    analysis = analysed(job)
+    assert analysis.verdict.title == "No verdict: no training step was recorded."
+    assert contract.report(analysis)["run"]["ranks"] == 2
+
+
+def test_without_what_processes_say_the_ranks_are_those_of_the_files(tmp_path: Path) -> None:
+    job = record(tmp_path / "run", [Rank(), Rank(fetch_ns=21 * MS)])
+    for file in job.folders[0].glob("process-*.json"):
+        file.unlink()
+    update_run(job.folders[0], {"device": {"kind": "cpu"}})
+    analysis = analysed(job)
+    assert "rank 1" in analysis.verdict.title
+    assert not said(analysis, "ranks were recorded")
+
+
+def test_the_json_of_a_job_sums_and_averages_its_ranks(tmp_path: Path) -> None:
+    found = contract.report(analysed(record(tmp_path / "run", [Rank(), Rank(fetch_ns=21 * MS)])))
+    detail = found["ranks_detail"]
+    assert found["run"]["ranks"] == len(detail) == 2
+    shape = {*found} - {"ranks_detail"}
+    for rank, entry in enumerate(detail):
+        assert {*entry} == shape | {"rank", "host", "late_ms", "waits_ms"}
+        assert (entry["rank"], entry["host"]) == (rank, "alpha")
+        assert sum(entry["breakdown"].values()) == pytest.approx(100)
+    assert sum(found["breakdown"].values()) == pytest.approx(100)
+    for part, share in found["breakdown"].items():
+        assert share == pytest.approx(np.mean([entry["breakdown"][part] for entry in detail]))
+    window = found["window"]
+    assert window["samples_per_s"] == pytest.approx(sum(e["window"]["samples_per_s"] for e in detail), rel=0.01)
+    assert window["samples_per_s"] == pytest.approx(window["samples"] / window["wall_s"])
+    assert (window["steps"], window["warmup_steps"], window["batch_size"]) == (195, 5, 8)
+    assert found["input"]["workers"] == 0
+    assert found["findings"][0] == found["verdict"]
+
+
+def test_the_live_view_shows_one_rank_and_says_of_how_many(tmp_path: Path) -> None:
+    job = record(tmp_path / "run", [Rank(steps=195), Rank(), Rank(steps=40)])
+    view = RecentReader(job.folders[0]).snapshot()
+    assert (view.rank, view.ranks, view.steps) == (0, 3, 195)
