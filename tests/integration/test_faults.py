@@ -1,0 +1,228 @@
+"""Faults of ours, planted one by one: the training ends as it would have, and the report says what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runs import STALLSCOPE, report, run
+
+TRAIN = """
+import os, sys, time, torch
+from torch.utils.data import DataLoader, Dataset
+torch.set_num_threads(1)
+torch.manual_seed(0)
+class Sleeping(Dataset):
+    def __len__(self):
+        return 400
+    def __getitem__(self, index):
+        time.sleep(0.001)
+        return torch.full((4,), float(index)), index % 2
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.001)
+{before}
+for epoch in range(2):
+    for number, (x, y) in enumerate(DataLoader(Sleeping(), batch_size=4, num_workers={workers})):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if epoch == 0 and number == 20:
+            {within}
+            pass
+print(loss.item().hex())
+sys.exit(5)
+"""
+STEPS = 200
+
+
+def program(tmp_path: Path, before: str = "", within: str = "pass", workers: int = 0) -> list[str | Path]:
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN.format(before=before, within=within, workers=workers))
+    return [sys.executable, path]
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the training prints without us."""
+    command = program(tmp_path_factory.mktemp("bare"))
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 5, done.stderr
+    return done.stdout
+
+
+def steps_of(folder: Path) -> int:
+    window = report(folder)["window"]
+    return int(window["steps"] + window["warmup_steps"])
+
+
+def notes_of(folder: Path) -> str:
+    return " ".join(report(folder)["quality"]["notes"])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_run_folder_vanishes(tmp_path: Path, truth: str, workers: int) -> None:
+    remove = "import shutil; shutil.rmtree(os.environ['STALLSCOPE_RUN'])"
+    done = run(tmp_path / "run", *program(tmp_path, within=remove, workers=workers))
+    assert (done.returncode, done.stdout) == (5, truth)
+    assert "no report" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("what", ["*", "run.json"])
+def test_the_run_folder_is_emptied(tmp_path: Path, truth: str, what: str) -> None:
+    empty = f"from pathlib import Path; [p.unlink() for p in Path(os.environ['STALLSCOPE_RUN']).glob('{what}')]"
+    done = run(tmp_path / "run", *program(tmp_path, within=empty, workers=2))
+    assert (done.returncode, done.stdout) == (5, truth)
+    assert "no report" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Path:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", disk]).returncode:
+        pytest.skip("mounting a small disk is not allowed here")
+    return disk
+
+
+def test_the_disk_is_full(tmp_path: Path, truth: str, small_disk: Path) -> None:
+    fill = f"open({str(small_disk / 'filler')!r}, 'wb').write(bytes(10**6))"
+    full = f"\ntry:\n    {fill}\nexcept OSError:\n    pass\n"
+    try:
+        done = run(small_disk / "run", *program(tmp_path, before=full, workers=2))
+        assert (done.returncode, done.stdout) == (5, truth)
+        assert "Traceback" not in done.stderr
+        assert "No space left" in done.stderr or "could not be" in done.stderr
+    finally:
+        subprocess.run(["umount", small_disk], check=True)
+
+
+def test_the_sampler_is_killed(tmp_path: Path, truth: str) -> None:
+    kill = (
+        "import subprocess; subprocess.run(['pkill', '-9', '-f', "
+        "'stallscope.capture.sampler ' + os.environ['STALLSCOPE_RUN']])"
+    )
+    done = run(tmp_path / "run", *program(tmp_path, within=kill))
+    assert (done.returncode, done.stdout) == (5, truth)
+    assert steps_of(tmp_path / "run") == STEPS
+    assert "sampler ended with exit code -9" in notes_of(tmp_path / "run")
+
+
+def test_a_hook_raises(tmp_path: Path, truth: str) -> None:
+    break_it = (
+        "from stallscope.capture import active; loop = active.current().hooks.loop; "
+        "loop.fetch_begins = loop.fetch_ends = loop.learns = lambda *a: 1 / 0; loop.open = None"
+    )
+    done = run(tmp_path / "run", *program(tmp_path, within=break_it))
+    assert (done.returncode, done.stdout) == (5, truth)
+    assert "failed and was switched off" in notes_of(tmp_path / "run")
+
+
+def test_the_recording_of_a_step_raises(tmp_path: Path, truth: str) -> None:
+    break_it = "from stallscope.capture import active; active.current().session.steps._row = None"
+    done = run(tmp_path / "run", *program(tmp_path, within=break_it))
+    assert (done.returncode, done.stdout) == (5, truth)
+    assert "failed and was switched off" in notes_of(tmp_path / "run")
+
+
+def test_a_recording_cannot_begin(tmp_path: Path, truth: str) -> None:
+    break_it = "import stallscope.capture.session as s; s.StepRecorder = None"
+    path = program(tmp_path)[1]
+    Path(path).write_text(break_it.join(("import torch\n", "\n")) + Path(path).read_text())
+    done = run(tmp_path / "run", sys.executable, path)
+    assert (done.returncode, done.stdout) == (5, truth)
+    assert "could not be recorded" in notes_of(tmp_path / "run")
+
+
+def test_the_hooks_cannot_be_set_up(tmp_path: Path, truth: str) -> None:
+    path = tmp_path / "train.py"
+    program(tmp_path)
+    path.write_text("import sys; sys.modules['stallscope.capture.bootstrap.arm'] = None\n" + path.read_text())
+    done = run(tmp_path / "run", sys.executable, path)
+    assert (done.returncode, done.stdout) == (5, truth)
+    assert "could not be set up" in notes_of(tmp_path / "run")
+
+
+def test_the_clock_goes_backwards(tmp_path: Path, truth: str) -> None:
+    # The training's clock jumps back by an hour within a step; the machine's own cannot, but a suspended one comes close.
+    back = (
+        "from stallscope.capture import active; import time; d = active.current(); "
+        "jump = lambda: time.monotonic_ns() - 3600 * 10**9; "
+        "d.session._now = d.session.steps._now = d.hooks.loop._now = jump"
+    )
+    done = run(tmp_path / "run", *program(tmp_path, within=back))
+    assert (done.returncode, done.stdout) == (5, truth)
+    assert "Traceback" not in done.stderr
+    shares = report(tmp_path / "run")["breakdown"]
+    if shares:
+        known = [share for share in shares.values() if share is not None]
+        assert not known or abs(sum(known) - 100) < 0.1
+        assert all(share >= 0 for share in known)
+
+
+def test_two_recordings_of_one_process(tmp_path: Path, truth: str) -> None:
+    again = (
+        "\nfrom stallscope.capture.recording import recording\n"
+        f"inner = recording({str(tmp_path / 'inner')!r}); inner.__enter__()\n"
+    )
+    done = run(tmp_path / "run", *program(tmp_path, before=again))
+    assert (done.returncode, done.stdout) == (5, truth)
+    assert steps_of(tmp_path / "run") == STEPS
+    assert "is recorded once" in notes_of(tmp_path / "run")
+    assert not (tmp_path / "inner").exists()
+
+
+def test_a_run_within_a_run(tmp_path: Path, truth: str) -> None:
+    inner = [*STALLSCOPE, "run", "--no-live", "--out", tmp_path / "inner", "--", *program(tmp_path)]
+    done = run(tmp_path / "outer", *inner)
+    assert (done.returncode, done.stdout) == (5, truth)
+    assert steps_of(tmp_path / "inner") == STEPS
+    assert report(tmp_path / "outer")["verdict"]["cause"] is None
+
+
+def test_a_thousand_workers_come_and_go(tmp_path: Path) -> None:
+    code = TRAIN.replace("range(2)", "range(150)").replace("return 400", "return 8").replace("0.001", "0.0")
+    path = tmp_path / "train.py"
+    path.write_text(code.format(before="", within="pass", workers=2))
+    done = run(tmp_path / "run", sys.executable, path)
+    assert done.returncode == 5, done.stderr
+    assert steps_of(tmp_path / "run") == 300
+    # Files are taken over from workers that have ended.
+    assert len(list((tmp_path / "run").iterdir())) < 30
+
+
+def test_a_run_folder_of_another_version(tmp_path: Path) -> None:
+    run(tmp_path / "run", *program(tmp_path))
+    info = json.loads((tmp_path / "run" / "run.json").read_text())
+    (tmp_path / "run" / "run.json").write_text(json.dumps(info | {"version": 999}))
+    done = subprocess.run([*STALLSCOPE, "report", tmp_path / "run"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "run format 999" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_command_that_records_is_killed(tmp_path: Path, truth: str) -> None:
+    out = tmp_path / "out"
+    with out.open("w") as file:
+        command = [*STALLSCOPE, "run", "--no-live", "--out", tmp_path / "run", "--", *program(tmp_path)]
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL)
+        until = time.monotonic() + 60
+        while not list((tmp_path / "run").glob("step-*.rec")) and time.monotonic() < until:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        while not out.read_text() and time.monotonic() < until:
+            time.sleep(0.05)
+    # The training went on by itself, and its recording with it.
+    assert out.read_text() == truth
+    assert steps_of(tmp_path / "run") == STEPS
+    assert "was not ended" in notes_of(tmp_path / "run")

@@ -1,0 +1,296 @@
+"""`stallscope run`: the command runs as it would without, and is recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+
+from runs import STALLSCOPE, report, run
+
+TRAIN = """
+import hashlib, random, sys, numpy, torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Images(Dataset):
+    def __len__(self):
+        return 96
+    def __getitem__(self, index):
+        # Random augmentation, from every generator there is.
+        noise = torch.rand(3, 8, 8) + random.random() + float(numpy.random.rand())
+        return noise * (index + 1), index % 4
+
+def seed(worker):
+    random.seed(worker + torch.initial_seed() % 1000); numpy.random.seed(worker)
+
+def main(workers, method):
+    torch.manual_seed(3); random.seed(4); numpy.random.seed(5); torch.set_num_threads(1)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.Dropout(0.5), nn.ReLU(), nn.Linear(32, 4))
+    optimizer = torch.optim.AdamW(model.parameters())
+    loader = DataLoader(Images(), batch_size=8, shuffle=True, num_workers=workers, worker_init_fn=seed,
+                        multiprocessing_context=method if workers else None)
+    checking = DataLoader(Images(), batch_size=16)
+    for epoch in range(3):
+        for images, labels in loader:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(images), labels)
+            loss.backward()
+            optimizer.step()
+            print(loss.item().hex())
+        with torch.no_grad():
+            print(sum(model(images).sum().item() for images, _ in checking).hex())
+    weights = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+    print(hashlib.sha256(weights).hexdigest(), torch.rand(1).item(), random.random(), numpy.random.rand())
+    print("done", file=sys.stderr)
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)
+"""
+STEPS = 3 * 96 // 8
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN)
+    return path
+
+
+@pytest.mark.parametrize("arguments", [("0",), ("2", "fork"), ("2", "spawn"), ("2", "forkserver")], ids=" ".join)
+def test_a_seeded_training_is_the_same_to_the_last_bit(tmp_path: Path, program: Path, arguments: tuple[str]) -> None:
+    bare = subprocess.run([sys.executable, program, *arguments], capture_output=True, text=True, check=True)
+    recorded = run(tmp_path / "run", sys.executable, program, *arguments)
+    assert recorded.returncode == 0, recorded.stderr
+    assert recorded.stdout == bare.stdout
+    # What it wrote to stderr stands there whole, before our report.
+    assert recorded.stderr.startswith(bare.stderr)
+    seen = report(tmp_path / "run")
+    assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
+    assert seen["window"]["batch_size"] == 8
+    assert seen["run"]["exit_code"] == 0
+    assert seen["breakdown"]["boundary_pct"] > 0
+    # The loader counts as one with workers only if it has some.
+    assert seen["input"]["workers"] in ((None, 0) if arguments == ("0",) else (2,))
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        ("sys.exit(3)", 3),
+        ("raise ValueError('no')", 1),
+        ("os.kill(os.getpid(), 9)", -9),
+        ("os.kill(os.getpid(), 15)", -15),
+        ("os._exit(77)", 77),
+    ],
+)
+def test_the_exit_code_is_the_commands(tmp_path: Path, ending: str, code: int) -> None:
+    done = run(tmp_path / "run", sys.executable, "-c", f"import os, sys\nprint('out')\nsys.stdout.flush()\n{ending}")
+    assert done.returncode == code
+    assert done.stdout == "out\n"
+    assert report(tmp_path / "run")["run"]["exit_code"] == code
+    assert "did not end well" in done.stderr
+
+
+def test_input_goes_to_the_command(tmp_path: Path) -> None:
+    done = run(tmp_path / "run", sys.executable, "-c", "print(input()[::-1])", input="abc\n")
+    assert (done.returncode, done.stdout) == (0, "cba\n")
+
+
+SIGNALLED = """
+import os, signal, sys, time
+caught = []
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+    signal.signal(number, lambda n, _: caught.append(n))
+open(sys.argv[1], "w").close()
+until = time.monotonic() + 30
+while len(caught) < 5 and time.monotonic() < until:
+    time.sleep(0.02)
+time.sleep(0.5)
+print(sorted(caught))
+sys.exit(9)
+"""
+
+
+def test_every_signal_reaches_the_command_once(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    command = [*STALLSCOPE, "run", "--no-live", "--out", tmp_path / "run", "--", sys.executable, "-c", SIGNALLED, ready]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(ready)
+    sent = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
+    for number in sent:
+        process.send_signal(number)
+        time.sleep(0.1)
+    out, _ = process.communicate(timeout=60)
+    assert out == f"{sorted(int(n) for n in sent)}\n"
+    assert process.returncode == 9
+
+
+def test_modules_of_ours_stay_out_of_a_program_without_torch(tmp_path: Path) -> None:
+    code = "import sys, json, random; print([m for m in sys.modules if 'stallscope' in m]); print(sys.path)"
+    done = run(tmp_path / "run", sys.executable, "-c", code)
+    bare = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    # The path is what it would have been, too. (Ours is installed editable here, which Python itself looks up.)
+    assert done.stdout == bare.stdout
+    assert "No training was seen" in done.stderr
+
+
+def test_the_users_own_sitecustomize_still_runs(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "sitecustomize.py").write_text("DONE = __file__\n")
+    environment = dict(os.environ, PYTHONPATH=str(tmp_path / "theirs"))
+    code = "import sitecustomize, torch\nprint(sitecustomize.DONE)\ntorch.optim.SGD([torch.zeros(1)], 0.1)"
+    done = run(tmp_path / "run", sys.executable, "-c", code, env=environment)
+    assert done.stdout == f"{tmp_path}/theirs/sitecustomize.py\n"
+    assert list((tmp_path / "run").glob("process-*.json"))
+
+
+def test_an_error_in_the_users_sitecustomize_is_told_as_python_tells_it(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "sitecustomize.py").write_text("raise ValueError('broken')\n")
+    environment = dict(os.environ, PYTHONPATH=str(tmp_path / "theirs"))
+    bare = subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True, env=environment)
+    done = run(tmp_path / "run", sys.executable, "-c", "print(1)", env=environment)
+    assert done.stdout == bare.stdout == "1\n"
+    assert done.stderr.startswith(bare.stderr)
+    assert "broken" in bare.stderr
+
+
+@pytest.mark.parametrize("flag", ["-I", "-E", "-S"])
+def test_a_python_that_ignores_its_environment_is_told(tmp_path: Path, flag: str, program: Path) -> None:
+    if flag == "-S":
+        # Without site the packages of an environment are not found at all: nothing of torch is needed for this.
+        program.write_text("import time; time.sleep(1)")
+    done = run(tmp_path / "run", sys.executable, flag, program, "0")
+    assert done.returncode == 0
+    assert "hooks never loaded" in done.stderr
+    assert "CPUs used by the command" in done.stderr
+    seen = report(tmp_path / "run")
+    assert seen["verdict"]["cause"] is None
+    assert seen["window"]["steps"] in (0, None)
+
+
+def test_a_command_that_is_no_python_is_told_so(tmp_path: Path) -> None:
+    done = run(tmp_path / "run", "sh", "-c", "sleep 0.5; echo out; exit 4")
+    assert (done.returncode, done.stdout) == (4, "out\n")
+    assert "hooks never loaded" in done.stderr
+
+
+def test_python_is_found_behind_a_shell_script(tmp_path: Path, program: Path) -> None:
+    wrapper = tmp_path / "start.sh"
+    wrapper.write_text(f"#!/bin/sh\ncd {tmp_path}\n{sys.executable} -m train 0 > /dev/null\n")
+    wrapper.chmod(0o755)
+    done = run(tmp_path / "run", wrapper)
+    assert done.returncode == 0, done.stderr
+    seen = report(tmp_path / "run")
+    assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
+
+
+@pytest.fixture(scope="module")
+def bare_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with torch, numpy and what those need, and with nothing of ours."""
+    folder = tmp_path_factory.mktemp("theirs")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    here = Path(sysconfig.get_paths()["purelib"])
+    there = Path(next(iter(folder.glob("lib/python*/site-packages"))))
+    needed = (
+        "torch torchgen functorch numpy numpy.libs typing_extensions.py sympy mpmath filelock networkx jinja2 "
+        "markupsafe fsspec nvidia triton setuptools"
+    )
+    for name in needed.split():
+        if (here / name).exists():
+            (there / name).symlink_to(here / name)
+    return folder / "bin" / "python"
+
+
+def test_another_environment_needs_numpy_and_torch_only(tmp_path: Path, program: Path, bare_environment: Path) -> None:
+    missing = subprocess.run([bare_environment, "-c", "import stallscope"], capture_output=True)
+    assert missing.returncode != 0
+    program.write_text(
+        TRAIN + "    ours = [m for m in sys.modules if m.startswith('stallscope')]\n"
+        "    print('recorded', len(ours) > 5, [m for m in ('rich', 'psutil', 'platformdirs', 'pynvml') if m in sys.modules])\n"
+    )
+    for arguments in (("0",), ("2", "spawn")):
+        folder = tmp_path / f"run{arguments[0]}"
+        done = run(folder, bare_environment, program, *arguments)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.endswith("recorded True []\n")
+        seen = report(folder)
+        assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
+        assert "hook" not in " ".join(n for n in seen["quality"]["notes"] if "left out" in n or "failed" in n)
+
+
+FORKED = """
+import os, torch
+from torch.utils.data import DataLoader, TensorDataset
+torch.set_num_threads(1)
+def train(batches):
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    data = TensorDataset(torch.rand(8 * batches, 4))
+    for (x,) in DataLoader(data, batch_size=8):
+        model(x).sum().backward()
+        optimizer.step()
+train(40)
+child = os.fork()
+if child == 0:
+    train(60)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_forked_child_that_trains_has_a_recording_of_its_own(tmp_path: Path) -> None:
+    done = run(tmp_path / "run", sys.executable, "-c", FORKED)
+    assert done.returncode == 0
+    assert len(list((tmp_path / "run").glob("step-*.rec"))) == 2
+    seen = report(tmp_path / "run")
+    # The figures are those of the process that ran most steps.
+    assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == 60
+
+
+def test_a_notebook_that_is_executed_is_recorded(tmp_path: Path, program: Path) -> None:
+    cells = [TRAIN.partition("if __name__")[0], "main(0, None)"]
+    notebook = {
+        "cells": [
+            {"cell_type": "code", "metadata": {}, "source": cell, "outputs": [], "execution_count": None} for cell in cells
+        ],
+        "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+        "nbformat": 4,
+        "nbformat_minor": 4,
+    }
+    (tmp_path / "train.ipynb").write_text(json.dumps(notebook))
+    done = run(tmp_path / "run", sys.executable, "-m", "nbconvert", "--execute", "--to", "html", tmp_path / "train.ipynb")
+    assert done.returncode == 0, done.stderr
+    seen = report(tmp_path / "run")
+    assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ((), "no command given"),
+        (("no-such-program",), "there is no program 'no-such-program'"),
+        (("train.py",), "stallscope run -- python train.py"),
+    ],
+)
+def test_a_wrong_command_is_one_sentence(tmp_path: Path, command: tuple[str], said: str) -> None:
+    done = run(tmp_path / "run", *command)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def wait_for(path: Path, seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < until, f"{path} never came"
+        time.sleep(0.02)
