@@ -1,0 +1,155 @@
+"""Who is behind a process id, and whether it can be observed."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from ...errors import StallscopeError
+from ..sampler.procfs import names, parse_stat, read
+from ..sampler.tree import ProcessTree
+
+OURS = re.compile(r"stallscope\.capture\.sampler|py-spy|(?:\b|/)stallscope (?:attach|run|live)\b")
+"""Commands of stallscope itself that may be in a training's tree."""
+_DEVICE = re.compile(r"/dev/(nvidia\d+|kfd|dxg|accel/accel\d+)\Z")
+_DRIVERS = ("/proc/driver/nvidia", "/dev/kfd", "/dev/dxg", "/dev/accel")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A process as found when the recording began."""
+
+    pid: int
+    started: int
+    """Ticks after boot: with the pid, it names a process for good."""
+    name: str
+    command: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """What is unusual about it, one sentence each."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        stat = parse_stat(read(f"/proc/{self.pid}/stat"))
+        return stat is not None and stat.started == self.started and not stat.ended
+
+    @property
+    def state(self) -> str:
+        """The kernel's letter; `X` when it is gone."""
+        return state_of(self.pid)
+
+
+def find(pid: int) -> Target:
+    """The process to observe.
+
+    Raises:
+        StallscopeError: there is none, it has ended, or it is no candidate.
+    """
+    stat = parse_stat(read(f"/proc/{pid}/stat"))
+    if stat is None:
+        raise StallscopeError(
+            f"there is no process {pid} here. `ps -ef` shows those there are; inside a container, process ids are the "
+            "container's own."
+        )
+    name = (read(f"/proc/{pid}/comm") or b"?").decode(errors="replace").strip()
+    if stat.ended:
+        raise StallscopeError(
+            f"process {pid} ({name}) has ended and only waits for its parent {stat.parent} to collect its exit code: "
+            "there is nothing left to observe."
+        )
+    status = _status(pid)
+    group = int(status.get("Tgid", pid))
+    if group != pid:
+        raise StallscopeError(f"{pid} is a thread of process {group}. Attach to {group}.")
+    if pid == os.getpid():
+        raise StallscopeError(f"{pid} is this command itself. Name the process of the training.")
+    command = command_of(pid)
+    if not command:
+        raise StallscopeError(f"{pid} ({name}) is a thread of the kernel, not a Python process.")
+    return Target(pid, stat.started, name, command, tuple(_notes(pid, status)))
+
+
+def is_python(pid: int) -> bool | None:
+    """Whether a process runs Python; `None` where that cannot be read."""
+    try:
+        program = os.path.basename(os.readlink(f"/proc/{pid}/exe"))  # noqa: PTH115, PTH119 - a path that may not exist
+    except OSError:
+        command = command_of(pid)
+        return True if command and "python" in command[0] else None
+    if "python" in program or "pypy" in program:
+        return True
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            return any(b"libpython" in line for line in file)
+    except OSError:
+        return None
+
+
+def command_of(pid: int) -> tuple[str, ...]:
+    text = read(f"/proc/{pid}/cmdline") or b""
+    return tuple(part.decode(errors="replace") for part in text.rstrip(b"\0").split(b"\0")) if text else ()
+
+
+def rank_of(pid: int) -> int | None:
+    """`RANK` of a launcher's child; `None` where it has none, or its environment may not be read."""
+    for entry in (read(f"/proc/{pid}/environ") or b"").split(b"\0"):
+        if entry.startswith(b"RANK=") and entry[5:].isdigit():
+            return int(entry[5:])
+    return None
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for the state of a process's main thread; `X` when it is gone."""
+    text = read(f"/proc/{pid}/stat")
+    return text[text.rfind(b")") + 2 :][:1].decode(errors="replace") or "X" if text else "X"
+
+
+def device_kind(pids: list[int]) -> str | None:
+    """`cuda` if a process has an accelerator's file open, `cpu` if none has; `None` where that may not be read."""
+    readable = False
+    for pid in pids:
+        for number in names(f"/proc/{pid}/fd"):
+            try:
+                link = os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115 - many, and quickly
+            except OSError:
+                continue
+            readable = True
+            if _DEVICE.match(link):
+                return "cuda"
+    return "cpu" if readable or not any(map(os.path.exists, _DRIVERS)) else None
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = (read(f"/proc/{pid}/status") or b"").decode(errors="replace").splitlines()
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def _notes(pid: int, status: dict[str, str]) -> list[str]:
+    notes = []
+    ids = status.get("NSpid", "").split()
+    if len(ids) > 1:
+        notes.append(f"Process {pid} runs in a container, where its id is {ids[-1]}.")
+    state = status.get("State", "")[:1]
+    tracer = status.get("TracerPid", "0")
+    if tracer != "0":
+        notes.append(f"Process {pid} is traced by process {tracer} (a debugger or strace), which slows it down.")
+    if state in "Tt":
+        notes.append(f"Process {pid} was stopped before stallscope came; it is left as it is.")
+    return notes
+
+
+def require_python(target: Target) -> None:
+    """Refuse a tree of processes in which certainly none is a Python.
+
+    Raises:
+        StallscopeError: there is none.
+    """
+    tree = ProcessTree(target.pid)
+    tree.look()
+    tree.scan()
+    if all(is_python(member.pid) is False for member in tree.alive):
+        raise StallscopeError(
+            f"process {target.pid} ({target.name}) is not a Python process and has started none. Name the process of "
+            "the training: `pgrep -af python` lists candidates."
+        )

@@ -1,0 +1,153 @@
+"""`stallscope attach PID`: records and judges a process that already runs, from outside."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+from rich.console import Console
+from rich.status import Status
+
+from ..analyse.attached import attached, so_far
+from ..analyse.attached_causes import findings_of, verdict_of
+from ..capture.attach.recording import Progress, record
+from ..capture.attach.spy import find_py_spy
+from ..capture.attach.target import Target, find, require_python
+from ..record.files import plain
+from ..record.latest import note_latest
+from ..record.run import open_run
+from ..report import attach_json, attach_text
+from .console import console, show, write_json
+
+NAME = "attach"
+HELP = "Observes a training that already runs, from outside, and says what it waits for."
+EXAMPLE = "stallscope attach 12345 --duration 60"
+
+PLAIN_SECONDS = 5.0
+"""Between lines where the output is no terminal."""
+LINE_SECONDS = 0.5
+HIGHEST_RATE = 50
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pid", metavar="PID", type=_pid, help="process of the training, or its launcher")
+    parser.add_argument(
+        "--duration", type=_seconds, metavar="S", help="seconds to observe (default: until Ctrl-C or its end)"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the recording (default: runs/…)")
+    parser.add_argument("--rate", type=_rate, default=10, metavar="HZ", help="looks a second (default: 10)")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    for stop in (signal.SIGTERM, signal.SIGHUP):
+        # A supervisor's stop and a closed terminal keep what was measured, as Ctrl-C does.
+        signal.signal(stop, signal.default_int_handler)
+    # A command in the background of a script is started with Ctrl-C ignored; it is how a recording ends.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    target = find(arguments.pid)
+    require_python(target)
+    folder = arguments.out or _new_folder(target)
+    new = not folder.exists()
+    terminal = console(stderr=True)
+    status = terminal.status("", spinner="line") if terminal.is_terminal else None
+    try:
+        with status or nullcontext():
+            tell = _Teller(target, arguments.duration, terminal, status)
+            record(target, folder, arguments.rate, arguments.duration, find_py_spy(), tell)
+    except BaseException:
+        if new and folder.exists() and not any(folder.iterdir()):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    note_latest(folder)
+    return _report(folder, arguments.json)
+
+
+def _report(folder: Path, as_json: bool) -> int:
+    seen = attached(open_run(folder))
+    findings = findings_of(seen)
+    verdict = verdict_of(seen, findings)
+    if as_json:
+        write_json(attach_json.report(seen, verdict, findings), "-")
+    else:
+        target = console()
+        show(lambda to: attach_text.render(seen, verdict, findings, to), target)
+    print(f"recording: {folder}   (stallscope report {folder})", file=sys.stderr)
+    return 0
+
+
+class _Teller:
+    """One line that is drawn again on a terminal, a line every few seconds elsewhere."""
+
+    def __init__(self, target: Target, seconds: float | None, terminal: Console, status: Status | None) -> None:
+        self._target = target
+        self._seconds = seconds
+        self._terminal = terminal
+        self._status = status
+        self._next = 0.0
+        self._shares = ""
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.fresh:
+            parts = [f"{name} {100 * part:.0f} %" for name, part in so_far(progress.threads).items() if part >= 0.01]
+            self._shares = f"; so far {', '.join(parts[:4])}" if parts else "; no training seen yet"
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + (LINE_SECONDS if self._status else PLAIN_SECONDS)
+        if self._status is not None:
+            self._status.update(_markup_free(self._line(progress)))
+        else:
+            print(f"stallscope: {self._line(progress)}", file=sys.stderr, flush=True)
+
+    def _line(self, progress: Progress) -> str:
+        until = " (Ctrl-C ends it and reports)" if self._seconds is None else f" of {self._seconds:g} s"
+        number = f"{progress.processes} process{'' if progress.processes == 1 else 'es'}"
+        name = plain(self._target.name).replace("\n", "?")
+        return f"observing {self._target.pid} ({name}), {number}, {progress.seconds:.0f} s{until}{self._shares}"
+
+
+def _markup_free(text: str) -> str:
+    return text.replace("[", "\\[")
+
+
+def _new_folder(target: Target) -> Path:
+    folder = base = Path("runs") / f"attach-{target.pid}-{time.strftime('%Y%m%d-%H%M%S')}"
+    number = 2
+    while folder.exists():
+        folder = base.with_name(f"{base.name}-{number}")
+        number += 1
+    return folder
+
+
+def _number(text: str, make: Callable[[str], float]) -> float:
+    try:
+        return make(text)
+    except ValueError:
+        return float("nan")
+
+
+def _pid(text: str) -> int:
+    if not text.isdigit() or not 0 < int(text) < 2**31:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a process id")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    value = _number(text, float)
+    if not 0 < value <= 86400 * 30:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
+def _rate(text: str) -> int:
+    value = _number(text, int)
+    if not 1 <= value <= HIGHEST_RATE:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {HIGHEST_RATE}")
+    return int(value)

@@ -1,0 +1,332 @@
+"""What stacks say, shares and their intervals, and the causes from outside."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from stallscope.analyse import stacks
+from stallscope.analyse.attached import Attached, Cpu, Share, Trainer, Workers, attached, spread, wilson
+from stallscope.analyse.attached_causes import findings_of, verdict_of
+from stallscope.analyse.finding import Finding
+from stallscope.analyse.sampled import Sampled
+from stallscope.record.attached import Frame, ProcessStates, Stack, Thread, write_stacks, write_states
+from stallscope.record.run import create_run, open_run
+from stallscope.report import attach_json, attach_text
+
+TORCH = "/venv/lib/python3.12/site-packages/torch"
+LIB = "/usr/lib/python3.12"
+
+
+def stack(*frames: str, text: str = "") -> Stack:
+    """Frames as `file:function`, the outermost first; `text` is the source line of the innermost."""
+    made = [Frame(name, file, 7) for file, _, name in (f.rpartition(":") for f in ("/home/me/train.py:main", *frames))]
+    return (*made[:-1], replace(made[-1], text=text))
+
+
+NEXT = f"{TORCH}/utils/data/dataloader.py:_BaseDataLoaderIter.__next__"
+WAIT = stack(
+    NEXT, f"{TORCH}/utils/data/dataloader.py:_try_get_data", f"{LIB}/queue.py:Queue.get", f"{LIB}/selectors.py:select"
+)
+FETCH = f"{TORCH}/utils/data/_utils/fetch.py:_MapDatasetFetcher.fetch"
+WORKER = f"{TORCH}/utils/data/_utils/worker.py:_worker_loop"
+SAVE = f"{TORCH}/serialization.py:save"
+LOADER = f"{TORCH}/utils/data/dataloader.py"
+QUEUE = f"{LIB}/multiprocessing/queues.py:Queue.get"
+CALL = f"{TORCH}/nn/modules/module.py:Module._call_impl"
+STEP = f"{TORCH}/optim/optimizer.py:Optimizer.profile_hook_step.<locals>.wrapper"
+ENGINE = f"{TORCH}/autograd/graph.py:_engine_run_backward"
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (WAIT, "data wait"),
+        (stack(NEXT, f"{TORCH}/multiprocessing/reductions.py:rebuild_storage_fd"), "data wait"),
+        (stack("/x/site-packages/tqdm/std.py:tqdm.__iter__", *(f"{f.file}:{f.name}" for f in WAIT[1:])), "data wait"),
+        (stack(NEXT, FETCH, "/home/me/data.py:__getitem__"), "data making"),
+        (stack(NEXT, FETCH, "/home/me/data.py:__getitem__", CALL, text="x.to(torch.float)"), "data making"),
+        (stack("/home/me/model.py:Net.forward", CALL, f"{TORCH}/nn/modules/linear.py:Linear.forward"), "forward"),
+        (stack(CALL, "/home/me/model.py:Net.forward", text="return a + b"), "forward"),
+        (stack(CALL, "/home/me/model.py:Net.forward", text="if mask.any().item():"), "sync"),
+        (stack(text="total += loss.item()"), "sync"),
+        (stack(text="x, y = x.to(device), y.to(device)"), "copy"),
+        (stack("/x/accelerate/utils/operations.py:send_to_device"), "copy"),
+        (stack(f"{TORCH}/cuda/__init__.py:synchronize"), "sync"),
+        (stack(f"{TORCH}/_tensor.py:Tensor.backward", f"{TORCH}/autograd/__init__.py:backward", ENGINE), "backward"),
+        (stack(STEP, f"{TORCH}/optim/adam.py:Adam.step"), "optimizer"),
+        (stack(STEP, "/x/lightning/loops/optimization.py:closure", CALL), "forward"),
+        (stack(SAVE, f"{TORCH}/serialization.py:_save", text="storage.cpu()"), "checkpoint"),
+        (stack("/x/transformers/trainer.py:Trainer._save_checkpoint", "/x/a.py:b"), "checkpoint"),
+        (stack(f"{LIB}/logging/__init__.py:Logger._log"), "logging"),
+        (stack(text="print('epoch', epoch)"), "logging"),
+        (stack(f"{TORCH}/distributed/distributed_c10d.py:barrier"), "ranks"),
+        (stack(f"{TORCH}/_inductor/codecache.py:compile"), "compiling"),
+        (stack("/home/me/train.py:bookkeeping", text="table = {}"), "python"),
+    ],
+)  # fmt: skip
+def test_the_innermost_telling_frame_decides_the_class(seen: Stack, expected: str) -> None:
+    assert stacks.class_of(seen) == expected
+
+
+@pytest.mark.parametrize(
+    ("frames", "text", "expected"),
+    [
+        ([f"{TORCH}/utils/data/_utils/collate.py:default_collate"], "", "collate"),
+        (["/x/torchvision/transforms/v2/_transform.py:T.forward", "/x/PIL/Image.py:Image.resize"], "", "transform"),
+        (["/d.py:D.__getitem__", "/x/PIL/Image.py:Image.convert", "/x/PIL/ImageFile.py:ImageFile.load"], "", "decode"),
+        (["/d.py:D.__getitem__"], "data = open(path, 'rb').read()", "read"),
+        (["/d.py:D.__getitem__"], "return cv2.imdecode(raw, 1)", "decode"),
+        (["/d.py:D.__getitem__", f"{LIB}/ssl.py:SSLSocket.read"], "", "read"),
+        (["/d.py:D.__getitem__", "/d.py:D.decode"], "x = 1", "decode"),
+        (["/d.py:D.__getitem__"], "return x, y", "sample"),
+    ],
+)  # fmt: skip
+def test_the_stage_of_making_a_batch_is_told(frames: list[str], text: str, expected: str) -> None:
+    inner = (WORKER, FETCH, *frames)
+    # Forked workers carry the stack of the training that forked them.
+    assert stacks.stage_of(stack(NEXT, f"{LIB}/multiprocessing/popen_fork.py:_launch", *inner, text=text)) == expected
+
+
+def test_a_worker_that_waits_for_work_is_in_no_stage_and_trains_nothing() -> None:
+    idle = stack(NEXT, WORKER, f"{LIB}/multiprocessing/queues.py:Queue.get")
+    assert stacks.stage_of(idle) is None
+    assert stacks.is_worker(idle)
+    assert not stacks.is_training(idle)
+    assert stacks.is_training(WAIT)
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [
+        ([QUEUE, f"{TORCH}/multiprocessing/reductions.py:rebuild_storage_fd"], "unpacking"),
+        ([f"{LOADER}:DataLoader._get_iterator", f"{LIB}/multiprocessing/popen_fork.py:_launch"], "starting workers"),
+        ([f"{LOADER}:_shutdown_workers", f"{LIB}/multiprocessing/process.py:join"], "ending workers"),
+        ([QUEUE], "waiting"),
+    ],
+)  # fmt: skip
+def test_kinds_of_waiting_for_data_are_told(frames: list[str], expected: str) -> None:
+    assert stacks.data_wait_kind(stack(NEXT, *frames)) == expected
+
+
+names = st.text(max_size=20)
+any_stack = st.lists(st.builds(Frame, names, names, st.integers(0, 9), names), min_size=1, max_size=6).map(tuple)
+
+
+@given(any_stack)
+def test_every_stack_has_a_class_and_a_place(seen: Stack) -> None:
+    assert stacks.class_of(seen) in stacks.CLASSES
+    assert stacks.stage_of(seen) in (None, *stacks.STAGES)
+    assert stacks.leaf_of(seen)
+    assert stacks.data_wait_kind(seen)
+
+
+@given(st.floats(0, 1), st.integers(1, 10_000))
+def test_an_interval_holds_its_share_and_narrows_with_looks(part: float, looks: int) -> None:
+    share = wilson(part, looks)
+    assert 0 <= share.low <= part <= share.high <= 1
+    wider = wilson(part, max(1, looks // 4))
+    assert wider.high - wider.low >= share.high - share.low - 1e-12
+
+
+def test_the_interval_is_wilsons() -> None:
+    share = wilson(0.1, 100)
+    assert (round(share.low, 3), round(share.high, 3)) == (0.055, 0.174)
+
+
+def test_failed_looks_count_as_running_and_never_as_waiting() -> None:
+    busy = stack(CALL)
+    weights = spread(Thread(1, 1, "M", Counter({WAIT: 50, busy: 30, stack("/a.py:f", text="time.sleep(1)"): 10})), 10)
+    assert weights[WAIT] == 50
+    assert weights[busy] == pytest.approx(40)
+    assert sum(weights.values()) == pytest.approx(100)
+
+
+def host(**values: float | None) -> Sampled:
+    given: dict[str, Any] = dict.fromkeys(Sampled.__dataclass_fields__)
+    given |= {"samples": 9, "host_samples": 9, "device_samples": 9, "cpu_budget": 8.0, "tree_cpus": 2.0} | values
+    return Sampled(**given)
+
+
+def workers(**values: Any) -> Workers:
+    given: dict[str, Any] = {
+        "count": 2.0, "seen": 2, "cpu": Cpu(0.9, 0.02, 0.0), "looks": 400, "busy": 0.95,
+        "stages": {"decode": 0.8, "read": 0.2},
+        "top": (("decode (d.py:3)", 0.8),), "read_bytes_per_s": 0.0, "read_chars_per_s": 0.0,
+    }  # fmt: skip
+    return Workers(**given | values)
+
+
+def trainer(shares: dict[str, float], **values: Any) -> Trainer:
+    looks = values.pop("looks", 200)
+    given: dict[str, Any] = {
+        "pid": 7, "rank": None, "command": "python train.py", "thread": "MainThread", "main_thread": True, "missed": 0,
+        "cpu": Cpu(0.4, 0.0, 0.0), "waits": {"waiting": 1.0}, "stages": {}, "top": {}, "pin_thread": False,
+        "workers": None,
+    }  # fmt: skip
+    return Trainer(looks=looks, shares={n: wilson(s, looks) for n, s in shares.items()}, **given | values)
+
+
+def seen(*trainers: Trainer, kind: str | None = "cpu", **values: Any) -> Attached:
+    info = {
+        "attach": {"pid": 7},
+        "command": ["python", "train.py"],
+        "device": {"kind": kind, "title": "x"} if kind else None,
+    }
+    given: dict[str, Any] = {"sampled": host(), "foreign_cpus": 0.0}
+    return Attached(info=info, seconds=20.0, trainers=trainers, others=(), **given | values)
+
+
+def judge(what: Attached) -> Finding:
+    return verdict_of(what, findings_of(what))
+
+
+COMPUTING = {"forward": 0.3, "backward": 0.2}
+WAITING = {"data wait": 0.5, **COMPUTING}
+
+
+@pytest.mark.parametrize(
+    ("what", "cause"),
+    [
+        (seen(trainer({"data making": 0.5, **COMPUTING})), "input.serial"),
+        (seen(trainer(WAITING, workers=workers())), "input.too_few_workers"),
+        (seen(trainer(WAITING, workers=workers()), sampled=host(tree_cpus=7.5)), "input.cpu_exhausted"),
+        (
+            seen(trainer(WAITING, workers=workers(count=16.0, cpu=Cpu(0.4, 0.5, 0.0))), sampled=host(tree_cpus=7.8)),
+            "input.oversubscribed",
+        ),
+        (
+            seen(trainer(WAITING, workers=workers(cpu=Cpu(0.4, 0.5, 0.0))), foreign_cpus=6.0),
+            "input.foreign_load",
+        ),
+        (seen(trainer(WAITING, workers=workers()), sampled=host(throttled_s=6.0)), "input.cpu_quota"),
+        (seen(trainer(WAITING, workers=workers(cpu=Cpu(0.2, 0.0, 0.7)))), "input.storage"),
+        (
+            seen(trainer(WAITING, workers=workers(cpu=Cpu(0.1, 0.0, 0.0), stages={"read": 0.9, "decode": 0.1}))),
+            "input.storage",
+        ),
+        (seen(trainer(WAITING, waits={"unpacking": 0.8, "waiting": 0.2}, workers=workers(busy=0.3))), "input.handoff"),
+        (seen(trainer(WAITING, waits={"starting workers": 0.7}, workers=workers())), "input.worker_restart"),
+        (seen(trainer({"checkpoint": 0.4, "forward": 0.6})), "host.boundary"),
+        (seen(trainer({"logging": 0.4, "forward": 0.6})), "host.step_gap"),
+        (seen(trainer({"python": 0.4, "forward": 0.6})), "host.step_gap"),
+        (seen(trainer({"forward": 0.58, "backward": 0.4, "data wait": 0.02})), "none"),
+        (seen(trainer({"sync": 0.7, "forward": 0.3}), kind="cuda", sampled=host(utilisation_pct=50.0)), "host.sync"),
+        (seen(trainer({"sync": 0.7, "forward": 0.3}), kind="cuda", sampled=host(utilisation_pct=97.0)), "none"),
+        (seen(trainer(WAITING, workers=workers()), kind="cuda", sampled=host(utilisation_pct=98.0)), "none"),
+        (seen(trainer({"copy": 0.5, "sync": 0.5}), kind="cuda", sampled=host(utilisation_pct=72)), "copy.pageable"),
+        (seen(trainer({"forward": 0.9, "sync": 0.1}), kind="cuda", sampled=host(utilisation_pct=40.0)), "host.launch"),
+        (
+            seen(trainer({"backward": 1.0}, rank=0), trainer(WAITING, rank=1, pid=8, workers=workers())),
+            "rank.straggler",
+        ),
+    ],
+)  # fmt: skip
+def test_causes_follow_from_what_was_seen(what: Attached, cause: str) -> None:
+    verdict = judge(what)
+    assert verdict.cause == cause
+    assert 0 < verdict.confidence < 1
+
+
+def test_a_wait_costs_a_gpu_at_most_the_time_it_ran_no_kernel() -> None:
+    used = judge(seen(trainer(WAITING, workers=workers()), kind="cuda", sampled=host(utilisation_pct=80.0)))
+    assert used.cause == "input.too_few_workers"
+    assert used.share == pytest.approx(0.2)
+    unknown = judge(seen(trainer(WAITING, workers=workers()), kind="cuda"))
+    assert "not known" in unknown.title
+    assert unknown.confidence < used.confidence
+
+
+def test_the_rank_that_is_held_up_by_its_own_is_the_one_the_verdict_is_about() -> None:
+    both = seen(trainer({"backward": 1.0}, rank=0), trainer(WAITING, rank=1, pid=8, workers=workers()))
+    assert both.leading is both.trainers[1]
+    first, second = findings_of(both)[:2]
+    assert first.cause == "rank.straggler"
+    assert "rank 1" in first.title
+    assert second.cause == "input.too_few_workers"
+
+
+def test_too_little_seen_gives_no_verdict_and_says_why() -> None:
+    for what, why in (
+        (seen(trainer(WAITING, looks=29, workers=workers())), "29 times"),
+        (seen(), "no Python process"),
+        (seen(trainer({}), stacks_read=False), "stacks were not read"),
+        (
+            seen(trainer({"python": 1.0}, top={"python": (("f (a.py:1)", 1.0),)}), training_seen=False),
+            "mostly in f (a.py:1)",
+        ),
+    ):
+        verdict = judge(what)
+        assert verdict.cause is None
+        assert why in verdict.title
+
+
+def test_without_stacks_an_idle_training_beside_busy_workers_is_still_told() -> None:
+    without = workers(busy=None, looks=0, stages={})
+    verdict = judge(seen(trainer({}, cpu=Cpu(0.1, 0.0, 0.0), workers=without), stacks_read=False))
+    assert verdict.cause == "input.too_few_workers"
+    assert verdict.confidence <= 0.5
+
+
+def folder_of(path: Path, **info: Any) -> Path:
+    """A recorded folder: a training that waits for one worker, which sleeps."""
+    folder = create_run(
+        path / "run", {"attach": {"pid": 7, "seconds": 10.0}, "command": ["python", "\x1b[2Jtrain.py"], **info}
+    )
+    sleeping = stack(NEXT, WORKER, FETCH, "/home/me/da\x1b[31mta.py:__getitem__", text="time.sleep(1)")
+    backwards = stack(ENGINE)
+    write_stacks(
+        folder,
+        [
+            Thread(7, 7, "MainThread", Counter({WAIT: 60, backwards: 40})),
+            Thread(7, 9, "pin", Counter({stack(f"{TORCH}/utils/data/_utils/pin_memory.py:_pin_memory_loop"): 100})),
+            Thread(8, 8, "MainThread", Counter({sleeping: 100})),
+        ],
+    )
+    states = ProcessStates(
+        7, 1, "python", "python train.py", None, 10.0, 100, {"S": 100}, 4 * 10**9, 4 * 10**9, 0, 0, 0, True
+    )
+    worker = replace(states, pid=8, parent=7, name="pt_data_worker", cpu_ns=10**8, main_cpu_ns=10**8)
+    write_states(folder, [states, worker, replace(states, pid=9, parent=7, command="sampler", ours=True)])
+    return folder
+
+
+def test_a_recorded_folder_is_read_back_into_shares_workers_and_text_without_control_characters(tmp_path: Path) -> None:
+    found = attached(open_run(folder_of(tmp_path, device={"kind": "cpu", "title": "the CPU"})))
+    (only,) = found.trainers
+    assert (only.pid, only.share("data wait"), only.share("backward"), only.pin_thread) == (7, 0.6, 0.4, True)
+    assert isinstance(only.shares["data wait"], Share)
+    assert only.workers is not None
+    assert (only.workers.count, only.workers.busy, only.workers.stages) == (1.0, 1.0, {"sample": 1.0})
+    assert only.workers.cpu.running == pytest.approx(0.01)
+    assert found.others == ()
+    findings = findings_of(found)
+    verdict = verdict_of(found, findings)
+    assert verdict.cause == "input.too_few_workers"
+    file = io.StringIO()
+    attach_text.render(found, verdict, findings, Console(file=file, width=100, highlight=False))
+    text = file.getvalue()
+    assert "\x1b" not in text
+    order = [text.index(word) for word in ("Verdict", "Why", "Next", "Evidence", "cannot be known")]
+    assert order == sorted(order)
+    content = attach_json.report(found, verdict, findings)
+    assert content["trainers"][0]["shares"]["data wait"]["share"] == 0.6
+    assert content["verdict"]["cause"] == "input.too_few_workers"
+
+
+def test_a_folder_that_was_cut_short_is_still_read(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    (folder / "attach-processes.json").unlink()
+    found = attached(open_run(folder))
+    assert found.trainers[0].share("data wait") == 0.6
+    (folder / "attach-stacks.json").unlink()
+    assert attached(open_run(folder)).trainers == ()
+    assert judge(attached(open_run(folder))).cause is None
