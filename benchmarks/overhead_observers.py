@@ -16,7 +16,7 @@ from overhead_loop import Around
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from stallscope.analyse.facts import facts_of
-from stallscope.capture.hooks import install
+from stallscope.capture.hooks.install import install
 from stallscope.capture.sampler.start import Sampler, start_sampler
 from stallscope.capture.session import Session
 from stallscope.capture.thinning import Thinning

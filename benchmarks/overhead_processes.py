@@ -180,7 +180,7 @@ if sys.argv[2] != "cpu":
 begin = used()
 if sys.argv[1]:
     from pathlib import Path
-    from stallscope.capture.hooks import install
+    from stallscope.capture.hooks.install import install
     from stallscope.capture.session import Session
     from stallscope.devices.choose import choose
     from stallscope.record.run import create_run

@@ -32,17 +32,16 @@ from torch.utils.data import DataLoader, Dataset
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from trainings import Training, trainings
-
 from stallscope.analyse.facts import Facts, facts_of
 from stallscope.analyse.partition import PARTS
-from stallscope.capture.hooks import install
+from stallscope.capture.hooks.install import install
 from stallscope.capture.session import Session
 from stallscope.devices.clock import RealClock
 from stallscope.devices.cpu import CpuDevice
 from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
 from stallscope.record.run import create_run, open_run
 from stallscope.scenarios.planted import MS, Step, train, truth_of
+from trainings import Training, trainings
 
 VIRTUAL = 1000
 RUNS = 30

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from ..record.names import read_names
 from ..record.notices import read_notices
 from ..record.reader import Records
-from ..record.run import Run
+from ..record.run import Run, Writer
 from ..record.schema import DEVICE, EVENT, HOST, STEP
 from .diagnosis import findings_of, verdict_of
 from .doubts import doubts_of
 from .facts import Facts, facts_of
 from .finding import Finding
+from .headroom import Headroom, told_apart
+from .phases import phases_of
 from .quality import quality_notes
+from .ranks import RankProcess, listed, missing, ranks_of
+from .ranks_job import Job, Member, job_of
 from .sampled import Sampled, sampled
 from .window import Window
 
@@ -38,19 +44,80 @@ class Analysis:
     """What the sampler saw over the whole recording, of a run without steps."""
     gaps_ms: dict[str, float] = field(default_factory=dict)
     step_ms: dict[str, float] = field(default_factory=dict)
+    headroom: Headroom | None = None
+    """Of a run that was asked to measure it."""
+    job: Job | None = None
+    """Of several ranks: what they are together. The figures beside it are then those of the rank that leads it."""
+    ranks: tuple[RankAnalysis, ...] = ()
+    """Of several ranks: each by itself."""
 
 
-def analyse(run: Run) -> Analysis:
-    """Analyse a run, finished or not.
+@dataclass(frozen=True)
+class RankAnalysis:
+    rank: int
+    host: str
+    analysis: Analysis
+
+
+def analyse(run: Run, *others: Run) -> Analysis:
+    """Analyse a run, finished or not. `others`: what the same job recorded on its other hosts.
 
     Raises:
-        RecordError: a record file is of an unknown version.
+        RecordError: a record file is of an unknown version, or the folders are not of one job.
     """
-    facts = facts_of(run)
-    dropped = run.dropped()
-    notes = _notes(run, facts, dropped)
+    runs = (run, *others)
+    ranks = ranks_of(runs)
+    if len(ranks) > 1:
+        return _of_job(runs, ranks)
+    alone = _of_process(run, None)
+    return replace(alone, notes=(*_run_notes(run), *_missing_notes(ranks), *alone.notes), dropped_records=run.dropped())
+
+
+def _of_job(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> Analysis:
+    parts = [
+        RankAnalysis(rank.rank, rank.host, _of_process(replace(rank.run, info=rank.info), rank.writer))
+        for rank in ranks
+    ]
+    by_itself = [part.analysis for part in parts]
+    job = job_of([Member(rank, a.facts, a.findings, a.verdict) for rank, a in zip(ranks, by_itself, strict=True)])
+    lead = next((part for part in parts if job is not None and part.rank == job.lead), parts[0])
+    notes = [note for run in runs for note in _run_notes(run)]
+    notes += _missing_notes(ranks)
+    if job is not None:
+        notes += job.notes
+    notes += [f"Rank {lead.rank}: {note}" for note in lead.analysis.notes]
+    verdict = job.verdict if job is not None else lead.analysis.verdict
+    return replace(
+        lead.analysis,
+        info=ranks[0].run.info,
+        verdict=verdict,
+        findings=job.findings if job is not None and verdict.cause is not None else (),
+        notes=tuple(dict.fromkeys(notes)),
+        dropped_records=sum(run.dropped() for run in runs),
+        duration_s=max((a.duration_s for a in by_itself if a.duration_s is not None), default=None),
+        job=job,
+        ranks=tuple(parts),
+    )
+
+
+def _missing_notes(ranks: Sequence[RankProcess]) -> list[str]:
+    if not (absent := missing(ranks)):
+        return []
+    return [
+        f"{len(ranks)} of the job's {len(absent) + len(ranks)} ranks were recorded; {listed(absent)} "
+        f"{'is' if len(absent) == 1 else 'are'} missing. Ranks of other hosts have run folders of their own: name them "
+        "all to see the whole job."
+    ]
+
+
+def _of_process(run: Run, writer: Writer | None) -> Analysis:
+    """One training process by itself; without a writer the one that ran most steps."""
+    duration_s = _duration_s(run.records(EVENT, writer))
+    run, headroom, cut = told_apart(run, writer)
+    facts = facts_of(run, writer)
+    notes = (*_notes(facts), *cut)
     if facts is None:
-        recorded = len(run.records(STEP))
+        recorded = len(run.records(STEP, writer))
         verdict = Finding(
             None,
             f"No verdict: {recorded} steps were recorded, but the device has stamped none of them."
@@ -59,7 +126,8 @@ def analyse(run: Run) -> Analysis:
             0.0,
             0.0,
         )
-        return Analysis(run.info, None, verdict, (), notes, dropped, machine=_machine(run))
+        return Analysis(run.info, None, verdict, (), notes, 0, machine=_machine(run), headroom=headroom)
+    notes += tuple(phases_of(facts.window, run.records(EVENT, writer), read_names(run.folder)))
     findings = findings_of(facts)
     steps = facts.window.steps
     verdict = verdict_of(facts, findings)
@@ -69,10 +137,11 @@ def analyse(run: Run) -> Analysis:
         verdict=verdict,
         findings=findings if verdict.cause is not None else (),
         notes=notes,
-        dropped_records=dropped,
-        duration_s=_duration_s(run.records(EVENT)),
+        dropped_records=0,
+        duration_s=duration_s,
         gaps_ms=_distribution(np.array(facts.parts.gaps_ns)),
         step_ms=_distribution(steps["step_end_ns"] - steps["fetch_begin_ns"]),
+        headroom=headroom,
     )
 
 
@@ -106,7 +175,9 @@ def _distribution(lengths_ns: Any) -> dict[str, float]:
     }
 
 
-def _notes(run: Run, facts: Facts | None, dropped: int) -> tuple[str, ...]:
+def _run_notes(run: Run) -> list[str]:
+    """What a folder says as a whole; after everything in it was read."""
+    dropped = run.dropped()
     notes = list(run.damaged)
     notes += [str(n) for n in run.info.get("notices", [])]
     notes += read_notices(run.folder)
@@ -118,8 +189,11 @@ def _notes(run: Run, facts: Facts | None, dropped: int) -> tuple[str, ...]:
         notes.insert(0, f"The training did not end well ({ended['status']}{why}); this is what was recorded of it.")
     if run.info.get("ended") is None:
         notes.append("The recording was not ended: it still runs, or it was killed.")
+    return notes
+
+
+def _notes(facts: Facts | None) -> tuple[str, ...]:
     if facts is None:
-        return tuple(notes)
-    notes += doubts_of(facts)
-    notes += quality_notes(facts.sampled, facts.window, device_kind=facts.device_kind, foreign_cpus=facts.foreign_cpus)
-    return tuple(notes)
+        return ()
+    quality = quality_notes(facts.sampled, facts.window, device_kind=facts.device_kind, foreign_cpus=facts.foreign_cpus)
+    return (*doubts_of(facts), *quality)

@@ -58,6 +58,14 @@ def verdict_of(facts: Facts, findings: Sequence[Finding]) -> Finding:
         )
     if findings:
         return findings[0]
+    if not facts.input_known:
+        return Finding(
+            None,
+            "No verdict: nothing else costs much, and what the training waits for data is not known, because no fetch "
+            'of its batches was seen. `stallscope.watch(iterable)` or `with stallscope.phase("data"):` makes it known.',
+            0.0,
+            0.0,
+        )
     idle = 1 - facts.parts.share("compute")
     return Finding(
         "none",

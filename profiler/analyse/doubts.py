@@ -28,6 +28,11 @@ def doubts_of(facts: Facts) -> Iterator[str]:
             f"Steps take about {typical / 1e6:.2f} ms, so the hooks looked at {len(window.steps)} of {window.count} "
             "steps only, to stay cheap; the others are counted, and taken to be alike."
         )
+    if 0.05 < facts.unfed_share <= 0.5:
+        yield (
+            f"Of {100 * facts.unfed_share:.0f} % of the steps no fetch was seen: what they waited for data is not in "
+            "the input."
+        )
     dropped = int(((window.steps["flags"] & StepFlag.MARKS_DROPPED) != 0).sum())
     if dropped:
         yield (

@@ -84,7 +84,8 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
     """Blame the window's time. `asynchronous`: the device has a queue and stamps of its own."""
     steps = window.steps
     begin, end = window.begin_ns, window.end_ns
-    fetches = clip(_spans(steps, "fetch_begin_ns", "fetch_end_ns"), begin, end)
+    further = _host_spans(pauses, PauseKind.FETCH)
+    fetches = clip(union_of(_spans(steps, "fetch_begin_ns", "fetch_end_ns"), further), begin, end)
     first = steps[(steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0]
     firsts = clip(_spans(first, "fetch_begin_ns", "fetch_end_ns"), begin, end)
     collecting = _events(events, EventKind.GARBAGE)
@@ -164,9 +165,11 @@ def _fill(first_fetch_ns: int, input_ns: int, first: int, steps: int) -> int:
 
 def _stepping(window: Window, asynchronous: bool) -> Intervals:
     """From the begin to the end of the steps' computation, within the window."""
-    stamps = ("device_begin_ns", "device_end_ns") if asynchronous else ("fetch_end_ns", "step_end_ns")
+    stamps = ("device_begin_ns", "device_end_ns") if asynchronous else ("forward_begin_ns", "step_end_ns")
     spans = _spans(window.all_steps, *stamps)
     if not asynchronous:
+        # The forward pass is not told apart everywhere, the fetch is not seen everywhere.
+        spans = union_of(spans, _spans(window.all_steps, "fetch_end_ns", "step_end_ns"))
         # What follows the optimizer is the host's; without an optimizer step the computation lasts to the end.
         after = _spans(window.all_steps, "optimizer_end_ns", "step_end_ns")
         spans = subtract(spans, after)
@@ -176,7 +179,7 @@ def _stepping(window: Window, asynchronous: bool) -> Intervals:
 def _computing(window: Window, stepping: Intervals, pauses: Records, asynchronous: bool) -> Intervals:
     """The steps' computation without the pauses in its midst."""
     if not asynchronous:
-        return stepping
+        return subtract(stepping, _host_spans(pauses, PauseKind.FETCH))
     steps = window.all_steps
     copied = steps[(steps["flags"] & StepFlag.COPIED_AHEAD) == 0]
     copies = _spans(copied, "device_copy_begin_ns", "device_copy_end_ns")

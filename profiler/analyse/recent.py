@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RecordError
+from ..record.processes import AGAIN
 from ..record.reader import Follower, Records, measured
 from ..record.run import Writer, open_run
 from ..record.schema import BATCH, DEVICE, EVENT, HOST, KERNEL, PAUSE, STEP, EventKind, Kind
@@ -156,7 +157,7 @@ class RecentReader:
         if (info.get("host") or {}).get("name") != socket.gethostname():
             return False
         pids = [f.header.pid for path, f in self._followers.items() if path.name.startswith(f"{STEP.name}-")]
-        return bool(pids) and not any(Path(f"/proc/{pid}").exists() for pid in pids)
+        return bool(pids) and not any(Path(f"/proc/{pid % AGAIN}").exists() for pid in pids)
 
     def _utilisation(self) -> tuple[float, ...]:
         values = measured(self._records(DEVICE)["utilisation_pct"])

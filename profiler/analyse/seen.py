@@ -63,8 +63,9 @@ def disagreeing(window: Window) -> int:
     wrong = np.zeros(len(after), dtype=bool)
     for flag, asked in ((StepFlag.DRAINED_AT_ENTRY, "fetch_begin_ns"), (StepFlag.DRAINED_AT_EXIT, "fetch_end_ns")):
         drained = (after["flags"] & flag) != 0
+        known = after[asked] != NOT_MEASURED
         late = ended - after[asked]
-        wrong |= (drained & (late > CLOCKS_APART_NS)) | (~drained & (late < -CLOCKS_APART_NS))
+        wrong |= known & ((drained & (late > CLOCKS_APART_NS)) | (~drained & (late < -CLOCKS_APART_NS)))
     return int(wrong.sum())
 
 

@@ -17,8 +17,8 @@ import torch
 from ..devices.choose import choose
 from ..devices.protocol import Device
 from ..record.notices import TRAINING_NOTICES, Notices
-from ..record.processes import describe_process
-from .hooks import Hooks, install
+from ..record.processes import describe_process, writer_number
+from .hooks.install import Hooks, install
 from .session import Session
 
 RANK_VARIABLES = (
@@ -39,9 +39,12 @@ class Recording:
     device: Device
     folder: Path
     pid: int
+    options: dict[str, Any]
 
 
 _current: Recording | None = None
+_beginning_in = 0
+"""Process in which a recording is being begun: of several threads the first does it."""
 _failed_in = 0
 """Process in which a recording could not be begun: it is not tried again."""
 
@@ -58,13 +61,14 @@ def begin(folder: Path, device: Device | None = None, options: dict[str, Any] | 
 
     Args:
         device: what is trained on; default: the GPU that is in use, else the CPU.
-        options: `activity_windows`: record every kernel of a few steps.
+        options: `activity_windows`: record every kernel of a few steps; `headroom`: measure that.
     """
-    global _current, _failed_in
+    global _beginning_in, _current, _failed_in
     if (running := current()) is not None:
         return running
-    if _failed_in == os.getpid():
+    if os.getpid() in (_failed_in, _beginning_in):
         return None
+    _beginning_in = os.getpid()
     inherited, _current = _current, None
     try:
         if inherited is not None:
@@ -76,6 +80,8 @@ def begin(folder: Path, device: Device | None = None, options: dict[str, Any] | 
         with contextlib.suppress(Exception):
             why = f"{type(error).__name__}: {error}"
             Notices(folder / TRAINING_NOTICES)(f"A training process could not be recorded ({why}).")
+    finally:
+        _beginning_in = 0
     return _current
 
 
@@ -102,7 +108,9 @@ def follow_device() -> None:
         running.hooks.discard()
     with contextlib.suppress(Exception):
         running.session.discard()
-    begin(running.folder)
+        for path in running.folder.glob(f"*-{running.session.rank}-{running.session.writer}.*"):
+            path.unlink()
+    begin(running.folder, options=running.options)
 
 
 def rank_and_size() -> tuple[int, int | None]:
@@ -118,11 +126,12 @@ def rank_and_size() -> tuple[int, int | None]:
 
 def _begin(folder: Path, device: Device, options: dict[str, Any]) -> Recording:
     rank, size = rank_and_size()
-    session = Session(folder, device, rank)
+    session = Session(folder, device, rank, writer=writer_number(folder, rank))
     local = os.environ.get("LOCAL_RANK", "")
     describe_process(
         folder,
         rank,
+        session.writer,
         {
             "world_size": size,
             "local_rank": int(local) if local.isdigit() else None,
@@ -133,9 +142,9 @@ def _begin(folder: Path, device: Device, options: dict[str, Any]) -> Recording:
     )
     if options.get("activity_windows"):
         session.watch_activity()
-    hooks = install(session, device)
+    hooks = install(session, device, headroom=bool(options.get("headroom")))
     _at_exit(end)
-    return Recording(session, hooks, device, folder, os.getpid())
+    return Recording(session, hooks, device, folder, os.getpid(), options)
 
 
 def _device_in_use() -> Device:

@@ -68,9 +68,11 @@ class ActivityWindows:
         *,
         on_window: OnWindow,
         say: Callable[[str], None],
+        writer: int | None = None,
     ) -> None:
         self._folder = folder
         self._rank = rank
+        self._pid = writer
         self._every = max(every_steps, steps + BASELINE_STEPS + 2)
         self._steps = steps
         self._on_window = on_window
@@ -195,7 +197,7 @@ class ActivityWindows:
 
     def _append(self, rows: Rows) -> None:
         if self._writer is None:
-            self._writer = RecordWriter(self._folder, KERNEL, self._rank)
+            self._writer = RecordWriter(self._folder, KERNEL, self._rank, self._pid)
         append, window = self._writer.append, self.windows
         for row in rows.tolist():
             append(window, *row)

@@ -19,7 +19,12 @@ from .session import Session
 
 @contextlib.contextmanager
 def recording(
-    folder: str | Path, device: str = "auto", *, sampler: bool = True, activity_windows: bool = False
+    folder: str | Path,
+    device: str = "auto",
+    *,
+    sampler: bool = True,
+    activity_windows: bool = False,
+    headroom: bool = False,
 ) -> Iterator[Session]:
     """Record what this thread trains within the block into a new run folder.
 
@@ -30,6 +35,7 @@ def recording(
         device: what the loop trains on: `auto`, `cpu`, `cuda` or `cuda:N`.
         sampler: start the process that samples accelerator and host.
         activity_windows: record every kernel of a few steps (CUDA).
+        headroom: measure what an infinitely fast loader would give.
 
     Raises:
         RecordError: the folder cannot be written or already holds a run.
@@ -41,8 +47,8 @@ def recording(
         yield running.session
         return
     chosen = choose(device)
-    path = create_run(Path(folder), {"device": chosen.describe(), "torch": torch.__version__})
-    begun = active.begin(path, chosen, {"activity_windows": activity_windows})
+    path = create_run(Path(folder), {"device": chosen.describe(), "torch": torch.__version__, "headroom": headroom})
+    begun = active.begin(path, chosen, {"activity_windows": activity_windows, "headroom": headroom})
     if begun is None:
         raise RecordError(f"{path} could not be recorded into; its notices say why.")
     with contextlib.ExitStack() as stack:

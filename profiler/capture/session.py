@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -76,15 +77,24 @@ class Session:
         RecordError: the folder cannot be written.
     """
 
-    def __init__(self, folder: Path, device: Device, rank: int = 0, thinning: Thinning | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        device: Device,
+        rank: int = 0,
+        thinning: Thinning | None = None,
+        writer: int | None = None,
+    ) -> None:
+        """`writer`: the number that stands for this process in the folder, by default its id."""
         self.folder = folder
         self.rank = self._rank = rank
+        self.writer = os.getpid() if writer is None else writer
         self._device = device
         self._now = device.now
-        self._batches = RecordWriter(folder, BATCH, rank)
-        self._events = RecordWriter(folder, EVENT, rank)
-        self._pauses = RecordWriter(folder, PAUSE, rank)
-        self._steps = RecordWriter(folder, STEP, rank)
+        self._batches = RecordWriter(folder, BATCH, rank, self.writer)
+        self._events = RecordWriter(folder, EVENT, rank, self.writer)
+        self._pauses = RecordWriter(folder, PAUSE, rank, self.writer)
+        self._steps = RecordWriter(folder, STEP, rank, self.writer)
         self._activity: ActivityWindows | None = None
         self.steps = StepRecorder(self._steps, self._pauses, device, thinning)
         self.notice = Notices(folder / TRAINING_NOTICES)
@@ -108,6 +118,7 @@ class Session:
             self._activity = ActivityWindows(
                 self.folder,
                 self._rank,
+                writer=self.writer,
                 on_window=lambda number, begin, end: self.event(EventKind.ACTIVITY_WINDOW, number, end, begin),
                 say=self.notice,
             )

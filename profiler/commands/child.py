@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -83,6 +84,9 @@ def start(
         hint = f" To run a script write: stallscope run -- python {command[0]}" if command[0].endswith(".py") else ""
         raise StallscopeError(f"there is no program {command[0]!r}.{hint}") from error
     except OSError as error:
+        if error.errno == errno.ENOEXEC and command[0] != "/bin/sh":
+            # A script without a first line that names its shell.
+            return start(["/bin/sh", *command], environment, signals, streams, prepare)
         hint = f" To run a script write: stallscope run -- python {command[0]}" if command[0].endswith(".py") else ""
         raise StallscopeError(f"{command[0]} cannot be run: {error.strerror}.{hint}") from error
 

@@ -46,18 +46,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--activity-windows", action="store_true", help="record every kernel of a few steps in a thousand (CUDA)"
     )
+    parser.add_argument(
+        "--headroom", action="store_true", help="measure what an infinitely fast loader would give, in stretches"
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …", help="what to run")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if sys.stderr is None:
+        # Closed by whoever started us: then nothing of ours is shown, least of all among the command's output.
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
     command: list[str] = arguments.command
     if command[:1] == ["--"]:
         command = command[1:]
     if not command:
         raise StallscopeError("no command given. Write: stallscope run -- python train.py")
-    folder = create_run(arguments.out or _new_folder(command), {"command": command})
+    folder = create_run(arguments.out or _new_folder(command), {"command": command, "headroom": arguments.headroom})
     note_latest(folder)
-    settings = environment(folder, os.environ, {"activity_windows": arguments.activity_windows})
+    options = {"activity_windows": arguments.activity_windows, "headroom": arguments.headroom}
+    settings = environment(folder, os.environ, options)
     try:
         code = _record(folder, command, settings, arguments)
     except StallscopeError:

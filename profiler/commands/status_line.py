@@ -11,41 +11,48 @@ import fcntl
 import os
 import pty
 import re
+import resource
 import select
 import signal
 import struct
 import subprocess
 import sys
 import termios
+import time
 import tty
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import NoReturn, Self
 
 from .child import PASSED_ON, Signals
 
 TICK_SECONDS = 0.05
 DRAIN_SECONDS = 0.2
 """How long to wait for the last output of a program that has ended: something it started may hold its terminal."""
+MOST_DRAIN_SECONDS = 2.0
 CHUNK = 65536
+LEAST_ROWS = 4
 TAIL = 256
 _UNFINISHED = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[\]P_^X][^\x07\x1b]*\x1b?|[ -/]*)?$")
 _WHOLE_SCREEN = re.compile(rb"\x1b\[\?(?:1049|1047|47)([hl])")
 
 
 def usable() -> bool:
-    """Whether stdout and stderr are a terminal that can be divided, and this process may use it."""
+    """Whether input and both outputs are a terminal that can be divided, and this process may use it.
+
+    With an input from elsewhere the terminal stays the command's: it may ask for a password there.
+    """
     if os.environ.get("TERM", "dumb") in ("", "dumb"):
         return False
     try:
-        terminal = sys.stderr.fileno()
-        if not (os.isatty(terminal) and os.isatty(sys.stdout.fileno())):
+        if not all(os.isatty(stream.fileno()) for stream in (sys.stdin, sys.stdout, sys.stderr)):
             return False
+        terminal = sys.stderr.fileno()
         # In the background, taking hold of the terminal would stop us.
-        return os.tcgetpgrp(terminal) == os.getpgrp() and os.get_terminal_size(terminal).lines >= 4
-    except (OSError, ValueError):
-        return False
+        return os.tcgetpgrp(terminal) == os.getpgrp() and os.get_terminal_size(terminal).lines >= LEAST_ROWS
+    except (AttributeError, OSError, ValueError):
+        return False  # closed, or there is no terminal
 
 
 def between(tail: bytes) -> bool:
@@ -65,41 +72,48 @@ class StatusLine:
     """Use as a context manager around the program's life; `streams` and `prepare` are for `child.start`."""
 
     def __init__(self) -> None:
-        self._out = sys.stderr.fileno()
-        self._in = sys.stdin.fileno() if sys.stdin is not None and os.isatty(sys.stdin.fileno()) else None
+        self._in, self._out = sys.stdin.fileno(), sys.stderr.fileno()
+        self._typed = b""
+        """What the program has not taken yet; no more is read until it has."""
         self._rows, self._columns = 0, 0
         self._tail = b""
         self._whole_screen = False
         self._text = ""
-        self._cooked: list[Any] | None = None
         self._master, self._slave = pty.openpty()
-        self.streams: tuple[int | None, int, int] = (
-            None if self._in is None else self._slave,
-            self._slave,
-            self._slave,
-        )
+        os.set_blocking(self._master, False)
+        self._cooked = termios.tcgetattr(self._in)
+        # The program's terminal begins as ours is, but for Ctrl-Z: nobody could continue what it stopped.
+        theirs = termios.tcgetattr(self._in)
+        theirs[6][termios.VSUSP] = b"\0"
+        termios.tcsetattr(self._slave, termios.TCSANOW, theirs)
+        self._measure()
+        self.streams = (self._slave, self._slave, self._slave)
 
     def prepare(self) -> None:
-        """In the child: a session of its own on its own terminal."""
+        """In the child: fork once more, and return in the grandchild, on its own terminal.
+
+        A terminal's session has a leader, and its end hangs up on all that is in the foreground. Were the command the
+        leader, what it leaves running in the background would be killed when it ends.
+        """
         os.setsid()
         fcntl.ioctl(self._slave, termios.TIOCSCTTY, 0)
+        command = os.fork()
+        if command:
+            _lead(command)
+        os.setpgid(0, 0)
+        _to_foreground(self._slave)
 
     def __enter__(self) -> Self:
         # Room for the line, should the cursor stand in the last row.
         self._write(b"\n\x1b[A")
-        if self._in is not None:
-            self._cooked = termios.tcgetattr(self._in)
-            # The program's terminal begins as ours is.
-            termios.tcsetattr(self._slave, termios.TCSANOW, self._cooked)
-            tty.setraw(self._in)
-        self._resize()
+        tty.setraw(self._in)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._write(b"\x1b7\x1b[r\x1b[%d;1H\x1b[2K\x1b8" % self._rows)
-        if self._cooked is not None and self._in is not None:
+        with suppress(termios.error):
             termios.tcsetattr(self._in, termios.TCSADRAIN, self._cooked)
         if self._tail and not self._tail.endswith(b"\n"):
             self._write(b"\r\n")
@@ -126,27 +140,28 @@ class StatusLine:
                 if caught.si_signo == signal.SIGWINCH:
                     self._resize()
                 elif caught.si_signo in PASSED_ON:
-                    # The child is in a session of its own: nobody else has told it.
-                    with suppress(ProcessLookupError):
-                        os.killpg(child.pid, caught.si_signo)
+                    # In a session of its own nobody else has told it.
+                    with suppress(OSError):
+                        os.killpg(os.tcgetpgrp(self._master), caught.si_signo)
             left -= TICK_SECONDS
             if left <= 0:
                 left = tick_seconds
                 on_tick()
-        while self._pass_on(DRAIN_SECONDS):
+        until = time.monotonic() + MOST_DRAIN_SECONDS
+        while self._pass_on(DRAIN_SECONDS) and time.monotonic() < until:
             pass
         return code
 
     def _pass_on(self, seconds: float) -> bool:
         """Whether the program wrote anything within so many seconds."""
-        sources = [self._master] + ([] if self._in is None else [self._in])
-        ready = select.select(sources, [], [], seconds)[0]
-        if self._in in ready and self._in is not None:
-            typed = os.read(self._in, CHUNK)
-            if typed:
-                self._write_all(self._master, typed)
-            else:
-                self._in = None
+        sources = [self._master] if self._typed else [self._master, self._in]
+        ready, free, _ = select.select(sources, [self._master] if self._typed else [], [], seconds)
+        if self._in in ready:
+            # Nothing, where the terminal is gone; then SIGHUP comes too.
+            self._typed = os.read(self._in, CHUNK)
+        if self._typed and (free or self._in in ready):
+            with suppress(OSError):
+                self._typed = self._typed[os.write(self._master, self._typed) :]
         if self._master not in ready:
             return False
         try:
@@ -160,25 +175,49 @@ class StatusLine:
         return bool(written)
 
     def _redraw(self) -> None:
-        if self._whole_screen or not between(self._tail):
+        if self._whole_screen or self._rows < LEAST_ROWS or not between(self._tail):
             return
         # The scrolling rows are set anew each time: a program that resets the terminal takes them away.
         line = self._text.encode("utf-8", "replace")
         self._write(b"\x1b7\x1b[1;%dr\x1b[%d;1H\x1b[2K\x1b[7m%s\x1b[0m\x1b8" % (self._rows - 1, self._rows, line))
 
     def _resize(self) -> None:
-        size = os.get_terminal_size(self._out)
-        if self._rows and size.lines != self._rows:
-            self._write(b"\x1b7\x1b[r\x1b[%d;1H\x1b[2K\x1b8" % self._rows)
-        self._rows, self._columns = max(2, size.lines), size.columns
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", self._rows - 1, self._columns, 0, 0))
+        rows = self._rows
+        self._measure()
+        if rows != self._rows:
+            self._write(b"\x1b7\x1b[r\x1b[%d;1H\x1b[2K\x1b8" % rows)
         self.draw(self._text)
 
-    def _write(self, data: bytes) -> None:
-        self._write_all(self._out, data)
+    def _measure(self) -> None:
+        """Take the terminal's size, and give the program's terminal its own."""
+        size = os.get_terminal_size(self._out)
+        self._rows, self._columns = max(2, size.lines), size.columns
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", self._rows - 1, self._columns, 0, 0))
 
-    @staticmethod
-    def _write_all(descriptor: int, data: bytes) -> None:
+    def _write(self, data: bytes) -> None:
         with suppress(OSError):
             while data:
-                data = data[os.write(descriptor, data) :]
+                data = data[os.write(self._out, data) :]
+
+
+def _lead(command: int) -> NoReturn:
+    """As the session's leader: end as the command does, and let what it leaves behind go on."""
+    # Whoever started the command sees by the end of a pipe that it runs; this copy of it must not keep it open.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
+    # The hang-up that comes with a leader's end goes to the foreground: from here on, this process alone.
+    with suppress(OSError):
+        _to_foreground(0)
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with suppress(OSError):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _to_foreground(terminal: int) -> None:
+    """Put this process's group into the terminal's foreground, which one in the background may do only like this."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+    os.tcsetpgrp(terminal, os.getpgrp())
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)

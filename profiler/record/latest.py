@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,14 +19,14 @@ def note_latest(folder: Path) -> None:
     with suppress(OSError):
         pointer.parent.mkdir(parents=True, exist_ok=True)
         draft = pointer.with_suffix(".new")
-        draft.write_text(str(folder.resolve()))
+        draft.write_bytes(os.fsencode(folder.resolve()))
         draft.replace(pointer)
 
 
 def latest() -> Path | None:
     """The newest run folder, if it still exists."""
     with suppress(OSError):
-        folder = Path(_pointer().read_text())
+        folder = Path(os.fsdecode(_pointer().read_bytes()))
         if folder.is_dir():
             return folder
     return None

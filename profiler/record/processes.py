@@ -40,7 +40,20 @@ class TrainingProcess:
         return device if isinstance(device, dict) else {}
 
 
-def describe_process(folder: Path, rank: int, facts: dict[str, Any]) -> None:
+AGAIN = 10_000_000
+"""Added to a process id for each recording the folder holds of it already: a program may replace itself by another, and
+machines that share a folder may give the same id twice. No process id is as large."""
+
+
+def writer_number(folder: Path, rank: int) -> int:
+    """The number under which this process may write: its id, unless that is taken."""
+    number = os.getpid()
+    while any(folder.glob(f"*-{rank}-{number}.*")):
+        number += AGAIN
+    return number
+
+
+def describe_process(folder: Path, rank: int, writer: int, facts: dict[str, Any]) -> None:
     """Say who this process is. `facts`: its `device`, `torch`, `world_size` and so on.
 
     Raises:
@@ -48,14 +61,14 @@ def describe_process(folder: Path, rank: int, facts: dict[str, Any]) -> None:
     """
     standing = {
         "rank": rank,
-        "pid": os.getpid(),
+        "pid": writer,
         "host": socket.gethostname(),
         "python": platform.python_version(),
         "executable": sys.executable,
         "command": sys.argv,
         "clock": {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()},
     }
-    write_json(folder / f"process-{rank}-{os.getpid()}.json", standing | facts)
+    write_json(folder / f"process-{rank}-{writer}.json", standing | facts)
 
 
 def processes(folder: Path) -> list[TrainingProcess]:

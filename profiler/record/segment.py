@@ -1,9 +1,10 @@
 """One append-only file of fixed-size records, stored into reserved memory-mapped segments.
 
-A store is one `struct.pack_into` of the body and one of `seq`: no system call, no lock, nothing that gives
-up the GIL. The page cache holds what was stored even if the process is killed in the next instant. Blocks are
-reserved with `posix_fallocate` before they are mapped, because a hole on a full disk would be a SIGBUS inside
-the user's training; when the disk is full, recording stops and the lost records are counted.
+A store is one copy of the body and one of `seq`: no system call, no lock, nothing that gives up the GIL. The page cache
+holds what was stored even if the process is killed in the next instant. Blocks are reserved with `posix_fallocate`
+before they are mapped, because a hole on a full disk would be a SIGBUS inside the user's training; when the disk is
+full, recording stops and the lost records are counted. No file stays open: a program may close descriptors it does not
+know and use their numbers for files of its own.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ import mmap
 import os
 import struct
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import RecordError
+from .mapping import SharedMapping
 from .schema import FORMAT_VERSION, HEADER_BYTES, MAGIC, Kind
 
 _HEADER = struct.Struct("<8sIIIIqqq16s")
 """magic, version, header bytes, record bytes, rank, pid, dropped records, closed (0/1), kind."""
 DROPPED_OFFSET = struct.calcsize("<8sIIIIq")
 CLOSED_OFFSET = DROPPED_OFFSET + 8
-_SEQ = struct.Struct("<q")
 
 FIRST_SEGMENT_BYTES = 64 * 1024
 LARGEST_SEGMENT_BYTES = 8 * 1024 * 1024
@@ -38,8 +40,7 @@ def unpack_header(page: bytes) -> tuple[bytes, int, int, int, int, int, int, int
 def cannot_write(path: Path, error: OSError) -> RecordError:
     """What to tell people about a record file that cannot be made."""
     return RecordError(
-        f"cannot write {path}: {os.strerror(error.errno or 0)}. "
-        "Choose another folder with --out, or free some space."
+        f"cannot write {path}: {os.strerror(error.errno or 0)}. Choose another folder with --out, or free some space."
     )
 
 
@@ -51,11 +52,16 @@ class RecordWriter:
             `dropped` tell what happened.
     """
 
-    def __init__(self, folder: Path, kind: Kind, rank: int = 0) -> None:
-        self._prepare(kind, folder / f"{kind.name}-{rank}-{os.getpid()}.rec", FIRST_SEGMENT_BYTES)
+    def __init__(self, folder: Path, kind: Kind, rank: int = 0, pid: int | None = None) -> None:
+        """`pid`: the process in whose name it writes, by default this one."""
+        writer = os.getpid() if pid is None else pid
+        self._prepare(kind, folder / f"{kind.name}-{rank}-{writer}.rec", FIRST_SEGMENT_BYTES)
         try:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            self._begin_file(rank, os.getpid())
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            try:
+                self._begin_file(descriptor, rank, writer)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise cannot_write(self.path, error) from error
         self._grow()
@@ -66,45 +72,73 @@ class RecordWriter:
         self.path = path
         self.stored = 0
         self.dropped = 0
-        self._pack = kind.body.pack
-        self._body_bytes = kind.body.size
+        self._pack_into = kind.body.pack_into
+        self._body_words = kind.body.size // 8
         self._size = kind.record_bytes
         self._position = 0
         self._limit = 0
-        self._map: mmap.mmap | None = None
+        self._map: SharedMapping | None = None
         self._next_segment = first_segment
         self._end = HEADER_BYTES
-        self._fd = -1
+        self._file: tuple[int, int] | None = None
+        """Device and number of the file; `None` once it is closed."""
 
-    def _begin_file(self, rank: int, pid: int) -> None:
-        """Give the open file its header."""
-        os.posix_fallocate(self._fd, 0, HEADER_BYTES)
-        self._header = mmap.mmap(self._fd, HEADER_BYTES)
+    def _begin_file(self, descriptor: int, rank: int, pid: int) -> None:
+        """Give a new file its header."""
+        os.posix_fallocate(descriptor, 0, HEADER_BYTES)
+        self._take_file(descriptor)
         header = (MAGIC, FORMAT_VERSION, HEADER_BYTES, self.kind.record_bytes, rank, pid, 0, 0)
-        _HEADER.pack_into(self._header, 0, *header, self.kind.name.encode())
+        _HEADER.pack_into(self._header.bytes, 0, *header, self.kind.name.encode())
+
+    def _take_file(self, descriptor: int) -> None:
+        """Write into this file from now on."""
+        self._header = SharedMapping(descriptor, HEADER_BYTES)
+        self._file = identity(descriptor)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[int]:
+        """The file, by its path. Raises `OSError` if it is gone or is another one."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if identity(descriptor) != self._file:
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def append(self, *values: float) -> int:
         """Store one record: the fields of the kind after `seq`, in order. Returns its handle for `patch`.
 
         Returns -1 where the record could not be stored (disk full, or closed).
         """
-        return self.store(self._pack(*values))
-
-    def store(self, body: bytes | array[int]) -> int:
-        """As `append`, for fields that lie in a row already: cheaper where a record is filled in bit by bit."""
-        position = self._position
-        if position >= self._limit:
-            if not self._grow():
-                self._drop()
-                return -1
-            position = self._position
+        if self._position >= self._limit and not self._room():
+            return -1
         mapped = self._map
         assert mapped is not None
-        mapped[position + 8 : position + 8 + self._body_bytes] = body
+        self._pack_into(mapped.bytes, self._position + 8, *values)
+        return self._stored(mapped)
+
+    def store(self, body: array[int]) -> int:
+        """As `append`, for fields that lie in a row already: cheaper where a record is filled in bit by bit."""
+        if self._position >= self._limit and not self._room():
+            return -1
+        mapped = self._map
+        assert mapped is not None
+        first = (self._position >> 3) + 1
+        mapped.words[first : first + self._body_words] = body
+        return self._stored(mapped)
+
+    def _stored(self, mapped: SharedMapping) -> int:
         self.stored += 1
-        _SEQ.pack_into(mapped, position, self.stored)
-        self._position = position + self._size
+        mapped.words[self._position >> 3] = self.stored
+        self._position += self._size
         return self.stored
+
+    def _room(self) -> bool:
+        if self._grow():
+            return True
+        self._drop()
+        return False
 
     def patch(self, handle: int, field: str, *values: int) -> bool:
         """Fill in `i8` fields from `field` on of a record stored before; in order, the last one last.
@@ -118,40 +152,39 @@ class RecordWriter:
         data = struct.pack(f"<{len(values)}q", *values)
         if position >= 0 and self._map is not None:
             start = position + self.kind.offset(field)
-            self._map[start : start + len(data)] = data
+            self._map.bytes[start : start + len(data)] = data
             return True
         start = HEADER_BYTES + (handle - 1) * self._size + self.kind.offset(field)
-        with contextlib.suppress(OSError):
-            return os.pwrite(self._fd, data, start) == len(data)
+        with contextlib.suppress(OSError), self._opened() as descriptor:
+            return os.pwrite(descriptor, data, start) == len(data)
         return False
 
     def close(self) -> None:
         """Cut the reserved tail and mark the file complete. Safe to call twice; never raises."""
-        if self._fd < 0:
+        if self._file is None:
             return
-        _SEQ.pack_into(self._header, CLOSED_OFFSET, 1)
+        self._header.words[CLOSED_OFFSET // 8] = 1
         self._unmap()
         self._header.close()
-        with contextlib.suppress(OSError):
-            os.ftruncate(self._fd, HEADER_BYTES + self.stored * self._size)
-        with contextlib.suppress(OSError):
-            os.close(self._fd)
-        self._fd = -1
+        with contextlib.suppress(OSError), self._opened() as descriptor:
+            os.ftruncate(descriptor, HEADER_BYTES + self.stored * self._size)
+        self._file = None
 
     def _drop(self) -> None:
         self.dropped += 1
-        if self._fd >= 0:
-            _SEQ.pack_into(self._header, DROPPED_OFFSET, self.dropped)
+        if self._file is not None:
+            self._header.words[DROPPED_OFFSET // 8] = self.dropped
 
     def _grow(self) -> bool:
         """Reserve and map the next segment; False when the disk is full or the file closed."""
-        if self._fd < 0 or self._next_segment == 0:
+        if self._file is None or self._next_segment == 0:
             return False
         length = self._next_segment
         try:
-            os.posix_fallocate(self._fd, self._end, length)
-            # Populated at once, so that the stores to come take no page faults.
-            fresh = mmap.mmap(self._fd, length, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, offset=self._end)
+            with self._opened() as descriptor:
+                os.posix_fallocate(descriptor, self._end, length)
+                # Populated at once, so that the stores to come take no page faults.
+                fresh = SharedMapping(descriptor, length, self._end)
         except OSError as error:
             # Try a last small segment before giving up: a nearly full disk may still hold it.
             if error.errno in (errno.ENOSPC, errno.EDQUOT) and length > mmap.PAGESIZE:
@@ -173,3 +206,9 @@ class RecordWriter:
             self._map.close()
             self._map = None
             self._limit = self._position = 0
+
+
+def identity(descriptor: int) -> tuple[int, int]:
+    """Device and number of an open file."""
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino

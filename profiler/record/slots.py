@@ -16,7 +16,7 @@ from pathlib import Path
 from ..errors import RecordError
 from .reader import RecordFile
 from .schema import HEADER_BYTES, Kind
-from .segment import CLOSED_OFFSET, RecordWriter, cannot_write
+from .segment import CLOSED_OFFSET, RecordWriter, cannot_write, identity
 
 FIRST_SEGMENT_BYTES = 16 * 1024
 """Small: a worker may live for a few batches."""
@@ -34,37 +34,43 @@ class SlotWriter(RecordWriter):
         for slot in range(MOST_SLOTS):
             self._prepare(kind, folder / f"{kind.name}-{rank}-{pid}.w{slot}.rec", FIRST_SEGMENT_BYTES)
             try:
-                self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                lock = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             except OSError as error:
                 raise cannot_write(self.path, error) from error
             try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._take(lock, rank, pid)
             except BlockingIOError:
-                os.close(self._fd)
+                os.close(lock)
                 continue
             except OSError as error:
-                os.close(self._fd)
+                os.close(lock)
                 raise cannot_write(self.path, error) from error
-            self._take(rank, pid)
+            self._lock = lock
             return
         raise RecordError(f"{folder} holds {MOST_SLOTS} files of workers, all of them in use.")
 
-    def _take(self, rank: int, pid: int) -> None:
+    def close(self) -> None:
+        """As `RecordWriter.close`; another worker may have the file from now on."""
+        file = self._file
+        super().close()
+        with contextlib.suppress(OSError):
+            # Under its number the program may have a file of its own by now.
+            if file is not None and identity(self._lock) == file:
+                os.close(self._lock)
+
+    def _take(self, lock: int, rank: int, pid: int) -> None:
         """Go on behind the last whole record of the file; a file cut within its header begins anew."""
         begun = None
         with contextlib.suppress(RecordError):
             begun = RecordFile(self.path)
-        try:
-            if begun is None or begun.header.kind.name != self.kind.name:
-                os.ftruncate(self._fd, 0)
-                self._begin_file(rank, pid)
-            else:
-                self._header = mmap.mmap(self._fd, HEADER_BYTES)
-                self._header[CLOSED_OFFSET : CLOSED_OFFSET + 8] = bytes(8)
-                self.stored, self.dropped = begun.count(), begun.header.dropped
-        except OSError as error:
-            os.close(self._fd)
-            raise cannot_write(self.path, error) from error
+        if begun is None or begun.header.kind.name != self.kind.name:
+            os.ftruncate(lock, 0)
+            self._begin_file(lock, rank, pid)
+        else:
+            self._take_file(lock)
+            self._header.words[CLOSED_OFFSET // 8] = 0
+            self.stored, self.dropped = begun.count(), begun.header.dropped
         behind = HEADER_BYTES + self.stored * self.kind.record_bytes
         self._end = behind - behind % mmap.PAGESIZE
         if self._grow():

@@ -9,13 +9,24 @@ from ..analyse.batch_size import BatchVerdict, Term
 from ..analyse.compare import Cell, Comparison
 from ..analyse.facts import Facts
 from ..analyse.finding import Finding
+from ..analyse.headroom import Headroom
 from ..analyse.partition import PARTS
+from . import ranks_contract
 
 VERSION = 1
 
 
 def report(analysis: Analysis) -> dict[str, Any]:
-    """One run, as `stallscope-report` version 1."""
+    """One run, as `stallscope-report` version 1; of a job of several ranks with each of them in `ranks_detail`."""
+    alone = _report(analysis)
+    if len(analysis.ranks) < 2:
+        return alone
+    detail = [ranks_contract.labelled(_report(part.analysis), part, analysis.job) for part in analysis.ranks]
+    return ranks_contract.of_job(alone, detail, analysis)
+
+
+def _report(analysis: Analysis) -> dict[str, Any]:
+    """One training process."""
     facts = analysis.facts
     return {
         "format": "stallscope-report",
@@ -27,7 +38,7 @@ def report(analysis: Analysis) -> dict[str, Any]:
         "input": _input(facts),
         "verdict": finding(analysis.verdict),
         "findings": [finding(f) for f in analysis.findings],
-        "headroom": _headroom(facts),
+        "headroom": _headroom(facts, analysis.headroom),
         "quality": _quality(analysis),
     }
 
@@ -98,7 +109,8 @@ def finding(found: Finding) -> dict[str, Any]:
 
 def breakdown(facts: Facts | None) -> dict[str, float | None]:
     """Shares of wall time in percent; they sum to 100."""
-    return {f"{part}_pct": None if facts is None else 100 * facts.parts.share(part) for part in PARTS}
+    known = {f"{part}_pct": None if facts is None else 100 * facts.parts.share(part) for part in PARTS}
+    return known if facts is None or facts.input_known else known | {"input_pct": None}
 
 
 def _run(analysis: Analysis) -> dict[str, Any]:
@@ -128,9 +140,9 @@ def _window(analysis: Analysis) -> dict[str, Any]:
     return {
         "steps": facts.window.count if facts else 0,
         "warmup_steps": facts.window.warmup_steps if facts else 0,
-        "samples": facts.samples if facts else 0,
+        "samples": (facts.samples if facts.samples_known else None) if facts else 0,
         "wall_s": facts.parts.wall_ns / 1e9 if facts else None,
-        "samples_per_s": facts.samples_per_s if facts else None,
+        "samples_per_s": facts.samples_per_s if facts and facts.samples_known else None,
         "batch_size": facts.batch_size if facts else None,
         "step_ms": {name: step.get(name) for name in ("mean", "p50", "p95", "p99")},
     }
@@ -179,9 +191,26 @@ def _workers(facts: Facts | None) -> int | None:
     return 0 if facts.made_in_training else facts.loader.workers
 
 
-def _headroom(facts: Facts | None) -> dict[str, Any]:
+def _headroom(facts: Facts | None, replayed: Headroom | None) -> dict[str, Any]:
+    if replayed is None or replayed.samples_per_s is None:
+        reason = None if replayed is None else replayed.reason
+        return _computed_headroom(facts) | {"low": None, "high": None, "stretches": 0, "reason": reason}
+    return {
+        "samples_per_s": replayed.samples_per_s,
+        "speedup": replayed.speedup,
+        "method": "replay",
+        "low": replayed.low,
+        "high": replayed.high,
+        "stretches": replayed.stretches,
+        "reason": None,
+    }
+
+
+def _computed_headroom(facts: Facts | None) -> dict[str, Any]:
     if facts is None:
         return {"samples_per_s": None, "speedup": None, "method": None}
+    if not (facts.samples_known and facts.input_known):
+        return {"samples_per_s": None, "speedup": None, "method": "not known: no fetch of its batches was seen"}
     rate = facts.without(facts.parts.input_ns)
     if rate is None:
         return {"samples_per_s": None, "speedup": None, "method": "not known: loader and training share the CPU"}

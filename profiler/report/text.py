@@ -13,9 +13,11 @@ from ..analyse.activity import Activity
 from ..analyse.analysis import Analysis
 from ..analyse.facts import Facts
 from ..analyse.finding import Evidence, Finding, Next
+from ..analyse.headroom import Headroom
 from ..analyse.partition import PARTS
+from ..analyse.ranks_job import Job
 from ..analyse.sampled import Sampled
-from . import bars
+from . import bars, ranks_text, workers
 
 NOT_MEASURED = "n/a"
 LONGEST_COMMAND = 60
@@ -44,15 +46,24 @@ def _sections(analysis: Analysis, ascii_only: bool) -> Iterator[RenderableType]:
     yield Text()
     yield from _verdict(analysis.verdict)
     if facts is not None:
-        yield from _why(facts, ascii_only)
-    yield from _next(analysis.verdict, facts)
+        yield from _why(facts, analysis.job, ascii_only)
+    yield from _headroom(analysis.headroom, analysis.job)
+    yield from _next(analysis.verdict, _now(analysis))
     yield from _evidence(analysis.verdict)
     others = [f for f in analysis.findings if f is not analysis.verdict]
     if others:
         yield _heading("Also")
         yield from (_indent(Text(f"{f.cause}: {f.title}")) for f in others)
         yield Text()
+    if analysis.ranks:
+        yield _heading("Ranks")
+        yield from (_indent(each) for each in ranks_text.table(analysis))
+        yield Text()
+        if analysis.job is not None:
+            yield _heading(f"Rank {analysis.job.lead} by itself")
+            yield Text()
     if facts is not None:
+        yield from workers.section(facts)
         yield from _device(analysis, facts)
     elif analysis.machine is not None:
         yield from _machine(analysis.machine)
@@ -84,16 +95,31 @@ def headline(analysis: Analysis) -> str:
     what = [str(trial[k]) for k in ("scenario", "net", "pipeline") if trial.get(k)]
     facts = analysis.facts
     if facts is not None:
-        what.append(f"batch {facts.batch_size}")
+        what.append(f"batch {NOT_MEASURED if facts.batch_size is None else facts.batch_size}")
     if not trial:
-        what.insert(0, _shortened(" ".join(str(part) for part in analysis.info.get("command") or ["run"])))
+        what.insert(0, _shortened([str(part) for part in analysis.info.get("command") or ["run"]]))
     name = " · ".join(what)
     if facts is None:
         return name if device is None else f"{name} on {device}"
-    return f"{name} on {device or 'unknown device'}: {facts.samples_per_s:.1f} samples/s"
+    ranks = f", {len(analysis.ranks)} ranks" if analysis.ranks else ""
+    rate = _now(analysis)
+    if rate is None:
+        fast = f"{1e9 * facts.window.count / facts.parts.wall_ns:.1f} steps/s"
+    else:
+        fast = f"{rate:.1f} samples/s"
+    return f"{name} on {device or 'unknown device'}{ranks}: {fast}"
 
 
-def _shortened(command: str) -> str:
+def _now(analysis: Analysis) -> float | None:
+    """Samples a second, of all ranks together; `None` where samples are not known."""
+    if analysis.facts is None or not analysis.facts.samples_known:
+        return None
+    return analysis.facts.samples_per_s if analysis.job is None else analysis.job.samples_per_s
+
+
+def _shortened(parts: list[str]) -> str:
+    """A command line without the folder of its program."""
+    command = " ".join((parts[0].rpartition("/")[2], *parts[1:]))
     return command if len(command) <= LONGEST_COMMAND else command[: LONGEST_COMMAND - 1] + "…"
 
 
@@ -119,9 +145,9 @@ def _verdict(verdict: Finding) -> Iterator[RenderableType]:
     yield Text()
 
 
-def _why(facts: Facts, ascii_only: bool) -> Iterator[RenderableType]:
-    yield _heading("Why: where the time went")
-    shares = {part: facts.parts.share(part) for part in PARTS}
+def _why(facts: Facts, job: Job | None, ascii_only: bool) -> Iterator[RenderableType]:
+    yield _heading(f"Why: where the time went{f', averaged over {len(job.ranks)} ranks' if job else ''}")
+    shares = job.shares if job else {part: facts.parts.share(part) for part in PARTS}
     per_step = facts.parts.wall_ns / facts.window.count / 1e6
     table = Table.grid(padding=(0, 2))
     for part in PARTS:
@@ -132,8 +158,21 @@ def _why(facts: Facts, ascii_only: bool) -> Iterator[RenderableType]:
                 Text(f"{shares[part] * per_step:8.2f} ms", justify="right"),
                 _MEANING[part],
             )
+    if not facts.input_known:
+        table.add_row(
+            Text(f"{bars.sign('input', ascii_only)} input", style=bars.colour("input")),
+            Text(NOT_MEASURED, justify="right"),
+            "",
+            "no fetch was seen: waiting for data is within the rest",
+        )
     table.add_row("  a step", "100.0 %", f"{per_step:8.2f} ms", "")
     yield _indent(Group(bars.stacked(shares, 60, ascii_only), table))
+    if job is not None:
+        if job.waiting_share is not None and job.waiting_share >= LEAST_SHOWN:
+            waiting = f"{100 * job.waiting_share:.1f} % of the time"
+            yield _indent(Text(f"Within computing, ranks wait for the last of them {waiting}."))
+        yield Text()
+        return
     first = facts.parts.first_fetch_ns / facts.parts.wall_ns
     if first >= LEAST_SHOWN:
         yield _indent(Text(f"Of the input, {100 * first:.1f} % of the time goes to the first batches of epochs."))
@@ -146,19 +185,30 @@ def _why(facts: Facts, ascii_only: bool) -> Iterator[RenderableType]:
     yield Text()
 
 
-def _next(verdict: Finding, facts: Facts | None) -> Iterator[RenderableType]:
+def _headroom(measured: Headroom | None, job: Job | None) -> Iterator[RenderableType]:
+    """Of a run that was asked for it; why there is none, a note says."""
+    if measured is None or measured.samples_per_s is None or measured.low is None or measured.high is None:
+        return
+    stretches = "1 stretch" if measured.stretches == 1 else f"{measured.stretches} stretches"
+    speedup = "" if measured.speedup is None else f", {measured.speedup:.2f} times as many as the steps around them"
+    yield _heading(f"Headroom: an infinitely fast loader{f', on rank {job.lead}' if job else ''}")
+    range_ = f"{measured.low:.0f} to {measured.high:.0f} in {stretches}"
+    yield _indent(Text(f"{measured.samples_per_s:.0f} samples/s ({range_}){speedup}"))
+    yield Text()
+
+
+def _next(verdict: Finding, now: float | None) -> Iterator[RenderableType]:
     if not verdict.next:
         return
     yield _heading("Next")
     for change in verdict.next:
-        yield _indent(Text(f"{change.change}{_prediction(change, facts)}"))
+        yield _indent(Text(f"{change.change}{_prediction(change, now)}"))
     yield Text()
 
 
-def _prediction(change: Next, facts: Facts | None) -> str:
-    if facts is None or change.high is None:
+def _prediction(change: Next, now: float | None) -> str:
+    if now is None or change.high is None:
         return ""
-    now = facts.samples_per_s
     if change.predicted_samples_per_s is None:
         return f": at most {change.high:.0f} samples/s, {change.high / now:.2f} times as many as now"
     return (

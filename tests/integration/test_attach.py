@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from known_answer import MODES
 
+from known_answer import MODES
 from stallscope.capture.attach.spy import find_py_spy
 from stallscope.record.run import open_run
 from stallscope.record.schema import HOST

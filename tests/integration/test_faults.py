@@ -153,7 +153,7 @@ def test_the_hooks_cannot_be_set_up(tmp_path: Path, truth: str) -> None:
 
 
 def test_the_clock_goes_backwards(tmp_path: Path, truth: str) -> None:
-    # The training's clock jumps back by an hour within a step; the machine's own cannot, but a suspended one comes close.
+    # By an hour, within a step: the machine's own cannot, but this must not matter.
     back = (
         "from stallscope.capture import active; import time; d = active.current(); "
         "jump = lambda: time.monotonic_ns() - 3600 * 10**9; "

@@ -210,12 +210,26 @@ def bare_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "python"
 
 
+def test_torch_may_be_there_before_us(tmp_path: Path, program: Path, bare_environment: Path) -> None:
+    packages = next(iter(bare_environment.parents[1].glob("lib/python*/site-packages")))
+    early = packages / "early.pth"
+    early.write_text("import torch\n")
+    try:
+        done = run(tmp_path / "run", bare_environment, program, "0")
+    finally:
+        early.unlink()
+    assert done.returncode == 0, done.stderr
+    seen = report(tmp_path / "run")
+    assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
+
+
 def test_another_environment_needs_numpy_and_torch_only(tmp_path: Path, program: Path, bare_environment: Path) -> None:
     missing = subprocess.run([bare_environment, "-c", "import stallscope"], capture_output=True)
     assert missing.returncode != 0
     program.write_text(
         TRAIN + "    ours = [m for m in sys.modules if m.startswith('stallscope')]\n"
-        "    print('recorded', len(ours) > 5, [m for m in ('rich', 'psutil', 'platformdirs', 'pynvml') if m in sys.modules])\n"
+        "    theirs = [m for m in ('rich', 'psutil', 'platformdirs', 'pynvml') if m in sys.modules]\n"
+        "    print('recorded', len(ours) > 5, theirs)\n"
     )
     for arguments in (("0",), ("2", "spawn")):
         folder = tmp_path / f"run{arguments[0]}"
@@ -260,14 +274,17 @@ def test_a_notebook_that_is_executed_is_recorded(tmp_path: Path, program: Path) 
     cells = [TRAIN.partition("if __name__")[0], "main(0, None)"]
     notebook = {
         "cells": [
-            {"cell_type": "code", "metadata": {}, "source": cell, "outputs": [], "execution_count": None} for cell in cells
+            {"cell_type": "code", "metadata": {}, "source": cell, "outputs": [], "execution_count": None}
+            for cell in cells
         ],
         "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3"}},
         "nbformat": 4,
         "nbformat_minor": 4,
     }
     (tmp_path / "train.ipynb").write_text(json.dumps(notebook))
-    done = run(tmp_path / "run", sys.executable, "-m", "nbconvert", "--execute", "--to", "html", tmp_path / "train.ipynb")
+    done = run(
+        tmp_path / "run", sys.executable, "-m", "nbconvert", "--execute", "--to", "html", tmp_path / "train.ipynb"
+    )
     assert done.returncode == 0, done.stderr
     seen = report(tmp_path / "run")
     assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
@@ -287,6 +304,91 @@ def test_a_wrong_command_is_one_sentence(tmp_path: Path, command: tuple[str], sa
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("path", [":", ":/x", "/x:", "rel:/x", "/x", "", None])
+def test_the_module_path_stays_what_it_would_be(tmp_path: Path, path: str | None) -> None:
+    (tmp_path / "in_this_folder.py").write_text("")
+    code = "import sys; print(sys.path); import os; print(os.environ['PYTHONPATH'].partition(os.pathsep)[2:])"
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    environment |= {} if path is None else {"PYTHONPATH": path}
+    bare = subprocess.run(
+        [sys.executable, "-c", "import sys; print(sys.path)"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+    )
+    done = run(tmp_path / "run", sys.executable, "-c", code, env=environment, cwd=tmp_path)
+    shown, inherited = done.stdout.splitlines()
+    assert shown == bare.stdout.strip()
+    assert inherited == repr((path or "",))
+
+
+def test_closed_outputs_stay_the_commands(tmp_path: Path) -> None:
+    ours = " ".join(map(str, STALLSCOPE))
+    code = "import sys; print(1); print(sys.stderr)"
+    command = f"{ours} run --out {tmp_path}/run -- {sys.executable} -c '{code}' 2>&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "1\nNone\n")
+    assert (tmp_path / "run" / "bootstrap-loaded").exists()
+
+
+CLOSES = (
+    TRAIN.partition("if __name__")[0]
+    + """
+main(0, None)
+if {fork} and os.fork():
+    os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
+os.closerange(3, 200)
+files = [open(sys.argv[1] + str(i), "wb") for i in range(30)]
+for file in files:
+    file.write(b"12345")
+main(0, None)
+for file in files:
+    file.flush()
+if {fork}:
+    os._exit(0)
+"""
+)
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_files_of_a_program_that_closes_ours_come_to_no_harm(tmp_path: Path, fork: bool) -> None:
+    (tmp_path / "daemon.py").write_text("import os\n" + CLOSES.replace("{fork}", str(fork)))
+    done = run(tmp_path / "run", sys.executable, tmp_path / "daemon.py", tmp_path / "file")
+    assert done.returncode == 0, done.stderr
+    assert [path.read_bytes() for path in tmp_path.glob("file*")] == [b"12345"] * 30
+    seen = report(tmp_path / "run")
+    steps = seen["window"]["steps"] + seen["window"]["warmup_steps"]
+    assert steps == (STEPS if fork else 2 * STEPS)
+
+
+def test_a_program_that_replaces_itself_is_recorded_twice(tmp_path: Path, program: Path) -> None:
+    again = "import os; os.execv(sys.executable, [sys.executable, *sys.argv, 'fork', 'again'])"
+    program.write_text(TRAIN + f"    if len(sys.argv) < 4:\n        {again}\n")
+    done = run(tmp_path / "run", sys.executable, program, "0")
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "run").glob("step-*.rec"))) == 2
+    seen = report(tmp_path / "run")
+    assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
+    assert "File exists" not in done.stderr
+
+
+def test_a_script_without_a_first_line_runs_in_a_shell(tmp_path: Path) -> None:
+    script = tmp_path / "start"
+    script.write_text("echo from the script\n")
+    script.chmod(0o755)
+    done = run(tmp_path / "run", script)
+    assert (done.returncode, done.stdout) == (0, "from the script\n")
+
+
+def test_a_folder_of_any_name_will_do(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/d\xff x"
+    os.mkdir(folder)  # noqa: PTH102
+    command = [*STALLSCOPE, "run", "--no-live", "--", sys.executable, "-c", "print(1)"]
+    done = subprocess.run(command, capture_output=True, cwd=folder)
+    assert (done.returncode, done.stdout) == (0, b"1\n"), done.stderr
 
 
 def wait_for(path: Path, seconds: float = 60) -> None:

@@ -155,6 +155,42 @@ def test_what_is_typed_reaches_the_program(tmp_path: Path, terminals: list[Termi
     assert "<bob>" in terminal.program_output
 
 
+def test_what_a_command_leaves_in_the_background_lives_on(tmp_path: Path, terminals: list[Terminal]) -> None:
+    left = tmp_path / "left"
+    terminal = Terminal(tmp_path / "run", "sh", "-c", f"(sleep 3; echo there > {left}) & sleep 0.5; echo main; exit 7")
+    terminals.append(terminal)
+    assert terminal.end() == 7
+    assert "main" in terminal.program_output
+    until = time.monotonic() + 30
+    while not left.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert left.read_text() == "there\n"
+
+
+def test_a_command_that_a_signal_kills_takes_us_along(tmp_path: Path, terminals: list[Terminal]) -> None:
+    terminal = Terminal(tmp_path / "run", "sh", "-c", "kill -9 $$")
+    terminals.append(terminal)
+    assert terminal.end() == -9
+    assert termios.tcgetattr(terminal.slave) == terminal.before
+
+
+def test_more_may_be_typed_than_the_program_reads(tmp_path: Path, terminals: list[Terminal]) -> None:
+    deaf = "import time\nprint('ready')\nfor i in range(20): print('tick', i); time.sleep(0.1)\nprint('done')"
+    terminal = Terminal(tmp_path / "run", sys.executable, "-u", "-c", deaf)
+    terminals.append(terminal)
+    terminal.read_until("ready")
+    os.set_blocking(terminal._master, False)
+    for _ in range(200):
+        try:
+            terminal.type(b"x\r" * 50)
+        except BlockingIOError:
+            break
+        terminal._read(0)
+    os.set_blocking(terminal._master, True)
+    assert terminal.end() == 0
+    assert "done" in terminal.program_output
+
+
 @pytest.mark.parametrize(
     ("tail", "whole"),
     [

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import slow_data
 import torch
 from torch.utils.data import DataLoader, Subset
 
+import slow_data
 from stallscope.analyse.analysis import Analysis, analyse
 from stallscope.capture.making import watch as watch_module
 from stallscope.capture.recording import recording

@@ -28,7 +28,9 @@ def environment(folder: Path, before: Mapping[str, str], options: Mapping[str, A
         before: what its environment would be without us.
         options: for the hooks, see `arm.py`.
     """
-    path = [str(_SITE), *(p for p in before.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(_SITE))]
+    given = before.get("PYTHONPATH")
+    # An empty entry is the current folder, but an empty variable is none.
+    path = [str(_SITE), *(p for p in given.split(os.pathsep) if p != str(_SITE))] if given else [str(_SITE)]
     return dict(before) | {
         "PYTHONPATH": os.pathsep.join(path),
         RUN: str(folder.resolve()),

@@ -1,7 +1,8 @@
 """In a process that has imported torch: waits for a training to begin, then records it.
 
 Launchers, compile workers and loader workers import torch too and never train. A recording begins with what only a
-training does: it makes an optimizer, or iterates over a loader, or runs a backward pass.
+training does: it makes an optimizer, or iterates over a loader, a torch one or one of the libraries that are known, or
+runs a backward pass.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
+from ..imports import Imports
+from ..libraries import SOURCES, Source, called_from
 from . import options, run_folder
 
 
@@ -22,6 +26,9 @@ def arm() -> None:
     _trigger(torch.optim.Optimizer, "__init__")
     _trigger(DataLoader, "__iter__")
     _trigger(torch.autograd, "backward")
+    imports = Imports()
+    for module in {source.module for source in SOURCES}:
+        imports.when(module, _trigger_on_library)
 
 
 def begin() -> None:
@@ -43,13 +50,22 @@ def _is_worker() -> bool:
     return get_worker_info() is not None
 
 
-def _trigger(owner: Any, name: str) -> None:
-    """Call `begin` before `owner.name`, until the recording has begun and has steps."""
+def _trigger_on_library(module: ModuleType) -> None:
+    for source in SOURCES:
+        if source.module == module.__name__ and hasattr(module, source.owner):
+            _trigger(getattr(module, source.owner), source.method, source)
+
+
+def _trigger(owner: Any, name: str, source: Source | None = None) -> None:
+    """Call `begin` before `owner.name`, until the recording has begun and has steps.
+
+    `source`: it is a method of this library, which iterates over data for purposes of its own too.
+    """
     original: Callable[..., Any] = getattr(owner, name)
     state = _Trigger()
 
     def triggered(*args: Any, **kwargs: Any) -> Any:
-        if state.rests_in == os.getpid() or state.within:
+        if state.rests_in == os.getpid() or state.within or (source is not None and called_from(source, 2)):
             return original(*args, **kwargs)
         state.within = True
         try:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 _PACKAGE = __name__.partition(".capture.")[0]
-_OURS = tuple(f"{_PACKAGE}.{folder}" for folder in ("capture", "devices", "record"))
+_OURS = tuple(f"{_PACKAGE}.{folder}" for folder in ("api", "capture", "devices", "record"))
 
 
 def leave_uncompiled() -> bool:

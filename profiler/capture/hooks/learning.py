@@ -106,6 +106,7 @@ class OptimizerHook:
                 return
             if steps.passing and loop.inside:
                 loop.learnings += 1
+                loop.updated = loop.learnings
                 loop.learnt = True
                 return
             if not switch.on:
@@ -118,17 +119,24 @@ class OptimizerHook:
                     loop.learnings += 1
                 else:
                     loop.learns()
+                loop.updated = loop.learnings
                 if loop.inside and (loop.capturing is None or not loop.capturing()):
                     steps.optimizer_begin()
             except Exception as error:
                 switch.fail(error)
 
-        def after(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
-            if is_dynamo_compiling() or steps.passing or not loop.inside or not switch.on or get_ident() != loop.thread:
+        def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+            if is_dynamo_compiling():
+                return
+            of = loop.open
+            fed = of is not None and of is not loop.own
+            if (fed and steps.passing) or not switch.on or get_ident() != loop.thread:
                 return
             try:
-                if loop.capturing is None or not loop.capturing():
+                if loop.inside and not steps.passing and (loop.capturing is None or not loop.capturing()):
                     steps.optimizer_end()
+                if not fed:
+                    loop.updates(id(optimizer))
             except Exception as error:
                 switch.fail(error)
 

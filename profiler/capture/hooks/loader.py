@@ -8,11 +8,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any
+from typing import Any, Protocol
 
 from torch.utils.data import DataLoader, dataloader
 
+from ...record.schema import NOT_MEASURED
 from ..steps import StepRecorder
+from .headroom import Headroom
 from .identity import ByIdentity
 from .loop import Iteration, LoaderFacts, Loop, Part, Role, Use
 from .queue import queue_of
@@ -24,14 +26,23 @@ MOST_LENGTHS = 100_000
 """Index lists remembered for one iterator; a loader prefetches far fewer."""
 
 
+class Passes(Protocol):
+    """What tells the batches of an iterator apart; `making.hook` has it."""
+
+    loader: int
+    order: int | None
+
+
 class _Known:
     """What is known of an iterator."""
 
-    __slots__ = ("counts", "iteration", "iterator", "lengths")
+    __slots__ = ("counts", "iteration", "iterator", "lengths", "passes")
 
-    def __init__(self, iterator: Any) -> None:
+    def __init__(self, iterator: Any, passes: Passes | None) -> None:
         self.iterator = weakref.ref(iterator)
         self.iteration: Iteration | None = None
+        self.passes = passes
+        """Tells its batches apart, where workers make them."""
         self.lengths: deque[int] = deque(maxlen=MOST_LENGTHS)
         """Numbers of indices drawn for the batches that were not handed over yet."""
         # An iterable dataset is asked for so many samples, and may have fewer.
@@ -65,6 +76,9 @@ class LoaderHook:
         self._last: _Known | None = None
         """What is known of the iterator that was asked for a batch last, or is being asked."""
         self._stateful = False
+        self.passes_of: Callable[[Any], Passes | None] | None = None
+        """Tells which batch an iterator handed over, once somebody watches its workers."""
+        self.headroom: Headroom | None = None
         self.on_iter: Callable[[], object] | None = None
         """Called when an iterator is made, for what can be hooked only once it was imported."""
 
@@ -111,6 +125,10 @@ class LoaderHook:
                 self._guard(loop.fetches_elsewhere)
                 return original(self_)
             now = clock()
+            headroom = self.headroom
+            if headroom is not None:
+                known = self._known.get(self_)
+                now = headroom.before(self_, None if known is None else known.iteration, now)
             # The common case, a training's next batch, is written out here: each call costs, most of all when the step
             # has emptied the caches. What it does is what `Loop.fetch_begins` and `Loop.fetch_ends` do.
             asked = self._last
@@ -155,7 +173,7 @@ class LoaderHook:
             if asked is None:
                 return batch
             if of is None:
-                self._fetch_ends(asked, batch, clock())
+                self._fetch_ends(self_, asked, batch, clock())
                 return batch
             try:
                 end = 0 if passes else clock()
@@ -167,7 +185,12 @@ class LoaderHook:
                     steps.let_pass(samples, now)
                 else:
                     loop.samples = samples
-                    steps.fetch_end(samples, end, True)
+                    made = asked.passes
+                    if made is None or made.order is None:
+                        steps.fetch_end(samples, end, True, NOT_MEASURED if made is None else made.loader)
+                    else:
+                        received = self_._rcvd_idx if headroom is None else headroom.received(self_)
+                        steps.fetch_end(samples, end, True, made.loader, made.order + received)
                     loop.inside = True
                     loop.last_ns = end
             except Exception as error:
@@ -243,13 +266,21 @@ class LoaderHook:
             self.switch.fail(error)
             return None
 
-    def _fetch_ends(self, asked: _Known, batch: Any, now: int) -> None:
+    def _fetch_ends(self, iterator: Any, asked: _Known, batch: Any, now: int) -> None:
         try:
             samples = asked.lengths.popleft() if asked.lengths else self._count(batch)
             if asked.iteration is not None:
-                self._loop.fetch_ends(asked.iteration, samples, now)
+                made = asked.passes
+                which: tuple[int, ...] = () if made is None else (made.loader,)
+                if made is not None and made.order is not None:
+                    which = made.loader, made.order + self._received(iterator)
+                self._loop.fetch_ends(asked.iteration, samples, now, *which)
         except Exception as error:
             self.switch.fail(error)
+
+    def _received(self, iterator: Any) -> int:
+        """Number of the batch that an iterator with workers handed over last, from 1."""
+        return int(iterator._rcvd_idx) if self.headroom is None else self.headroom.received(iterator)
 
     def _count(self, batch: Any) -> int:
         """Samples of a batch whose indices were not seen."""
@@ -266,7 +297,7 @@ class LoaderHook:
     def _know(self, iterator: Any) -> _Known:
         known = self._known.get(iterator)
         if known is None:
-            known = _Known(iterator)
+            known = _Known(iterator, None if self.passes_of is None else self.passes_of(iterator))
             self._known.put(iterator, known)
         return known
 

@@ -4,6 +4,9 @@ Nothing in a program says which loader feeds the training. A loader trains when 
 comes between its fetches. Until that was seen, a fetch opens a step that is taken back when the next fetch comes with
 nothing learnt in between: taken back, it was never stored. The time of a loader that only evaluates, from its `iter()`
 to its end, is one boundary.
+
+Where optimizers step again and again with no loader's batch behind it, steps are taken from one optimizer step to the
+next; where the program says itself where its steps begin, they begin there.
 """
 
 from __future__ import annotations
@@ -12,15 +15,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from threading import current_thread, get_ident
+from threading import enumerate as enumerate_threads
 
 import torch
 
-from ...record.schema import EventKind
+from ...record.schema import NOT_MEASURED, EventKind
 from ..session import Session
 from ..steps import QueueLook
 
 ADJACENT_NS = 10_000_000
 """`iter()` and the first fetch, or two fetches, that are closer belong together."""
+UNFED_UPDATES = 3
+"""Optimizer steps in a row without a batch of any loader, before steps are taken from those."""
+IDLE_UPDATES = 16
+"""Steps of other optimizers after which the one that set the pace is taken to be out of use."""
 
 
 class Use(Enum):
@@ -46,6 +54,8 @@ class Role:
     """What is known of one loader, over all its iterations."""
 
     use: Use = Use.UNKNOWN
+    holds: bool = False
+    """Whoever iterates is known to hold a batch back."""
 
 
 @dataclass(slots=True)
@@ -79,6 +89,18 @@ class Part(Enum):
     OPENS = auto()
     EXTENDS = auto()
     """It belongs to the fetch that opened the step."""
+    WITHIN = auto()
+    """It is a further one, in the midst of the step."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What was known when a phase of the program's own began."""
+
+    begin_ns: int
+    learnings: int
+    between: bool
+    """Between two steps, as far as one could tell."""
 
 
 class Loop:
@@ -117,6 +139,8 @@ class Loop:
         """Another loader was fetched from in this step."""
         self.samples = 0
         self.part = Part.NOTHING
+        self._delivered = NOT_MEASURED, NOT_MEASURED
+        """Loader and batch of the fetch that opened the step."""
         self._created = False
         """A fetch was opened by `iter()` and awaits its first batch."""
         self._fetch_begin = 0
@@ -124,6 +148,27 @@ class Loop:
         """When a loader last returned."""
         self._boundary_begin = 0
         """0 outside boundaries."""
+        self.updated = -1
+        """`learnings` at the last optimizer step."""
+        self.own = Iteration(Role(Use.TRAINS), Use.TRAINS, 0)
+        """Stands for the loader of steps that no loader's fetch opens."""
+        self._marked = False
+        """The program says where its steps begin."""
+        self._feeds: Role | None = None
+        """The loader whose samples count in such a step."""
+        self._updates = 0
+        """Optimizer steps in a row that belong to no loader's step."""
+        self._pace: int | None = None
+        """The optimizer that ends steps then: of several, the last in turn."""
+        self._optimizers: set[int] = set()
+        self._idle = 0
+        """Steps of other optimizers since its last."""
+        self._waiting: Part | None = None
+        """What a wait for data that the program marks is to the steps, while it lasts."""
+        self._waits: dict[bool, Iteration] = {}
+        """Stands for the loader of such waits: with gradients, and without."""
+        self._learners: dict[int, int] = {}
+        """Backward passes and optimizer steps of other threads, while this one has none."""
 
     @property
     def in_boundary(self) -> bool:
@@ -155,12 +200,19 @@ class Loop:
         self.inside = False
         self._fetched = True
         self.part = Part.NOTHING
+        if self._waiting is not None and self._within_wait(of):
+            return
+        # What is fetched without gradients evaluates, even if the training went on since, until it was seen to train.
         learnt = of.fetched > 0 and of.learnings_then != self.learnings
+        learnt = learnt and (of.use is Use.TRAINS or torch.is_grad_enabled())
         if learnt:
             of.ever_learnt = True
             of.use = of.role.use = Use.TRAINS
         if of.use is Use.EVALUATES:
             self._begin_boundary(now)
+            return
+        if self._marked:
+            self._feed_marked(now)
             return
         if of.fetched == 0 and self._created and self._adjacent(now):
             self._created = False
@@ -170,25 +222,29 @@ class Loop:
         if self._created:
             self._drop_created()
         if of.fetched and not learnt:
-            if of.fetched == 1 and self.open is of and self._adjacent(now):
+            if of.fetched == 1 and self.open is of and (of.role.holds or self._adjacent(now)):
                 of.ahead = True
                 self.part = Part.EXTENDS
                 return
             if of.use is Use.UNKNOWN:
                 of.use = Use.EVALUATES
-                begin = of.begin_ns if self.open is of else now
-                self._take_back()
+                begin = now
+                if self.open is of:
+                    begin = of.begin_ns
+                    self._take_back()
                 self._begin_boundary(begin)
                 return
         if not self.learnt and self._joins(of.role, of.use, now):
             self.shared = True
-            self.part = Part.EXTENDS
+            self._fetch_further(now)
             return
         self._open_fetch(of, of.fetched == 0, of.queue, now)
         self.part = Part.OPENS
 
-    def fetch_ends(self, of: Iteration, samples: int, now: int) -> None:
-        """It was handed over."""
+    def fetch_ends(
+        self, of: Iteration, samples: int, now: int, loader: int = NOT_MEASURED, batch: int = NOT_MEASURED
+    ) -> None:
+        """It was handed over. `loader` and `batch`: which one, where that is known."""
         steps = self._steps
         of.fetched += 1
         of.learnings_then = self.learnings
@@ -198,11 +254,16 @@ class Loop:
             of.held_samples = samples
         if self.part is Part.OPENS:
             self.samples = samples
-            steps.fetch_end(samples, now, begins=True)
+            self._delivered = loader, batch
+            steps.fetch_end(samples, now, True, loader, batch)
             if of.use is Use.TRAINS and of.epoch is None:
                 self._count_epoch(of)
-        elif self.part is Part.EXTENDS and steps.recording:
-            steps.fetch_end(self.samples, now, begins=True)
+        elif self.part is not Part.NOTHING:
+            if self.open is self.own:
+                self._count_marked(of.role, samples)
+            if of is self.open:
+                self._delivered = loader, batch
+            self._further_ends(now)
         if self.part is not Part.NOTHING:
             self.inside = True
         of.steady = of.use is Use.TRAINS and of.epoch is not None and not of.ahead
@@ -219,8 +280,8 @@ class Loop:
                 self.inside = True
             else:
                 self._take_back()
-        elif self.part is Part.EXTENDS:
-            self.inside = True
+        elif self.part is not Part.NOTHING:
+            self._further_fails()
         if of.use is Use.EVALUATES:
             if of.role.use is Use.UNKNOWN:
                 of.role.use = Use.EVALUATES
@@ -233,8 +294,8 @@ class Loop:
         """It raised; the training may go on all the same."""
         if self.part is Part.OPENS:
             self._take_back()
-        elif self.part is Part.EXTENDS:
-            self.inside = True
+        elif self.part is not Part.NOTHING:
+            self._further_fails()
 
     def learns(self) -> None:
         """A backward pass or an optimizer step begins."""
@@ -250,6 +311,8 @@ class Loop:
         of = self.open
         if of is None:
             return
+        if of is not self.own:
+            self._updates = 0
         self.learnt = True
         if not self.shared:
             of.use = of.role.use = Use.TRAINS
@@ -259,6 +322,104 @@ class Loop:
         if self.on_learning is not None and (self.capturing is None or not self.capturing()):
             self.on_learning()
 
+    def updates(self, optimizer: int) -> None:
+        """An optimizer step is over that belongs to no loader's batch. `optimizer`: its identity."""
+        if self._marked or self._waiting is not None or (self.capturing is not None and self.capturing()):
+            return
+        self._updates += 1
+        self._idle += 1
+        if optimizer not in self._optimizers or self._idle > IDLE_UPDATES:
+            if self._idle > IDLE_UPDATES:
+                self._optimizers.clear()
+            self._optimizers.add(optimizer)
+            self._pace = optimizer
+        if optimizer != self._pace:
+            return
+        self._idle = 0
+        if self._updates < UNFED_UPDATES:
+            return
+        if not self._explained:
+            self._explained = True
+            self._session.notice(
+                "The training's batches come from no loader that is seen, so each step is taken from one optimizer "
+                "step to the next, and what the training waits for is not known. Where batches are made, "
+                '`stallscope.watch(iterable)` or `with stallscope.phase("data"):` make it known.'
+            )
+        self._open_own(self._now())
+
+    def step_begins(self) -> None:
+        """The program says that a step begins here."""
+        now = self._now()
+        self._marked = True
+        self._explained = True
+        self._open_own(now)
+        self.last_ns = self._now()
+
+    def wait_begins(self) -> None:
+        """The program says that it waits for data from here on."""
+        if self.fetching or self._waiting is not None:
+            return
+        now = self._now()
+        learning = torch.is_grad_enabled()
+        of = self._waits.get(learning)
+        if of is None:
+            use = Use.UNKNOWN if learning else Use.EVALUATES
+            of = self._waits[learning] = Iteration(Role(use), use, now, learnings_then=self.learnings)
+        opened = self.open
+        fed = opened is not None and opened is not of and (opened is not self.own or self._marked)
+        if opened is not None:
+            opened.steady = False  # a fetch of its loader in this wait is to be told here
+        if learning and fed:
+            # Something else opened this step: this is a further fetch of it, or a fetch within this opens the next.
+            self.part = Part.NOTHING
+            self._fetched = True
+            self._fetch_further(now)
+        else:
+            self.fetch_begins(of, now)
+        self._waiting = self.part
+        self.inside = False
+
+    def wait_ends(self, failed: bool = False) -> None:
+        """It has its data, or raised."""
+        part, self._waiting = self._waiting, None
+        if part is None:
+            return
+        now = self._now()
+        self.part = part
+        if part is Part.OPENS and failed:
+            self._take_back()
+        elif part is Part.OPENS or part is Part.NOTHING:
+            self.fetch_ends(self._waits[part is Part.OPENS], NOT_MEASURED, now)
+        else:
+            self._further_ends(now)
+        self.inside = self.open is not None and not self._boundary_begin
+        self.last_ns = self._now()
+
+    def phase_begins(self) -> Phase:
+        """A phase begins that the program marks."""
+        of = self.open
+        after = self.learnt and self.updated == self.learnings
+        fresh = of is self.own and not self.learnt
+        return Phase(self._now(), self.learnings, of is None or after or fresh)
+
+    def phase_ends(self, phase: Phase, name: int) -> None:
+        """It is over. `name`: its number in the run's names."""
+        now = self._now()
+        self._session.event(EventKind.PHASE, name, t_ns=phase.begin_ns, end_ns=now)
+        if not phase.between or self.learnings != phase.learnings or self._waiting is not None:
+            return
+        self._session.event(EventKind.BOUNDARY, t_ns=phase.begin_ns, end_ns=now)
+        of = self.open
+        if self._boundary_begin:
+            self._boundary_begin = now
+        elif of is self.own:
+            if not self.learnt:
+                self._steps.compute_begin()
+        elif of is not None and self.learnt:
+            self._steps.end_step(end_ns=phase.begin_ns)
+            self.open = None
+            self.learnt = self.inside = False
+
     def fetches_elsewhere(self) -> None:
         """Another thread asks a loader for a batch."""
         if self.thread and not self._fetched and get_ident() not in self._elsewhere:
@@ -266,12 +427,28 @@ class Loop:
 
     def learns_elsewhere(self) -> None:
         """Another thread begins a backward pass or an optimizer step."""
-        name = self._elsewhere.get(get_ident())
-        if name is None or self._fetched or not self.thread:
+        if self.learnings or not self.thread:
             return
-        self._elsewhere = {}
-        self.thread = get_ident()
-        self._session.notice(f"The training runs in thread {name}, which is the one that was recorded.")
+        here = get_ident()
+        if self._fetched or here not in self._elsewhere:
+            # This thread fetches too, or that one does not: that it trains, and not this one, takes more to believe.
+            learnt = self._learners[here] = self._learners.get(here, 0) + 1
+            if learnt < UNFED_UPDATES:
+                return
+        self._elsewhere, self._learners = {}, {}
+        if self._fetched:
+            # What this thread's fetches opened is no step.
+            names = {thread.ident: thread.name for thread in enumerate_threads()}
+            self._elsewhere[self.thread] = names.get(self.thread) or "ended since"
+            self._fetched, self.part = False, Part.NOTHING
+            self._drop_created()
+            self.end_boundary()
+            if self.open is not None:
+                self._take_back()
+        self.thread = here
+        self._session.notice(
+            f"The training runs in thread {current_thread().name}, which is the one that was recorded."
+        )
 
     def begin_boundary(self) -> bool:
         """Something outside the steps begins, a checkpoint; false if it belongs to something larger."""
@@ -313,7 +490,7 @@ class Loop:
             self._explain()
         self._drop_created()
         self.end_boundary()
-        if self.open is not None and not self.learnt and self.open.use is Use.UNKNOWN:
+        if self.open is not None and not self.learnt and (self.open.use is Use.UNKNOWN or self._unfed()):
             self._take_back()
         self._steps.end_step(at_last_hook=True)
         self.open = None
@@ -329,8 +506,9 @@ class Loop:
         if not self._fetched:
             self._explained = True
             self._session.notice(
-                f"Batches are fetched in another thread than the training's ({names}): "
-                "what the training waits for is not seen, and no steps are recorded."
+                f"Batches are fetched in another thread than the training's ({names}): what the training waits for is "
+                "not seen, and each step is taken from one optimizer step to the next. `stallscope.watch(iterable)` "
+                "around what the training itself iterates over makes it known."
             )
 
     def _explain(self) -> None:
@@ -354,7 +532,7 @@ class Loop:
     def _joins(self, role: Role, use: Use, now: int) -> bool:
         """Whether a fetch belongs to the open step, as with two loaders that feed one step."""
         opened = self.open
-        if opened is None or opened.role is role or self.learnt or opened.done:
+        if opened is None or opened.role is role or self.learnt or opened.done or self._unfed():
             return False
         if opened.use is Use.UNKNOWN:
             return use is Use.UNKNOWN and self._adjacent(now)
@@ -366,7 +544,7 @@ class Loop:
         if self._created:
             self._drop_created()
         opened = self.open
-        if opened is not None and not self.learnt and (opened.use is Use.UNKNOWN or opened.done):
+        if opened is not None and not self.learnt and (opened.use is Use.UNKNOWN or opened.done or self._unfed()):
             self._take_back()
         epoch = self.epochs if of is None or of.epoch is None else of.epoch
         self._steps.fetch_begin(epoch, first, queue, now)
@@ -374,6 +552,69 @@ class Loop:
         self.open = of
         self.shared = self.learnt = False
         self.inside = False
+
+    def _unfed(self) -> bool:
+        """Whether the open step was taken from an optimizer step, for want of a fetch."""
+        return self.open is self.own and not self._marked
+
+    def _open_own(self, now: int) -> None:
+        """A step begins with no fetch."""
+        first = self.open is not self.own
+        self._open_fetch(self.own, first and not self.own.fetched, None, now)
+        self._steps.compute_begin()
+        self.own.fetched += 1
+        self.samples, self._feeds = NOT_MEASURED, None
+        self._delivered = NOT_MEASURED, NOT_MEASURED
+        self.inside = True
+
+    def _feed_marked(self, now: int) -> None:
+        """A fetch where the program says itself where its steps begin."""
+        self.end_boundary()
+        self._drop_created()
+        if self.open is not None:
+            self._fetch_further(now)
+
+    def _count_marked(self, role: Role, samples: int) -> None:
+        """Of several loaders that feed one step, the first has the samples."""
+        if self._feeds is None:
+            self._feeds = role
+        if self._feeds is role and samples >= 0:
+            self.samples = max(0, self.samples) + samples
+
+    def _fetch_further(self, now: int) -> None:
+        """A further fetch for the step that is open."""
+        if not self.learnt and self._adjacent(now):
+            self.part = Part.EXTENDS
+        else:
+            self.part = Part.WITHIN
+            self._steps.fetch_within_begin()
+
+    def _further_ends(self, now: int) -> None:
+        if self.part is Part.WITHIN:
+            self._steps.fetch_within_end(self.samples)
+        elif self._steps.recording:
+            self._steps.fetch_end(self.samples, now, True, *self._delivered)
+
+    def _further_fails(self) -> None:
+        if self.part is Part.WITHIN:
+            self._steps.fetch_within_end(self.samples)
+        self.inside = True
+
+    def _within_wait(self, of: Iteration) -> bool:
+        """A loader's fetch in a wait that the program marks; whether that says all of it."""
+        part, self._waiting = self._waiting, Part.EXTENDS
+        if part is Part.WITHIN:
+            self._steps.fetch_within_end(self.samples)
+        elif part is Part.OPENS and of.use is not Use.EVALUATES:
+            # The wait opened the step that this fetch would open.
+            if self.open is not None:
+                self.open.fetched += 1
+            self.open = of
+            self.part = Part.OPENS
+            return True
+        elif part is Part.NOTHING:
+            self._waiting = Part.NOTHING
+        return False
 
     def _take_back(self) -> None:
         self._steps.abandon_fetch()

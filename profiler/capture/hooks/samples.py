@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -32,6 +33,8 @@ def _leading(part: Any, depth: int) -> int | None:
         inner = iter(part.values())
     elif isinstance(part, list | tuple):
         inner = iter(part)
+    elif is_dataclass(part) and not isinstance(part, type):
+        inner = iter([getattr(part, field.name) for field in fields(part)])
     else:
         shape = getattr(part, "shape", None)
         return int(shape[0]) if isinstance(shape, tuple) and shape and isinstance(shape[0], int) else None

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+from pathlib import Path
 from time import monotonic_ns, process_time_ns, thread_time_ns
 from typing import NamedTuple
 
 from ...record.schema import NOT_MEASURED
+
+_PROC = Path("/proc").stat().st_dev
 
 
 class Reading(NamedTuple):
@@ -59,7 +62,9 @@ class Counters:
         for file in (self._io, self._process_io, self._schedule):
             if file >= 0:
                 with contextlib.suppress(OSError):
-                    os.close(file)
+                    # A program may have closed it, and have a file of its own under its number.
+                    if os.fstat(file).st_dev == _PROC:
+                        os.close(file)
         self._io = self._process_io = self._schedule = -1
 
     def between(self) -> tuple[int, int, int, int]:

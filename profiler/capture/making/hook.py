@@ -97,7 +97,7 @@ class MakingHook:
                 positions(original)
             except LookupError as error:
                 raise Unexpected(str(error)) from None
-            loop = WorkerLoop(original, self._session.folder.resolve(), self._session.rank, self._pid)
+            loop = WorkerLoop(original, self._session.folder.resolve(), self._session.rank, self._session.writer)
             self._loops.append(loop)
             return loop
 
@@ -213,5 +213,7 @@ class TrainingWatch(Watch):
 
     def _store_transform(self, name: int, position: int, calls: int, ns: int) -> None:
         if self._transforms_writer is None:
-            self._transforms_writer = RecordWriter(self._session.folder, TRANSFORM, self._session.rank)
-        self._transforms_writer.append(self._pid, 0, name, position, calls, ns, NOT_MEASURED)
+            self._transforms_writer = RecordWriter(
+                self._session.folder, TRANSFORM, self._session.rank, self._session.writer
+            )
+        self._transforms_writer.append(self._session.writer, 0, name, position, calls, ns, NOT_MEASURED)

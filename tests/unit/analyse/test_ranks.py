@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from jobs import MS, START, Job, Rank, record
 
+from jobs import MS, START, Job, Rank, record
 from stallscope.analyse.analysis import Analysis, analyse
 from stallscope.analyse.recent import RecentReader
 from stallscope.errors import RecordError

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from trainings import Training, trainings
 
 from stallscope.analyse.facts import facts_of
 from stallscope.analyse.partition import PARTS
 from stallscope.record.run import open_run
 from stallscope.scenarios.planted import VirtualRun, train
+from trainings import Training, trainings
 
 MOST_ERROR = 0.001
 """Of wall time, for each part."""

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from stallscope.capture.hooks import install
 from stallscope.capture.hooks.compiled import leave_uncompiled
+from stallscope.capture.hooks.install import install
 from stallscope.capture.session import Session
 from stallscope.devices.cpu import CpuDevice
 from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec

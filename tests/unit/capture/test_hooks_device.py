@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +14,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
-from stallscope.capture.hooks import Hooks, install
 from stallscope.capture.hooks.copies import ASK_PINNED_EVERY
+from stallscope.capture.hooks.install import Hooks, install
 from stallscope.capture.hooks.stream_waits import StreamWaitHook
 from stallscope.capture.hooks.streams import Streams
 from stallscope.capture.hooks.switch import Switch
@@ -69,6 +71,10 @@ class Steps:
 
 
 class Recording:
+    writer = 0
+    rank = 0
+    folder = Path(tempfile.gettempdir()) / "stallscope-records-nothing-here"
+
     def __init__(self) -> None:
         self.steps = Steps()
         self.notices: list[str] = []

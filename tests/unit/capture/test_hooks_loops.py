@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +15,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from stallscope.capture.hooks import Hooks, install
 from stallscope.capture.hooks import loop as loop_module
+from stallscope.capture.hooks.install import Hooks, install
+from stallscope.capture.making import hook as making_module
 from stallscope.devices.cpu import CpuDevice
 from stallscope.record.schema import EventKind
 
@@ -34,7 +37,7 @@ class Steps:
         capacity = None if queue is None else queue.capacity
         self.open = {"epoch": epoch, "first": first, "capacity": capacity, "calls": []}
 
-    def fetch_end(self, samples: int, end_ns: int = 0, begins: bool = False) -> None:
+    def fetch_end(self, samples: int, end_ns: int = 0, begins: bool = False, *which: int) -> None:
         if self.open is not None:
             self.open["samples"] = samples
             if begins:
@@ -60,6 +63,10 @@ class Steps:
 
 
 class Recording:
+    writer = 0
+    rank = 0
+    folder = Path(tempfile.gettempdir()) / "stallscope-records-nothing-here"
+
     def __init__(self) -> None:
         self.steps = Steps()
         self.notices: list[str] = []
@@ -102,6 +109,8 @@ class Recording:
 def recording(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
     # However slow the machine is, what a test does in a row is close together.
     monkeypatch.setattr(loop_module, "ADJACENT_NS", 10**12)
+    # What making a batch costs is another matter.
+    monkeypatch.setattr(making_module, "TrainingWatch", lambda *_: None)
     made = Recording()
     made.install()
     yield made
@@ -665,10 +674,10 @@ class Thinned(Steps):
         if self._looks == 0:
             self.skip_left = self.passes
 
-    def fetch_end(self, samples: int, end_ns: int = 0, begins: bool = False) -> None:
+    def fetch_end(self, samples: int, end_ns: int = 0, begins: bool = False, *which: int) -> None:
         if self.passing:
             self.let.append(samples)
-        super().fetch_end(samples, end_ns, begins)
+        super().fetch_end(samples, end_ns, begins, *which)
 
     def let_pass(self, samples: int, now_ns: int) -> None:
         assert self.passing
@@ -688,6 +697,8 @@ class Thinned(Steps):
 @pytest.fixture
 def thinned(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
     monkeypatch.setattr(loop_module, "ADJACENT_NS", 10**12)
+    # What making a batch costs is another matter.
+    monkeypatch.setattr(making_module, "TrainingWatch", lambda *_: None)
     made = Recording()
     made.steps = Thinned(passes=5)
     made.install()

@@ -15,7 +15,7 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader, TensorDataset, dataloader
 
-from stallscope.capture.hooks import install
+from stallscope.capture.hooks.install import install
 from stallscope.capture.session import Session
 from stallscope.capture.steps import StepRecorder
 from stallscope.devices.cpu import CpuDevice

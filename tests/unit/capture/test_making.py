@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import slow_data
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from torch.utils.data._utils import worker as torch_worker
 
+import slow_data
 from stallscope.capture.hooks.switch import Switch
 from stallscope.capture.making.contents import bytes_of
 from stallscope.capture.making.counters import Counters

@@ -8,9 +8,9 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
-from jobs import MS, Rank, record
 from rich.console import Console
 
+from jobs import MS, Rank, record
 from stallscope.analyse.analysis import analyse
 from stallscope.analyse.recent import RecentReader
 from stallscope.commands.main import main

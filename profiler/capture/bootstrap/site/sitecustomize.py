@@ -86,30 +86,38 @@ class _Finder:
         execute = loader.exec_module
 
         def exec_module(module):
-            execute(module)
             try:
-                self._waits = False
-                del loader.exec_module
-                from stallscope.capture.bootstrap.arm import arm
-
-                arm()
+                execute(module)
             except BaseException as error:
-                if isinstance(error, (KeyboardInterrupt, SystemExit)):
-                    raise
-                _note("The hooks could not be set up, nothing is seen of a process: %r" % (error,))
+                # An import that fails looks as it does without us.
+                error.__traceback__ = error.__traceback__.tb_next
+                raise
+            self._waits = False
+            loader.__dict__.pop("exec_module", None)
+            _arm()
 
         loader.exec_module = exec_module
 
 
+def _arm():
+    try:
+        from stallscope.capture.bootstrap.arm import arm
+
+        arm()
+    except Exception as error:
+        _note("The hooks could not be set up, nothing is seen of a process: %r" % (error,))
+
+
 def _hand_over(ours):
     """Run the `sitecustomize` that ours stands in front of, as Python would have."""
-    import importlib.machinery
-    import importlib.util
+    # What importlib is made of: every Python has it loaded, which spares importing the package.
+    from _frozen_importlib import module_from_spec
+    from _frozen_importlib_external import PathFinder
 
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", [p for p in sys.path if p not in ours])
+    spec = PathFinder.find_spec("sitecustomize", [p for p in sys.path if p not in ours])
     if spec is None or spec.loader is None:
         return
-    module = importlib.util.module_from_spec(spec)
+    module = module_from_spec(spec)
     sys.modules["sitecustomize"] = module
     spec.loader.exec_module(module)
 
@@ -126,6 +134,9 @@ def _main():
             _note("Python %d.%d is older than 3.11, so that its training could not be watched." % sys.version_info[:2])
         else:
             sys.meta_path.insert(0, _Finder(package))
+            if "torch" in sys.modules:
+                # A line of a .pth file has imported it before us.
+                _arm()
     _hand_over(ours)
 
 

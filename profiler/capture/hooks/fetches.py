@@ -1,0 +1,138 @@
+"""Fetches from iterators that are no torch DataLoader, told to the loop as those of a DataLoader are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+from ...record.schema import NOT_MEASURED
+from .identity import ByIdentity
+from .loop import Iteration, LoaderFacts, Loop, Role, Use
+from .switch import Switch
+
+Count = Callable[[Any], int | None]
+"""Tells how many samples a batch has; `None` where that is not known."""
+
+
+class Fetches:
+    """Knows what is iterated over, and tells the loop. A fetch within a fetch is part of it."""
+
+    def __init__(self, loop: Loop, now: Callable[[], int], switch: Switch, notice: Callable[[str], object]) -> None:
+        self._loop = loop
+        self._now = now
+        self.switch = switch
+        self._notice = notice
+        self._roles: ByIdentity[Role] = ByIdentity()
+
+    @property
+    def listens(self) -> bool:
+        """Whether a fetch that the calling thread began now would be one of its own."""
+        return self.switch.on and not self._loop.fetching and get_ident() == self._loop.thread
+
+    def overhears(self) -> None:
+        """A fetch that may be one of another thread's."""
+        if self.switch.on and get_ident() != self._loop.thread:
+            self._guarded(self._loop.fetches_elsewhere)
+
+    def over(self, source: Any, count: Count, facts: LoaderFacts | None = None) -> OnePass:
+        """A pass over `source`, which is known again in later passes."""
+        try:
+            role = self._roles.get(source)
+            if role is None:
+                role = Role()
+                self._roles.put(source, role)
+        except TypeError:
+            role = Role()  # nothing can be kept for it: each pass is judged by itself
+        return OnePass(self, role, count, facts)
+
+    def make(self, of: OnePass, iterate: Callable[[], Any]) -> Any:
+        """Make the iterator of a pass."""
+        loop = self._loop
+        if not self.listens:
+            return iterate()
+        now = self._now()
+        use = self._guarded(loop.iter_begins, of.role, now)
+        loop.fetching = True
+        try:
+            made = iterate()
+        except BaseException:
+            loop.fetching = False
+            self._guarded(loop.iter_fails)
+            raise
+        loop.fetching = False
+        if use is not None:
+            of.iteration = self._guarded(loop.iter_ends, of.role, use, now)
+            if of.iteration is not None:
+                of.iteration.facts = of.facts
+        return made
+
+    def fetch(self, of: OnePass, fetch: Callable[..., Any], *args: Any) -> Any:
+        """Ask for the next batch of a pass."""
+        loop = self._loop
+        if not self.switch.on or loop.fetching:
+            return fetch(*args)
+        if get_ident() != loop.thread:
+            self.overhears()
+            return fetch(*args)
+        iteration = self._guarded(self._begins, of, self._now())
+        loop.fetching = True
+        try:
+            batch = fetch(*args)
+        except of.ends:
+            loop.fetching = False
+            if iteration is not None:
+                self._guarded(loop.fetch_stops, iteration)
+            raise
+        except BaseException:
+            loop.fetching = False
+            if iteration is not None:
+                self._guarded(loop.fetch_fails)
+            raise
+        loop.fetching = False
+        if iteration is not None:
+            self._guarded(self._ends, of, iteration, batch, self._now())
+        return batch
+
+    def _begins(self, of: OnePass, now: int) -> Iteration:
+        loop, iteration = self._loop, of.iteration
+        if iteration is None or iteration.done:
+            # Nobody was seen to make this iterator, or it begins anew.
+            iteration = Iteration(of.role, loop.use_of(of.role), now, of.facts, learnings_then=loop.learnings)
+            of.iteration = iteration
+        loop.fetch_begins(iteration, now)
+        return iteration
+
+    def _ends(self, of: OnePass, iteration: Iteration, batch: Any, now: int) -> None:
+        samples = of.count(batch) if iteration.use is not Use.EVALUATES else 0
+        if samples is None:
+            self._notice(f"How many samples a batch of {type(batch).__name__} has is not known.")
+        self._loop.fetch_ends(iteration, NOT_MEASURED if samples is None else samples, now)
+
+    def _guarded(self, call: Callable[..., Any], *args: Any) -> Any:
+        if not self.switch.on:
+            return None
+        try:
+            return call(*args)
+        except Exception as error:
+            self.switch.fail(error)
+            return None
+
+
+class OnePass:
+    """One pass over something that is no DataLoader: a `watched.Pass`."""
+
+    def __init__(self, fetches: Fetches, role: Role, count: Count, facts: LoaderFacts | None) -> None:
+        self._fetches = fetches
+        self.role = role
+        self.count = count
+        self.facts = facts
+        self.iteration: Iteration | None = None
+        self.ends: type[Exception] = StopIteration
+        """What says that there is no further batch."""
+
+    def make(self, iterate: Callable[[], Any]) -> Any:
+        return self._fetches.make(self, iterate)
+
+    def fetch(self, fetch: Callable[..., Any], *args: Any) -> Any:
+        return self._fetches.fetch(self, fetch, *args)

@@ -1,0 +1,250 @@
+"""`run --headroom`: now and then the training gets a stretch of batches without waiting for any.
+
+Between two steps of the loader that trains, the hook asks the loader for the next batches itself (the *fill*), waits
+until the workers have nothing left to do, and then lets the loop have those batches at once (the *stretch*). The
+batches, their order and the number of steps stay what they are; only the waiting is done before. Afterwards the
+workers' queue is fuller than usual: the steps until that is used up are marked too (the *recovery*).
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import statistics
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data import dataloader
+
+from ...record.notices import NO_HEADROOM
+from ...record.schema import EventKind, StepFlag
+from ..session import Session
+from .held import LEAST_BATCHES, Held
+from .loop import Iteration, Loop, Use
+from .switch import Switch
+
+BATCHES = 24
+"""Batches of a stretch."""
+FIRST_AT = 50
+"""Steps before the first stretch."""
+APART = 20
+"""Between two stretches lie so many times the steps that one takes, with its recovery."""
+MOST_STRETCHES = 8
+AROUND = 2
+"""Batches of an epoch at either end that belong to no stretch."""
+LOOKS = 16
+"""Looks at the queue before a stretch; as full as it was then, it has recovered."""
+LONGEST_RECOVERY = 4
+"""Times the batches that the queue holds."""
+
+
+class Headroom:
+    """Tells where a stretch may begin, and marks its steps. Used from the training thread."""
+
+    def __init__(self, session: Session, loop: Loop, now: Callable[[], int]) -> None:
+        self._session = session
+        self._steps = session.steps
+        self._loop = loop
+        self._now = now
+        self._switch = Switch("headroom", "no further stretch is measured", session.notice)
+        self._next_at = FIRST_AT
+        self._left = MOST_STRETCHES
+        self._measured = False
+        self._why = _NOT_ALONE
+        """Why no stretch has begun so far."""
+        self._held: Held | None = None
+        self._of: Iteration | None = None
+        self._begin_ns = 0
+        """Of the stretch under way, if it is long enough; else 0."""
+        self._recovered = -1
+        """Steps of the recovery so far; -1 during the stretch."""
+        self._ready: deque[int] = deque(maxlen=LOOKS)
+        """Finished batches that waited at the last fetches before a stretch."""
+        self._alone = 0
+        """Fetches in a row whose step had no other loader."""
+        self._early = False
+        """A loader whose length is not known ended in a fill: stretches begin where its epochs do."""
+
+    def before(self, iterator: Any, of: Iteration | None, now: int) -> int:
+        """`iterator` is asked for a batch, as part of `of` where that is known; when that is, after a fill maybe."""
+        if self._held is None and (self._left == 0 or of is None or self._steps.count < self._next_at - LOOKS):
+            return now
+        try:
+            if self._held is not None and self._marks(self._held, iterator, of, now):
+                return now
+            if self._left and of is not None and self._may_begin(iterator, of):
+                self._begins(iterator, of, now)
+                return self._now()
+        except Exception as error:
+            self._left, self._held = 0, None
+            self._switch.fail(error)
+        return now
+
+    def received(self, iterator: Any) -> int:
+        """`_rcvd_idx` of an iterator, as if nothing had been fetched ahead."""
+        held = getattr(vars(iterator).get("_next_data"), "__self__", None)
+        return held.number if isinstance(held, Held) and held.number is not None else int(iterator._rcvd_idx)
+
+    def finish(self) -> None:
+        """The recording ends."""
+        self._stretch_ends(self._now())
+        if not self._measured:
+            steps = self._steps.count
+            few = f"the training ended after {steps} steps, and the first stretch comes after {FIRST_AT}"
+            self._refuse(few if 0 < steps <= FIRST_AT else self._why)
+
+    def _marks(self, held: Held, iterator: Any, of: Iteration | None, now: int) -> bool:
+        """Mark the step that begins as one of the stretch or its recovery; false once both are over."""
+        owner = held.iterator()
+        if owner is not None and owner is not iterator and self._of is not None and not self._of.done:
+            return True  # a validation in its midst, say
+        if owner is iterator and of is self._of:
+            if held.left:
+                self._steps.look(StepFlag.HEADROOM)
+                return True
+            self._stretch_ends(now)
+            if self._recovers():
+                self._steps.look(StepFlag.RECOVERY)
+                return True
+        # Left early, or begun anew.
+        self._stretch_ends(now)
+        self._held = self._of = None
+        self._ready.clear()
+        return False
+
+    def _recovers(self) -> bool:
+        queue = None if self._of is None else self._of.queue
+        capacity = getattr(queue, "capacity", 0)
+        self._recovered += 1
+        if queue is None or self._recovered >= LONGEST_RECOVERY * capacity:
+            return False
+        if self._recovered < capacity or not self._ready:
+            return self._recovered < capacity
+        return bool(queue.ready() > statistics.median(self._ready))
+
+    def _stretch_ends(self, now: int) -> None:
+        if self._begin_ns:
+            self._session.event(EventKind.HEADROOM_STRETCH, MOST_STRETCHES - self._left, now, self._begin_ns)
+            self._measured = True
+            self._begin_ns = 0
+
+    def _may_begin(self, iterator: Any, of: Iteration) -> bool:
+        """Whether a stretch may begin with this fetch. Only what every rank of a job finds alike decides, but for
+        what is refused for good."""
+        loop = self._loop
+        if of.use is not Use.TRAINS or of.epoch is None or of.done or of.fetched < AROUND:
+            return False
+        self._alone = 0 if loop.shared or loop.open not in (None, of) else self._alone + 1
+        if of.queue is not None:
+            self._ready.append(of.queue.ready())
+        if self._steps.count < self._next_at:
+            return False
+        if self._alone < LOOKS:
+            self._why = _NOT_ALONE
+            return False
+        if not loop.learnt or loop.open is not of or loop.in_boundary or (loop.capturing and loop.capturing()):
+            self._why = "no place between two steps was found"
+            return False
+        if type(iterator) not in _KNOWN_ITERATORS or "_next_data" in vars(iterator):
+            kind = type(iterator)
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            return self._refuse(
+                f"batches come from {name}"
+                + (", whose saved state would be ahead of the training" if "stateful" in name else "")
+            )
+        length = length_of(iterator)
+        if length is None and self._early and of.fetched > AROUND:
+            self._why = "its epochs are too short"
+            return False
+        wanted = _wanted(length)
+        if wanted < LEAST_BATCHES:
+            least = LEAST_BATCHES + 2 * AROUND
+            return self._refuse(f"an epoch has {length} batches, and a stretch needs one of {least} at least")
+        left = wanted if length is None else length - of.fetched
+        if left < wanted:
+            self._why = "the training ended before a place for a stretch came"
+            return False
+        return True
+
+    def _begins(self, iterator: Any, of: Iteration, now: int) -> None:
+        """Fetch the batches of a stretch, and have them handed out from now on."""
+        loop, steps = self._loop, self._steps
+        steps.end_step(end_ns=now)
+        draws = _Draws()
+        self._held = held = Held(iterator)
+        self._of, self._recovered = of, -1
+        self._left -= 1
+        loop.fetching = True
+        try:
+            why = held.fill(_wanted(length_of(iterator)))
+            if why is None:
+                held.wait_for_workers()
+        finally:
+            # When the user interrupts, what was fetched is handed out later.
+            loop.fetching = False
+        capacity = getattr(of.queue, "capacity", 0)
+        self._next_at = max(2 * steps.count, steps.count + APART * (BATCHES + capacity))
+        if isinstance(held.error, StopIteration) and not self._early:
+            self._early = True
+            if len(held.batches) < LEAST_BATCHES:
+                # Once more, in the next epoch.
+                self._left += 1
+                self._next_at = steps.count
+        if draws.happened():
+            self._session.notice(
+                "Headroom: the training process draws random numbers when it fetches a batch. Stretches draw them "
+                "earlier, so with --headroom a training that draws from the same generators between fetches, for "
+                "dropout on the CPU say, gives other results than without."
+            )
+        end = self._now()
+        self._session.event(EventKind.HEADROOM_FILL, len(held.batches), end, now)
+        steps.look(StepFlag.HEADROOM)
+        if why is not None:
+            self._refuse(why)
+        elif len(held.batches) >= LEAST_BATCHES:
+            self._begin_ns = end
+
+    def _refuse(self, why: str) -> bool:
+        self._left = 0
+        if not self._measured:
+            self._session.notice(f"{NO_HEADROOM}{why}.")
+            self._measured = True  # it is said
+        return False
+
+
+def length_of(iterator: Any) -> int | None:
+    """Batches of an iterator's epoch; `None` where that is not known."""
+    if getattr(iterator, "_dataset_kind", None) != dataloader._DatasetKind.Map:
+        return None
+    try:
+        return len(iterator)
+    except Exception:
+        return None
+
+
+def _wanted(length: int | None) -> int:
+    return BATCHES if length is None else min(BATCHES, length - 2 * AROUND)
+
+
+class _Draws:
+    """Whether the training's own random generators were used since."""
+
+    def __init__(self) -> None:
+        self._before = self._states()
+
+    def happened(self) -> bool:
+        return self._states() != self._before
+
+    @staticmethod
+    def _states() -> tuple[object, ...]:
+        numpy = sys.modules.get("numpy.random")
+        with torch._C.DisableTorchFunction():
+            drawn = torch.default_generator.get_state().numpy().tobytes()
+        return drawn, random.getstate(), None if numpy is None else pickle.dumps(numpy.get_state())
+
+
+_NOT_ALONE = "its steps are not fed by one torch DataLoader alone"
+_KNOWN_ITERATORS = (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)

@@ -1,0 +1,191 @@
+"""Observes an unchanged training loop in this process: `install(session, device)`, then `remove()`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from collections.abc import Callable
+from threading import get_ident
+from typing import Protocol, TypeVar
+
+import torch
+
+from ...devices.protocol import Device
+from ...record.names import Names
+from ..session import Session
+from .boundary import SaveHook
+from .compiled import leave_uncompiled
+from .copies import CopyHook
+from .fetches import Fetches
+from .headroom import Headroom
+from .learning import BackwardHook, OptimizerHook
+from .loader import LoaderHook
+from .loop import Loop
+from .sources import SourceHook
+from .stream_waits import StreamWaitHook
+from .streams import Streams
+from .switch import Switch, Unexpected
+from .syncs import SyncHook
+
+__all__ = ["Hooks", "install"]
+
+Told = TypeVar("Told")
+
+
+class _Hook(Protocol):
+    switch: Switch
+
+    def install(self) -> None: ...
+    def remove(self) -> None: ...
+
+
+class Hooks:
+    """The hooks of one recording."""
+
+    def __init__(
+        self, session: Session, loop: Loop, hooks: list[_Hook], fetches: Fetches, headroom: Headroom | None
+    ) -> None:
+        self._loop = loop
+        self.fetches = fetches
+        """Records fetches from what is no DataLoader."""
+        self._session = session
+        self._told = Switch("what the program says of its steps", "from there on it is not heard", session.notice)
+        self._names: Names | None = None
+        self._hooks = hooks
+        self._headroom = headroom
+        self._removed = False
+
+    @property
+    def off(self) -> list[str]:
+        """What is not observed, for lack of something to hook or after an error of ours."""
+        return [hook.switch.name for hook in self._hooks if not hook.switch.on]
+
+    def tell(self, call: Callable[[Loop], Told], learns: bool = False) -> Told | None:
+        """Tell the loop what the program itself says of its training; `None` if it cannot be told.
+
+        `learns`: only the thread that trains says this.
+        """
+        if not self._told.on:
+            return None
+        try:
+            if get_ident() == self._loop.thread:
+                return call(self._loop)
+            if learns:
+                self._loop.learns_elsewhere()
+        except Exception as error:
+            self._told.fail(error)
+        return None
+
+    def name(self, text: str) -> int:
+        """The number of a name in the run's names."""
+        if self._names is None:
+            self._names = Names(self._session.folder)
+        return self._names.number(text)
+
+    def remove(self) -> None:
+        """End the step that is open, and put everything back as it was. Safe to call twice, and to call late."""
+        if self._removed:
+            return
+        self._removed = True
+        if self._loop.thread:
+            with contextlib.suppress(Exception):
+                self._loop.finish()
+            if self._headroom is not None:
+                with contextlib.suppress(Exception):
+                    self._headroom.finish()
+        self._loop.forked()
+        for hook in reversed(self._hooks):
+            hook.switch.on = False
+            with contextlib.suppress(Exception):
+                hook.remove()
+
+    def discard(self) -> None:
+        """As `remove`, of a recording that is thrown away: nothing is ended and nothing is said."""
+        self._loop.forked()
+        self.remove()
+
+
+def install(session: Session, device: Device, *, headroom: bool = False) -> Hooks:
+    """Hook into torch. The calling thread is taken for the one that trains. `headroom`: measure that too."""
+    loop = Loop(session, device.now)
+    steps = session.steps
+
+    def switch(name: str, without: str) -> Switch:
+        return Switch(name, without, session.notice)
+
+    loading = LoaderHook(
+        loop,
+        steps,
+        device.now,
+        Switch("torch's DataLoader", "no steps are recorded from there on", session.notice, loop.give_up),
+        session.notice,
+    )
+    saving = SaveHook(loop, switch("torch.save", "checkpoints count as time of the host"))
+    loading.on_iter = saving.look_for_late_ones
+    if headroom:
+        loading.headroom = Headroom(session, loop, device.now)
+    from ..making.hook import MakingHook  # which builds on what is here
+
+    making = MakingHook(session, loop, switch("how batches are made", "what their making costs is not seen"))
+    loading.passes_of = making.passes_of
+    no_loader = switch("iterators that are no DataLoader", "their fetches are not seen")
+    fetches = Fetches(loop, device.now, no_loader, session.notice)
+    hooks: list[_Hook] = [
+        loading,
+        making,
+        BackwardHook(loop, steps, switch("torch.autograd.backward", "the backward pass is not told from the rest")),
+        OptimizerHook(loop, steps, switch("optimizers", "optimizer steps are not seen")),
+        saving,
+        SourceHook(fetches, session.notice),
+    ]
+    if device.torch_device.type == "cuda":
+        loop.capturing = torch.cuda.is_current_stream_capturing
+    if device.asynchronous:
+        streams = Streams(_stream_of(device))
+        loop.on_learning = streams.computes
+        hooks += [
+            CopyHook(loop, steps, device, switch("Tensor.to", "copies to the device are not seen"), streams),
+            SyncHook(loop, steps, device, switch("calls that wait for the device", "such waits are not seen"), streams),
+        ]
+        if device.torch_device.type == "cuda":
+            without = "the device's waits for copies ahead count as compute"
+            hooks.append(StreamWaitHook(loop, steps, switch("torch.cuda.Stream.wait_event", without), streams))
+    for hook in hooks:
+        try:
+            hook.install()
+        except Unexpected as missing:
+            _leave_out(hook, str(missing))
+        except Exception as error:
+            _leave_out(hook, f"{type(error).__name__}: {error}")
+    with contextlib.suppress(Exception):
+        leave_uncompiled()
+    _forget_in_children(loop)
+    return Hooks(session, loop, hooks, fetches, loading.headroom)
+
+
+def _leave_out(hook: _Hook, why: str) -> None:
+    hook.switch.stay_out(why)
+    with contextlib.suppress(Exception):
+        hook.remove()
+
+
+def _stream_of(device: Device) -> Callable[[], object] | None:
+    """Tells the current stream of a CUDA device, at a tenth of what a `torch.cuda.Stream` costs."""
+    ask = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    index = device.torch_device.index
+    if device.torch_device.type != "cuda" or ask is None or index is None:
+        return None
+    return lambda: ask(index)
+
+
+def _forget_in_children(loop: Loop) -> None:
+    """Forked children, as the loader's workers, inherit the hooks but must not write into the recording."""
+    known = weakref.ref(loop)
+
+    def in_child() -> None:
+        inherited = known()
+        if inherited is not None:
+            inherited.forked()
+
+    os.register_at_fork(after_in_child=in_child)

@@ -1,0 +1,40 @@
+import torch
+from planted import spend, spending
+from torch.utils.data import DataLoader, Dataset
+
+
+class Data(Dataset):
+    def __init__(self, samples):
+        self.samples = samples
+
+    def __len__(self):
+        return self.samples
+
+    def __getitem__(self, index):
+        spend("input", 0.001)
+        return torch.randn(8), torch.randn(1)
+
+
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+val = DataLoader(Data(20), batch_size=10)
+
+
+def evaluate():
+    model.eval()
+    with torch.inference_mode():
+        total = sum(torch.nn.functional.mse_loss(model(x), y).item() for x, y in val)
+    model.train()
+    return total
+
+
+for _epoch in range(2):
+    for i, (x, y) in enumerate(DataLoader(Data(105), batch_size=3, num_workers=0)):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        spend("compute", 0.004)
+        optimizer.step()
+        optimizer.zero_grad()
+        if i % 10 == 9:
+            with spending("boundary"):
+                evaluate()

@@ -1,0 +1,122 @@
+"""What stretches say, and which spans they are cut out with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stallscope.analyse.analysis import analyse
+from stallscope.analyse.excise import STAMPS
+from stallscope.analyse.headroom import SETTLING, cuts_of, headroom_of, stretches_of
+from stallscope.analyse.partition import PARTS
+from stallscope.record.notices import NO_HEADROOM, TRAINING_NOTICES, Notices
+from stallscope.record.reader import Records
+from stallscope.record.run import create_run, open_run
+from stallscope.record.schema import EVENT, HEADER_BYTES, NOT_MEASURED, STEP, EventKind, StepFlag
+from stallscope.report import contract
+from stallscope.scenarios.planted import MS, Step, train
+
+PLAIN, STRETCH, RECOVERY = 0, StepFlag.HEADROOM, StepFlag.RECOVERY
+NO_EVENTS = np.empty(0, dtype=EVENT.dtype)
+
+
+def steps_of(*parts: tuple[int, int, int], gap_ns: int = 0) -> Records:
+    """Steps one after another: (how many, ns each, flag). `gap_ns` lie before each stretch."""
+    lengths = np.concatenate([np.full(n, ns) for n, ns, _ in parts])
+    flags = np.concatenate([np.full(n, flag) for n, _, flag in parts])
+    steps = np.zeros(len(lengths), dtype=STEP.dtype)
+    for name in STAMPS["step"]:
+        steps[name] = NOT_MEASURED
+    begins = (flags == STRETCH) & (np.concatenate(([0], flags[:-1])) != STRETCH)
+    ends = np.cumsum(lengths + gap_ns * begins)
+    steps["step"], steps["flags"], steps["samples"] = np.arange(len(lengths)), flags, 4
+    steps["step_end_ns"], steps["fetch_begin_ns"] = ends, ends - lengths
+    return steps
+
+
+def event(what: int, begin: int, end: int) -> Records:
+    events = np.zeros(1, dtype=EVENT.dtype)
+    events["what"], events["t_ns"], events["end_ns"] = what, begin, end
+    return events
+
+
+def test_a_stretch_is_compared_with_the_steps_around_it() -> None:
+    # A machine that becomes slower and slower: before 10 ns a step, after it 30.
+    steps = steps_of((60, 10, PLAIN), (24, 5, STRETCH), (4, 7, RECOVERY), (60, 30, PLAIN))
+    (found,) = stretches_of(steps, NO_EVENTS)
+    assert found.samples_per_s == pytest.approx(4 / 5e-9)
+    assert found.speedup == pytest.approx(20 / 5)
+    assert found.error == 0
+
+
+def test_the_first_steps_of_a_stretch_do_not_count_and_a_few_say_nothing() -> None:
+    steps = steps_of((60, 10, PLAIN), (SETTLING, 900, STRETCH), (20, 5, STRETCH), (60, 10, PLAIN))
+    assert stretches_of(steps, NO_EVENTS)[0].speedup == pytest.approx(2)
+    assert stretches_of(steps_of((60, 10, PLAIN), (SETTLING + 3, 5, STRETCH)), NO_EVENTS) == []
+
+
+def test_time_outside_the_steps_is_no_part_of_a_stretch() -> None:
+    steps = steps_of((60, 10, PLAIN), (24, 5, STRETCH), (60, 10, PLAIN))
+    steps["step_end_ns"][70:] += 1000
+    steps["fetch_begin_ns"][71:] += 1000
+    validation = event(EventKind.BOUNDARY, 652, 1652)
+    assert stretches_of(steps, validation)[0].samples_per_s == pytest.approx(4 / 5e-9)
+    cuts = cuts_of(steps, validation)
+    assert cuts.spans.tolist() == [[600, 652], [1652, 1720]]
+    assert cuts.steps.tolist() == list(range(60, 84))
+
+
+def test_a_cut_begins_with_the_fill_and_ends_with_the_recovery() -> None:
+    steps = steps_of((60, 10, PLAIN), (24, 5, STRETCH), (4, 7, RECOVERY), (60, 30, PLAIN), gap_ns=500)
+    cuts = cuts_of(steps, event(EventKind.HEADROOM_FILL, 600, 1100))
+    assert cuts.spans.tolist() == [[600, 1100 + 24 * 5 + 4 * 7]]
+    assert len(cuts.steps) == 28
+    # Killed before the fill was told, the stretch is cut at least.
+    assert cuts_of(steps, NO_EVENTS).spans.tolist() == [[1100, 1100 + 24 * 5 + 4 * 7]]
+
+
+def test_several_stretches_give_a_median_and_a_range(tmp_path: Path) -> None:
+    run = open_run(create_run(tmp_path / "run", {"headroom": True}))
+    parts = [part for ns in (5, 4, 8) for part in ((60, 10, PLAIN), (24, ns, STRETCH))]
+    found = headroom_of(run, steps_of(*parts, (60, 10, PLAIN)), NO_EVENTS)
+    assert found is not None
+    assert (found.samples_per_s, found.low, found.high) == pytest.approx((4 / 5e-9, 4 / 8e-9, 4 / 4e-9))
+    assert found.speedup == pytest.approx(2)
+    assert found.stretches == 3
+
+
+def test_without_a_stretch_the_reason_is_told_and_the_computed_figure_stays(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=15 * MS, compute_ns=10 * MS)] * 100])
+    computed = contract.report(analyse(open_run(tmp_path / "run")))["headroom"]
+    assert computed["speedup"] == pytest.approx(1.5, rel=0.02)
+    assert computed["reason"] is None
+    run = open_run(tmp_path / "run")
+    run.info["headroom"] = True
+    Notices(tmp_path / "run" / TRAINING_NOTICES)(f"{NO_HEADROOM}the moon is full.")
+    asked = contract.report(analyse(run))["headroom"]
+    assert asked == computed | {"reason": "the moon is full"}
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["read each step", "never read"])
+def test_on_a_device_with_a_queue_its_own_clock_counts(tmp_path: Path, sync: bool) -> None:
+    """Without reading anything the host of the stretch is done in no time, and the device behind for long."""
+    usual = Step(fetch_ns=15 * MS, compute_ns=10 * MS, sync=sync)
+    fill = Step(fetch_ns=24 * 15 * MS, compute_ns=10 * MS, sync=sync)
+    ready = Step(fetch_ns=0, compute_ns=10 * MS, sync=sync)
+    train(tmp_path / "without", [[usual] * 260])
+    train(tmp_path / "with", [[usual] * 100 + [fill] + [ready] * 23 + [usual] * 160])
+    path = next((tmp_path / "with").glob("step-*.rec"))
+    stored = np.memmap(path, STEP.dtype, "r+", HEADER_BYTES, (path.stat().st_size - HEADER_BYTES) // 256)
+    stored["flags"][100:124] |= StepFlag.HEADROOM
+    stored.flush()
+    plain, cut = analyse(open_run(tmp_path / "without")), analyse(open_run(tmp_path / "with"))
+    assert plain.facts is not None
+    assert cut.facts is not None
+    assert cut.headroom is not None
+    assert cut.headroom.samples_per_s == pytest.approx(8 / 0.010, rel=0.01)
+    predicted = 1 / (1 - plain.facts.parts.share("input"))
+    assert cut.headroom.speedup == pytest.approx(predicted, rel=0.03)
+    for part in PARTS:
+        assert cut.facts.parts.share(part) == pytest.approx(plain.facts.parts.share(part), abs=0.005), part

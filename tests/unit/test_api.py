@@ -1,0 +1,261 @@
+"""`watch`, `step` and `phase`: nothing outside a recording, and what they are for inside one."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import stallscope
+from stallscope.analyse.analysis import analyse
+from stallscope.capture.recording import recording
+from stallscope.record.names import read_names
+from stallscope.record.run import open_run
+from stallscope.record.schema import EVENT, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind
+
+
+class Net:
+    def __init__(self) -> None:
+        self.model = torch.nn.Linear(3, 1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01)
+
+    def learn(self, x: torch.Tensor) -> None:
+        self.optimizer.zero_grad()
+        self.model(x).square().mean().backward()
+        self.optimizer.step()
+
+
+def steps_of(folder: Path) -> Any:
+    return open_run(folder).records(STEP)
+
+
+def test_importing_it_imports_neither_torch_nor_what_records() -> None:
+    code = "import sys, stallscope; print([m for m in sys.modules if 'torch' in m or 'stallscope.c' in m])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_outside_a_recording_nothing_is_done() -> None:
+    batches = [1, 2]
+    assert stallscope.watch(batches) is batches
+    stallscope.step()
+
+    @stallscope.phase("data")
+    def twice(value: int) -> int:
+        with stallscope.phase("other"):
+            return 2 * value
+
+    assert twice(4) == 8
+    assert twice.__name__ == "twice"
+    with pytest.raises(KeyError, match="theirs"), stallscope.phase("data"):
+        raise KeyError("theirs")
+
+
+def test_outside_a_recording_they_cost_little() -> None:
+    begin = time.perf_counter()
+    for _ in range(10_000):
+        stallscope.step()
+        with stallscope.phase("data"):
+            pass
+    # A microsecond or two each; a step takes thousands.
+    assert (time.perf_counter() - begin) / 10_000 < 200e-6
+
+
+def test_a_watched_list_is_a_loader_to_the_recording_and_a_list_to_everything_else(tmp_path: Path) -> None:
+    net, batches = Net(), [torch.ones(4, 3)] * 5
+    with recording(tmp_path / "run", "cpu", sampler=False):
+        watched = stallscope.watch(batches)
+        assert watched is not batches
+        assert isinstance(watched, list)
+        assert (len(watched), watched[-1:], bool(watched), watched.count(batches[0]) > 0) == (
+            5,
+            batches[-1:],
+            True,
+            True,
+        )
+        with pytest.raises(TypeError):
+            next(watched)  # type: ignore[call-overload]
+        assert isinstance(pickle.loads(pickle.dumps(watched)), list)
+        for _ in range(2):
+            for x in watched:
+                net.learn(x)
+            with torch.no_grad():
+                for x in watched:
+                    net.model(x)
+    steps = steps_of(tmp_path / "run")
+    assert steps["samples"].tolist() == [4] * 10
+    assert steps["epoch"].tolist() == [0] * 5 + [1] * 5
+
+
+def test_a_watched_generator_can_be_sent_to_thrown_into_and_closed(tmp_path: Path) -> None:
+    said: list[Any] = []
+
+    def batches() -> Iterator[torch.Tensor]:
+        try:
+            while True:
+                said.append((yield torch.ones(2, 3)))
+        except KeyError:
+            yield torch.ones(1, 3)
+        finally:
+            said.append("closed")
+
+    net = Net()
+    with recording(tmp_path / "run", "cpu", sampler=False):
+        watched: Any = stallscope.watch(batches())
+        assert iter(watched) is watched
+        for _ in range(3):
+            net.learn(next(watched))
+        net.learn(watched.send("this"))
+        assert watched.throw(KeyError()).shape == (1, 3)
+        watched.close()
+        with pytest.raises(StopIteration):
+            next(watched)
+    assert steps_of(tmp_path / "run")["samples"].tolist() == [2] * 4
+    assert said == [None, None, "this", "closed"]
+
+
+def test_the_batch_size_can_be_told(tmp_path: Path) -> None:
+    net = Net()
+    loader = DataLoader(TensorDataset(torch.ones(8, 3)), batch_size=4)
+    with recording(tmp_path / "run", "cpu", sampler=False):
+        assert stallscope.watch(loader) is loader
+        for _ in stallscope.watch(range(3), batch_size=32):
+            net.learn(torch.ones(2, 3))
+        for (x,) in stallscope.watch(loader, batch_size=7):
+            net.learn(x)
+    assert steps_of(tmp_path / "run")["samples"].tolist() == [32] * 3 + [7] * 2
+
+
+def test_an_error_of_what_is_watched_reaches_the_training_and_is_no_step(tmp_path: Path) -> None:
+    def batches() -> Iterator[torch.Tensor]:
+        yield torch.ones(2, 3)
+        raise OSError("disk")
+
+    net = Net()
+    with recording(tmp_path / "run", "cpu", sampler=False):
+        watched = iter(stallscope.watch(batches()))
+        net.learn(next(watched))
+        with pytest.raises(OSError, match="disk"):
+            next(watched)
+    assert len(steps_of(tmp_path / "run")) == 1
+
+
+def test_waits_for_data_that_are_marked_begin_steps(tmp_path: Path) -> None:
+    net = Net()
+    with recording(tmp_path / "run", "cpu", sampler=False):
+        for number in range(6):
+            if number % 3 == 0:
+                with torch.no_grad():
+                    for _ in range(4):
+                        with stallscope.phase("data"):
+                            pass
+            with stallscope.phase("data"):
+                time.sleep(0.002)
+            net.learn(torch.ones(2, 3))
+    steps = steps_of(tmp_path / "run")
+    assert len(steps) == 6
+    assert (steps["fetch_end_ns"] - steps["fetch_begin_ns"] >= 2_000_000).all()
+    assert (steps["samples"] == NOT_MEASURED).all()
+
+
+def test_a_wait_around_a_loaders_fetch_is_that_fetch_and_what_is_around_it(tmp_path: Path) -> None:
+    net = Net()
+    with recording(tmp_path / "run", "cpu", sampler=False):
+        iterator = iter(DataLoader(TensorDataset(torch.ones(20, 3)), batch_size=4))
+        for _ in range(5):
+            with stallscope.phase("data"):
+                (x,) = next(iterator)
+                time.sleep(0.003)
+            net.learn(x)
+    steps = steps_of(tmp_path / "run")
+    assert steps["samples"].tolist() == [4] * 5
+    assert (steps["fetch_end_ns"] - steps["fetch_begin_ns"] >= 3_000_000).all()
+
+
+def test_a_wait_after_the_loaders_fetch_is_waiting_within_the_step(tmp_path: Path) -> None:
+    net = Net()
+    with recording(tmp_path / "run", "cpu", sampler=False):
+        for (x,) in DataLoader(TensorDataset(torch.ones(40, 3)), batch_size=4):
+            net.model(x)
+            time.sleep(0.011)
+            with stallscope.phase("data"):
+                time.sleep(0.002)
+            net.learn(x)
+    run = open_run(tmp_path / "run")
+    pauses = run.records(PAUSE)
+    assert len(run.records(STEP)) == 10
+    # At first it is not known that the loader trains.
+    assert 9 <= (pauses["what"] == PauseKind.FETCH).sum() <= 10
+    assert (pauses["end_ns"] - pauses["begin_ns"] >= 2_000_000).all()
+
+
+def test_steps_begin_where_the_program_says(tmp_path: Path) -> None:
+    net = Net()
+    replay = DataLoader(TensorDataset(torch.ones(100, 3)), batch_size=2)
+    with recording(tmp_path / "run", "cpu", sampler=False):
+        batches = iter(replay)
+        for _ in range(8):
+            stallscope.step()
+            for _ in range(3):
+                net.learn(next(batches)[0])
+    steps = steps_of(tmp_path / "run")
+    assert steps["samples"].tolist() == [6] * 8
+    assert steps["fetch_begin_ns"][1:].tolist() == steps["step_end_ns"][:-1].tolist()
+
+
+def test_phases_are_named_and_between_steps_they_are_boundaries(tmp_path: Path) -> None:
+    net = Net()
+    with recording(tmp_path / "run", "cpu", sampler=False):
+        for (x,) in DataLoader(TensorDataset(torch.ones(160, 3)), batch_size=4):
+            with stallscope.phase("train"):
+                net.learn(x)
+            with stallscope.phase("write summary"):
+                time.sleep(0.002)
+    run = open_run(tmp_path / "run")
+    events = run.records(EVENT)
+    assert set(read_names(run.folder).values()) == {"train", "write summary"}
+    assert (events["what"] == EventKind.PHASE).sum() == 80
+    assert (events["what"] == EventKind.BOUNDARY).sum() == 40
+    assert len(run.records(STEP)) == 40
+    analysis = analyse(run)
+    assert analysis.facts is not None
+    assert analysis.facts.parts.share("boundary") > 0.3
+    assert any('phase "write summary"' in note for note in analysis.notes)
+
+
+def test_optimizers_that_step_in_a_phase_after_another_stay_in_their_step(tmp_path: Path) -> None:
+    critic, actor = Net(), Net()
+    with recording(tmp_path / "run", "cpu", sampler=False):
+        for (x,) in DataLoader(TensorDataset(torch.ones(20, 3)), batch_size=4):
+            critic.learn(x)
+            with stallscope.phase("actor"):
+                actor.learn(x)
+    run = open_run(tmp_path / "run")
+    assert len(run.records(STEP)) == 5
+    assert not (run.records(EVENT)["what"] == EventKind.BOUNDARY).any()
+
+
+def test_other_threads_mark_nothing(tmp_path: Path) -> None:
+    net = Net()
+
+    def beside() -> None:
+        stallscope.step()
+        with stallscope.phase("data"), stallscope.phase("beside"):
+            pass
+
+    with recording(tmp_path / "run", "cpu", sampler=False):
+        for (x,) in DataLoader(TensorDataset(torch.ones(20, 3)), batch_size=4):
+            thread = threading.Thread(target=beside)
+            thread.start()
+            thread.join()
+            net.learn(x)
+    assert steps_of(tmp_path / "run")["samples"].tolist() == [4] * 5
