@@ -47,6 +47,8 @@ class Queue:
 
 
 class Steps:
+    count = 0
+
     def __init__(self) -> None:
         self.recording = self.passing = False
         self.skip_left = 0
@@ -82,6 +84,8 @@ class Recording:
     def event(self, *_args: Any, **_kwargs: Any) -> None: ...
 
     def loader(self, *_args: Any) -> None: ...
+
+    def made(self, *_args: Any) -> None: ...
 
     def notice(self, text: str) -> None:
         self.notices.append(text)
