@@ -75,6 +75,8 @@ class StatusLine:
         self._in, self._out = sys.stdin.fileno(), sys.stderr.fileno()
         self._typed = b""
         """What the program has not taken yet; no more is read until it has."""
+        self._deserted = False
+        """The terminal is gone. The program goes on, if it does not mind the SIGHUP that comes with it."""
         self._rows, self._columns = 0, 0
         self._tail = b""
         self._whole_screen = False
@@ -154,11 +156,12 @@ class StatusLine:
 
     def _pass_on(self, seconds: float) -> bool:
         """Whether the program wrote anything within so many seconds."""
-        sources = [self._master] if self._typed else [self._master, self._in]
+        sources = [self._master] if self._typed or self._deserted else [self._master, self._in]
         ready, free, _ = select.select(sources, [self._master] if self._typed else [], [], seconds)
         if self._in in ready:
-            # Nothing, where the terminal is gone; then SIGHUP comes too.
-            self._typed = os.read(self._in, CHUNK)
+            with suppress(OSError):
+                self._typed = os.read(self._in, CHUNK)
+            self._deserted = not self._typed
         if self._typed and (free or self._in in ready):
             with suppress(OSError):
                 self._typed = self._typed[os.write(self._master, self._typed) :]

@@ -119,7 +119,7 @@ def test_the_sampler_is_killed(tmp_path: Path, truth: str) -> None:
 
 def test_a_hook_raises(tmp_path: Path, truth: str) -> None:
     break_it = (
-        "from stallscope.capture import active; loop = active.current().hooks.loop; "
+        "from stallscope.capture import active; loop = active.current().hooks._loop; "
         "loop.fetch_begins = loop.fetch_ends = loop.learns = lambda *a: 1 / 0; loop.open = None"
     )
     done = run(tmp_path / "run", *program(tmp_path, within=break_it))
@@ -157,7 +157,7 @@ def test_the_clock_goes_backwards(tmp_path: Path, truth: str) -> None:
     back = (
         "from stallscope.capture import active; import time; d = active.current(); "
         "jump = lambda: time.monotonic_ns() - 3600 * 10**9; "
-        "d.session._now = d.session.steps._now = d.hooks.loop._now = jump"
+        "d.session._now = d.session.steps._now = d.hooks._loop._now = jump"
     )
     done = run(tmp_path / "run", *program(tmp_path, within=back))
     assert (done.returncode, done.stdout) == (5, truth)

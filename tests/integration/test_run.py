@@ -81,6 +81,48 @@ def test_a_seeded_training_is_the_same_to_the_last_bit(tmp_path: Path, program: 
     assert seen["input"]["workers"] in ((None, 0) if arguments == ("0",) else (2,))
 
 
+RAISES = """
+import torch
+from torch.utils.data import DataLoader
+class Images(torch.utils.data.Dataset):
+    def __len__(self):
+        return 99
+    def __getitem__(self, index):
+        if index == 50:
+            raise ValueError("no image 50")
+        return torch.rand(4)
+class Broken(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.sum()
+    @staticmethod
+    def backward(ctx, grad):
+        raise ValueError("no gradient")
+weight = torch.zeros(4, requires_grad=True)
+optimizer = torch.optim.SGD([weight], 0.1)
+import traceback
+try:
+    for batch in DataLoader(Images(), batch_size=4, num_workers={workers}):
+        (batch * weight).sum().backward()
+        optimizer.step()
+except ValueError:
+    traceback.print_exc()
+Broken.apply(weight).backward()
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_tracebacks_read_as_without_us(tmp_path: Path, workers: int) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(RAISES.replace("{workers}", str(workers)))
+    bare = subprocess.run([sys.executable, path], capture_output=True, text=True)
+    assert "no image 50" in bare.stderr
+    assert "no gradient" in bare.stderr
+    recorded = run(tmp_path / "run", sys.executable, path)
+    assert recorded.returncode == 1
+    assert recorded.stderr.startswith(bare.stderr)
+
+
 @pytest.mark.parametrize(
     ("ending", "code"),
     [

@@ -297,7 +297,7 @@ def test_a_disk_that_fills_up_loses_records_and_counts_them(small_disk: Path) ->
     # Two header pages, one page of records each, and one more page.
     fill(small_disk, 5 * 4096)
     with start_sampler(run, os.getpid(), 50) as sampler:
-        wait_for(lambda: [p for p in run.glob("host-*.rec") if read_header(p).dropped > 2])
+        wait_for(lambda: [p for p in run.glob("host-*.rec") if p.stat().st_size > 4096 and read_header(p).dropped > 2])
         assert sampler.pid is not None
         assert running(sampler.pid)
     assert sampler.error is None

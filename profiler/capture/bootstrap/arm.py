@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
+from ..hidden import forget_frame
 from ..imports import Imports
 from ..libraries import SOURCES, Source, called_from
 from . import options, run_folder
@@ -66,7 +67,11 @@ def _trigger(owner: Any, name: str, source: Source | None = None) -> None:
 
     def triggered(*args: Any, **kwargs: Any) -> Any:
         if state.rests_in == os.getpid() or state.within or (source is not None and called_from(source, 2)):
-            return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                forget_frame(error)
+                raise
         state.within = True
         try:
             before = getattr(owner, name)
@@ -75,6 +80,9 @@ def _trigger(owner: Any, name: str, source: Source | None = None) -> None:
             # The hooks lie on top of this trigger now: this very call is the first that they shall see.
             call = getattr(owner, name)
             return call(*args, **kwargs) if call is not before else original(*args, **kwargs)
+        except BaseException as error:
+            forget_frame(error)
+            raise
         finally:
             state.within = False
 

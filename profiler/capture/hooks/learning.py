@@ -14,6 +14,7 @@ import torch
 from torch.compiler import is_dynamo_compiling
 from torch.optim import optimizer as torch_optimizer
 
+from ..hidden import forget_frame
 from ..steps import StepRecorder
 from .loop import Loop
 from .switch import Patches, Switch, Unexpected
@@ -48,7 +49,11 @@ class BackwardHook:
             if steps.passing and loop.inside:
                 loop.learnings += 1
                 loop.learnt = True
-                return original(*args, **kwargs)
+                try:
+                    return original(*args, **kwargs)
+                except BaseException as error:
+                    forget_frame(error)
+                    raise
             counts = False
             if switch.on:
                 try:
@@ -64,16 +69,18 @@ class BackwardHook:
                             counts = within = True
                 except Exception as error:
                     switch.fail(error)
-            if not counts:
-                return original(*args, **kwargs)
             try:
                 return original(*args, **kwargs)
+            except BaseException as error:
+                forget_frame(error)
+                raise
             finally:
-                within = False
-                try:
-                    steps.backward_end()
-                except Exception as error:
-                    switch.fail(error)
+                if counts:
+                    within = False
+                    try:
+                        steps.backward_end()
+                    except Exception as error:
+                        switch.fail(error)
 
         return backward
 

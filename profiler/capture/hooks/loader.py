@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from torch.utils.data import DataLoader, dataloader
 
 from ...record.schema import NOT_MEASURED
+from ..hidden import forget_frame
 from ..steps import StepRecorder
 from .headroom import Headroom
 from .identity import ByIdentity
@@ -104,9 +105,10 @@ class LoaderHook:
             loop.fetching = True
             try:
                 iterator = original(self_)
-            except BaseException:
+            except BaseException as error:
                 loop.fetching = False
                 self._guard(loop.iter_fails)
+                forget_frame(error)
                 raise
             loop.fetching = False
             if begun is not None:
@@ -162,12 +164,13 @@ class LoaderHook:
                 if asked is not None and asked.iteration is not None:
                     self._guard(loop.fetch_stops, asked.iteration)
                 raise
-            except BaseException:
+            except BaseException as error:
                 loop.fetching = False
                 if passes:
                     asked = self._fetch_begins(self_, now)
                 if asked is not None:
                     self._guard(self._fetch_fails, asked)
+                forget_frame(error)
                 raise
             loop.fetching = False
             if asked is None:

@@ -13,8 +13,8 @@ from typing import Any
 
 from torch.utils.data._utils import fetch as torch_fetch
 
+from ..hidden import forget_frame
 from ..hooks.switch import Patches, Unexpected
-from .hidden import forget_frame
 from .watch import Watch
 
 FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")

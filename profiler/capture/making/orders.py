@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic_ns
 from typing import Any
 
-from .hidden import forget_frame
+from ..hidden import forget_frame
 from .watch import Watch
 
 PASS = 1 << 32

@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 from ...record.names import Names
 from ...record.schema import BATCH, NOT_MEASURED
+from ..hidden import forget_frame
 from ..hooks.samples import samples_of
 from ..hooks.switch import Switch
 from .contents import bytes_of
 from .counters import Counters, Reading
-from .hidden import forget_frame
 from .samples import Stamped, file_of, number_of, one_by_one
 from .transforms import Timing, Transform, is_due
 

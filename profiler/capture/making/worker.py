@@ -14,10 +14,10 @@ from ...record.names import Names
 from ...record.notices import TRAINING_NOTICES, Notices
 from ...record.schema import BATCH, TRANSFORM
 from ...record.slots import SlotWriter
+from ..hidden import forget_frame
 from ..hooks.switch import Switch
 from .counters import Counters
 from .fetching import fetches
-from .hidden import forget_frame
 from .orders import Orders, WorkerWatch
 
 NAME = "the workers of torch's loader"

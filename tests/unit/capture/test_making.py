@@ -16,10 +16,10 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from torch.utils.data._utils import worker as torch_worker
 
 import slow_data
+from stallscope.capture.hidden import forget_frame
 from stallscope.capture.hooks.switch import Switch
 from stallscope.capture.making.contents import bytes_of
 from stallscope.capture.making.counters import Counters
-from stallscope.capture.making.hidden import forget_frame
 from stallscope.capture.making.orders import PASS, Orders, WorkerWatch
 from stallscope.capture.making.samples import Stamped, file_of, number_of, one_by_one
 from stallscope.capture.making.transforms import Timing
