@@ -13,6 +13,7 @@ from ..analyse.recent import RecentReader, Snapshot
 from ..errors import RecordError, StallscopeError
 from ..record.comparison import is_comparison
 from ..record.latest import latest
+from ..record.run import RUN_JSON, is_run
 from ..report import bars, live
 from .console import console
 
@@ -27,7 +28,7 @@ NEXT_RUN_SECONDS = 15.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_folder", metavar="RUN", type=Path, nargs="?", help="folder of a run")
+    parser.add_argument("run_folder", metavar="RUN", type=Path, nargs="?", help="folder of a run, or one around several runs")
     parser.add_argument("--interval", type=_seconds, default=0.25, metavar="S", help="seconds between looks")
     parser.add_argument("--once", action="store_true", help="one look, then end")
 
@@ -36,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = latest() if arguments.run_folder is None else _newest_within(arguments.run_folder)
     if folder is None:
         raise StallscopeError(
-            "no recording was made on this machine yet. Start one with `stallscope compare`, or name its folder."
+            "no recording was made on this machine yet. Start one with `stallscope run -- python train.py`, or name its folder."
         )
     target = console()
     reader = RecentReader(folder)
@@ -52,13 +53,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _newest_within(folder: Path) -> Path:
-    """The folder itself, or of a comparison the run that began last."""
-    if not is_comparison(folder):
+    """The folder itself, or of a comparison and of a folder with many runs the one that began last."""
+    if is_run(folder):
         return folder
-    runs = sorted(folder.glob("*/run.json"), key=lambda path: path.stat().st_ctime_ns)
-    if not runs:
+    runs = sorted(folder.glob(f"*/{RUN_JSON}"), key=lambda path: path.stat().st_ctime_ns)
+    if not runs and is_comparison(folder):
         raise StallscopeError(f"{folder} is a comparison of which no run has begun yet.")
-    return runs[-1].parent
+    return runs[-1].parent if runs else folder
 
 
 def _draw(target: Console, reader: RecentReader, interval: float, follow: bool) -> None:

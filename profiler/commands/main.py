@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         verb.add_arguments(sub)
-        sub.set_defaults(run=verb.run)
+        sub.set_defaults(run=verb.run, parser=sub)
     return top
 
 
@@ -45,7 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # An output that cannot show a sign shows a question mark: no reason to fail.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    arguments = parser().parse_args(argv)
+    arguments, unknown = parser().parse_known_args(argv)
+    if unknown:
+        # argparse would show the usage of all verbs.
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         return int(arguments.run(arguments))
     except StallscopeError as error:

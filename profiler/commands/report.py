@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -12,15 +13,21 @@ from ..analyse.analysis import analyse
 from ..analyse.attached import attached, is_attached
 from ..analyse.attached_causes import findings_of, verdict_of
 from ..analyse.compare import load
-from ..errors import StallscopeError
+from ..analyse.ranks import ranks_of
+from ..errors import RecordError, StallscopeError
 from ..record.comparison import is_comparison
+from ..record.files import plain
+from ..record.latest import latest
 from ..record.run import RUN_JSON, is_run, open_run
 from ..report import attach_json, attach_text, compare_text, contract, text
+from ..report.command import command_line
 from .console import PLAIN_WIDTH, console, show, write_json
 
 NAME = "report"
-HELP = "Shows what a recorded run waited for."
-EXAMPLE = "stallscope report runs/ssd/workers-b16-r0"
+HELP = "Shows what a recorded run waited for (no RUN: the newest on this machine)."
+EXAMPLE = "stallscope report runs/train-20260101-120000"
+
+MOST_LISTED = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "run_folders",
         metavar="RUN",
         type=Path,
-        nargs="+",
+        nargs="*",
         help="folder of a run or of a comparison; of a job on several hosts each host's run folder, or the one around "
         "them",
     )
@@ -38,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    folder, *others = _parts(arguments.run_folders)
+    folder, *others = _parts(arguments.run_folders or [_newest()])
     as_json = arguments.json or arguments.format == "json"
     if not others and not is_run(folder) and is_comparison(folder):
         result, setting = load(folder)
@@ -69,7 +76,46 @@ def _parts(folders: list[Path]) -> list[Path]:
     """The run folders to look at: those given, or the ones within a folder that is no run itself."""
     if len(folders) > 1 or is_run(folders[0]) or is_comparison(folders[0]):
         return folders
-    return sorted(file.parent for file in folders[0].glob(f"*/{RUN_JSON}")) or folders
+    within = sorted(file.parent for file in folders[0].glob(f"*/{RUN_JSON}"))
+    if len(within) > 1 and not _are_one_job(within):
+        raise StallscopeError(_choice(folders[0], within))
+    return within or folders
+
+
+def _are_one_job(folders: list[Path]) -> bool:
+    """Whether they are the parts of one job that its hosts recorded."""
+    try:
+        runs = [open_run(folder) for folder in folders]
+        ranks = ranks_of(runs)
+    except RecordError:
+        return False
+    return not any(is_attached(run) for run in runs) and any((rank.world_size or 1) > 1 for rank in ranks)
+
+
+def _choice(around: Path, folders: list[Path]) -> str:
+    """What to choose from, the newest first."""
+    runs = []
+    for folder in folders:
+        with suppress(RecordError):
+            info = open_run(folder).info
+            when = str(info.get("started_at") or "")[:16].replace("T", " ")
+            runs.append((when, folder.name, command_line(info.get("command"))))
+    runs.sort(reverse=True)
+    lines = [f"{around} holds {len(folders)} runs. Name one, such as `stallscope report {around / (runs or [('', '…')])[0][1]}`:"]
+    lines += [f"  {when}  {name}  {plain(command)}" for when, name, command in runs[:MOST_LISTED]]
+    if len(folders) > MOST_LISTED:
+        lines.append(f"  and {len(folders) - MOST_LISTED} more")
+    return "\n".join(lines)
+
+
+def _newest() -> Path:
+    folder = latest()
+    if folder is None:
+        raise StallscopeError(
+            "no recording was made on this machine yet. Start one with `stallscope run -- python train.py`, or name "
+            "its folder."
+        )
+    return folder
 
 
 def _print(output: str | None, write: Callable[[Console], None]) -> None:

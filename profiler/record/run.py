@@ -76,12 +76,17 @@ def _standing_facts() -> dict[str, Any]:
     }
 
 
+def _what_it_is(folder: Path) -> str:
+    """Instead of a run folder."""
+    if not folder.exists():
+        return "does not exist"
+    return f"is not a run folder: it has no {RUN_JSON}" if folder.is_dir() else "is a file, not a run folder"
+
+
 def _read_json(folder: Path) -> dict[str, Any]:
     path = folder / RUN_JSON
     if not path.is_file():
-        raise RecordError(
-            f"{folder} is not a run folder: it has no {RUN_JSON}. Name a folder that `stallscope compare` wrote."
-        )
+        raise RecordError(f"{folder} {_what_it_is(folder)}. Name a folder that `stallscope run`, `attach` or `compare` wrote.")
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise RecordError(f"{path} is not a stallscope run.")

@@ -99,7 +99,8 @@ def finding(found: Finding) -> dict[str, Any]:
             {
                 "change": n.change,
                 "predicted_samples_per_s": n.predicted_samples_per_s,
-                "low": n.low,
+                # Where nothing supports a most, today's rate alone is no range.
+                "low": None if n.high is None else n.low,
                 "high": n.high,
             }
             for n in found.next

@@ -167,7 +167,7 @@ def test_an_error_of_ours_switches_its_hook_off_and_the_training_goes_on(
         hooks.remove()
 
 
-def test_an_error_of_the_training_is_a_single_frame_longer(session: Session) -> None:
+def test_an_error_of_the_training_reads_as_without_us(session: Session) -> None:
     def frames() -> list[str]:
         def collate(samples: Any) -> Any:
             raise ValueError("theirs")
@@ -184,4 +184,4 @@ def test_an_error_of_the_training_is_a_single_frame_longer(session: Session) -> 
         hooked = frames()
     finally:
         hooks.remove()
-    assert len(hooked) == len(bare) + 1
+    assert hooked == bare
