@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -29,8 +29,9 @@ DATA = "data"
 def watch(iterable: T, batch_size: int | None = None) -> T:
     """`iterable`, with each of its batches recorded as one of a DataLoader would be.
 
-    Outside a recording, and of a torch DataLoader, which is seen anyway, it is the same object. Otherwise one that
-    iterates as it does, and hands on everything else.
+    Outside a recording it is the same object. So is a torch DataLoader, which is seen anyway, and what nothing could
+    stand for: lists, mappings, tensors, arrays and the like, and what is iterated asynchronously. Otherwise it is one
+    that iterates as the object does, and hands on everything else.
 
     Args:
         batch_size: samples in each batch; default: as the first tensor in it says.
@@ -40,14 +41,19 @@ def watch(iterable: T, batch_size: int | None = None) -> T:
     from .capture.watched import watched
 
     def begin(watched: Any) -> Pass | None:
-        running = _recording()
+        running = _recording(begins=not _is_child())
         if running is None:
             return None
         from .capture.hooks.samples import samples_of
 
         return running.hooks.fetches.over(watched, samples_of if batch_size is None else lambda _: batch_size)
 
-    return cast(T, watched(iterable, begin))
+    made = watched(iterable, begin)
+    if made is iterable and not hasattr(type(iterable), "__aiter__") and (running := _recording()) is not None:
+        running.session.notice(
+            f"stallscope.watch gives a {type(iterable).__name__} back as it is; watch(iter(…)) records its batches."
+        )
+    return cast(T, made)
 
 
 def step() -> None:
@@ -61,22 +67,25 @@ class phase:  # noqa: N801
     """Names a part of the training: `with phase("checkpoint"):`, or `@phase("checkpoint")` on a function.
 
     `phase("data")` is time waiting for data, like the fetch from a loader. Any other phase is time outside the steps if
-    it lies between two of them, and only named if it lies within one.
+    it lies between two of them, and only named if it lies within one. On a generator function, each of its items is
+    made within the phase. An `async` function is left as it is: what else runs while it waits is not the phase's.
     """
 
     __slots__ = ("_begun", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._begun: list[tuple[Recording, Phase | None] | None] = []
+        self._begun: list[tuple[Recording, Phase | bool | None] | None] = []
 
     def __enter__(self) -> None:
-        running = _recording()
+        running = _recording(begins=not _is_child())
         if running is None:
             self._begun.append(None)
             return
-        phase = running.hooks.tell(lambda loop: loop.wait_begins() if self.name == DATA else loop.phase_begins())
-        self._begun.append((running, phase))
+        if self.name == DATA:
+            self._begun.append((running, running.hooks.tell(lambda loop: loop.wait_begins())))
+        else:
+            self._begun.append((running, running.hooks.tell(lambda loop: loop.phase_begins())))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -85,18 +94,47 @@ class phase:  # noqa: N801
         if begun is None:
             return
         running, phase = begun
-        if self.name == DATA:
-            running.hooks.tell(lambda loop: loop.wait_ends(kind is not None))
+        if isinstance(phase, bool):
+            if phase:  # the outermost: a wait within a wait is part of it
+                running.hooks.tell(lambda loop: loop.wait_ends(kind is not None))
         elif phase is not None:
             running.hooks.tell(lambda loop: loop.phase_ends(phase, running.hooks.name(self.name)))
 
     def __call__(self, function: Function) -> Function:
+        import inspect
+
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            return function
+        if inspect.isgeneratorfunction(function):
+            return cast(Function, self._each(function))
+
         @functools.wraps(function)
         def within(*args: Any, **kwargs: Any) -> Any:
             with phase(self.name):
                 return function(*args, **kwargs)
 
         return cast(Function, within)
+
+    def _each(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def each(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            made = function(*args, **kwargs)
+            go_on, given = made.send, None
+            while True:
+                try:
+                    with phase(self.name):
+                        item = go_on(given)
+                except StopIteration as end:
+                    return end.value
+                try:
+                    go_on, given = made.send, (yield item)
+                except GeneratorExit:
+                    made.close()
+                    raise
+                except BaseException as error:
+                    go_on, given = made.throw, error
+
+        return each
 
 
 def _recorded() -> bool:
@@ -109,10 +147,20 @@ def _current() -> Recording | None:
     return None if active is None else active.current()
 
 
-def _recording() -> Recording | None:
-    """The recording of this process, which begins now under `stallscope run`."""
+def _is_child() -> bool:
+    """Whether this is a process of multiprocessing. Many read data and train nothing, and mark that they read."""
+    processes = sys.modules.get("multiprocessing.process")
+    return processes is not None and processes.parent_process() is not None
+
+
+def _recording(begins: bool = True) -> Recording | None:
+    """The recording of this process. `begins`: which begins now under `stallscope run`."""
+    compiler = sys.modules.get("torch.compiler")
+    if compiler is not None and compiler.is_dynamo_compiling():
+        # A graph has no place for us; Dynamo finds this answer when it traces what called us.
+        return None
     running = _current()
-    if running is None and _RUN in os.environ:
+    if running is None and begins and _RUN in os.environ:
         # There once torch was imported: a program without torch has no training.
         arm = sys.modules.get("stallscope.capture.bootstrap.arm")
         if arm is not None:

@@ -36,6 +36,8 @@ class Rank:
     workers: int = 0
     steps: int | None = None
     """It is killed after so many."""
+    cpu_ns: int | None = None
+    """CPU time of its thread, a step: of all that it does itself where it is not given."""
     every: int = 1
     """Gradients are averaged at every so many steps only."""
 
@@ -147,7 +149,7 @@ def _write(
             "optimizer_end_ns": end if learns else NOT_MEASURED,
             "step_end_ns": ended,
             "gc_ns": 0,
-            "cpu_ns": 0,
+            "cpu_ns": ended - begun if rank.cpu_ns is None else rank.cpu_ns,
             "overhead_ns": 20_000,
             "skipped": 0,
             "skipped_samples": 0,

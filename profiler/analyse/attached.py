@@ -62,13 +62,16 @@ class Cpu:
     """The main thread waited for a CPU."""
     io: float | None
     """The main thread waited for a disk (uninterruptible sleep)."""
+    main: float | None = None
+    """The main thread was on a CPU."""
 
     @property
     def idle(self) -> float | None:
-        """The rest: it waited for something else."""
-        if self.running is None:
+        """The rest: the main thread waited for something else."""
+        running = self.running if self.main is None else self.main
+        if running is None:
             return None
-        return max(0.0, 1 - self.running - (self.queued or 0.0) - (self.io or 0.0))
+        return max(0.0, 1 - running - (self.queued or 0.0) - (self.io or 0.0))
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,8 @@ def attached(run: Run) -> Attached:
     window = _window(host)
     seen = None if window is None else sampled(window, device, host)
     foreign = _foreign(seen, run.info)
-    trainers, training_seen = _trainers(threads, processes, int(facts["pid"]))
+    on_cpu = (run.info.get("device") or {}).get("kind") == "cpu"
+    trainers, training_seen = _trainers(threads, processes, int(facts["pid"]), on_cpu)
     members = {t.pid for t in trainers} | {p.pid for p in processes if _is_worker(p, threads)}
     told = facts.get("seconds")
     seconds = float(told) if isinstance(told, int | float) else max((p.seconds for p in processes), default=0.0)
@@ -215,7 +219,9 @@ def spread(thread: Thread, missed: int) -> dict[Stack, float]:
     return {s: n if stacks.is_blocked(s) else n * factor for s, n in thread.stacks.items()}
 
 
-def _trainers(threads: list[Thread], processes: list[ProcessStates], root: int) -> tuple[list[Trainer], bool]:
+def _trainers(
+    threads: list[Thread], processes: list[ProcessStates], root: int, on_cpu: bool
+) -> tuple[list[Trainer], bool]:
     """The processes that train, by rank, and whether any was seen training."""
     by_pid = {p.pid: p for p in processes}
     chosen: dict[int, Thread] = {}
@@ -227,7 +233,8 @@ def _trainers(threads: list[Thread], processes: list[ProcessStates], root: int) 
     seen = bool(chosen)
     if not chosen:
         chosen = {pid: _main_thread(pid, threads) for pid in _likely(processes, threads, root)}
-    trainers = [_trainer(pid, thread, threads, processes, by_pid, set(chosen)) for pid, thread in chosen.items()]
+    pids = set(chosen)
+    trainers = [_trainer(pid, thread, threads, processes, by_pid, pids, on_cpu) for pid, thread in chosen.items()]
     return sorted(trainers, key=lambda t: (t.rank is None, t.rank or 0, t.pid)), seen
 
 
@@ -267,6 +274,7 @@ def _trainer(
     processes: list[ProcessStates],
     by_pid: dict[int, ProcessStates],
     trainers: set[int],
+    on_cpu: bool,
 ) -> Trainer:
     process = by_pid.get(pid) or ProcessStates(pid, 0, "?")
     weights = spread(thread, process.missed)
@@ -277,6 +285,9 @@ def _trainer(
     places: dict[str, Counts] = {}
     for stack, weight in weights.items():
         what = stacks.class_of(stack)
+        if what == "sync" and on_cpu:
+            # Nothing is waited for there: within a model it is the model's computing.
+            what = stacks.training_part(stack) or what
         classes[what] += weight
         places.setdefault(what, defaultdict(float))[stacks.leaf_of(stack)] += weight
         if what == "data wait":
@@ -349,6 +360,7 @@ def _cpu(processes: Sequence[ProcessStates]) -> Cpu:
         running=_share(processes, "cpu_ns"),
         queued=_share(processes, "main_queue_ns"),
         io=sum(p.states.get("D", 0) for p in processes) / looks if looks else None,
+        main=_share(processes, "main_cpu_ns"),
     )
 
 
@@ -403,7 +415,7 @@ def _notes(
     trainers: list[Trainer],
 ) -> list[str]:
     facts = run.info["attach"]
-    notes = [*run.damaged, *(str(n) for n in run.info.get("notices", []) or []), *read_notices(run.folder)]
+    notes = [*run.damaged, *(str(n) for n in run.info.get("notices", []) or []), *_read_notices(run)]
     if run.info.get("ended") is None:
         notes.append("The recording was not ended: it still runs, or it was killed.")
     if facts.get("why") == "target":
@@ -428,6 +440,12 @@ def _notes(
             seen, window, device_kind=kind, foreign_cpus=foreign, own_processes=max(1, len(trainers))
         )
     return list(dict.fromkeys(notes))
+
+
+def _read_notices(run: Run) -> list[str]:
+    """A training on the processor misses no driver."""
+    on_cpu = (run.info.get("device") or {}).get("kind") == "cpu"
+    return [n for n in read_notices(run.folder) if not (on_cpu and n.startswith("No NVIDIA driver here"))]
 
 
 def _stopped(process: ProcessStates) -> float:

@@ -25,6 +25,8 @@ WELL_USED = 0.9
 LAUNCH_BOUND = 0.7
 LEAST_LATE = 0.2
 """A rank that loses this much more of its time than the others holds them up."""
+LEAST_LOOKS_OF_WAIT = 20
+"""Fewer looks at a wait do not tell its kinds apart, nor do fewer at workers what these do."""
 UNEXPOSED = 0.5
 """What is left of the confidence where nothing says whether the device idled."""
 
@@ -89,10 +91,9 @@ def _not_training(trainer: Trainer) -> str:
 
 
 def _findings(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
-    yield from _input(seen, trainer)
-    yield from _ranks(seen, trainer)
-    yield from _device_path(seen, trainer)
-    yield from _host(seen, trainer)
+    own = [*_input(seen, trainer), *_device_path(seen, trainer), *_host(seen, trainer)]
+    yield from own
+    yield from _ranks(seen, trainer, own)
 
 
 def _used(seen: Attached) -> float | None:
@@ -157,14 +158,15 @@ def _input(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
         workers = max(1, math.floor(budget or 2))
         yield found("input.serial", 0.9, why, places, f"num_workers={workers}, so that batches are made meanwhile")
         return
+    telling = wait * trainer.looks >= LEAST_LOOKS_OF_WAIT
     restart = trainer.waits.get("starting workers", 0.0) + trainer.waits.get("ending workers", 0.0)
-    if restart >= MOSTLY:
+    if telling and restart >= MOSTLY:
         more = (Evidence("starting and ending workers, of the wait", 100 * restart, "%", "near 0"),)
         why = "mostly starting and ending the loader's workers"
         yield found("input.worker_restart", 0.8, why, more, "persistent_workers=True, or longer epochs")
         return
     unpacking = trainer.waits.get("unpacking", 0.0)
-    if unpacking >= MOSTLY:
+    if telling and unpacking >= MOSTLY:
         more = (Evidence("unpacking finished batches, of the wait", 100 * unpacking, "%", "near 0"),)
         why = "mostly unpacking batches that are finished"
         yield found("input.handoff", 0.7, why, more, "hand over fewer and larger tensors, and fewer bytes (uint8)")
@@ -204,7 +206,7 @@ def _by_workers(seen: Attached, workers: Workers, found: Callable[..., Finding])
         return found("input.storage", confidence, why, more, advice)
     if busy < BUSY:
         why = f"its workers make batches only {_pct(busy)} of the time, so batches come unevenly or late"
-        advice = "more batches ahead (prefetch_factor), or persistent_workers=True where epochs are short"
+        advice = f"more workers (num_workers above {workers.count:.0f}), or more batches ahead (prefetch_factor)"
         return found("input.too_few_workers", 0.35, why, measured, advice, "record it with `stallscope run`")
     throttled = None if host is None else host.throttled_s
     if throttled is not None and seen.seconds and throttled >= THROTTLED * seen.seconds:
@@ -235,22 +237,31 @@ def _by_workers(seen: Attached, workers: Workers, found: Callable[..., Finding])
 
 def _busy(workers: Workers) -> float | None:
     """By their stacks, else by their CPU and disk time."""
-    if workers.busy is not None:
+    if workers.busy is not None and workers.looks >= LEAST_LOOKS_OF_WAIT:
         return workers.busy
     cpu = workers.cpu
     return None if cpu.running is None else min(1.0, cpu.running + (cpu.queued or 0.0) + (cpu.io or 0.0))
 
 
-def _ranks(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
+def _ranks(seen: Attached, trainer: Trainer, own: list[Finding]) -> Iterator[Finding]:
     others = [t.own for t in seen.trainers if t is not trainer and t.shares]
     late = trainer.own - sum(others) / len(others) if others else 0.0
     if late >= LEAST_LATE:
         who = f"process {trainer.pid}" if trainer.rank is None else f"rank {trainer.rank}"
-        title = f"The other ranks wait for {who}, which loses {_pct(late)} more of its time than they do."
+        title = (
+            f"The other ranks wait for {who}: {_pct(trainer.own)} of its time goes to data, logging and other work "
+            f"outside computing, of theirs {_pct(sum(others) / len(others))}."
+        )
         evidence = tuple(_evidence(c, trainer.shares[c]) for c in OWN if c in trainer.shares)
         evidence = (*evidence, Evidence("the same of the other ranks", 100 * sum(others) / len(others), "%"))
-        advice = f"see what {who} waits for, under Also"
-        yield _finding(seen, trainer, "rank.straggler", trainer.own, 0.6, title, evidence, advice)
+        because = max(own, key=lambda f: f.share, default=None)
+        if because is None:
+            changes: tuple[str, ...] = (f"look at what {who} does that the others do not",)
+        else:
+            changes = tuple(f"{who} ({because.cause}): {change.change}" for change in because.next)
+            known = {item.what for item in evidence}
+            evidence = (*evidence, *(item for item in because.evidence if item.what not in known))
+        yield _finding(seen, trainer, "rank.straggler", trainer.own, 0.6, title, evidence, *changes)
         return
     share = trainer.share("ranks")
     if share <= 0:
@@ -289,12 +300,15 @@ def _device_path(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
 
 
 def _host(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
-    shares = (
+    shares: tuple[tuple[str, str, float, str, str], ...] = (
         ("checkpoint", "host.boundary", 0.8, "writing checkpoints", "write checkpoints less often, or asynchronously"),
         ("logging", "host.step_gap", 0.7, "logging", "log less often"),
         ("compiling", "device.shape_churn", 0.4, "compiling", "pad to few shapes; compiling at the start passes"),
         ("python", "host.step_gap", 0.5, "other Python code of its loop", "look at the lines under Evidence"),
     )
+    if seen.device_kind == "cpu":
+        reading = "lines that read values out of tensors (logging, metrics), with what they compute"
+        shares += (("sync", "host.step_gap", 0.5, reading, "read and log values less often; see Evidence"),)
     for name, cause, confidence, what, advice in shares:
         share = trainer.share(name)
         if share:

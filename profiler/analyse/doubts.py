@@ -28,6 +28,12 @@ def doubts_of(facts: Facts) -> Iterator[str]:
             f"Steps take about {typical / 1e6:.2f} ms, so the hooks looked at {len(window.steps)} of {window.count} "
             "steps only, to stay cheap; the others are counted, and taken to be alike."
         )
+    ahead = float(np.mean((window.steps["flags"] & StepFlag.FORWARD_AFTER) != 0))
+    if ahead > 0.05:
+        yield (
+            f"In {100 * ahead:.0f} % of the steps the forward pass runs between the optimizer and the next fetch: all "
+            "time between these counts as computing, other work of the loop too."
+        )
     if 0.05 < facts.unfed_share <= 0.5:
         yield (
             f"Of {100 * facts.unfed_share:.0f} % of the steps no fetch was seen: what they waited for data is not in "
@@ -74,7 +80,7 @@ def doubts_of(facts: Facts) -> Iterator[str]:
 
 def _against_the_driver(facts: Facts) -> Iterator[str]:
     utilisation, span = facts.sampled.utilisation_pct, 100 * facts.parts.stepping_share
-    if facts.device_kind != "cuda" or utilisation is None:
+    if facts.device_kind != "cuda" or utilisation is None or not facts.told_apart:
         return
     if utilisation < span - LEAST_DISAGREEMENT_PCT:
         yield (

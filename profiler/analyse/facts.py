@@ -23,6 +23,7 @@ from ..record.schema import (
     STEP,
     TRANSFORM,
     EventKind,
+    LoaderFlag,
     PauseKind,
     StepFlag,
 )
@@ -30,7 +31,7 @@ from .activity import Activity, activity_of
 from .intervals import intersect, total, union
 from .loader import Loader, loader_of
 from .making import blocked_pct, of_loaders, of_training, within
-from .partition import Partition, partition
+from .partition import PARTS, UNTOLD, Partition, partition
 from .sampled import Sampled, sampled, swings_to_zero_pct
 from .window import Window, resolved, window_of
 
@@ -73,9 +74,15 @@ class Facts:
     """Steps at the end that the device had not finished; they are not in the window."""
     other_processes: int
     """Training processes of the same rank in the same folder that these facts leave out."""
+    unfed_share: float
+    """Share of the steps whose fetch was not seen: what they waited for data counts as other time."""
     overhead_ns: float
     """Time spent in stallscope's own hooks in a step that they look at: the median, since a hook that the scheduler
     interrupts counts the interruption, which would have come anyway."""
+    set_prefetch: int | None = None
+    """Batches that each of torch's worker processes prepares ahead, as it is set; `None` where that is not known."""
+    persistent_workers: bool | None = None
+    """Whether torch's worker processes outlive an epoch, as it is set; `None` where that is not known."""
 
     @property
     def samples_known(self) -> bool:
@@ -83,14 +90,32 @@ class Facts:
         return self.batch_size is not None
 
     @property
-    def unfed_share(self) -> float:
-        """Share of the steps whose fetch was not seen: what they waited for data counts as other time."""
-        return float(np.mean(self.window.steps["fetch_end_ns"] == NOT_MEASURED))
+    def waiter(self) -> str:
+        """Who waits, in a sentence: where the processor is the device, nothing idles but the training."""
+        return "training" if self.device_kind == "cpu" else "device"
 
     @property
     def input_known(self) -> bool:
         """Whether the fetches of most steps were seen."""
         return self.unfed_share <= 0.5
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether computing is told from waiting for data: where no fetch is seen, by the copies of a device's queue
+        only, which lead a step's computation."""
+        return self.input_known or (
+            self.device_kind != "cpu" and float(np.mean(self.window.steps["copy_bytes"] > 0)) > 0.5
+        )
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The parts of the wall time that are known, 0..1, and as `UNTOLD` what is not told apart."""
+        shares = {part: self.parts.share(part) for part in PARTS}
+        if self.told_apart:
+            return {part: share for part, share in shares.items() if part != "input" or self.input_known}
+        # Of the time outside the steps, validation without a loader is not seen either.
+        known = {part: shares[part] for part in ("copy", "sync", "boundary") if part != "boundary" or shares[part] > 0}
+        return known | {UNTOLD: 1 - sum(known.values())}
 
     @property
     def samples_per_s(self) -> float:
@@ -168,8 +193,8 @@ def facts_of(run: Run, mine: Writer | None = None) -> Facts | None:
         run.records(TRANSFORM, mine),
         read_names(run.folder),
     )
-    of_my_rank = sum(file.header.rank == mine[0] for file in files)
-    return replace(facts, cut_steps=cut, other_processes=of_my_rank - 1)
+    others = sum(f.header.rank == mine[0] and f.header.pid != mine[1] and f.count() > 0 for f in files)
+    return replace(facts, cut_steps=cut, other_processes=others)
 
 
 def judge(
@@ -207,11 +232,20 @@ def judge(
         zero_windows_pct=swings_to_zero_pct(window, device),
         activity=activity_of(window, events, kernels),
         set_workers=_last_told(events, EventKind.LOADER_WORKERS),
+        set_prefetch=_last_told(events, EventKind.LOADER_PREFETCH),
+        persistent_workers=_flag(_last_told(events, EventKind.LOADER_FLAGS), LoaderFlag.PERSISTENT_WORKERS),
         clock_uncertainty_ns=_last_told(events, EventKind.CLOCK_UNCERTAINTY),
         cut_steps=0,
         other_processes=0,
+        unfed_share=float(np.mean(_unfed(window.steps, pauses))),
         overhead_ns=float(np.median(window.steps["overhead_ns"])),
     )
+
+
+def _unfed(steps: Records, pauses: Records) -> npt.NDArray[np.bool_]:
+    """Which steps have neither a fetch at their begin nor one within."""
+    within = np.isin(steps["step"], pauses["step"][pauses["what"] == PauseKind.FETCH])
+    return np.asarray((steps["fetch_end_ns"] == NOT_MEASURED) & ~within)
 
 
 def _commonest(values: npt.NDArray[np.int64]) -> int | None:
@@ -256,6 +290,10 @@ def _last_told(events: Records, what: int) -> int | None:
     return int(told[-1]) if len(told) else None
 
 
+def _flag(flags: int | None, flag: int) -> bool | None:
+    return None if flags is None else bool(flags & flag)
+
+
 def _made_in_fetch(window: Window, batches: Records) -> float | None:
     counted = batches[within(window, batches)]
     making = union(counted["begin_ns"], counted["end_ns"])
@@ -274,7 +312,8 @@ def _handed_off(window: Window, batches: Records, parts: Partition) -> float | N
         return None
     known = np.searchsorted(window.steps["step"], steps)
     begun, arrived = window.steps["fetch_begin_ns"][known], window.steps["fetch_end_ns"][known]
-    on_the_way = union(batches["end_ns"][batch_of], arrived)
+    # A batch that is finished while the training waits for an earlier one is not on its way yet.
+    on_the_way = union(np.maximum(batches["end_ns"][batch_of], begun), arrived)
     waited = parts.input_ns
     if len(steps) < len(window.steps):
         waited = total(intersect(parts.loading, union(begun, arrived)))

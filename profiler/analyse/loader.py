@@ -14,6 +14,21 @@ from .intervals import clip, total, union
 from .making import SlowSample, TransformCost, slowest_of, transforms_of, within
 from .window import Window
 
+WAITING_FOR_CPU = "waiting for a CPU"
+WAITING = "waiting otherwise"
+WAITS = (WAITING_FOR_CPU, WAITING)
+"""Stages of making a batch in which nothing is made."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Making the samples whose transforms were timed."""
+
+    samples: int
+    ms_per_sample: float
+    transforms_ms_per_sample: float
+    """In any of the transforms."""
+
 
 @dataclass(frozen=True)
 class Loader:
@@ -34,6 +49,8 @@ class Loader:
     queue_capacity: int | None
     make_ms_per_sample: float | None
     """Wall time from a batch's begin to its end, for each of its samples."""
+    work_ms_per_batch: float | None
+    """Time spent on a batch, over all threads that work on it."""
     samples_per_s_limit: float | None
     """What the workers would deliver if nobody ever made them wait: their samples over the time they worked."""
     mean_batch_bytes: float | None
@@ -52,6 +69,8 @@ class Loader:
     """The samples that took longest, the longest first."""
     transforms: tuple[TransformCost, ...]
     """In the order in which the dataset holds them."""
+    timed: Timed | None
+    """The batches in which they were timed."""
 
     @property
     def prep_pct(self) -> float | None:
@@ -69,17 +88,30 @@ class Loader:
 
     @property
     def costliest(self) -> str | None:
-        """The part of making a batch that takes most of its time."""
-        known = {name: share for name, share in self.stages.items() if share is not None}
+        """The part of making a batch that takes most of its time, waiting other than for reads left out."""
+        known = {name: share for name, share in self.stages.items() if share is not None and name not in WAITS}
         return max(known, key=lambda name: known[name]) if known else None
 
     @property
     def stages(self) -> dict[str, float | None]:
-        """The parts of making a batch that are told apart."""
-        inner = {"decoding": self.decode_pct, "transforming": self.transform_pct}
-        if self.unsplit_pct is not None:
-            inner = {"preparing samples": self.unsplit_pct}
-        return {"reading": self.read_pct, **inner, "collating": self.collate_pct}
+        """The parts of making a batch that are told apart; they overlap nowhere."""
+        if self.unsplit_pct is None:
+            inner = {"decoding": self.decode_pct, "transforming": self.transform_pct}
+            return {"reading": self.read_pct, **inner, "collating": self.collate_pct}
+        waiting, queued = self.waiting_pct, self.run_queue_pct
+        waits = (waiting or 0.0) + (queued or 0.0)
+        # Where the samples waited is not known: what exceeds their time happened in collating.
+        preparing = max(0.0, self.unsplit_pct - waits)
+        collate = self.collate_pct
+        if collate is not None:
+            collate = max(0.0, collate - max(0.0, waits - self.unsplit_pct))
+        return {
+            "reading": self.read_pct,
+            "preparing samples": preparing,
+            "collating": collate,
+            WAITING_FOR_CPU: queued,
+            WAITING: waiting,
+        }
 
 
 def loader_of(
@@ -119,6 +151,7 @@ def loader_of(
         queue_ready_mean=float(known_ready.mean()) if len(known_ready) else None,
         queue_capacity=int(known_capacity[0]) if len(known_capacity) else None,
         make_ms_per_sample=ms_per_sample,
+        work_ms_per_batch=float(_working_ns(counted).mean()) / 1e6 if len(counted) else None,
         samples_per_s_limit=sum(limits) or None,
         mean_batch_bytes=_mean(counted, "batch_bytes"),
         unsplit_pct=_unsplit(counted),
@@ -129,7 +162,19 @@ def loader_of(
         storage_bytes_per_sample=_per_sample(counted, "read_bytes", recorded),
         slowest=slowest_of(counted, names or {}),
         transforms=transforms_of(np.empty(0, TRANSFORM.dtype) if transforms is None else transforms, names or {}),
+        timed=_timed(batches),
     )
+
+
+def _timed(batches: Records) -> Timed | None:
+    """Of all batches, since a worker's first ones are timed, which may lie before the window."""
+    # Where decoding is told apart, transforms are a stage of every batch and not timed one by one.
+    timed = batches[(batches["transform_ns"] != NOT_MEASURED) & (batches["decode_ns"] == NOT_MEASURED)]
+    samples = _sum(timed, "samples")
+    if not samples:
+        return None
+    wall = float((timed["end_ns"] - timed["begin_ns"]).sum())
+    return Timed(samples, wall / samples / 1e6, _sum(timed, "transform_ns") / samples / 1e6)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,11 @@ class TransformCost:
     """Those that were timed."""
     ms_per_call: float
 
+    @property
+    def ms(self) -> float:
+        """Of all timed calls."""
+        return self.calls * self.ms_per_call
+
 
 def of_training(batches: Records, steps: Records) -> Records:
     """The batches of the loaders that train, each with the step that consumed it where that was looked at.

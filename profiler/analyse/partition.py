@@ -8,6 +8,9 @@ A loader wait behind queued work is *hidden*: it cost the device nothing.
 
 Where the processor is the device nothing is queued, and host stamps say it all.
 
+A forward pass that runs between the optimizer and the next fetch is told from the rest of that stretch by nothing:
+all of it counts as compute.
+
 Steps that nobody looked at (`seen.py`) are taken to spend their time as the other steps do; first fetches of epochs
 and time outside steps, which are always looked at, are left out of that.
 """
@@ -28,6 +31,8 @@ GAP_NS = 100_000
 """Shorter stretches are launch latency, not gaps anyone would see."""
 
 PARTS = ("compute", "input", "copy", "sync", "host", "boundary")
+UNTOLD = "untold"
+"""Time of which it is not known which of the parts it is, where no fetch was seen."""
 
 
 @dataclass(frozen=True)
@@ -170,8 +175,10 @@ def _stepping(window: Window, asynchronous: bool) -> Intervals:
     if not asynchronous:
         # The forward pass is not told apart everywhere, the fetch is not seen everywhere.
         spans = union_of(spans, _spans(window.all_steps, "fetch_end_ns", "step_end_ns"))
-        # What follows the optimizer is the host's; without an optimizer step the computation lasts to the end.
-        after = _spans(window.all_steps, "optimizer_end_ns", "step_end_ns")
+        # What follows the optimizer is the host's, unless the next forward pass does; without an optimizer step the
+        # computation lasts to the end.
+        ends = (window.all_steps["flags"] & StepFlag.FORWARD_AFTER) == 0
+        after = _spans(window.all_steps[ends], "optimizer_end_ns", "step_end_ns")
         spans = subtract(spans, after)
     return clip(spans, window.begin_ns, window.end_ns)
 

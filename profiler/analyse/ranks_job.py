@@ -10,7 +10,7 @@ import numpy as np
 from ..record.schema import NOT_MEASURED
 from .facts import Facts
 from .finding import LEAST_GAIN, Finding, Next
-from .partition import PARTS
+from .partition import PARTS, UNTOLD
 from .ranks import RankProcess, listed
 from .ranks_clock import Stamps
 from .ranks_late import Lateness, lateness_of
@@ -49,7 +49,7 @@ class Job:
     wall_ns: int
     """Time in which all ranks ran; from the first to the last where there was none."""
     shares: dict[str, float]
-    """Parts of the wall time, averaged over the ranks."""
+    """Known parts of the wall time, averaged over the ranks, and `UNTOLD`."""
     late_ns: dict[int, float]
     waits_ns: dict[int, float]
     waiting_share: float | None
@@ -109,7 +109,7 @@ def job_of(members: Sequence[Member]) -> Job | None:
         ranks=ranks,
         samples=samples,
         wall_ns=wall_ns,
-        shares={part: float(np.mean([f.parts.share(part) for f in with_facts.values()])) for part in PARTS},
+        shares=_shares([facts.shares for facts in with_facts.values()]),
         late_ns=_by_rank(lateness, lateness.late_ns) if lateness is not None else {},
         waits_ns=_by_rank(lateness, lateness.waits_ns) if lateness is not None else {},
         waiting_share=float(np.mean(lateness.waits_ns)) / lateness.round_ns if lateness is not None else None,
@@ -118,6 +118,12 @@ def job_of(members: Sequence[Member]) -> Job | None:
         findings=tuple(findings),
         notes=tuple(notes),
     )
+
+
+def _shares(ranks: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Averaged; a part that one rank does not know, the job does not."""
+    shares = {part: float(np.mean([rank[part] for rank in ranks])) for part in PARTS if all(part in r for r in ranks)}
+    return shares | {UNTOLD: 1 - sum(shares.values())} if any(UNTOLD in rank for rank in ranks) else shares
 
 
 def _by_rank(lateness: Lateness, values: Stamps) -> dict[int, float]:

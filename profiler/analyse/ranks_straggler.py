@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..record.schema import NOT_MEASURED
 from .facts import Facts
 from .finding import Evidence, Finding, Next
 from .ranks import listed
@@ -32,6 +33,7 @@ _FOR = {
     "host": "other work of its training loop",
     "boundary": "work outside its steps (validation, checkpoints)",
     "compute": "its own computing",
+    "pause": "code between the fetch and the backward pass that does not compute",
 }
 _CHANGE = {
     "input": "give it what the other ranks have: CPUs, storage, as much and as cheap data",
@@ -40,6 +42,8 @@ _CHANGE = {
     "host": "share out what only this rank does (logging, metrics), or do it less often",
     "boundary": "share out what only this rank does (validation, checkpoints), or do it beside the training",
     "compute": "look at its device and host (clocks, temperature, other programs), and at the size of its batches",
+    "pause": "look at the code between the fetch and the backward pass for sleeps, locks, files, the network; while "
+    "it runs, `stallscope attach PID` names the line",
 }
 
 
@@ -117,7 +121,7 @@ def finding_of(
         f"The other ranks wait {straggler.others_wait_ns / 1e6:.1f} ms a step for {who}, {100 * share:.0f} % of the "
         f"time; {'it is' if one else 'they are'} late because of {_FOR[part]}{f' ({cause.cause})' if cause else ''}.",
         share,
-        0.9 if part != "compute" else 0.7,
+        0.9 if part not in ("compute", "pause") else 0.7,
         (
             Evidence("waited for", who),
             Evidence("host", ", ".join(where) or None),
@@ -131,6 +135,7 @@ def finding_of(
             ),
             Evidence(f"{_FOR[part]}, there", own_ms, "ms a step", f"{others_ms:.1f} as on the others"),
             *(_making(straggler, facts) if part == "input" else ()),
+            *(_on_cpu(straggler, facts) if part == "pause" else ()),
             *((Evidence("cause there", cause.cause), *cause.evidence) if cause else ()),
         ),
         tuple(Next(f"{who}: {change}", None, samples_per_s, most) for change in changes),
@@ -146,6 +151,17 @@ def _making(straggler: Straggler, facts: Mapping[int, Facts]) -> tuple[Evidence,
         return ()
     typical = f"{np.median(others):.1f} as on the others"
     return (Evidence("making one sample there takes", float(np.median(own)), "ms", typical),)
+
+
+def _on_cpu_ms(straggler: Straggler, facts: Mapping[int, Facts]) -> float | None:
+    """CPU time of these ranks' own threads, a step."""
+    known = [cpu[cpu != NOT_MEASURED] for rank in straggler.ranks for cpu in (facts[rank].window.steps["cpu_ns"],)]
+    means = [float(cpu.mean()) for cpu in known if len(cpu)]
+    return float(np.median(means)) / 1e6 if means else None
+
+
+def _on_cpu(straggler: Straggler, facts: Mapping[int, Facts]) -> tuple[Evidence, ...]:
+    return (Evidence("its thread was on a CPU", _on_cpu_ms(straggler, facts), "ms a step", "as long as it computes"),)
 
 
 def _waited_for(straggler: Straggler, lateness: Lateness, facts: Mapping[int, Facts]) -> tuple[str, float, float]:
@@ -170,7 +186,11 @@ def _waited_for(straggler: Straggler, lateness: Lateness, facts: Mapping[int, Fa
         known_own = [ms for rank, ms in computing.items() if rank in late and ms is not None]
         known_others = [ms for rank, ms in computing.items() if rank not in late and ms is not None]
         if known_own and known_others:
-            return "compute", float(np.median(known_own)), float(np.median(known_others))
+            of_own, of_others = float(np.median(known_own)), float(np.median(known_others))
+            on_cpu = _on_cpu_ms(straggler, facts)
+            # It is read off the whole step, so there was even less of it in this part.
+            paused = on_cpu is not None and on_cpu < MOSTLY * of_own
+            return "pause" if paused else "compute", of_own, of_others
         return "compute", late_ms - explained, 0.0
     return part, own, others
 

@@ -20,7 +20,6 @@ from .excise import excised
 from .facts import Facts, judge
 from .finding import Finding
 from .headroom import cuts_of
-from .partition import PARTS
 from .window import Window, begin_of, resolved, warmup_steps
 
 KEEP_STEPS = 2000
@@ -124,7 +123,7 @@ class RecentReader:
             batch_size=facts.batch_size,
             samples_per_s=facts.samples_per_s if facts.samples_known else None,
             rates=_rates(steps),
-            shares={part: facts.parts.share(part) for part in PARTS},
+            shares=facts.shares,
             queue_ready=facts.loader.queue_ready_mean,
             queue_capacity=facts.loader.queue_capacity,
             workers=facts.loader.workers or None,

@@ -138,6 +138,12 @@ def class_of(stack: Stack) -> str:
     return _first(_CLASS_RULES, stack) or "python"
 
 
+def training_part(stack: Stack) -> str | None:
+    """Of any stack: which part of TRAINING it is within, whatever its innermost frame does; `None` outside of them."""
+    rules = [rule for rule in _CLASS_RULES if rule.result in TRAINING]
+    return _first(rules, stack)
+
+
 def data_wait_kind(stack: Stack) -> str:
     """Of a stack that waits for data: `waiting`, `unpacking`, `starting workers` or `ending workers`."""
     return _first(_DATA_WAIT_KINDS, stack) or "waiting"

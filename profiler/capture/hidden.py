@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_HERE = __file__.removesuffix("hidden.py")
+
 
 def forget_frame(error: BaseException) -> None:
     """Take the catching function out of an error's traceback: to be called by it, just before a bare `raise`.
@@ -11,3 +13,11 @@ def forget_frame(error: BaseException) -> None:
     trace = error.__traceback__
     if trace is not None:
         error.__traceback__ = trace.tb_next
+
+
+def forget_ours(error: BaseException) -> None:
+    """As `forget_frame`, for all functions of ours that lie between the caller and the training's code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_HERE):
+        trace = trace.tb_next
+    error.__traceback__ = trace

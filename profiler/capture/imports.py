@@ -38,19 +38,26 @@ class Imports:
         then = self._waits.pop(name, None)
         if then is None:
             return None
+        spec: ModuleSpec | None = None
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = None if finder is self or find is None else find(name, path, target)
+            spec = None if finder is self or find is None else find(name, path, target)
             if spec is not None:
                 with contextlib.suppress(Exception):
-                    _follow(spec.loader, then)
-                return spec
+                    _follow(name, spec.loader, self._imported)
+                break
+        # To ask for a module is not to import it: it is waited for until it is there.
         self._waits[name] = then
-        return None
+        return spec
+
+    def _imported(self, module: ModuleType) -> None:
+        then = self._waits.pop(module.__name__, None)
+        if then is not None:
+            then(module)
 
 
-def _follow(loader: Any, then: Then) -> None:
-    """Have `loader`, which is this import's own, call `then` when it is done."""
+def _follow(name: str, loader: Any, then: Then) -> None:
+    """Have `loader`, which is this import's own, call `then` when it is done with module `name`."""
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
@@ -61,6 +68,8 @@ def _follow(loader: Any, then: Then) -> None:
             if error.__traceback__ is not None:
                 error.__traceback__ = error.__traceback__.tb_next
             raise
+        if module.__name__ != name:
+            return
         with contextlib.suppress(Exception):
             del loader.exec_module
         with contextlib.suppress(Exception):

@@ -19,7 +19,7 @@ from ..devices.protocol import Copy, Device, Event
 from ..record.schema import NOT_MEASURED, STEP, PauseKind, StepFlag
 from ..record.segment import RecordWriter
 from .marks import Marks
-from .thinning import Thinning
+from .thinning import SHORT_EPOCH, Thinning
 
 _SLOT = {field.name: number for number, field in enumerate(STEP.fields[1:])}
 # Looked up once: hooks run in every step.
@@ -80,11 +80,20 @@ class StepRecorder:
         """Flags of the step that begins next."""
         self._cpu_ns = 0
         self._last_ns = 0
+        self.graph: Callable[[], int] | None = None
+        """Nodes of autograd's graph that the training thread has made so far. A forward pass makes them; a backward
+        pass and an optimizer do not."""
+        self._graph_then = 0
+        """That number when the batch was handed over, or when the last backward pass or optimizer step since ended."""
+        self._graph_before = NOT_MEASURED
+        """How many were made between the batch and the first backward pass of the step; negative until that begins."""
         self._waits = 0
         self._wait_begin = 0
         self._before: Event | None = None
         self.count = 0
         """Steps begun so far."""
+        self._epoch_at = 0
+        """The first step of this epoch."""
         self.skipped = 0
         """Steps not looked at since the last that was."""
         self.skipped_samples = 0
@@ -108,13 +117,24 @@ class StepRecorder:
     def fetch_begin(self, epoch: int, first: bool, queue: QueueLook | None, begin_ns: int = 0) -> None:
         """The training asks for a batch, now or at `begin_ns`."""
         begin = now = begin_ns or self._now()
+        graph = self.graph
+        grown = 0 if graph is None else graph()
         if self.recording:
+            if self._graph_before >= 0 and grown - self._graph_then > self._graph_before:
+                # The next forward pass ran ahead of this fetch: the step's computation ends with it.
+                self._flags |= StepFlag.FORWARD_AFTER
+                if self._marks is not None:
+                    self._marks.computation_ends()
             self._store(begin)
         else:
             self._cpu_ns = thread_time_ns()
             self._gc_at_begin = self.gc_ns
+        short = False
+        if first:
+            short = self.count - self._epoch_at < SHORT_EPOCH
+            self._epoch_at = self.count
         if self._looks == 0:
-            if self.skip_left > 0 and not first:
+            if self.skip_left > 0 and (short or not first):
                 self.skip_left -= 1
                 self._let_pass(begin)
                 return
@@ -129,6 +149,7 @@ class StepRecorder:
         row = self._row = self._blank[:]
         self.recording = True
         self.passing = False
+        self._graph_then, self._graph_before = grown, NOT_MEASURED
         self._flags = self._mark | StepFlag.FIRST_OF_EPOCH if first else self._mark
         self._mark = 0
         row[_STEP] = self.count
@@ -175,6 +196,9 @@ class StepRecorder:
         row[_FETCH_END] = now
         row[_SAMPLES] = samples
         row[_LOADER], row[_BATCH] = loader, batch
+        graph = self.graph
+        if graph is not None:
+            self._graph_then = graph()
         marks = self._marks
         if marks is not None:
             if marks.drained():
@@ -268,10 +292,18 @@ class StepRecorder:
     def backward_begin(self) -> None:
         if self.recording:
             self._row[_BACKWARD] = self._last_ns = self._now()
+            graph = self.graph
+            if graph is not None and self._graph_before < 0:
+                self._graph_before = graph() - self._graph_then
 
     def backward_end(self) -> None:
         """The backward pass was queued: the computation ends here unless an optimizer step follows."""
-        if self.recording and self._marks is not None:
+        if not self.recording:
+            return
+        graph = self.graph
+        if graph is not None:
+            self._graph_then = graph()
+        if self._marks is not None:
             now = self._now()
             self._marks.computation_ends()
             self._last_ns = end = self._now()
@@ -287,6 +319,12 @@ class StepRecorder:
             return
         self._row[_OPTIMIZER_END] = self._last_ns = now = self._now()
         self._flags |= StepFlag.OPTIMIZER
+        graph = self.graph
+        if graph is not None:
+            grown = graph()
+            if self._graph_before < 0:
+                self._graph_before = grown - self._graph_then
+            self._graph_then = grown
         if self._marks is not None:
             self._marks.computation_ends()
             self._last_ns = end = self._now()

@@ -8,6 +8,7 @@ others pass. Steps that pass are still counted, with their samples.
 from __future__ import annotations
 
 import random
+from collections import deque
 
 SHORT_STEP_NS = 2_000_000
 """Longer steps are all looked at."""
@@ -19,6 +20,10 @@ ALWAYS = 64
 """The first steps of a recording are all looked at."""
 AFTER_EPOCH = 2
 """Steps looked at from the begin of an epoch on, at least: its first fetch is unlike the others."""
+SHORT_EPOCH = 32
+"""Epochs of fewer steps are not looked at each: they are thinned as steps are."""
+MOST_KEPT = 1_000
+"""Steps looked at that are kept until the next plan."""
 NEWEST = 0.3
 """How much the newest burst counts in the average length of a step."""
 MOST_SKIPPED = 4_000
@@ -30,8 +35,8 @@ class Thinning:
 
     def __init__(self, seed: int | None = None) -> None:
         self._random = random.Random(seed)
-        self._steps: list[int] = []
-        self._costs: list[int] = []
+        self._steps: deque[int] = deque(maxlen=MOST_KEPT)
+        self._costs: deque[int] = deque(maxlen=MOST_KEPT)
         self._step: float | None = None
         """How long steps are on average, ns."""
 

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Protocol
+
+from .hidden import forget_ours
+
+_HEAP, _IMMUTABLE = 1 << 9, 1 << 8
+"""Flags of types: made at run time, cannot be changed. What is written in C lacks the one or has the other."""
 
 
 class Pass(Protocol):
@@ -16,6 +23,7 @@ class Pass(Protocol):
 class Watched:
     """Iterates as the object within does, and is to everything else what that object is.
 
+    The special methods of the object within are added for each of its types (`_kind_for`): it has those and no others.
     What it needs of its own has names that no iterable has.
     """
 
@@ -32,17 +40,27 @@ class Watched:
         self._stallscope_pass = under_way
 
     def __iter__(self) -> Any:
-        inner = self._stallscope_inner
-        if self._stallscope_pass is not None:
-            return self
-        begun = self._stallscope_begin(self)
-        if begun is None:
-            return iter(inner)
-        iterator = begun.make(lambda: iter(inner))
-        if iterator is inner:
-            self._stallscope_pass = begun
-            return self
-        return WatchedIterator(iterator, self._stallscope_begin, begun)
+        try:
+            inner = self._stallscope_inner
+            begun = self._stallscope_pass
+            if begun is not None:
+                # An iterator may begin anew when it is asked for itself.
+                iterator = iter(inner)
+                if iterator is inner:
+                    return self
+                begun = self._stallscope_begin(self)
+                return iterator if begun is None else watched(iterator, self._stallscope_begin, begun)
+            begun = self._stallscope_begin(self)
+            if begun is None:
+                return iter(inner)
+            iterator = begun.make(lambda: iter(inner))
+            if iterator is inner:
+                self._stallscope_pass = begun
+                return self
+            return watched(iterator, self._stallscope_begin, begun)
+        except BaseException as error:
+            forget_ours(error)
+            raise
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stallscope_inner, name)
@@ -53,28 +71,15 @@ class Watched:
         else:
             setattr(self._stallscope_inner, name, value)
 
-    def __len__(self) -> int:
-        return len(self._stallscope_inner)
-
-    def __length_hint__(self) -> Any:
-        hint = getattr(type(self._stallscope_inner), "__length_hint__", None)
-        return NotImplemented if hint is None else hint(self._stallscope_inner)
-
-    def __bool__(self) -> bool:
-        return bool(self._stallscope_inner)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._stallscope_inner[key]
-
-    def __contains__(self, item: Any) -> bool:
-        return item in self._stallscope_inner
-
-    def __repr__(self) -> str:
-        return repr(self._stallscope_inner)
+    def __delattr__(self, name: str) -> None:
+        delattr(self._stallscope_inner, name)
 
     def __reduce__(self) -> Any:
         # A copy, in another process say, is not watched: the object within is what it stands for.
         return _itself, (self._stallscope_inner,)
+
+    def __copy__(self) -> Any:
+        return copy.copy(self._stallscope_inner)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -88,10 +93,11 @@ class WatchedIterator(Watched):
     __slots__ = ()
 
     def __next__(self) -> Any:
-        return self._stallscope_fetch(type(self._stallscope_inner).__next__, self._stallscope_inner)
-
-    def send(self, value: Any) -> Any:
-        return self._stallscope_fetch(self._stallscope_inner.send, value)
+        try:
+            return self._stallscope_fetch(type(self._stallscope_inner).__next__, self._stallscope_inner)
+        except BaseException as error:
+            forget_ours(error)
+            raise
 
     def _stallscope_fetch(self, fetch: Callable[..., Any], *args: Any) -> Any:
         under_way = self._stallscope_pass
@@ -101,9 +107,76 @@ class WatchedIterator(Watched):
 
 
 def watched(inner: Any, begin: Callable[[Any], Pass | None], under_way: Pass | None = None) -> Any:
-    """`inner`, watched."""
-    kind = WatchedIterator if hasattr(type(inner), "__next__") else Watched
-    return kind(inner, begin, under_way)
+    """`inner`, watched; or `inner` itself, where nothing could stand for it.
+
+    Functions in C do not ask a list, a mapping, a tensor or an array for its items, they take them: such are left as
+    they are. So is what is iterated asynchronously.
+    """
+    kind: Any = type(inner)
+    iterates = hasattr(kind, "__next__")
+    if not iterates and any(_is_c(base) for base in kind.__mro__[:-1]):
+        return inner
+    if not (hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")):
+        return inner
+    return _kind_for(kind)(inner, begin, under_way)
+
+
+def _is_c(kind: type) -> bool:
+    return not kind.__flags__ & _HEAP or bool(kind.__flags__ & _IMMUTABLE)
+
+
+_OURS = frozenset(
+    name
+    for owner in (Watched, WatchedIterator)
+    for name in vars(owner)
+    if name not in ("__doc__", "__module__")  # these are the inner type's
+) | {
+    *("__new__", "__del__", "__dict__", "__getattribute__", "__init_subclass__", "__subclasshook__", "__reduce_ex__"),
+    *("__getstate__", "__setstate__", "__deepcopy__", "__getnewargs__", "__getnewargs_ex__", "__class_getitem__"),
+    *("__set_name__", "__get__", "__set__", "__delete__", "__sizeof__", "__instancecheck__", "__subclasscheck__"),
+}
+"""Special methods that are not handed on: they are ours, or those of the class."""
+
+
+@lru_cache(maxsize=64)
+def _kind_for(kind: type) -> Any:
+    """A class that hands on just those special methods that `kind` has."""
+    base = WatchedIterator if hasattr(kind, "__next__") else Watched
+    space: dict[str, Any] = {"__slots__": (), "__doc__": kind.__doc__, "__module__": kind.__module__}
+    for name in dir(kind):
+        if name.startswith("__") and name.endswith("__") and name not in _OURS and name not in space:
+            method = getattr(kind, name, None)
+            if callable(method):
+                space[name] = _handing_on(name)
+            elif name == "__hash__":
+                space[name] = None
+    if hasattr(kind, "send"):
+        space["send"] = _send
+    return type(base.__name__, (base,), space)
+
+
+def _handing_on(name: str) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        inner = self._stallscope_inner
+        others = [a._stallscope_inner if issubclass(type(a), Watched) else a for a in args]
+        try:
+            result = getattr(type(inner), name)(inner, *others, **kwargs)
+        except BaseException as error:
+            forget_ours(error)
+            raise
+        # As `with … as batches` gives it, say.
+        return self if result is inner else result
+
+    method.__name__ = name
+    return method
+
+
+def _send(self: Any, value: Any) -> Any:
+    try:
+        return self._stallscope_fetch(self._stallscope_inner.send, value)
+    except BaseException as error:
+        forget_ours(error)
+        raise
 
 
 def _itself(inner: Any) -> Any:

@@ -28,7 +28,9 @@ NEXT_RUN_SECONDS = 15.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_folder", metavar="RUN", type=Path, nargs="?", help="folder of a run, or one around several runs")
+    parser.add_argument(
+        "run_folder", metavar="RUN", type=Path, nargs="?", help="folder of a run, or one around several runs"
+    )
     parser.add_argument("--interval", type=_seconds, default=0.25, metavar="S", help="seconds between looks")
     parser.add_argument("--once", action="store_true", help="one look, then end")
 
@@ -37,7 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     folder = latest() if arguments.run_folder is None else _newest_within(arguments.run_folder)
     if folder is None:
         raise StallscopeError(
-            "no recording was made on this machine yet. Start one with `stallscope run -- python train.py`, or name its folder."
+            "no recording was made on this machine yet. Start one with `stallscope run -- python train.py`, or name "
+            "its folder."
         )
     target = console()
     reader = RecentReader(folder)

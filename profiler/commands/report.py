@@ -101,7 +101,8 @@ def _choice(around: Path, folders: list[Path]) -> str:
             when = str(info.get("started_at") or "")[:16].replace("T", " ")
             runs.append((when, folder.name, command_line(info.get("command"))))
     runs.sort(reverse=True)
-    lines = [f"{around} holds {len(folders)} runs. Name one, such as `stallscope report {around / (runs or [('', '…')])[0][1]}`:"]
+    newest = around / (runs[0][1] if runs else folders[-1].name)
+    lines = [f"{around} holds {len(folders)} runs. Name one, such as `stallscope report {newest}`:"]
     lines += [f"  {when}  {name}  {plain(command)}" for when, name, command in runs[:MOST_LISTED]]
     if len(folders) > MOST_LISTED:
         lines.append(f"  and {len(folders) - MOST_LISTED} more")

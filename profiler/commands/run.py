@@ -47,7 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--activity-windows", action="store_true", help="record every kernel of a few steps in a thousand (CUDA)"
     )
     parser.add_argument(
-        "--headroom", action="store_true", help="measure what an infinitely fast loader would give, in stretches"
+        "--headroom",
+        action="store_true",
+        help="measure what an infinitely fast loader would give, in stretches whose batches are fetched ahead: "
+        "not where samplers or datasets depend on the training's progress",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …", help="what to run")
 

@@ -86,7 +86,9 @@ def _what_it_is(folder: Path) -> str:
 def _read_json(folder: Path) -> dict[str, Any]:
     path = folder / RUN_JSON
     if not path.is_file():
-        raise RecordError(f"{folder} {_what_it_is(folder)}. Name a folder that `stallscope run`, `attach` or `compare` wrote.")
+        raise RecordError(
+            f"{folder} {_what_it_is(folder)}. Name a folder that `stallscope run`, `attach` or `compare` wrote."
+        )
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise RecordError(f"{path} is not a stallscope run.")

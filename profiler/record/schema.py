@@ -315,6 +315,8 @@ class StepFlag:
     """The step belongs to a stretch of `run --headroom`: its batch was fetched before the stretch."""
     RECOVERY = 1024
     """After such a stretch the loader was ahead as never before: the step still drew on that."""
+    FORWARD_AFTER = 2048
+    """A forward pass, or most of it, ran after the step's optimizer or backward pass, and before the next fetch."""
 
 
 class SpanKind:

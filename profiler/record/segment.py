@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import RecordError
+from .forks import tell_of_fork
 from .mapping import SharedMapping
 from .schema import FORMAT_VERSION, HEADER_BYTES, MAGIC, Kind
 
@@ -46,6 +47,8 @@ def cannot_write(path: Path, error: OSError) -> RecordError:
 
 class RecordWriter:
     """Appends records of one kind to one file. One writer per file, used from one thread.
+
+    In a forked child it stores nothing and closes nothing: the file is the parent's.
 
     Raises:
         RecordError: the file cannot be made at all. Once made, storing never raises: `stored` and
@@ -82,6 +85,20 @@ class RecordWriter:
         self._end = HEADER_BYTES
         self._file: tuple[int, int] | None = None
         """Device and number of the file; `None` once it is closed."""
+        self._maker = os.getpid()
+        tell_of_fork(self)
+
+    def forked(self) -> None:
+        """A child has the memory, and must not store into it."""
+        self._map = self._file = None
+        self._limit = self._position = 0
+
+    def _is_inherited(self) -> bool:
+        """Whether this is a child that Python was not told of: C code may fork, too."""
+        if os.getpid() == self._maker:
+            return False
+        self.forked()
+        return True
 
     def _begin_file(self, descriptor: int, rank: int, pid: int) -> None:
         """Give a new file its header."""
@@ -145,7 +162,7 @@ class RecordWriter:
 
         Records of earlier segments are reached by a write to the file. False if the record was never stored.
         """
-        if handle < 1:
+        if handle < 1 or self._file is None or self._is_inherited():
             return False
         behind = (self.stored - handle + 1) * self._size
         position = self._position - behind
@@ -161,7 +178,7 @@ class RecordWriter:
 
     def close(self) -> None:
         """Cut the reserved tail and mark the file complete. Safe to call twice; never raises."""
-        if self._file is None:
+        if self._file is None or self._is_inherited():
             return
         self._header.words[CLOSED_OFFSET // 8] = 1
         self._unmap()
@@ -177,7 +194,7 @@ class RecordWriter:
 
     def _grow(self) -> bool:
         """Reserve and map the next segment; False when the disk is full or the file closed."""
-        if self._file is None or self._next_segment == 0:
+        if self._file is None or self._next_segment == 0 or self._is_inherited():
             return False
         length = self._next_segment
         try:

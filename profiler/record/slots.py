@@ -30,6 +30,8 @@ class SlotWriter(RecordWriter):
         RecordError: no file can be made.
     """
 
+    _lock = -1
+
     def __init__(self, folder: Path, kind: Kind, rank: int, pid: int) -> None:
         for slot in range(MOST_SLOTS):
             self._prepare(kind, folder / f"{kind.name}-{rank}-{pid}.w{slot}.rec", FIRST_SEGMENT_BYTES)
@@ -50,13 +52,23 @@ class SlotWriter(RecordWriter):
             return
         raise RecordError(f"{folder} holds {MOST_SLOTS} files of workers, all of them in use.")
 
+    def forked(self) -> None:
+        file = self._file
+        super().forked()
+        if file is not None:
+            self._let_go(file)
+
     def close(self) -> None:
         """As `RecordWriter.close`; another worker may have the file from now on."""
         file = self._file
         super().close()
+        if file is not None:
+            self._let_go(file)
+
+    def _let_go(self, file: tuple[int, int]) -> None:
         with contextlib.suppress(OSError):
             # Under its number the program may have a file of its own by now.
-            if file is not None and identity(self._lock) == file:
+            if identity(self._lock) == file:
                 os.close(self._lock)
 
     def _take(self, lock: int, rank: int, pid: int) -> None:

@@ -13,6 +13,7 @@ from ..analyse.attached import UNKNOWN, Attached, Cpu, Share, Trainer, Workers
 from ..analyse.finding import Evidence, Finding
 from ..record.files import plain
 from . import bars
+from .command import command_line
 
 NOT_MEASURED = "n/a"
 LEAST_SHOWN = 0.005
@@ -32,7 +33,7 @@ _WAITING = {
 }
 _ON_CPU = {
     "copy": "lines that move tensors (on a CPU also to another type)",
-    "sync": "lines that read values out of tensors, with what they compute",
+    "sync": "lines of the loop that read values out of tensors, with what they compute",
     "forward": "computing the forward pass and the loss",
     "backward": "computing the backward pass",
     "optimizer": "computing the optimizer's step",
@@ -53,9 +54,9 @@ def render(seen: Attached, verdict: Finding, findings: tuple[Finding, ...], cons
 
 def headline(seen: Attached) -> str:
     """What was observed, for how long."""
-    command = " ".join(str(part) for part in seen.info.get("command") or [])
+    command = command_line(seen.info.get("command"))
     pid = seen.info["attach"].get("pid")
-    return _plain(f"process {pid} ({_cut(command, 60)}), observed from outside for {seen.seconds:.0f} s")
+    return _plain(f"process {pid} ({command}), observed from outside for {seen.seconds:.0f} s")
 
 
 def _sections(
@@ -160,7 +161,11 @@ def _processes(seen: Attached) -> Iterator[RenderableType]:
     yield _heading("Processes, as the kernel saw them")
     table = Table.grid(padding=(0, 2))
     table.add_row(
-        "", *(Text(t, justify="right") for t in ("on a CPU", "waits for a CPU", "disk", "idle", "makes batches"))
+        "",
+        *(
+            Text(t, justify="right")
+            for t in ("on a CPU", "waits for a CPU", "disk", "idle", "all threads", "makes batches")
+        ),
     )
     for trainer in seen.trainers:
         name = f"process {trainer.pid}" if trainer.rank is None else f"rank {trainer.rank}"
@@ -170,6 +175,7 @@ def _processes(seen: Attached) -> Iterator[RenderableType]:
             number = f"{workers.count:.0f} worker{'' if round(workers.count) == 1 else 's'}, each"
             table.add_row(number, *_states(workers.cpu), _percent(workers.busy))
     yield _indent(table)
+    yield _indent(Text("of the main thread; all threads: their time on CPUs, summed", style="dim"))
     for trainer in seen.trainers:
         if trainer.workers is not None:
             yield from _workers(trainer, trainer.workers, len(seen.trainers) > 1)
@@ -199,7 +205,7 @@ def _workers(trainer: Trainer, workers: Workers, several: bool) -> Iterator[Rend
 
 
 def _states(cpu: Cpu) -> tuple[Text, ...]:
-    return tuple(_percent(value) for value in (cpu.running, cpu.queued, cpu.io, cpu.idle))
+    return tuple(_percent(value) for value in (cpu.main, cpu.queued, cpu.io, cpu.idle, cpu.running))
 
 
 def _device(seen: Attached) -> Iterator[RenderableType]:

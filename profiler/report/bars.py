@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.text import Text
 
-from ..analyse.partition import PARTS
+from ..analyse.partition import PARTS, UNTOLD
 
-_SIGNS = dict(zip(PARTS, "█░▒▓▚·", strict=True))
-_ASCII = dict(zip(PARTS, "#-=%+.", strict=True))
-_COLOURS = dict(zip(PARTS, ("green", "red", "yellow", "magenta", "blue", "cyan"), strict=True))
+_ALL = (*PARTS, UNTOLD)
+_SIGNS = dict(zip(_ALL, "█░▒▓▚·?", strict=True))
+_ASCII = dict(zip(_ALL, "#-=%+.?", strict=True))
+_COLOURS = dict(zip(_ALL, ("green", "red", "yellow", "magenta", "blue", "cyan", "dim"), strict=True))
 
 
 def is_ascii(console: Console) -> bool:
@@ -26,13 +27,13 @@ def sign(part: str, ascii_only: bool = False) -> str:
 
 def stacked(shares: Mapping[str, float], width: int, ascii_only: bool = False) -> Text:
     """The parts (shares 0..1) side by side; every part above half a character shows, the width is exact."""
-    cells = {part: shares.get(part, 0.0) * width for part in PARTS}
+    cells = {part: shares.get(part, 0.0) * width for part in _ALL}
     whole = {part: int(n) for part, n in cells.items()}
     # Largest remainders first, so that the bar is exactly as wide as asked.
-    for part in sorted(PARTS, key=lambda p: cells[p] - whole[p], reverse=True)[: width - sum(whole.values())]:
+    for part in sorted(_ALL, key=lambda p: cells[p] - whole[p], reverse=True)[: width - sum(whole.values())]:
         whole[part] += 1
     bar = Text()
-    for part in PARTS:
+    for part in _ALL:
         bar.append(sign(part, ascii_only) * whole[part], style=_COLOURS[part])
     return bar
 
@@ -40,10 +41,10 @@ def stacked(shares: Mapping[str, float], width: int, ascii_only: bool = False) -
 def legend(parts: Mapping[str, float], ascii_only: bool = False) -> Text:
     """Names of the parts that have a share, each behind its sign."""
     line = Text()
-    for part in PARTS:
+    for part in _ALL:
         if parts.get(part, 0.0) >= 0.005:
             line.append(sign(part, ascii_only), style=_COLOURS[part])
-            line.append(f" {part}  ")
+            line.append(f" {'not told apart' if part == UNTOLD else part}  ")
     return line
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..analyse.analysis import Analysis
@@ -109,9 +110,13 @@ def finding(found: Finding) -> dict[str, Any]:
 
 
 def breakdown(facts: Facts | None) -> dict[str, float | None]:
-    """Shares of wall time in percent; they sum to 100."""
-    known = {f"{part}_pct": None if facts is None else 100 * facts.parts.share(part) for part in PARTS}
-    return known if facts is None or facts.input_known else known | {"input_pct": None}
+    """Shares of wall time in percent; where all are known they sum to 100."""
+    return percentages({} if facts is None else facts.shares)
+
+
+def percentages(shares: Mapping[str, float]) -> dict[str, float | None]:
+    """Every part, `None` where its share is not known."""
+    return {f"{part}_pct": 100 * shares[part] if part in shares else None for part in PARTS}
 
 
 def _run(analysis: Analysis) -> dict[str, Any]:
@@ -158,7 +163,7 @@ def _device(analysis: Analysis) -> dict[str, Any]:
         "sm_active_pct": facts.sampled.sm_active_pct if facts else None,
         "memory_peak_bytes": facts.sampled.memory_peak_bytes if facts else None,
         "gaps": {
-            "count": len(facts.parts.gaps_ns) if facts else None,
+            "count": len(facts.parts.gaps_ns) if facts and facts.told_apart else None,
             "total_ms": gaps.get("total"),
             "p50_ms": gaps.get("p50"),
             "p95_ms": gaps.get("p95"),
@@ -169,6 +174,7 @@ def _device(analysis: Analysis) -> dict[str, Any]:
 
 def _input(facts: Facts | None) -> dict[str, Any]:
     loader = facts.loader if facts else None
+    fed = facts.parts if facts and facts.input_known else None
     return {
         "workers": _workers(facts),
         "read_pct": loader.read_pct if loader else None,
@@ -177,8 +183,8 @@ def _input(facts: Facts | None) -> dict[str, Any]:
         "handoff_pct": facts.handoff_pct if facts else None,
         "worker_busy_pct": loader.worker_busy_pct if loader else None,
         "queue_ready_mean": loader.queue_ready_mean if loader else None,
-        "first_fetch_pct": 100 * facts.parts.first_fetch_ns / facts.parts.wall_ns if facts else None,
-        "hidden_wait_ms": facts.parts.hidden_wait_ns / 1e6 if facts else None,
+        "first_fetch_pct": 100 * fed.first_fetch_ns / fed.wall_ns if fed else None,
+        "hidden_wait_ms": fed.hidden_wait_ns / 1e6 if fed else None,
         "samples_per_s_limit": loader.samples_per_s_limit if loader else None,
     }
 
@@ -236,12 +242,12 @@ def _quality(analysis: Analysis) -> dict[str, Any]:
 
 def _busy(facts: Facts | None) -> float | None:
     """Share of wall time in which the steps' computation ran; pauses that were seen inside a step are not busy."""
-    return 100 * facts.parts.share("compute") if facts else None
+    return 100 * facts.parts.share("compute") if facts and facts.told_apart else None
 
 
 def _au(facts: Facts | None) -> float | None:
     """MLPerf Storage's accelerator utilisation: from the begin to the end of each step's computation."""
-    return 100 * facts.parts.stepping_share if facts else None
+    return 100 * facts.parts.stepping_share if facts and facts.told_apart else None
 
 
 def _name(cell: Cell) -> dict[str, Any]:

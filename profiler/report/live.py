@@ -49,7 +49,8 @@ def state(view: Snapshot) -> str:
         of = f" on rank {view.rank} of {view.ranks}" if view.ranks > 1 else ""
         parts.append(f"{view.samples_per_s:.1f} samples/s{of}")
     if view.shares:
-        parts.append(f"device busy {100 * view.shares.get('compute', 0.0):.0f} %")
+        busy = view.shares.get("compute")
+        parts.append(f"device busy {'?' if busy is None else f'{100 * busy:.0f} %'}")
     if view.left_s is not None:
         parts.append(f"{duration(view.left_s)} left")
     return ", ".join(parts)

@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from ..analyse.analysis import Analysis, RankAnalysis
+from ..analyse.partition import PARTS
 from ..analyse.ranks_job import Job
 
 Combine = Callable[[list[float]], float]
@@ -55,7 +56,7 @@ def of_job(lead: dict[str, Any], detail: list[dict[str, Any]], analysis: Analysi
         "device": lead["device"] | _combined(detail, "device", _DEVICE) | {"gaps": _gaps(detail, lead)},
         "breakdown": lead["breakdown"]
         if job is None
-        else {f"{part}_pct": 100 * share for part, share in job.shares.items()},
+        else {f"{part}_pct": 100 * job.shares[part] if part in job.shares else None for part in PARTS},
         "input": _combined(detail, "input", dict.fromkeys(lead["input"], fmean) | _INPUT),
         "headroom": _headroom(lead["headroom"], job),
         "quality": lead["quality"] | _combined(detail, "quality", _QUALITY),

@@ -21,7 +21,7 @@ def table(analysis: Analysis) -> Iterator[Table | Text]:
     """One row a rank; of very many the latest, and how many are left out."""
     job = analysis.job
     known = [part.analysis.facts for part in analysis.ranks if part.analysis.facts is not None]
-    parts = [p for p in WAITING if any(facts.parts.share(p) >= LEAST_SHOWN for facts in known)]
+    parts = [p for p in WAITING if any(facts.shares.get(p, 0.0) >= LEAST_SHOWN for facts in known)]
     hosts = len({part.host for part in analysis.ranks}) > 1
     rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     rows.add_column("rank", justify="right")
@@ -56,12 +56,13 @@ def _row(part: RankAnalysis, parts: list[str], hosts: bool, job: Job | None) -> 
     row = [str(part.rank)] + ([part.host or NOT_MEASURED] if hosts else [])
     if facts is None:
         return [*row, *[NOT_MEASURED] * (len(parts) + 4), "no steps"]
+    shares = facts.shares
     late = job.late_ns.get(part.rank) if job is not None else None
     waits = job.waits_ns.get(part.rank) if job is not None else None
     return [
         *row,
         f"{facts.samples_per_s:.1f}",
-        *(f"{100 * facts.parts.share(p):.1f}" for p in (*parts, "compute")),
+        *(f"{100 * shares[p]:.1f}" if p in shares else NOT_MEASURED for p in (*parts, "compute")),
         NOT_MEASURED if late is None else f"{late / 1e6:.1f}",
         NOT_MEASURED if waits is None else f"{waits / 1e6:.1f}",
         part.analysis.verdict.cause or "none possible",

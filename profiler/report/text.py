@@ -11,18 +11,23 @@ from rich.text import Text
 
 from ..analyse.activity import Activity
 from ..analyse.analysis import Analysis
+from ..analyse.diagnosis import LEAST_STEPS
 from ..analyse.facts import Facts
 from ..analyse.finding import Evidence, Finding, Next
 from ..analyse.headroom import Headroom
-from ..analyse.partition import PARTS
+from ..analyse.partition import PARTS, UNTOLD
 from ..analyse.ranks_job import Job
 from ..analyse.sampled import Sampled
 from . import bars, ranks_text, workers
+from .command import command_line
 
 NOT_MEASURED = "n/a"
-LONGEST_COMMAND = 60
 LEAST_SHOWN = 0.0005
 """Parts below this share would read 0.0 %."""
+FEW_STEPS = 10
+"""A bar of fewer steps would look like a finding."""
+LEAST_IDLE = 0.05
+"""Gaps that add up to less are not worth a line."""
 
 _MEANING = {
     "compute": "the device computed",
@@ -31,7 +36,10 @@ _MEANING = {
     "sync": "waiting in synchronising calls",
     "host": "waiting for other work of the training loop",
     "boundary": "outside the steps: validation, checkpoints, ends of epochs",
+    UNTOLD: "computing, waiting for data, evaluation",
 }
+_NAMES = {UNTOLD: "not told apart"}
+_ON_CPU = {"compute": "the training computed", "host": "other work of the training loop"}
 _SEVERITY = {"none": "green", "minor": "yellow", "major": "dark_orange", "critical": "bold red"}
 
 
@@ -72,7 +80,6 @@ def _sections(analysis: Analysis, ascii_only: bool) -> Iterator[RenderableType]:
 
 def _machine(seen: Sampled) -> Iterator[RenderableType]:
     """What is known of a run whose steps were not seen."""
-    yield _heading("Machine, over the whole recording")
     table = Table.grid(padding=(0, 2))
     for what, value, unit in (
         ("CPUs used by the command", seen.tree_cpus, ""),
@@ -84,12 +91,42 @@ def _machine(seen: Sampled) -> Iterator[RenderableType]:
     ):
         if value is not None:
             table.add_row(what, evidence_value(value, unit))
-    yield _indent(table)
-    yield Text()
+    if table.row_count:
+        yield _heading("Machine, over the whole recording")
+        yield _indent(table)
+        yield Text()
 
 
 def headline(analysis: Analysis) -> str:
-    """What ran, on what, how fast."""
+    """What ran, on what, how fast, and how it ended unless well."""
+    return f"{_what_ran(analysis)}{_ending(analysis)}"
+
+
+def _ending(analysis: Analysis) -> str:
+    ended = analysis.info.get("ended")
+    if not isinstance(ended, dict):
+        how = "not ended: it still runs, or its recording was killed"
+    else:
+        status, code = ended.get("status"), ended.get("exit_code")
+        if status in (None, "ok"):
+            return ""
+        if not isinstance(code, int):
+            how = _STATUSES.get(str(status), str(status))
+        elif code in _ENDINGS:
+            how = _ENDINGS[code]
+        else:
+            how = f"killed by signal {-code}" if code < 0 else f"failed (exit code {code})"
+    facts = analysis.facts
+    if facts is None:
+        return f", {how}"
+    return f", {how} after {_steps(facts.window.count + facts.window.warmup_steps)}"
+
+
+_ENDINGS = {-2: "stopped by Ctrl-C", 130: "stopped by Ctrl-C", -15: "stopped by SIGTERM", 143: "stopped by SIGTERM"}
+_STATUSES = {"oom": "out of memory"}
+
+
+def _what_ran(analysis: Analysis) -> str:
     trial = analysis.info.get("trial") or {}
     device = (analysis.info.get("device") or {}).get("title")
     what = [str(trial[k]) for k in ("scenario", "net", "pipeline") if trial.get(k)]
@@ -97,11 +134,13 @@ def headline(analysis: Analysis) -> str:
     if facts is not None:
         what.append(f"batch {NOT_MEASURED if facts.batch_size is None else facts.batch_size}")
     if not trial:
-        what.insert(0, _shortened([str(part) for part in analysis.info.get("command") or ["run"]]))
+        what.insert(0, command_line(analysis.info.get("command")))
     name = " · ".join(what)
     if facts is None:
         return name if device is None else f"{name} on {device}"
     ranks = f", {len(analysis.ranks)} ranks" if analysis.ranks else ""
+    if facts.window.count < FEW_STEPS:
+        return f"{name} on {device or 'unknown device'}{ranks}"
     rate = _now(analysis)
     if rate is None:
         fast = f"{1e9 * facts.window.count / facts.parts.wall_ns:.1f} steps/s"
@@ -117,10 +156,8 @@ def _now(analysis: Analysis) -> float | None:
     return analysis.facts.samples_per_s if analysis.job is None else analysis.job.samples_per_s
 
 
-def _shortened(parts: list[str]) -> str:
-    """A command line without the folder of its program."""
-    command = " ".join((parts[0].rpartition("/")[2], *parts[1:]))
-    return command if len(command) <= LONGEST_COMMAND else command[: LONGEST_COMMAND - 1] + "…"
+def _steps(count: int) -> str:
+    return f"{count} step{'' if count == 1 else 's'}"
 
 
 def evidence_value(value: float | str | None, unit: str) -> str:
@@ -147,18 +184,19 @@ def _verdict(verdict: Finding) -> Iterator[RenderableType]:
 
 def _why(facts: Facts, job: Job | None, ascii_only: bool) -> Iterator[RenderableType]:
     yield _heading(f"Why: where the time went{f', averaged over {len(job.ranks)} ranks' if job else ''}")
-    shares = job.shares if job else {part: facts.parts.share(part) for part in PARTS}
+    shares = job.shares if job else facts.shares
     per_step = facts.parts.wall_ns / facts.window.count / 1e6
+    meaning = _MEANING | (_ON_CPU if facts.device_kind == "cpu" else {})
     table = Table.grid(padding=(0, 2))
-    for part in PARTS:
-        if shares[part] >= LEAST_SHOWN:
+    for part in (*PARTS, UNTOLD):
+        if shares.get(part, 0.0) >= LEAST_SHOWN:
             table.add_row(
-                Text(f"{bars.sign(part, ascii_only)} {part}", style=bars.colour(part)),
+                Text(f"{bars.sign(part, ascii_only)} {_NAMES.get(part, part)}", style=bars.colour(part)),
                 Text(f"{100 * shares[part]:5.1f} %", justify="right"),
                 Text(f"{shares[part] * per_step:8.2f} ms", justify="right"),
-                _MEANING[part],
+                meaning[part],
             )
-    if not facts.input_known:
+    if UNTOLD not in shares and "input" not in shares:
         table.add_row(
             Text(f"{bars.sign('input', ascii_only)} input", style=bars.colour("input")),
             Text(NOT_MEASURED, justify="right"),
@@ -166,11 +204,16 @@ def _why(facts: Facts, job: Job | None, ascii_only: bool) -> Iterator[Renderable
             "no fetch was seen: waiting for data is within the rest",
         )
     table.add_row("  a step", "100.0 %", f"{per_step:8.2f} ms", "")
-    yield _indent(Group(bars.stacked(shares, 60, ascii_only), table))
+    if facts.window.count >= FEW_STEPS:
+        yield _indent(bars.stacked(shares, 60, ascii_only))
+    yield _indent(table)
     if job is not None:
         if job.waiting_share is not None and job.waiting_share >= LEAST_SHOWN:
             waiting = f"{100 * job.waiting_share:.1f} % of the time"
             yield _indent(Text(f"Within computing, ranks wait for the last of them {waiting}."))
+        yield Text()
+        return
+    if len(facts.window.steps) < LEAST_STEPS:
         yield Text()
         return
     first = facts.parts.first_fetch_ns / facts.parts.wall_ns
@@ -237,10 +280,14 @@ def _device(analysis: Analysis, facts: Facts) -> Iterator[RenderableType]:
     yield _heading("Device")
     seen, parts = facts.sampled, facts.parts
     table = Table.grid(padding=(0, 2))
-    whole = f"of the {parts.wall_ns / 1e9:.1f} s of the window"
-    table.add_row("AU (MLPerf Storage)", _percent(100 * parts.stepping_share), f"from begin to end of a step, {whole}")
-    table.add_row("busy", _percent(100 * parts.share("compute")), f"computing a step, pauses left out, {whole}")
-    if facts.device_kind != "cpu":
+    whole = f", of the {parts.wall_ns / 1e9:.1f} s of the window" if facts.window.count >= FEW_STEPS else ""
+    busy = _percent(100 * parts.share("compute") if facts.told_apart else None)
+    if facts.device_kind == "cpu":
+        table.add_row("busy", busy, f"the processor computing a step{whole} (AU is the same)")
+    else:
+        stepping = _percent(100 * parts.stepping_share if facts.told_apart else None)
+        table.add_row("AU (MLPerf Storage)", stepping, f"from begin to end of a step{whole}")
+        table.add_row("busy", busy, f"computing a step, pauses left out{whole}")
         multiprocessors = _windows(seen.sm_active_window_ms, "the multiprocessors")
         table.add_row("SM active", _percent(seen.sm_active_pct), multiprocessors)
         utilisation = _windows(seen.utilisation_window_ms, "any kernel of any program")
@@ -256,11 +303,13 @@ def _device(analysis: Analysis, facts: Facts) -> Iterator[RenderableType]:
 def _gaps(analysis: Analysis, facts: Facts) -> Iterator[RenderableType]:
     gaps, parts = analysis.gaps_ms, facts.parts
     where = " in the steps looked at" if facts.window.looked_at < 1 else ""
-    if gaps:
+    idle = 1 - parts.share("compute")
+    if gaps and idle >= LEAST_IDLE and len(facts.window.steps) >= LEAST_STEPS:
         yield _indent(
             Text(
-                f"{len(parts.gaps_ns)} gaps{where}: half of them below {gaps['p50']:.1f} ms, "
-                f"95 % below {gaps['p95']:.1f} ms, the longest {gaps['max']:.1f} ms; {gaps['total'] / 1e3:.2f} s in all"
+                f"{len(parts.gaps_ns)} gap{'' if len(parts.gaps_ns) == 1 else 's'}{where}: half of them below "
+                f"{gaps['p50']:.1f} ms, 95 % below {gaps['p95']:.1f} ms, the longest {gaps['max']:.1f} ms; "
+                f"{gaps['total'] / 1e3:.2f} s in all"
             )
         )
     yield Text()
@@ -300,7 +349,7 @@ def _quality(analysis: Analysis) -> Iterator[RenderableType]:
     if facts is not None:
         yield _indent(
             Text(
-                f"{facts.window.count} steps after {facts.window.warmup_steps} of warm-up; stallscope's hooks "
+                f"{_steps(facts.window.count)} after {facts.window.warmup_steps} of warm-up; stallscope's hooks "
                 f"typically took {_microseconds(facts.overhead_ns_per_step)} a step by their own clock "
                 f"({100 * facts.overhead_share:.3f} % of the time)"
             )

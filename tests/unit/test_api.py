@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import AsyncIterator, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +71,108 @@ def test_outside_a_recording_they_cost_little() -> None:
     assert (time.perf_counter() - begin) / 10_000 < 200e-6
 
 
-def test_a_watched_list_is_a_loader_to_the_recording_and_a_list_to_everything_else(tmp_path: Path) -> None:
-    net, batches = Net(), [torch.ones(4, 3)] * 5
+class Batches(Sequence[torch.Tensor]):
+    def __init__(self) -> None:
+        self.held = [torch.ones(4, 3)] * 5
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.held[key]
+
+    def __enter__(self) -> Batches:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def __add__(self, other: object) -> str:
+        return "added"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Batches
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Restarts:
+    def __iter__(self) -> Restarts:
+        self.left = 3
+        return self
+
+    def __next__(self) -> torch.Tensor:
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return torch.ones(2, 3)
+
+
+def test_an_iterator_that_begins_anew_with_each_loop_does_so_when_it_is_watched(tmp_path: Path) -> None:
+    net = Net()
+    with recording(tmp_path / "run", "cpu", sampler=False):
+        watched = stallscope.watch(Restarts())
+        for _ in range(3):
+            for x in watched:
+                net.learn(x)
+    steps = steps_of(tmp_path / "run")
+    assert steps["samples"].tolist() == [2] * 9
+    assert steps["epoch"].tolist() == [0] * 3 + [1] * 3 + [2] * 3
+
+
+def test_what_nothing_can_stand_for_is_given_back_as_it_is(tmp_path: Path) -> None:
+    async def later() -> AsyncIterator[int]:
+        yield 1
+
+    with recording(tmp_path / "run", "cpu", sampler=False):
+        for thing in ([1], (1,), {"a": 1}, range(3), torch.ones(2), torch.ones(2).numpy(), later(), "text"):
+            assert stallscope.watch(thing) is thing  # type: ignore[type-var]
+
+
+def test_what_is_watched_has_the_special_methods_of_what_it_stands_for_and_no_others(tmp_path: Path) -> None:
+    with recording(tmp_path / "run", "cpu", sampler=False):
+        batches: Any = Batches()
+        watched = stallscope.watch(batches)
+        assert watched is not batches
+        with watched as inner:
+            assert inner is watched
+        assert (watched + 1, watched == batches, watched == stallscope.watch(Batches())) == ("added", True, True)
+        assert len(list(reversed(watched))) == 5
+        with pytest.raises(TypeError):
+            hash(watched)
+        generator: Any = stallscope.watch(x for x in (1,))
+        assert not isinstance(generator, Sized)
+        assert not callable(generator)
+        assert not hasattr(stallscope.watch(iter([1])), "send")
+
+
+def test_an_error_of_what_is_watched_has_no_frame_of_ours(tmp_path: Path) -> None:
+    def batches() -> Iterator[int]:
+        yield 1
+        raise OSError("disk")
+
+    with recording(tmp_path / "run", "cpu", sampler=False), pytest.raises(OSError, match="disk") as raised:
+        list(stallscope.watch(batches()))
+    assert len(traceback.extract_tb(raised.value.__traceback__)) == 2
+
+
+def test_phases_and_steps_within_a_compiled_function_are_nothing(tmp_path: Path) -> None:
+    @torch.compile(backend="eager", fullgraph=True)
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        stallscope.step()
+        with stallscope.phase("forward"):
+            return x * 2
+
+    with recording(tmp_path / "run", "cpu", sampler=False):
+        assert forward(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+def test_what_is_watched_is_a_loader_to_the_recording_and_itself_to_everything_else(tmp_path: Path) -> None:
+    net, batches = Net(), Batches()
     with recording(tmp_path / "run", "cpu", sampler=False):
         watched = stallscope.watch(batches)
         assert watched is not batches
-        assert isinstance(watched, list)
-        assert (len(watched), watched[-1:], bool(watched), watched.count(batches[0]) > 0) == (
+        assert isinstance(watched, Batches)
+        assert (len(watched), watched[-1:], bool(watched), len(watched.held) == 5) == (
             5,
             batches[-1:],
             True,
@@ -84,7 +180,7 @@ def test_a_watched_list_is_a_loader_to_the_recording_and_a_list_to_everything_el
         )
         with pytest.raises(TypeError):
             next(watched)  # type: ignore[call-overload]
-        assert isinstance(pickle.loads(pickle.dumps(watched)), list)
+        assert type(pickle.loads(pickle.dumps(watched))) is Batches
         for _ in range(2):
             for x in watched:
                 net.learn(x)
@@ -128,7 +224,7 @@ def test_the_batch_size_can_be_told(tmp_path: Path) -> None:
     loader = DataLoader(TensorDataset(torch.ones(8, 3)), batch_size=4)
     with recording(tmp_path / "run", "cpu", sampler=False):
         assert stallscope.watch(loader) is loader
-        for _ in stallscope.watch(range(3), batch_size=32):
+        for _ in stallscope.watch(iter(range(3)), batch_size=32):
             net.learn(torch.ones(2, 3))
         for (x,) in stallscope.watch(loader, batch_size=7):
             net.learn(x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...record.schema import NOT_MEASURED
+from ...record.schema import NOT_MEASURED, StepFlag
 from ..facts import Facts
 from ..finding import Evidence, Finding, Next
 
@@ -59,7 +59,7 @@ def garbage(facts: Facts) -> Finding | None:
         return None
     return Finding(
         "host.gc",
-        f"The device idles {_pct(facts, 'host')} of the time behind host work, most of it garbage collection.",
+        f"{_loses(facts)} host work, most of it garbage collection.",
         facts.parts.share("host"),
         0.8,
         (Evidence("exposed garbage collection, of the wall time", 100 * gc_ns / facts.parts.wall_ns, "%", "near 0"),),
@@ -69,12 +69,12 @@ def garbage(facts: Facts) -> Finding | None:
 
 def step_gap(facts: Facts) -> Finding | None:
     """Other work of the training loop between the steps."""
-    if facts.parts.host_ns == 0:
+    if facts.parts.host_ns == 0 or not facts.told_apart:
         return None
     return Finding(
         "host.step_gap",
-        f"The device idles {_pct(facts, 'host')} of the time behind work of the training loop outside fetch, copy "
-        "and synchronising calls.",
+        f"{_loses(facts)} work of the training loop outside fetch"
+        f"{' and computing' if facts.device_kind == 'cpu' else ', copy and synchronising calls'}.",
         facts.parts.share("host"),
         0.6,
         tuple(
@@ -115,10 +115,18 @@ def _host_spans(facts: Facts) -> dict[str, float]:
     shares = {}
     for name, (begin, end) in spans.items():
         known = (steps[begin] != NOT_MEASURED) & (steps[end] != NOT_MEASURED)
+        if begin == "optimizer_end_ns":
+            known &= (steps["flags"] & StepFlag.FORWARD_AFTER) == 0
         if known.any():
             seen = float((steps[end][known] - steps[begin][known]).sum())
             shares[name] = seen / facts.window.looked_at / facts.parts.wall_ns
     return shares
+
+
+def _loses(facts: Facts) -> str:
+    if facts.device_kind == "cpu":
+        return f"The training spends {_pct(facts, 'host')} of the time on"
+    return f"The device idles {_pct(facts, 'host')} of the time behind"
 
 
 def _pct(facts: Facts, part: str) -> str:

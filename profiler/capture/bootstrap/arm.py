@@ -8,6 +8,7 @@ runs a backward pass.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 from collections.abc import Callable
 from types import ModuleType
@@ -36,7 +37,7 @@ def begin() -> None:
     """Begin recording this process, if it is to be and is not yet. Never raises."""
     with contextlib.suppress(Exception):
         folder = run_folder()
-        if folder is None or _is_worker():
+        if folder is None or _is_worker() or _is_prepared():
             return
         from .. import active
 
@@ -49,6 +50,11 @@ def begin() -> None:
 def _is_worker() -> bool:
     # A dataset that iterates over a loader of its own, in a worker, is no training.
     return get_worker_info() is not None
+
+
+def _is_prepared() -> bool:
+    # A child of multiprocessing imports the program's main module, whatever it is for. What it is asked to do follows.
+    return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
 
 
 def _trigger_on_library(module: ModuleType) -> None:

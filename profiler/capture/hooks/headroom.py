@@ -199,6 +199,7 @@ class Headroom:
                 "earlier, so with --headroom a training that draws from the same generators between fetches, for "
                 "dropout on the CPU say, gives other results than without."
             )
+        self._warns(iterator)
         end = self._now()
         self._session.event(EventKind.HEADROOM_FILL, len(held.batches), end, now)
         steps.look(StepFlag.HEADROOM)
@@ -206,6 +207,20 @@ class Headroom:
             self._refuse(why)
         elif len(held.batches) >= LEAST_BATCHES:
             self._begin_ns = end
+
+    def _warns(self, iterator: Any) -> None:
+        """Say what may depend on the training: what makes a batch now makes it steps earlier than it would."""
+        samplers = [vars(iterator).get("_index_sampler")]
+        samplers.append(getattr(samplers[0], "__dict__", {}).get("sampler"))
+        own = [type(each).__qualname__ for each in samplers if not type(each).__module__.startswith(_TORCH_OR_PLAIN)]
+        made = (
+            [] if getattr(iterator, "_num_workers", 0) else ["the dataset, which runs in the training (num_workers=0)"]
+        )
+        for what in [*(f"the sampler {name}" for name in own), *made]:
+            self._session.notice(
+                f"Headroom: stretches ask {what} for batches earlier than the training would. If it looks at the "
+                "training's progress, as a curriculum or a replay buffer does, --headroom gives other results."
+            )
 
     def _refuse(self, why: str) -> bool:
         self._left = 0
@@ -246,5 +261,7 @@ class _Draws:
         return drawn, random.getstate(), None if numpy is None else pickle.dumps(numpy.get_state())
 
 
+_TORCH_OR_PLAIN = ("torch.utils.data.", "builtins")
+"""Modules whose samplers know nothing of the training."""
 _NOT_ALONE = "its steps are not fed by one torch DataLoader alone"
 _KNOWN_ITERATORS = (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)

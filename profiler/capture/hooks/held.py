@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .room import Room, weigh
+from .switch import from_a_signal
 
 LONGEST_FILL_S = 60.0
 LONGEST_WAIT_S = 10.0
@@ -59,6 +60,8 @@ class Held:
                     self.error = StopIteration(*end.args)
                     break
                 except Exception as error:
+                    if from_a_signal(error):
+                        raise
                     self.error = error
                     break
                 self.batches.append((batch, getattr(iterator, "_rcvd_idx", None)))
@@ -88,7 +91,7 @@ class Held:
         if not getattr(iterator, "_num_workers", 0):
             return
         until = time.monotonic() + LONGEST_WAIT_S
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(AttributeError, NotImplementedError, OSError):
             while iterator._data_queue.qsize() < iterator._tasks_outstanding and time.monotonic() < until:  # type: ignore[union-attr]
                 time.sleep(0.001)
         time.sleep(HANDED_OVER_S)

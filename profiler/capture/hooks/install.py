@@ -110,6 +110,8 @@ def install(session: Session, device: Device, *, headroom: bool = False) -> Hook
     """Hook into torch. The calling thread is taken for the one that trains. `headroom`: measure that too."""
     loop = Loop(session, device.now)
     steps = session.steps
+    # Where the forward pass runs: nothing hooks it, but this counts what it makes.
+    steps.graph = getattr(torch.autograd, "_get_sequence_nr", None)
 
     def switch(name: str, without: str) -> Switch:
         return Switch(name, without, session.notice)

@@ -46,7 +46,7 @@ class BackwardHook:
             nonlocal within
             if is_dynamo_compiling():
                 return original(*args, **kwargs)
-            if steps.passing and loop.inside:
+            if steps.passing and loop.inside and loop.plain and get_ident() == loop.thread:
                 loop.learnings += 1
                 loop.learnt = True
                 try:
@@ -111,7 +111,7 @@ class OptimizerHook:
         def before(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
             if is_dynamo_compiling():
                 return
-            if steps.passing and loop.inside:
+            if steps.passing and loop.inside and loop.plain and get_ident() == loop.thread:
                 loop.learnings += 1
                 loop.updated = loop.learnings
                 loop.learnt = True
@@ -144,6 +144,8 @@ class OptimizerHook:
                     steps.optimizer_end()
                 if not fed:
                     loop.updates(id(optimizer))
+                elif of is not None and of.fetched <= 2:
+                    loop.updates_again(id(optimizer))
             except Exception as error:
                 switch.fail(error)
 

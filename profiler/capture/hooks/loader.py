@@ -293,7 +293,11 @@ class LoaderHook:
         return samples or 0
 
     def _fetch_fails(self, asked: _Known) -> None:
-        if asked.lengths:
+        iterator = asked.iterator()
+        sent = getattr(iterator, "_send_idx", None)
+        # A fetch that timed out took no batch: what was sent to the workers and has not come is still to come.
+        left = len(asked.lengths) - 1 if sent is None else sent - self._received(iterator)
+        while len(asked.lengths) > max(0, left):
             asked.lengths.popleft()
         self._loop.fetch_fails()
 

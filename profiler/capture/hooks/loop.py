@@ -27,6 +27,8 @@ ADJACENT_NS = 10_000_000
 """`iter()` and the first fetch, or two fetches, that are closer belong together."""
 UNFED_UPDATES = 3
 """Optimizer steps in a row without a batch of any loader, before steps are taken from those."""
+BATCH_UPDATES = 32
+"""Steps of one optimizer on one batch, before the training is taken to go on without a loader."""
 IDLE_UPDATES = 16
 """Steps of other optimizers after which the one that set the pace is taken to be out of use."""
 
@@ -56,6 +58,8 @@ class Role:
     use: Use = Use.UNKNOWN
     holds: bool = False
     """Whoever iterates is known to hold a batch back."""
+    sums: bool = False
+    """Several batches are fetched before one backward pass: each of them is a step."""
 
 
 @dataclass(slots=True)
@@ -73,6 +77,9 @@ class Iteration:
     learnings_then: int = 0
     """`Loop.learnings` at the end of its last fetch."""
     ever_learnt: bool = False
+    unlearnt: int = 0
+    """Fetches with nothing learnt since the one before."""
+    unlearnt_in_row: int = 0
     ahead: bool = False
     """Whoever iterates holds one batch back, as accelerate and Lightning do: a step trains the batch before."""
     held_samples: int = 0
@@ -120,11 +127,15 @@ class Loop:
         """Backward passes and optimizer steps begun."""
         self.learnt = False
         """One of them in the open step."""
+        self.plain = False
+        """The open step's loader is known to train: what is learnt says nothing more about it."""
         self.epochs = 0
         self._fetched = False
         """Whether the training thread has asked a loader for a batch."""
         self._elsewhere: dict[int, str] = {}
         """Other threads that have."""
+        self._told_elsewhere = False
+        """That they do was said."""
         self.capturing: Callable[[], bool] | None = None
         """Whether a CUDA graph is being captured: a mark set now would become part of it."""
         self.on_learning: Callable[[], object] | None = None
@@ -163,6 +174,10 @@ class Loop:
         self._optimizers: set[int] = set()
         self._idle = 0
         """Steps of other optimizers since its last."""
+        self._on_batch: dict[int, int] = {}
+        """Steps of each optimizer on the batch that opened the step."""
+        self._stopped: Iteration | None = None
+        """An iteration that ended, and of which one batch may have been held back."""
         self._waiting: Part | None = None
         """What a wait for data that the program marks is to the steps, while it lasts."""
         self._waits: dict[bool, Iteration] = {}
@@ -200,6 +215,7 @@ class Loop:
         self.inside = False
         self._fetched = True
         self.part = Part.NOTHING
+        self._stopped = None
         if self._waiting is not None and self._within_wait(of):
             return
         # What is fetched without gradients evaluates, even if the training went on since, until it was seen to train.
@@ -208,6 +224,12 @@ class Loop:
         if learnt:
             of.ever_learnt = True
             of.use = of.role.use = Use.TRAINS
+            if of.unlearnt_in_row and of.fetched > 2:
+                of.role.sums = True
+            of.unlearnt_in_row = 0
+        elif of.fetched:
+            of.unlearnt += 1
+            of.unlearnt_in_row += 1
         if of.use is Use.EVALUATES:
             self._begin_boundary(now)
             return
@@ -226,14 +248,18 @@ class Loop:
                 of.ahead = True
                 self.part = Part.EXTENDS
                 return
-            if of.use is Use.UNKNOWN:
-                of.use = Use.EVALUATES
+            # A training's loader may be iterated over for an evaluation too, even with gradients.
+            idle = of.unlearnt_in_row > 1 and not of.ever_learnt and not of.role.sums
+            if of.use is Use.UNKNOWN or idle:
+                of.use, of.ahead = Use.EVALUATES, False
                 begin = now
                 if self.open is of:
                     begin = of.begin_ns
                     self._take_back()
                 self._begin_boundary(begin)
                 return
+            if of.fetched == 1 and self.open is of and not of.role.sums:
+                self._take_back()
         if not self.learnt and self._joins(of.role, of.use, now):
             self.shared = True
             self._fetch_further(now)
@@ -266,7 +292,7 @@ class Loop:
             self._further_ends(now)
         if self.part is not Part.NOTHING:
             self.inside = True
-        of.steady = of.use is Use.TRAINS and of.epoch is not None and not of.ahead
+        of.steady = of.use is Use.TRAINS and of.epoch is not None and not of.ahead and not of.unlearnt_in_row
         self.last_ns = self._now()
 
     def fetch_stops(self, of: Iteration) -> None:
@@ -280,6 +306,8 @@ class Loop:
                 self.inside = True
             else:
                 self._take_back()
+                if of.use is Use.TRAINS and of.unlearnt == 1:
+                    self._stopped = of
         elif self.part is not Part.NOTHING:
             self._further_fails()
         if of.use is Use.EVALUATES:
@@ -310,10 +338,15 @@ class Loop:
             self.end_boundary()
         of = self.open
         if of is None:
+            if self._stopped is not None:
+                # Two fetches came before the first batch was learnt from, and a batch is left after the last.
+                self._stopped.role.holds = True
+                self._stopped = None
             return
         if of is not self.own:
             self._updates = 0
         self.learnt = True
+        self.plain = not self.shared
         if not self.shared:
             of.use = of.role.use = Use.TRAINS
             of.ever_learnt = True
@@ -321,6 +354,15 @@ class Loop:
             self._count_epoch(of)
         if self.on_learning is not None and (self.capturing is None or not self.capturing()):
             self.on_learning()
+
+    def updates_again(self, optimizer: int) -> None:
+        """An optimizer step is over that belongs to one of the first two batches of an iteration."""
+        times = self._on_batch[optimizer] = self._on_batch.get(optimizer, 0) + 1
+        if times >= BATCH_UPDATES and not self._marked and self._waiting is None:
+            # The training goes on with what it once fetched.
+            self._pace, self._optimizers, self._idle = optimizer, {optimizer}, 0
+            self._updates = UNFED_UPDATES
+            self.updates(optimizer)
 
     def updates(self, optimizer: int) -> None:
         """An optimizer step is over that belongs to no loader's batch. `optimizer`: its identity."""
@@ -341,9 +383,8 @@ class Loop:
         if not self._explained:
             self._explained = True
             self._session.notice(
-                "The training's batches come from no loader that is seen, so each step is taken from one optimizer "
-                "step to the next, and what the training waits for is not known. Where batches are made, "
-                '`stallscope.watch(iterable)` or `with stallscope.phase("data"):` make it known.'
+                "The training's batches come from no loader that is seen: each step is taken from one optimizer step "
+                "to the next."
             )
         self._open_own(self._now())
 
@@ -355,10 +396,10 @@ class Loop:
         self._open_own(now)
         self.last_ns = self._now()
 
-    def wait_begins(self) -> None:
-        """The program says that it waits for data from here on."""
+    def wait_begins(self) -> bool:
+        """The program says that it waits for data from here on; false within another wait."""
         if self.fetching or self._waiting is not None:
-            return
+            return False
         now = self._now()
         learning = torch.is_grad_enabled()
         of = self._waits.get(learning)
@@ -378,6 +419,7 @@ class Loop:
             self.fetch_begins(of, now)
         self._waiting = self.part
         self.inside = False
+        return True
 
     def wait_ends(self, failed: bool = False) -> None:
         """It has its data, or raised."""
@@ -422,16 +464,17 @@ class Loop:
 
     def fetches_elsewhere(self) -> None:
         """Another thread asks a loader for a batch."""
-        if self.thread and not self._fetched and get_ident() not in self._elsewhere:
+        if self.thread and not self.epochs and not self._fetched and get_ident() not in self._elsewhere:
             self._elsewhere[get_ident()] = current_thread().name
 
     def learns_elsewhere(self) -> None:
         """Another thread begins a backward pass or an optimizer step."""
-        if self.learnings or not self.thread:
-            return
         here = get_ident()
-        if self._fetched or here not in self._elsewhere:
-            # This thread fetches too, or that one does not: that it trains, and not this one, takes more to believe.
+        if self.epochs or not self.thread or (self.learnings and here not in self._elsewhere):
+            return
+        if self.learnings or self._fetched or here not in self._elsewhere:
+            # This thread fetches or learns too, or that one does not fetch: that it trains, and not this one, takes
+            # more to believe.
             learnt = self._learners[here] = self._learners.get(here, 0) + 1
             if learnt < UNFED_UPDATES:
                 return
@@ -446,6 +489,8 @@ class Loop:
             if self.open is not None:
                 self._take_back()
         self.thread = here
+        self._waiting = None
+        self._updates = 0
         self._session.notice(
             f"The training runs in thread {current_thread().name}, which is the one that was recorded."
         )
@@ -490,7 +535,7 @@ class Loop:
             self._explain()
         self._drop_created()
         self.end_boundary()
-        if self.open is not None and not self.learnt and (self.open.use is Use.UNKNOWN or self._unfed()):
+        if self._idles():
             self._take_back()
         self._steps.end_step(at_last_hook=True)
         self.open = None
@@ -503,12 +548,11 @@ class Loop:
 
     def _fetches_are_elsewhere(self) -> None:
         names, self._elsewhere = ", ".join(sorted(self._elsewhere.values())), {}
-        if not self._fetched:
-            self._explained = True
+        if not self._fetched and not self._told_elsewhere:
+            self._explained = self._told_elsewhere = True
             self._session.notice(
-                f"Batches are fetched in another thread than the training's ({names}): what the training waits for is "
-                "not seen, and each step is taken from one optimizer step to the next. `stallscope.watch(iterable)` "
-                "around what the training itself iterates over makes it known."
+                f"Batches are fetched in another thread than the training's ({names}): each step is taken from one "
+                "optimizer step to the next."
             )
 
     def _explain(self) -> None:
@@ -544,14 +588,21 @@ class Loop:
         if self._created:
             self._drop_created()
         opened = self.open
-        if opened is not None and not self.learnt and (opened.use is Use.UNKNOWN or opened.done or self._unfed()):
+        # An iteration left with a batch that was not trained: that step does not exist.
+        if opened is not None and self._idles() and (opened is not of or opened.use is Use.UNKNOWN or self._unfed()):
             self._take_back()
         epoch = self.epochs if of is None or of.epoch is None else of.epoch
         self._steps.fetch_begin(epoch, first, queue, now)
         self._fetch_begin = now
         self.open = of
         self.shared = self.learnt = False
+        self.plain = of is not None and of.ever_learnt
         self.inside = False
+        self._on_batch.clear()
+
+    def _idles(self) -> bool:
+        """Whether nothing was learnt in the open step, and the program does not say that it is one."""
+        return self.open is not None and not self.learnt and not (self.open is self.own and self._marked)
 
     def _unfed(self) -> bool:
         """Whether the open step was taken from an optimizer step, for want of a fetch."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from .parts import bytes_of_array, fields_of, parts_of
 from .tensors import device_of, has_plain_memory, shape_of
 
 MEMORY_SHARE = 0.1
@@ -50,16 +50,12 @@ def weigh(batch: Any) -> Weight | None:
             weight.nbytes += len(part)
         elif part is None or isinstance(part, int | float | complex | type) or id(part) in seen:
             continue
-        elif isinstance(getattr(part, "nbytes", None), int):
-            weight.nbytes += part.nbytes
+        elif isinstance(part, np.ndarray):
+            weight.nbytes += bytes_of_array(part)
         else:
             seen.add(id(part))
-            if isinstance(part, Mapping):
-                parts += part.values()
-            elif isinstance(part, list | tuple | set | frozenset | deque):
-                parts += part
-            else:
-                parts += getattr(part, "__dict__", {}).values()
+            inside = parts_of(part, MOST_PARTS + 1)
+            parts += fields_of(part).values() if inside is None else inside
         if len(seen) + weight.tensors + len(parts) > MOST_PARTS:
             return None
     return weight if weight.nbytes else None

@@ -6,7 +6,7 @@ alone, with one notice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -14,18 +14,21 @@ from torch.utils.data import DataLoader
 
 from ..imports import Imports
 from ..libraries import SOURCES, Gives, Source, called_from
-from ..watched import WatchedIterator
+from ..watched import watched
 from .fetches import Count, Fetches, OnePass
 from .identity import ByIdentity
 from .loop import LoaderFacts
+from .parts import parts_of
 from .samples import samples_of
 from .switch import Patches, Unexpected
 
 
 def _columns(batch: Any) -> int | None:
     """A batch is a mapping from columns to their rows."""
-    column: Any = next(iter(batch.values()), None) if isinstance(batch, Mapping) else batch
-    return len(column) if hasattr(column, "__len__") else None
+    if not isinstance(batch, dict):
+        return len(batch) if hasattr(batch, "__len__") else None
+    column: Any = next(iter(parts_of(batch, 1) or ()), None)
+    return len(column) if type(column) in (list, tuple) else samples_of(column)
 
 
 def _dali(batch: Any) -> int | None:
@@ -137,7 +140,7 @@ class SourceHook:
             if begun is None:
                 return original(self_, *args, **kwargs)
             made = fetches.make(begun, lambda: original(self_, *args, **kwargs))
-            return WatchedIterator(made, lambda _: None, begun) if hasattr(type(made), "__next__") else made
+            return watched(made, lambda _: None, begun) if hasattr(type(made), "__next__") else made
 
         return iterate
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
+import signal
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 _ABSENT = object()
@@ -35,7 +38,12 @@ class Switch:
         self._on_failure = on_failure
 
     def fail(self, error: Exception) -> None:
-        """Something of ours went wrong in this hook."""
+        """Something of ours went wrong in this hook.
+
+        What a signal handler of the program raised is the program's, wherever it struck: that is raised again.
+        """
+        if from_a_signal(error):
+            raise error
         if not self.on:
             return
         self.on = False
@@ -53,6 +61,27 @@ class Switch:
     def _say(self, what: str) -> None:
         with contextlib.suppress(Exception):
             self._notice(f"{what}; {self._without}.")
+
+
+def from_a_signal(error: BaseException) -> bool:
+    """Whether one of the program's signal handlers raised it, a time limit by SIGALRM say."""
+    handlers = {code for number in signal.valid_signals() if (code := _code_of(signal.getsignal(number))) is not None}
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in handlers:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    handler = inspect.unwrap(handler) if inspect.isfunction(handler) else handler
+    function = getattr(handler, "__func__", handler)
+    if not inspect.isfunction(function):
+        function = getattr(type(handler), "__call__", None)  # noqa: B004 - the function itself is wanted
+    return getattr(function, "__code__", None)
 
 
 class Unexpected(Exception):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from ...record.schema import NOT_MEASURED
+from ..hooks.parts import bytes_of_array, fields_of, parts_of
 from ..hooks.tensors import has_plain_memory, shape_of
 
 MOST_PARTS = 512
 """Parts of a batch that are looked at; of larger ones nothing is said."""
 DEEPEST = 8
+_PLAIN = (str, bytes, bytearray, int, float, complex, type(None), type)
 
 
 def bytes_of(batch: Any) -> int:
@@ -30,18 +31,12 @@ def bytes_of(batch: Any) -> int:
                 total += shape_of(part)[2]
                 tensors += 1
         elif isinstance(part, np.ndarray):
-            total += part.nbytes
+            total += bytes_of_array(part)
             tensors += 1
-        elif isinstance(part, Mapping):
-            if len(part) > MOST_PARTS:
+        elif (inside := parts_of(part, MOST_PARTS + 1)) is not None:
+            if len(inside) > MOST_PARTS:
                 return NOT_MEASURED
-            todo += [(inner, depth + 1) for inner in part.values()]
-        elif isinstance(part, list | tuple):
-            if len(part) > MOST_PARTS:
-                return NOT_MEASURED
-            todo += [(inner, depth + 1) for inner in part]
-        elif hasattr(part, "__dict__") and not isinstance(part, type) and not callable(part):
-            held = vars(part)
-            if len(held) <= MOST_PARTS:
-                todo += [(inner, depth + 1) for inner in held.values()]
+            todo += [(inner, depth + 1) for inner in inside]
+        elif not isinstance(part, _PLAIN) and not callable(part):
+            todo += [(inner, depth + 1) for inner in fields_of(part).values()]
     return total if tensors else NOT_MEASURED

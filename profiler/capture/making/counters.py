@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic_ns, process_time_ns, thread_time_ns
 from typing import NamedTuple
 
+from ...record.forks import tell_of_fork
 from ...record.schema import NOT_MEASURED
 
 _PROC = Path("/proc").stat().st_dev
@@ -44,6 +45,7 @@ class Counters:
         self._own_process = own_process
         self._schedule = _open("/proc/thread-self/schedstat")
         self._read_here = 0
+        tell_of_fork(self)
 
     def begin(self) -> Reading:
         """Before the work: the clocks last."""
@@ -57,6 +59,10 @@ class Counters:
         cpu, clock = thread_time_ns(), monotonic_ns()
         process = process_time_ns()
         return Reading(clock, cpu, process, *self._counted())
+
+    def forked(self) -> None:
+        """What a child has open tells of its parent."""
+        self.close()
 
     def close(self) -> None:
         for file in (self._io, self._process_io, self._schedule):

@@ -172,7 +172,7 @@ class TrainingWatch(Watch):
         )
         self.counters.close()  # they are those of a thread, which is known at the first batch
 
-    def begins(self, fetcher: Any, indices: Any) -> bool:
+    def begins(self, fetcher: Any, indices: Any, stamps: bool = True) -> bool:
         loop = self._loop
         if not self._steps.recording or loop.part is Part.NOTHING or not loop.fetching or get_ident() != loop.thread:
             return False
@@ -182,7 +182,7 @@ class TrainingWatch(Watch):
             self.counters.close()
             self.counters = Counters(own_process=False)
         self._flush()
-        begins = super().begins(fetcher, indices)
+        begins = super().begins(fetcher, indices, stamps)
         self._steps.add_overhead(monotonic_ns() - begin)
         return begins
 

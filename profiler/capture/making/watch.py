@@ -12,7 +12,7 @@ from ...record.names import Names
 from ...record.schema import BATCH, NOT_MEASURED
 from ..hidden import forget_frame
 from ..hooks.samples import samples_of
-from ..hooks.switch import Switch
+from ..hooks.switch import Switch, from_a_signal
 from .contents import bytes_of
 from .counters import Counters, Reading
 from .samples import Stamped, file_of, number_of, one_by_one
@@ -103,8 +103,11 @@ class Watch:
         self._named: list[int] = []
         """Times of the slowest samples that were named, as a heap."""
 
-    def begins(self, fetcher: Any, indices: Any) -> bool:
-        """A fetcher of torch is about to make a batch; whether it is looked at."""
+    def begins(self, fetcher: Any, indices: Any, stamps: bool = True) -> bool:
+        """A fetcher is about to make a batch; whether it is looked at.
+
+        `stamps`: torch's own function makes it, which goes through the indices.
+        """
         if self._busy or not self.switch.on:
             return False
         self._busy = True
@@ -114,13 +117,13 @@ class Watch:
             self.indices = indices
             return True
         try:
-            self._put_in(fetcher, indices)
+            self._put_in(fetcher, indices, stamps)
             self._begin = self.counters.begin()
             self._cost = self._begin.t_ns - now
             return True
         except Exception as error:
-            self.switch.fail(error)
             self.fails()
+            self.switch.fail(error)
             return False
 
     def ends(self, batch: Any) -> None:
@@ -129,15 +132,18 @@ class Watch:
             if self._left_out_since:
                 self._leave_out()
             else:
-                end = self.counters.end()
-                self._take_out()
+                try:
+                    end = self.counters.end()
+                finally:
+                    self._take_out()
                 self._record(batch, end)
                 now = monotonic_ns()
                 cost = min(self._cost + now - end.t_ns, MOST_COST_NS)
                 self._not_before = now + max(LEAST_APART_NS, self.SPACING * cost)
         except Exception as error:
             self.switch.fail(error)
-        self._forget()
+        finally:
+            self._forget()
 
     def fails(self) -> None:
         """It has not: an error of the dataset's, or no more samples."""
@@ -145,7 +151,8 @@ class Watch:
             self._take_out()
         except Exception as error:
             self.switch.fail(error)
-        self._forget()
+        finally:
+            self._forget()
 
     def close(self) -> None:
         self.counters.close()
@@ -156,13 +163,13 @@ class Watch:
         blank[_SKIPPED_NS] += monotonic_ns() - self._left_out_since
         blank[_SKIPPED_SAMPLES] += len(self.indices) if type(self.indices) is list else 1
 
-    def _put_in(self, fetcher: Any, indices: Any) -> None:
+    def _put_in(self, fetcher: Any, indices: Any, stamps: bool) -> None:
         self._fetcher, self._asked, self.indices = fetcher, indices, indices
         self._collate = fetcher.collate_fn
         self._made = _NOT_YET
         self._samples = NOT_MEASURED
         dataset = fetcher.dataset
-        if fetcher.auto_collation and (hasattr(fetcher, "dataset_iter") or one_by_one(dataset)):
+        if stamps and fetcher.auto_collation and (hasattr(fetcher, "dataset_iter") or one_by_one(dataset)):
             self.indices = Stamped(indices)
         fetcher.collate_fn = self._collates
         if is_due(self._looked):
@@ -185,7 +192,7 @@ class Watch:
         """In the place of the fetcher's `collate_fn`."""
         try:
             self._made = self.counters.between()
-            if self._fetcher.auto_collation and hasattr(samples, "__len__"):
+            if self._fetcher.auto_collation and type(samples) in (list, tuple):
                 self._samples = len(samples)
         except Exception as error:
             self.switch.fail(error)
@@ -251,7 +258,9 @@ class Watch:
             return
         try:
             file = None if row[_SLOWEST] == NOT_MEASURED else file_of(self._fetcher.dataset, index)
-        except Exception:
+        except Exception as error:
+            if from_a_signal(error):
+                raise
             return  # a dataset of its own kind, whose files are not told
         if file is None:
             return

@@ -218,6 +218,7 @@ WAITING = {"data wait": 0.5, **COMPUTING}
         (seen(trainer({"checkpoint": 0.4, "forward": 0.6})), "host.boundary"),
         (seen(trainer({"logging": 0.4, "forward": 0.6})), "host.step_gap"),
         (seen(trainer({"python": 0.4, "forward": 0.6})), "host.step_gap"),
+        (seen(trainer({"sync": 0.3, "forward": 0.6, "data wait": 0.1}, workers=workers(busy=0.3))), "host.step_gap"),
         (seen(trainer({"forward": 0.58, "backward": 0.4, "data wait": 0.02})), "none"),
         (seen(trainer({"sync": 0.7, "forward": 0.3}), kind="cuda", sampled=host(utilisation_pct=50.0)), "host.sync"),
         (seen(trainer({"sync": 0.7, "forward": 0.3}), kind="cuda", sampled=host(utilisation_pct=97.0)), "none"),
@@ -252,6 +253,36 @@ def test_the_rank_that_is_held_up_by_its_own_is_the_one_the_verdict_is_about() -
     assert first.cause == "rank.straggler"
     assert "rank 1" in first.title
     assert second.cause == "input.too_few_workers"
+
+
+def test_a_rank_that_holds_the_others_up_comes_with_what_to_do_about_it() -> None:
+    verdict = judge(seen(trainer({"backward": 1.0}, rank=0), trainer(WAITING, rank=1, pid=8, workers=workers())))
+    assert "50 % of its time" in verdict.title
+    assert verdict.next[0].change == "rank 1 (input.too_few_workers): more workers (num_workers above 2)"
+    assert "workers at a time" in [e.what for e in verdict.evidence]
+
+
+def test_a_few_looks_at_a_wait_do_not_tell_its_kinds_apart() -> None:
+    wait = {"waits": {"unpacking": 0.7, "waiting": 0.3}, "workers": workers(busy=0.5)}
+    assert judge(seen(trainer(WAITING, looks=40, **wait))).cause == "input.handoff"
+    few = judge(seen(trainer(WAITING, looks=38, **wait)))
+    assert few.cause == "input.too_few_workers"
+    assert few.next[0].change.startswith("more workers (num_workers above 2)")
+
+
+def test_on_a_processor_reading_values_within_a_model_is_its_computing(tmp_path: Path) -> None:
+    read = stack(CALL, "/home/me/model.py:Net.forward", text="if mask.any().item():")
+    for kind, classes in (("cpu", {"forward", "sync"}), ("cuda", {"sync"})):
+        folder = create_run(tmp_path / kind, {"attach": {"pid": 7, "seconds": 9.0}, "device": {"kind": kind}})
+        looks = Counter({read: 30, stack(text="total += loss.item()"): 10, WAIT: 60})
+        write_stacks(folder, [Thread(7, 7, "MainThread", looks)])
+        shares = attached(open_run(folder)).trainers[0].shares
+        assert set(shares) - {"data wait"} == classes
+
+
+def test_the_states_of_the_main_thread_add_up_whatever_other_threads_do() -> None:
+    cpu = Cpu(1.8, 0.5, 0.0, 0.3)
+    assert cpu.idle == pytest.approx(0.2)
 
 
 def test_too_little_seen_gives_no_verdict_and_says_why() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from stallscope.analyse.analysis import analyse
+from stallscope.analyse.diagnosis import findings_of
 from stallscope.devices.emulated import EmulatedEvent
 from stallscope.record.run import create_run, open_run, update_run
 from stallscope.record.schema import EVENT, HOST, STEP, EventKind
@@ -93,8 +95,9 @@ def test_batches_made_in_the_training_process_are_serial(tmp_path: Path) -> None
     assert (found.cause, found.severity) == ("input.serial", "critical")
     assert 100 * found.share == pytest.approx(50, abs=2)
     change = found.next[0]
-    assert change.change.startswith("num_workers=4")
-    # Eight samples in 20 ms and 90 % CPU: four CPUs could make 1777 a second, the device takes 800.
+    # A batch takes 20 ms, a step without the wait 10: two workers at a time, and some spare time for these.
+    assert change.change.startswith("num_workers=3")
+    # Eight samples in 20 ms and 90 % CPU: three workers could make 1200 a second, the device takes 800.
     assert change.predicted_samples_per_s == pytest.approx(800, rel=0.03)
     assert change.high is not None
     assert change.predicted_samples_per_s <= change.high
@@ -106,7 +109,8 @@ def test_busy_workers_with_cpu_left_are_too_few(tmp_path: Path) -> None:
     found = verdict(tmp_path / "run")
     assert found.cause == "input.too_few_workers"
     assert "2 workers are busy" in found.title
-    assert "more workers (4)" in found.next[0].change
+    # A batch takes 40 ms of a worker, the device wants one every 10.
+    assert "more workers (5)" in found.next[0].change
 
 
 def test_busy_workers_without_cpu_left_have_exhausted_it(tmp_path: Path) -> None:
@@ -140,6 +144,20 @@ def test_batches_that_were_finished_long_before_they_arrive_point_at_the_hand_of
     )
     hosts(tmp_path / "run", used_cpus=0.6, budget=2)
     assert verdict(tmp_path / "run").cause == "input.handoff"
+
+
+def test_a_batch_that_is_finished_before_the_one_that_is_due_is_not_on_its_way(tmp_path: Path) -> None:
+    """Every other batch is slow; the next one is finished long before it, and handed over at once."""
+
+    def trace(step: int, begin: int, end: int) -> Any:
+        return made(step % 2, end - 40 * MS, end if step % 2 else begin - 30 * MS)
+
+    plan = [Step(fetch_ns=(30 if number % 2 else 1) * MS) for number in range(100)]
+    train(tmp_path / "run", [plan], trace=trace, queue=QUEUE)
+    facts = analyse(open_run(tmp_path / "run")).facts
+    assert facts is not None
+    assert facts.handoff_pct is not None
+    assert facts.handoff_pct < 10
 
 
 def test_slow_first_batches_of_epochs_are_pipeline_fill(tmp_path: Path) -> None:
@@ -195,6 +213,107 @@ def test_a_machine_that_others_use_up_is_foreign_load(tmp_path: Path) -> None:
     found = verdict(tmp_path / "run")
     assert found.cause == "input.foreign_load"
     assert found.evidence[0].value == pytest.approx(6.84, abs=0.05)
+
+
+def known(folder: Path, **loader: Any) -> Any:
+    """Facts of a recorded run, with figures of its loader that its trace lacks."""
+    facts = analyse(open_run(folder)).facts
+    assert facts is not None
+    return dataclasses.replace(facts, loader=dataclasses.replace(facts.loader, **loader))
+
+
+def first(facts: Any) -> Any:
+    return findings_of(facts)[0]
+
+
+SLEEPING = {"cpu_pct": 2.0, "run_queue_pct": 3.0, "read_pct": 0.0, "unsplit_pct": 99.0}
+
+
+def test_workers_that_wait_for_the_network_need_more_of_them_whoever_uses_the_cpus(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100], trace=workers(2, 40 * MS), queue=QUEUE)
+    update_run(tmp_path / "run", {"host": {"cpus": 2}})
+    hosts(tmp_path / "run", used_cpus=0.5, budget=2, machine_pct=98.0)
+    found = first(known(tmp_path / "run", **SLEEPING))
+    assert found.cause == "input.too_few_workers"
+    assert "95 % waiting" in found.title
+    # More than the two CPUs: a batch takes 40 ms, the device wants one every 10.
+    assert found.next[0].change.startswith("num_workers=5 (more than CPUs")
+    assert found.evidence[0].value == pytest.approx(95)
+    # Waiting for a CPU instead: others have it.
+    queueing = {**SLEEPING, "run_queue_pct": 90.0}
+    assert first(known(tmp_path / "run", **queueing)).cause == "input.foreign_load"
+
+
+def test_a_serial_loader_that_waits_wants_more_workers_than_cpus(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=60 * MS)] * 100], trace=lambda _s, b, e: made(0, b, e, 0.0))
+    hosts(tmp_path / "run", used_cpus=0.3, budget=2)
+    assert first(known(tmp_path / "run", **SLEEPING)).next[0].change.startswith("num_workers=8 (more than CPUs")
+    computing = {**SLEEPING, "cpu_pct": 96.0}
+    assert first(known(tmp_path / "run", **computing)).next[0].change.startswith("num_workers=2:")
+
+
+def test_workers_with_batches_ready_have_not_exhausted_the_cpu(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100], trace=workers(2, 10 * MS), queue=QUEUE)
+    update_run(tmp_path / "run", {"host": {"cpus": 2}})
+    hosts(tmp_path / "run", used_cpus=1.0, budget=2, machine_pct=100.0)
+    ready = {"queue_ready_mean": 3.4, "worker_busy_pct": 33.0, "cpu_pct": 60.0, "run_queue_pct": 30.0}
+    facts = known(tmp_path / "run", **ready)
+    found = first(dataclasses.replace(facts, handoff_pct=None, set_workers=2, set_prefetch=2))
+    assert found.cause == "input.prefetch_depth"
+    assert "prefetch_factor=4, now 2" in found.next[0].change
+
+
+def test_what_first_batches_cost_is_no_matter_of_other_causes(tmp_path: Path) -> None:
+    epoch = [Step(fetch_ns=300 * MS)] + [Step(fetch_ns=20 * MS)] * 29
+    train(tmp_path / "run", [epoch] * 5, trace=workers(2, 40 * MS), queue=QUEUE)
+    hosts(tmp_path / "run", used_cpus=2.0, budget=8)
+    facts = analyse(open_run(tmp_path / "run")).facts
+    assert facts is not None
+    found = first(facts)
+    assert found.cause == "input.too_few_workers"
+    assert found.share == pytest.approx((facts.parts.input_ns - facts.parts.fill_ns) / facts.parts.wall_ns)
+    assert found.share < facts.parts.share("input") - 0.1
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({"set_workers": 2, "persistent_workers": False}, "persistent_workers=True"),
+        ({"set_workers": 2, "persistent_workers": True}, "smaller batches"),
+        ({"set_workers": 4, "persistent_workers": True, "run_queue_pct": 50.0}, "fewer than 4 workers"),
+        ({"set_workers": 2, "persistent_workers": True, "run_queue_pct": 50.0, "busy": 95.0}, "smaller batches"),
+        ({"set_workers": None, "persistent_workers": None}, "longer epochs"),
+    ],
+)
+def test_advice_on_first_batches_follows_from_the_settings(
+    tmp_path: Path, settings: dict[str, Any], advice: str
+) -> None:
+    epoch = [Step(fetch_ns=900 * MS)] + [Step(fetch_ns=MS)] * 15
+    train(tmp_path / "run", [epoch] * 6)
+    hosts(tmp_path / "run", used_cpus=1.0, budget=2)
+    settings = dict(settings)
+    queued, busy = settings.pop("run_queue_pct", 0.0), settings.pop("busy", None)
+    facts = known(tmp_path / "run", run_queue_pct=queued, worker_busy_pct=busy)
+    found = first(dataclasses.replace(facts, **settings))
+    assert found.cause == "input.pipeline_fill"
+    assert advice in found.next[0].change
+    assert ("persistent_workers" in found.next[0].change) == (advice == "persistent_workers=True")
+
+
+def test_an_iterable_of_which_nothing_is_known_is_made_in_the_training(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100])
+    hosts(tmp_path / "run", used_cpus=0.4, budget=2)
+    facts = analyse(open_run(tmp_path / "run")).facts
+    assert facts is not None
+    sure = {}
+    for cpu_ms in (1, 19):
+        steps = facts.window.steps.copy()
+        steps["cpu_ns"] = cpu_ms * MS
+        found = first(dataclasses.replace(facts, window=dataclasses.replace(facts.window, steps=steps)))
+        assert found.cause == "input.serial"
+        assert "background thread" in found.next[0].change
+        sure[cpu_ms] = found.confidence
+    assert sure[19] > sure[1]
 
 
 def test_slow_first_batches_of_a_serial_loader_are_still_serial(tmp_path: Path) -> None:

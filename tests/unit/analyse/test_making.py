@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stallscope.analyse.intervals import union
-from stallscope.analyse.loader import loader_of
+from stallscope.analyse.loader import WAITING, WAITING_FOR_CPU, loader_of
 from stallscope.analyse.making import blocked_pct, of_training, slowest_of, transforms_of
 from stallscope.analyse.window import Window
 from stallscope.record.reader import Records
@@ -113,6 +113,33 @@ def test_shares_are_of_the_batches_for_which_they_were_measured() -> None:
     assert loader.cpu_pct == pytest.approx(80)
     assert loader.prep_pct == pytest.approx(40)
     assert loader.costliest == "reading"
+
+
+def test_waiting_is_a_stage_of_its_own_and_the_stages_sum_to_all() -> None:
+    recorded = steps((1, 0, 0, 10), (1, 1, 10, 20))
+    told = {"read_ns": 0, "collate_ns": 1 * MS, "cpu_ns": 2 * MS, "run_queue_ns": 1 * MS}
+    made = of_training(rows(BATCH, batch(1, 0, 0, 10, **told), batch(1, 1, 10, 20, **told)), recorded)
+    loader = loader_of(window(recorded, 21), made)
+    assert loader.stages[WAITING] == pytest.approx(70)
+    assert loader.stages[WAITING_FOR_CPU] == pytest.approx(10)
+    assert loader.stages["preparing samples"] == pytest.approx(10)
+    assert sum(share or 0 for share in loader.stages.values()) == pytest.approx(100)
+    # Nothing is made while waiting.
+    assert loader.costliest in ("preparing samples", "collating")
+    # More waiting than the samples took: it happened in collating.
+    slow = told | {"collate_ns": 9 * MS}
+    collating = loader_of(window(recorded, 21), of_training(rows(BATCH, batch(1, 0, 0, 10, **slow)), recorded))
+    assert collating.stages["collating"] == pytest.approx(20)
+    assert sum(share or 0 for share in collating.stages.values()) == pytest.approx(100)
+
+
+def test_transforms_are_compared_with_the_batches_in_which_they_were_timed() -> None:
+    recorded = steps((1, 0, 0, 10), (1, 1, 10, 30))
+    made = rows(BATCH, batch(1, 0, 0, 8, transform_ns=2 * MS), batch(1, 1, 10, 30))
+    timed = loader_of(window(recorded, 31), of_training(made, recorded)).timed
+    assert timed is not None
+    assert (timed.samples, timed.ms_per_sample, timed.transforms_ms_per_sample) == (4, 2.0, 0.5)
+    assert loader_of(window(recorded, 31), of_training(made[1:], recorded)).timed is None
 
 
 def test_slow_samples_are_listed_once_with_their_file() -> None:

@@ -78,6 +78,15 @@ def test_what_else_a_rank_may_be_late_for(tmp_path: Path, slow: Rank, because: s
     assert because in analysis.verdict.title
 
 
+def test_a_rank_that_sleeps_within_its_step_is_not_sent_to_look_at_its_hardware(tmp_path: Path) -> None:
+    verdict = analysed(record(tmp_path / "run", [Rank(), Rank(forward_ns=23 * MS, cpu_ns=2 * MS)])).verdict
+    assert verdict.cause == "rank.straggler"
+    assert "code between the fetch and the backward pass that does not compute" in verdict.title
+    assert "stallscope attach PID" in verdict.next[0].change
+    assert "temperature" not in verdict.next[0].change
+    assert {e.what: e.value for e in verdict.evidence}["its thread was on a CPU"] == pytest.approx(2)
+
+
 def test_a_forward_pass_that_holds_a_collective_hides_no_lateness(tmp_path: Path) -> None:
     # Ranks begin the backward pass together, because they waited for rank 1 in the forward pass already.
     ranks = [Rank(fetch_ns=1 * MS, forward_ns=23 * MS), Rank(fetch_ns=21 * MS, forward_ns=3 * MS)]

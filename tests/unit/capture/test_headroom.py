@@ -291,15 +291,17 @@ def test_a_failing_hook_takes_no_batch_with_it(tmp_path: Path, monkeypatch: pyte
     assert any("headroom failed and was switched off" in n for n in read_notices(tmp_path / "run"))
 
 
-def test_a_batch_that_cannot_be_weighed_is_handed_out_all_the_same(tmp_path: Path) -> None:
+def test_a_batch_that_cannot_be_weighed_is_handed_out_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Odd:
         def __init__(self, rows: list[torch.Tensor]) -> None:
             self.batch = torch.stack(rows)
 
-        @property
-        def nbytes(self) -> int:
-            raise RuntimeError("planted")
+    def weigh(batch: Any) -> None:
+        raise RuntimeError("planted")
 
+    monkeypatch.setattr("stallscope.capture.hooks.held.weigh", weigh)
     net = Net()
     with recording(tmp_path / "run", "cpu", sampler=False, headroom=True):
         for odd in DataLoader(Numbers(100), batch_size=1, collate_fn=Odd):
@@ -355,3 +357,30 @@ def test_a_loader_of_unknown_length_that_ended_in_a_fill_is_tried_once_more(tmp_
     assert told(tmp_path / "run", EventKind.HEADROOM_FILL) == [2, BATCHES]
     assert told(tmp_path / "run", EventKind.HEADROOM_STRETCH) == [1]
     assert flags(tmp_path / "run", StepFlag.HEADROOM) == [50, 51, *range(54, 54 + BATCHES)]
+
+
+class Progressing:
+    def __len__(self) -> int:
+        return 100
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return ([n] for n in range(100))
+
+
+def test_a_sampler_of_the_programs_own_and_a_dataset_in_the_training_are_told_of(tmp_path: Path) -> None:
+    for name, workers, settings in (
+        ("own", 1, {"batch_sampler": Progressing()}),
+        ("torch", 1, {"shuffle": True, "batch_size": 1}),
+        ("training", 0, {"batch_size": 1}),
+    ):
+        net = Net()
+        with recording(tmp_path / name, "cpu", sampler=False, headroom=True):
+            for batch in DataLoader(Numbers(100), num_workers=workers, **settings):  # type: ignore[arg-type]
+                net.learn(batch)
+    told = {
+        name: [n for n in read_notices(tmp_path / name) if "earlier than the training" in n]
+        for name in ("own", "torch", "training")
+    }
+    assert told["torch"] == []
+    assert [("the sampler Progressing" in n) for n in told["own"]] == [True]
+    assert [("num_workers=0" in n) for n in told["training"]] == [True]

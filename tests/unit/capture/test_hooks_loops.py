@@ -797,3 +797,95 @@ def test_loaders_are_told_apart_without_their_hash(recording: Recording) -> None
     assert recording.samples == [4] * 4
     assert recording.boundaries == 2
     assert not recording.notices
+
+
+def test_a_batch_fetched_only_to_leave_the_epoch_is_no_step(recording: Recording) -> None:
+    net, loader, held_out = Net(), data(), data(4, 2)
+    for _ in range(3):
+        for number, batch in enumerate(loader):
+            if number == 2:
+                break
+            net.learn(batch)
+        with torch.no_grad():
+            for batch in held_out:
+                net.loss(batch)
+    recording.done()
+    assert recording.samples == [4, 4] * 3
+    assert recording.boundaries == 3
+
+
+def test_a_wrapper_that_holds_a_batch_back_is_known_from_the_second_epoch_on(unhurried: Recording) -> None:
+    def ahead(loader: DataLoader[Any]) -> Iterator[Any]:
+        iterator = iter(loader)
+        held = next(iterator)
+        for following in iterator:
+            yield held
+            held = following
+        yield held
+
+    net, loader = Net(), data(18, 4)
+    for _ in range(3):
+        for batch in ahead(loader):
+            net.learn(batch)
+    steps = unhurried.done()
+    assert [step["samples"] for step in steps if step["epoch"]] == [4, 4, 4, 4, 2] * 2
+
+
+def test_a_training_on_one_batch_has_a_step_per_update(recording: Recording) -> None:
+    net, batch = Net(), next(iter(data()))
+    for _ in range(100):
+        net.learn(batch)
+    assert len(recording.done()) > 60
+    assert len(recording.notices) == 1
+
+
+def test_an_evaluation_on_the_training_loader_is_no_training(recording: Recording) -> None:
+    net, loader = Net(), data(40, 4)
+    for _ in range(5):
+        net.learn(next(iter(loader)))
+    for batch in loader:
+        net.loss(batch)
+    net.learn(next(iter(loader)))
+    assert len(recording.done()) == 6
+    assert recording.boundaries == 1
+
+
+def test_a_thread_trains_though_the_main_thread_tried_the_model(recording: Recording) -> None:
+    net, loader = Net(), data(40, 4)
+    net.loss(next(iter([[torch.ones(4, 3)]]))).backward()
+
+    def train() -> None:
+        for batch in loader:
+            net.learn(batch)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert len(recording.done()) >= 8
+
+
+def test_a_fetch_that_timed_out_leaves_the_samples_right(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Net()
+    loader = data(batch_sampler=[[0, 1, 2], [3], [4, 5], [6]], batch=1, num_workers=1)
+    iterator = iter(loader)
+    net.learn(next(iterator))
+    with monkeypatch.context() as patched:
+        patched.setattr(iterator, "_get_data", lambda: (_ for _ in ()).throw(RuntimeError("timed out")))
+        with pytest.raises(RuntimeError, match="timed out"):
+            next(iterator)
+    for batch in iterator:
+        net.learn(batch)
+    recording.done()
+    assert recording.samples == [3, 1, 2, 1]
+
+
+def test_a_marked_wait_within_a_marked_wait_is_part_of_it(recording: Recording) -> None:
+    assert recording.hooks is not None
+    net, tell = Net(), recording.hooks.tell
+    for _ in range(5):
+        assert tell(lambda loop: loop.wait_begins())
+        for _ in range(3):
+            assert not tell(lambda loop: loop.wait_begins())
+        tell(lambda loop: loop.wait_ends())
+        net.learn([torch.ones(4, 3)])
+    assert len(recording.done()) == 5

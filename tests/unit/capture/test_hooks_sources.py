@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import threading
 from collections import namedtuple
@@ -13,9 +14,12 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch.utils.data import DataLoader, TensorDataset
 
 from stallscope.analyse.analysis import Analysis, analyse
+from stallscope.analyse.partition import UNTOLD
+from stallscope.analyse.recent import RecentReader
 from stallscope.capture.hooks.install import Hooks, install
 from stallscope.capture.hooks.samples import samples_of
 from stallscope.capture.imports import Imports
@@ -25,8 +29,9 @@ from stallscope.devices.cpu import CpuDevice
 from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
 from stallscope.record.reader import Records
 from stallscope.record.run import create_run, open_run, update_run
-from stallscope.record.schema import EVENT, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind
-from stallscope.report import contract
+from stallscope.record.schema import EVENT, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind, StepFlag
+from stallscope.report import contract, live
+from stallscope.report.text import render
 
 
 class Recording:
@@ -237,6 +242,35 @@ def test_without_a_loader_steps_are_taken_from_one_optimizer_step_to_the_next(re
     assert recording.notices().count("come from no loader") == 1
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("accumulated", [1, 2])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_forward_pass_ahead_of_the_fetch_is_known_and_no_other_work_is_taken_for_one(
+    recording: Recording, ahead: bool, scaled: bool, accumulated: int
+) -> None:
+    net, logged = Net(), torch.zeros((), requires_grad=True)
+    batches = iter(DataLoader(TensorDataset(torch.ones(60, 3)), batch_size=5))
+    (x,) = next(batches)
+    for number in range(11):
+        if ahead:
+            loss = net.model(x).square().mean()
+        (x,) = next(batches)
+        if not ahead:
+            loss = net.model(x).square().mean()
+        if scaled:
+            loss = loss / 2
+        loss.backward()
+        if number % accumulated == 0:
+            net.optimizer.step()
+            net.optimizer.zero_grad()
+        if not ahead:
+            logged = logged + loss  # grows a graph too, as careless logging does
+    flags = recording.done()["flags"]
+    # The last step has no fetch after it.
+    assert ((flags[:-1] & StepFlag.FORWARD_AFTER) != 0).tolist() == [ahead] * (len(flags) - 1)
+    assert len(flags) >= 10
+
+
 def test_of_several_optimizers_the_last_in_turn_ends_a_step_without_a_loader(recording: Recording) -> None:
     ones, others = Net(), Net()
     for _ in range(10):
@@ -393,7 +427,66 @@ def test_without_a_loader_what_the_device_idles_before_the_copy_is_the_hosts(
     assert not facts.input_known
     assert analysis.verdict.cause != "none"
     # 1 ms is the copy at 10 GB/s.
+    # What leads the computation, the copy, is seen.
+    assert facts.told_apart
     for part, ms in (("host", 6), ("copy", 1), ("compute", 9), ("input", 0)):
         assert facts.parts.share(part) == pytest.approx(ms / 16, abs=0.01), part
     report = contract.report(analysis)
     assert (report["breakdown"]["input_pct"], report["window"]["samples_per_s"]) == (None, None)
+
+
+def test_a_forward_pass_ahead_of_the_fetch_is_computing_on_a_device_too(tmp_path: Path, device: EmulatedDevice) -> None:
+    session = Session(create_run(tmp_path / "run", {}), device)
+    steps, clock, nodes = session.steps, device.clock, 0
+    steps.graph = lambda: nodes
+    for number in range(40):
+        steps.fetch_begin(0, number == 0, None)
+        clock.advance(9 * MS)
+        steps.fetch_end(4, begins=True)
+        steps.backward_begin()
+        device.compute(4 * MS)
+        steps.optimizer_end()
+        nodes += 5
+        device.compute(3 * MS)  # the next batch's forward pass
+    session.finish()
+    analysis = analysed(tmp_path / "run", device)
+    facts = analysis.facts
+    assert facts is not None
+    # Both passes run while the next batch is fetched.
+    assert facts.parts.share("compute") == pytest.approx(7 / 9, abs=0.01)
+    assert facts.parts.share("input") == pytest.approx(2 / 9, abs=0.01)
+    assert any("forward pass runs between" in note for note in analysis.notes)
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_without_a_loader_nothing_is_told_apart_that_is_not_known(
+    tmp_path: Path, device: EmulatedDevice, copies: bool
+) -> None:
+    session = Session(create_run(tmp_path / "run", {}), device)
+    for number in range(40):
+        session.steps.fetch_begin(0, number == 0, None)
+        session.steps.compute_begin()
+        device.clock.advance(6 * MS)
+        if copies:
+            _, copy = device.copy([torch.zeros(10_000_000, dtype=torch.uint8)], pinned=True)
+            session.steps.copied(copy)
+        device.compute(9 * MS)
+        session.steps.optimizer_end()
+        device.synchronize()
+    session.finish()
+    analysis = analysed(tmp_path / "run", device)
+    facts, report = analysis.facts, contract.report(analysis)
+    assert facts is not None
+    assert facts.told_apart == copies
+    assert (report["breakdown"]["compute_pct"] is None) == (report["device"]["busy_pct"] is None) == (not copies)
+    assert report["breakdown"]["input_pct"] is None
+    assert (UNTOLD in facts.shares) != copies
+    assert sum(facts.shares.values()) == pytest.approx(1)
+    if not copies:
+        assert report["verdict"]["cause"] is None
+        assert (report["device"]["au_pct"], report["device"]["gaps"]["count"]) == (None, None)
+        shown = io.StringIO()
+        render(analysis, Console(file=shown, width=120))
+        assert "not told apart" in shown.getvalue()
+        assert shown.getvalue().count("no fetch") == 1
+        assert "device busy ?" in live.line(RecentReader(tmp_path / "run").snapshot())

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
+import signal
 import subprocess
 import sys
 import traceback
+from collections import UserDict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,12 @@ from torch.utils.data._utils import worker as torch_worker
 
 import slow_data
 from stallscope.capture.hidden import forget_frame
+from stallscope.capture.hooks.room import weigh
+from stallscope.capture.hooks.samples import samples_of
 from stallscope.capture.hooks.switch import Switch
 from stallscope.capture.making.contents import bytes_of
 from stallscope.capture.making.counters import Counters
+from stallscope.capture.making.fetching import Fetches
 from stallscope.capture.making.orders import PASS, Orders, WorkerWatch
 from stallscope.capture.making.samples import Stamped, file_of, number_of, one_by_one
 from stallscope.capture.making.transforms import Timing
@@ -116,7 +122,7 @@ def test_transforms_are_timed_in_place_and_put_back() -> None:
     data = Holder()
     inner = data.transform
     timing = Timing(Subset(data, [0]))
-    assert data.transform is not inner
+    assert data.transform is inner
     assert isinstance(data.transform, Doubling)
     assert [data.transform(n) for n in (1, 2, 3)] == [2, 4, 6]
     data.transform.factor = 5
@@ -149,6 +155,23 @@ def test_the_members_of_a_compose_are_timed_one_by_one(version: str) -> None:
     assert (flip.name, flip.calls, spin.name, spin.calls) == ("RandomHorizontalFlip", 5, "Spin", 5)
     assert spin.ns >= 5 * 3_000_000
     assert timing.total_ns == flip.ns + spin.ns
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_a_transform_that_a_dataset_holds_twice_is_timed_once(version: str) -> None:
+    """torchvision's datasets hold theirs as `transform`, and once more within `transforms`."""
+    torchvision = pytest.importorskip("torchvision")
+    transforms = torchvision.transforms if version == "v1" else pytest.importorskip("torchvision.transforms.v2")
+    members = [transforms.RandomHorizontalFlip(), slow_data.Spin(0.001)]
+    data = torchvision.datasets.VisionDataset(root="", transform=transforms.Compose(list(members)))
+    timing = Timing(data)
+    image = data.transform(torch.rand(3, 8, 8))
+    data.transforms(image, 0)
+    assert [(timed.name, timed.calls) for timed in timing.transforms] == [("RandomHorizontalFlip", 2), ("Spin", 2)]
+    # Nor is a stand-in of another thread's a transform.
+    assert Timing(data).transforms == []
+    timing.end()
+    assert all(a is b for a, b in zip(data.transform.transforms, members, strict=True))
 
 
 def test_an_error_in_a_transform_has_no_frame_of_ours() -> None:
@@ -272,3 +295,163 @@ def test_a_loader_within_a_worker_s_dataset_is_not_recorded_twice(tmp_path: Path
     assert watching.begins(fetcher, [1, 2])
     watching.ends(fetcher.fetch(watching.indices))
     assert len(rows) == 1
+
+
+class Pipe:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __call__(self, value: int) -> int:
+        return value + self.number
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __or__(self, other: Pipe) -> Pipe:
+        return type(self)(self.number + other.number)
+
+    def __copy__(self) -> Pipe:
+        kind = type(self)
+        made = kind.__new__(kind)
+        made.number = self.number
+        return made
+
+
+def test_a_transform_can_do_all_it_could_while_it_is_timed_and_keeps_nothing_of_it() -> None:
+    data = Holder()
+    data.transform = kept = Pipe(1)  # type: ignore[assignment]
+    data.transforms = torch.nn.ModuleList([torch.nn.Sequential(torch.nn.Identity())])  # type: ignore[attr-defined]
+    data.target_transform = function = lambda value: value  # type: ignore[assignment]
+    timing = Timing(data)
+    assert not data.transform
+    assert data.transform is kept
+    assert (data.transform(1), (kept | kept).number) == (2, 2)
+    assert {type(kept | kept), type(copy.copy(kept)), kept.__class__, type(pickle.loads(pickle.dumps(kept)))} == {Pipe}
+    assert [inner[0](3) for inner in data.transforms] == [3]  # type: ignore[attr-defined]
+    stand_in: Any = data.target_transform
+    assert stand_in(4) == 4
+    timing.end()
+    assert (type(kept), type(data.transforms)) == (Pipe, torch.nn.ModuleList)  # type: ignore[attr-defined]
+    assert data.target_transform is function
+    calls = {timed.name: timed.calls for timed in timing.transforms}
+    assert (stand_in(5), kept(5)) == (5, 6)
+    assert calls == {timed.name: timed.calls for timed in timing.transforms}
+    assert calls["Pipe"] == 1
+
+
+def test_a_transform_whose_class_knows_its_subclasses_is_left_alone() -> None:
+    class Registered:
+        known: list[type] = []  # noqa: RUF012
+
+        def __init_subclass__(cls) -> None:
+            cls.known.append(cls)
+
+        def __call__(self, value: int) -> int:
+            return value
+
+    data = Holder()
+    data.transform = Registered()  # type: ignore[assignment]
+    timing = Timing(data)
+    assert (type(data.transform), Registered.known, timing.transforms) == (Registered, [], [])
+    timing.end()
+
+
+def test_a_fetcher_is_as_it_was_after_its_counters_failed(tmp_path: Path) -> None:
+    said: list[Any] = []
+    watching = watch(tmp_path, said)
+    fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher(TensorDataset(torch.zeros(8)), True, list, False)
+    assert watching.begins(fetcher, [1])
+    watching.counters.end = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    watching.ends(fetcher.fetch(watching.indices))
+    assert fetcher.collate_fn is list
+    assert len(fetcher.fetch([1, 2])) == 2
+    assert len(said) == 1
+
+
+def test_a_fetch_that_is_the_programs_own_gets_the_indices_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = torch.utils.data._utils.fetch._MapDatasetFetcher
+    seen: list[Any] = []
+    for own in (False, True):
+        with monkeypatch.context() as patched:
+            if own:
+                patched.setattr(kind, "fetch", lambda self, indices: seen.append(type(indices)))
+            fetches = Fetches()
+            fetches.install()
+            fetches.of_thread.watch = watching = watch(tmp_path, [])
+            monkeypatch.setattr(watching, "ends", lambda batch, w=watching: (seen.append(type(w.indices)), w.fails()))
+            kind(TensorDataset(torch.zeros(8)), True, list, False).fetch([1, 2])
+            fetches.remove()
+    assert seen == [Stamped, list, list]
+
+
+class Lazy(Mapping[str, Any]):
+    """Makes its items when they are looked at."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise AssertionError("looked at")
+
+    def __iter__(self) -> Any:
+        raise AssertionError("looked at")
+
+    def __len__(self) -> int:
+        return 1
+
+
+class LazyDict(dict[str, Any]):
+    def __getitem__(self, key: str) -> Any:
+        raise AssertionError("looked at")
+
+    values = items = __iter__ = __getitem__  # type: ignore[assignment]
+
+
+class LazyShape:
+    @property
+    def shape(self) -> Any:
+        raise AssertionError("looked at")
+
+    nbytes = shape
+
+
+class Seen(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, *args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("looked at")
+
+
+def test_what_a_batch_would_make_when_it_is_looked_at_is_not_made() -> None:
+    seen = torch.zeros(3, 2).as_subclass(Seen)
+    for look in (samples_of, bytes_of, weigh):
+        for batch in (Lazy(), LazyShape(), [Lazy(), LazyShape()]):
+            assert look(batch) in (None, NOT_MEASURED, 2)  # type: ignore[operator]
+    assert samples_of(LazyDict(x=torch.zeros(5))) == 5
+    assert samples_of(UserDict(x=torch.zeros(5))) == 5
+    assert (samples_of(seen), bytes_of(seen)) == (3, 24)
+
+
+def test_what_a_signal_handler_raises_is_the_programs() -> None:
+    class TooLong(Exception):
+        pass
+
+    def handler(*_: Any) -> None:
+        raise TooLong
+
+    said: list[str] = []
+    switch = Switch("workers", "nothing is seen", said.append)
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(TooLong):
+            try:
+                signal.raise_signal(signal.SIGUSR1)
+            except Exception as error:
+                switch.fail(error)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert switch.on
+    try:
+        raise TooLong
+    except Exception as error:
+        switch.fail(error)
+    assert not switch.on
+    assert len(said) == 1

@@ -140,3 +140,10 @@ def test_the_report_says_that_steps_were_left_out(tmp_path: Path) -> None:
     assert "of 1995 steps only" in notes
     train(tmp_path / "whole", [[Step(fetch_ns=MS // 2, compute_ns=MS // 5)] * 2_000])
     assert "looked at" not in " ".join(analyse(open_run(tmp_path / "whole")).notes)
+
+
+def test_epochs_of_one_step_are_thinned_and_every_step_is_counted(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=MS // 5, compute_ns=MS // 5)]] * 1_000, thinning=Costly(3))
+    assert len(open_run(tmp_path / "run").records(STEP)) < 300
+    facts = found(tmp_path / "run")
+    assert facts.window.count + facts.window.warmup_steps == 1_000

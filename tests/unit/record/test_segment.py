@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -189,3 +190,39 @@ def test_sums_leave_out_what_was_not_measured(tmp_path: Path) -> None:
     assert sums["utilisation_pct"] == 40.0
     assert sums["memory_used_bytes"] == 300
     assert sums["power_mw"] == 0
+
+
+def in_a_child(does: Callable[[], bool]) -> bool:
+    """Whether it is so in a forked child."""
+    child = os.fork()
+    if child == 0:
+        ok = False
+        try:
+            ok = does()
+        finally:
+            os._exit(0 if ok else 1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["by Python", "by C code"])
+def test_a_forked_child_leaves_its_parents_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    writer = RecordWriter(tmp_path, STEP)
+    first = writer.append(*body(STEP, 0))
+    if not told:
+        monkeypatch.setattr(writer, "forked", lambda: None)
+
+    def does() -> bool:
+        monkeypatch.undo()
+        if told:
+            assert writer.append(*body(STEP, 7)) == -1
+        assert not writer.patch(first, "step", 99)
+        writer.close()
+        return True
+
+    assert in_a_child(does)
+    assert writer.append(*body(STEP, 1)) == 2
+    writer.close()
+    records = RecordFile(writer.path).all()
+    assert records["step"].tolist() == [body(STEP, n)[[f.name for f in STEP.fields[1:]].index("step")] for n in (0, 1)]

@@ -85,7 +85,7 @@ def test_report_refuses_folders_of_different_jobs_in_one_sentence(
 ) -> None:
     record(tmp_path / "one", [Rank(), Rank()])
     record(tmp_path / "two", [Rank(), Rank()])
-    assert main(["report", str(tmp_path)]) == 2
+    assert main(["report", str(tmp_path / "one"), str(tmp_path / "two")]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert f"rank 0 is both in {tmp_path / 'one'} and in {tmp_path / 'two'}: these are different jobs." in said
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from jobs import Rank, record
 from stallscope.analyse.analysis import Analysis, analyse
 from stallscope.analyse.compare import Cell, Comparison, compare
 from stallscope.analyse.finding import Finding
-from stallscope.analyse.partition import PARTS
+from stallscope.analyse.partition import PARTS, UNTOLD
 from stallscope.analyse.recent import RecentReader, Snapshot
+from stallscope.analyse.sampled import Sampled
+from stallscope.record.notices import SAMPLER_NOTICES, Notices
 from stallscope.record.run import open_run, update_run
 from stallscope.report import bars, compare_text, contract, live, text
 from stallscope.scenarios.planted import MS, Step, train
@@ -75,6 +80,56 @@ def test_a_report_without_steps_says_so_and_shows_no_figures(tmp_path: Path) -> 
     shown = printed(lambda c: text.render(analyse(open_run(tmp_path / "run")), c))
     assert "No verdict: no training step was recorded." in shown
     assert "Why" not in shown
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        ({"status": "stopped", "error": "killed by signal 2", "exit_code": -2}, "stopped by Ctrl-C after 100 steps"),
+        ({"status": "stopped", "exit_code": 143}, "stopped by SIGTERM after 100 steps"),
+        ({"status": "failed", "exit_code": -9}, "killed by signal 9 after 100 steps"),
+        ({"status": "failed", "exit_code": 1}, "failed (exit code 1) after 100 steps"),
+        ({"status": "oom", "error": "x"}, "out of memory after 100 steps"),
+        (None, "not ended: it still runs, or its recording was killed after 100 steps"),
+    ],
+)  # fmt: skip
+def test_the_first_line_says_how_a_run_ended_unless_well(
+    starved: Analysis, ended: dict[str, object] | None, said: str
+) -> None:
+    assert text.headline(starved).endswith("samples/s")
+    assert text.headline(replace(starved, info=starved.info | {"ended": ended})).endswith(f"samples/s, {said}")
+
+
+def test_a_handful_of_steps_gets_no_bar_no_gaps_and_no_rate(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 2])
+    shown = printed(lambda c: text.render(analyse(open_run(tmp_path / "run")), c))
+    assert "step was recorded after the warm-up" in shown or "steps were recorded after the warm-up" in shown
+    assert "██" not in shown
+    for words in (" gaps", "of the window", "samples/s", " 1 steps", "1 gaps"):
+        assert words not in shown
+
+
+def test_nothing_sampled_gives_no_heading_without_lines(tmp_path: Path) -> None:
+    train(tmp_path / "run", [])
+    analysis = replace(analyse(open_run(tmp_path / "run")), machine=sampled_nothing())
+    assert "Machine" not in printed(lambda c: text.render(analysis, c))
+
+
+def sampled_nothing() -> Sampled:
+    given: dict[str, Any] = dict.fromkeys(Sampled.__dataclass_fields__)
+    return Sampled(**given | {"samples": 0, "host_samples": 0, "device_samples": 0})
+
+
+def test_on_a_processor_no_device_is_spoken_of_and_no_driver_missed(tmp_path: Path) -> None:
+    record(tmp_path / "run", [Rank(fetch_ns=20 * MS, host_ns=10 * MS)])
+    Notices(tmp_path / "run" / SAMPLER_NOTICES)("No NVIDIA driver here (Library Not Found): no accelerator figures.")
+    analysis = analyse(open_run(tmp_path / "run"))
+    assert any(f.cause == "host.step_gap" and f.title.startswith("The training spends 2") for f in analysis.findings)
+    assert analysis.verdict.title.startswith("The training waits 51 % of the time for data")
+    shown = printed(lambda c: text.render(analysis, c)).replace("Device\n", "")
+    for words in ("he device", "NVIDIA", "AU (MLPerf"):
+        assert words not in shown
+    assert contract.report(analysis)["verdict"]["next"][0]["low"] is None
 
 
 def test_reports_need_no_more_than_ascii_where_the_output_has_no_more(starved: Analysis, table: Comparison) -> None:
@@ -192,7 +247,12 @@ def test_plain_lines_say_the_same_in_words(tmp_path: Path) -> None:
 
 
 def test_a_bar_is_as_wide_as_asked_whatever_the_shares() -> None:
-    for shares in ({"compute": 1.0}, {"compute": 1 / 3, "input": 1 / 3, "copy": 1 / 3}, dict.fromkeys(PARTS, 1 / 6)):
+    for shares in (
+        {"compute": 1.0},
+        {"compute": 1 / 3, "input": 1 / 3, "copy": 1 / 3},
+        dict.fromkeys(PARTS, 1 / 6),
+        {"boundary": 0.1, UNTOLD: 0.9},
+    ):
         for width in (7, 20, 61):
             assert len(bars.stacked(shares, width)) == width
 

@@ -1,0 +1,70 @@
+"""What a batch holds, looked at without running any code of the program's.
+
+A batch may be made when it is looked at: a mapping whose items are decoded as they are taken, a property that reads a
+file. So only what lies in a batch is read, never what it would answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import UserDict, deque
+from dataclasses import is_dataclass
+from itertools import islice
+from types import GetSetDescriptorType, MemberDescriptorType
+from typing import Any
+
+import numpy as np
+import torch
+
+from .tensors import shape_of
+
+
+def parts_of(thing: Any, most: int) -> list[Any] | None:
+    """The first `most` things in a container; `None` for what is none."""
+    kind = type(thing)
+    if issubclass(kind, dict):
+        return list(islice(dict.values(thing), most))
+    for sequence in (list, tuple, set, frozenset, deque):
+        if issubclass(kind, sequence):
+            return list(islice(sequence.__iter__(thing), most))
+    if issubclass(kind, UserDict):
+        inner = fields_of(thing).get("data")
+        return parts_of(inner, most) if isinstance(inner, dict) else None
+    if is_dataclass(kind):
+        return list(islice(fields_of(thing).values(), most))
+    return None
+
+
+def fields_of(thing: Any) -> dict[str, Any]:
+    """The attributes that an object holds itself, its slots included."""
+    try:
+        held = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        held = {}
+    fields = dict(held) if type(held) is dict else {}
+    for owner in type(thing).__mro__:
+        slots = [(n, d) for n, d in vars(owner).items() if isinstance(d, MemberDescriptorType)]
+        for name, descriptor in slots:
+            with contextlib.suppress(AttributeError):  # nothing in it yet
+                fields.setdefault(name, descriptor.__get__(thing))
+    return fields
+
+
+def bytes_of_array(array: np.ndarray[Any, Any]) -> int:
+    return int(np.ndarray.nbytes.__get__(array))
+
+
+def shape_told(thing: Any) -> tuple[int, ...] | None:
+    """The shape of a tensor, an array, or of what else was written in C and has one."""
+    if isinstance(thing, torch.Tensor):
+        return tuple(shape_of(thing)[0])
+    if isinstance(thing, np.ndarray):
+        return np.ndarray.shape.__get__(thing)  # type: ignore[no-any-return]
+    for owner in type(thing).__mro__:
+        descriptor = vars(owner).get("shape")
+        if descriptor is not None:
+            if isinstance(descriptor, GetSetDescriptorType | MemberDescriptorType):
+                shape = descriptor.__get__(thing)
+                return shape if isinstance(shape, tuple) else None
+            return None
+    return None
