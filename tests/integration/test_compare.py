@@ -169,7 +169,13 @@ def test_ctrl_c_keeps_what_was_measured_and_prints_it(images: Path, tmp_path: Pa
         *("--batch-sizes", "4", "--iterations", "100000", "--repeats", "3", "--out", out),
     )
     process = subprocess.Popen(
-        [str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [str(c) for c in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # In the background of a shell SIGINT is ignored, which is inherited.
+        preexec_fn=lambda: signal.signal(signalled, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:

@@ -99,7 +99,7 @@ def check(found: dict[str, Any], slow: int, part: str) -> None:
     [
         (1, "data", "because of data (input.serial)"),
         (0, "host", "because of other work of its training loop"),
-        (1, "forward", "because of its own computing"),
+        (1, "forward", "because of code between the fetch and the backward pass"),
     ],
 )
 def test_the_rank_the_others_wait_for_is_found_with_what_it_was_late_for(
