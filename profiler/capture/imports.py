@@ -9,6 +9,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from .hidden import forget_frame
+
 Then = Callable[[ModuleType], object]
 
 
@@ -65,8 +67,7 @@ def _follow(name: str, loader: Any, then: Then) -> None:
             execute(module)
         except BaseException as error:
             # An import that fails looks as it does without us.
-            if error.__traceback__ is not None:
-                error.__traceback__ = error.__traceback__.tb_next
+            forget_frame(error)
             raise
         if module.__name__ != name:
             return

@@ -21,7 +21,7 @@ from ..capture.attach.spy import find_py_spy
 from ..capture.attach.target import Target, find, require_python
 from ..record.files import plain
 from ..record.latest import note_latest
-from ..record.run import open_run
+from ..record.run import new_folder, open_run
 from ..report import attach_json, attach_text
 from .console import console, show, write_json
 
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     target = find(arguments.pid)
     require_python(target)
-    folder = arguments.out or _new_folder(target)
+    folder = arguments.out or new_folder(f"attach-{target.pid}")
     new = not folder.exists()
     terminal = console(stderr=True)
     status = terminal.status("", spinner="line") if terminal.is_terminal else None
@@ -115,15 +115,6 @@ class _Teller:
 
 def _markup_free(text: str) -> str:
     return text.replace("[", "\\[")
-
-
-def _new_folder(target: Target) -> Path:
-    folder = base = Path("runs") / f"attach-{target.pid}-{time.strftime('%Y%m%d-%H%M%S')}"
-    number = 2
-    while folder.exists():
-        folder = base.with_name(f"{base.name}-{number}")
-        number += 1
-    return folder
 
 
 def _number(text: str, make: Callable[[str], float]) -> float:

@@ -76,18 +76,17 @@ def start(
             prepare()
 
     stdin, stdout, stderr = streams
+    hint = f" To run a script write: stallscope run -- python {command[0]}" if command[0].endswith(".py") else ""
     try:
         return subprocess.Popen(
             command, env=dict(environment), stdin=stdin, stdout=stdout, stderr=stderr, preexec_fn=in_child
         )
     except FileNotFoundError as error:
-        hint = f" To run a script write: stallscope run -- python {command[0]}" if command[0].endswith(".py") else ""
         raise StallscopeError(f"there is no program {command[0]!r}.{hint}") from error
     except OSError as error:
         if error.errno == errno.ENOEXEC and command[0] != "/bin/sh":
             # A script without a first line that names its shell.
             return start(["/bin/sh", *command], environment, signals, streams, prepare)
-        hint = f" To run a script write: stallscope run -- python {command[0]}" if command[0].endswith(".py") else ""
         raise StallscopeError(f"{command[0]} cannot be run: {error.strerror}.{hint}") from error
 
 

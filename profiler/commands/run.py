@@ -21,7 +21,7 @@ from ..errors import RecordError, StallscopeError
 from ..record.latest import note_latest
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.processes import processes
-from ..record.run import create_run, open_run, update_run
+from ..record.run import create_run, new_folder, open_run, update_run
 from ..report import contract, live, text
 from . import child
 from .console import console, json_text, show
@@ -189,13 +189,7 @@ def _new_folder(command: list[str]) -> Path:
     scripts = [part for part in command if part.endswith(".py")]
     modules = [after for flag, after in pairwise(command) if flag == "-m"]
     what = Path((scripts or modules or command)[0]).stem
-    name = re.sub(r"[^\w.-]+", "-", what).strip("-.") or "run"
-    folder = base = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    number = 2
-    while folder.exists():
-        folder = base.with_name(f"{base.name}-{number}")
-        number += 1
-    return folder
+    return new_folder(re.sub(r"[^\w.-]+", "-", what).strip("-.") or "run")
 
 
 def _rate(given: str) -> float:

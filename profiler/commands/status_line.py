@@ -11,7 +11,6 @@ import fcntl
 import os
 import pty
 import re
-import resource
 import select
 import signal
 import struct
@@ -25,7 +24,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn, Self
 
-from .child import PASSED_ON, Signals
+from .child import PASSED_ON, Signals, end_as
 
 TICK_SECONDS = 0.05
 DRAIN_SECONDS = 0.2
@@ -211,12 +210,7 @@ def _lead(command: int) -> NoReturn:
     # The hang-up that comes with a leader's end goes to the foreground: from here on, this process alone.
     with suppress(OSError):
         _to_foreground(0)
-    if code < 0:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        with suppress(OSError):
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code)
+    os._exit(end_as(code))
 
 
 def _to_foreground(terminal: int) -> None:

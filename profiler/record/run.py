@@ -33,6 +33,16 @@ def new_run_id() -> str:
     return time.strftime("%Y%m%d-%H%M%S-") + uuid.uuid4().hex[:6]
 
 
+def new_folder(name: str) -> Path:
+    """`runs/NAME-DATE-TIME`, with a number where that is taken; not made yet."""
+    folder = base = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    number = 2
+    while folder.exists():
+        folder = base.with_name(f"{base.name}-{number}")
+        number += 1
+    return folder
+
+
 def create_run(folder: Path, description: dict[str, Any]) -> Path:
     """Make a run folder and its `run.json`. `description` adds to or replaces the standing facts.
 
