@@ -59,6 +59,9 @@ class CpuDevice:
     def memory_used(self) -> int | None:
         return None
 
+    def allocation_retries(self) -> int | None:
+        return None
+
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind, "name": self.name, "title": self.title, "count": 1, "uuids": []}
 

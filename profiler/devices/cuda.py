@@ -51,6 +51,14 @@ def describe_gpu(index: int) -> dict[str, Any]:
     }
 
 
+def _counts_retries() -> bool:
+    """Whether torch's own allocator is in use: others report zeros, or nothing at all."""
+    try:
+        return str(torch.cuda.get_allocator_backend()) == "native"
+    except (AttributeError, RuntimeError):
+        return False
+
+
 class CudaEvent:
     __slots__ = ("_device", "event")
 
@@ -91,6 +99,7 @@ class CudaDevice:
         self._asked = 0
         self._memory_used: int | None = None
         self._memory_asked = 0
+        self._retries_told = _counts_retries()
         self._period_ns = FIRST_PERIOD_NS
         first = self._best_bracket() or self._waited_bracket()
         self._tried_ns = time.monotonic_ns()
@@ -150,6 +159,16 @@ class CudaDevice:
             self._memory_used = int(torch.cuda.memory_reserved(self.index))
         self._memory_asked += 1
         return self._memory_used
+
+    def allocation_retries(self) -> int | None:
+        # The nested figures as they are: flattening and sorting all of them, as `memory_stats` does, costs most.
+        if not self._retries_told:
+            return None
+        try:
+            return int(torch.cuda.memory_stats_as_nested_dict(self.index)["num_alloc_retries"])
+        except (AttributeError, KeyError, RuntimeError):
+            self._retries_told = False
+            return None
 
     def describe(self) -> dict[str, Any]:
         return dict(self._facts)

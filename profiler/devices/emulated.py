@@ -6,11 +6,13 @@ training loop and its launches take the time they take.
 
 Modelled: a computing stream and side streams, events, a bounded launch queue that blocks the host, one copy
 engine (host to device), pinned and pageable copies (a pageable one first waits for its stream, as CUDA
-documents), and a memory capacity that raises when exceeded.
+documents), a memory capacity that raises when exceeded, a caching allocator, and conditions under which all
+of it takes longer (`conditions.py`).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ import torch
 
 from ..errors import DeviceOutOfMemory
 from .clock import Clock, RealClock
+from .conditions import Conditions
 from .profiles import Accelerator
 from .protocol import Copy, Event, Stream
 
@@ -44,6 +47,10 @@ class EmulatedSpec:
     """From the host's call to the earliest start on an idle device."""
     queue_depth: int = 1024
     """Launches in flight before the host blocks."""
+    conditions: Conditions | None = None
+    """`None`: it works as the numbers say, and its driver tells nothing but utilisation and memory."""
+    retry_ns: int = 5_000_000
+    """What it costs the host to give all cached memory back to the device, once that has done what is queued."""
 
 
 class EmulatedEvent:
@@ -94,6 +101,13 @@ class EmulatedDevice:
         self.clock: Clock = clock or RealClock()
         self.allocated_bytes = 0
         self.peak_bytes = 0
+        self._computing = spec.conditions.computing if spec.conditions else 1.0
+        self._copying = spec.conditions.copying if spec.conditions else 1.0
+        self._working = 0
+        """Bytes of the block that the last `allocate` took."""
+        self._cached: list[int] = []
+        """Bytes of the allocator's free blocks, ascending."""
+        self._retries = 0
         self._compute = EmulatedStream(0)
         self._side = EmulatedStream(1)
         self._copy_engine_ns = 0
@@ -106,12 +120,15 @@ class EmulatedDevice:
         return self.clock.now()
 
     def compute(self, duration_ns: int, kernels: int = 1, stream: Stream = None) -> None:
-        """Queue `kernels` launches that take `duration_ns` together. Blocks the host while the queue is full."""
+        """Queue `kernels` launches that take `duration_ns` together, under the best of conditions.
+
+        Blocks the host while the queue is full.
+        """
         on = stream or self._compute
         self._computations += 1
         self._admit(kernels)
         begin = self._start(on)
-        end = begin + duration_ns
+        end = begin + round(duration_ns * self._computing)
         on.empty_ns = end
         self._in_flight.append((end, kernels))
         self._launches += kernels
@@ -139,7 +156,7 @@ class EmulatedDevice:
         host_begin = self.clock.now()
         before = self.record(on)
         speed = self.spec.pinned_bytes_per_s if pinned else self.spec.pageable_bytes_per_s
-        duration = self.spec.copy_latency_ns + round(nbytes * 1e9 / speed)
+        duration = self.spec.copy_latency_ns + round(nbytes * self._copying * 1e9 / speed)
         if pinned:
             self._admit(1)
         else:
@@ -188,19 +205,46 @@ class EmulatedDevice:
         Raises:
             DeviceOutOfMemory: the device has less.
         """
-        if nbytes > self.spec.memory_bytes:
-            raise DeviceOutOfMemory(
-                f"{self.title} has {self.spec.memory_bytes / 1e9:.1f} GB, this batch needs {nbytes / 1e9:.1f} GB. "
-                "Choose a smaller batch size."
-            )
+        self._must_hold(nbytes)
         self.allocated_bytes = nbytes
-        self.peak_bytes = max(self.peak_bytes, nbytes)
+        self._peak()
+
+    def allocate(self, nbytes: int) -> None:
+        """Take one block for the work of a step, on top of `require_memory`; the last one taken goes to the cache.
+
+        As CUDA's caching allocator without splitting blocks: the smallest cached block that is large enough, else a new
+        one. Where the device has no room for that, the host waits for everything queued, gives all cached blocks back,
+        which costs `EmulatedSpec.retry_ns`, and counts a retry. Steps that need the same never do.
+
+        Raises:
+            DeviceOutOfMemory: the device has less.
+        """
+        self._must_hold(self.allocated_bytes + nbytes)
+        if self._working:
+            insort(self._cached, self._working)
+            self._working = 0
+        fitting = bisect_left(self._cached, nbytes)
+        if fitting < len(self._cached):
+            self._working = self._cached.pop(fitting)
+            return
+        if self._held() + nbytes > self.spec.memory_bytes:
+            self.synchronize()
+            self.clock.wait_until(self.clock.now() + self.spec.retry_ns)
+            self._cached.clear()
+            self._retries += 1
+        self._working = nbytes
+        self._peak()
+
+    def allocation_retries(self) -> int | None:
+        return self._retries
 
     def memory_used(self) -> int | None:
-        return self.allocated_bytes
+        return self._held()
 
     def describe(self) -> dict[str, Any]:
-        return {
+        conditions = self.spec.conditions
+        told = {} if conditions is None else {"conditions": conditions.describe()}
+        return told | {
             "kind": self.kind,
             "name": self.name,
             "title": self.title,
@@ -208,6 +252,20 @@ class EmulatedDevice:
             "uuids": [],
             "memory_bytes": self.spec.memory_bytes,
         }
+
+    def _held(self) -> int:
+        """Bytes taken from the device, those cached included."""
+        return self.allocated_bytes + self._working + sum(self._cached)
+
+    def _peak(self) -> None:
+        self.peak_bytes = max(self.peak_bytes, self._held())
+
+    def _must_hold(self, nbytes: int) -> None:
+        if nbytes > self.spec.memory_bytes:
+            raise DeviceOutOfMemory(
+                f"{self.title} has {self.spec.memory_bytes / 1e9:.1f} GB, this batch needs {nbytes / 1e9:.1f} GB. "
+                "Choose a smaller batch size."
+            )
 
     def _start(self, on: EmulatedStream) -> int:
         """When work queued on a stream now would start."""

@@ -104,6 +104,11 @@ class Device(Protocol):
         """Bytes in use by this process; `None` where that is not known."""
         ...
 
+    def allocation_retries(self) -> int | None:
+        """How often so far the memory allocator had to free its cache to serve a request; `None` where that is not
+        known. Cheap enough to be asked several times a second."""
+        ...
+
     def describe(self) -> dict[str, Any]:
         """What run.json says about the device."""
         ...

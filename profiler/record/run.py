@@ -19,7 +19,7 @@ from ..errors import RecordError
 from .files import read_json, write_json
 from .processes import processes
 from .reader import RecordFile, Records
-from .schema import FORMAT_VERSION, KINDS, Kind
+from .schema import FORMAT_VERSION, KINDS, NAN, NOT_MEASURED, Field, Kind
 
 FORMAT = "stallscope-run"
 RUN_JSON = "run.json"
@@ -141,7 +141,19 @@ class Run:
         """All records of one kind, files one after another; of one writer or of all."""
         files = self.files(kind)
         parts = [f.all() for f in files if writer in (None, (f.header.rank, f.header.pid))]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=kind.dtype)
+        records = np.concatenate(parts) if parts else np.empty(0, dtype=kind.dtype)
+        for later in self._unrecorded(kind):
+            records[later.name] = NAN if later.type == "f8" else NOT_MEASURED
+        return records
+
+    def _unrecorded(self, kind: Kind) -> list[Field]:
+        """Fields that came after the run was recorded: where they are now, its records hold zeros."""
+        told = self.info.get("fields")
+        of_kind = told.get(kind.name) if isinstance(told, dict) else None
+        if not isinstance(of_kind, list):
+            return []
+        names = {each[0] for each in of_kind if isinstance(each, list) and each}
+        return [each for each in kind.fields if each.name not in names]
 
     def dropped(self) -> int:
         """Records that could not be stored, over all files."""

@@ -158,6 +158,10 @@ BATCH = _kind(
     Field("skipped", "batches the worker made just before this one and did not record, to stay cheap"),
     Field("skipped_samples", "samples in those"),
     Field("skipped_ns", "time it made those in"),
+    Field("process_cpu_ns", "CPU time of all threads of its process meanwhile, where that does nothing else"),
+    Field("cpus", "CPUs that the worker may run on"),
+    Field("first_cpu", "the lowest-numbered of these"),
+    Field("sent_bytes", "bytes its process wrote since it began to make the batch recorded before"),
 )
 """One batch as its maker saw it. Durations of several threads are summed.
 
@@ -232,6 +236,9 @@ DEVICE = _kind(
     Field("processes", "processes with a context on the device"),
     Field("processes_bytes", "device memory of all those together"),
     Field("largest_process_bytes", "device memory of the one that holds most"),
+    Field("sm_clock_max_mhz", "highest multiprocessor clock of this device"),
+    Field("pcie_max_generation", "PCIe link generation that device and slot are capable of"),
+    Field("pcie_max_width", "PCIe link width that device and slot are capable of"),
 )
 """One look at an accelerator by the sampler. Of a utilisation ring only the first four fields are set."""
 
@@ -264,6 +271,8 @@ HOST = _kind(
     Field("shm_total_bytes", "/dev/shm size"),
     Field("memory_available_bytes", "memory the machine could still give"),
     Field("sampler_cpu_ns", "cumulative CPU time of the sampler itself"),
+    Field("main_threads", "threads in the training process"),
+    Field("main_thread_queue_ns", "cumulative time its first thread, which normally trains, waited for a CPU"),
 )
 """One look at the host by the sampler; cumulative counters start wherever the kernel's stand."""
 
@@ -317,6 +326,10 @@ class StepFlag:
     """After such a stretch the loader was ahead as never before: the step still drew on that."""
     FORWARD_AFTER = 2048
     """A forward pass, or most of it, ran after the step's optimizer or backward pass, and before the next fetch."""
+    NEW_SHAPE = 4096
+    """No batch before it had tensors of these shapes. Not said of batches whose tensors are not found."""
+    SHAPE_KNOWN = 8192
+    """Whether they are new was looked at."""
 
 
 class SpanKind:
@@ -384,8 +397,26 @@ class EventKind:
     """Batches for a stretch of `run --headroom` were fetched, outside the steps; lasts. Value: how many."""
     HEADROOM_STRETCH = 17
     """The steps that had them; lasts. Value: number of the stretch, from 1."""
+    PYTHON_THREADS = 18
+    """Value: CPU time that other Python threads of the training process have used so far, ns. About once a second."""
+    ALLOCATOR_RETRIES = 19
+    """The device's memory allocator had to free its caches and try again. Value: how often so far."""
+    EVALUATION = 20
+    """A pass over a loader that trains nothing; lasts. Value: how long it waited for batches, ns."""
+    EVALUATION_WORKERS = 21
+    """Just after an EVALUATION. Value: worker processes of its loader."""
+    SAVE = 22
+    """A checkpoint was written; lasts."""
+    COMPILE = 23
+    """torch's compiler was at work; lasts."""
 
 
 class LoaderFlag:
     PIN_MEMORY = 1
     PERSISTENT_WORKERS = 2
+    ITERABLE = 4
+    """The dataset is iterated over, and divides itself among the workers."""
+    OUT_OF_ORDER = 8
+    """Batches are handed over as they come (`in_order=False`)."""
+    STARTS_PYTHON = 16
+    """Workers are new Python processes (spawn, forkserver), which import the program and unpickle the dataset."""

@@ -8,6 +8,7 @@
  *                                      V[k mod n]; the last 72 are kept
  *   memory USED TOTAL                  bytes
  *   state POWER SM_CLOCK MEM_CLOCK TEMPERATURE REASONS GENERATION WIDTH PROCESSES
+ *   limits SM_CLOCK GENERATION WIDTH   the highest of each (default 1980 5 16)
  *   field ID TYPE START STEP           a field value: START, then STEP more at each reading, wrapped to its TYPE
  *   gpm SM OCCUPANCY TENSOR DRAM       percent (below 0: not supported); without this line there is no GPM
  *   fault FUNCTION CODE [AFTER [GPU]]  FUNCTION (or * for all of a GPU) returns CODE from call number AFTER on,
@@ -52,7 +53,7 @@ static struct { int gpu, gi; u64 kind, data; long look; } events[MAX];
 static int n_events, n_instances, n_held, watched[GPUS];
 static long mig_after = -1, looks;
 static u64 held[MAX], event_kinds = ~0UL, instance_memory[2];
-static unsigned util[2], ring[MAX], state[8];
+static unsigned util[2], ring[MAX], state[8], limits[3] = {1980, 5, 16};
 static u64 ring_period, memory[2];
 static double gpm[4];
 static int gpus[GPUS];
@@ -88,6 +89,7 @@ static void script(void)
         }
         if (!strcmp(word, "state"))
             for (int i = 0; i < 8 && sscanf(rest, "%u%n", &state[i], &more) == 1; i++) rest += more;
+        if (!strcmp(word, "limits")) sscanf(rest, "%u %u %u", &limits[0], &limits[1], &limits[2]);
         if (!strcmp(word, "gpm"))
             gpm_here = sscanf(rest, "%lf %lf %lf %lf", &gpm[0], &gpm[1], &gpm[2], &gpm[3]) == 4;
         if (!strcmp(word, "field")) {
@@ -224,6 +226,14 @@ int nvmlDeviceGetClockInfo(int *h, unsigned type, unsigned *out)
     return 0;
 }
 
+int nvmlDeviceGetMaxClockInfo(int *h, unsigned type, unsigned *out)
+{
+    ENTER_BOARD(h);
+    if (type != 1) return NOT_SUPPORTED;
+    *out = limits[0];
+    return 0;
+}
+
 int nvmlDeviceGetTemperature(int *h, unsigned sensor, unsigned *out)
 {
     ENTER_BOARD(h);
@@ -235,6 +245,8 @@ int nvmlDeviceGetTemperature(int *h, unsigned sensor, unsigned *out)
 int nvmlDeviceGetCurrentClocksEventReasons(int *h, u64 *out) { ENTER_BOARD(h); *out = state[4]; return 0; }
 int nvmlDeviceGetCurrPcieLinkGeneration(int *h, unsigned *out) { ENTER_BOARD(h); *out = state[5]; return 0; }
 int nvmlDeviceGetCurrPcieLinkWidth(int *h, unsigned *out) { ENTER_BOARD(h); *out = state[6]; return 0; }
+int nvmlDeviceGetMaxPcieLinkGeneration(int *h, unsigned *out) { ENTER_BOARD(h); *out = limits[1]; return 0; }
+int nvmlDeviceGetMaxPcieLinkWidth(int *h, unsigned *out) { ENTER_BOARD(h); *out = limits[2]; return 0; }
 
 int nvmlDeviceGetMemoryInfo(int *h, Memory *out)
 {

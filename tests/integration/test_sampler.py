@@ -19,6 +19,7 @@ from stallscope.capture.cpu_budget import cpu_budget
 from stallscope.capture.sampler import start
 from stallscope.capture.sampler.emulated import MARGIN_NS, WINDOW_NS, busy_ns
 from stallscope.capture.sampler.start import Sampler, start_sampler
+from stallscope.devices.conditions import Conditions
 from stallscope.record.notices import SAMPLER_NOTICES
 from stallscope.record.reader import Records, read_header
 from stallscope.record.run import create_run, open_run
@@ -107,6 +108,12 @@ def test_a_busy_tree_is_measured_through_its_end(run: Path) -> None:
     assert records["sampler_cpu_ns"][-1] > records["sampler_cpu_ns"][0] > 0
     waits = records["run_queue_ns"][records["run_queue_ns"] != NOT_MEASURED]
     assert (np.diff(waits) >= 0).all()
+    own = records[records["main_thread_queue_ns"] != NOT_MEASURED]
+    assert len(own) > 0
+    assert (np.diff(own["main_thread_queue_ns"]) >= 0).all()
+    assert (own["main_thread_queue_ns"] <= own["run_queue_ns"]).all()
+    assert records["main_threads"].max() >= 1
+    assert records["main_threads"][-1] == NOT_MEASURED
     assert set(records["cpus"].tolist()) == {round(1000 * cpu_budget().budget)}
     assert all(read_header(path).closed for path in run.glob("*.rec"))
 
@@ -248,7 +255,8 @@ def test_it_loads_neither_torch_nor_nvml_until_needed() -> None:
 
 
 def test_an_emulated_device_is_followed_while_it_runs(tmp_path: Path) -> None:
-    device = {"kind": "emulated", "count": 1, "memory_bytes": 12_000_000_000}
+    conditions = Conditions(sm_clock=0.5, throttle_reasons=0x20)
+    device = {"kind": "emulated", "memory_bytes": 12_000_000_000, "conditions": conditions.describe()}
     run = create_run(tmp_path / "run", {"device": device})
     spans = RecordWriter(run, SPAN)
     with start_sampler(run, os.getpid(), RATE) as sampler:
@@ -272,6 +280,8 @@ def test_an_emulated_device_is_followed_while_it_runs(tmp_path: Path) -> None:
     memory = records[records["window_ns"] == NOT_MEASURED]
     assert set(memory["memory_total_bytes"].tolist()) == {12_000_000_000}
     assert set(memory["memory_used_bytes"].tolist()) == {NOT_MEASURED}
+    assert set(memory["sm_clock_mhz"].tolist()) == {750}
+    assert (np.diff(memory["thermal_ns"]) > 0).all()
     assert "emulated device" in (run / SAMPLER_NOTICES).read_text()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 from pathlib import Path
 from time import monotonic_ns, process_time_ns, thread_time_ns
@@ -13,6 +14,7 @@ from ...record.forks import tell_of_fork
 from ...record.schema import NOT_MEASURED
 
 _PROC = Path("/proc").stat().st_dev
+_IO_BEGINS = re.compile(rb"rchar: \d+\nwchar: \d+\n")
 
 
 class Reading(NamedTuple):
@@ -31,6 +33,8 @@ class Reading(NamedTuple):
     their own."""
     read_bytes: int
     """Of these, from storage."""
+    written_bytes: int
+    """By all threads, through system calls on files and pipes; where the process does nothing but making batches."""
     minor_faults: int
     major_faults: int
 
@@ -85,24 +89,36 @@ class Counters:
         self._read_here += len(text)
         return int(text.split()[1])
 
-    def _counted(self) -> tuple[int, int, int, int, int, int]:
-        """Run queue, bytes read by the thread and by all, bytes read from storage, minor and major faults."""
+    def _counted(self) -> tuple[int, int, int, int, int, int, int]:
+        """Run queue, bytes read by the thread and by all, from storage, bytes written, minor and major faults."""
         queued = self._queued()
-        chars, stored = self._read(self._io)
-        mine = chars
+        mine, stored, _ = self._read(self._io)
+        chars, written = mine, NOT_MEASURED
         if self._own_process:
-            chars, stored = self._read(self._process_io)
+            chars, stored, written = self._read(self._process_io)
         usage = resource.getrusage(resource.RUSAGE_THREAD)
-        return queued, mine, chars, stored, usage.ru_minflt, usage.ru_majflt
+        return queued, mine, chars, stored, written, usage.ru_minflt, usage.ru_majflt
 
-    def _read(self, file: int) -> tuple[int, int]:
+    def _read(self, file: int) -> tuple[int, int, int]:
+        """Bytes read, of these from storage, bytes written."""
         if file < 0:
-            return NOT_MEASURED, NOT_MEASURED
+            return NOT_MEASURED, NOT_MEASURED, NOT_MEASURED
         text = os.pread(file, 512, 0)
-        chars = int(text[7 : text.index(b"\n")]) - self._read_here
+        end = text.index(b"\n")
+        chars = int(text[7:end]) - self._read_here
         self._read_here += len(text)
+        written = int(text[end + 8 : text.index(b"\n", end + 1)])
         at = text.index(b"\nread_bytes: ") + 13
-        return chars, int(text[at : text.index(b"\n", at)])
+        return chars, int(text[at : text.index(b"\n", at)]), written
+
+
+def affinity() -> tuple[int, int]:
+    """How many CPUs the calling thread may run on, and the lowest-numbered; `NOT_MEASURED` where that is not told."""
+    try:
+        cpus = os.sched_getaffinity(0)
+    except (OSError, AttributeError):
+        return NOT_MEASURED, NOT_MEASURED
+    return len(cpus), min(cpus)
 
 
 def _open(path: str) -> int:
@@ -114,7 +130,9 @@ def _open(path: str) -> int:
     try:
         text = os.pread(file, 512, 0)
         known = (
-            text.startswith(b"rchar: ") and b"\nread_bytes: " in text if path.endswith("io") else text.count(b" ") > 1
+            _IO_BEGINS.match(text) is not None and b"\nread_bytes: " in text
+            if path.endswith("io")
+            else text.count(b" ") > 1
         )
     except OSError:
         known = False

@@ -14,7 +14,7 @@ from ..hidden import forget_frame
 from ..hooks.samples import samples_of
 from ..hooks.switch import Switch, from_a_signal
 from .contents import bytes_of
-from .counters import Counters, Reading
+from .counters import Counters, Reading, affinity
 from .samples import Stamped, file_of, number_of, one_by_one
 from .transforms import Timing, Transform, is_due
 
@@ -22,6 +22,8 @@ LEAST_READ_BYTES = 512
 """A batch for which its thread read so much through system calls was read from files. Less may be anything."""
 LEAST_READ_ELSEWHERE_BYTES = 4096
 """The same of other threads of a worker: handing over a batch makes them read about a hundred bytes for each tensor."""
+AFFINITY_EVERY = 16
+"""Records from one look at the CPUs of the thread to the next: it seldom changes, and costs more the more there are."""
 NAMED_SAMPLES = 8
 """The slowest samples of a worker whose files are named."""
 LEAST_APART_NS = 10_000_000
@@ -34,6 +36,7 @@ _BEGIN, _END, _SAMPLES = (_SLOT[n] for n in ("begin_ns", "end_ns", "samples"))
 _READ, _TRANSFORM, _COLLATE, _CPU = (_SLOT[n] for n in ("read_ns", "transform_ns", "collate_ns", "cpu_ns"))
 _MINOR, _MAJOR, _STORED, _CHARS = (_SLOT[n] for n in ("minor_faults", "major_faults", "read_bytes", "read_chars_bytes"))
 _BYTES, _QUEUE, _IDLE, _BATCH = (_SLOT[n] for n in ("batch_bytes", "run_queue_ns", "idle_ns", "batch"))
+_PROCESS_CPU, _SENT, _CPUS, _FIRST_CPU = (_SLOT[n] for n in ("process_cpu_ns", "sent_bytes", "cpus", "first_cpu"))
 _SKIPPED, _SKIPPED_SAMPLES, _SKIPPED_NS = (_SLOT[n] for n in ("skipped", "skipped_samples", "skipped_ns"))
 _SLOWEST, _SLOWEST_NS, _SLOWEST_NAME = (_SLOT[n] for n in ("slowest_index", "slowest_ns", "slowest_name"))
 
@@ -86,6 +89,8 @@ class Watch:
         self.number = NOT_MEASURED
         """`batch` of the record of the batch under way."""
         self.idle_ns = NOT_MEASURED
+        self._written = NOT_MEASURED
+        """`written_bytes` when the batch recorded before began."""
         self._looked = 0
         self._not_before = 0
         self._left_out_since = 0
@@ -204,11 +209,17 @@ class Watch:
 
     def _record(self, batch: Any, end: Reading) -> None:
         begin = self._begin
+        if self._looked % AFFINITY_EVERY == 0:
+            self._blank[_CPUS], self._blank[_FIRST_CPU] = affinity()
         row = self._blank[:]
         self._blank[_SKIPPED] = self._blank[_SKIPPED_SAMPLES] = self._blank[_SKIPPED_NS] = 0
         row[_BEGIN], row[_END] = begin.t_ns, end.t_ns
         row[_BATCH], row[_IDLE] = self.number, self.idle_ns
         row[_CPU] = end.cpu_ns - begin.cpu_ns
+        if self._own_process:
+            row[_PROCESS_CPU] = end.process_cpu_ns - begin.process_cpu_ns
+            row[_SENT] = _grown(self._written, begin.written_bytes)
+            self._written = begin.written_bytes
         row[_QUEUE] = _grown(begin.run_queue_ns, end.run_queue_ns)
         chars = row[_CHARS] = _grown(begin.read_chars_bytes, end.read_chars_bytes)
         row[_STORED] = _grown(begin.read_bytes, end.read_bytes)

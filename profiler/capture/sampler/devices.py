@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...devices.conditions import Conditions
 from ...record.run import RUN_JSON
 from .emulated import EmulatedSource
 from .row import Row
@@ -32,6 +33,7 @@ class RunDevice:
     uuids: tuple[str, ...] = ()
     count: int = 1
     memory_bytes: int | None = None
+    conditions: Conditions | None = None
 
     @classmethod
     def of(cls, info: Any) -> RunDevice:
@@ -45,6 +47,7 @@ class RunDevice:
             tuple(map(str, uuids)) if isinstance(uuids, list) else (),
             count if isinstance(count, int) and count > 0 else 1,
             memory if isinstance(memory, int) else None,
+            Conditions.of(device.get("conditions")),
         )
 
 
@@ -93,7 +96,7 @@ class Devices:
     def _choose(self, device: RunDevice, since_ns: int) -> Source | None:
         if device.kind == "emulated":
             self._say("Accelerator figures are those of an emulated device, computed from its records.")
-            return EmulatedSource(self._folder, device.count, device.memory_bytes, since_ns)
+            return EmulatedSource(self._folder, device.count, device.memory_bytes, since_ns, device.conditions)
         if device.kind in ("cuda", None):
             # Loaded here only: most of what NVML costs at start is its binding.
             from .gpu import NvmlSource

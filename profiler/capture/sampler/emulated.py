@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ...devices.conditions import Conditions
 from ...errors import RecordError
 from ...record.reader import Follower, Records, read_header
 from ...record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, Kind, SpanKind
@@ -53,11 +54,21 @@ class EmulatedSource:
         count: emulated devices of the run; more are noticed when they compute.
         memory_bytes: what run.json says one has.
         start_ns: where the first window begins.
+        conditions: what run.json says they work under.
     """
 
-    def __init__(self, folder: Path, count: int, memory_bytes: int | None, start_ns: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        count: int,
+        memory_bytes: int | None,
+        start_ns: int,
+        conditions: Conditions | None = None,
+    ) -> None:
         self._folder = folder
         self._memory_bytes = memory_bytes
+        self._start_ns = start_ns
+        self._conditions = conditions
         self._next_ns = start_ns
         self._followers: dict[Path, tuple[Follower, int]] = {}
         """Record file → (its reader, pid of the process that writes it)."""
@@ -69,24 +80,26 @@ class EmulatedSource:
         self._cadence = Cadence(PERIOD_NS)
 
     def sample(self, now_ns: int, last: bool = False) -> list[Row]:
-        """Bodies of DEVICE records: windows complete by now, and memory."""
+        """Bodies of DEVICE records: windows complete by now, and states."""
         if not (self._cadence.due(now_ns) or last):
             return []
         for spans, pid in self._fresh(SPAN):
             self._take_spans(spans, pid)
         for steps, pid in self._fresh(STEP):
             self._take_steps(steps, pid)
-        memory = [
+        conditions = {} if self._conditions is None else self._conditions.state(now_ns - self._start_ns)
+        states = [
             row(
                 DEVICE,
                 t_ns=now_ns,
                 device=device,
                 memory_used_bytes=self._used.get(device),
                 memory_total_bytes=self._memory_bytes,
+                **conditions,
             )
             for device in sorted(self._open)
         ]
-        return self._windows(now_ns) + memory
+        return self._windows(now_ns) + states
 
     def _windows(self, now_ns: int) -> list[Row]:
         count = (now_ns - MARGIN_NS - self._next_ns) // WINDOW_NS
@@ -95,8 +108,11 @@ class EmulatedSource:
         edges = self._next_ns + np.arange(count + 1, dtype=np.int64) * WINDOW_NS
         self._next_ns = int(edges[-1])
         rows = []
+        others = 0.0 if self._conditions is None else self._conditions.others
         for device, spans in sorted(self._open.items()):
             busy = busy_ns(spans[0], spans[1], edges)
+            # Any kernel of any program counts: those of others run on while the training's do not.
+            busy = busy + others * (WINDOW_NS - busy)
             self._open[device] = spans[:, spans[1] > self._next_ns]
             rows += [
                 row(DEVICE, t_ns=int(end), device=device, window_ns=WINDOW_NS, utilisation_pct=percent)

@@ -80,6 +80,8 @@ class Gpu:
         """When the ring counts as absent unless it delivers."""
         self._gpm = Gpm(gateway, device, target)
         self._rx, self._tx = WrappingCounter(), WrappingCounter()
+        self._highest: dict[str, float] = {}
+        """What the device is capable of: does not change, so it is kept."""
         self._state = Cadence(STATE_PERIOD_NS)
         self._link = Cadence(LINK_PERIOD_NS, start_ns + LINK_FIRST_NS)
         self._processes = Cadence(PROCESSES_PERIOD_NS, start_ns + PROCESSES_FIRST_NS)
@@ -106,6 +108,14 @@ class Gpu:
     def _ask(self, metric: str, *calls: Any) -> Any | None:
         return self._gateway.read(self._device, metric, *calls)
 
+    def _limit(self, current: float | None, metric: str, call: Any) -> float | None:
+        """The highest that `current` can be; nothing where that is not measured (any more)."""
+        if current is None:
+            return None
+        if metric not in self._highest and (value := self._ask(metric, call)) is not None:
+            self._highest[metric] = value
+        return self._highest.get(metric)
+
     def _drain(self, now_ns: int) -> list[Values]:
         drained = self._ask(
             RING,
@@ -129,13 +139,19 @@ class Gpu:
             lambda: pynvml.nvmlDeviceGetMemoryInfo(h),
         )
         rates = self._ask(RATES, lambda: pynvml.nvmlDeviceGetUtilizationRates(h))
+        clock = self._ask(
+            "the multiprocessor clock", lambda: pynvml.nvmlDeviceGetClockInfo(board, pynvml.NVML_CLOCK_SM)
+        )
         return {
             "memory_util_pct": None if rates is None else rates.memory,
             "memory_used_bytes": None if memory is None else memory.used,
             "memory_total_bytes": None if memory is None else memory.total,
             "power_mw": self._ask(POWER, lambda: pynvml.nvmlDeviceGetPowerUsage(board)),
-            "sm_clock_mhz": self._ask(
-                "the multiprocessor clock", lambda: pynvml.nvmlDeviceGetClockInfo(board, pynvml.NVML_CLOCK_SM)
+            "sm_clock_mhz": clock,
+            "sm_clock_max_mhz": self._limit(
+                clock,
+                "the highest multiprocessor clock",
+                lambda: pynvml.nvmlDeviceGetMaxClockInfo(board, pynvml.NVML_CLOCK_SM),
             ),
             "memory_clock_mhz": self._ask(
                 "the memory clock", lambda: pynvml.nvmlDeviceGetClockInfo(board, pynvml.NVML_CLOCK_MEM)
@@ -191,9 +207,17 @@ class Gpu:
 
     def _read_link(self) -> Values:
         board = self._board
+        generation = self._ask("PCIe generation", lambda: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(board))
+        width = self._ask("PCIe width", lambda: pynvml.nvmlDeviceGetCurrPcieLinkWidth(board))
         return {
-            "pcie_generation": self._ask("PCIe generation", lambda: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(board)),
-            "pcie_width": self._ask("PCIe width", lambda: pynvml.nvmlDeviceGetCurrPcieLinkWidth(board)),
+            "pcie_generation": generation,
+            "pcie_width": width,
+            "pcie_max_generation": self._limit(
+                generation, "the highest PCIe generation", lambda: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(board)
+            ),
+            "pcie_max_width": self._limit(
+                width, "the greatest PCIe width", lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(board)
+            ),
         }
 
     def _read_processes(self) -> Values:

@@ -64,6 +64,8 @@ class Host:
         return {
             "tree_cpu_ns": totals.cpu_ns,
             "main_cpu_ns": tree.main_cpu_ns,
+            "main_threads": tree.main_threads,
+            "main_thread_queue_ns": tree.main_thread_queue_ns if scanned else None,
             "run_queue_ns": totals.run_queue_ns if scanned else None,
             "tree_processes": len(alive),
             "tree_threads": sum(m.stat.threads for m in alive),

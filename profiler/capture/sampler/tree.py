@@ -56,6 +56,10 @@ class ProcessTree:
         """Whether threads list their children; kernels without checkpoint support do not."""
         self.main_cpu_ns: int | None = None
         """CPU time of the root process; kept after its end."""
+        self.main_threads: int | None = None
+        """Threads of the root process, while it lives."""
+        self.main_thread_queue_ns: int | None = None
+        """What the root process's first thread waited for a CPU, when last scanned; kept after its end."""
 
     @property
     def seen(self) -> bool:
@@ -71,6 +75,7 @@ class ProcessTree:
         if not self._seen_root:
             self._seen_root = self._admit(self._root)
             self._children_files = read(f"{self._proc}/{self._root}/task/{self._root}/children") is not None
+        self.main_threads = None
         for member in list(self._members.values()):
             stat = self._stat(member.pid)
             if stat is None or stat.started != member.stat.started:
@@ -117,6 +122,7 @@ class ProcessTree:
         counters.major_faults = stat.major_faults
         if member.pid == self._root:
             self.main_cpu_ns = stat.cpu_ns
+            self.main_threads = None if stat.ended else stat.threads
         if not stat.ended:
             # A failed read keeps the last value, so that the sum does not fall.
             io = parse_pairs(read(f"{self._proc}/{member.pid}/io"))
@@ -135,6 +141,8 @@ class ProcessTree:
             if self._children_files:
                 children += [int(pid) for pid in (read(f"{base}/{name}/children") or b"").split()]
         self._add_waits(member, waits)
+        if member.pid == self._root:
+            self.main_thread_queue_ns = waits.get(member.pid, self.main_thread_queue_ns)
         return children
 
     @staticmethod

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stallscope.capture.sampler.devices import RunDevice
 from stallscope.capture.sampler.emulated import MARGIN_NS, WINDOW_NS, EmulatedSource, busy_ns
 from stallscope.capture.sampler.row import Row
+from stallscope.devices.conditions import Conditions
 from stallscope.record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, SpanKind
 from stallscope.record.segment import RecordWriter
 
@@ -123,6 +125,53 @@ def test_memory_is_that_of_the_newest_step(tmp_path: Path) -> None:
         "memory_used_bytes": 200,
         "memory_total_bytes": 1000,
     }
+
+
+def test_conditions_are_said_as_nvml_would_say_them(tmp_path: Path) -> None:
+    conditions = Conditions(sm_clock=0.7, throttle_reasons=0x40, pcie_generation=3, pcie_width=8, processes=2)
+    source = EmulatedSource(tmp_path, 1, 1000, START, conditions)
+    states = [named(source.sample(at(windows)))[-1] for windows in (6, 18)]
+    constant = {
+        "device": 0,
+        "memory_total_bytes": 1000,
+        "sm_clock_mhz": 1050,
+        "sm_clock_max_mhz": 1500,
+        "throttle_reasons": 0x40,
+        "power_capped_ns": 0,
+        "pcie_generation": 3,
+        "pcie_width": 8,
+        "pcie_max_generation": 4,
+        "pcie_max_width": 16,
+        "processes": 2,
+    }
+    moments = [at(6), at(18)]
+    assert states == [constant | {"t_ns": t, "thermal_ns": t - START} for t in moments]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "counting"),
+    [(0, set()), (0x4, {"power_capped_ns"}), (0x20, {"thermal_ns"}), (0x64, {"power_capped_ns", "thermal_ns"})],
+)
+def test_time_held_down_is_counted_of_what_holds_it_down(tmp_path: Path, reasons: int, counting: set[str]) -> None:
+    source = EmulatedSource(tmp_path, 1, None, START, Conditions(throttle_reasons=reasons))
+    state = named(source.sample(at(6)))[-1]
+    assert {name for name in ("power_capped_ns", "thermal_ns") if state[name] > 0} == counting
+
+
+def test_kernels_of_others_count_in_the_utilisation_while_the_trainings_do_not_run(tmp_path: Path) -> None:
+    emulation = Emulation(tmp_path)
+    emulation.span(0, 1)
+    emulation.span(1, 1.5)
+    source = EmulatedSource(tmp_path, 1, None, START, Conditions(others=0.4, processes=2))
+    assert utilisation(source.sample(at(3))) == [100, 70, 40]
+
+
+def test_conditions_come_from_run_json_if_they_are_understood() -> None:
+    conditions = Conditions(sm_clock=0.5, others=0.25)
+    told = {"device": {"kind": "emulated", "conditions": conditions.describe()}}
+    assert RunDevice.of(told).conditions == conditions
+    assert RunDevice.of({"device": {"kind": "emulated", "conditions": {"sm_clock": None}}}).conditions is None
+    assert RunDevice.of({"device": {"kind": "emulated"}}).conditions is None
 
 
 def test_a_file_that_is_no_record_file_yet_is_read_later(tmp_path: Path) -> None:

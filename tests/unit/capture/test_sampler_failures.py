@@ -17,6 +17,7 @@ ALL = HEALTHY + "ring 1000 50\ngpm 61 12 8 33\n"
 SHARED = {
     "power_mw",
     "sm_clock_mhz",
+    "sm_clock_max_mhz",
     "memory_clock_mhz",
     "temperature_c",
     "throttle_reasons",

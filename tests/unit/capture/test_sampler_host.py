@@ -190,6 +190,24 @@ def test_the_sampler_is_no_part_of_the_tree(fake: FakeRoot) -> None:
     assert sample(Host(10, 0, fake.root), 0)["tree_processes"] == 1
 
 
+def test_the_first_thread_of_the_training_is_told_apart_from_all_others(fake: FakeRoot) -> None:
+    fake.process(10, waits={10: 40, 11: 7, 12: 1}, children={11: "20"})
+    fake.process(20, 10, waits={20: 500, 21: 3})
+    host = Host(10, 0, fake.root)
+    values = sample(host, 0)
+    assert (values["main_threads"], values["tree_threads"]) == (3, 5)
+    assert (values["main_thread_queue_ns"], values["run_queue_ns"]) == (40, 551)
+    fake.process(10, waits={10: 90})
+    between = sample(host, S // 5)
+    assert (between["main_threads"], between["main_thread_queue_ns"]) == (1, None)
+    assert sample(host, 11 * S)["main_thread_queue_ns"] == 90
+    fake.process(10, state="Z", waits={10: 90}, io=None)
+    assert sample(host, 12 * S)["main_threads"] is None
+    fake.gone(10)
+    ended = sample(host, 23 * S)
+    assert (ended["main_threads"], ended["main_thread_queue_ns"]) == (None, 90)
+
+
 def test_threads_are_scanned_seldom_and_at_the_end(fake: FakeRoot) -> None:
     fake.process(10, waits={10: 4})
     host = Host(10, 0, fake.root)

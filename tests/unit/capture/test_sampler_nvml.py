@@ -45,6 +45,7 @@ def test_the_sampler_records_what_the_driver_says(
         "memory_total_bytes": 80_000_000_000,
         "power_mw": 312_500,
         "sm_clock_mhz": 1755,
+        "sm_clock_max_mhz": 1980,
         "memory_clock_mhz": 2619,
         "temperature_c": 64,
         "throttle_reasons": 4,
@@ -83,9 +84,48 @@ def test_rare_readings_come_rarely(looks: Callable[..., Any], driver: FakeDriver
     assert [r["processes"] for r in last] == [2]
 
 
-def test_link_is_recorded_as_it_is(looks: Callable[..., Any]) -> None:
-    _, rows = looks(HEALTHY, [0, 2])
-    assert [(r["pcie_generation"], r["pcie_width"]) for r in rows[1] if "pcie_width" in r] == [(5, 16)]
+LINK = ("pcie_generation", "pcie_width", "pcie_max_generation", "pcie_max_width")
+
+
+def test_link_is_recorded_as_it_is_and_as_it_could_be(looks: Callable[..., Any]) -> None:
+    script = HEALTHY.replace(" 5 16 2\n", " 3 8 2\n") + "limits 1410 4 16\n"
+    _, rows = looks(script, [0, 2])
+    assert [[r[name] for name in LINK] for r in rows[1] if "pcie_width" in r] == [[3, 8, 4, 16]]
+    assert [r["sm_clock_max_mhz"] for look in rows for r in look if "sm_clock_mhz" in r] == [1410, 1410]
+
+
+def test_what_a_gpu_is_capable_of_is_asked_once_and_said_at_every_look(
+    looks: Callable[..., Any], driver: FakeDriver
+) -> None:
+    _, rows = looks(HEALTHY + "ring 1000 50\n", [float(i) for i in range(24)])
+    states = [r for look in rows for r in look if "sm_clock_mhz" in r]
+    assert [r["sm_clock_max_mhz"] for r in states] == [1980] * 24
+    links = [r for look in rows for r in look if "pcie_width" in r]
+    assert [[r[name] for name in LINK] for r in links] == [[5, 16, 5, 16]] * 3
+    calls = [name for name, _ in driver.calls()]
+    for function in ("ClockInfo", "PcieLinkGeneration", "PcieLinkWidth"):
+        assert calls.count(f"nvmlDeviceGetMax{function}") == 1
+
+
+def test_a_capability_that_is_refused_leaves_the_figure_itself(looks: Callable[..., Any], driver: FakeDriver) -> None:
+    refused = {
+        "nvmlDeviceGetMaxClockInfo": "the highest multiprocessor clock",
+        "nvmlDeviceGetMaxPcieLinkGeneration": "the highest PCIe generation",
+        "nvmlDeviceGetMaxPcieLinkWidth": "the greatest PCIe width",
+    }
+    said, rows = looks(HEALTHY + "ring 1000 50\n" + "".join(f"fault {name} 3\n" for name in refused), [0, 2, 13])
+    seen = set().union(*(r for look in rows for r in look))
+    assert {"sm_clock_mhz", "pcie_generation", "pcie_width"} <= seen
+    assert not {"sm_clock_max_mhz", "pcie_max_generation", "pcie_max_width"} & seen
+    words = "This GPU or its driver does not give it (Not Supported)."
+    assert sorted(said) == sorted(f"Not measured: {metric}. {words}" for metric in refused.values())
+    assert all([name for name, _ in driver.calls()].count(function) == 1 for function in refused)
+
+
+def test_a_capability_that_could_be_read_is_not_said_of_a_gpu_that_is_lost(looks: Callable[..., Any]) -> None:
+    _, rows = looks(HEALTHY + "ring 1000 50\nfault * 15 40\n", [float(i) for i in range(12)])
+    assert any("sm_clock_max_mhz" in r for r in rows[0])
+    assert rows[-1] == []
 
 
 def test_without_a_ring_the_current_rate_is_read_at_every_look(looks: Callable[..., Any]) -> None:

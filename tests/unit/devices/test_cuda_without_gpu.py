@@ -35,6 +35,9 @@ class Gpu:
         self.synchronised = 0
         self.slept = 0
         self.asked_memory = 0
+        self.allocator = "native"
+        self.retries = 0
+        self.statistics: dict[str, object] | None = {}
         self.capturing = False
         self.failed = False
         self.asked_streams: list[int] = []
@@ -94,6 +97,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         gpu.asked_memory += 1
         return 12345
 
+    def memory_stats_as_nested_dict(index: int) -> dict[str, object]:
+        if gpu.statistics is None:
+            raise RuntimeError("this allocator has no statistics")
+        return {"num_alloc_retries": gpu.retries} if gpu.statistics == {} else gpu.statistics
+
     properties = SimpleNamespace(name="Stand-in", total_memory=8 * 10**9, uuid="1234")
     fake = SimpleNamespace(
         Stream=Stream,
@@ -104,6 +112,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         set_device=lambda i: None,
         get_device_properties=lambda i: properties,
         memory_reserved=memory_reserved,
+        memory_stats_as_nested_dict=memory_stats_as_nested_dict,
+        get_allocator_backend=lambda: gpu.allocator,
     )
     monkeypatch.setattr(cuda, "torch", SimpleNamespace(cuda=fake, device=torch.device, version=torch.version))
     monkeypatch.setattr(cuda, "time", SimpleNamespace(monotonic_ns=gpu.monotonic_ns, sleep=gpu.sleep))
@@ -400,6 +410,25 @@ def test_memory_is_asked_for_once_in_many_steps(gpu: Gpu) -> None:
     device = cuda.CudaDevice()
     assert {device.memory_used() for _ in range(40)} == {12345}
     assert gpu.asked_memory == 2
+
+
+def test_retries_of_the_allocator_are_those_it_counts(gpu: Gpu) -> None:
+    device = cuda.CudaDevice()
+    assert device.allocation_retries() == 0
+    gpu.retries = 3
+    assert device.allocation_retries() == 3
+
+
+def test_retries_of_an_allocator_that_does_not_count_them_are_not_known(gpu: Gpu) -> None:
+    gpu.allocator = "cudaMallocAsync"
+    assert cuda.CudaDevice().allocation_retries() is None
+    gpu.allocator = "native"
+    for statistics in (None, {"num_ooms": 0}):
+        gpu.statistics = statistics
+        device = cuda.CudaDevice()
+        assert device.allocation_retries() is None
+        gpu.statistics = {}
+        assert device.allocation_retries() is None  # not asked again
 
 
 def test_the_description_has_the_uuid_that_the_sampler_looks_for(gpu: Gpu) -> None:

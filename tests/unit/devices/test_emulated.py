@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallscope.devices.clock import VirtualClock
+from stallscope.devices.conditions import Conditions
 from stallscope.devices.emulated import COMPUTE, COPY, EmulatedDevice, EmulatedSpec
 from stallscope.errors import DeviceOutOfMemory
 
@@ -30,7 +33,7 @@ SPEC = EmulatedSpec(
 class Recorded(EmulatedDevice):
     """Keeps its spans."""
 
-    def __init__(self, **changes: int) -> None:
+    def __init__(self, **changes: Any) -> None:
         self.spans: list[tuple[int, int, int]] = []
         spec = EmulatedSpec(**{**SPEC.__dict__, **changes})
         super().__init__(spec, VirtualClock(), sink=lambda _d, _s, what, b, e, _n: self.spans.append((what, b, e)))
@@ -127,6 +130,119 @@ def test_memory_beyond_the_capacity_raises_what_an_oom_would() -> None:
     with pytest.raises(DeviceOutOfMemory, match="Choose a smaller batch size"):
         device.require_memory(1001)
     assert device.memory_used() == 400
+
+
+def under(**conditions: Any) -> Recorded:
+    return Recorded(conditions=Conditions(**conditions))
+
+
+def took(device: Recorded) -> list[int]:
+    return [end - begin for _, begin, end in device.spans]
+
+
+def test_low_clocks_and_other_processes_make_computation_longer_and_copies_not() -> None:
+    seen = []
+    for device in (under(), under(sm_clock=0.5), under(others=0.2), under(sm_clock=0.5, others=0.2)):
+        device.compute(3 * MS)
+        device.copy(batch(10_000_000), pinned=True)
+        seen.append(took(device))
+    assert seen == [[duration, MS + 10_000] for duration in (3 * MS, 6 * MS, 3_750_000, 7_500_000)]
+
+
+def test_a_slower_link_makes_the_bytes_of_copies_slower_and_nothing_else() -> None:
+    seen = []
+    for link in ({}, {"pcie_generation": 3}, {"pcie_width": 4}, {"pcie_generation": 2, "pcie_width": 8}):
+        device = under(**link)
+        device.compute(3 * MS)
+        device.copy(batch(10_000_000), pinned=True)
+        device.copy(batch(10_000_000), pinned=False)
+        seen.append(took(device))
+    assert seen == [[3 * MS, slower * MS + 10_000, slower * 2 * MS + 10_000] for slower in (1, 2, 4, 8)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sm_clock": 0},
+        {"sm_clock": 1.1},
+        {"others": 1},
+        {"others": -0.1},
+        {"pcie_width": 0},
+        {"pcie_generation": 5},
+        {"processes": -1},
+        {"throttle_reasons": -1},
+    ],
+)
+def test_conditions_under_which_no_device_works_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong)).split('_')[0]}|PCIe"):
+        Conditions(**wrong)  # type: ignore[arg-type]
+
+
+def test_conditions_reach_run_json_and_come_back() -> None:
+    conditions = Conditions(sm_clock=0.7, throttle_reasons=0x20, pcie_width=4, others=0.3, processes=2)
+    told = json.loads(json.dumps(Recorded(conditions=conditions).describe()))["conditions"]
+    assert Conditions.of(told) == conditions
+    assert "conditions" not in Recorded().describe()
+
+
+@pytest.mark.parametrize(
+    "told", [None, [], "hot", {"sm_clock": "half"}, {"sm_clock": 7}, {"throttle_reasons": 1.5}, {"others": None}]
+)
+def test_conditions_that_are_not_understood_are_none(told: Any) -> None:
+    assert Conditions.of(told) is None
+
+
+def test_conditions_of_a_later_version_are_read_as_far_as_they_are_known() -> None:
+    assert Conditions.of({"sm_clock": 0.5, "colour": 3}) == Conditions(sm_clock=0.5)
+
+
+def test_steps_that_need_the_same_never_free_the_cache() -> None:
+    device = Recorded()
+    device.require_memory(400)
+    for _ in range(20):
+        device.allocate(600)
+    assert (device.allocation_retries(), device.memory_used(), device.now()) == (0, 1000, 0)
+
+
+def test_a_cached_block_is_used_again_if_it_is_large_enough() -> None:
+    device = Recorded()
+    for nbytes in (300, 500, 200, 450, 100):
+        device.allocate(nbytes)
+    # Two blocks were ever taken: the smaller ones served the smaller requests.
+    assert (device.allocation_retries(), device.memory_used(), device.peak_bytes) == (0, 800, 800)
+
+
+def test_a_request_that_fits_no_free_block_waits_for_the_device_and_frees_the_cache() -> None:
+    device = Recorded(retry_ns=7 * MS)
+    device.require_memory(100)
+    device.allocate(500)
+    device.compute(3 * MS)
+    device.allocate(600)
+    assert device.now() == LAUNCH + 3 * MS + 7 * MS
+    assert (device.allocation_retries(), device.memory_used()) == (1, 700)
+    device.allocate(550)
+    assert (device.allocation_retries(), device.now()) == (1, LAUNCH + 10 * MS)
+
+
+def test_growing_requests_near_the_limit_retry_now_and_then_and_with_room_never() -> None:
+    sizes = [200, 210, 220, 230, 240, 250, 260, 270]
+    retries = []
+    for memory_bytes in (500, 1000, 5000):
+        device = Recorded(memory_bytes=memory_bytes)
+        for nbytes in sizes:
+            device.allocate(nbytes)
+        retries.append(device.allocation_retries())
+        assert device.now() == retries[-1] * 5 * MS
+    assert retries == [4, 2, 0]
+
+
+def test_what_no_empty_cache_has_room_for_raises_and_is_no_retry() -> None:
+    device = Recorded()
+    device.require_memory(400)
+    device.allocate(500)
+    with pytest.raises(DeviceOutOfMemory, match="Choose a smaller batch size"):
+        device.allocate(601)
+    assert (device.allocation_retries(), device.memory_used(), device.now()) == (0, 900, 0)
 
 
 @given(
