@@ -9,14 +9,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import get_native_id
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..devices.protocol import Device
 from ..record.notices import TRAINING_NOTICES, Notices
-from ..record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, SPAN, STEP, EventKind, LoaderFlag
+from ..record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, SPAN, STEP, EventKind
 from ..record.segment import RecordWriter
 from .steps import QueueLook, StepRecorder
 from .thinning import Thinning
+from .threads import PythonThreads
 
 if TYPE_CHECKING:
     from .activity import ActivityWindows
@@ -66,8 +68,11 @@ _UNSAID = [NOT_MEASURED] * (len(BATCH.fields) - 1 - [f.name for f in BATCH.field
 """What loaders that hand over a trace do not say."""
 LEAST_COLLECTION_NS = 100_000
 """Shorter garbage collections are not recorded one by one."""
-MOST_COLLECTIONS = 1000
-"""Collections kept between two steps."""
+MOST_LASTING = 1000
+"""What lasted and was told by any thread, kept between two steps."""
+THREADS_EVERY_NS = 1_000_000_000
+ALLOCATOR_EVERY_NS = 200_000_000
+"""How often, at most, the other threads and the device's allocator are looked at."""
 
 
 class Session:
@@ -100,8 +105,14 @@ class Session:
         self.notice = Notices(folder / TRAINING_NOTICES)
         """Takes what the report must say about this recording: what could not be seen, and why."""
         self._gc_begin = 0
-        self._garbage: deque[tuple[int, int]] = deque(maxlen=MOST_COLLECTIONS)
-        """Collections not recorded yet: any thread may collect, only the training thread records."""
+        self._lasting: deque[tuple[int, int, int]] = deque(maxlen=MOST_LASTING)
+        """What is not recorded yet: any thread may collect or compile, only the training thread records."""
+        self._threads = PythonThreads()
+        self._look_at = self._threads_at = 0
+        """When to look at the allocator again, and at the threads."""
+        self._retries = 0
+        """Of the device's allocator, as last recorded."""
+        self._asks_retries: Callable[[], int | None] | None = getattr(device, "allocation_retries", None)
         gc.callbacks.append(self._gc_watch)
         self.steps.on_step = self._between_steps
         self.event(EventKind.TRAINING_BEGIN)
@@ -109,6 +120,10 @@ class Session:
     def event(self, what: int, value: int = NOT_MEASURED, end_ns: int = NOT_MEASURED, t_ns: int = 0) -> None:
         """Something outside the steps happened, now or at `t_ns`."""
         self._events.append(t_ns or self._now(), what, value, end_ns)
+
+    def lasted(self, what: int, begin_ns: int, end_ns: int) -> None:
+        """Something lasted. May be said by any thread; recorded between two steps."""
+        self._lasting.append((what, begin_ns, end_ns))
 
     def watch_activity(self) -> None:
         """Record every kernel, copy and waiting call in a few steps of each thousand: `docs/activity-windows.md`."""
@@ -158,12 +173,11 @@ class Session:
             first = False
             steps.fetch_begin(epoch, first, queue)
 
-    def loader(self, workers: int, prefetch: int | None, pin_memory: bool, persistent_workers: bool) -> None:
-        """The settings of the loader that trains, where it is torch's DataLoader."""
+    def loader(self, workers: int, prefetch: int | None, flags: int) -> None:
+        """The settings of the loader that trains, where it is torch's DataLoader. `flags`: of `LoaderFlag`."""
         self.event(EventKind.LOADER_WORKERS, workers)
         if prefetch is not None:
             self.event(EventKind.LOADER_PREFETCH, prefetch)
-        flags = LoaderFlag.PIN_MEMORY * pin_memory + LoaderFlag.PERSISTENT_WORKERS * persistent_workers
         self.event(EventKind.LOADER_FLAGS, flags)
 
     @contextmanager
@@ -192,7 +206,9 @@ class Session:
         done_ns = self.steps.finish()
         if done_ns is not None:
             self.event(EventKind.DEVICE_DONE, t_ns=done_ns)
-        self._record_garbage()
+        self._record_lasting()
+        self._look_at_threads(0)
+        self._ask_allocator(ends=True)
         if self._activity is not None:
             self._activity.finish()
             if self._activity.windows:
@@ -242,10 +258,16 @@ class Session:
         )
         self.steps.add_overhead(self._now() - begin)
 
-    def _between_steps(self, number: int) -> bool:
-        """Before step `number` begins; whether that took notable time."""
-        if self._garbage:
-            self._record_garbage()
+    def _between_steps(self, number: int, now: int) -> bool:
+        """Before step `number` begins, at the time `now`; whether that took notable time."""
+        if self._lasting:
+            self._record_lasting()
+        if now >= self._look_at:
+            self._look_at = now + ALLOCATOR_EVERY_NS
+            self._ask_allocator()
+            if now >= self._threads_at:
+                self._threads_at = now + THREADS_EVERY_NS
+                self._look_at_threads(get_native_id())
         if self._activity is None:
             return False
         before = self._activity.cost_ns
@@ -259,12 +281,39 @@ class Session:
             end = self._now()
             self.steps.gc_ns += end - self._gc_begin
             if end - self._gc_begin >= LEAST_COLLECTION_NS:
-                self._garbage.append((self._gc_begin, end))
+                self.lasted(EventKind.GARBAGE, self._gc_begin, end)
 
-    def _record_garbage(self) -> None:
-        while self._garbage:
-            begin, end = self._garbage.popleft()
-            self.event(EventKind.GARBAGE, t_ns=begin, end_ns=end)
+    def _record_lasting(self) -> None:
+        while self._lasting:
+            what, begin, end = self._lasting.popleft()
+            self.event(what, t_ns=begin, end_ns=end)
+
+    def _look_at_threads(self, trains: int) -> None:
+        """`trains`: the thread that trains; 0 at the end, which another thread may bring about."""
+        threads = self._threads
+        if not threads.measured:
+            return
+        try:
+            used = threads.look(trains)
+        except Exception:
+            # Of the interpreter's own making, and not promised: without it, nothing is known of other threads.
+            threads.measured = False
+            return
+        if threads.any or not trains:
+            self.event(EventKind.PYTHON_THREADS, used)
+
+    def _ask_allocator(self, ends: bool = False) -> None:
+        if self._asks_retries is None:
+            return
+        try:
+            retries = self._asks_retries()
+        except Exception:
+            retries = None
+        if retries is None:
+            self._asks_retries = None
+        elif retries > self._retries or (ends and retries):
+            self._retries = retries
+            self.event(EventKind.ALLOCATOR_RETRIES, retries)
 
 
 class SpanRecorder:

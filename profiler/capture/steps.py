@@ -75,6 +75,8 @@ class StepRecorder:
         """Whether a step is open that is not looked at."""
         self.skip_left = 0
         """Steps from the next one on that are let pass, unless an epoch begins."""
+        self.all_looked_at = False
+        """No step is let pass around the one looked at last."""
         self._flags = 0
         self._mark = 0
         """Flags of the step that begins next."""
@@ -104,8 +106,9 @@ class StepRecorder:
         self._passing_samples = 0
         self.gc_ns = 0
         """Garbage collection so far; kept by whoever watches it."""
-        self.on_step: Callable[[int], bool] | None = None
-        """Called with the number of each step looked at, before it begins; tells whether it took notable time."""
+        self.on_step: Callable[[int, int], bool] | None = None
+        """Called with the number of each step looked at and the time, before it begins; tells whether it took notable
+        time."""
         self._gc_at_begin = 0
         self._overhead = 0
 
@@ -143,7 +146,7 @@ class StepRecorder:
         self._looks -= 1
         if self._looks == 0:
             self.skip_left = self._to_skip
-        if self.on_step is not None and self.on_step(self.count):
+        if self.on_step is not None and self.on_step(self.count, now):
             # What happened there belongs to no step.
             begin = now = self._now()
         row = self._row = self._blank[:]
@@ -152,6 +155,7 @@ class StepRecorder:
         self._graph_then, self._graph_before = grown, NOT_MEASURED
         self._flags = self._mark | StepFlag.FIRST_OF_EPOCH if first else self._mark
         self._mark = 0
+        self.all_looked_at = self._to_skip == 0 == self.skipped
         row[_STEP] = self.count
         row[_EPOCH] = epoch
         row[_FETCH_BEGIN] = begin
@@ -181,11 +185,18 @@ class StepRecorder:
         self._looks, self.skip_left = max(2, self._looks), 0
 
     def fetch_end(
-        self, samples: int, end_ns: int = 0, begins: bool = False, loader: int = NOT_MEASURED, batch: int = NOT_MEASURED
+        self,
+        samples: int,
+        end_ns: int = 0,
+        begins: bool = False,
+        loader: int = NOT_MEASURED,
+        batch: int = NOT_MEASURED,
+        flags: int = 0,
     ) -> None:
         """The batch was handed over, now or at `end_ns`. `begins`: and the computation begins, as `compute_begin`.
 
-        `loader` and `batch`: which one it was, where its worker says the same.
+        `loader` and `batch`: which one it was, where its worker says the same. `flags`: what `StepFlag` says of
+        its shapes.
         """
         if not self.recording:
             if self.passing:
@@ -196,6 +207,7 @@ class StepRecorder:
         row[_FETCH_END] = now
         row[_SAMPLES] = samples
         row[_LOADER], row[_BATCH] = loader, batch
+        self._flags |= flags
         graph = self.graph
         if graph is not None:
             self._graph_then = graph()
@@ -225,12 +237,13 @@ class StepRecorder:
             self._before = None if self._marks is None else self._marks.pause_begins()
             self._wait_begin = self._now()
 
-    def fetch_within_end(self, samples: int) -> None:
-        """It came; `samples`: those of the whole step so far."""
+    def fetch_within_end(self, samples: int, flags: int = 0) -> None:
+        """It came; `samples`: those of the whole step so far; `flags` as in `fetch_end`."""
         if self.passing:
             self._passes_with(samples)
         if self.recording:
             self._row[_SAMPLES] = samples
+            self._flags |= flags
         self._pause_ends(PauseKind.FETCH, True)
 
     def abandon_fetch(self) -> None:

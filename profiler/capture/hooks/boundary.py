@@ -22,11 +22,13 @@ class SaveHook:
     A checkpoint between a step's fetch and its computation leaves the step open; elsewhere it ends the step.
     """
 
-    def __init__(self, loop: Loop, switch: Switch) -> None:
+    def __init__(self, loop: Loop, now: Callable[[], int], switch: Switch) -> None:
         self._loop = loop
+        self._now = now
         self.switch = switch
         self._patches = Patches()
         self._distributed = False
+        self._saving = False
 
     def install(self) -> None:
         same = torch.save is torch.serialization.save
@@ -53,27 +55,36 @@ class SaveHook:
                 self._patches.replace(module, name, self._wrap, None)
 
     def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        switch = self.switch
+        loop, switch = self._loop, self.switch
 
         def save(*args: Any, **kwargs: Any) -> Any:
-            if not switch.on or not self._begins():
+            # One within another is part of it; one within a fetch is a matter of the loader.
+            if not switch.on or get_ident() != loop.thread or self._saving or loop.fetching:
                 return original(*args, **kwargs)
+            bounds, begin_ns = self._begins()
+            self._saving = True
             try:
                 return original(*args, **kwargs)
             finally:
-                self._ends()
+                self._saving = False
+                self._ends(bounds, begin_ns)
 
         return save
 
-    def _begins(self) -> bool:
+    def _begins(self) -> tuple[bool, int]:
+        """Whether this is a boundary of its own, and when it began."""
         try:
-            return get_ident() == self._loop.thread and self._loop.begin_boundary()
+            return self._loop.begin_boundary(), self._now()
         except Exception as error:
             self.switch.fail(error)
-            return False
+            return False, 0
 
-    def _ends(self) -> None:
+    def _ends(self, bounds: bool, begin_ns: int) -> None:
+        if not begin_ns:
+            return
         try:
-            self._loop.end_boundary()
+            self._loop.saved(begin_ns)
+            if bounds:
+                self._loop.end_boundary()
         except Exception as error:
             self.switch.fail(error)

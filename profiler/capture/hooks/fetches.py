@@ -107,7 +107,7 @@ class Fetches:
         samples = of.count(batch) if iteration.use is not Use.EVALUATES else 0
         if samples is None:
             self._notice(f"How many samples a batch of {type(batch).__name__} has is not known.")
-        self._loop.fetch_ends(iteration, NOT_MEASURED if samples is None else samples, now)
+        self._loop.fetch_ends(iteration, NOT_MEASURED if samples is None else samples, now, handed=batch)
 
     def _guarded(self, call: Callable[..., Any], *args: Any) -> Any:
         if not self.switch.on:

@@ -16,6 +16,7 @@ from ...record.names import Names
 from ..session import Session
 from .boundary import SaveHook
 from .compiled import leave_uncompiled
+from .compiles import CompileHook
 from .copies import CopyHook
 from .fetches import Fetches
 from .headroom import Headroom
@@ -123,7 +124,7 @@ def install(session: Session, device: Device, *, headroom: bool = False) -> Hook
         Switch("torch's DataLoader", "no steps are recorded from there on", session.notice, loop.give_up),
         session.notice,
     )
-    saving = SaveHook(loop, switch("torch.save", "checkpoints count as time of the host"))
+    saving = SaveHook(loop, device.now, switch("torch.save", "checkpoints count as time of the host"))
     loading.on_iter = saving.look_for_late_ones
     if headroom:
         loading.headroom = Headroom(session, loop, device.now)
@@ -139,6 +140,7 @@ def install(session: Session, device: Device, *, headroom: bool = False) -> Hook
         BackwardHook(loop, steps, switch("torch.autograd.backward", "the backward pass is not told from the rest")),
         OptimizerHook(loop, steps, switch("optimizers", "optimizer steps are not seen")),
         saving,
+        CompileHook(session, device.now, switch("torch's compiler", "when it is at work is not seen")),
         SourceHook(fetches, session.notice),
     ]
     if device.torch_device.type == "cuda":

@@ -17,7 +17,7 @@ from ..hidden import forget_frame
 from ..steps import StepRecorder
 from .headroom import Headroom
 from .identity import ByIdentity
-from .loop import Iteration, LoaderFacts, Loop, Part, Role, Use
+from .loop import Iteration, LoaderFacts, Loop, Part, Role, Use, starts_python
 from .queue import queue_of
 from .samples import samples_of
 from .switch import Patches, Switch, Unexpected
@@ -119,6 +119,7 @@ class LoaderHook:
 
     def _wrap_next(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         loop, steps, switch, clock = self._loop, self._steps, self.switch, self._now
+        flags_of = loop.shapes.flags
 
         def __next__(self_: Any) -> Any:  # noqa: N807
             if not switch.on or loop.fetching:
@@ -189,11 +190,11 @@ class LoaderHook:
                 else:
                     loop.samples = samples
                     made = asked.passes
-                    if made is None or made.order is None:
-                        steps.fetch_end(samples, end, True, NOT_MEASURED if made is None else made.loader)
-                    else:
-                        received = self_._rcvd_idx if headroom is None else headroom.received(self_)
-                        steps.fetch_end(samples, end, True, made.loader, made.order + received)
+                    number = NOT_MEASURED
+                    if made is not None and made.order is not None:
+                        number = made.order + (self_._rcvd_idx if headroom is None else headroom.received(self_))
+                    which = NOT_MEASURED if made is None else made.loader
+                    steps.fetch_end(samples, end, True, which, number, flags_of(batch))
                     loop.inside = True
                     loop.last_ns = end
             except Exception as error:
@@ -274,10 +275,11 @@ class LoaderHook:
             samples = asked.lengths.popleft() if asked.lengths else self._count(batch)
             if asked.iteration is not None:
                 made = asked.passes
-                which: tuple[int, ...] = () if made is None else (made.loader,)
+                which = NOT_MEASURED if made is None else made.loader
+                number = NOT_MEASURED
                 if made is not None and made.order is not None:
-                    which = made.loader, made.order + self._received(iterator)
-                self._loop.fetch_ends(asked.iteration, samples, now, *which)
+                    number = made.order + self._received(iterator)
+                self._loop.fetch_ends(asked.iteration, samples, now, which, number, batch)
         except Exception as error:
             self.switch.fail(error)
 
@@ -316,6 +318,9 @@ class LoaderHook:
             getattr(iterator, "_prefetch_factor", None) if workers else None,
             bool(getattr(iterator, "_pin_memory", False)),
             bool(getattr(iterator, "_persistent_workers", False)),
+            iterator._dataset_kind == dataloader._DatasetKind.Iterable,
+            not getattr(iterator, "_in_order", True),
+            workers > 0 and starts_python(getattr(iterator._workers[0], "_start_method", None)),
         )
         known.iteration = iteration
 

@@ -11,6 +11,7 @@ next; where the program says itself where its steps begin, they begin there.
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -19,9 +20,11 @@ from threading import enumerate as enumerate_threads
 
 import torch
 
-from ...record.schema import NOT_MEASURED, EventKind
+from ...record.schema import NOT_MEASURED, EventKind, LoaderFlag
 from ..session import Session
 from ..steps import QueueLook
+from .shapes import Shapes
+from .switch import Switch
 
 ADJACENT_NS = 10_000_000
 """`iter()` and the first fetch, or two fetches, that are closer belong together."""
@@ -31,6 +34,10 @@ BATCH_UPDATES = 32
 """Steps of one optimizer on one batch, before the training is taken to go on without a loader."""
 IDLE_UPDATES = 16
 """Steps of other optimizers after which the one that set the pace is taken to be out of use."""
+LEAST_SAVE_NS = 100_000
+"""Shorter checkpoints are not recorded one by one."""
+MOST_EVALUATIONS = 10_000
+"""Evaluating passes recorded one by one."""
 
 
 class Use(Enum):
@@ -49,6 +56,28 @@ class LoaderFacts:
     """Batches each worker prepares ahead; `None` without workers."""
     pin_memory: bool
     persistent_workers: bool
+    iterable: bool = False
+    """The dataset is iterated over."""
+    out_of_order: bool = False
+    starts_python: bool = False
+    """Workers are new Python processes, not forks."""
+
+    @property
+    def flags(self) -> int:
+        return (
+            LoaderFlag.PIN_MEMORY * self.pin_memory
+            | LoaderFlag.PERSISTENT_WORKERS * self.persistent_workers
+            | LoaderFlag.ITERABLE * self.iterable
+            | LoaderFlag.OUT_OF_ORDER * self.out_of_order
+            | LoaderFlag.STARTS_PYTHON * self.starts_python
+        )
+
+
+def starts_python(method: str | None) -> bool:
+    """Whether processes that multiprocessing starts by this method are new Pythons; `None` is its default."""
+    # To ask for the default otherwise would settle it: the program could not choose any longer.
+    method = method or multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    return method != "fork"
 
 
 @dataclass(slots=True)
@@ -84,6 +113,10 @@ class Iteration:
     """Whoever iterates holds one batch back, as accelerate and Lightning do: a step trains the batch before."""
     held_samples: int = 0
     """Samples of the last batch fetched."""
+    held_flags: int = 0
+    """What the step says of its shapes."""
+    waited_ns: int = 0
+    """What `iter()` and the fetches took, of an evaluating pass since it was recorded last."""
     steady: bool = False
     """It trains, and nothing is special about it: once its last batch was learnt from, its next fetch begins a step."""
     done: bool = False
@@ -136,6 +169,9 @@ class Loop:
         """Other threads that have."""
         self._told_elsewhere = False
         """That they do was said."""
+        self.shapes = Shapes(
+            self._steps, Switch("the shapes of batches", "that new shapes cost time is not seen", session.notice)
+        )
         self.capturing: Callable[[], bool] | None = None
         """Whether a CUDA graph is being captured: a mark set now would become part of it."""
         self.on_learning: Callable[[], object] | None = None
@@ -182,6 +218,12 @@ class Loop:
         """What a wait for data that the program marks is to the steps, while it lasts."""
         self._waits: dict[bool, Iteration] = {}
         """Stands for the loader of such waits: with gradients, and without."""
+        self._asked_ns = 0
+        """When the batch was asked for that comes next."""
+        self._evaluating: list[tuple[Iteration, int, int]] = []
+        """Passes within the boundary that evaluate, when each began, and with how many batches fetched before."""
+        self._evaluations = 0
+        """Passes recorded so far."""
         self._learners: dict[int, int] = {}
         """Backward passes and optimizer steps of other threads, while this one has none."""
 
@@ -204,7 +246,8 @@ class Loop:
         """It has made one."""
         self.last_ns = self._now()
         self.inside = self.open is not None and not self._boundary_begin
-        return Iteration(role, use, begin_ns, learnings_then=self.learnings)
+        waited = self.last_ns - begin_ns
+        return Iteration(role, use, begin_ns, learnings_then=self.learnings, waited_ns=waited)
 
     def iter_fails(self) -> None:
         self._drop_created()
@@ -216,6 +259,7 @@ class Loop:
         self._fetched = True
         self.part = Part.NOTHING
         self._stopped = None
+        self._asked_ns = now
         if self._waiting is not None and self._within_wait(of):
             return
         # What is fetched without gradients evaluates, even if the training went on since, until it was seen to train.
@@ -232,6 +276,7 @@ class Loop:
             of.unlearnt_in_row += 1
         if of.use is Use.EVALUATES:
             self._begin_boundary(now)
+            self._evaluates(of, now if of.fetched else max(of.begin_ns, self._boundary_begin))
             return
         if self._marked:
             self._feed_marked(now)
@@ -257,6 +302,7 @@ class Loop:
                     begin = of.begin_ns
                     self._take_back()
                 self._begin_boundary(begin)
+                self._evaluates(of, begin)
                 return
             if of.fetched == 1 and self.open is of and not of.role.sums:
                 self._take_back()
@@ -268,20 +314,30 @@ class Loop:
         self.part = Part.OPENS
 
     def fetch_ends(
-        self, of: Iteration, samples: int, now: int, loader: int = NOT_MEASURED, batch: int = NOT_MEASURED
+        self,
+        of: Iteration,
+        samples: int,
+        now: int,
+        loader: int = NOT_MEASURED,
+        batch: int = NOT_MEASURED,
+        handed: object = None,
     ) -> None:
-        """It was handed over. `loader` and `batch`: which one, where that is known."""
+        """It was handed over. `loader` and `batch`: which one, where that is known; `handed`: it itself."""
         steps = self._steps
         of.fetched += 1
         of.learnings_then = self.learnings
+        of.waited_ns += now - self._asked_ns
+        self._asked_ns = now
+        flags = 0 if self.part is Part.NOTHING else self.shapes.flags(handed)
         if of.ahead:
             samples, of.held_samples = of.held_samples, samples
+            flags, of.held_flags = of.held_flags, flags
         else:
-            of.held_samples = samples
+            of.held_samples, of.held_flags = samples, flags
         if self.part is Part.OPENS:
             self.samples = samples
             self._delivered = loader, batch
-            steps.fetch_end(samples, now, True, loader, batch)
+            steps.fetch_end(samples, now, True, loader, batch, flags)
             if of.use is Use.TRAINS and of.epoch is None:
                 self._count_epoch(of)
         elif self.part is not Part.NOTHING:
@@ -289,7 +345,7 @@ class Loop:
                 self._count_marked(of.role, samples)
             if of is self.open:
                 self._delivered = loader, batch
-            self._further_ends(now)
+            self._further_ends(now, flags)
         if self.part is not Part.NOTHING:
             self.inside = True
         of.steady = of.use is Use.TRAINS and of.epoch is not None and not of.ahead and not of.unlearnt_in_row
@@ -302,7 +358,7 @@ class Loop:
             if of.ahead and of.use is Use.TRAINS:
                 # The batch that was held back is trained now; the wait was for the end.
                 self.samples = of.held_samples
-                self._steps.fetch_end(of.held_samples, begins=True)
+                self._steps.fetch_end(of.held_samples, begins=True, flags=of.held_flags)
                 self.inside = True
             else:
                 self._take_back()
@@ -313,6 +369,7 @@ class Loop:
         if of.use is Use.EVALUATES:
             if of.role.use is Use.UNKNOWN:
                 of.role.use = Use.EVALUATES
+            of.waited_ns += self._now() - self._asked_ns
             self.end_boundary()
         elif of.use is Use.TRAINS and of.fetched > 1 and not of.ever_learnt:
             of.role.use = Use.UNKNOWN
@@ -512,12 +569,21 @@ class Loop:
         begin, self._boundary_begin = self._boundary_begin, 0
         if not begin:
             return
-        self._session.event(EventKind.BOUNDARY, t_ns=begin, end_ns=self._now())
+        now = self._now()
+        self._session.event(EventKind.BOUNDARY, t_ns=begin, end_ns=now)
+        if self._evaluating:
+            self._evaluated(now)
         if self.open is not None:
             # It came between a step's fetch and its computation: that has not begun yet.
             if not self.learnt:
                 self._steps.compute_begin()
             self.inside = True
+
+    def saved(self, begin_ns: int) -> None:
+        """A checkpoint was written since."""
+        now = self._now()
+        if now - begin_ns >= LEAST_SAVE_NS:
+            self._session.event(EventKind.SAVE, t_ns=begin_ns, end_ns=now)
 
     def give_up(self) -> None:
         """Nothing more is known of the steps: leave none open."""
@@ -640,11 +706,11 @@ class Loop:
             self.part = Part.WITHIN
             self._steps.fetch_within_begin()
 
-    def _further_ends(self, now: int) -> None:
+    def _further_ends(self, now: int, flags: int = 0) -> None:
         if self.part is Part.WITHIN:
-            self._steps.fetch_within_end(self.samples)
+            self._steps.fetch_within_end(self.samples, flags)
         elif self._steps.recording:
-            self._steps.fetch_end(self.samples, now, True, *self._delivered)
+            self._steps.fetch_end(self.samples, now, True, *self._delivered, flags)
 
     def _further_fails(self) -> None:
         if self.part is Part.WITHIN:
@@ -692,11 +758,33 @@ class Loop:
         self._boundary_begin = begin_ns
         self.inside = False
 
+    def _evaluates(self, of: Iteration, begin_ns: int) -> None:
+        """A batch of an evaluating pass is asked for, in a boundary. `begin_ns`: of the pass, if it is the first."""
+        if any(each is of for each, _, _ in self._evaluating):
+            return
+        before = of.fetched if of.begin_ns < begin_ns else 0
+        if before:
+            of.waited_ns = 0  # what it waited before is recorded, or was no evaluation
+        self._evaluating.append((of, begin_ns, before))
+
+    def _evaluated(self, end_ns: int) -> None:
+        """The boundary is over, and with it what is recorded of the passes within."""
+        passes, self._evaluating = self._evaluating, []
+        for of, begin_ns, before in passes:
+            if of.fetched == before:
+                continue
+            self._evaluations += 1
+            if self._evaluations > MOST_EVALUATIONS:
+                return
+            waited = min(of.waited_ns, end_ns - begin_ns)
+            self._session.event(EventKind.EVALUATION, waited, end_ns, begin_ns)
+            if of.facts is not None:
+                self._session.event(EventKind.EVALUATION_WORKERS, of.facts.workers)
+
     def _count_epoch(self, of: Iteration) -> None:
         of.epoch = self.epochs
         self.epochs += 1
         self._session.event(EventKind.EPOCH_BEGIN, of.epoch, t_ns=self._fetch_begin)
         if of.facts is not None and of.facts != self._facts:
             self._facts = of.facts
-            facts = of.facts
-            self._session.loader(facts.workers, facts.prefetch, facts.pin_memory, facts.persistent_workers)
+            self._session.loader(of.facts.workers, of.facts.prefetch, of.facts.flags)

@@ -28,7 +28,7 @@ def parts_of(thing: Any, most: int) -> list[Any] | None:
         if issubclass(kind, sequence):
             return list(islice(sequence.__iter__(thing), most))
     if issubclass(kind, UserDict):
-        inner = fields_of(thing).get("data")
+        inner = object.__getattribute__(thing, "__dict__").get("data")
         return parts_of(inner, most) if isinstance(inner, dict) else None
     if is_dataclass(kind):
         return list(islice(fields_of(thing).values(), most))

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from ..imports import Imports
 from ..libraries import SOURCES, Gives, Source, called_from
 from ..watched import watched
 from .fetches import Count, Fetches, OnePass
 from .identity import ByIdentity
-from .loop import LoaderFacts
+from .loop import LoaderFacts, starts_python
 from .parts import parts_of
 from .samples import samples_of
 from .switch import Patches, Unexpected
@@ -182,4 +182,13 @@ def _facts(thing: Any) -> LoaderFacts | None:
     first = stages[0] if isinstance(stages, list) and stages else None
     if not isinstance(first, DataLoader):
         return None
-    return LoaderFacts(first.num_workers, first.prefetch_factor, first.pin_memory, first.persistent_workers)
+    context = first.multiprocessing_context
+    return LoaderFacts(
+        first.num_workers,
+        first.prefetch_factor,
+        first.pin_memory,
+        first.persistent_workers,
+        isinstance(first.dataset, IterableDataset),
+        not getattr(first, "in_order", True),
+        first.num_workers > 0 and starts_python(None if context is None else context.get_start_method()),
+    )

@@ -19,7 +19,7 @@ from stallscope.capture.hooks import loop as loop_module
 from stallscope.capture.hooks.install import Hooks, install
 from stallscope.capture.making import hook as making_module
 from stallscope.devices.cpu import CpuDevice
-from stallscope.record.schema import EventKind
+from stallscope.record.schema import EventKind, LoaderFlag
 
 
 class Steps:
@@ -37,7 +37,7 @@ class Steps:
         capacity = None if queue is None else queue.capacity
         self.open = {"epoch": epoch, "first": first, "capacity": capacity, "calls": []}
 
-    def fetch_end(self, samples: int, end_ns: int = 0, begins: bool = False, *which: int) -> None:
+    def fetch_end(self, samples: int, end_ns: int = 0, begins: bool = False, *which: int, flags: int = 0) -> None:
         if self.open is not None:
             self.open["samples"] = samples
             if begins:
@@ -71,11 +71,14 @@ class Recording:
         self.steps = Steps()
         self.notices: list[str] = []
         self.events: list[tuple[int, int, int]] = []
-        self.loaders: list[tuple[int, int | None, bool, bool]] = []
+        self.loaders: list[tuple[int, int | None, int]] = []
         self.hooks: Hooks | None = None
 
     def event(self, kind: int, value: int = 0, end_ns: int = 0, t_ns: int = 0) -> None:
         self.events.append((kind, value, end_ns - t_ns if end_ns else 0))
+
+    def lasted(self, kind: int, begin_ns: int, end_ns: int) -> None:
+        self.event(kind, end_ns=end_ns, t_ns=begin_ns)
 
     def notice(self, text: str) -> None:
         self.notices.append(text)
@@ -111,6 +114,8 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
     monkeypatch.setattr(loop_module, "ADJACENT_NS", 10**12)
     # What making a batch costs is another matter.
     monkeypatch.setattr(making_module, "TrainingWatch", lambda *_: None)
+    # As in most programs, whatever other tests have imported.
+    monkeypatch.delitem(sys.modules, "torch.distributed.checkpoint", raising=False)
     made = Recording()
     made.install()
     yield made
@@ -156,7 +161,7 @@ def test_a_plain_loop_has_a_step_a_batch(recording: Recording) -> None:
     ]  # fmt: skip
     assert all(step["calls"] == steps[0]["calls"] for step in steps)
     assert recording.epochs == [0, 1]
-    assert recording.loaders == [(0, None, False, False)]
+    assert recording.loaders == [(0, None, 0)]
     assert not recording.notices
     assert not recording.boundaries
 
@@ -412,7 +417,7 @@ def test_workers_tell_their_queue_and_their_settings(recording: Recording, persi
     steps = recording.done()
     assert recording.samples == [4, 4, 2] * 2
     assert [step["capacity"] for step in steps] == [None, 6, 6] * 2
-    assert recording.loaders == [(2, 3, False, persistent)]
+    assert recording.loaders == [(2, 3, LoaderFlag.PERSISTENT_WORKERS * persistent)]
 
 
 def test_persistent_workers_left_early_keep_the_samples_right(recording: Recording) -> None:
@@ -674,7 +679,7 @@ class Thinned(Steps):
         if self._looks == 0:
             self.skip_left = self.passes
 
-    def fetch_end(self, samples: int, end_ns: int = 0, begins: bool = False, *which: int) -> None:
+    def fetch_end(self, samples: int, end_ns: int = 0, begins: bool = False, *which: int, flags: int = 0) -> None:
         if self.passing:
             self.let.append(samples)
         super().fetch_end(samples, end_ns, begins, *which)

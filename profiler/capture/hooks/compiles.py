@@ -1,0 +1,106 @@
+"""The hook on torch's compiler: when it is at work.
+
+Dynamo calls back when it begins to compile and when it is done. It is not imported for that: it is waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from ...record.schema import EventKind
+from ..imports import Imports
+from ..session import Session
+from .switch import Patches, Switch, Unexpected
+
+_CALLBACKS = "torch._dynamo.callback"
+
+
+class CompileHook:
+    """Registers with Dynamo. What is compiled within a compilation is part of it.
+
+    Calls come from the thread that compiles, which for a backward pass may be one of autograd's: the session keeps them
+    for the thread that trains.
+    """
+
+    def __init__(self, session: Session, now: Callable[[], int], switch: Switch) -> None:
+        self._session = session
+        self._now = now
+        self.switch = switch
+        self._imports = Imports()
+        self._patches = Patches()
+        self._handler: Any = None
+        self._depth = 0
+        self._begin_ns = 0
+
+    def install(self) -> None:
+        self._imports.when(_CALLBACKS, self._imported)
+
+    def remove(self) -> None:
+        self._imports.forget()
+        self._patches.put_back()
+        self._unregister()
+        self._handler = None
+
+    def _imported(self, module: ModuleType) -> None:
+        if not self.switch.on:
+            return
+        try:
+            handler = getattr(module, "callback_handler", None)
+            if not callable(getattr(handler, "register_start_callback", None)):
+                raise Unexpected(f"{_CALLBACKS} has no handler to register with")
+            self._handler = handler
+            self._register()
+            # `torch._dynamo.reset` forgets everybody who registered.
+            self._patches.replace(type(handler), "clear", self._wrap_clear, None)
+        except Exception as error:
+            self.switch.stay_out(str(error))
+            with contextlib.suppress(Exception):
+                self.remove()
+
+    def _wrap_clear(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def clear(self_: Any) -> Any:
+            try:
+                return original(self_)
+            finally:
+                if self_ is self._handler and self.switch.on:
+                    try:
+                        self._unregister()
+                        self._depth = 0
+                        self._register()
+                    except Exception as error:
+                        self.switch.fail(error)
+
+        return clear
+
+    def _register(self) -> None:
+        self._handler.register_start_callback(self._begins)
+        self._handler.register_end_callback(self._ends)
+
+    def _unregister(self) -> None:
+        for remove, call in (("remove_start_callback", self._begins), ("remove_end_callback", self._ends)):
+            with contextlib.suppress(Exception):
+                getattr(self._handler, remove)(call)
+
+    def _begins(self, *_args: Any) -> None:
+        # Torch says for what it compiles since 2.8.
+        if not self.switch.on:
+            return
+        try:
+            self._depth += 1
+            if self._depth == 1:
+                self._begin_ns = self._now()
+        except Exception as error:
+            self.switch.fail(error)
+
+    def _ends(self, *_args: Any) -> None:
+        if not self.switch.on or self._depth == 0:
+            return
+        try:
+            self._depth -= 1
+            if self._depth == 0:
+                self._session.lasted(EventKind.COMPILE, self._begin_ns, self._now())
+        except Exception as error:
+            self.switch.fail(error)

@@ -1,0 +1,109 @@
+"""Whether a batch has shapes that none before it had.
+
+New shapes are what makes libraries choose their algorithms anew, the allocator look for other blocks, and the compiler
+compile again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...record.schema import StepFlag
+from ..steps import StepRecorder
+from .parts import parts_of
+from .switch import Switch
+from .tensors import has_plain_memory
+
+MOST_SEEN = 4096
+"""Shapes that are remembered."""
+MOST_TENSORS = 16
+"""Tensors of a batch that are looked at, the first ones."""
+MOST_PARTS = 64
+"""Whatever else lies in a batch, looked at to find them."""
+
+_KNOWN = StepFlag.SHAPE_KNOWN
+_NEW = StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE
+_Tensor = torch.Tensor
+_modes = torch._C._len_torch_function_stack
+_unseen = torch._C.DisableTorchFunction
+
+
+class Shapes:
+    """Remembers the shapes and types of the batches that steps were looked at with, as a hash of each."""
+
+    def __init__(self, steps: StepRecorder, switch: Switch) -> None:
+        self._steps = steps
+        self._switch = switch
+        self._seen: set[int] = set()
+
+    def flags(self, batch: Any) -> int:
+        """What the step that is open says of its batch.
+
+        0 where that was not looked at: while steps are let pass, and of a batch without plain tensors.
+        """
+        steps, seen = self._steps, self._seen
+        if not steps.recording or not steps.all_looked_at or not self._switch.on:
+            return 0
+        try:
+            # The common case, a few tensors whose shapes were seen, is written out here: each call costs, most of all
+            # when the step has emptied the caches.
+            kind = type(batch)
+            parts = batch if kind is list or kind is tuple else batch.values() if kind is dict else (batch,)
+            if len(parts) <= MOST_TENSORS and not _modes():
+                found: list[Any] = []
+                for part in parts:
+                    if type(part) is not _Tensor or part.is_nested:
+                        break
+                    found.append(part.shape)
+                    found.append(part.dtype)
+                else:
+                    if hash(tuple(found)) in seen:
+                        return _KNOWN
+            outline = _outline(batch, seen)
+        except Exception as error:
+            self._switch.fail(error)
+            return 0
+        if outline is None:
+            return 0
+        if outline in seen:
+            return _KNOWN
+        seen.add(outline)
+        if len(seen) >= MOST_SEEN:
+            # From here on, new ones could not be told from those that are not remembered.
+            self._switch.on = False
+        return _NEW
+
+
+def _outline(batch: Any, seen: set[int]) -> int | None:
+    """A hash of the shapes and types of the first tensors in a batch; `None` without any, or with one that has none."""
+    tensors: list[Any] = []
+    found: list[Any] = []
+    left = [batch]
+    looked = 0
+    with _unseen():
+        while left and looked < MOST_PARTS:
+            part = left.pop()
+            looked += 1
+            kind = type(part)
+            if kind is _Tensor or issubclass(kind, _Tensor):
+                if kind is not _Tensor and not has_plain_memory(part):
+                    return None
+                if part.is_nested:
+                    return None
+                tensors.append(part)
+                found.append(part.shape)
+                found.append(part.dtype)
+                if len(tensors) == MOST_TENSORS:
+                    break
+            elif kind is list or kind is tuple:
+                left += part[MOST_TENSORS - 1 :: -1]
+            elif kind is dict and len(part) <= MOST_TENSORS:
+                left += reversed(part.values())
+            elif kind is not str and kind is not int:
+                left += reversed(parts_of(part, MOST_TENSORS) or ())
+    outline = hash(tuple(found))
+    if outline in seen:
+        return outline
+    return outline if tensors and all(map(has_plain_memory, tensors)) else None

@@ -1,0 +1,433 @@
+"""What real loops leave in the record besides their steps: shapes, evaluation, checkpoints, compilations, settings."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import multiprocessing.context
+import threading
+import time
+from collections import UserDict, namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from stallscope.capture.hooks import loop as loop_module
+from stallscope.capture.hooks import shapes as shapes_module
+from stallscope.capture.hooks.compiles import CompileHook
+from stallscope.capture.hooks.install import Hooks, install
+from stallscope.capture.hooks.loop import starts_python
+from stallscope.capture.hooks.sources import _facts
+from stallscope.capture.session import Session
+from stallscope.capture.thinning import Thinning
+from stallscope.devices.cpu import CpuDevice
+from stallscope.record.notices import read_notices
+from stallscope.record.reader import Records
+from stallscope.record.run import create_run, open_run
+from stallscope.record.schema import EVENT, NOT_MEASURED, STEP, EventKind, LoaderFlag, StepFlag
+
+MS = 1_000_000
+Pair = namedtuple("Pair", "image label")
+
+
+class Slow(Dataset[torch.Tensor]):
+    def __init__(self, samples: int, sleep_s: float = 0.0) -> None:
+        self.samples, self.sleep_s = samples, sleep_s
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(self.sleep_s)
+        return torch.ones(4)
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        yield from torch.ones(12, 4)
+
+
+@contextlib.contextmanager
+def recording(folder: Path, thinning: Thinning | None = None) -> Iterator[Hooks]:
+    session = Session(create_run(folder / "run", {"device": {"kind": "cpu"}}), CpuDevice(), thinning=thinning)
+    hooks = install(session, CpuDevice())
+    try:
+        yield hooks
+        assert hooks.off == []
+    finally:
+        hooks.remove()
+        session.finish()
+
+
+def events(folder: Path, what: int) -> Records:
+    records = open_run(folder / "run").records(EVENT)
+    return records[records["what"] == what]
+
+
+def lasted(records: Records) -> list[int]:
+    return [int(ns) for ns in records["end_ns"] - records["t_ns"]]
+
+
+def learn(net: torch.nn.Module, batch: torch.Tensor) -> None:
+    net(batch).sum().backward()
+
+
+def shapes(folder: Path) -> str:
+    """A letter for each step: new, known, or `-` where that was not looked at."""
+    flags = open_run(folder / "run").records(STEP)["flags"]
+    known = {0: "-", StepFlag.SHAPE_KNOWN: "k", StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE: "n"}
+    return "".join(known[int(f) & (StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE)] for f in flags)
+
+
+def train_on(folder: Path, batches: list[Any], thinning: Thinning | None = None) -> str:
+    """Train once on each of these, as a loader hands them over; what is said of their shapes."""
+    weight = torch.ones(1, requires_grad=True)
+    with recording(folder, thinning):
+        for _ in DataLoader(batches, batch_size=None, collate_fn=lambda batch: batch):  # type: ignore[arg-type]
+            weight.square().sum().backward()  # type: ignore[no-untyped-call]
+    return shapes(folder)
+
+
+def sized(*lengths: int) -> list[torch.Tensor]:
+    return [torch.ones(2, length) for length in lengths]
+
+
+def test_steps_tell_whether_their_batch_has_a_new_shape(tmp_path: Path) -> None:
+    assert train_on(tmp_path, sized(3, 3, 5, 3, 7, 7, 5)) == "nknknkk"
+
+
+def test_a_new_type_is_a_new_shape(tmp_path: Path) -> None:
+    assert train_on(tmp_path, [torch.ones(3), torch.ones(3).int(), torch.ones(3)]) == "nnk"
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [
+        lambda a: [a, torch.ones(2)],
+        lambda a: {"ids": a, "name": "x"},
+        lambda a: Pair(torch.ones(1), a),
+        lambda a: UserDict({"x": a}),
+        lambda a: (["text", 3], {"deep": [{"er": a}]}),
+        lambda a: torch.nn.Parameter(a),
+    ],
+)
+def test_tensors_are_found_in_plain_containers(tmp_path: Path, pack: Callable[[Any], Any]) -> None:
+    assert train_on(tmp_path, [pack(a) for a in sized(3, 4, 3)]) == "nnk"
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        np.ones(3),
+        ["text"],
+        torch.eye(3).to_sparse(),
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        [torch.ones(3), torch.eye(3).to_sparse()],
+    ],
+)
+def test_nothing_is_said_of_batches_without_plain_tensors(tmp_path: Path, batch: Any) -> None:
+    assert train_on(tmp_path, [batch] * 3) == "---"
+
+
+def test_of_many_tensors_the_first_count(tmp_path: Path) -> None:
+    many = [torch.ones(1)] * shapes_module.MOST_TENSORS
+    assert train_on(tmp_path, [[*many, torch.ones(n)] for n in (1, 2, 3)]) == "nkk"
+
+
+def test_when_too_many_shapes_were_seen_nothing_is_said_any_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shapes_module, "MOST_SEEN", 3)
+    assert train_on(tmp_path, sized(1, 2, 1, 3, 1, 4)) == "nnkn--"
+
+
+def test_a_mode_of_the_program_does_not_see_that_shapes_are_looked_at(tmp_path: Path) -> None:
+    class Counting(torch.overrides.TorchFunctionMode):
+        calls = 0
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            Counting.calls += 1
+            return func(*args, **(kwargs or {}))
+
+    weight = torch.ones(1, requires_grad=True)
+    loader: Any = DataLoader(sized(3, 4), batch_size=None, collate_fn=lambda batch: batch)  # type: ignore[arg-type]
+    seen = []
+    for folder in (None, tmp_path):
+        Counting.calls = 0
+        with recording(folder) if folder else contextlib.nullcontext(), Counting():
+            for _ in loader:
+                torch.autograd.backward(weight * 2)
+        seen.append(Counting.calls)
+    assert seen[0] == seen[1]
+
+
+def test_shapes_are_those_of_the_batch_trained_where_one_is_held_back(tmp_path: Path) -> None:
+    def one_behind(batches: Any) -> Iterator[Any]:
+        iterator = iter(batches)
+        held = next(iterator)
+        for batch in iterator:
+            yield held
+            held = batch
+        yield held
+
+    net = torch.nn.LazyLinear(1)
+    loader: Any = DataLoader(sized(4, 4, 4, 4), batch_size=None)  # type: ignore[arg-type]
+    ragged: Any = [torch.ones(rows, 4) for rows in (2, 2, 3, 2, 5)]
+    with recording(tmp_path):
+        for data in (loader, DataLoader(ragged, batch_size=None)):
+            for batch in one_behind(data):
+                learn(net, batch)
+    samples = open_run(tmp_path / "run").records(STEP)["samples"].tolist()
+    assert samples == [2, 2, 2, 2, 2, 2, 3, 2, 5]
+    assert shapes(tmp_path) == "nkkkkknkn"
+
+
+def test_either_loader_of_a_step_may_bring_a_new_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "ADJACENT_NS", 10**12)
+    net = torch.nn.Linear(4, 1)
+    labelled: Any = DataLoader([torch.ones(2, 4)] * 4, batch_size=None)  # type: ignore[arg-type]
+    unlabelled: Any = DataLoader([torch.ones(n, 4) for n in (2, 2, 3, 3)], batch_size=None)  # type: ignore[arg-type]
+    with recording(tmp_path):
+        for first, second in zip(labelled, unlabelled, strict=True):
+            learn(net, torch.cat([first, second]))
+    assert shapes(tmp_path) == "nknk"
+
+
+def test_while_steps_are_let_pass_nothing_is_said_of_shapes(tmp_path: Path) -> None:
+    class Some(Thinning):
+        plans = iter([(2, 3), (2, 0), (2, 0), (2, 0)])
+
+        def first(self) -> int:
+            return 2
+
+        def plan(self, first_of_epoch: bool, left: int) -> tuple[int, int]:
+            return next(self.plans)
+
+    assert train_on(tmp_path, sized(*[2] * 11), Some()) == "nk" + "--" + "-k" + "kk"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("without_grad", [True, False])
+def test_an_evaluating_pass_tells_how_long_it_waited(tmp_path: Path, workers: int, without_grad: bool) -> None:
+    training, checking = DataLoader(Slow(8), 2), DataLoader(Slow(12, 0.02), 2, num_workers=workers)
+    net = torch.nn.Linear(4, 1)
+    waits = []
+    with recording(tmp_path):
+        for _ in range(2):
+            for batch in training:
+                learn(net, batch)
+            begin, computing = time.monotonic_ns(), 0
+            with torch.no_grad() if without_grad else contextlib.nullcontext():
+                for batch in checking:
+                    before = time.monotonic_ns()
+                    net(batch)
+                    time.sleep(0.03)
+                    computing += time.monotonic_ns() - before
+            waits.append(time.monotonic_ns() - begin - computing)
+    found = events(tmp_path, EventKind.EVALUATION)
+    assert len(found) == 2
+    for value, took, wait in zip(found["value"].tolist(), lasted(found), waits, strict=True):
+        assert wait / 2 < value <= wait
+        assert value + 6 * 30 * MS <= took
+    assert events(tmp_path, EventKind.EVALUATION_WORKERS)["value"].tolist() == [workers] * 2
+    # It is the boundary's pass, no more and no less.
+    assert lasted(found) == lasted(events(tmp_path, EventKind.BOUNDARY))
+
+
+def test_training_alone_has_no_evaluation(tmp_path: Path) -> None:
+    net = torch.nn.Linear(4, 1)
+    with recording(tmp_path):
+        for _ in range(3):
+            for batch in DataLoader(Slow(8), 2):
+                learn(net, batch)
+    assert len(events(tmp_path, EventKind.EVALUATION)) == 0
+
+
+def test_an_evaluation_left_early_ends_with_the_next_training_batch(tmp_path: Path) -> None:
+    training, checking = DataLoader(Slow(8), 2), DataLoader(Slow(40, 0.01), 2)
+    net = torch.nn.Linear(4, 1)
+    lengths = []
+    with recording(tmp_path):
+        for _ in range(2):
+            for batch in training:
+                learn(net, batch)
+            begin = time.monotonic_ns()
+            with torch.no_grad():
+                for number, batch in enumerate(checking):
+                    net(batch)
+                    if number == 2:
+                        break
+            lengths.append(time.monotonic_ns() - begin)
+    found = events(tmp_path, EventKind.EVALUATION)
+    assert len(found) == 2
+    assert all(6 * 10 * MS <= value < length for value, length in zip(found["value"], lengths, strict=True))
+
+
+def test_an_iterator_that_evaluates_a_batch_now_and_then_counts_each_time_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "MOST_EVALUATIONS", 5)
+    net = torch.nn.Linear(4, 1)
+    waits = []
+    with recording(tmp_path), torch.no_grad():
+        checking = iter(DataLoader(Slow(100, 0.005), 2))
+        for batch in DataLoader(Slow(20), 2):
+            with torch.enable_grad():
+                learn(net, batch)
+            begin = time.monotonic_ns()
+            net(next(checking))
+            waits.append(time.monotonic_ns() - begin)
+    # The first iteration was made without gradients too, and is known to train once it has.
+    found = events(tmp_path, EventKind.EVALUATION)
+    assert len(found) == 5
+    assert found["value"][1:].sum() <= sum(waits[:5])
+    assert all(value <= took for value, took in zip(found["value"], lasted(found), strict=True))
+
+
+def test_two_evaluating_loaders_in_step_are_one_pass_each(tmp_path: Path) -> None:
+    net = torch.nn.Linear(4, 1)
+    with recording(tmp_path):
+        for batch in DataLoader(Slow(8), 2):
+            learn(net, batch)
+        with torch.no_grad():
+            for left, right in zip(DataLoader(Slow(8, 0.01), 2), DataLoader(Slow(16, 0.02), 4), strict=True):
+                net(left), net(right)
+    values = sorted(events(tmp_path, EventKind.EVALUATION)["value"].tolist())
+    assert len(values) == 2
+    assert values[1] == pytest.approx(4 * values[0], rel=0.5)
+
+
+def test_a_checkpoint_is_recorded_once_also_within_validation(tmp_path: Path) -> None:
+    net = torch.nn.Linear(400, 400)
+    with recording(tmp_path):
+        for (batch,) in DataLoader(TensorDataset(torch.ones(8, 400)), 2):
+            learn(net, batch)
+        torch.save({"net": net.state_dict()}, tmp_path / "one.pt")
+        with torch.no_grad():
+            for (batch,) in DataLoader(TensorDataset(torch.ones(4, 400)), 2):
+                net(batch)
+                torch.save({"net": net.state_dict()}, tmp_path / "two.pt")
+    assert len(events(tmp_path, EventKind.SAVE)) == 3
+    assert len(events(tmp_path, EventKind.BOUNDARY)) == 2
+    boundaries, saves = events(tmp_path, EventKind.BOUNDARY), events(tmp_path, EventKind.SAVE)
+    assert saves["t_ns"][0] >= boundaries["t_ns"][0]
+    assert saves["end_ns"][0] <= boundaries["end_ns"][0]
+
+
+def test_what_is_saved_in_no_time_is_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "LEAST_SAVE_NS", 10**12)
+    with recording(tmp_path):
+        torch.save(torch.ones(1), tmp_path / "one.pt")
+    assert len(events(tmp_path, EventKind.SAVE)) == 0
+    assert len(events(tmp_path, EventKind.BOUNDARY)) == 1
+
+
+def test_distributed_checkpoints_are_saves(tmp_path: Path) -> None:
+    import torch.distributed.checkpoint as checkpoint
+
+    with recording(tmp_path):
+        next(iter(DataLoader(Slow(2))))
+        checkpoint.save({"weight": torch.ones(3)}, checkpoint_id=tmp_path / "one", no_dist=True)
+    assert len(events(tmp_path, EventKind.SAVE)) == 1
+
+
+def compile_with_changing_shapes(tmp_path: Path, between: Callable[[], object] = lambda: None) -> None:
+    torch._dynamo.reset()
+    function = torch.compile(lambda x: (x * 2).sum(), backend="eager", dynamic=False)
+    with recording(tmp_path):
+        for batch in DataLoader(sized(3, 3, 4, 4, 3), batch_size=None):  # type: ignore[arg-type]
+            function(batch.requires_grad_()).backward()
+            between()
+    torch._dynamo.reset()
+
+
+def test_each_compilation_is_recorded_in_its_step(tmp_path: Path) -> None:
+    compile_with_changing_shapes(tmp_path)
+    found, steps = events(tmp_path, EventKind.COMPILE), open_run(tmp_path / "run").records(STEP)
+    within = [
+        int(((steps["fetch_begin_ns"] <= t) & (t < steps["step_end_ns"])).argmax()) for t in found["t_ns"].tolist()
+    ]
+    assert within == [0, 2]
+    assert all(ns > 0 for ns in lasted(found))
+    assert shapes(tmp_path) == "nknkk"
+
+
+def test_a_reset_of_the_compiler_does_not_end_it(tmp_path: Path) -> None:
+    compile_with_changing_shapes(tmp_path, torch._dynamo.reset)
+    assert len(events(tmp_path, EventKind.COMPILE)) == 5
+    handler = torch._dynamo.callback.callback_handler
+    assert handler.start_callbacks == handler.end_callbacks == []
+
+
+def test_a_compilation_within_another_or_on_another_thread_counts_once(tmp_path: Path) -> None:
+    with recording(tmp_path) as hooks:
+        (compiling,) = (hook for hook in hooks._hooks if isinstance(hook, CompileHook))
+
+        def nested() -> None:
+            for call in (compiling._begins, compiling._begins, compiling._ends, compiling._ends, compiling._ends):
+                call()
+
+        for batch in DataLoader(Slow(4), 2):
+            learn(torch.nn.Linear(4, 1), batch)
+            elsewhere = threading.Thread(target=nested)
+            elsewhere.start()
+            elsewhere.join()
+    assert len(events(tmp_path, EventKind.COMPILE)) == 2
+
+
+def test_a_compiler_that_calls_nobody_back_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._dynamo.callback as callback
+
+    monkeypatch.setattr(callback, "callback_handler", object())
+    session = Session(create_run(tmp_path / "run", {}), CpuDevice())
+    hooks = install(session, CpuDevice())
+    assert hooks.off == ["torch's compiler"]
+    hooks.remove()
+    session.finish()
+    assert len(read_notices(tmp_path / "run")) == 1 + 1  # and that nothing was trained
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        ({}, 0),
+        ({"dataset": Stream()}, LoaderFlag.ITERABLE),
+        ({"num_workers": 1, "multiprocessing_context": "fork"}, 0),
+        ({"num_workers": 1, "multiprocessing_context": "spawn"}, LoaderFlag.STARTS_PYTHON),
+        ({"num_workers": 1, "in_order": False, "multiprocessing_context": "fork"}, LoaderFlag.OUT_OF_ORDER),
+        (
+            {"num_workers": 1, "persistent_workers": True, "multiprocessing_context": "fork"},
+            LoaderFlag.PERSISTENT_WORKERS,
+        ),
+    ],
+)
+def test_a_loaders_settings_are_told(tmp_path: Path, settings: dict[str, Any], flags: int) -> None:
+    if settings.get("multiprocessing_context") == "spawn":
+        settings = {**settings, "dataset": torch.ones(12, 4)}  # a new Python knows nothing of this file
+    net = torch.nn.Linear(4, 1)
+    with recording(tmp_path):
+        for batch in DataLoader(**{"dataset": Slow(12), "batch_size": 4, **settings}):
+            learn(net, batch)
+    assert events(tmp_path, EventKind.LOADER_FLAGS)["value"].tolist() == [flags]
+    assert NOT_MEASURED not in events(tmp_path, EventKind.LOADER_WORKERS)["value"]
+
+
+def test_the_settings_of_a_loader_within_a_library_are_told() -> None:
+    stages = [DataLoader(Stream(), batch_size=4, num_workers=1, multiprocessing_context="spawn")]
+    facts = _facts(SimpleNamespace(pipeline=stages))
+    assert facts is not None
+    assert facts.flags == LoaderFlag.ITERABLE | LoaderFlag.STARTS_PYTHON
+
+
+def test_asking_how_workers_start_does_not_settle_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing.context._default_context, "_actual_context", None)  # type: ignore[attr-defined]
+    default = multiprocessing.get_all_start_methods()[0]
+    assert starts_python(None) == (default != "fork")
+    assert multiprocessing.get_start_method(allow_none=True) is None
+    assert [starts_python(method) for method in ("fork", "spawn", "forkserver")] == [False, True, True]
