@@ -115,7 +115,6 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     duration_s = _duration_s(run.records(EVENT, writer))
     run, headroom, cut = told_apart(run, writer)
     facts = facts_of(run, writer)
-    notes = (*_notes(facts), *cut)
     if facts is None:
         recorded = len(run.records(STEP, writer))
         verdict = Finding(
@@ -127,16 +126,18 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
             0.0,
             0.0,
         )
-        return Analysis(run.info, None, verdict, (), notes, 0, machine=_machine(run), headroom=headroom)
-    notes += tuple(phases_of(facts.window, run.records(EVENT, writer), read_names(run.folder)))
+        return Analysis(run.info, None, verdict, (), cut, 0, machine=_machine(run), headroom=headroom)
     findings = findings_of(facts)
     steps = facts.window.steps
     verdict = verdict_of(facts, findings)
+    shown = findings if verdict.cause is not None else ()
+    phases = phases_of(facts.window, run.records(EVENT, writer), read_names(run.folder))
+    notes = (*_notes(facts, shown), *cut, *phases)
     return Analysis(
         info=run.info,
         facts=facts,
         verdict=verdict,
-        findings=findings if verdict.cause is not None else (),
+        findings=shown,
         notes=notes,
         dropped_records=0,
         duration_s=duration_s,
@@ -200,8 +201,12 @@ def _run_notes(run: Run) -> list[str]:
     return notes
 
 
-def _notes(facts: Facts | None) -> tuple[str, ...]:
-    if facts is None:
-        return ()
-    quality = quality_notes(facts.sampled, facts.window, device_kind=facts.device_kind, foreign_cpus=facts.foreign_cpus)
+def _notes(facts: Facts, findings: Sequence[Finding]) -> tuple[str, ...]:
+    quality = quality_notes(
+        facts.sampled,
+        facts.window,
+        device_kind=facts.device_kind,
+        foreign_cpus=facts.foreign_cpus,
+        found={finding.cause for finding in findings},
+    )
     return (*doubts_of(facts), *quality)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from .causes import activity, device_path, input
+from .causes import boundary, copy, device, host, input, launch
 from .facts import Facts
 from .finding import LEAST_GAIN, Evidence, Finding, Next
+from .partition import UNTOLD
 
 LEAST_STEPS = 30
 """Fewer steps support no verdict."""
@@ -25,29 +26,62 @@ _TELL_APART = Next(
     None,
 )
 
-_RULES: dict[str, Sequence[Rule]] = {
-    "compute": activity.RULES,
-    "input": input.RULES,
-    "copy": device_path.COPY_RULES,
-    "sync": device_path.SYNC_RULES,
-    "host": device_path.HOST_RULES,
-    "boundary": device_path.BOUNDARY_RULES,
+Rules = Callable[[Facts], Sequence[Finding]]
+
+
+def _each(rules: Sequence[Rule]) -> Rules:
+    """All that find something, in their order."""
+    return lambda facts: [found for found in (rule(facts) for rule in rules) if found is not None]
+
+
+_RULES: dict[tuple[str, ...], Rules] = {
+    ("input",): input.causes,
+    ("copy",): _each(copy.RULES),
+    ("sync",): _each(host.SYNC_RULES),
+    ("compute", "host"): _each((*device.RULES, *launch.RULES, *host.HOST_RULES)),
+    ("boundary",): _each(boundary.RULES),
 }
+"""Of each part of the wall time: what its causes are, each with the time that it explains, the most specific first.
+Compiling and allocating cost both computing and host time."""
+
+
+HOLDING = 0.3
+"""CPUs that other Python threads of the training keep busy, from which on finished batches wait for the GIL."""
 
 
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
-    """For each part of the idle time the most specific cause that has evidence; the largest gain first."""
-    found = []
-    for part, rules in _RULES.items():
-        if facts.parts.share(part) <= 0:
-            continue
-        finding = next((f for f in (rule(facts) for rule in rules) if f is not None), None)
-        if finding is not None and finding.severity != "none":
-            found.append(finding)
+    """The causes of idle time that are worth a word, the one whose removal gains most first.
+
+    Within a part of the wall time causes share what there is: none is counted twice.
+    """
+    found: list[Finding] = []
+    for parts, rules in _RULES.items():
+        found += _within(sum(facts.parts.share(part) for part in parts), rules, facts)
+    found = [each for each in _folded(facts, found) if each.severity != "none"]
     found.sort(key=lambda f: f.gain, reverse=True)
     if found and not facts.told_apart:
         found[0] = replace(found[0], next=(*found[0].next, _TELL_APART))
     return tuple(found)
+
+
+def _within(share: float, rules: Rules, facts: Facts) -> Iterator[Finding]:
+    """What explains a part, as long as some of it is left to explain."""
+    left = share
+    for found in rules(facts) if share > 0 else ():
+        explained = min(found.share, left)
+        if explained > 0:
+            left -= explained
+            yield found if explained == found.share else replace(found, share=explained)
+
+
+def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:
+    """Symptoms given to their cause: where other Python threads hold the GIL, finished batches wait for it too."""
+    handed = next((each for each in found if each.cause == "input.handoff"), None)
+    # The thread that pins is a Python thread too, whose work is the hand-over.
+    if handed is None or facts.gil is None or facts.gil.others_busy < HOLDING or facts.pin_memory:
+        return found
+    both = host.gil(facts, handed.share)
+    return found if both is None else [both, *(each for each in found if each.cause not in (handed.cause, both.cause))]
 
 
 def verdict_of(facts: Facts, findings: Sequence[Finding]) -> Finding:
@@ -80,15 +114,42 @@ def verdict_of(facts: Facts, findings: Sequence[Finding]) -> Finding:
         return Finding(
             None, f"No verdict: {unknown}, because no fetch of a batch was seen.", 0.0, 0.0, next=(_TELL_APART,)
         )
-    idle = 1 - facts.parts.share("compute")
+    return _nothing(facts)
+
+
+def _nothing(facts: Facts) -> Finding:
+    """No cause is worth changing: what the run is bound by."""
+    shares = facts.shares
+    computing = shares["compute"]
+    idle = sorted(((share, part) for part, share in shares.items() if part != "compute" and share > 0), reverse=True)
+    largest = idle[0] if idle else (0.0, "input")
+    title = (
+        f"Nothing worth changing: the run is bound by its computation, which takes {100 * computing:.0f} % of the time"
+    )
+    if 1 - computing > LEAST_GAIN:
+        title += (
+            f". The other {100 * (1 - computing):.0f} % are spread, most of them "
+            f"{_PARTS[largest[1]]} ({100 * largest[0]:.0f} %), and no single cause would give "
+            f"{100 * LEAST_GAIN:.0f} % more"
+        )
     return Finding(
         "none",
-        f"Nothing worth changing: the {facts.waiter} computes {100 * (1 - idle):.0f} % of the time, "
-        f"and no single cause would give {100 * LEAST_GAIN:.0f} % more.",
+        f"{title}.",
         0.0,
         0.9,
         (
-            Evidence(f"{facts.waiter} computing", 100 * facts.parts.share("compute"), "%"),
-            Evidence(f"{facts.waiter} waiting for data", 100 * facts.parts.share("input"), "%", "below 5"),
+            Evidence(f"{facts.waiter} computing", 100 * computing, "%"),
+            *(Evidence(_PARTS[part], 100 * share, "%", "below 5") for share, part in idle if share >= LEAST_TOLD),
         ),
     )
+
+
+LEAST_TOLD = 0.005
+_PARTS = {
+    "input": "waiting for data",
+    "copy": "waiting for copies",
+    "sync": "in synchronising calls",
+    "host": "in other work of the loop",
+    "boundary": "outside the steps",
+    UNTOLD: "not told apart",
+}

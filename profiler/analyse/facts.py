@@ -28,11 +28,18 @@ from ..record.schema import (
     StepFlag,
 )
 from .activity import Activity, activity_of
+from .device_state import DeviceState, device_state, foreign_density
+from .gil import Gil, gil_of, with_gil
+from .host_gaps import Gaps, Syncs, gaps_of, syncs_of
 from .intervals import intersect, total, union
 from .loader import Loader, loader_of
-from .making import blocked_pct, of_loaders, of_training, within
+from .making import of_loaders, of_training, within
+from .odd_steps import OddSteps, memory_pressure, shape_churn
+from .outside import Outside, outside_of
 from .partition import PARTS, UNTOLD, Partition, partition
 from .sampled import Sampled, sampled, swings_to_zero_pct
+from .training_thread import own_time, rises
+from .waits import Waits, is_read, waits_of
 from .window import Window, resolved, window_of
 
 A_MONTH_NS = 30 * 24 * 3600 * 10**9
@@ -56,10 +63,10 @@ class Facts:
     copied_ahead: bool
     made_in_fetch_pct: float | None
     """Share of the batch making that happened while the training waited in the fetch."""
-    handoff_pct: float | None
-    """Share of the exposed wait for data that came after the worker had finished the batch."""
-    blocked_pct: float | None
-    """Share of the exposed wait for data in which a later batch was finished and the one that was due was not."""
+    waits: Waits
+    """What the training waited for when it waited for data."""
+    loader_unread: Loader | None
+    """As `loader`, of the batches alone that are not mostly read from storage; `None` where all or none are."""
     machine_cpus: int | None
     """All CPUs of the machine, whether the job may use them or not."""
     zero_windows_pct: float | None
@@ -83,6 +90,34 @@ class Facts:
     """Batches that each of torch's worker processes prepares ahead, as it is set; `None` where that is not known."""
     persistent_workers: bool | None = None
     """Whether torch's worker processes outlive an epoch, as it is set; `None` where that is not known."""
+    main_queued_ns: float | None = None
+    """Time that the training's thread waited for a CPU; `None` where that was not measured."""
+    iterable: bool | None = None
+    """Whether the dataset is iterated over, and divides itself among the workers."""
+    out_of_order: bool | None = None
+    """Whether batches are handed over as they come."""
+    starts_python: bool | None = None
+    """Whether workers are new Python processes, which import the program and unpickle the dataset."""
+    pin_memory: bool | None = None
+    """Whether the loader is set to put batches into page-locked memory."""
+    gil: Gil | None = None
+    """Waiting for Python's global lock; `None` where other Python threads were not measured, or there were none."""
+    running: float | None = None
+    """Share of its time outside fetches and calls that wait in which the training's thread ran, 0..1; the median."""
+    gaps: Gaps | None = None
+    """Time behind the training loop's own work."""
+    syncs: Syncs | None = None
+    """Time behind synchronising calls."""
+    outside: Outside | None = None
+    """Time outside the steps."""
+    shape_churn: OddSteps | None = None
+    """Steps with input shapes not seen before, or in which torch's compiler was at work."""
+    memory_pressure: OddSteps | None = None
+    """Steps in which the device's memory allocator had to try again."""
+    device_state: DeviceState | None = None
+    """Clocks and link of the accelerator; `None` where the processor is the device."""
+    foreign_density: float | None = None
+    """Share of the time that this training leaves the device idle in which others' kernels run, 0..1."""
 
     @property
     def samples_known(self) -> bool:
@@ -139,12 +174,29 @@ class Facts:
         made = self.made_in_fetch_pct
         return made is not None and made >= MADE_IN_FETCH_PCT and self.loader.queue_capacity is None
 
-    def without(self, removed_ns: int) -> float | None:
-        """Samples/s if so much of the wall time vanished; `None` where loader and training share the CPU:
-        work taken from the one speeds up the other, by an amount that this recording does not hold."""
-        if self.device_kind == "cpu" or not self.samples_known:
+    def without(self, removed_ns: float) -> float | None:
+        """Samples/s if so much of the wall time vanished; `None` where samples are not known."""
+        if not self.samples_known:
             return None
-        return self.samples * 1e9 / max(1, self.parts.wall_ns - removed_ns)
+        return self.samples * 1e9 / max(1.0, self.parts.wall_ns - removed_ns)
+
+    @property
+    def cpu_limit(self) -> float | None:
+        """Samples/s at which the CPUs this job may use would all be busy, if a sample cost the CPU what it does now."""
+        used, budget = self.sampled.tree_cpus, self.sampled.cpu_budget
+        if not used or budget is None or not self.samples_known:
+            return None
+        return self.samples_per_s * max(1.0, budget / used)
+
+    @property
+    def handoff_pct(self) -> float | None:
+        """Share of the exposed wait for data that came after the worker had finished the batch."""
+        return self.waits.pct(self.waits.handed_ns)
+
+    @property
+    def blocked_pct(self) -> float | None:
+        """Share of the exposed wait for data in which a later batch was finished and the one that was due was not."""
+        return self.waits.pct(self.waits.blocked_ns)
 
     @property
     def foreign_cpus(self) -> float | None:
@@ -211,29 +263,48 @@ def judge(
 ) -> Facts:
     """The facts of a window, from the records around it; `info` is run.json, `names` what records name by number."""
     device_kind = str((info.get("device") or {}).get("kind", "cpu"))
-    batches = of_training(batches, window.all_steps)
-    parts = partition(window, events, pauses, asynchronous=device_kind != "cpu")
+    of_all, batches = batches, of_training(batches, window.all_steps)
+    queued = device_kind != "cpu"
+    parts = partition(window, events, pauses, asynchronous=queued)
+    own = own_time(window, pauses, events)
+    gil = gil_of(window, own, events, host)
+    parts = with_gil(parts, gil, window, queued)
+    seen = sampled(window, device, host)
     flags = window.steps["flags"]
     copied = window.steps["copy_bytes"] > 0
     return Facts(
         window=window,
         parts=parts,
         loader=loader_of(window, batches, None if transforms is None else of_loaders(transforms, batches), names),
-        sampled=sampled(window, device, host),
+        loader_unread=_unread(window, batches),
+        sampled=seen,
         device_kind=device_kind,
         batch_size=_commonest(window.steps["samples"]),
         samples=window.samples,
         pinned=_pinned(window.steps[copied], pauses[pauses["step"] >= window.steps["step"][0]]),
         copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > 0.5),
         made_in_fetch_pct=_made_in_fetch(window, batches),
-        handoff_pct=_handed_off(window, batches, parts),
-        blocked_pct=blocked_pct(window, batches, parts.loading),
+        waits=waits_of(window, batches, parts),
+        main_queued_ns=_queued(window, host),
         machine_cpus=(info.get("host") or {}).get("cpus"),
         zero_windows_pct=swings_to_zero_pct(window, device),
         activity=activity_of(window, events, kernels),
         set_workers=_last_told(events, EventKind.LOADER_WORKERS),
         set_prefetch=_last_told(events, EventKind.LOADER_PREFETCH),
-        persistent_workers=_flag(_last_told(events, EventKind.LOADER_FLAGS), LoaderFlag.PERSISTENT_WORKERS),
+        persistent_workers=_flag(events, LoaderFlag.PERSISTENT_WORKERS),
+        iterable=_flag(events, LoaderFlag.ITERABLE),
+        out_of_order=_flag(events, LoaderFlag.OUT_OF_ORDER),
+        starts_python=_flag(events, LoaderFlag.STARTS_PYTHON),
+        pin_memory=_flag(events, LoaderFlag.PIN_MEMORY),
+        gil=gil,
+        running=own.running(_making_ns(events, window.steps)),
+        gaps=gaps_of(window, events, parts, names),
+        syncs=syncs_of(window, pauses, parts),
+        outside=outside_of(window, events, of_all, parts, names),
+        shape_churn=shape_churn(window, events, parts, queued),
+        memory_pressure=memory_pressure(window, events, parts, queued) if queued else None,
+        device_state=device_state(window, device) if queued else None,
+        foreign_density=foreign_density(device, seen, parts.stepping_share) if queued else None,
         clock_uncertainty_ns=_last_told(events, EventKind.CLOCK_UNCERTAINTY),
         cut_steps=0,
         other_processes=0,
@@ -284,13 +355,22 @@ def _pinned(copied: Records, pauses: Records) -> bool | None:
     return pinned > pageable if pinned + pageable else None
 
 
+def _making_ns(events: Records, steps: Records) -> npt.NDArray[np.float64] | None:
+    """Time in which the training's thread may have made the batches itself; `None` where workers do."""
+    if _last_told(events, EventKind.LOADER_WORKERS):
+        return None
+    end = np.where(steps["fetch_end_ns"] == NOT_MEASURED, steps["fetch_begin_ns"], steps["fetch_end_ns"])
+    return np.asarray(end - steps["fetch_begin_ns"], dtype=np.float64)
+
+
 def _last_told(events: Records, what: int) -> int | None:
     """The value of the last event of a kind."""
     told = events["value"][events["what"] == what]
     return int(told[-1]) if len(told) else None
 
 
-def _flag(flags: int | None, flag: int) -> bool | None:
+def _flag(events: Records, flag: int) -> bool | None:
+    flags = _last_told(events, EventKind.LOADER_FLAGS)
     return None if flags is None else bool(flags & flag)
 
 
@@ -303,18 +383,12 @@ def _made_in_fetch(window: Window, batches: Records) -> float | None:
     return 100 * total(intersect(making, fetches)) / total(making)
 
 
-def _handed_off(window: Window, batches: Records, parts: Partition) -> float | None:
-    """Exposed waiting between the end of a batch in its worker and its arrival, in percent of all of it."""
-    if parts.input_ns == 0 or len(batches) == 0:
-        return None
-    steps, batch_of = np.intersect1d(window.steps["step"], batches["step"], return_indices=True)[0:3:2]
-    if len(steps) == 0:
-        return None
-    known = np.searchsorted(window.steps["step"], steps)
-    begun, arrived = window.steps["fetch_begin_ns"][known], window.steps["fetch_end_ns"][known]
-    # A batch that is finished while the training waits for an earlier one is not on its way yet.
-    on_the_way = union(np.maximum(batches["end_ns"][batch_of], begun), arrived)
-    waited = parts.input_ns
-    if len(steps) < len(window.steps):
-        waited = total(intersect(parts.loading, union(begun, arrived)))
-    return 100 * total(intersect(parts.loading, on_the_way)) / waited if waited else None
+def _queued(window: Window, host: Records) -> float | None:
+    in_steps = rises(host["t_ns"], host["main_thread_queue_ns"], window)
+    return None if in_steps is None else float(in_steps.sum()) / window.looked_at
+
+
+def _unread(window: Window, batches: Records) -> Loader | None:
+    """The loader without the batches that are mostly read from storage, where there are both kinds."""
+    read = is_read(batches)
+    return None if read.all() or not read.any() else loader_of(window, batches[~read])

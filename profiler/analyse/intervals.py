@@ -73,3 +73,18 @@ def subtract(one: Intervals, other: Intervals) -> Intervals:
 def total(intervals: Intervals) -> int:
     """Covered time, ns."""
     return int((intervals[:, 1] - intervals[:, 0]).sum())
+
+
+def covered(intervals: Intervals, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How much of each stretch [begin, end) the set covers, ns; 0 of empty ones."""
+    if len(intervals) == 0:
+        return np.zeros(len(begin), dtype=np.int64)
+    before = np.concatenate(([0], np.cumsum(intervals[:, 1] - intervals[:, 0])))
+
+    def until(at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        place = np.searchsorted(intervals[:, 0], at, side="right")
+        last = np.maximum(place - 1, 0)
+        into = np.minimum(at, intervals[last, 1]) - intervals[last, 0]
+        return np.where(place > 0, before[last] + np.maximum(0, into), 0)
+
+    return np.where(end > begin, until(end) - until(begin), 0)

@@ -65,6 +65,14 @@ class Loader:
     """Through system calls, from cache or storage."""
     storage_bytes_per_sample: float | None
     """Of these, from storage."""
+    process_cpu_pct: float | None
+    """CPU time of all threads of the workers' processes; above `cpu_pct` where others than the making one compute."""
+    cpus: int | None
+    """CPUs that the workers may run on, taken together."""
+    sent_bytes_per_batch: float | None
+    """Bytes that a worker wrote for a batch, into the pipe to the training above all."""
+    even_workers: float | None
+    """How many workers with equal shares of the batches would be as uneven as these."""
     slowest: tuple[SlowSample, ...]
     """The samples that took longest, the longest first."""
     transforms: tuple[TransformCost, ...]
@@ -160,10 +168,40 @@ def loader_of(
         major_faults=_sum(counted, "major_faults") if _is_known(counted, "major_faults") else None,
         read_bytes_per_sample=_per_sample(counted, "read_chars_bytes", recorded),
         storage_bytes_per_sample=_per_sample(counted, "read_bytes", recorded),
+        process_cpu_pct=_share(counted, "process_cpu_ns"),
+        cpus=_cpus(counted),
+        sent_bytes_per_batch=_sent(counted),
+        even_workers=_even(counted),
         slowest=slowest_of(counted, names or {}),
         transforms=transforms_of(np.empty(0, TRANSFORM.dtype) if transforms is None else transforms, names or {}),
         timed=_timed(batches),
     )
+
+
+def _cpus(batches: Records) -> int | None:
+    """Two workers share their CPUs if those begin with the same one."""
+    told = batches[(batches["cpus"] != NOT_MEASURED) & (batches["first_cpu"] != NOT_MEASURED)]
+    if len(told) == 0:
+        return None
+    sets: dict[int, int] = {}
+    for first, count in np.unique(told[["first_cpu", "cpus"]]):
+        sets[int(first)] = max(sets.get(int(first), 0), int(count))
+    return sum(sets.values()) if max(sets.values()) == 1 else max(sets.values())
+
+
+def _sent(batches: Records) -> float | None:
+    """Each record tells of the batches since the one recorded before."""
+    told = batches[batches["sent_bytes"] != NOT_MEASURED]
+    count = len(told) + _sum(told, "skipped")
+    return _sum(told, "sent_bytes") / count if count else None
+
+
+def _even(batches: Records) -> float | None:
+    _, made = np.unique(batches["worker"], return_counts=True)
+    if len(made) == 0:
+        return None
+    shares = made / made.sum()
+    return float(1 / (shares**2).sum())
 
 
 def _timed(batches: Records) -> Timed | None:

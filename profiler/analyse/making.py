@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from ..record.reader import Records
 from ..record.schema import NOT_MEASURED
-from .intervals import Intervals, intersect, total, union
 from .window import Window
 
 MOST_SLOW_SAMPLES = 10
@@ -77,31 +76,20 @@ def within(window: Window, batches: Records) -> npt.NDArray[np.bool_]:
     return counted
 
 
-def blocked_pct(window: Window, batches: Records, loading: Intervals) -> float | None:
-    """Share of the exposed wait in which a later batch was finished while the one that was due was not.
+def first_later_end(batches: Records) -> npt.NDArray[np.int64]:
+    """For each batch, when the first of all later ones of its pass was finished; far in the future where none is known.
 
-    A loader hands batches over in order: such a wait is for a slow one, not for lack of workers. Of the steps whose
-    batch is known.
+    A loader hands batches over in order: waiting beyond that is waiting for a slow batch, not for lack of workers.
     """
-    numbered = batches[batches["loader"] != NOT_MEASURED]
-    if len(numbered) == 0:
-        return None
-    key, _ = _keys(numbered, numbered[:0])
-    order = np.argsort(key)
-    numbered, group = numbered[order], key[order] >> 32
-    # When the first of all later batches of the same pass was finished.
-    later = np.full(len(numbered), np.iinfo(np.int64).max)
+    later = np.full(len(batches), np.iinfo(np.int64).max)
+    numbered = np.flatnonzero(batches["loader"] != NOT_MEASURED)
+    key, _ = _keys(batches[numbered], batches[:0])
+    numbered = numbered[np.argsort(key)]
+    group = np.sort(key) >> 32
+    ends = batches["end_ns"][numbered]
     for part in np.split(np.arange(len(group)), np.flatnonzero(np.diff(group)) + 1):
-        later[part[:-1]] = np.minimum.accumulate(numbered["end_ns"][part][::-1])[::-1][1:]
-    steps, of_step, of_batch = np.intersect1d(window.steps["step"], numbered["step"], return_indices=True)
-    if len(steps) == 0:
-        return None
-    begin, end = window.steps["fetch_begin_ns"][of_step], window.steps["fetch_end_ns"][of_step]
-    waited = total(intersect(loading, union(begin, end)))
-    if not waited:
-        return None
-    blocked = union(np.maximum(begin, later[of_batch]), np.minimum(end, numbered["end_ns"][of_batch]))
-    return 100 * total(intersect(loading, blocked)) / waited
+        later[numbered[part[:-1]]] = np.minimum.accumulate(ends[part][::-1])[::-1][1:]
+    return later
 
 
 def slowest_of(batches: Records, names: Mapping[int, str]) -> tuple[SlowSample, ...]:

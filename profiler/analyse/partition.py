@@ -69,6 +69,20 @@ class Partition:
     """When the device idled behind a fetch, where that was seen."""
     computing: Intervals = field(repr=False, compare=False)
     """When it computed, where that was seen."""
+    hosting: Intervals = field(repr=False, compare=False)
+    """When it idled behind other work of the host."""
+    syncing: Intervals = field(repr=False, compare=False)
+    """When it idled behind a synchronising call."""
+    outside: Intervals = field(repr=False, compare=False)
+    """When it idled outside the steps."""
+    gil_ns: int = 0
+    """Part of the host's time in which the training waited for Python's global lock (`gil.py`)."""
+
+    def of_all_steps(self, part: str, seen: float) -> float:
+        """So much of a part's seen time (`computing`, `hosting`, `syncing`), and of the steps nobody looked at."""
+        intervals = {"compute": self.computing, "host": self.hosting, "sync": self.syncing}[part]
+        whole = total(intervals)
+        return seen * float(getattr(self, f"{part}_ns")) / whole if whole else 0.0
 
     def share(self, part: str) -> float:
         """A part as a share of wall time, 0..1."""
@@ -147,6 +161,9 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
         unmarked_waits=int(((pauses["what"] == PauseKind.SYNC) & (pauses["device_end_ns"] == NOT_MEASURED)).sum()),
         loading=loading,
         computing=computing,
+        hosting=left,
+        syncing=syncing,
+        outside=outside,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from .sampled import Sampled
 from .window import Window
@@ -32,6 +32,7 @@ def quality_notes(
     device_kind: str,
     foreign_cpus: float | None,
     own_processes: int = 1,
+    found: Collection[str | None] = (),
 ) -> tuple[str, ...]:
     """Sentences about samples that are missing or late, and about others on the machine and on the GPU.
 
@@ -41,13 +42,14 @@ def quality_notes(
         device_kind: `cpu`, `cuda` or `emulated`.
         foreign_cpus: CPUs that other programs kept busy.
         own_processes: processes of this training with a context on one GPU.
+        found: causes that the report names already.
     """
     if sampled.samples == 0:
         return ("The sampler recorded nothing in this window: utilisation and CPU figures are missing.",)
     return (
         *_unseen(sampled, window, device_kind),
         *_host(sampled, window, foreign_cpus),
-        *(_gpu(sampled, own_processes) if device_kind == "cuda" else ()),
+        *(_gpu(sampled, own_processes, found) if device_kind == "cuda" else ()),
     )
 
 
@@ -98,10 +100,12 @@ def _host(sampled: Sampled, window: Window, foreign_cpus: float | None) -> Itera
         yield f"The sampler itself used {100 * own:.0f} % of a CPU."
 
 
-def _gpu(sampled: Sampled, own_processes: int) -> Iterator[str]:
+def _gpu(sampled: Sampled, own_processes: int, found: Collection[str | None]) -> Iterator[str]:
     others = None if sampled.gpu_processes is None else sampled.gpu_processes - own_processes
     least, beyond = sampled.others_least_bytes, sampled.beyond_training_bytes
-    if others is not None and others > 0:
+    if "device.contended" in found:
+        pass
+    elif others is not None and others > 0:
         who = "1 other process" if others == 1 else f"{others} other processes"
         yield (
             f"{who} had a context on the GPU{_held(least, beyond)}: utilisation counts their kernels as well, and "
@@ -112,6 +116,8 @@ def _gpu(sampled: Sampled, own_processes: int) -> Iterator[str]:
             f"{beyond / 1e9:.1f} GB of the GPU's memory were in use beyond what torch held: by a process that the "
             "driver does not show here, or by libraries beside torch's allocator."
         )
+    if "device.throttled" in found:
+        return
     thermal, capped = sampled.thermal_pct, sampled.power_capped_pct
     if thermal is not None and thermal >= LEAST_THERMAL_PCT:
         yield f"Temperature held the GPU's clocks down for {thermal:.0f} % of the time: computing took longer."

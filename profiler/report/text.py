@@ -61,7 +61,9 @@ def _sections(analysis: Analysis, ascii_only: bool) -> Iterator[RenderableType]:
     others = [f for f in analysis.findings if f is not analysis.verdict]
     if others:
         yield _heading("Also")
-        yield from (_indent(Text(f"{f.cause}: {f.title}")) for f in others)
+        for found in others:
+            yield _indent(Text(f"{found.cause} ({found.severity}): {found.title}"))
+            yield from (_indent(_indent(Text(f"{n.change}{_prediction(n, _now(analysis))}"))) for n in found.next[:1])
         yield Text()
     if analysis.ranks:
         yield _heading("Ranks")

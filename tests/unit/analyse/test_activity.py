@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallscope.analyse.activity import Activity, activity_of
-from stallscope.analyse.causes.activity import launch
+from stallscope.analyse.causes.launch import launch
 from stallscope.analyse.window import Window
 from stallscope.record.schema import EVENT, KERNEL, NOT_MEASURED, STEP, EventKind, KernelKind, Kind
 
@@ -223,9 +223,15 @@ class _Facts:
 
     samples_per_s = 100.0
     activity: Activity | None = None
+    shape_churn = memory_pressure = foreign_density = device_state = running = None
+    device_kind = "cuda"
+
+    class sampled:  # noqa: N801
+        utilisation_pct = None
 
     class parts:  # noqa: N801
         wall_ns = 10**10
+        compute_ns = 6 * 10**9
 
         @staticmethod
         def share(_part: str) -> float:

@@ -9,7 +9,7 @@ import pytest
 
 from stallscope.analyse.intervals import union
 from stallscope.analyse.loader import WAITING, WAITING_FOR_CPU, loader_of
-from stallscope.analyse.making import blocked_pct, of_training, slowest_of, transforms_of
+from stallscope.analyse.making import first_later_end, of_training, slowest_of, transforms_of
 from stallscope.analyse.window import Window
 from stallscope.record.reader import Records
 from stallscope.record.schema import BATCH, NOT_MEASURED, STEP, TRANSFORM, Kind
@@ -80,15 +80,11 @@ def test_no_step_of_a_loader_leaves_none_of_its_batches() -> None:
     assert len(of_training(rows(BATCH, batch(1, 0, 0, 1)), recorded)) == 0
 
 
-def test_waiting_behind_a_slow_batch_is_told_from_waiting_for_all() -> None:
-    # Batch 1 takes until 30; batch 2 was finished at 12 by the other worker. Batch 3 is the last one finished.
-    recorded = steps((1, 0, 0, 10), (1, 1, 10, 30), (1, 2, 30, 30), (1, 3, 30, 40))
-    made = of_training(
-        rows(BATCH, batch(1, 0, 0, 10), batch(1, 1, 5, 30, 1), batch(1, 2, 10, 12), batch(1, 3, 12, 40)), recorded
-    )
-    loading = union(recorded["fetch_begin_ns"], recorded["fetch_end_ns"])
-    # Of 40 ms: from 12 to 30.
-    assert blocked_pct(window(recorded, 41), made, loading) == pytest.approx(100 * 18 / 40)
+def test_of_later_batches_of_a_pass_the_first_that_was_finished_counts() -> None:
+    far = np.iinfo(np.int64).max
+    made = rows(BATCH, batch(1, 0, 0, 10), batch(1, 2, 10, 12), batch(1, 1, 5, 30, 1), batch(1, 3, 12, 40))
+    assert first_later_end(made).tolist() == [12 * MS, 40 * MS, 12 * MS, far]
+    assert first_later_end(rows(BATCH, {"step": 0, "worker": 0, "end_ns": 5})).tolist() == [far]
 
 
 def test_what_nobody_recorded_of_short_batches_counts_as_work() -> None:

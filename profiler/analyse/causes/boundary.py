@@ -1,0 +1,170 @@
+"""Time outside the steps: validation and what it waits for, checkpoints, hooks of the epoch."""
+
+from __future__ import annotations
+
+from ..facts import Facts
+from ..finding import Evidence, Finding, Next
+from ..gain import removing
+from ..outside import Evaluation, Outside
+
+_LACKS = {
+    "input.serial": "its loader has no workers",
+    "input.worker_restart": "its loader's workers are started for each pass",
+    "input.pipeline_fill": "mostly for the first batch of each pass",
+    "input.too_few_workers": "its loader has too few workers",
+}
+LEAST_OF_IT = 0.5
+"""Share of the time outside the steps from which one thing is most of it."""
+LEAST_NAMED = 0.2
+"""The same, from which a change to it is worth naming."""
+
+
+def boundary(facts: Facts) -> Finding | None:
+    """Time outside the steps."""
+    if facts.parts.boundary_ns == 0:
+        return None
+    outside = facts.outside
+    parts = {} if outside is None else _parts(facts, outside)
+    largest = max(parts, key=lambda name: parts[name], default="rest")
+    most = largest if parts.get(largest, 0) >= LEAST_OF_IT * facts.parts.boundary_ns else "rest"
+    return Finding(
+        "host.boundary",
+        f"{_pct(facts, facts.parts.boundary_ns)} of the time is spent outside the steps{_mostly(outside, most)}.",
+        facts.parts.share("boundary"),
+        0.9,
+        (
+            Evidence("time outside the steps", 100 * facts.parts.share("boundary"), "%"),
+            *(_evidence(facts, outside, parts) if outside is not None else ()),
+        ),
+        _changes(facts, outside, parts, largest),
+    )
+
+
+RULES = (boundary,)
+
+
+def _parts(facts: Facts, outside: Outside) -> dict[str, float]:
+    """ns of the time outside the steps, each once."""
+    whole = float(facts.parts.boundary_ns)
+    evaluation = outside.evaluation
+    waiting = 0.0 if evaluation is None else min(whole, evaluation.waited_ns)
+    evaluating = 0.0 if evaluation is None else min(whole - waiting, evaluation.ns - evaluation.waited_ns)
+    saving = min(whole - waiting - evaluating, float(outside.saving_ns))
+    return {
+        "waiting": waiting,
+        "evaluating": evaluating,
+        "saving": saving,
+        "rest": whole - waiting - evaluating - saving,
+    }
+
+
+def _mostly(outside: Outside | None, most: str) -> str:
+    evaluation = None if outside is None else outside.evaluation
+    if most == "waiting" and evaluation is not None:
+        why = _LACKS.get(evaluation.cause or "")
+        return ", most of it validation that waits for data" + (f": {why}" if why else "")
+    if most == "evaluating":
+        return ", most of it validation that computes"
+    if most == "saving":
+        return ", most of it saving checkpoints"
+    if outside is not None and outside.named and outside.evaluation is None and not outside.saves:
+        return f", part of it in {outside.named[0][0]}"
+    return ": validation, checkpoints, hooks"
+
+
+def _evidence(facts: Facts, outside: Outside, parts: dict[str, float]) -> tuple[Evidence, ...]:
+    found = [Evidence("stretches outside the steps", outside.stretches)]
+    found.append(Evidence("the longest of them", outside.longest_ns / 1e9, "s"))
+    evaluation = outside.evaluation
+    if evaluation is not None:
+        found.append(Evidence("validation that waits for data", _share(facts, parts["waiting"]), "%", "near 0"))
+        found.append(Evidence("validation that computes", _share(facts, parts["evaluating"]), "%"))
+        found.append(Evidence("passes of validation", evaluation.passes))
+        found.append(Evidence("workers of its loader", evaluation.workers, "", "as many as the training's"))
+        if evaluation.waits and evaluation.cause is not None:
+            found.append(Evidence("cause of its waiting", evaluation.cause))
+        if evaluation.busy is not None:
+            found.append(Evidence("its workers busy", 100 * evaluation.busy, "%", "below 80"))
+    if outside.saves:
+        found.append(Evidence("saving checkpoints", _share(facts, parts["saving"]), "%"))
+        found.append(Evidence("checkpoints saved", outside.saves))
+    found += [Evidence(f"{what}, of the wall time", 100 * share, "%") for what, share in _phases(outside)]
+    return tuple(found)
+
+
+def _changes(facts: Facts, outside: Outside | None, parts: dict[str, float], largest: str) -> tuple[Next, ...]:
+    if outside is None:
+        return (removing(facts, "validate and save less often, or beside the training", facts.parts.boundary_ns),)
+    made = {
+        "waiting": _wait(facts, outside, parts["waiting"]),
+        "evaluating": _evaluate(facts, parts["waiting"] + parts["evaluating"]),
+        "saving": _save(facts, parts["saving"]),
+        "rest": _rest(facts, parts["rest"]),
+    }
+    least = LEAST_NAMED * facts.parts.boundary_ns
+    names = sorted((name for name in parts if parts[name] >= least or name == largest), key=lambda name: -parts[name])
+    if largest == "waiting" and "evaluating" not in names:
+        names.append("evaluating")
+    return tuple(made[name] for name in names)
+
+
+def _wait(facts: Facts, outside: Outside, waiting_ns: float) -> Next:
+    evaluation = outside.evaluation
+    likely = 0.6
+    if evaluation is None or evaluation.cause is None:
+        change = "give the validation loader what the training's has: workers, prefetching, pinned memory"
+    elif evaluation.cause == "input.serial":
+        change = f"num_workers={_workers(facts, evaluation)} for the validation loader, now 0"
+        likely = 1 - 1 / _workers(facts, evaluation)
+    elif evaluation.cause == "input.too_few_workers":
+        want = _workers(facts, evaluation)
+        change = f"num_workers={want} for the validation loader, now {evaluation.workers}"
+        likely = 1 - (evaluation.workers or 1) / want
+    elif evaluation.cause == "input.worker_restart":
+        change = "persistent_workers=True for the validation loader, made once and kept, so that its workers live on"
+        likely = 0.9
+    else:
+        change = "smaller batches for validation: the first batch of each pass is waited for in full"
+    return removing(facts, change, waiting_ns, likely=likely)
+
+
+def _workers(facts: Facts, evaluation: Evaluation) -> int:
+    """Workers to propose: as many as there are CPUs, and at least two more than there are."""
+    return max((evaluation.workers or 0) + 2, round(facts.sampled.cpu_budget or 0), facts.set_workers or 0)
+
+
+def _evaluate(facts: Facts, ns: float) -> Next:
+    return removing(facts, "validate less often, or on a part of the data", ns, likely=0.5)
+
+
+def _save(facts: Facts, ns: float) -> Next:
+    return removing(
+        facts,
+        "save less often, or beside the training: `torch.distributed.checkpoint.async_save`, or copy the state to host "
+        "memory and write it in a process of its own",
+        ns,
+        least=0.3,
+        likely=0.7,
+    )
+
+
+def _rest(facts: Facts, ns: float) -> Next:
+    return removing(
+        facts,
+        "look at what runs between the steps and at the end of an epoch; "
+        '`with stallscope.phase("name"):` around a part of it tells what that part takes',
+        ns,
+        likely=0.5,
+    )
+
+
+def _phases(outside: Outside) -> tuple[tuple[str, float], ...]:
+    return tuple((what, share) for what, share in outside.named if not outside.saves or "phase" in what)
+
+
+def _share(facts: Facts, ns: float) -> float:
+    return 100 * ns / facts.parts.wall_ns
+
+
+def _pct(facts: Facts, ns: float) -> str:
+    return f"{_share(facts, ns):.0f} %"

@@ -1,0 +1,80 @@
+"""How the causes of one part of the wall time divide it: all they explain together is never more than the part.
+
+What is known of single steps comes first, then what is measured by itself, then estimates of the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..facts import Facts
+
+UTILISATION_BELOW = 0.15
+"""Utilisation so much below the share of time that the steps' computation spans is more than its coarseness."""
+RUNNING = 0.8
+"""Share of its own time that a thread runs which does nothing but launch."""
+MOST_SYNC = 0.02
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Parts of the computing time, ns."""
+
+    shapes: float
+    memory: float
+    launch: float
+    contended: float
+    throttled: float
+
+
+@dataclass(frozen=True)
+class Host:
+    """Parts of the time behind the host, ns; they sum to it."""
+
+    shapes: float
+    memory: float
+    garbage: float
+    gil: float
+    left: float
+
+
+def computing(facts: Facts) -> Compute:
+    left = float(facts.parts.compute_ns)
+    shapes, left = _take(left, 0.0 if facts.shape_churn is None else facts.shape_churn.compute_ns)
+    memory, left = _take(left, 0.0 if facts.memory_pressure is None else facts.memory_pressure.compute_ns)
+    launch, left = _take(left, (launch_share(facts) or 0.0) * facts.parts.wall_ns)
+    contended, left = _take(left, left * (facts.foreign_density or 0.0))
+    held = None if facts.device_state is None else facts.device_state.throttled
+    throttled, _ = _take(left, left * (0.0 if held is None else held.lost))
+    return Compute(shapes, memory, launch, contended, throttled)
+
+
+def behind_the_host(facts: Facts) -> Host:
+    left = float(facts.parts.host_ns)
+    shapes, left = _take(left, 0.0 if facts.shape_churn is None else facts.shape_churn.host_ns)
+    memory, left = _take(left, 0.0 if facts.memory_pressure is None else facts.memory_pressure.host_ns)
+    garbage, left = _take(left, facts.parts.garbage_ns)
+    gil, left = _take(left, facts.parts.gil_ns)
+    return Host(shapes, memory, garbage, gil, left)
+
+
+def launch_share(facts: Facts) -> float | None:
+    """Idling inside the computation because the next kernel is not launched yet, of the wall time.
+
+    From activity windows; without them from the driver's utilisation, where nothing else keeps the host or the device.
+    """
+    activity = facts.activity
+    if activity is not None:
+        return activity.launch_share * facts.parts.share("compute")
+    utilisation, running = facts.sampled.utilisation_pct, facts.running
+    if facts.device_kind == "cpu" or utilisation is None or running is None or running < RUNNING:
+        return None
+    if facts.parts.share("sync") > MOST_SYNC or facts.foreign_density is not None:
+        return None
+    below = facts.parts.share("compute") - utilisation / 100
+    return below if below >= UTILISATION_BELOW else None
+
+
+def _take(left: float, claim: float) -> tuple[float, float]:
+    taken = min(left, max(0.0, claim))
+    return taken, left - taken

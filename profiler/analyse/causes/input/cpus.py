@@ -1,0 +1,217 @@
+"""The loader goes short of CPU: who or what takes it."""
+
+from __future__ import annotations
+
+from ...finding import Evidence, Finding
+from .wait import MACHINE_USED_PCT, QUEUED_PCT, Wait
+
+LEAST_THROTTLED = 0.05
+"""Share of the time that a quota stops the job, from which on it is the reason."""
+POOL_PCT = 50.0
+"""CPU time of a worker's other threads, of the time spent making batches, from which on they matter."""
+POOL_TIMES = 0.75
+"""The same, of the CPU time of the thread that makes the batches."""
+MANY = 1.5
+"""Workers, of the CPUs they may use, from which on they are too many."""
+OVERSUBSCRIBED_PCT = 40.0
+"""Time in the run queue, of the time spent making batches, from which workers mostly wait for each other."""
+CHEAP_SENT_BYTES = 4096
+CHEAP_BATCH_BYTES = 1_000_000
+"""Batches of fewer bytes, of which fewer go through the pipe, are handed over in less than a millisecond."""
+MOSTLY_QUEUED = 0.5
+"""Waiting of the training's thread for a CPU, of the wait for finished batches, from which it is the reason."""
+
+
+def quota(wait: Wait) -> Finding | None:
+    """A cgroup stops the job for parts of each period."""
+    sampled, facts = wait.facts.sampled, wait.facts
+    throttled = None if sampled.throttled_s is None else sampled.throttled_s * 1e9 / facts.parts.wall_ns
+    if throttled is None or throttled < LEAST_THROTTLED:
+        return None
+    quota_cpus, workers = sampled.cpu_budget, facts.set_workers
+    changes = ["ask for more CPUs: the container's or the batch job's CPU limit"]
+    if quota_cpus is not None and workers is not None and workers > quota_cpus:
+        changes.append(
+            f"num_workers={max(1, int(quota_cpus))}: {workers} workers use the quota up at the begin of each period"
+        )
+    changes.append(_cheaper(wait.loader.costliest))
+    return Finding(
+        "input.cpu_quota",
+        f"{wait.begins}: a CPU quota{'' if quota_cpus is None else f' of {quota_cpus:.3g} CPUs'} stops the job again "
+        "and again.",
+        wait.share,
+        0.9,
+        (
+            Evidence("stopped by the quota, summed over CPUs", sampled.throttled_s, "s", "0"),
+            Evidence("CPUs in use by this job", sampled.tree_cpus, "CPUs"),
+            Evidence("CPUs it may use", quota_cpus, "CPUs"),
+            Evidence("CPUs of the machine", facts.machine_cpus),
+            wait.queued_evidence(),
+        ),
+        tuple(wait.next(change) for change in changes),
+    )
+
+
+def affinity(wait: Wait) -> Finding | None:
+    """The workers are confined to fewer CPUs than the job may use, and wait for those."""
+    loader, budget = wait.loader, wait.facts.sampled.cpu_budget
+    together = loader.cpus
+    if together is None or budget is None or together + 0.5 >= budget or not wait.queues:
+        return None
+    return Finding(
+        "input.affinity",
+        f"{wait.begins}: all {loader.workers} workers run on {together} of the {budget:g} CPUs that the job may use.",
+        wait.share,
+        0.9,
+        (
+            Evidence("CPUs that the workers may run on, together", together, "CPUs", f"{budget:g}"),
+            wait.queued_evidence(),
+            wait.busy_evidence,
+            Evidence("CPUs in use by this job", wait.facts.sampled.tree_cpus, "CPUs"),
+        ),
+        (
+            wait.more_workers(
+                "worker_init_fn=lambda _: os.sched_setaffinity(0, range(os.cpu_count())), so that they may run on any; "
+                "and look for what confines them (OMP_PROC_BIND, KMP_AFFINITY, taskset, SLURM's --cpus-per-task)",
+                loader.workers,
+            ),
+        ),
+    )
+
+
+def worker_threads(wait: Wait) -> Finding | None:
+    """Each worker computes in a pool of threads, and together they are more than the CPUs."""
+    loader = wait.loader
+    cpu, process = loader.cpu_pct, loader.process_cpu_pct
+    if cpu is None or process is None or not (wait.cpu_used or wait.starved or wait.queues):
+        return None
+    others = process - cpu
+    if others < POOL_PCT * (1 - (loader.run_queue_pct or 0.0) / 100) or others < POOL_TIMES * cpu:
+        return None
+    return Finding(
+        "input.worker_threads",
+        f"{wait.begins}: each of the {loader.workers} workers computes in further threads of its own, which take the "
+        "CPU from each other.",
+        wait.share,
+        0.85,
+        (
+            Evidence("CPU time of other threads of the workers, of the time making batches", others, "%", "near 0"),
+            Evidence("CPU time of the thread that makes the batches", cpu, "%", "near 100"),
+            wait.queued_evidence(),
+            *wait.cpu_evidence,
+        ),
+        (
+            wait.next(
+                "one thread in each worker: worker_init_fn that calls cv2.setNumThreads(0) and "
+                "threadpoolctl.threadpool_limits(1), or OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 in the environment"
+            ),
+        ),
+    )
+
+
+def foreign_load(wait: Wait) -> Finding | None:
+    """The loader does not get the CPU it asks for, and others use more of it than this job."""
+    foreign, mine = wait.facts.foreign_cpus, wait.facts.sampled.tree_cpus
+    if not wait.starved or foreign is None or mine is None or foreign <= mine:
+        return None
+    return Finding(
+        "input.foreign_load",
+        f"{wait.begins}, while other programs use the machine's CPUs.",
+        wait.share,
+        0.7 if wait.loader.run_queue_pct is None else 0.85,
+        (
+            Evidence("CPUs in use by others", foreign, "CPUs", "fewer than by this job"),
+            Evidence("CPUs in use by this job", mine, "CPUs"),
+            wait.queued_evidence(),
+            Evidence("on a CPU, of the time spent making batches", wait.loader.cpu_pct, "%"),
+            Evidence("taken by the hypervisor", wait.facts.sampled.steal_pct, "%"),
+        ),
+        (wait.next("run it where nothing else runs, or give it CPUs of its own (taskset, cpuset, a quota of theirs)"),),
+    )
+
+
+def oversubscribed(wait: Wait) -> Finding | None:
+    """Many more workers than CPUs: they wait for each other."""
+    loader, budget = wait.loader, wait.facts.sampled.cpu_budget
+    queued = loader.run_queue_pct
+    if budget is None or queued is None or queued < OVERSUBSCRIBED_PCT or loader.workers < MANY * budget:
+        return None
+    if queued < (loader.waiting_pct or 0.0):
+        return None
+    fewer = max(1, int(budget))
+    stage = loader.costliest
+    return Finding(
+        "input.oversubscribed",
+        f"{wait.begins}: {loader.workers} workers compete for {budget:g} CPUs, and each spends {queued:.0f} % of its "
+        "time waiting for one.",
+        wait.share,
+        0.85,
+        (
+            Evidence("workers", loader.workers, "", f"at most {fewer}"),
+            wait.queued_evidence(),
+            *wait.cpu_evidence,
+            *wait.stage_evidence,
+        ),
+        (
+            wait.next(f"num_workers={fewer}: as many as CPUs work as fast, with less memory and fewer switches"),
+            wait.next(_cheaper(stage)),
+        ),
+    )
+
+
+def cpu_exhausted(wait: Wait) -> Finding | None:
+    """This job uses every CPU it may use, and its loader goes short."""
+    loader, facts = wait.loader, wait.facts
+    if not wait.cpu_used or wait.waits_mostly or wait.keeps_up:
+        return None
+    if not (wait.workers_busy or wait.queues or wait.says_nothing):
+        return None
+    stage = loader.costliest
+    who = "the loader and the training use" if facts.device_kind == "cpu" else "the loader uses"
+    title = f"{wait.begins}: {who} up the CPU"
+    return Finding(
+        "input.cpu_exhausted",
+        f"{title}, the loader mostly for {stage}." if stage else f"{title}.",
+        wait.share,
+        0.85 if stage else 0.6,
+        (
+            *wait.cpu_evidence,
+            wait.busy_evidence,
+            wait.queued_evidence(f"below {QUEUED_PCT:.0f}"),
+            *wait.stage_evidence,
+        ),
+        (wait.next(_cheaper(stage)),),
+    )
+
+
+def delayed(wait: Wait) -> Finding | None:
+    """Batches are finished, but the training's thread gets no CPU to take them: the machine is full."""
+    facts, queued = wait.facts, wait.facts.main_queued_ns
+    busy, foreign, mine = facts.sampled.machine_busy_pct, facts.foreign_cpus, facts.sampled.tree_cpus
+    sent, nbytes = wait.loader.sent_bytes_per_batch, wait.loader.mean_batch_bytes
+    cheap = (sent or 0.0) <= CHEAP_SENT_BYTES and (nbytes or 0.0) <= CHEAP_BATCH_BYTES
+    if queued is None or busy is None or busy < MACHINE_USED_PCT or queued < MOSTLY_QUEUED * wait.ns or not cheap:
+        return None
+    others = foreign is not None and mine is not None and foreign > mine
+    who = "other programs use" if others else "this job and other programs use up"
+    return Finding(
+        "input.foreign_load" if others else "input.cpu_exhausted",
+        f"{wait.begins} that is finished: its thread waits for a CPU to take it, because {who} the machine's CPUs.",
+        wait.share,
+        0.6,
+        (
+            Evidence("the training's thread waiting for a CPU, of the time", 100 * queued / facts.parts.wall_ns, "%"),
+            Evidence("CPU in use on the machine", busy, "%", f"below {MACHINE_USED_PCT:.0f}"),
+            *wait.cpu_evidence,
+        ),
+        (wait.next("run it where nothing else runs, or give it CPUs of its own (taskset, cpuset, a quota of theirs)"),),
+    )
+
+
+def _cheaper(stage: str | None) -> str:
+    return {
+        "decoding": "decode less: smaller source images, or a faster decoder (DALI, or on the GPU)",
+        "transforming": "cheaper augmentation: fewer or vectorised transforms, or on the GPU (DALI)",
+        "collating": "cheaper collation: uint8 images, normalised on the device",
+        "reading": "cheaper reads: shards, or a cache in memory",
+    }.get(stage or "", "less work for the CPU: smaller source images, fewer transforms, the GPU; or more CPUs")

@@ -1,0 +1,96 @@
+"""Waits at the beginning of epochs."""
+
+from __future__ import annotations
+
+from ...facts import Facts
+from ...finding import Evidence, Finding
+from .wait import Wait, setting
+
+
+def restarts(facts: Facts) -> bool:
+    """Whether each epoch starts its workers anew."""
+    return bool(facts.set_workers) and facts.persistent_workers is False and facts.waits.epochs > 1
+
+
+def worker_restart(wait: Wait) -> Finding | None:
+    """Workers are started anew for each epoch: the time until one of them takes up the first batch."""
+    facts = wait.facts
+    if not restarts(facts):
+        return None
+    each_ms = wait.ns / facts.waits.epochs / 1e6
+    how = "a new Python, which imports the program and unpickles the dataset" if facts.starts_python else "a fork"
+    kept = wait.next("persistent_workers=True in the DataLoader: the workers are started once, and kept")
+    also = (
+        ()
+        if not facts.starts_python
+        else (
+            wait.next(
+                'multiprocessing_context="fork", where nothing in the program forbids it; or a smaller dataset object, '
+                "and imports within functions"
+            ),
+        )
+    )
+    return Finding(
+        "input.worker_restart",
+        f"{wait.begins}, until the {facts.set_workers} workers that each epoch starts anew take up work: "
+        f"{each_ms:.0f} ms an epoch.",
+        wait.share,
+        0.9,
+        (
+            Evidence("from the begin of an epoch until a worker makes its first batch", each_ms, "ms", "near 0"),
+            Evidence("epochs in the window", facts.waits.epochs),
+            Evidence("persistent_workers", setting(facts.persistent_workers), "", "on"),
+            Evidence("starting a worker is", how if facts.starts_python is not None else None),
+        ),
+        (kept, *also),
+    )
+
+
+def pipeline_fill(wait: Wait) -> Finding | None:
+    """The first batch of an epoch is waited for while it is made, however many workers there are."""
+    facts, loader = wait.facts, wait.loader
+    epochs = max(1, facts.waits.epochs)
+    each_ms, batches = wait.ns / epochs / 1e6, facts.waits.batches_per_epoch
+    few = facts.set_workers is not None and batches is not None and batches < facts.set_workers
+    title = f"{wait.begins}, for the first batch of each epoch: {each_ms:.0f} ms an epoch"
+    return Finding(
+        "input.pipeline_fill",
+        f"{title}, which has fewer batches than there are workers." if few else f"{title}.",
+        wait.share,
+        0.8,
+        (
+            Evidence("extra cost of one first batch", each_ms, "ms", "near 0"),
+            Evidence("making a batch takes", loader.work_ms_per_batch, "ms"),
+            Evidence("batches in an epoch", batches, "", "many times the workers"),
+            Evidence("workers", facts.set_workers),
+            Evidence("epochs in the window", facts.waits.epochs),
+            Evidence("persistent workers", setting(facts.persistent_workers)),
+        ),
+        tuple(wait.next(change) for change in _shorter(wait, each_ms, few)),
+    )
+
+
+def _shorter(wait: Wait, each_ms: float, few: bool) -> tuple[str, ...]:
+    """What shortens the first fetches, given how the loader is set."""
+    facts = wait.facts
+    took = f"{each_ms:.0f} ms" if each_ms >= 1 else f"{each_ms:.1f} ms"
+    if not facts.set_workers:
+        return (f"longer epochs, or data that is open before they begin: each first batch costs {took} more",)
+    changes = []
+    if not facts.persistent_workers:
+        changes.append(f"persistent_workers=True, so that workers are not started anew for each epoch ({took})")
+    if few:
+        changes.append(
+            f"smaller batches, so that all {facts.set_workers} workers have one to make; fewer workers wait as long"
+        )
+    too_many = facts.set_workers > (facts.sampled.cpu_budget or facts.set_workers) or not wait.workers_busy
+    if wait.queues and too_many and facts.set_workers > 1 and facts.persistent_workers:
+        changes.append(
+            f"fewer than {facts.set_workers} workers, which wait for CPUs while they make the first batches ({took} an "
+            "epoch)"
+        )
+    changes.append(
+        "longer epochs: several passes over the data as one (a sampler that repeats), or smaller batches, of which the "
+        "first is there sooner"
+    )
+    return tuple(changes)

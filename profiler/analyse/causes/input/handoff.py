@@ -1,0 +1,81 @@
+"""What it costs to have batches made elsewhere."""
+
+from __future__ import annotations
+
+from ...finding import Evidence, Finding
+from ...gain import removing
+from .wait import Wait
+
+MOSTLY_HANDOFF_PCT = 50.0
+TINY_SAMPLE_MS = 0.2
+"""Samples that take less are not worth another process."""
+TINY_BATCH_BYTES = 1_000_000
+"""Moving fewer bytes is not what costs."""
+WORTH = 0.7
+"""Making a batch in the training takes less than this share of what waiting for it costs now."""
+PICKLED = 0.5
+"""Share of a batch's bytes that goes through the pipe, from which on it is not handed over in shared memory."""
+
+
+def overkill(wait: Wait) -> Finding | None:
+    """Tiny samples: in the training process they would be made faster than they are handed over."""
+    loader, facts = wait.loader, wait.facts
+    sample_ms, work_ms, nbytes = loader.make_ms_per_sample, loader.work_ms_per_batch, loader.mean_batch_bytes
+    if not facts.set_workers or sample_ms is None or work_ms is None or sample_ms > TINY_SAMPLE_MS:
+        return None
+    waited_ms = wait.ns / facts.window.count / 1e6
+    here_ms = work_ms * (100 - (loader.run_queue_pct or 0.0)) / 100
+    if here_ms > WORTH * waited_ms or (nbytes is not None and nbytes > TINY_BATCH_BYTES):
+        return None
+    saved = round((waited_ms - here_ms) * 1e6 * facts.window.count)
+    return Finding(
+        "input.overkill",
+        f"{wait.begins}: making a batch takes a worker {here_ms:.2f} ms, and waiting for it costs {waited_ms:.2f} ms a "
+        "step.",
+        wait.share,
+        0.8,
+        (
+            Evidence("making one sample takes", 1e3 * sample_ms, "µs", f"above {1e3 * TINY_SAMPLE_MS:.0f}"),
+            Evidence("making a batch takes", here_ms, "ms"),
+            Evidence("waiting for it costs", waited_ms, "ms a step", "less than making it"),
+            Evidence("wait after the batch was finished, of the exposed wait", facts.handoff_pct, "%"),
+            Evidence("bytes in a batch", nbytes, "bytes"),
+        ),
+        (
+            removing(facts, "num_workers=0: samples are made in the training process", saved, least=0.3, likely=0.8),
+            wait.next(
+                "index a whole batch at once: a dataset with __getitems__, or a sampler of index lists with "
+                "batch_size=None"
+            ),
+        ),
+    )
+
+
+def handoff(wait: Wait) -> Finding | None:
+    """The wait comes after the batch was finished: it is lost on the way to the training."""
+    facts, loader = wait.facts, wait.loader
+    where = "in the training step" if facts.device_kind == "cpu" else "on the device"
+    sent, nbytes = loader.sent_bytes_per_batch, loader.mean_batch_bytes
+    pickled = sent is not None and nbytes is not None and nbytes > 0 and sent >= PICKLED * nbytes
+    changes = [f"hand over fewer bytes: uint8 images, normalised {where}"]
+    if pickled:
+        changes.insert(
+            0, "return torch tensors instead of numpy arrays or lists: they go through shared memory, not the pipe"
+        )
+    else:
+        changes.append("fewer, larger tensors in a batch: each is opened and mapped by itself")
+    changes.append("pin_memory=True moves unpacking to a thread of its own (with a GPU), or a threaded loader")
+    how = ", which is pickled and sent through a pipe" if pickled else ""
+    return Finding(
+        "input.handoff",
+        f"{wait.begins}: for batches that are finished, on their way from worker to training{how}.",
+        wait.share,
+        0.85 if pickled else 0.7,
+        (
+            Evidence("wait after the batch was finished, of the exposed wait", facts.handoff_pct, "%", "near 0"),
+            Evidence("bytes in a batch", nbytes, "bytes"),
+            Evidence("bytes sent through the pipe for a batch", sent, "bytes", "a few hundred"),
+            Evidence("page faults in making a batch", loader.minor_faults_per_batch),
+        ),
+        tuple(wait.next(change) for change in changes),
+    )

@@ -1,0 +1,76 @@
+"""Batches that come late one by one: slow ones in a loader that keeps its order, and uneven ones."""
+
+from __future__ import annotations
+
+from ...finding import Evidence, Finding
+from ...waits import Spread
+from .wait import Wait
+
+VARIED_TIMES = 1.25
+"""Batches that are waited for take at least so many times what they usually take, where it is their variance."""
+
+
+def straggler(wait: Wait) -> Finding | None:
+    """Single slow samples hold up later batches that are finished, in a loader that has time to spare."""
+    facts, loader = wait.facts, wait.loader
+    slow = facts.waits.slow
+    if facts.out_of_order:
+        return None
+    slowest = loader.slowest[0] if loader.slowest else None
+    index = None if slowest is None or slowest.index is None else f"index {slowest.index}"
+    return Finding(
+        "input.straggler",
+        f"{wait.begins}: for single slow samples, while later batches lie finished.",
+        wait.share,
+        0.85,
+        (
+            Evidence("wait while a later batch was finished, of the exposed wait", facts.blocked_pct, "%", "near 0"),
+            Evidence(
+                "batches waited for, against what they usually take", slow.times if slow else None, "times", "about 1"
+            ),
+            Evidence("workers busy", loader.worker_busy_pct, "%"),
+            Evidence("the slowest sample took", slowest.ms if slowest else None, "ms"),
+            Evidence("a sample takes", loader.make_ms_per_sample, "ms"),
+            Evidence("the slowest sample is", None if slowest is None else slowest.file or index),
+        ),
+        (
+            wait.next("in_order=False in the DataLoader (torch 2.6 or later): batches are handed over as they come"),
+            wait.next("make the slow samples cheaper, or prepare them once and keep the result"),
+        ),
+    )
+
+
+def uneven(wait: Wait) -> Finding | None:
+    """The loader keeps up on average, and yet is waited for: batches differ more than what lies ready makes up for."""
+    loader, facts = wait.loader, wait.facts
+    slow = facts.waits.slow
+    varied = slow is not None and slow.times >= VARIED_TIMES and not wait.workers_busy and loader.workers > 0
+    spread = facts.waits.shape.spread in (Spread.SINGLE, Spread.IRREGULAR, Spread.PERIODIC)
+    if not wait.keeps_up and not (varied and spread and _supplies(wait)):
+        return None
+    ahead = facts.set_prefetch
+    change = (
+        "more batches ahead" if ahead is None else f"prefetch_factor={2 * ahead} instead of {ahead}: more batches ahead"
+    )
+    return Finding(
+        "input.prefetch_depth",
+        f"{wait.begins}, although the loader keeps up on average: batches come unevenly.",
+        wait.share,
+        0.6 if varied else 0.4,
+        (
+            wait.ready_evidence(f"of {loader.queue_capacity}"),
+            Evidence("workers busy", loader.worker_busy_pct, "%"),
+            Evidence("batches waited for, against what they usually take", slow.times if slow else None, "times"),
+            Evidence("wait after the batch was finished, of the exposed wait", facts.handoff_pct, "%"),
+            Evidence("the loader could deliver", loader.samples_per_s_limit, "samples/s"),
+            wait.queued_evidence(""),
+        ),
+        (wait.next(change),),
+    )
+
+
+def _supplies(wait: Wait) -> bool:
+    """Whether the workers would deliver, on average, what the training takes without waiting."""
+    limit, facts = wait.loader.samples_per_s_limit, wait.facts
+    wanted = facts.without(facts.parts.input_ns)
+    return limit is not None and wanted is not None and limit >= wanted

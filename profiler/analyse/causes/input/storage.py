@@ -1,0 +1,87 @@
+"""The loader waits for reads: of what kind they are."""
+
+from __future__ import annotations
+
+from ...finding import Evidence, Finding
+from .wait import Wait
+
+MOSTLY_READING_PCT = 50.0
+COLD = 0.5
+"""Share of the bytes read that come from storage, from which on the cache is cold."""
+SMALL_READ_BYTES = 256 * 1024
+"""A sample of fewer bytes is a small read."""
+SLOW_BYTES_PER_S = 50e6
+"""A worker that reads fewer in a second of waiting reads from something slow."""
+AMPLIFIED = 4.0
+"""Bytes read for each byte of a batch, from which on most are read for nothing. Compressed data reads fewer."""
+
+
+def mostly_reads(wait: Wait) -> Finding | None:
+    """Where the batches of the steps are not known one by one: reads are most of what making them takes."""
+    read = wait.loader.read_pct
+    return None if read is None or read < MOSTLY_READING_PCT else storage(wait)
+
+
+def storage(wait: Wait) -> Finding | None:
+    """Workers spend most of their time waiting for reads."""
+    loader = wait.loader
+    read, stored = loader.read_bytes_per_sample, loader.storage_bytes_per_sample
+    cold = None if not read or stored is None else stored / read
+    rate = _bytes_per_s(wait)
+    useful = _sample_bytes(wait)
+    amplified = None if read is None or not useful else read / useful
+    kind, changes = _kind(cold, rate, amplified, read)
+    return Finding(
+        "input.storage",
+        f"{wait.begins}, and the loader waits for storage{kind}.",
+        wait.share,
+        0.85,
+        (
+            Evidence("reading, of the time spent making batches", loader.read_pct, "%", "below 50"),
+            Evidence("on a CPU, of the time spent making batches", loader.cpu_pct, "%", "near 100"),
+            Evidence("read from storage and not from the cache", None if cold is None else 100 * cold, "%", "near 0"),
+            Evidence("read for a sample", read, "bytes"),
+            Evidence("bytes read for each byte of a batch", amplified, "", f"below {AMPLIFIED:.0f}"),
+            Evidence("read in a second of waiting", rate, "bytes", f"above {SLOW_BYTES_PER_S / 1e6:.0f} MB"),
+        ),
+        tuple(wait.next(change) for change in changes),
+    )
+
+
+def _kind(
+    cold: float | None, rate: float | None, amplified: float | None, read: float | None
+) -> tuple[str, tuple[str, ...]]:
+    """What kind of waiting it is, and what helps against it."""
+    more = "more workers hide waiting that is no work: num_workers can exceed the CPUs here"
+    if amplified is not None and amplified >= AMPLIFIED:
+        return f", which reads {amplified:.0f} bytes for each that it uses", (
+            "read less for each sample: chunks of the size that is used, no archive that is unpacked for one sample",
+            more,
+        )
+    if cold is not None and cold >= COLD:
+        return ": the files are not in the page cache", (
+            "a copy on a local disk, or in memory if it fits; shards that are read from begin to end",
+            more,
+        )
+    if rate is not None and rate < SLOW_BYTES_PER_S and read is not None and read < SMALL_READ_BYTES:
+        return ": many small reads, each of which takes long", (
+            "pack the files into shards (tar, LMDB, records) that are read in large pieces",
+            more,
+        )
+    if rate is not None and rate < SLOW_BYTES_PER_S:
+        return ", which is slow", ("read from faster storage, or copy the data there before the training", more)
+    return "", ("read from faster storage, pack the files into shards, or cache them in memory", more)
+
+
+def _bytes_per_s(wait: Wait) -> float | None:
+    loader = wait.loader
+    read, ms = loader.read_bytes_per_sample, loader.make_ms_per_sample
+    if not read or not ms or not loader.read_pct:
+        return None
+    return read / (ms * loader.read_pct / 100 / 1e3)
+
+
+def _sample_bytes(wait: Wait) -> float | None:
+    """Of a finished sample."""
+    nbytes, size = wait.loader.mean_batch_bytes, wait.facts.batch_size
+    return None if nbytes is None or not size else nbytes / size

@@ -1,0 +1,227 @@
+"""The wait for data that one rule has to explain, and what all these rules say alike."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ...facts import Facts
+from ...finding import LEAST_GAIN, Evidence, Next
+from ...gain import overlapping
+from ...loader import Loader
+from ...waits import Spread
+
+BUSY_PCT = 80.0
+"""Workers busy this much are the limit."""
+BUDGET_USED = 0.80
+"""Share of the CPU budget in use from which none is left over."""
+MOSTLY_OWN = 0.6
+"""The same where other programs use what is left over."""
+MACHINE_USED_PCT = 90.0
+"""A machine this busy has no CPU left over, whoever uses it."""
+LOADER_CPU_PCT = 80.0
+"""A loader that gets less CPU than this share of its working time, reads left out, waits for a CPU: a guess, for
+loaders whose waiting for a CPU was not measured."""
+QUEUED_PCT = 20.0
+"""Share of its working time from which a loader's waiting for a CPU is considerable."""
+MOSTLY_WAITING_PCT = 50.0
+"""A loader that waits so much, neither for a CPU nor for reads, needs more hands rather than CPUs."""
+MOSTLY_READY = 0.5
+"""Share of the batches that a loader can hold: with so many ready, on average, it keeps up."""
+MOST_WORKERS = 64
+"""More worker processes are not proposed: each costs memory, and its start time."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A piece of the exposed wait for data."""
+
+    facts: Facts
+    ns: int
+    loader: Loader
+    """The loader, as far as it made the batches that this piece waited for."""
+    whole: bool = True
+    """Whether this is all of the exposed wait: its shape is then that of this piece."""
+
+    @property
+    def share(self) -> float:
+        """Of the wall time, 0..1."""
+        return self.ns / self.facts.parts.wall_ns if self.facts.parts.wall_ns else 0.0
+
+    @property
+    def begins(self) -> str:
+        """How every title begins."""
+        text = f"The {self.facts.waiter} waits {100 * self.share:.0f} % of the time for data"
+        shape = self.facts.waits.shape
+        told = self.whole and shape.spread not in (Spread.NOWHERE, Spread.FIRST_OF_EPOCH)
+        return f"{text}, {shape.words}" if told else text
+
+    @property
+    def is_worth(self) -> bool:
+        return self.ns >= LEAST_GAIN * (self.facts.parts.wall_ns - self.ns)
+
+    # What the loader and the CPUs are like.
+
+    @property
+    def workers_busy(self) -> bool:
+        busy = self.loader.worker_busy_pct
+        return busy is not None and busy >= BUSY_PCT
+
+    @property
+    def keeps_up(self) -> bool:
+        """Batches are ready, on average, and the workers have time to spare."""
+        ready, capacity = self.loader.queue_ready_mean, self.loader.queue_capacity
+        if ready is None or not capacity or self.workers_busy:
+            return False
+        return ready >= max(1.0, MOSTLY_READY * capacity)
+
+    @property
+    def behind(self) -> bool:
+        """The workers have no time to spare, or the training finds nothing ready."""
+        ready = self.loader.queue_ready_mean
+        return self.loader.workers > 0 and (self.workers_busy or (ready is not None and ready < 1))
+
+    @property
+    def says_nothing(self) -> bool:
+        """No DataLoader, and nothing known of how batches are made."""
+        return self.facts.set_workers is None and self.loader.workers == 0 and self.loader.queue_capacity is None
+
+    @property
+    def cpu_known(self) -> bool:
+        return self.facts.sampled.tree_cpus is not None and self.facts.sampled.cpu_budget is not None
+
+    @property
+    def cpu_used(self) -> bool:
+        """By this job, which has most of the CPU even where others use the rest."""
+        used, budget = self.facts.sampled.tree_cpus, self.facts.sampled.cpu_budget
+        if used is None or budget is None or used < (MOSTLY_OWN if self.starved else BUDGET_USED) * budget:
+            return False
+        # A training on the processor uses it up whatever its loader does.
+        return self.facts.device_kind != "cpu" or not self.says_nothing
+
+    @property
+    def queues(self) -> bool:
+        """Whether the loader's waiting for a CPU is considerable."""
+        queued = self.loader.run_queue_pct
+        return queued is not None and queued >= QUEUED_PCT
+
+    @property
+    def starved(self) -> bool:
+        """Whether the machine is full and the loader waits for a CPU more than for anything else but reads."""
+        loader, busy = self.loader, self.facts.sampled.machine_busy_pct
+        if busy is None or busy < MACHINE_USED_PCT:
+            return False
+        if loader.run_queue_pct is not None:
+            return self.queues and loader.run_queue_pct >= (loader.waiting_pct or 0.0)
+        return loader.cpu_pct is not None and loader.cpu_pct + (loader.read_pct or 0.0) < LOADER_CPU_PCT
+
+    @property
+    def waits_mostly(self) -> bool:
+        """For neither a CPU nor reads. On an accelerator with the CPU used up, for other threads of the loader."""
+        waiting = self.loader.waiting_pct
+        if waiting is None or waiting < MOSTLY_WAITING_PCT:
+            return False
+        return self.facts.device_kind == "cpu" or not self.cpu_used
+
+    @property
+    def pace_ms(self) -> float:
+        """A step as it would be without waiting for data."""
+        return (self.facts.parts.wall_ns - self.facts.parts.input_ns) / self.facts.window.count / 1e6
+
+    @property
+    def workers_wanted(self) -> int:
+        """Workers that keep the device busy: as many as batches have to be under way at a time, busy no more than
+        `BUSY_PCT`, since batches differ. No more than the CPUs can run, nor than make two batches of an epoch, and at
+        least one more than there are."""
+        facts, work_ms = self.facts, self.loader.work_ms_per_batch
+        now = 0 if facts.made_in_training else self.loader.workers
+        budget = facts.sampled.cpu_budget
+        if work_ms is None:
+            return now + 1 if now else max(1, math.floor(budget or 2))
+        most = MOST_WORKERS
+        if budget is not None:
+            most = min(most, max(1, math.floor(budget / self._cpus_of_a_worker)))
+        if facts.waits.batches_per_epoch is not None:
+            most = min(most, max(1, int(facts.waits.batches_per_epoch) // 2))
+        enough = math.ceil(work_ms / self.pace_ms / (BUSY_PCT / 100)) if self.pace_ms else most
+        return max(now + 1, min(enough, most))
+
+    def beyond_cpus(self, workers: int) -> str:
+        cpus = self.facts.sampled.cpu_budget
+        return " (more than CPUs, which they hardly use)" if cpus is not None and workers > cpus else ""
+
+    @property
+    def _cpus_of_a_worker(self) -> float:
+        """What a worker would use if it never waited for a CPU."""
+        cpu, queued = self.loader.cpu_pct, self.loader.run_queue_pct or 0.0
+        if cpu is None or queued >= 100:
+            return 1.0
+        return min(1.0, max(0.01, cpu / (100 - queued)))
+
+    # What to change.
+
+    def next(self, change: str) -> Next:
+        """A change of which only the most it can gain is known."""
+        return overlapping(self.facts, change, self.ns)
+
+    def more_workers(self, change: str, workers: int) -> Next:
+        """What so many workers could supply on these CPUs."""
+        per_sample_ms, cpu_pct = self.loader.make_ms_per_sample, self.loader.cpu_pct
+        if per_sample_ms is None:
+            return self.next(change)
+        supply = workers * 1e3 / per_sample_ms
+        budget = self.facts.sampled.cpu_budget
+        if budget is not None and cpu_pct:
+            supply = min(supply, budget * 1e3 / (per_sample_ms * min(cpu_pct, 100.0) / 100))
+        return overlapping(self.facts, change, self.ns, supply)
+
+    # What is shown for it.
+
+    @property
+    def cpu_evidence(self) -> tuple[Evidence, ...]:
+        return (
+            Evidence("CPUs in use by this job", self.facts.sampled.tree_cpus, "CPUs"),
+            Evidence("CPUs in use by others", self.facts.foreign_cpus, "CPUs"),
+            Evidence("CPUs it may use", self.facts.sampled.cpu_budget, "CPUs"),
+        )
+
+    @property
+    def pace_evidence(self) -> tuple[Evidence, ...]:
+        return (
+            Evidence("making a batch takes", self.loader.work_ms_per_batch, "ms of a worker"),
+            Evidence("a step without the wait takes", self.pace_ms, "ms"),
+        )
+
+    @property
+    def waiting_evidence(self) -> tuple[Evidence, ...]:
+        waiting = self.loader.waiting_pct
+        if waiting is None or waiting < MOSTLY_WAITING_PCT:
+            return ()
+        what = "waiting for neither CPU nor reads, of making a sample"
+        return (Evidence(what, waiting, "%", f"below {MOSTLY_WAITING_PCT:.0f}"),)
+
+    @property
+    def stage_evidence(self) -> tuple[Evidence, ...]:
+        """What the loader spends most of its time on."""
+        stage = self.loader.costliest
+        if stage is None:
+            return ()
+        return (Evidence(f"{stage}, of the time spent making batches", self.loader.stages.get(stage), "%"),)
+
+    def queued_evidence(self, expected: str = f"below {QUEUED_PCT:.0f}") -> Evidence:
+        return Evidence("waiting for a CPU, of the time spent making batches", self.loader.run_queue_pct, "%", expected)
+
+    @property
+    def busy_evidence(self) -> Evidence:
+        return Evidence("workers busy", self.loader.worker_busy_pct, "%", f"below {BUSY_PCT:.0f}")
+
+    def ready_evidence(self, expected: str = "1 or more") -> Evidence:
+        return Evidence("batches ready when asked for", self.loader.queue_ready_mean, "", expected)
+
+
+def count(workers: int) -> str:
+    return "1 worker is" if workers == 1 else f"{workers} workers are"
+
+
+def setting(value: bool | None) -> str | None:
+    return None if value is None else "on" if value else "off"

@@ -1,0 +1,195 @@
+"""Too few hands: batches are made in the training itself, or by fewer workers than it takes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....record.schema import NOT_MEASURED
+from ...facts import Facts
+from ...finding import Evidence, Finding
+from .wait import Wait, count
+
+UNEVEN = 0.75
+"""Workers that would be as uneven with equal shares, of all there are, below which some get no data."""
+
+
+def serial(wait: Wait) -> Finding | None:
+    """Samples are made in the training process, while the training waits for them."""
+    facts, loader = wait.facts, wait.loader
+    if not facts.made_in_training:
+        return None
+    workers = wait.workers_wanted
+    return Finding(
+        "input.serial",
+        f"{wait.begins}: batches are made in the training process, one after the other.",
+        wait.share,
+        0.95,
+        (
+            Evidence("num_workers", facts.set_workers, "", str(workers)),
+            Evidence("batch making that happened inside the fetch", facts.made_in_fetch_pct, "%", "near 0"),
+            Evidence("making one sample takes", loader.make_ms_per_sample, "ms"),
+            *wait.waiting_evidence,
+            *wait.stage_evidence,
+            *wait.pace_evidence,
+        ),
+        (
+            wait.more_workers(
+                f"num_workers={workers}{wait.beyond_cpus(workers)}: batches are made while the {facts.waiter} computes",
+                workers,
+            ),
+        ),
+    )
+
+
+def in_its_own_thread(wait: Wait) -> Finding | None:
+    """Nothing is known to prepare batches ahead: the fetch is their making."""
+    facts = wait.facts
+    if not wait.says_nothing:
+        return None
+    least, most = _fetch_cpu(facts)
+    computes = least is not None and least >= 50
+    cpu = "" if most is None or computes else ", in which that thread mostly waits" if most < 50 else ""
+    change = "make batches ahead: a DataLoader with workers, or a background thread"
+    if not computes:
+        change += "; where it has threads of its own, more of them"
+    return Finding(
+        "input.serial",
+        f"{wait.begins}: batches are made in the training's own thread, as far as is known{cpu}.",
+        wait.share,
+        0.8 if computes else 0.5,
+        (
+            Evidence("fetching takes", facts.parts.fetch_ns / facts.window.count / 1e6, "ms a step"),
+            Evidence("on a CPU, of the time spent fetching", _between(least, most)),
+            wait.ready_evidence(),
+        ),
+        (wait.next(change),),
+    )
+
+
+def sharding(wait: Wait) -> Finding | None:
+    """An iterable dataset divides itself so that some workers get no data, or next to none."""
+    facts, even = wait.facts, wait.loader.even_workers
+    if not facts.iterable or not facts.set_workers or even is None or even >= UNEVEN * facts.set_workers:
+        return None
+    return Finding(
+        "input.sharding",
+        f"{wait.begins}: of {facts.set_workers} workers only {even:.1f} get data.",
+        wait.share,
+        0.9,
+        (
+            Evidence("workers that get data, as if in equal shares", even, "", str(facts.set_workers)),
+            Evidence("workers that made batches", wait.loader.workers, "", str(facts.set_workers)),
+            wait.ready_evidence(),
+        ),
+        (
+            wait.more_workers(
+                "divide the data in __iter__ by torch.utils.data.get_worker_info(): every worker its own shards, at "
+                f"least {facts.set_workers} of them",
+                facts.set_workers,
+            ),
+        ),
+    )
+
+
+def latency(wait: Wait) -> Finding | None:
+    """Workers are busy all the time, and wait: for the network, for locks, in sleeps."""
+    loader = wait.loader
+    if not wait.waits_mostly or not wait.behind:
+        return None
+    want = wait.workers_wanted
+    return Finding(
+        "input.too_few_workers",
+        f"{wait.begins}: {count(loader.workers)} not enough, because making a "
+        f"sample is {loader.waiting_pct:.0f} % waiting for something that is no CPU (network, locks, sleeps).",
+        wait.share,
+        0.85,
+        (
+            *wait.waiting_evidence,
+            Evidence("on a CPU, of the time spent making batches", loader.cpu_pct, "%"),
+            wait.busy_evidence,
+            *wait.pace_evidence,
+        ),
+        (
+            wait.more_workers(
+                f"num_workers={want}{wait.beyond_cpus(want)}; or shorter waits: local copies, larger requests", want
+            ),
+        ),
+    )
+
+
+def too_few_workers(wait: Wait) -> Finding | None:
+    """Workers are busy all the time while CPU is left over."""
+    if not wait.workers_busy or not wait.cpu_known or wait.starved:
+        return None
+    loader, sampled = wait.loader, wait.facts.sampled
+    want = wait.workers_wanted
+    return Finding(
+        "input.too_few_workers",
+        f"{wait.begins}: {count(loader.workers)} busy all the time, and the job "
+        f"uses {sampled.tree_cpus:.1f} of its {sampled.cpu_budget:g} CPUs.",
+        wait.share,
+        0.85,
+        (
+            wait.busy_evidence,
+            Evidence("CPUs in use by this job", sampled.tree_cpus, "CPUs"),
+            Evidence("CPUs it may use", sampled.cpu_budget, "CPUs"),
+            wait.ready_evidence(),
+            *wait.pace_evidence,
+        ),
+        (wait.more_workers(_more_workers(wait, want), want),),
+    )
+
+
+def general(wait: Wait) -> Finding | None:
+    """The loader does not keep up; nothing measured says why."""
+    loader, facts = wait.loader, wait.facts
+    if wait.starved:
+        rest = "; this job and other programs use up the machine's CPUs"
+    elif not wait.cpu_known:
+        rest = "; CPU use was not measured, so the reason is a guess"
+    elif wait.cpu_used:
+        rest = "; the job uses its CPUs up, its workers do not"
+    elif loader.worker_busy_pct is None:
+        rest = " while CPU is left over; the loader does not say what it does"
+    elif wait.workers_busy:
+        rest = "; its workers are busy all the time"
+    else:
+        rest = " while CPU is left over and its workers are idle part of the time"
+    want = wait.workers_wanted
+    if wait.starved:
+        change = "CPUs of its own, or less work for them"
+    elif loader.work_ms_per_batch is not None and want > loader.workers:
+        change = _more_workers(wait, want)
+    elif facts.set_prefetch is not None:
+        change = f"prefetch_factor={2 * facts.set_prefetch} instead of {facts.set_prefetch}: more batches ahead"
+    else:
+        change = "more workers or threads, or more batches ahead"
+    return Finding(
+        "input.cpu_exhausted" if wait.starved else "input.too_few_workers",
+        f"{wait.begins}{rest}.",
+        wait.share,
+        0.4 if wait.cpu_known else 0.2,
+        (*wait.cpu_evidence, wait.busy_evidence, wait.ready_evidence()),
+        (wait.next(change),),
+    )
+
+
+def _more_workers(wait: Wait, want: int) -> str:
+    now = wait.facts.set_workers
+    return f"more workers ({want})" if now is None else f"num_workers={want} instead of {now}"
+
+
+def _fetch_cpu(facts: Facts) -> tuple[float | None, float | None]:
+    """The training thread's share of the fetches on a CPU: at least, and at most, since only whole steps are known."""
+    steps = facts.window.steps
+    known = steps[(steps["cpu_ns"] != NOT_MEASURED) & (steps["fetch_end_ns"] != NOT_MEASURED)]
+    fetch = float((known["fetch_end_ns"] - known["fetch_begin_ns"]).sum())
+    if not fetch:
+        return None, None
+    cpu = float(known["cpu_ns"].sum())
+    elsewhere = float(np.maximum(0, known["step_end_ns"] - known["fetch_end_ns"]).sum())
+    return 100 * max(0.0, min(1.0, (cpu - elsewhere) / fetch)), 100 * min(1.0, cpu / fetch)
+
+
+def _between(least: float | None, most: float | None) -> str | None:
+    return None if least is None or most is None else f"{least:.0f} to {most:.0f} %"

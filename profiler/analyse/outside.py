@@ -1,0 +1,139 @@
+"""Time outside the steps: evaluating, what that waited for, and saving."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..record.reader import Records
+from ..record.schema import NOT_MEASURED, EventKind
+from .host_gaps import named_within
+from .intervals import Intervals, covered, intersect, subtract, total, union
+from .partition import Partition
+from .window import Window
+
+MOSTLY = 0.5
+BUSY = 0.8
+"""Workers busy this share of the passes are the limit."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Passes over loaders that train nothing, the time that lies outside the steps."""
+
+    passes: int
+    ns: int
+    waited_ns: int
+    """Of it, waiting for batches."""
+    workers: int | None
+    """Worker processes of the loader; of several the fewest."""
+    starting_ns: int | None
+    """Of the waiting: until a worker took up the first batch of a pass."""
+    first_ns: int | None
+    """Of the waiting: until that batch was finished."""
+    busy: float | None
+    """Share of the passes, their starts left out, in which a worker made batches, 0..1."""
+
+    @property
+    def waits(self) -> bool:
+        return self.waited_ns >= MOSTLY * self.ns
+
+    @property
+    def cause(self) -> str | None:
+        """The contract's code of what its loader lacks; `None` where it is not known."""
+        if self.workers == 0:
+            return "input.serial"
+        if self.starting_ns is not None and self.starting_ns >= MOSTLY * self.waited_ns:
+            return "input.worker_restart"
+        if self.first_ns is not None and self.first_ns >= MOSTLY * self.waited_ns:
+            return "input.pipeline_fill"
+        return "input.too_few_workers" if self.busy is not None and self.busy >= BUSY else None
+
+
+@dataclass(frozen=True)
+class Outside:
+    evaluation: Evaluation | None
+    saves: int
+    saving_ns: int
+    stretches: int
+    longest_ns: int
+    named: tuple[tuple[str, float], ...]
+    """Phases and checkpoints in it, as shares of the wall time."""
+
+
+def outside_of(
+    window: Window, events: Records, batches: Records, parts: Partition, names: Mapping[int, str] | None
+) -> Outside | None:
+    """`None` where there is none. `batches`: of all loaders."""
+    if total(parts.outside) == 0:
+        return None
+    saves = _lasting(events, EventKind.SAVE)
+    lengths = parts.outside[:, 1] - parts.outside[:, 0]
+    spans = union(saves["t_ns"], saves["end_ns"])
+    during = (saves["end_ns"] > window.begin_ns) & (saves["t_ns"] < window.end_ns)
+    return Outside(
+        evaluation=_evaluation(window, events, batches, parts.outside, spans),
+        saves=int(during.sum()),
+        saving_ns=total(intersect(parts.outside, spans)),
+        stretches=len(parts.outside),
+        longest_ns=int(lengths.max()),
+        named=named_within(window, events, parts.outside, names),
+    )
+
+
+def _evaluation(
+    window: Window, events: Records, batches: Records, outside: Intervals, saving: Intervals
+) -> Evaluation | None:
+    passes = _lasting(events, EventKind.EVALUATION)
+    passes = passes[(passes["end_ns"] > window.begin_ns) & (passes["t_ns"] < window.end_ns)]
+    if len(passes) == 0:
+        return None
+    within = intersect(outside, union(passes["t_ns"], passes["end_ns"]))
+    spent = total(subtract(within, saving))
+    whole = int((passes["end_ns"] - passes["t_ns"]).sum())
+    # Of a pass that began before the window, or while the device still had work, the waiting counts in proportion.
+    exposed = total(within) / whole if whole else 0.0
+    told = events[events["what"] == EventKind.EVALUATION_WORKERS]
+    told = told[(told["t_ns"] >= passes["t_ns"].min()) & (told["value"] >= 0)]
+    workers = int(told["value"].min()) if len(told) else None
+    starting, first, busy = _made(window, passes, batches, workers)
+    return Evaluation(
+        passes=len(passes),
+        ns=spent,
+        waited_ns=min(spent, round(float(passes["value"].clip(0).sum()) * exposed)),
+        workers=workers,
+        starting_ns=None if starting is None else round(starting * exposed),
+        first_ns=None if first is None else round(first * exposed),
+        busy=busy,
+    )
+
+
+def _made(
+    window: Window, passes: Records, batches: Records, workers: int | None
+) -> tuple[int | None, int | None, float | None]:
+    """(until first batches were taken up, until they were finished, how busy the workers were) in these passes."""
+    theirs = batches[(batches["loader"] != NOT_MEASURED) & ~np.isin(batches["loader"], window.all_steps["loader"])]
+    starting = first = working = ran = 0
+    for one in passes:
+        begin, end = int(one["t_ns"]), int(one["end_ns"])
+        mine = theirs[(theirs["begin_ns"] >= begin) & (theirs["begin_ns"] < end)]
+        if len(mine) == 0:
+            continue
+        taken_up = mine["begin_ns"].argmin()
+        starting += int(mine["begin_ns"][taken_up]) - begin
+        first += int(mine["end_ns"][taken_up] - mine["begin_ns"][taken_up])
+        ran += end - int(mine["begin_ns"][taken_up])
+        working += sum(
+            int(covered(union(each["begin_ns"], each["end_ns"]), np.array([begin]), np.array([end]))[0])
+            for each in (mine[mine["worker"] == worker] for worker in np.unique(mine["worker"]))
+        )
+    if not ran:
+        return None, None, None
+    return starting, first, min(1.0, working / (ran * workers)) if workers else None
+
+
+def _lasting(events: Records, what: int) -> Records:
+    which: Records = events[(events["what"] == what) & (events["end_ns"] != NOT_MEASURED)]
+    return which

@@ -1,0 +1,106 @@
+"""Recorded runs with something added that their recording did not see, or something changed in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stallscope.analyse.analysis import analyse
+from stallscope.analyse.facts import Facts
+from stallscope.analyse.finding import Finding
+from stallscope.record.reader import Records
+from stallscope.record.run import create_run, open_run
+from stallscope.record.schema import EVENT, HEADER_BYTES, NOT_MEASURED, STEP, Kind
+from stallscope.record.segment import RecordWriter
+from stallscope.scenarios.planted import MS, START
+
+ON_CPU = {"device": {"kind": "cpu", "title": "a processor"}, "ended": {"status": "ok"}}
+
+
+def rows_of(kind: Kind, rows: Iterable[Mapping[str, float]]) -> list[list[float]]:
+    """Bodies of records of which only the given fields were measured."""
+    names = [f.name for f in kind.fields[1:]]
+    missing = kind.missing()
+    return [[row.get(name, nothing) for name, nothing in zip(names, missing, strict=True)] for row in rows]
+
+
+def add(folder: Path, kind: Kind, rows: Iterable[Mapping[str, float]]) -> None:
+    """Further records, after those of the training's own process if there are any."""
+    bodies = rows_of(kind, rows)
+    paths = list(folder.glob(f"{kind.name}-*.rec"))
+    if not paths:
+        writer = RecordWriter(folder, kind)
+        for body in bodies:
+            writer.append(*body)
+        writer.close()
+        return
+    told = len(open_run(folder).records(kind))
+    spare = len(kind.dtype) - len(kind.fields)
+    made = [(told + number, *body, *[0] * spare) for number, body in enumerate(bodies, 1)]
+    with paths[0].open("ab") as file:
+        file.write(np.array(made, dtype=kind.dtype).tobytes())
+
+
+def add_events(folder: Path, rows: Iterable[tuple[int, int, int, int]]) -> None:
+    """Further events of the training: (when, what, value, end)."""
+    add(folder, EVENT, [dict(zip(("t_ns", "what", "value", "end_ns"), row, strict=True)) for row in rows])
+
+
+def amend(folder: Path, change: Callable[[Records], None]) -> None:
+    """Change what was recorded of the steps."""
+    (path,) = folder.glob("step-*.rec")
+    count = len(open_run(folder).records(STEP))
+    steps = np.memmap(path, dtype=STEP.dtype, mode="r+", offset=HEADER_BYTES, shape=(count,))
+    change(steps)
+    steps.flush()
+
+
+def steps_of(folder: Path) -> Records:
+    return open_run(folder).records(STEP)
+
+
+def train_on_cpu(folder: Path, steps: Iterable[Mapping[str, float]]) -> Path:
+    """A training on the processor; stamps in ms from the step's begin, `end` tells when it ended, `cpu_ms` what it ran.
+
+    A step fetches for 10 ms, and computes until 5 ms before its end, unless said otherwise.
+    """
+    create_run(folder, ON_CPU)
+    writer, events = RecordWriter(folder, STEP), RecordWriter(folder, EVENT)
+    begin = START
+    for number, step in enumerate(steps):
+        end = step.get("end", 100)
+        stamps = {
+            "fetch_begin_ns": 0,
+            "fetch_end_ns": step.get("fetch", 10),
+            "forward_begin_ns": step.get("fetch", 10),
+            "optimizer_end_ns": end - step.get("gap", 5),
+            "step_end_ns": end,
+        }
+        row: dict[str, float] = {name: begin + round(ms * MS) for name, ms in stamps.items()}
+        row |= {"step": number, "epoch": 0, "flags": int(step.get("flags", 0)), "samples": 8, "overhead_ns": 0}
+        if "cpu_ms" in step:
+            row["cpu_ns"] = round(step["cpu_ms"] * MS)
+        writer.append(*rows_of(STEP, [row])[0])
+        begin += round(end * MS)
+    events.append(START, 1, 0, NOT_MEASURED)
+    writer.close()
+    events.close()
+    return folder
+
+
+def facts_of_run(folder: Path) -> Facts:
+    facts = analyse(open_run(folder)).facts
+    assert facts is not None
+    return facts
+
+
+def found(folder: Path) -> dict[str | None, Finding]:
+    """The findings by their cause."""
+    return {finding.cause: finding for finding in analyse(open_run(folder)).findings}
+
+
+def evidence(finding: Finding) -> dict[str, Any]:
+    return {each.what: each.value for each in finding.evidence}

@@ -1,0 +1,156 @@
+"""Time outside the steps: what most of it is, and what a validation that waits for data lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from crafted import add, add_events, evidence, facts_of_run, found
+
+from stallscope.record.run import open_run
+from stallscope.record.schema import BATCH, EVENT, NOT_MEASURED, EventKind
+from stallscope.scenarios.planted import MS, Step, train
+
+SEVERITIES = [0.12, 0.3, 0.6]
+PASSES = 4
+
+
+def bounded(folder: Path, share: float) -> list[tuple[int, int]]:
+    """So much of the time outside the steps, after every 40th; when that was."""
+    each = round(400 * MS * share / (1 - share))
+    train(folder, [([Step(fetch_ns=0)] * 39 + [Step(fetch_ns=0, sync=True, boundary_ns=each)]) * PASSES])
+    events = open_run(folder).records(EVENT)
+    spans = events[events["what"] == EventKind.BOUNDARY]
+    return list(zip(spans["t_ns"].tolist(), spans["end_ns"].tolist(), strict=True))
+
+
+def evaluated(folder: Path, spans: list[tuple[int, int]], waited: float, workers: int | None = None) -> None:
+    """Validation all that time, waiting for data for such a part of it."""
+    rows = []
+    for begin, end in spans:
+        rows.append((begin, EventKind.EVALUATION, round(waited * (end - begin)), end))
+        if workers is not None:
+            rows.append((end, EventKind.EVALUATION_WORKERS, workers, NOT_MEASURED))
+    add_events(folder, rows)
+
+
+def made(
+    folder: Path, spans: list[tuple[int, int]], workers: int, starting: float, busy: float, first: int = 1
+) -> None:
+    """Batches of the validation's loader: taken up after a share of each pass, each worker busy a share of the rest."""
+    rows = []
+    for number, (begin, end) in enumerate(spans):
+        begin += round(starting * (end - begin))
+        each = (end - begin) // 10
+        for batch in range(10 // first):
+            length = each * first
+            rows += [
+                {
+                    "worker": worker,
+                    "begin_ns": begin + batch * length,
+                    "end_ns": begin + batch * length + round(busy * length),
+                    "samples": 8,
+                    "loader": 90 + number,
+                    "batch": batch * workers + worker,
+                    "threads": 1,
+                }
+                for worker in range(workers)
+            ]
+    add(folder, BATCH, rows)
+
+
+@pytest.mark.parametrize("share", SEVERITIES)
+def test_time_outside_the_steps_has_its_share(tmp_path: Path, share: float) -> None:
+    bounded(tmp_path / "run", share)
+    finding = found(tmp_path / "run")["host.boundary"]
+    assert finding.share == pytest.approx(share, abs=0.02)
+    assert "validation, checkpoints, hooks" in finding.title
+    assert facts_of_run(tmp_path / "run").outside is not None
+
+
+def test_light_validation_is_no_finding(tmp_path: Path) -> None:
+    spans = bounded(tmp_path / "run", 0.02)
+    evaluated(tmp_path / "run", spans, waited=0.9, workers=0)
+    assert found(tmp_path / "run") == {}
+
+
+@pytest.mark.parametrize("share", SEVERITIES)
+def test_validation_that_waits_for_a_loader_without_workers_says_so(tmp_path: Path, share: float) -> None:
+    spans = bounded(tmp_path / "run", share)
+    evaluated(tmp_path / "run", spans, waited=0.8, workers=0)
+    finding = found(tmp_path / "run")["host.boundary"]
+    assert finding.share == pytest.approx(share, abs=0.02)
+    assert finding.title.endswith(
+        "spent outside the steps, most of it validation that waits for data: its loader has no workers."
+    )
+    seen = evidence(finding)
+    assert seen["cause of its waiting"] == "input.serial"
+    assert seen["validation that waits for data"] == pytest.approx(80 * share, abs=2)
+    assert finding.next[0].change.startswith("num_workers=")
+    # At most the waiting can go, not the validation.
+    facts = facts_of_run(tmp_path / "run")
+    assert finding.next[0].high == pytest.approx(facts.without(0.8 * facts.parts.boundary_ns), rel=0.01)
+
+
+def test_busy_workers_of_a_validation_are_too_few(tmp_path: Path) -> None:
+    spans = bounded(tmp_path / "run", 0.3)
+    evaluated(tmp_path / "run", spans, waited=0.8, workers=2)
+    made(tmp_path / "run", spans, workers=2, starting=0.02, busy=0.95)
+    finding = found(tmp_path / "run")["host.boundary"]
+    assert evidence(finding)["cause of its waiting"] == "input.too_few_workers"
+    assert evidence(finding)["its workers busy"] == pytest.approx(95, abs=2)
+    assert "now 2" in finding.next[0].change
+
+
+def test_workers_that_start_for_each_pass_are_named(tmp_path: Path) -> None:
+    spans = bounded(tmp_path / "run", 0.3)
+    evaluated(tmp_path / "run", spans, waited=0.8, workers=2)
+    made(tmp_path / "run", spans, workers=2, starting=0.7, busy=0.5)
+    finding = found(tmp_path / "run")["host.boundary"]
+    assert evidence(finding)["cause of its waiting"] == "input.worker_restart"
+    assert "persistent_workers=True" in finding.next[0].change
+
+
+def test_a_first_batch_that_takes_most_of_the_pass_is_named(tmp_path: Path) -> None:
+    spans = bounded(tmp_path / "run", 0.3)
+    evaluated(tmp_path / "run", spans, waited=0.7, workers=2)
+    made(tmp_path / "run", spans, workers=2, starting=0.05, busy=0.9, first=5)
+    assert evidence(found(tmp_path / "run")["host.boundary"])["cause of its waiting"] == "input.pipeline_fill"
+
+
+def test_a_loader_of_which_nothing_is_known_has_no_cause(tmp_path: Path) -> None:
+    spans = bounded(tmp_path / "run", 0.3)
+    evaluated(tmp_path / "run", spans, waited=0.8)
+    finding = found(tmp_path / "run")["host.boundary"]
+    assert finding.title.endswith("most of it validation that waits for data.")
+    assert "cause of its waiting" not in evidence(finding)
+    assert evidence(finding)["workers of its loader"] is None
+
+
+def test_validation_that_computes_is_told_from_one_that_waits(tmp_path: Path) -> None:
+    spans = bounded(tmp_path / "run", 0.3)
+    evaluated(tmp_path / "run", spans, waited=0.05, workers=2)
+    finding = found(tmp_path / "run")["host.boundary"]
+    assert finding.title.endswith("most of it validation that computes.")
+    assert "validate less often" in finding.next[0].change
+
+
+@pytest.mark.parametrize("share", SEVERITIES)
+def test_checkpoints_are_named(tmp_path: Path, share: float) -> None:
+    spans = bounded(tmp_path / "run", share)
+    add_events(tmp_path / "run", [(begin, EventKind.SAVE, 0, begin + 9 * (end - begin) // 10) for begin, end in spans])
+    finding = found(tmp_path / "run")["host.boundary"]
+    assert finding.title.endswith("most of it saving checkpoints.")
+    assert evidence(finding)["saving checkpoints"] == pytest.approx(90 * share, abs=2)
+    assert evidence(finding)["checkpoints saved"] == PASSES
+    assert "async_save" in finding.next[0].change
+
+
+def test_validation_and_a_checkpoint_are_counted_apart(tmp_path: Path) -> None:
+    """The checkpoint is written within the pass, as a callback does it."""
+    spans = bounded(tmp_path / "run", 0.4)
+    evaluated(tmp_path / "run", spans, waited=0.0, workers=1)
+    add_events(tmp_path / "run", [((begin + end) // 2, EventKind.SAVE, 0, end) for begin, end in spans])
+    seen = evidence(found(tmp_path / "run")["host.boundary"])
+    assert seen["validation that computes"] == pytest.approx(20, abs=2)
+    assert seen["saving checkpoints"] == pytest.approx(20, abs=2)

@@ -1,0 +1,158 @@
+"""What waits for data waited for, and how they are spread over the steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stallscope.analyse.analysis import analyse
+from stallscope.analyse.waits import Shape, Spread, Waits, shape_of
+from stallscope.record.run import open_run
+from stallscope.scenarios.planted import MS, Step, train
+
+PACE = 10 * MS
+NO_EPOCHS = np.zeros(200, dtype=bool)
+
+
+def shape(waits: Any, first: Any = NO_EPOCHS) -> Shape:
+    return shape_of(np.asarray(waits, dtype=float) * MS, np.asarray(first), PACE)
+
+
+def at(*steps: int, wait: float = 50.0, count: int = 200) -> Any:
+    lengths = np.zeros(count)
+    lengths[list(steps)] = wait
+    return lengths
+
+
+@pytest.mark.parametrize(
+    ("waits", "spread", "words"),
+    [
+        (np.zeros(200), Spread.NOWHERE, "at no step"),
+        (np.full(200, 0.2), Spread.NOWHERE, "at no step"),
+        (np.full(200, 5.0), Spread.EVERY_STEP, "at every step"),
+        (np.where(np.arange(200) % 50 == 0, 0.0, 5.0), Spread.EVERY_STEP, "at almost every step"),
+        (at(*range(3, 200, 4)), Spread.PERIODIC, "at every 4th step"),
+        (at(*range(15, 200, 16)), Spread.PERIODIC, "at every 16th step"),
+        (at(7, 31, 90, 111, 186), Spread.SINGLE, "at 5 of 200 steps, the longest 50 ms"),
+    ],
+)
+def test_waits_of_a_shape_are_told_by_it(waits: Any, spread: Spread, words: str) -> None:
+    found = shape(waits)
+    assert found.spread is spread
+    assert found.words == words
+
+
+def test_a_burst_at_each_period_is_periodic_too() -> None:
+    """Several workers finish together: of four steps one waits long, and the next one a little."""
+    waits = np.tile([30.0, 3.0, 0.0, 0.0], 50)
+    assert (shape(waits).spread, shape(waits).period) == (Spread.PERIODIC, 4)
+
+
+def test_waits_at_random_are_irregular() -> None:
+    source = np.random.default_rng(1)
+    waits = np.where(source.random(200) < 0.4, source.lognormal(2, 1, 200) + 1, 0.0)
+    assert shape(waits).spread is Spread.IRREGULAR
+
+
+def test_first_steps_of_epochs_are_told_from_the_others() -> None:
+    first = np.arange(200) % 20 == 0
+    found = shape(np.where(first, 80.0, 0.1), first)
+    assert (found.spread, found.hit) == (Spread.FIRST_OF_EPOCH, 10)
+    # Where the others wait too, it is their shape that counts.
+    assert shape(np.where(first, 80.0, 8.0), first).spread is Spread.EVERY_STEP
+
+
+@settings(deadline=None)
+@given(
+    waits=st.lists(st.floats(0, 500), min_size=1, max_size=120),
+    epoch=st.integers(1, 50),
+)
+def test_every_run_has_a_shape_that_can_be_put_into_words(waits: list[float], epoch: int) -> None:
+    first = np.arange(len(waits)) % epoch == 0
+    found = shape(waits, first)
+    assert 0 <= found.hit <= len(waits)
+    assert found.words.startswith("at ")
+
+
+def trace(worker: int, begin: int, end: int, **more: Any) -> Any:
+    """What a loader says of a batch."""
+    told = dict.fromkeys(("read_ns", "decode_ns", "transform_ns", "collate_ns", "cpu_ns", "minor_faults"))
+    return SimpleNamespace(worker=worker, begin_ns=begin, end_ns=end, read_bytes=None, threads=1, **(told | more))
+
+
+def waits(folder: Path) -> Waits:
+    facts = analyse(open_run(folder)).facts
+    assert facts is not None
+    assert facts.waits.total_ns == facts.parts.input_ns
+    return facts.waits
+
+
+def test_the_pieces_of_a_wait_are_told_by_when_the_batch_was_made(tmp_path: Path) -> None:
+    """Of 20 ms a worker is at the batch for 8, reads it in every other step, and hands it over for 4."""
+
+    def made(step: int, begin: int, end: int) -> Any:
+        return trace(0, end - 12 * MS, end - 4 * MS, read_ns=6 * MS * (step % 2))
+
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100], trace=made)
+    found = waits(tmp_path / "run")
+    # Since the end of the computation 10 of the 20 ms are hidden: of each 10 exposed ones 4 are the hand-over.
+    shares = {name: getattr(found, f"{name}_ns") / found.total_ns for name in ("handed", "reading", "making", "slow")}
+    assert shares == pytest.approx({"handed": 0.4, "reading": 0.3, "making": 0.3, "slow": 0.0}, abs=0.02)
+    assert found.shape.spread is Spread.EVERY_STEP
+    assert found.told == 1
+
+
+def test_starting_workers_is_told_from_filling_the_pipeline(tmp_path: Path) -> None:
+    """Each epoch begins with 100 ms until a worker is there, and 50 ms in which it makes the first batch."""
+
+    def made(step: int, begin: int, end: int) -> Any:
+        return trace(0, begin + 100 * MS if step % 20 == 0 else begin - MS, end)
+
+    # The last step of each waits for the device, so that nothing hides the next epoch's beginning.
+    epoch = [Step(fetch_ns=150 * MS), *[Step(fetch_ns=MS)] * 18, Step(fetch_ns=MS, sync=True)]
+    train(tmp_path / "run", [epoch] * 6, trace=made)
+    found = waits(tmp_path / "run")
+    # The first epoch began in the warm-up.
+    assert found.epochs == 5
+    assert found.batches_per_epoch == pytest.approx(23, abs=1)
+    starting, filling = found.starting_ns / 5 / MS, found.filling_ns / 5 / MS
+    assert starting == pytest.approx(100, abs=1)
+    assert filling == pytest.approx(50, abs=1)
+
+
+def test_a_wait_of_which_no_batch_is_known_is_all_making(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100])
+    found = waits(tmp_path / "run")
+    assert (found.told, found.handed_ns, found.reading_ns, found.slow_ns) == (0, 0, 0, 0)
+    assert found.pct(found.making_ns) is None
+    assert dataclasses.replace(found, told=1.0).pct(found.making_ns) == pytest.approx(100, abs=1)
+
+
+@settings(deadline=None)
+@given(
+    plan=st.lists(
+        st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 20), st.booleans()), min_size=30, max_size=60
+    ),
+    epoch=st.integers(3, 60),
+)
+def test_the_pieces_sum_to_the_whole_whatever_the_loader_did(
+    tmp_path_factory: pytest.TempPathFactory, plan: list[tuple[int, int, int, bool]], epoch: int
+) -> None:
+    def made(step: int, begin: int, end: int) -> Any:
+        _, making, late, reads = plan[step]
+        return trace(step % 2, end - (making + late) * MS, end - late * MS, read_ns=making * MS if reads else 0)
+
+    steps = [Step(fetch_ns=fetch * MS) for fetch, _, _, _ in plan]
+    epochs = [steps[at : at + epoch] for at in range(0, len(steps), epoch)]
+    folder = tmp_path_factory.mktemp("plan") / "run"
+    train(folder, epochs, trace=made)
+    found = waits(folder)
+    pieces = (found.starting_ns, found.filling_ns, found.handed_ns, found.slow_ns, found.reading_ns, found.making_ns)
+    assert min(pieces) >= -len(pieces)
