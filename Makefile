@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DATA ?=
 
-.PHONY: demo test lint setup-demo setup-test benchmarks truth overhead clean help
+.PHONY: demo test lint setup-demo setup-test benchmarks truth overhead faults clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -26,6 +26,9 @@ truth: setup-test ## how far the figures are from ground truth (4 minutes)
 
 overhead: setup-test ## what hooks cost a training, beside torch.profiler and TraceML
 	@$(BIN)/python benchmarks/overhead.py --traceml
+
+faults: setup-test ## what the diagnosis makes of planted faults, and of healthy trainings (an hour)
+	@$(BIN)/python benchmarks/faults.py
 
 setup-demo:
 	@scripts/setup.sh $(VENV) dali

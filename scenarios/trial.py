@@ -27,10 +27,8 @@ from stallscope.record.run import update_run
 
 from . import ssd
 from .copying import BatchCopier
+from .output import redirect_output
 from .training import Training
-
-OUTPUT = "output.txt"
-"""What a trial prints goes to this file of its run folder."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class Ended:
 def run_trial(spec: TrialSpec) -> None:
     """Train and say in run.json how it ended. Ends the process; its output goes to the run folder."""
     folder = Path(spec.folder)
-    _redirect_output(folder / OUTPUT)
+    redirect_output(folder)
     status, error = Ended.OK, None
     try:
         _train(spec, folder)
@@ -173,10 +171,3 @@ def _seed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
-
-
-def _redirect_output(path: Path) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(fd, 1)
-    os.dup2(fd, 2)
-    os.close(fd)

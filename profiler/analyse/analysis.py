@@ -127,6 +127,8 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
             0.0,
         )
         return Analysis(run.info, None, verdict, (), cut, 0, machine=_machine(run), headroom=headroom)
+    if headroom is not None:
+        facts = replace(facts, headroom=headroom.high)
     findings = findings_of(facts)
     steps = facts.window.steps
     verdict = verdict_of(facts, findings)

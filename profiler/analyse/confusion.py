@@ -81,7 +81,7 @@ class Judged:
         return max((f.severity for f in self.findings), key=order.index, default="none")
 
     def has_share_of(self, cause: str) -> bool:
-        """Whether there is a true share that a reported one should match: not where others' load rightly took its place."""
+        """Whether a reported share can be held against a true one: not where others' load rightly took its place."""
         return cause in self.truth and not (
             self.foreign and self.verdict == FOREIGN_LOAD and self.reported(cause) is None
         )

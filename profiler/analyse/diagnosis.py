@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from .causes import boundary, copy, device, host, input, launch
+from .causes.divided import HOLDING
+from .causes.input.handoff import is_pickled
 from .facts import Facts
 from .finding import LEAST_GAIN, Evidence, Finding, Next
 from .partition import UNTOLD
@@ -45,10 +47,6 @@ _RULES: dict[tuple[str, ...], Rules] = {
 Compiling and allocating cost both computing and host time."""
 
 
-HOLDING = 0.3
-"""CPUs that other Python threads of the training keep busy, from which on finished batches wait for the GIL."""
-
-
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
     """The causes of idle time that are worth a word, the one whose removal gains most first.
 
@@ -58,6 +56,11 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     for parts, rules in _RULES.items():
         found += _within(sum(facts.parts.share(part) for part in parts), rules, facts)
     found = [each for each in _folded(facts, found) if each.severity != "none"]
+    if facts.headroom is not None:
+        # What an infinitely fast loader gave is known: less than the wait, where computing gets slower meanwhile.
+        most = max(0.0, facts.headroom / facts.samples_per_s - 1) if facts.samples_known else None
+        found = [replace(f, most_gain=most) if (f.cause or "").startswith("input.") else f for f in found]
+        found = [f for f in found if f.severity != "none"]
     found.sort(key=lambda f: f.gain, reverse=True)
     if found and not facts.told_apart:
         found[0] = replace(found[0], next=(*found[0].next, _TELL_APART))
@@ -76,9 +79,10 @@ def _within(share: float, rules: Rules, facts: Facts) -> Iterator[Finding]:
 
 def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:
     """Symptoms given to their cause: where other Python threads hold the GIL, finished batches wait for it too."""
-    handed = next((each for each in found if each.cause == "input.handoff"), None)
+    handed = next((each for each in found if each.cause in ("input.handoff", "input.overkill")), None)
     # The thread that pins is a Python thread too, whose work is the hand-over.
-    if handed is None or facts.gil is None or facts.gil.others_busy < HOLDING or facts.pin_memory:
+    held = facts.gil is not None and facts.gil.others_busy >= HOLDING
+    if handed is None or not held or facts.pin_memory or is_pickled(facts.loader):
         return found
     both = host.gil(facts, handed.share)
     return found if both is None else [both, *(each for each in found if each.cause not in (handed.cause, both.cause))]

@@ -90,6 +90,8 @@ class Facts:
     """Batches that each of torch's worker processes prepares ahead, as it is set; `None` where that is not known."""
     persistent_workers: bool | None = None
     """Whether torch's worker processes outlive an epoch, as it is set; `None` where that is not known."""
+    headroom: float | None = None
+    """Samples/s with an infinitely fast loader at most, where `run --headroom` measured it."""
     main_queued_ns: float | None = None
     """Time that the training's thread waited for a CPU; `None` where that was not measured."""
     iterable: bool | None = None
@@ -302,7 +304,7 @@ def judge(
         syncs=syncs_of(window, pauses, parts),
         outside=outside_of(window, events, of_all, parts, names),
         shape_churn=shape_churn(window, events, parts, queued),
-        memory_pressure=memory_pressure(window, events, parts, queued) if queued else None,
+        memory_pressure=memory_pressure(window, events, parts, queued, seen.utilisation_pct) if queued else None,
         device_state=device_state(window, device) if queued else None,
         foreign_density=foreign_density(device, seen, parts.stepping_share) if queued else None,
         clock_uncertainty_ns=_last_told(events, EventKind.CLOCK_UNCERTAINTY),

@@ -37,11 +37,14 @@ class Finding:
     confidence: float
     evidence: tuple[Evidence, ...] = ()
     next: tuple[Next, ...] = field(default=())
+    most_gain: float | None = None
+    """What a measurement says can be gained at most; `None` without one."""
 
     @property
     def gain(self) -> float:
         """Relative throughput gained if the time vanished."""
-        return self.share / (1 - self.share) if self.share < 1 else float("inf")
+        gain = self.share / (1 - self.share) if self.share < 1 else float("inf")
+        return gain if self.most_gain is None else min(gain, self.most_gain)
 
     @property
     def severity(self) -> str:

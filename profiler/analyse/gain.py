@@ -35,6 +35,8 @@ def overlapping(facts: Facts, change: str, removed_ns: float, supply: float | No
         most = None if limit is None else max(now, min(most, limit))
     if most is None:
         return Next(change)
+    if facts.headroom is not None:
+        most = max(now, min(most, facts.headroom))
     if supply is None:
         return Next(change, (now + most) / 2, now, most)
     predicted = max(now, min(most, supply))

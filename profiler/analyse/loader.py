@@ -179,14 +179,11 @@ def loader_of(
 
 
 def _cpus(batches: Records) -> int | None:
-    """Two workers share their CPUs if those begin with the same one."""
+    """An estimate: of a set only its lowest CPU and its size are told, so its CPUs are taken for neighbours."""
     told = batches[(batches["cpus"] != NOT_MEASURED) & (batches["first_cpu"] != NOT_MEASURED)]
     if len(told) == 0:
         return None
-    sets: dict[int, int] = {}
-    for first, count in np.unique(told[["first_cpu", "cpus"]]):
-        sets[int(first)] = max(sets.get(int(first), 0), int(count))
-    return sum(sets.values()) if max(sets.values()) == 1 else max(sets.values())
+    return total(union(told["first_cpu"], told["first_cpu"] + told["cpus"]))
 
 
 def _sent(batches: Records) -> float | None:
@@ -197,9 +194,10 @@ def _sent(batches: Records) -> float | None:
 
 
 def _even(batches: Records) -> float | None:
-    _, made = np.unique(batches["worker"], return_counts=True)
-    if len(made) == 0:
+    if len(batches) == 0:
         return None
+    _, worker = np.unique(batches["worker"], return_inverse=True)
+    made = np.bincount(worker.ravel(), weights=1 + np.maximum(0, batches["skipped"]))
     shares = made / made.sum()
     return float(1 / (shares**2).sum())
 

@@ -22,6 +22,8 @@ LEAST_TIMES = 1.5
 MOST_RETRIED = 0.7
 CLEARLY_SLOWER = 1.2
 """Where the steps that retried are told by nothing but their length, they have to be so many times as long."""
+LEAST_IDLE = 0.05
+"""Of the time: less is the coarseness of the driver's utilisation."""
 LOOKS_NS = 250_000_000
 """The allocator is asked at most 5 times a second: a retry lies at most so long before it is told."""
 
@@ -79,8 +81,14 @@ def shape_churn(window: Window, events: Records, parts: Partition, asynchronous:
     return _with(found, count, min(sum(direct), found.total_ns)) if found.total_ns > 0 else None
 
 
-def memory_pressure(window: Window, events: Records, parts: Partition, asynchronous: bool) -> OddSteps | None:
-    """Steps around the allocator's retries; `None` if there were none, or nothing to compare with."""
+def memory_pressure(
+    window: Window, events: Records, parts: Partition, asynchronous: bool, utilisation_pct: float | None = None
+) -> OddSteps | None:
+    """Steps around the allocator's retries; `None` if there were none, or nothing to compare with.
+
+    Where nearly every step retries, what the device idles behind the host, and within the steps by the driver's
+    utilisation, is taken for it.
+    """
     told = events[events["what"] == EventKind.ALLOCATOR_RETRIES]
     told = told[np.argsort(told["t_ns"], kind="stable")]
     grew = np.diff(told["value"], prepend=0)
@@ -101,6 +109,11 @@ def memory_pressure(window: Window, events: Records, parts: Partition, asynchron
         found = _beyond(window, parts, near, ~near, asynchronous)
         if found is not None and (found.times or 0.0) < CLEARLY_SLOWER:
             return None
+    if found is None and retries > MOST_RETRIED * len(near):
+        idle = 0.0 if utilisation_pct is None else parts.share("compute") - utilisation_pct / 100
+        within = idle * parts.wall_ns if idle >= LEAST_IDLE else 0.0
+        both = per_step(window, parts.computing, asynchronous) + per_step(window, parts.hosting, asynchronous)
+        found = OddSteps(len(near), len(near), within, float(parts.host_ns), None, float(both.max()), None)
     if found is None or found.total_ns <= 0:
         return None
     return _with(OddSteps(**{**vars(found), "hit": min(found.hit, retries)}), retries, 0.0)

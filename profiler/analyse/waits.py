@@ -102,6 +102,8 @@ class Waits:
     """Share of it at steps whose batch is known; of the rest the same proportions are taken."""
     epochs: int
     """Passes over the data that began in the window."""
+    iterators: int | None
+    """Iterators of the loader that these passes went over: one, where workers are kept. `None` where not known."""
     batches_per_epoch: float | None
     """`None` with fewer than two passes."""
     shape: Shape
@@ -140,7 +142,7 @@ def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
     exposed = _waited(parts, begin, end)
     place, batch = _joined(steps, batches)
     b, e = begin[place], end[place]
-    taken_up, finished = batches["begin_ns"][batch], batches["end_ns"][batch]
+    finished = batches["end_ns"][batch]
     still = np.minimum(e, finished)
     later = first_later_end(batches)[batch]
     read = is_read(batches)[batch]
@@ -155,14 +157,16 @@ def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
         "making": np.where(read | slow, 0.0, rest),
         "blocked": blocked,
     }
-    starts = _waited(parts, b, np.minimum(e, taken_up))
-    starting_ns = min(parts.first_fetch_ns, round(float(starts[first[place]].sum())))
+    starting_ns = min(parts.first_fetch_ns, round(_starting(parts, batches, begin[first], end[first])))
     filling_ns = max(0, parts.fill_ns - starting_ns)
-    # What first fetches cost as others do is shared out as the others' is.
+    # What first fetches cost as others do is shared out as the others' is. Of waits in the midst of a step nothing is
+    # known: another loader may feed it.
     whole = parts.input_ns - starting_ns - filling_ns
-    seen = float(exposed[place][~first[place]].sum())
+    in_steps = _waited(parts, begin, steps["step_end_ns"])
+    seen, elsewhere = float(exposed[place][~first[place]].sum()), float((in_steps - exposed)[~first].sum())
+    known_ns = whole * seen / (seen + max(0.0, elsewhere)) if seen > 0 else 0.0
     shared = {
-        name: round(whole * float(each[~first[place]].sum()) / seen) if seen > 0 else 0
+        name: round(known_ns * float(each[~first[place]].sum()) / seen) if seen > 0 else 0
         for name, each in amounts.items()
     }
     shared["making"] = whole - shared["handed"] - shared["slow"] - shared["reading"]
@@ -179,10 +183,11 @@ def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
         blocked_ns=shared["blocked"],
         told=float(known.mean()) if len(known) else 0.0,
         epochs=epochs,
+        iterators=_iterators(steps[first]),
         batches_per_epoch=window.count / epochs if epochs > 1 else None,
-        shape=shape_of(exposed, first, pace),
+        shape=shape_of(in_steps, first, pace),
         slow=_slow(exposed, pace, place, batches, batch),
-        per_step_ns=exposed,
+        per_step_ns=in_steps,
     )
 
 
@@ -253,6 +258,21 @@ def _fetches(steps: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int6
 def _waited(parts: Partition, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> Lengths:
     """Exposed waiting within each [begin, end)."""
     return covered(parts.loading, begin, np.maximum(begin, end)).astype(np.float64)
+
+
+def _starting(parts: Partition, batches: Records, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> float:
+    """Exposed waiting in first fetches until a worker takes up any batch; none where that is not seen to happen."""
+    taken_up = np.sort(batches["begin_ns"])
+    place = np.searchsorted(taken_up, begin)
+    found = place < len(taken_up)
+    first = taken_up[np.minimum(place, len(taken_up) - 1)] if len(taken_up) else begin
+    until = np.where(found & (first < end), first, begin)
+    return float(_waited(parts, begin, until).sum())
+
+
+def _iterators(first: Records) -> int | None:
+    told = first["loader"][first["loader"] != NOT_MEASURED]
+    return len(np.unique(told)) if len(told) else None
 
 
 def _joined(steps: Records, batches: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

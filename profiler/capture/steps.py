@@ -34,6 +34,8 @@ _OVERHEAD, _MEMORY = (_SLOT[n] for n in ("overhead_ns", "memory_bytes"))
 _LOADER, _BATCH = _SLOT["loader"], _SLOT["batch"]
 _SKIPPED, _SKIPPED_SAMPLES, _SKIPPED_END = (_SLOT[n] for n in ("skipped", "skipped_samples", "skipped_end_ns"))
 
+_ONE_ELEMENT = 1 << StepFlag.ELEMENTS_SHIFT
+
 SETTLE_NS = 1_000_000_000
 """How long the end of a recording waits for the device to finish the last steps."""
 
@@ -196,7 +198,7 @@ class StepRecorder:
         """The batch was handed over, now or at `end_ns`. `begins`: and the computation begins, as `compute_begin`.
 
         `loader` and `batch`: which one it was, where its worker says the same. `flags`: what `StepFlag` says of
-        its shapes.
+        its shapes, with its elements.
         """
         if not self.recording:
             if self.passing:
@@ -207,7 +209,10 @@ class StepRecorder:
         row[_FETCH_END] = now
         row[_SAMPLES] = samples
         row[_LOADER], row[_BATCH] = loader, batch
-        self._flags |= flags
+        if self._flags < _ONE_ELEMENT:
+            self._flags |= flags
+        else:
+            self._flags = _with_batch(self._flags, flags)
         graph = self.graph
         if graph is not None:
             self._graph_then = graph()
@@ -243,7 +248,7 @@ class StepRecorder:
             self._passes_with(samples)
         if self.recording:
             self._row[_SAMPLES] = samples
-            self._flags |= flags
+            self._flags = _with_batch(self._flags, flags)
         self._pause_ends(PauseKind.FETCH, True)
 
     def abandon_fetch(self) -> None:
@@ -466,3 +471,10 @@ class StepRecorder:
         if marks is not None:
             marks.step_ends(handle, self._flags, self._now())
         self._thinning.looked(now - row[_FETCH_BEGIN], cost)
+
+
+def _with_batch(flags: int, further: int) -> int:
+    """The flags of a step with those of a further batch, whose elements come in addition."""
+    elements = (flags >> StepFlag.ELEMENTS_SHIFT) + (further >> StepFlag.ELEMENTS_SHIFT)
+    below = (flags | further) % _ONE_ELEMENT
+    return below | min(StepFlag.MOST_ELEMENTS, elements) << StepFlag.ELEMENTS_SHIFT

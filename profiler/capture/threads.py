@@ -13,10 +13,15 @@ from itertools import islice
 
 MOST_THREADS = 256
 """Threads looked at each time."""
+HANDING_OVER = frozenset({"_pin_memory_loop", "_feed"})
+"""What threads run that only hand over batches and other data: torch's pinning, and the feeders of multiprocessing's
+queues. Waiting for them is a part of waiting for data, and nothing that the program could move elsewhere."""
 
 
 class PythonThreads:
-    """Adds up the CPU time of all Python threads but the one that trains. Linux; elsewhere nothing is known.
+    """Adds up the CPU time of the Python threads but the one that trains, and those that hand over data.
+
+    Linux; elsewhere nothing is known.
 
     A thread that ended keeps what it had used at the last look. What begins and ends between two looks is not seen.
     """
@@ -37,7 +42,7 @@ class PythonThreads:
         for thread in islice(list(threading._active.values()), MOST_THREADS):  # type: ignore[attr-defined]
             number = thread.native_id
             # What Python did not start has a stand-in, made when it first ran Python.
-            if number is None or isinstance(thread, threading._DummyThread):
+            if number is None or isinstance(thread, threading._DummyThread) or _hands_over(thread):
                 continue
             try:
                 used = time.clock_gettime_ns(_clock_of(number))
@@ -50,6 +55,11 @@ class PythonThreads:
                 # Less than before: another thread was given the number of one that ended.
                 self._total_ns += grown if grown >= 0 else used
         return self._total_ns
+
+
+def _hands_over(thread: threading.Thread) -> bool:
+    target = getattr(thread, "_target", None)  # gone when the thread has ended
+    return getattr(target, "__name__", None) in HANDING_OVER and target.__module__ in _HANDING_OVER_MODULES
 
 
 def _clock_of(number: int) -> int:

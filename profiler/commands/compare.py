@@ -9,12 +9,15 @@ from pathlib import Path
 
 from ..analyse.compare import compare
 from ..report import compare_text, contract
+from . import faults
 from .console import console, show, write_json
 from .sweep import Sweep
 
 NAME = "compare"
 HELP = "Trains a scenario with each loader at each batch size, and explains the table."
 EXAMPLE = "stallscope compare ssd --device emulated:v100 --batch-sizes 8,16 --data data/voc"
+REPEATS = 2
+"""Runs a cell, by default."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stop = parser.add_mutually_exclusive_group()
     stop.add_argument("--epochs", type=_count, metavar="N", help="passes over the images a run (default: 2)")
     stop.add_argument("--iterations", type=_count, metavar="N", help="batches a run, whatever their size")
-    parser.add_argument("--repeats", type=_count, default=2, metavar="N", help="runs a cell (default: 2)")
+    parser.add_argument("--repeats", type=_count, metavar="N", help="runs a cell (default: 2; of faults: 1)")
     parser.add_argument("--workers", type=_count, metavar="N", help="default: the CPUs this job may use")
     parser.add_argument("--prefetch", type=_count, default=2, metavar="N", help="batches ahead a worker (default: 2)")
     parser.add_argument("--limit", type=_count, metavar="N", help="use the first N images only")
@@ -37,12 +40,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the runs (default: runs/…)")
     parser.add_argument("--no-live", action="store_true", help="plain lines instead of the live view")
+    faults.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     for stop in (signal.SIGTERM, signal.SIGHUP):
         # A supervisor's stop and a closed terminal keep what was measured, as Ctrl-C does.
         signal.signal(stop, signal.default_int_handler)
+    if arguments.scenario == faults.SCENARIO:
+        return faults.run(arguments)
+    faults.refuse(arguments)
+    arguments.repeats = arguments.repeats or REPEATS
     sweep = Sweep(arguments)
     interrupted = sweep.run()
     result = compare([sweep.cell(key) for key in sweep.keys])

@@ -15,12 +15,13 @@ from ..analyse.attached_causes import findings_of, verdict_of
 from ..analyse.compare import load
 from ..analyse.ranks import ranks_of
 from ..errors import RecordError, StallscopeError
-from ..record.comparison import is_comparison
+from ..record.comparison import is_comparison, read_comparison
 from ..record.files import plain
 from ..record.latest import latest
 from ..record.run import RUN_JSON, is_run, open_run
 from ..report import attach_json, attach_text, compare_text, contract, text
 from ..report.command import command_line
+from . import faults
 from .console import PLAIN_WIDTH, console, show, write_json
 
 NAME = "report"
@@ -48,6 +49,13 @@ def run(arguments: argparse.Namespace) -> int:
     folder, *others = _parts(arguments.run_folders or [_newest()])
     as_json = arguments.json or arguments.format == "json"
     if not others and not is_run(folder) and is_comparison(folder):
+        if read_comparison(folder)[0].get("scenario") == faults.SCENARIO:
+            table = faults.load(folder)
+            if as_json:
+                write_json(table.json(), arguments.output or "-")
+            else:
+                _print(arguments.output, table.render)
+            return 0
         result, setting = load(folder)
         if as_json:
             write_json(contract.comparison(result, setting), arguments.output or "-")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from typing import Any
 
 from rich.table import Table
@@ -24,8 +25,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     listed = {
         "scenarios": [
-            {"name": s.name, "study": s.study, "question": s.question, "nets": list(s.nets), "data": s.data}
-            for s in SCENARIOS.values()
+            *(
+                {"name": s.name, "study": s.study, "question": s.question, "nets": list(s.nets), "data": s.data}
+                for s in SCENARIOS.values()
+            ),
+            _faults(),
         ],
         "devices": _devices(),
     }
@@ -35,13 +39,31 @@ def run(arguments: argparse.Namespace) -> int:
     target = console()
     for scenario in listed["scenarios"]:
         target.print(f"[bold]{scenario['name']}[/bold]  {scenario['question']}")
-        target.print(f"  study: {scenario['study']}; nets: {', '.join(scenario['nets'])}")
+        nets = f"; nets: {', '.join(scenario['nets'])}" if scenario["nets"] else ""
+        target.print(f"  study: {scenario['study']}{nets}")
         target.print(f"  data: {scenario['data']}\n")
     devices = Table("device", "kind", "step times from", box=None, pad_edge=False)
     for device in listed["devices"]:
         devices.add_row(device["name"], device["kind"], device["source"])
     target.print(devices)
     return 0
+
+
+def _faults() -> dict[str, Any]:
+    """The trainings with planted faults; `cases` are what `compare faults --cases` takes."""
+    from stallscope.scenarios.faults.registry import CASES
+
+    kinds = Counter(case.kind for case in CASES.values())
+    causes = len({cause for case in CASES.values() for cause in case.causes})
+    return {
+        "name": "faults",
+        "study": f"{kinds['fault']} trainings with a planted fault ({causes} causes), {kinds['compound']} with two, "
+        f"{kinds['control']} healthy ones",
+        "question": "Is the cause named for which the device idles, and is nothing named where nothing is wrong?",
+        "nets": [],
+        "data": "none: each training makes its own",
+        "cases": list(CASES),
+    }
 
 
 def _devices() -> list[dict[str, Any]]:

@@ -96,7 +96,7 @@ STEP = _kind(
     256,
     Field("step", "number of the step within the process, from 0"),
     Field("epoch", "number of the epoch, from 0"),
-    Field("flags", "sum of StepFlag values"),
+    Field("flags", "sum of StepFlag values, and the elements of the batch"),
     Field("samples", "samples in the batch"),
     Field("fetch_begin_ns", "the training loop asked for the batch: the step begins here"),
     Field("fetch_end_ns", "the batch was handed to the training loop; not measured where no fetch was seen"),
@@ -302,7 +302,11 @@ KINDS: dict[str, Kind] = {k.name: k for k in (STEP, BATCH, TRANSFORM, PAUSE, KER
 
 
 class StepFlag:
-    """Bits of `step.flags`. The drained bits count only where DRAINED_KNOWN is set."""
+    """Bits of `step.flags`. The drained bits count only where DRAINED_KNOWN is set.
+
+    From bit ELEMENTS_SHIFT on stands a number: the elements of the batch's tensors that were looked at, those of a
+    step's further batches added; 0 where they are not known.
+    """
 
     FIRST_OF_EPOCH = 1
     DRAINED_KNOWN = 2
@@ -330,6 +334,10 @@ class StepFlag:
     """No batch before it had tensors of these shapes. Not said of batches whose tensors are not found."""
     SHAPE_KNOWN = 8192
     """Whether they are new was looked at."""
+    ELEMENTS_SHIFT = 32
+    """Not a flag: the lowest bit of the elements, see above."""
+    MOST_ELEMENTS = (1 << 30) - 1
+    """Not a flag: more elements are told as so many, which leaves the sign alone."""
 
 
 class SpanKind:

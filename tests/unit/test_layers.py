@@ -95,7 +95,7 @@ RANKS = ("stallscope.report.ranks_contract", "stallscope.report.ranks_text")
 
 
 def test_verbs_do_not_import_verbs_and_reports_do_not_import_reports() -> None:
-    helpers = ("child", "console", "main", "progress", "status_line", "sweep")
+    helpers = ("child", "console", "faults", "main", "progress", "status_line", "sweep")
     parts = {*(f"stallscope.report.{name}" for name in ("bars", "command", "workers")), *RANKS}
     shared = {*parts, *(f"stallscope.commands.{name}" for name in helpers)}
     for module, path in modules():

@@ -73,7 +73,7 @@ def memory_pressure(facts: Facts) -> Finding | None:
         f"tried again {seen.count} time{'s' if seen.count != 1 else ''}, the longest such step took "
         f"{seen.longest_ns / 1e6:.0f} ms.",
         lost_ns / facts.parts.wall_ns,
-        0.85,
+        0.5 if seen.usual_ns is None else 0.85,
         (
             Evidence("retries of the allocator", seen.count, "", "0"),
             Evidence("steps in which it tried again", f"at most {seen.hit} of {seen.of}", "", "0"),

@@ -11,9 +11,13 @@ from ..facts import Facts
 
 UTILISATION_BELOW = 0.15
 """Utilisation so much below the share of time that the steps' computation spans is more than its coarseness."""
+UTILISATION_FAR_BELOW = 0.30
+"""The same where not every step is looked at, so that their span is an estimate."""
 RUNNING = 0.8
 """Share of its own time that a thread runs which does nothing but launch."""
 MOST_SYNC = 0.02
+HOLDING = 0.3
+"""CPUs that other Python threads of the training keep busy, from which on they are what holds the lock."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,7 @@ class Compute:
     shapes: float
     memory: float
     launch: float
+    gil: float
     contended: float
     throttled: float
 
@@ -43,10 +48,11 @@ def computing(facts: Facts) -> Compute:
     shapes, left = _take(left, 0.0 if facts.shape_churn is None else facts.shape_churn.compute_ns)
     memory, left = _take(left, 0.0 if facts.memory_pressure is None else facts.memory_pressure.compute_ns)
     launch, left = _take(left, (launch_share(facts) or 0.0) * facts.parts.wall_ns)
+    gil, left = _take(left, _held_within(facts) * facts.parts.wall_ns)
     contended, left = _take(left, left * (facts.foreign_density or 0.0))
     held = None if facts.device_state is None else facts.device_state.throttled
     throttled, _ = _take(left, left * (0.0 if held is None else held.lost))
-    return Compute(shapes, memory, launch, contended, throttled)
+    return Compute(shapes, memory, launch, gil, contended, throttled)
 
 
 def behind_the_host(facts: Facts) -> Host:
@@ -66,13 +72,29 @@ def launch_share(facts: Facts) -> float | None:
     activity = facts.activity
     if activity is not None:
         return activity.launch_share * facts.parts.share("compute")
-    utilisation, running = facts.sampled.utilisation_pct, facts.running
-    if facts.device_kind == "cpu" or utilisation is None or running is None or running < RUNNING:
+    below, running = _idle_within(facts), facts.running
+    if running is None or running < RUNNING or facts.parts.share("sync") > MOST_SYNC:
         return None
-    if facts.parts.share("sync") > MOST_SYNC or facts.foreign_density is not None:
+    return below
+
+
+def _held_within(facts: Facts) -> float:
+    """The same, because other Python threads held the lock between two launches: at most what those ran."""
+    below, gil = _idle_within(facts), facts.gil
+    if below is None or gil is None or gil.others_busy < HOLDING or launch_share(facts) is not None:
+        return 0.0
+    return min(below, gil.others_busy)
+
+
+def _idle_within(facts: Facts) -> float | None:
+    """Idling within the steps' computation by the driver's utilisation, of the wall time; `None` where that is not
+    known, or too little to be told from how coarse it is."""
+    utilisation = facts.sampled.utilisation_pct
+    if facts.device_kind == "cpu" or utilisation is None or facts.foreign_density is not None:
         return None
     below = facts.parts.share("compute") - utilisation / 100
-    return below if below >= UTILISATION_BELOW else None
+    coarse = UTILISATION_BELOW if facts.window.looked_at == 1 else UTILISATION_FAR_BELOW
+    return below if below >= coarse else None
 
 
 def _take(left: float, claim: float) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..facts import Facts
 from ..finding import Evidence, Finding
 from ..gain import removing
-from .divided import behind_the_host
+from .divided import behind_the_host, computing
 
 
 def sync(facts: Facts) -> Finding | None:
@@ -86,7 +86,8 @@ def gil(facts: Facts, handed: float = 0.0) -> Finding | None:
 
     `handed`: share of the time that it waits so for batches that are finished.
     """
-    gil_ns, seen = behind_the_host(facts).gil + round(handed * facts.parts.wall_ns), facts.gil
+    gil_ns = behind_the_host(facts).gil + computing(facts).gil + handed * facts.parts.wall_ns
+    seen = facts.gil
     if gil_ns <= 0 or seen is None:
         return None
     return Finding(

@@ -1,11 +1,12 @@
 """Whether a batch has shapes that none before it had.
 
 New shapes are what makes libraries choose their algorithms anew, the allocator look for other blocks, and the compiler
-compile again.
+compile again. How many elements a batch has tells whether its step takes longer only because it is larger.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -23,23 +24,21 @@ MOST_TENSORS = 16
 MOST_PARTS = 64
 """Whatever else lies in a batch, looked at to find them."""
 
-_KNOWN = StepFlag.SHAPE_KNOWN
-_NEW = StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE
 _Tensor = torch.Tensor
 _modes = torch._C._len_torch_function_stack
 _unseen = torch._C.DisableTorchFunction
 
 
 class Shapes:
-    """Remembers the shapes and types of the batches that steps were looked at with, as a hash of each."""
+    """Remembers the shapes and types of the batches that steps were looked at with: a hash of each, and its flags."""
 
     def __init__(self, steps: StepRecorder, switch: Switch) -> None:
         self._steps = steps
         self._switch = switch
-        self._seen: set[int] = set()
+        self._seen: dict[int, int] = {}
 
     def flags(self, batch: Any) -> int:
-        """What the step that is open says of its batch.
+        """What the step that is open says of its batch: flags, and its elements above them.
 
         0 where that was not looked at: while steps are let pass, and of a batch without plain tensors.
         """
@@ -59,25 +58,32 @@ class Shapes:
                     found.append(part.shape)
                     found.append(part.dtype)
                 else:
-                    if hash(tuple(found)) in seen:
-                        return _KNOWN
+                    known = seen.get(hash(tuple(found)))
+                    if known is not None:
+                        return known
             outline = _outline(batch, seen)
+            if outline is None:
+                return 0
+            number, shapes = outline
+            known = seen.get(number)
+            if known is not None:
+                return known
+            elements = min(StepFlag.MOST_ELEMENTS, sum(shape.numel() for shape in shapes))
         except Exception as error:
             self._switch.fail(error)
             return 0
-        if outline is None:
-            return 0
-        if outline in seen:
-            return _KNOWN
-        seen.add(outline)
+        seen[number] = known = StepFlag.SHAPE_KNOWN | elements << StepFlag.ELEMENTS_SHIFT
         if len(seen) >= MOST_SEEN:
             # From here on, new ones could not be told from those that are not remembered.
             self._switch.on = False
-        return _NEW
+        return known | StepFlag.NEW_SHAPE
 
 
-def _outline(batch: Any, seen: set[int]) -> int | None:
-    """A hash of the shapes and types of the first tensors in a batch; `None` without any, or with one that has none."""
+def _outline(batch: Any, seen: Mapping[int, int]) -> tuple[int, list[torch.Size]] | None:
+    """A hash of the shapes and types of the first tensors in a batch, and the shapes.
+
+    `None` without any, or with one that has none.
+    """
     tensors: list[Any] = []
     found: list[Any] = []
     left = [batch]
@@ -103,7 +109,7 @@ def _outline(batch: Any, seen: set[int]) -> int | None:
                 left += reversed(part.values())
             elif kind is not str and kind is not int:
                 left += reversed(parts_of(part, MOST_TENSORS) or ())
-    outline = hash(tuple(found))
-    if outline in seen:
-        return outline
-    return outline if tensors and all(map(has_plain_memory, tensors)) else None
+    number = hash(tuple(found))
+    if number in seen or (tensors and all(map(has_plain_memory, tensors))):
+        return number, found[::2]
+    return None

@@ -36,12 +36,18 @@ class Host:
         self._machine: MachineCpu | None = None
         self._cpus: int | None = None
         self._levels: list[CgroupLevel] = []
+        self._groups: bytes | None = None
+        """The control groups of the training, as the kernel lists them."""
 
     def sample(self, now_ns: int, late_ns: int, last: bool = False) -> Row:
         """The body of a HOST record. `last` reads what would otherwise have waited for its turn."""
         values: dict[str, float | None] = {"t_ns": now_ns, "late_ns": late_ns}
         values |= self._look_at_tree(now_ns, last)
-        if self._tree.seen and self._limits.due(now_ns):
+        # Batch systems and containers put a process into its group after it has started.
+        groups = read(f"{self._proc}/{self._pid}/cgroup")
+        moved = groups is not None and groups != self._groups
+        if self._tree.seen and (self._limits.due(now_ns) or moved):
+            self._groups = groups
             self._look_up_limits()
         values["cpus"] = self._cpus
         values |= self._look_at_machine()

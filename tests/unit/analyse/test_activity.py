@@ -223,7 +223,7 @@ class _Facts:
 
     samples_per_s = 100.0
     activity: Activity | None = None
-    shape_churn = memory_pressure = foreign_density = device_state = running = None
+    shape_churn = memory_pressure = foreign_density = device_state = running = gil = None
     device_kind = "cuda"
 
     class sampled:  # noqa: N801

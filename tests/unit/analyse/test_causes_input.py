@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stallscope.analyse.analysis import analyse
 from stallscope.analyse.causes import input as rules
+from stallscope.analyse.diagnosis import findings_of
 from stallscope.analyse.facts import Facts
 from stallscope.analyse.finding import Finding
+from stallscope.analyse.gil import Gil
 from stallscope.analyse.loader import Loader
 from stallscope.analyse.sampled import Sampled
 from stallscope.analyse.waits import Shape, Slow, Spread, Waits
@@ -104,6 +107,7 @@ QUEUING = {"run_queue_pct": 70.0, "cpu_pct": 25.0}
             "OMP_NUM",
         ),
         ("input.cpu_quota", QUEUING, {**CPUS, "throttled_s": 1.0, "cpu_budget": 1.5}, {}, "more CPUs"),
+        ("input.cpu_quota", QUEUING, {"tree_cpus": 0.8, "cpu_budget": 2.0, "machine_busy_pct": 40.0}, {}, "more CPUs"),
         ("input.sharding", {"workers": 1, "even_workers": 1.0}, CPUS, {"iterable": True}, "get_worker_info"),
         ("input.storage", {"read_pct": 80.0, "cpu_pct": 15.0}, CPUS, {}, "faster storage"),
         ("input.serial", {}, CPUS, {"set_workers": 0}, "num_workers="),
@@ -252,3 +256,80 @@ def test_no_wait_has_no_cause(run: Facts) -> None:
 def test_waits_are_a_frozen_sum_of_their_pieces(run: Facts) -> None:
     waits: Waits = dataclasses.replace(run.waits, **pieces(run, starting=0.1, handed=0.3, slow=0.2))
     assert waits.total_ns == run.parts.input_ns
+
+
+def test_workers_of_a_loader_that_is_made_anew_are_restarted_whatever_its_flag(run: Facts) -> None:
+    waits = pieces(run, starting=0.9) | {"epochs": 5, "iterators": 5}
+    found = judge(run, COMPUTING, CPUS, waits, persistent_workers=True)
+    assert found[0].cause == "input.worker_restart"
+    assert "make the DataLoader once" in found[0].next[0].change
+    kept = judge(run, COMPUTING, CPUS, waits | {"iterators": 1}, persistent_workers=True)
+    assert kept[0].cause == "input.pipeline_fill"
+
+
+@pytest.mark.parametrize(
+    ("sampled", "loader", "cause"),
+    [
+        # Six hundredths of the time of 48 CPUs: somebody else of the group, or a moment.
+        ({"throttled_s": 0.2, "cpu_budget": 48.0, "tree_cpus": 30.0}, {}, "input.too_few_workers"),
+        # Workers that wait for the network do not wait for the quota.
+        ({"throttled_s": 1.0, "cpu_budget": 2.0, "tree_cpus": 0.3}, {"cpu_pct": 3.0}, "input.too_few_workers"),
+        ({"throttled_s": 1.0, "cpu_budget": 2.0, "tree_cpus": 1.9}, {}, "input.cpu_quota"),
+    ],
+)
+def test_a_quota_is_the_cause_only_where_it_stops_the_loader(
+    run: Facts, sampled: dict[str, Any], loader: dict[str, Any], cause: str
+) -> None:
+    assert only(judge(run, COMPUTING | loader, {**CPUS, **sampled}, pieces(run))).cause == cause
+
+
+def test_cheap_samples_on_a_machine_that_others_fill_are_foreign_load(run: Facts) -> None:
+    cheap = COMPUTING | {"make_ms_per_sample": 0.1, "work_ms_per_batch": 0.5, "mean_batch_bytes": 1e3}
+    full = {"tree_cpus": 0.5, "cpu_budget": 2.0, "machine_busy_pct": 99.0}
+    found = only(judge(run, cheap | QUEUING, full, pieces(run), machine_cpus=2))
+    assert found.cause == "input.foreign_load"
+
+
+def test_large_batches_are_handed_over_however_busy_the_workers_look(run: Facts) -> None:
+    large = COMPUTING | {"mean_batch_bytes": 4e7, "sent_bytes_per_batch": 500.0}
+    assert only(judge(run, large, CPUS, pieces(run, handed=0.95))).cause == "input.handoff"
+    small = COMPUTING | {"mean_batch_bytes": 4e3, "sent_bytes_per_batch": 500.0}
+    assert only(judge(run, small, CPUS, pieces(run, handed=0.95))).cause == "input.too_few_workers"
+
+
+def test_finished_batches_that_nobody_has_a_cpu_to_take_are_no_hand_over(run: Facts) -> None:
+    idle = COMPUTING | {"worker_busy_pct": 20.0, "mean_batch_bytes": 4e3, "sent_bytes_per_batch": 400.0}
+    queued = {"main_queued_ns": 0.9 * run.parts.input_ns, "machine_cpus": 2}
+    waits = pieces(run, handed=1.0)
+    others = only(judge(run, idle, FULL | {"tree_cpus": 0.5}, waits, **queued))
+    assert others.cause == "input.foreign_load"
+    own = only(judge(run, idle, FULL, waits, **queued))
+    assert own.cause == "input.cpu_exhausted"
+    assert "fewer workers" in own.next[0].change
+    assert only(judge(run, idle, CPUS, waits, **queued)).cause == "input.handoff"
+
+
+def test_no_more_is_promised_than_was_measured_with_an_infinitely_fast_loader(run: Facts) -> None:
+    measured = 1.08 * run.samples_per_s
+    facts = dataclasses.replace(run, headroom=measured, loader=Loader(**NOTHING | COMPUTING))
+    found = findings_of(facts)
+    assert found[0].severity == "minor"
+    for change in found[0].next:
+        assert change.high == pytest.approx(measured)
+        assert change.predicted_samples_per_s is not None
+        assert change.predicted_samples_per_s <= measured
+    assert findings_of(dataclasses.replace(facts, headroom=1.01 * run.samples_per_s)) == ()
+
+
+def test_collected_and_pickled_batches_stay_a_hand_over_beside_busy_threads(run: Facts) -> None:
+    gil = Gil(others_busy=0.6, off_cpu_share=0.2, queue_known=True, waited=np.zeros(1))
+    idle = COMPUTING | {"worker_busy_pct": 20.0}
+    handed = dataclasses.replace(run.waits, told=1.0, **pieces(run, handed=1.0))
+    facts = dataclasses.replace(run, gil=gil, waits=handed)
+    pickled = {"mean_batch_bytes": 2e7, "sent_bytes_per_batch": 2e7}
+    small = {"mean_batch_bytes": 2e3, "sent_bytes_per_batch": 4e2}
+    causes = [
+        [each.cause for each in findings_of(dataclasses.replace(facts, loader=Loader(**NOTHING | idle | bytes_)))]
+        for bytes_ in (pickled, small)
+    ]
+    assert causes == [["input.handoff"], ["host.gil"]]

@@ -13,9 +13,9 @@ from dataclasses import replace
 from ...facts import Facts
 from ...finding import Finding
 from ...loader import Loader
-from .cpus import affinity, cpu_exhausted, delayed, foreign_load, oversubscribed, quota, worker_threads
+from .cpus import affinity, cpu_exhausted, delayed, foreign_load, held_back, oversubscribed, quota, worker_threads
 from .epochs import pipeline_fill, restarts, worker_restart
-from .handoff import MOSTLY_HANDOFF_PCT, handoff, overkill
+from .handoff import LARGE_BATCH_BYTES, MOSTLY_HANDOFF_PCT, NEARLY_ALL_PCT, handoff, overkill
 from .order import straggler, uneven
 from .storage import mostly_reads, storage
 from .wait import BUSY_PCT, Wait
@@ -28,6 +28,7 @@ Piece = tuple[int, Sequence[Rule]]
 SUPPLY: Sequence[Rule] = (
     quota,
     affinity,
+    held_back,
     worker_threads,
     sharding,
     overkill,
@@ -83,8 +84,10 @@ def _epochs(facts: Facts) -> list[Piece]:
     starting, filling = waits.starting_ns, waits.filling_ns
     if not restarts(facts):
         return [(starting + filling, [pipeline_fill])]
-    if waits.told == 0 or not _counts(facts, filling):
-        # What of it was filling is little, or not known: workers were started each time.
+    if not starting and waits.told == 0:
+        # When the first batch was taken up is not known, only that workers were started each time.
+        return [(filling, [worker_restart])]
+    if not _counts(facts, filling):
         return [(starting + filling, [worker_restart])]
     if not _counts(facts, starting):
         return [(starting + filling, [pipeline_fill])]
@@ -94,13 +97,16 @@ def _epochs(facts: Facts) -> list[Piece]:
 def _is_handed(facts: Facts) -> bool:
     """Whether batches on their way are a matter of their own, and not the end of each wait for supply.
 
-    Where the workers are busy all the time, more batches do not come however fast they are handed over.
+    Where the workers are busy all the time, more batches do not come however fast they are handed over. Unless they
+    are large: then what looks busy may be the sending.
     """
     waits, busy = facts.waits, facts.loader.worker_busy_pct
-    if busy is not None and busy >= BUSY_PCT:
-        return False
     ordinary = waits.handed_ns + waits.making_ns + waits.slow_ns + waits.reading_ns
-    return facts.loader.queue_capacity is not None and 100 * waits.handed_ns >= MOSTLY_HANDOFF_PCT * max(1, ordinary)
+    handed_pct = 100 * waits.handed_ns / max(1, ordinary)
+    large = (facts.loader.mean_batch_bytes or 0.0) >= LARGE_BATCH_BYTES and handed_pct >= NEARLY_ALL_PCT
+    if busy is not None and busy >= BUSY_PCT and not large:
+        return False
+    return facts.loader.queue_capacity is not None and handed_pct >= MOSTLY_HANDOFF_PCT
 
 
 def _counts(facts: Facts, ns: int) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from ...finding import Evidence, Finding
-from .wait import MACHINE_USED_PCT, QUEUED_PCT, Wait
+from .wait import MACHINE_USED_PCT, MOSTLY_OWN, QUEUED_PCT, Wait
 
 LEAST_THROTTLED = 0.05
-"""Share of the time that a quota stops the job, from which on it is the reason."""
+"""Share of the time of its CPUs that a quota stops the job, from which on it is the reason."""
 POOL_PCT = 50.0
 """CPU time of a worker's other threads, of the time spent making batches, from which on they matter."""
 POOL_TIMES = 0.75
 """The same, of the CPU time of the thread that makes the batches."""
+MOSTLY_IDLE_PCT = 70.0
+"""A machine that is no busier has a CPU for whoever may run."""
 MANY = 1.5
 """Workers, of the CPUs they may use, from which on they are too many."""
 OVERSUBSCRIBED_PCT = 40.0
@@ -25,8 +27,11 @@ MOSTLY_QUEUED = 0.5
 def quota(wait: Wait) -> Finding | None:
     """A cgroup stops the job for parts of each period."""
     sampled, facts = wait.facts.sampled, wait.facts
-    throttled = None if sampled.throttled_s is None else sampled.throttled_s * 1e9 / facts.parts.wall_ns
-    if throttled is None or throttled < LEAST_THROTTLED:
+    throttled_s, cpus, used = sampled.throttled_s, sampled.cpu_budget, sampled.tree_cpus
+    if throttled_s is None or throttled_s * 1e9 < LEAST_THROTTLED * facts.parts.wall_ns * max(1.0, cpus or 1.0):
+        return None
+    near = cpus is None or used is None or used >= MOSTLY_OWN * cpus
+    if wait.waits_mostly or not (near or wait.queues):
         return None
     quota_cpus, workers = sampled.cpu_budget, facts.set_workers
     changes = ["ask for more CPUs: the container's or the batch job's CPU limit"]
@@ -52,6 +57,29 @@ def quota(wait: Wait) -> Finding | None:
     )
 
 
+def held_back(wait: Wait) -> Finding | None:
+    """Workers wait for a CPU although there are CPUs that nobody uses: something holds the job back."""
+    loader, busy, used = wait.loader, wait.facts.sampled.machine_busy_pct, wait.facts.sampled.tree_cpus
+    queued = loader.run_queue_pct
+    if busy is None or used is None or queued is None or busy > MOSTLY_IDLE_PCT or queued < OVERSUBSCRIBED_PCT:
+        return None
+    if loader.workers <= used:
+        return None
+    return Finding(
+        "input.cpu_quota",
+        f"{wait.begins}: the workers wait for a CPU, although {100 - busy:.0f} % of the machine's CPU is idle. That is "
+        "what a limit of the job's CPU time does, or others on the same CPUs.",
+        wait.share,
+        0.5,
+        (
+            wait.queued_evidence(),
+            Evidence("CPU in use on the machine", busy, "%", "near 100, if workers have to wait"),
+            *wait.cpu_evidence,
+        ),
+        (wait.next("ask for more CPUs: the container's or the batch job's CPU limit"),),
+    )
+
+
 def affinity(wait: Wait) -> Finding | None:
     """The workers are confined to fewer CPUs than the job may use, and wait for those."""
     loader, budget = wait.loader, wait.facts.sampled.cpu_budget
@@ -71,7 +99,7 @@ def affinity(wait: Wait) -> Finding | None:
         ),
         (
             wait.more_workers(
-                "worker_init_fn=lambda _: os.sched_setaffinity(0, range(os.cpu_count())), so that they may run on any; "
+                "a worker_init_fn that calls os.sched_setaffinity(0, range(os.cpu_count())), to let them run on any; "
                 "and look for what confines them (OMP_PROC_BIND, KMP_AFFINITY, taskset, SLURM's --cpus-per-task)",
                 loader.workers,
             ),
@@ -83,7 +111,7 @@ def worker_threads(wait: Wait) -> Finding | None:
     """Each worker computes in a pool of threads, and together they are more than the CPUs."""
     loader = wait.loader
     cpu, process = loader.cpu_pct, loader.process_cpu_pct
-    if cpu is None or process is None or not (wait.cpu_used or wait.starved or wait.queues):
+    if cpu is None or process is None or not (wait.cpu_used or wait.starved or (wait.queues and wait.few_cpus_left)):
         return None
     others = process - cpu
     if others < POOL_PCT * (1 - (loader.run_queue_pct or 0.0) / 100) or others < POOL_TIMES * cpu:
@@ -193,10 +221,15 @@ def delayed(wait: Wait) -> Finding | None:
     if queued is None or busy is None or busy < MACHINE_USED_PCT or queued < MOSTLY_QUEUED * wait.ns or not cheap:
         return None
     others = foreign is not None and mine is not None and foreign > mine
-    who = "other programs use" if others else "this job and other programs use up"
+    who = "other programs use" if others else "the loader and whatever else runs use"
+    change = (
+        "run it where nothing else runs, or give it CPUs of its own (taskset, cpuset, a quota of theirs)"
+        if others
+        else "fewer workers, so that a CPU is left for the training's own thread"
+    )
     return Finding(
         "input.foreign_load" if others else "input.cpu_exhausted",
-        f"{wait.begins} that is finished: its thread waits for a CPU to take it, because {who} the machine's CPUs.",
+        f"{wait.begins}: batches are finished, and its thread waits for a CPU to take them, because {who} the CPUs.",
         wait.share,
         0.6,
         (
@@ -204,7 +237,7 @@ def delayed(wait: Wait) -> Finding | None:
             Evidence("CPU in use on the machine", busy, "%", f"below {MACHINE_USED_PCT:.0f}"),
             *wait.cpu_evidence,
         ),
-        (wait.next("run it where nothing else runs, or give it CPUs of its own (taskset, cpuset, a quota of theirs)"),),
+        (wait.next(change),),
     )
 
 

@@ -8,8 +8,11 @@ from .wait import Wait, setting
 
 
 def restarts(facts: Facts) -> bool:
-    """Whether each epoch starts its workers anew."""
-    return bool(facts.set_workers) and facts.persistent_workers is False and facts.waits.epochs > 1
+    """Whether each epoch starts its workers anew: their loader has another iterator each time."""
+    waits = facts.waits
+    if not facts.set_workers or waits.epochs < 2:
+        return False
+    return facts.persistent_workers is False if waits.iterators is None else waits.iterators > 1
 
 
 def worker_restart(wait: Wait) -> Finding | None:
@@ -19,7 +22,12 @@ def worker_restart(wait: Wait) -> Finding | None:
         return None
     each_ms = wait.ns / facts.waits.epochs / 1e6
     how = "a new Python, which imports the program and unpickles the dataset" if facts.starts_python else "a fork"
-    kept = wait.next("persistent_workers=True in the DataLoader: the workers are started once, and kept")
+    if facts.persistent_workers:
+        change = (
+            "make the DataLoader once, before the loop over epochs: persistent_workers are those of one DataLoader"
+        )
+    else:
+        change = "persistent_workers=True in a DataLoader that is made once, before the loop over epochs"
     also = (
         ()
         if not facts.starts_python
@@ -35,14 +43,15 @@ def worker_restart(wait: Wait) -> Finding | None:
         f"{wait.begins}, until the {facts.set_workers} workers that each epoch starts anew take up work: "
         f"{each_ms:.0f} ms an epoch.",
         wait.share,
-        0.9,
+        0.9 if facts.waits.starting_ns else 0.6,
         (
             Evidence("from the begin of an epoch until a worker makes its first batch", each_ms, "ms", "near 0"),
             Evidence("epochs in the window", facts.waits.epochs),
+            Evidence("iterators of the loader in these", facts.waits.iterators, "", "1"),
             Evidence("persistent_workers", setting(facts.persistent_workers), "", "on"),
             Evidence("starting a worker is", how if facts.starts_python is not None else None),
         ),
-        (kept, *also),
+        (wait.next(change), *also),
     )
 
 

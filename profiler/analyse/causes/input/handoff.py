@@ -4,28 +4,37 @@ from __future__ import annotations
 
 from ...finding import Evidence, Finding
 from ...gain import removing
+from ...loader import Loader
 from .wait import Wait
 
 MOSTLY_HANDOFF_PCT = 50.0
 TINY_SAMPLE_MS = 0.2
 """Samples that take less are not worth another process."""
-TINY_BATCH_BYTES = 1_000_000
+LARGE_BATCH_BYTES = 1_000_000
 """Moving fewer bytes is not what costs."""
+NEARLY_ALL_PCT = 80.0
 WORTH = 0.7
 """Making a batch in the training takes less than this share of what waiting for it costs now."""
+LEAST_PICKLED_BYTES = 100_000
 PICKLED = 0.5
 """Share of a batch's bytes that goes through the pipe, from which on it is not handed over in shared memory."""
+
+
+def is_pickled(loader: Loader) -> bool:
+    """Whether batches go through the pipe, and are no small matter."""
+    sent, nbytes = loader.sent_bytes_per_batch, loader.mean_batch_bytes
+    return sent is not None and nbytes is not None and sent >= PICKLED * nbytes and nbytes >= LEAST_PICKLED_BYTES
 
 
 def overkill(wait: Wait) -> Finding | None:
     """Tiny samples: in the training process they would be made faster than they are handed over."""
     loader, facts = wait.loader, wait.facts
     sample_ms, work_ms, nbytes = loader.make_ms_per_sample, loader.work_ms_per_batch, loader.mean_batch_bytes
-    if not facts.set_workers or sample_ms is None or work_ms is None or sample_ms > TINY_SAMPLE_MS:
+    if not facts.set_workers or sample_ms is None or work_ms is None or sample_ms > TINY_SAMPLE_MS or wait.starved:
         return None
     waited_ms = wait.ns / facts.window.count / 1e6
     here_ms = work_ms * (100 - (loader.run_queue_pct or 0.0)) / 100
-    if here_ms > WORTH * waited_ms or (nbytes is not None and nbytes > TINY_BATCH_BYTES):
+    if here_ms > WORTH * waited_ms or (nbytes is not None and nbytes > LARGE_BATCH_BYTES):
         return None
     saved = round((waited_ms - here_ms) * 1e6 * facts.window.count)
     return Finding(
@@ -55,8 +64,7 @@ def handoff(wait: Wait) -> Finding | None:
     """The wait comes after the batch was finished: it is lost on the way to the training."""
     facts, loader = wait.facts, wait.loader
     where = "in the training step" if facts.device_kind == "cpu" else "on the device"
-    sent, nbytes = loader.sent_bytes_per_batch, loader.mean_batch_bytes
-    pickled = sent is not None and nbytes is not None and nbytes > 0 and sent >= PICKLED * nbytes
+    sent, nbytes, pickled = loader.sent_bytes_per_batch, loader.mean_batch_bytes, is_pickled(loader)
     changes = [f"hand over fewer bytes: uint8 images, normalised {where}"]
     if pickled:
         changes.insert(
@@ -64,7 +72,8 @@ def handoff(wait: Wait) -> Finding | None:
         )
     else:
         changes.append("fewer, larger tensors in a batch: each is opened and mapped by itself")
-    changes.append("pin_memory=True moves unpacking to a thread of its own (with a GPU), or a threaded loader")
+    if not facts.pin_memory and facts.device_kind == "cuda":
+        changes.append("pin_memory=True: a thread of its own unpacks batches")
     how = ", which is pickled and sent through a pipe" if pickled else ""
     return Finding(
         "input.handoff",

@@ -100,6 +100,11 @@ class Wait:
         return self.facts.device_kind != "cpu" or not self.says_nothing
 
     @property
+    def few_cpus_left(self) -> bool:
+        used, budget = self.facts.sampled.tree_cpus, self.facts.sampled.cpu_budget
+        return used is not None and budget is not None and budget - used < 1
+
+    @property
     def queues(self) -> bool:
         """Whether the loader's waiting for a CPU is considerable."""
         queued = self.loader.run_queue_pct
@@ -148,7 +153,7 @@ class Wait:
 
     def beyond_cpus(self, workers: int) -> str:
         cpus = self.facts.sampled.cpu_budget
-        return " (more than CPUs, which they hardly use)" if cpus is not None and workers > cpus else ""
+        return " (more than CPUs, which they hardly use)" if cpus is not None and workers > max(1.0, cpus) else ""
 
     @property
     def _cpus_of_a_worker(self) -> float:

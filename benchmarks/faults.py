@@ -1,0 +1,162 @@
+"""How often the diagnosis is right about planted faults: prints the tables of docs/measurements, in markdown.
+
+Four sets of runs, each `stallscope compare faults` with the options that the table's head names: single faults,
+compounds, healthy controls (20 repetitions unless told otherwise), and a round of all of them beside one busy process
+of others. Where this machine cannot show a cause (no control group, say), its row says so.
+
+Runs go to a folder that is kept when `--out` names it: `stallscope report FOLDER/faults` shows one set again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+CONTROL_REPEATS = 20
+FAULT_REPEATS = 3
+QUICK_CASES = "input.serial,input.too_few_workers,copy.pageable,host.step_gap,host.boundary"
+
+
+@dataclass(frozen=True)
+class Runs:
+    """One set of runs."""
+
+    name: str
+    title: str
+    options: tuple[str, ...]
+
+
+def plan(quick: bool, repeats: int, controls: int) -> list[Runs]:
+    if quick:
+        return [
+            Runs("faults", "Single faults (some)", ("--faults", "--cases", QUICK_CASES)),
+            Runs("controls", "Healthy trainings", ("--controls",)),
+        ]
+    several = ("--repeats", str(repeats))
+    return [
+        Runs("faults", "Single faults", ("--faults", *several)),
+        Runs("compounds", "Two faults at once", ("--compounds", *several)),
+        Runs("controls", "Healthy trainings", ("--controls", "--repeats", str(controls))),
+        Runs("foreign", "All of them, beside a busy process of others", ("--foreign-load",)),
+    ]
+
+
+def measure(runs: Runs, folder: Path, seed: int) -> dict[str, Any]:
+    """The JSON of one set."""
+    command = [sys.executable, "-m", "stallscope", "compare", "faults", *runs.options, "--seed", str(seed)]
+    result = folder / f"{runs.name}.json"
+    done = subprocess.run(
+        [*command, "--out", str(folder / runs.name), "--json", str(result)], stdout=subprocess.DEVNULL, check=False
+    )
+    if done.returncode not in (0, 130):
+        raise SystemExit(f"{' '.join(command)} ended with exit code {done.returncode}")
+    return dict(json.loads(result.read_text()))
+
+
+def tables(runs: Runs, told: dict[str, Any]) -> Iterator[str]:
+    """Markdown, a line each."""
+    machine, matrix = told["machine"], told["matrix"]
+    steal = machine["steal_pct"]
+    yield f"### {runs.title}"
+    yield ""
+    yield (
+        f"`stallscope compare faults {' '.join(runs.options)}`: {told['repeats']} "
+        f"round{'s' * (told['repeats'] != 1)}, {told['cpu_budget']:g} CPUs, load {machine['load']:.1f} before"
+        + (f", {steal:.1f} % stolen." if steal is not None else ".")
+    )
+    yield ""
+    for what, rate in (
+        ("faults named first", matrix["faults_named_first"]),
+        ("both causes in the first three findings", matrix["compounds_found"]),
+        ("healthy runs without a finding above minor", matrix["controls_quiet"]),
+    ):
+        if rate["of"]:
+            yield (
+                f"- {what}: {rate['hits']} of {rate['of']} ({100 * rate['rate']:.1f} %, 95 % interval "
+                f"{100 * rate['low']:.1f} to {100 * rate['high']:.1f})"
+            )
+    errors = matrix["share_errors"]
+    if errors["median"] is not None:
+        yield (
+            f"- share within 5 points of the truth: {errors['within_5']} of {errors['of']}; "
+            f"median {errors['median']:.1f}, worst {errors['worst']:.1f} points, {errors['unnamed']} not named"
+        )
+    yield ""
+    yield from _matrix(told)
+    yield from _cases(told)
+
+
+def _matrix(told: dict[str, Any]) -> Iterator[str]:
+    named_for = told["matrix"]["named_for"]
+    if not named_for:
+        return
+    yield "| planted | runs | named first |"
+    yield "|---|---|---|"
+    for planted, named in named_for.items():
+        said = ", ".join(f"{_strong(name, planted)} {count}" for name, count in named.items())
+        yield f"| {planted} | {sum(named.values())} | {said} |"
+    yield ""
+
+
+def _strong(name: str, planted: str) -> str:
+    """What is not as planted stands out."""
+    return name if name == planted else f"**{name}**"
+
+
+def _cases(told: dict[str, Any]) -> Iterator[str]:
+    yield "| case | right | planted | truth % | reported % | median, worst error |"
+    yield "|---|---|---|---|---|---|"
+    for cell in told["cells"]:
+        if cell["status"] != "ok":
+            yield f"| {cell['case']} | {cell['status']}: {cell['error']} | | | | |"
+            continue
+        several = len(cell["planted"]) > 1
+        right = f"{cell['all_found' if several else 'right']} of {cell['repeats']}"
+        if not cell["planted"]:
+            yield f"| {cell['case']} | {right} | nothing | | | |"
+        for number, (cause, share) in enumerate(cell["shares_pct"].items()):
+            errors = share["errors"]
+            figures = f"{_figure(share['true'])} | {_figure(share['reported'])}"
+            off = f"{_figure(errors['median'])}, {_figure(errors['worst'])}"
+            head = (cell["case"], right) if number == 0 else ("", "")
+            yield f"| {head[0]} | {head[1]} | {cause} | {figures} | {off} |"
+    yield ""
+
+
+def _figure(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.1f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="some faults and the controls, one round (4 minutes)")
+    parser.add_argument("--repeats", type=int, default=FAULT_REPEATS, help=f"of faults (default: {FAULT_REPEATS})")
+    parser.add_argument("--controls", type=int, default=CONTROL_REPEATS, help=f"default: {CONTROL_REPEATS}")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="keep the runs here (default: they are removed)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = arguments.out or Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        print(
+            f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
+            f"torch {torch.__version__}, {datetime.date.today().isoformat()}\n"
+        )
+        for runs in plan(arguments.quick, arguments.repeats, arguments.controls):
+            print("\n".join(tables(runs, measure(runs, folder, arguments.seed))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

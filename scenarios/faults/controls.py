@@ -1,0 +1,70 @@
+"""Healthy trainings: there is nothing worth changing in any of them."""
+
+from __future__ import annotations
+
+from .case import CONTROL, Between, Case, Data, Loader, Machine, Plan, Step
+
+
+def _control(name: str, plan: Plan, note: str, needs: tuple[str, ...] = ()) -> Case:
+    return Case(f"control.{name}", (), CONTROL, plan, note=note, needs=needs)
+
+
+CASES: tuple[Case, ...] = (
+    _control("compute", Plan(Data(sleep_ms=2.0), Loader(workers=2)), "bound by the device, two workers in good time"),
+    _control("text", Plan(Data(burn_ms=0.2), Loader(workers=2, batch=8)), "a text model's cheap samples, two workers"),
+    _control("in-memory", Plan(Data(), Loader(workers=0, batch=16)), "samples in memory, no workers"),
+    _control(
+        "cold-first-epoch",
+        Plan(Data(sleep_ms=1.0, cold_ms=12.0), Loader(workers=2), epochs=12, batches=25),
+        "the first epoch waits for data that the others find in memory",
+    ),
+    _control(
+        "light-validation",
+        Plan(
+            Data(sleep_ms=1.0),
+            Loader(workers=2),
+            between=Between(validation_batches=2, validation_ms=1.0),
+            epochs=3,
+            batches=40,
+        ),
+        "two batches of validation after each epoch",
+    ),
+    _control(
+        "warm-up", Plan(Data(sleep_ms=1.0), step=Step(slow_start=3)), "the first three steps take ten times as long"
+    ),
+    _control("accumulation", Plan(Data(sleep_ms=1.0), step=Step(accumulate=4)), "four batches for each optimizer step"),
+    _control(
+        "small-steps",
+        Plan(Data(sleep_ms=0.5), Loader(workers=2), Step(compute_ms=4.0, sync_every=50), batches=400),
+        "steps of 4 ms, as small nets have on a GPU",
+    ),
+    _control(
+        "noisy-neighbour",
+        Plan(Data(burn_ms=1.0), Loader(workers=2), machine=Machine(foreign=1, foreign_rests=True)),
+        "another program is busy for half of the time",
+    ),
+    _control(
+        "hidden-variance",
+        Plan(Data(sleep_ms=2.0, sigma=0.8), Loader(workers=4, prefetch=4)),
+        "samples of uneven cost, all of it behind the device",
+    ),
+    _control("idle-workers", Plan(Data(sleep_ms=0.5), Loader(workers=8)), "far more workers than are needed"),
+    _control(
+        "epochs", Plan(Data(sleep_ms=1.0), Loader(workers=2), epochs=4, batches=30), "workers kept from epoch to epoch"
+    ),
+    _control(
+        "cpu-compute",
+        Plan(Data(sleep_ms=2.0), Loader(workers=2), Step(compute_ms=25.0), device="cpu"),
+        "bound by the processor, which is the device",
+    ),
+    _control(
+        "cpu-in-memory",
+        Plan(Data(), Loader(workers=0, batch=16), Step(compute_ms=25.0), device="cpu"),
+        "samples in memory, the processor is the device",
+    ),
+    _control(
+        "cpu-accumulation",
+        Plan(Data(sleep_ms=1.0), Loader(workers=1), Step(compute_ms=25.0, accumulate=4), device="cpu"),
+        "four batches for each optimizer step, the processor is the device",
+    ),
+)

@@ -1,0 +1,214 @@
+"""Datasets that make samples as a plan says, and what their workers do when they start."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+from .case import Data, Loader, Plan, Reading
+
+_NATIVE = bytes(32 * 1024)
+"""Hashing this takes some tens of microseconds, in which the interpreter's lock is free."""
+_BUSY = 32 * 1024 * 1024
+"""Bytes that a busy thread hashes at a time: some tens of milliseconds without the interpreter's lock."""
+
+
+class Samples(Dataset[Any]):
+    """Samples that cost what the plan says."""
+
+    def __init__(self, plan: Plan, seed: int, folder: Path) -> None:
+        self.data, self.batch = plan.data, plan.loader.batch
+        self._is_slow = plan.is_slow
+        self._count = plan.batches * plan.loader.batch
+        self._factors = _factors(plan.data, self._count, seed)
+        reading = plan.data.reading
+        self._reads_once = reading is not None and reading.once
+        remembers = bool(plan.data.cold_ms) or self._reads_once
+        self._seen = torch.zeros(self._count if remembers else 0, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
+        self._files = Files(reading, folder, seed) if reading is not None else None
+        self._sample = torch.linspace(0.0, 1.0, max(1, plan.data.floats))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def remove(self) -> None:
+        """The files they are read from."""
+        if self._files is not None:
+            self._files.remove()
+
+    def __getitem__(self, index: int) -> Any:
+        data, factor = self.data, self._factors[index]
+        wait = data.sleep_ms * factor
+        if index % self.batch == self.batch - 1 and self._is_slow(index // self.batch):
+            wait += data.slow_ms
+        seen = bool(len(self._seen)) and bool(self._seen[index])
+        if data.cold_ms and not seen:
+            wait += data.cold_ms
+        if self._files is not None and not (self._reads_once and seen):
+            self._files.read(index)
+        if len(self._seen):
+            self._seen[index] = 1
+        sleep_ms(wait)
+        burn_ms(data.burn_ms * factor)
+        native_burn_ms(data.native_burn_ms * factor)
+        return self._sample[: self._width(index // self.batch)]
+
+    def _width(self, batch: int) -> int:
+        every = self.data.new_shape_every
+        return len(self._sample) if not every or batch % every != every - 1 else 16 + batch
+
+
+class Stream(IterableDataset[Any]):
+    """The same samples from an iterable dataset, all of them from the first worker."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples = samples
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        if worker is None or worker.id == 0:
+            for index in range(len(self._samples)):
+                yield self._samples[index]
+
+
+class Files:
+    """Files that samples are read from, on the file system of the run folder."""
+
+    COUNT = 4
+    SIZE = 16 * 1024 * 1024
+
+    def __init__(self, reading: Reading, folder: Path, seed: int) -> None:
+        self._reading = reading
+        self._paths = [folder / f"data-{number}.bin" for number in range(self.COUNT)]
+        content = np.random.default_rng(seed).bytes(1024 * 1024) * (self.SIZE // 1024 // 1024)
+        for path in self._paths:
+            path.write_bytes(content)
+            with path.open("rb") as file:
+                # Only what is on the disk can be dropped from memory; what a large write left there, only as a whole.
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def read(self, index: int) -> None:
+        reading = self._reading
+        source = random.Random(index)
+        end = time.monotonic() + reading.ms / 1e3
+        with self._paths[index % self.COUNT].open("rb", buffering=0) as file:
+            # What the kernel reads ahead would be there already.
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+            while True:
+                place = source.randrange(self.SIZE - reading.bytes) // 4096 * 4096
+                if reading.cold:
+                    os.posix_fadvise(file.fileno(), place, reading.bytes, os.POSIX_FADV_DONTNEED)
+                os.pread(file.fileno(), reading.bytes, place)
+                if time.monotonic() >= end:
+                    break
+        if reading.bytes_per_s is not None:
+            time.sleep(reading.bytes / reading.bytes_per_s)
+
+    def remove(self) -> None:
+        for path in self._paths:
+            path.unlink(missing_ok=True)
+
+
+def sleep_ms(ms: float) -> None:
+    if ms > 0:
+        time.sleep(ms / 1e3)
+
+
+def burn_ms(ms: float) -> None:
+    """Use the CPU for so long, whatever the wall clock says."""
+    if ms > 0:
+        end = time.thread_time_ns() + int(ms * 1e6)
+        while time.thread_time_ns() < end:
+            pass
+
+
+def native_burn_ms(ms: float) -> None:
+    """The same with the interpreter's lock free nearly all the time."""
+    if ms > 0:
+        end = time.thread_time_ns() + int(ms * 1e6)
+        while time.thread_time_ns() < end:
+            hashlib.sha256(_NATIVE)
+
+
+def keep_busy() -> None:
+    """What a thread of a pool that spins does."""
+    content = bytes(_BUSY)
+    while True:
+        hashlib.sha256(content)
+
+
+def start_worker(loader: Loader, _worker: int) -> None:
+    """`worker_init_fn`"""
+    torch.set_num_threads(1)
+    if loader.cpus is not None:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: loader.cpus])
+    for _ in range(loader.threads):
+        threading.Thread(target=keep_busy, daemon=True).start()
+    sleep_ms(loader.start_ms)
+
+
+def collate(data: Data, samples: list[Any]) -> Any:
+    batch = torch.stack(samples)
+    if data.arrays:
+        return [part.numpy() for part in batch.chunk(data.tensors, dim=1)]
+    # Tensors of their own: parts of one share its memory and travel as one.
+    return [part.clone() for part in batch.chunk(data.tensors, dim=1)] if data.tensors > 1 else [batch]
+
+
+def loader_of(plan: Plan, samples: Samples) -> DataLoader[Any]:
+    settings = plan.loader
+    several: dict[str, Any] = {}
+    if settings.workers:
+        several = {
+            "prefetch_factor": settings.prefetch,
+            "persistent_workers": settings.persistent,
+            "multiprocessing_context": settings.start,
+            "worker_init_fn": partial(start_worker, settings),
+        }
+        if not settings.in_order:
+            several["in_order"] = False
+    dataset: Dataset[Any] = Stream(samples) if plan.data.first_worker_only else samples
+    return DataLoader(
+        dataset,
+        batch_size=settings.batch,
+        num_workers=settings.workers,
+        collate_fn=partial(collate, plan.data),
+        **several,
+    )
+
+
+def _factors(data: Data, count: int, seed: int) -> list[float]:
+    """What the times of each sample are multiplied by; 1 on average."""
+    if not data.sigma:
+        return [1.0] * count
+    source = random.Random(seed)
+    drawn = [source.lognormvariate(0.0, data.sigma) for _ in range(count)]
+    mean = sum(drawn) / count
+    return [factor / mean for factor in drawn]
+
+
+class Waiting(Dataset[torch.Tensor]):
+    """A validation's samples."""
+
+    def __init__(self, count: int, sleep_ms: float) -> None:
+        self._count, self._ms = count, sleep_ms
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        sleep_ms(self._ms)
+        return torch.full((16,), math.sin(index))

@@ -1,0 +1,94 @@
+"""One recorded training with a planted fault, in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from stallscope.capture.hooks.install import install
+from stallscope.capture.session import Session, SpanRecorder
+from stallscope.devices.emulated import EmulatedDevice
+from stallscope.record.run import update_run
+
+from ..output import redirect_output
+from .loop import Loop, device_of
+from .machine import confine, foreign_load, quota
+from .ranks import train_ranks
+from .registry import CASES
+from .samples import Samples
+from .sizes import fitted
+from .truth import write_truth
+
+
+@dataclass(frozen=True)
+class FaultSpec:
+    """Everything a trial is."""
+
+    case: str
+    folder: str
+    """The run folder; it exists."""
+    seed: int = 0
+    repetition: int = 0
+    foreign: int = 0
+    """Busy processes of others beside it, in addition to the case's own."""
+
+
+def run_fault(spec: FaultSpec) -> None:
+    """Train and say in run.json how it ended. Ends the process; its output goes to the run folder."""
+    folder = Path(spec.folder)
+    redirect_output(folder)
+    status, error = "ok", None
+    try:
+        _train(spec, folder)
+    except KeyboardInterrupt:
+        status, error = "stopped", "stopped by Ctrl-C"
+    except Exception as problem:
+        traceback.print_exc()
+        status, error = "failed", f"{type(problem).__name__}: {problem}".splitlines()[0]
+    update_run(folder, {"ended": {"status": status, "error": error, "exit_code": int(status != "ok")}})
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0 if status == "ok" else 1)
+
+
+def _train(spec: FaultSpec, folder: Path) -> None:
+    case = CASES[spec.case]
+    plan = case.plan
+    seed = 1000 * spec.seed + spec.repetition
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)
+    if plan.ranks > 1:
+        with foreign_load(plan.machine.foreign + spec.foreign, plan.machine.foreign_rests):
+            train_ranks(case, folder, seed)
+        return
+    device = device_of(plan)
+    update_run(folder, {"device": device.describe(), "torch": torch.__version__})
+    confine(plan.machine.cpus)
+    plan = fitted(plan, folder)
+    samples = Samples(plan, seed, folder)
+    with contextlib.ExitStack() as stack:
+        stack.callback(samples.remove)
+        stack.enter_context(quota(plan.machine.quota))
+        stack.enter_context(foreign_load(plan.machine.foreign + spec.foreign, plan.machine.foreign_rests))
+        if isinstance(device, EmulatedDevice):
+            spans = SpanRecorder(folder)
+            stack.callback(spans.close)
+            device.sink = spans
+        session = Session(folder, device)
+        stack.callback(session.finish)
+        hooks = install(session, device)
+        stack.callback(hooks.remove)
+        loop = Loop(plan, device, session, samples)
+        stack.callback(lambda: write_truth(folder, case, loop.stamps))
+        stack.callback(loop.close)
+        loop.run()

@@ -1,0 +1,212 @@
+"""`stallscope compare faults` without its trainings: arguments, and what becomes of runs a stand-in leaves behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from stallscope.commands import faults
+from stallscope.commands.main import main
+from stallscope.record.comparison import read_comparison
+from stallscope.record.run import update_run
+from stallscope.scenarios.faults import machine
+from stallscope.scenarios.faults.registry import CASES
+from stallscope.scenarios.faults.truth import Stamp, write_truth
+from stallscope.scenarios.planted import MS, Step, VirtualRun, train
+from stallscope.tune.trial import Outcome
+
+STEPS = 60
+FAULT = "input.serial-middle"
+CONTROL = "control.compute"
+PLANS = {
+    # As planted: the loader takes 10 ms of 25; healthy.
+    FAULT: Step(fetch_ns=10 * MS, compute_ns=15 * MS, sync=True),
+    CONTROL: Step(fetch_ns=0, compute_ns=20 * MS),
+}
+
+
+class Server:
+    """Runs no training: leaves a recording of a virtual one."""
+
+    ran: ClassVar[list[Any]] = []
+    then: ClassVar[Callable[[Any], Outcome | None]] = staticmethod(lambda spec: None)
+
+    def __init__(self, target: Any) -> None:
+        assert target == faults.TARGET
+
+    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> Outcome:
+        Server.ran.append(spec)
+        recorded = train(folder, [[PLANS[spec.case]] * STEPS])
+        update_run(folder, {**description, "ended": {"status": "ok"}})
+        write_truth(folder, CASES[spec.case], stamps_of(recorded))
+        return Server.then(spec) or Outcome("ok", None)
+
+
+def stamps_of(run: VirtualRun) -> list[Stamp]:
+    return [Stamp(what, begin, end) for what, begin, end in run.host]
+
+
+@pytest.fixture(autouse=True)
+def server(monkeypatch: pytest.MonkeyPatch) -> type[Server]:
+    monkeypatch.setattr(faults, "TrialServer", Server)
+    monkeypatch.setattr(Server, "ran", [])
+    monkeypatch.setattr(Server, "then", staticmethod(lambda spec: None))
+    return Server
+
+
+def compare(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """The exit code and the JSON."""
+    made = folder / "made"
+    result = folder / "result.json"
+    code = main(["compare", "faults", "--out", str(made), "--json", str(result), *arguments])
+    return code, json.loads(result.read_text())
+
+
+def test_a_case_is_a_cell_with_what_was_planted_named_and_true(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = compare(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "2")
+    assert code == 0
+    assert (told["format"], told["version"], told["scenario"]) == ("stallscope-compare", 1, "faults")
+    assert (told["best"], told["batch_verdicts"]) == (None, {})
+    fault, control = told["cells"]
+    assert (fault["case"], fault["planted"], fault["pipeline"]) == (FAULT, ["input.serial"], "naive")
+    assert (control["case"], control["planted"], control["pipeline"]) == (CONTROL, [], "workers")
+    assert (fault["status"], fault["repeats"], len(fault["runs"])) == ("ok", 2, 2)
+    assert fault["named_first"] == fault["verdict"]["cause"]
+    assert fault["share_pct"]["true"] == pytest.approx(40, abs=1)
+    assert fault["share_pct"]["reported"] == pytest.approx(40, abs=1)
+    assert control["named_first"] == "none"
+    assert told["matrix"]["named_for"] == {"input.serial": {"input.serial": 2}, "none": {"none": 2}}
+    assert told["matrix"]["faults_named_first"]["hits"] == 2
+    shown = capsys.readouterr()
+    assert "Faults named first: 2 of 2" in shown.out
+    assert f"[4/4] {CONTROL}" in shown.err or f"[4/4] {FAULT}" in shown.err
+
+
+def test_the_report_of_such_a_folder_is_the_same_matrix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compare(tmp_path, "--cases", FAULT)
+    first = capsys.readouterr().out
+    assert main(["report", str(tmp_path / "made")]) == 0
+    again = capsys.readouterr().out
+    assert again.splitlines() == first.splitlines()[: len(again.splitlines())]
+    assert main(["report", str(tmp_path / "made"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "result.json").read_text())
+
+
+def test_rounds_are_interleaved_and_each_run_has_a_folder_and_a_number(tmp_path: Path) -> None:
+    compare(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "3", "--seed", "7")
+    ran = [(spec.case, spec.repetition, spec.seed) for spec in Server.ran]
+    assert [number for _, number, _ in ran] == [0, 0, 1, 1, 2, 2]
+    assert all({case for case, number, _ in ran if number == n} == {FAULT, CONTROL} for n in range(3))
+    assert {seed for _, _, seed in ran} == {7}
+    assert (tmp_path / "made" / f"{FAULT}-r2" / "run.json").is_file()
+
+
+def test_foreign_load_is_asked_of_each_run_and_said_in_the_first_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare(tmp_path, "--cases", FAULT, "--foreign-load")
+    assert [spec.foreign for spec in Server.ran] == [1]
+    assert "beside a busy process" in capsys.readouterr().out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("option", "kind"), [("--faults", "fault"), ("--compounds", "compound"), ("--controls", "control")]
+)
+def test_kinds_choose_among_the_cases(option: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "unmet", lambda needs: "this test runs nothing")
+    code, told = compare(tmp_path, option)
+    assert code == 1
+    assert Server.ran == []
+    assert [cell["case"] for cell in told["cells"]] == [c.name for c in CASES.values() if c.kind == kind]
+    assert {cell["status"] for cell in told["cells"]} == {"skipped"}
+
+
+def test_what_the_machine_lacks_is_skipped_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine, "unmet", lambda needs: "no control group here" if "cgroup" in needs else None)
+    code, told = compare(tmp_path, "--cases", f"input.cpu_quota,{FAULT}")
+    assert code == 0
+    assert {cell["error"] for cell in told["cells"] if cell["status"] == "skipped"} == {"no control group here"}
+    (ran,) = [cell for cell in told["cells"] if cell["status"] == "ok"]
+    assert ran["case"] == FAULT
+    assert all(cell["share_pct"] == {"true": None, "reported": None} for cell in told["cells"] if cell is not ran)
+    assert "skipped: no control group here" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_run_that_fails_is_a_cell_that_says_so_and_the_others_go_on(tmp_path: Path) -> None:
+    def spoil(spec: Any) -> Outcome | None:
+        if spec.case != FAULT:
+            return None
+        update_run(Path(spec.folder), {"ended": {"status": "failed", "error": "no fork"}})
+        return Outcome("failed", "no fork")
+
+    Server.then = staticmethod(spoil)
+    code, told = compare(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "2")
+    assert code == 0
+    fault, control = told["cells"]
+    assert (fault["status"], fault["error"], fault["named_first"]) == ("failed", "no fork", None)
+    assert len(fault["runs"]) == 1
+    assert (control["status"], control["repeats"]) == ("ok", 2)
+    assert told["matrix"]["faults_named_first"]["of"] == 0
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def stop(spec: Any) -> None:
+        if len(Server.ran) == 2:
+            raise KeyboardInterrupt
+
+    Server.then = staticmethod(stop)
+    code, told = compare(tmp_path, "--cases", f"{FAULT},{CONTROL},control.text")
+    assert code == 130
+    by_case = {cell["case"]: cell for cell in told["cells"]}
+    assert by_case[FAULT]["status"] == "ok"
+    assert by_case["control.text"]["error"] == "not run: stopped by Ctrl-C"
+    assert told["matrix"]["faults_named_first"]["of"] == 1
+    assert "Faults named first: 1 of 1" in capsys.readouterr().out
+    assert {r.status for r in read_comparison(tmp_path / "made")[1]} == {"ok", "skipped"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["faults", "--batch-sizes", "8"], "--batch-sizes is an option of other scenarios"),
+        (["faults", "--device", "cpu", "--epochs", "2"], "--device, --epochs are options of other scenarios"),
+        (["faults", "--no-augment"], "--no-augment is an option"),
+        (["faults", "--cases", "input.nothing"], "unknown case 'input.nothing'"),
+        (["faults", "--controls", "--cases", FAULT], "is of the kind asked for"),
+        (["ssd", "--cases", FAULT], "--cases is an option of the scenario faults, not of ssd"),
+        (["ssd", "--controls", "--foreign-load"], "--controls, --foreign-load are options of the scenario faults"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_sentence(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["compare", *arguments, "--out", str(tmp_path / "made")]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.splitlines()) == 1
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_folder_with_something_in_it_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "note").touch()
+    assert main(["compare", "faults", "--cases", FAULT, "--out", str(tmp_path)]) == 2
+    assert "is not empty" in capsys.readouterr().err
+
+
+def test_choosing_and_reading_cases_brings_no_torch() -> None:
+    code = (
+        "import sys, stallscope.commands.faults, stallscope.scenarios.faults.registry, "
+        "stallscope.scenarios.faults.machine, stallscope.scenarios.faults.truth; print('torch' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "False"
