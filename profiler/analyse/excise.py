@@ -27,6 +27,7 @@ from ..record.schema import (
     Kind,
 )
 from .intervals import Intervals
+from .odd_steps import LOOKS_NS
 
 Stamps = npt.NDArray[np.int64]
 
@@ -45,6 +46,9 @@ STAMPS = {
 COUNTERS = {
     kind.name: tuple(f.name for f in kind.fields if f.meaning.startswith("cumulative")) for kind in (HOST, DEVICE)
 }
+
+COUNTING = (EventKind.PYTHON_THREADS, EventKind.ALLOCATOR_RETRIES)
+"""Events that tell a cumulative counter."""
 
 
 @dataclass(frozen=True)
@@ -149,9 +153,25 @@ def _steps(records: Records, cuts: Cuts) -> Records:
 
 
 def _events(records: Records, cuts: Cuts) -> Records:
+    records = records.copy()
+    for what in COUNTING:
+        mine = np.flatnonzero(records["what"] == what)
+        if len(mine) == 0:
+            continue
+        mine = mine[np.argsort(records["t_ns"][mine], kind="stable")]
+        times, values = records["t_ns"][mine], records["value"][mine]
+        if what == EventKind.ALLOCATOR_RETRIES:
+            # Told only when there were some, and soon after that: until then they were as many as before, at first 0.
+            until = np.maximum(times - LOOKS_NS, np.concatenate((times[:1] - LOOKS_NS, times[:-1])))
+            times = np.stack((until, times), axis=1).ravel()
+            values = np.stack((np.concatenate(([0], values[:-1])), values), axis=1).ravel()
+        risen = _rise_within(times, values, cuts)
+        records["value"][mine] -= risen[1::2] if len(risen) > len(mine) else risen
     moved = _moved(EVENT, records, cuts)
     lasted = records["end_ns"] > records["t_ns"]
-    kept: Records = moved[~lasted | (moved["end_ns"] > moved["t_ns"])]
+    # As samples do, what tells a counter goes with the cut that it lies in.
+    told = np.isin(records["what"], COUNTING) & (_overlap(records["t_ns"], records["t_ns"] + 1, cuts) > 0)
+    kept: Records = moved[~told & (~lasted | (moved["end_ns"] > moved["t_ns"]))]
     return kept
 
 

@@ -28,7 +28,7 @@ from ..record.schema import (
     StepFlag,
 )
 from .activity import Activity, activity_of
-from .device_state import DeviceState, device_state, foreign_density
+from .device_state import DeviceState, device_state
 from .gil import Gil, gil_of, with_gil
 from .host_gaps import Gaps, Syncs, gaps_of, syncs_of
 from .intervals import intersect, total, union
@@ -118,8 +118,6 @@ class Facts:
     """Steps in which the device's memory allocator had to try again."""
     device_state: DeviceState | None = None
     """Clocks and link of the accelerator; `None` where the processor is the device."""
-    foreign_density: float | None = None
-    """Share of the time that this training leaves the device idle in which others' kernels run, 0..1."""
 
     @property
     def samples_known(self) -> bool:
@@ -268,7 +266,7 @@ def judge(
     of_all, batches = batches, of_training(batches, window.all_steps)
     queued = device_kind != "cpu"
     parts = partition(window, events, pauses, asynchronous=queued)
-    own = own_time(window, pauses, events)
+    own = own_time(window, pauses, events, backward_elsewhere=device_kind == "cuda")
     gil = gil_of(window, own, events, host)
     parts = with_gil(parts, gil, window, queued)
     seen = sampled(window, device, host)
@@ -306,7 +304,6 @@ def judge(
         shape_churn=shape_churn(window, events, parts, queued),
         memory_pressure=memory_pressure(window, events, parts, queued, seen.utilisation_pct) if queued else None,
         device_state=device_state(window, device) if queued else None,
-        foreign_density=foreign_density(device, seen, parts.stepping_share) if queued else None,
         clock_uncertainty_ns=_last_told(events, EventKind.CLOCK_UNCERTAINTY),
         cut_steps=0,
         other_processes=0,

@@ -18,7 +18,9 @@ LEAST_OTHERS = 3
 """Steps to compare with."""
 LEAST_OTHERS_SHARE = 0.1
 LEAST_TIMES = 1.5
-"""New shapes that take less than so many times what known ones take may just be larger."""
+"""New shapes that take less than so many times what their size explains are not slow for being new."""
+SIZE_EXPLAINS = 2
+"""A step takes at most this power of its batch's size longer than another: attention is quadratic."""
 MOST_RETRIED = 0.7
 CLEARLY_SLOWER = 1.2
 """Where the steps that retried are told by nothing but their length, they have to be so many times as long."""
@@ -40,7 +42,8 @@ class OddSteps:
     compute_ns: float
     host_ns: float
     times: float | None
-    """An odd step's computation over that of an ordinary one; medians. `None` without ordinary ones."""
+    """An odd step's computation over that of an ordinary one, or over what its size explains where that is more;
+    medians. `None` without ordinary ones."""
     longest_ns: float
     """The computation of the longest."""
     usual_ns: float | None
@@ -56,28 +59,37 @@ class OddSteps:
 
 
 def shape_churn(window: Window, events: Records, parts: Partition, asynchronous: bool) -> OddSteps | None:
-    """Steps with input shapes not seen before, or in which torch's compiler was at work; `None` if there are none."""
+    """Steps with input shapes not seen before, or in which torch's compiler was at work; `None` if there are none.
+
+    New shapes count as far as they take longer than their size explains: unusual lengths are both new and long.
+    """
     flags = window.steps["flags"]
+    elements = (flags >> StepFlag.ELEMENTS_SHIFT) & StepFlag.MOST_ELEMENTS
     new = (flags & StepFlag.NEW_SHAPE) != 0
     compiling = subtract(_lasting(window, events, EventKind.COMPILE), _lasting(window, events, EventKind.BOUNDARY))
     compiled = per_step(window, compiling, asynchronous) > 0
-    odd = new | compiled
-    if not odd.any():
-        return None
     known = ((flags & StepFlag.SHAPE_KNOWN) != 0) | compiled
     direct = (
         parts.of_all_steps("compute", float(total(intersect(compiling, parts.computing)))),
         parts.of_all_steps("host", float(total(intersect(compiling, parts.hosting)))),
     )
     count = len(compiling)
-    found = _beyond(window, parts, odd, ~odd & (known | compiled.any()), asynchronous)
+    ordinary = ~new & ~compiled & (known | compiled.any())
+    sized = ordinary & (elements > 0)
+    odd, explained = compiled, np.ones(len(elements))
+    if sized.any():
+        larger = np.maximum(1.0, elements / np.median(elements[sized]))
+        odd, explained = compiled | (new & (elements > 0)), np.where(compiled, 1.0, larger**SIZE_EXPLAINS)
+    if not odd.any():
+        return None
+    found = _beyond(window, parts, odd, ordinary, asynchronous, explained)
     if found is not None and (found.times is None or found.times < LEAST_TIMES):
         found = None
     if found is None or (not asynchronous and sum(direct) > found.total_ns):
         # Work that the device had queued meanwhile is not told from the compiler's time.
         times, usual = (None, None) if found is None else (found.times, found.usual_ns)
         longest = float(covered(compiling, *_ends(compiling)).max(initial=0))
-        found = OddSteps(int(odd.sum()), len(odd), *direct, times, longest, usual)
+        found = OddSteps(int(compiled.sum()), len(odd), *direct, times, longest, usual)
     return _with(found, count, min(sum(direct), found.total_ns)) if found.total_ns > 0 else None
 
 
@@ -119,22 +131,35 @@ def memory_pressure(
     return _with(OddSteps(**{**vars(found), "hit": min(found.hit, retries)}), retries, 0.0)
 
 
-def _beyond(window: Window, parts: Partition, odd: Mask, ordinary: Mask, asynchronous: bool) -> OddSteps | None:
-    """The odd steps against the median of the ordinary ones; `None` with too few of either."""
+def _beyond(
+    window: Window,
+    parts: Partition,
+    odd: Mask,
+    ordinary: Mask,
+    asynchronous: bool,
+    explained: npt.NDArray[np.float64] | None = None,
+) -> OddSteps | None:
+    """The odd steps against the median of the ordinary ones; `None` with too few of either.
+
+    `explained`: how many times as long as that each step may take without being odd; by default once.
+    """
     computing = per_step(window, parts.computing, asynchronous)
     behind = per_step(window, parts.hosting, asynchronous)
     stamped = (window.steps["device_end_ns"] != NOT_MEASURED) | np.bool_(not asynchronous)
     odd, ordinary = odd & stamped, ordinary & stamped
     if not odd.any() or ordinary.sum() < max(LEAST_OTHERS, LEAST_OTHERS_SHARE * len(odd)):
         return None
+    times_usual = np.ones(int(odd.sum())) if explained is None else explained[odd]
     beyond = {}
     for part, lengths in (("compute", computing), ("host", behind)):
-        seen = float((lengths[odd] - np.median(lengths[ordinary])).sum())
+        rest = lengths[odd] - times_usual * np.median(lengths[ordinary])
+        # Where it is a bound, what stays below it makes up for nothing.
+        seen = float(np.where(times_usual > 1, np.maximum(0.0, rest), rest).sum())
         # Of steps that nobody looked at, nothing is known to be odd.
         beyond[part] = max(0.0, seen)
     both = computing + behind
     usual = float(np.median(both[ordinary]))
-    times = float(np.median(both[odd])) / usual if usual > 0 else None
+    times = float(np.median(both[odd] / times_usual)) / usual if usual > 0 else None
     return OddSteps(int(odd.sum()), len(odd), beyond["compute"], beyond["host"], times, float(both[odd].max()), usual)
 
 

@@ -35,6 +35,14 @@ class Evaluation:
     """Of the waiting: until that batch was finished."""
     busy: float | None
     """Share of the passes, their starts left out, in which a worker made batches, 0..1."""
+    making_ns: int | None = None
+    """Time spent making batches in whole passes, summed over the workers."""
+    using_ns: int = 0
+    """Time of whole passes that did not wait for batches."""
+    batches: float | None = None
+    """Batches that were made in a pass; the mean."""
+    cpu_share: float | None = None
+    """CPU that making batches took, of the time in which it was not waiting for a CPU, 0..1."""
 
     @property
     def waits(self) -> bool:
@@ -98,29 +106,49 @@ def _evaluation(
     told = events[events["what"] == EventKind.EVALUATION_WORKERS]
     told = told[(told["t_ns"] >= passes["t_ns"].min()) & (told["value"] >= 0)]
     workers = int(told["value"].min()) if len(told) else None
-    starting, first, busy = _made(window, passes, batches, workers)
+    waited = int(passes["value"].clip(0).sum())
+    made = _made(window, passes, batches, workers)
     return Evaluation(
         passes=len(passes),
         ns=spent,
-        waited_ns=min(spent, round(float(passes["value"].clip(0).sum()) * exposed)),
+        waited_ns=min(spent, round(waited * exposed)),
         workers=workers,
-        starting_ns=None if starting is None else round(starting * exposed),
-        first_ns=None if first is None else round(first * exposed),
-        busy=busy,
+        starting_ns=None if made is None else round(made.starting_ns * exposed),
+        first_ns=None if made is None else round(made.first_ns * exposed),
+        busy=None if made is None else made.busy,
+        # Without workers the pass waits for as long as its batches take.
+        making_ns=waited if workers == 0 else None if made is None else made.making_ns,
+        using_ns=max(0, whole - waited),
+        batches=None if made is None else made.batches,
+        cpu_share=None if made is None else made.cpu_share,
     )
 
 
-def _made(
-    window: Window, passes: Records, batches: Records, workers: int | None
-) -> tuple[int | None, int | None, float | None]:
-    """(until first batches were taken up, until they were finished, how busy the workers were) in these passes."""
+@dataclass(frozen=True)
+class _Made:
+    """What the makers of batches did in the passes."""
+
+    starting_ns: int
+    """Until first batches were taken up."""
+    first_ns: int
+    """Until these were finished."""
+    making_ns: int
+    busy: float | None
+    batches: float
+    cpu_share: float | None
+
+
+def _made(window: Window, passes: Records, batches: Records, workers: int | None) -> _Made | None:
+    """`None` where nothing is known of how they were made."""
     theirs = batches[(batches["loader"] != NOT_MEASURED) & ~np.isin(batches["loader"], window.all_steps["loader"])]
     starting = first = working = ran = 0
+    told = []
     for one in passes:
         begin, end = int(one["t_ns"]), int(one["end_ns"])
         mine = theirs[(theirs["begin_ns"] >= begin) & (theirs["begin_ns"] < end)]
         if len(mine) == 0:
             continue
+        told.append(mine)
         taken_up = mine["begin_ns"].argmin()
         starting += int(mine["begin_ns"][taken_up]) - begin
         first += int(mine["end_ns"][taken_up] - mine["begin_ns"][taken_up])
@@ -130,8 +158,18 @@ def _made(
             for each in (mine[mine["worker"] == worker] for worker in np.unique(mine["worker"]))
         )
     if not ran:
-        return None, None, None
-    return starting, first, min(1.0, working / (ran * workers)) if workers else None
+        return None
+    busy = min(1.0, working / (ran * workers)) if workers else None
+    every = np.concatenate(told)
+    number = (len(every) + int(every["skipped"].clip(0).sum())) / len(told)
+    return _Made(starting, first, working, busy, number, _cpu_share(every))
+
+
+def _cpu_share(batches: Records) -> float | None:
+    known = batches[batches["cpu_ns"] != NOT_MEASURED]
+    queued = np.where(known["run_queue_ns"] == NOT_MEASURED, 0, known["run_queue_ns"])
+    lasted = int((known["end_ns"] - known["begin_ns"] - queued).sum())
+    return min(1.0, float(known["cpu_ns"].sum()) / lasted) if lasted > 0 else None
 
 
 def _lasting(events: Records, what: int) -> Records:

@@ -24,9 +24,10 @@ class OwnTime:
     """Of each step that was looked at, ns."""
 
     span: Lengths
-    """From its fetch to the next, without fetches, copying and synchronising calls, and what is outside the steps."""
+    """From its fetch to the next, without fetches, copying and synchronising calls, what is outside the steps, and
+    what another thread does for it."""
     cpu: Lengths
-    """CPU time of the thread in the whole step; NaN where it was not measured."""
+    """CPU time of the thread in the whole step; NaN where it was not measured, or the span is not known."""
 
     @property
     def off_cpu(self) -> Lengths:
@@ -46,18 +47,29 @@ class OwnTime:
         return float(np.median(np.minimum(1.0, cpu[known] / self.span[known])))
 
 
-def own_time(window: Window, pauses: Records, events: Records) -> OwnTime:
-    """What is left of each step for the thread's own work."""
+def own_time(window: Window, pauses: Records, events: Records, backward_elsewhere: bool = False) -> OwnTime:
+    """What is left of each step for the thread's own work.
+
+    Args:
+        backward_elsewhere: backward passes run in a thread of autograd's, as they do on CUDA, and the one that called
+            it waits off the CPU. Where one ended is not recorded: it is taken to last until the optimizer begins, or,
+            of one that the optimizer calls itself, until that ends. Without either nothing is known of the step.
+    """
     steps = window.steps
     calls = [(pauses["begin_ns"], pauses["end_ns"])]
     calls += [(steps[begin], steps[end]) for begin, end in (("fetch_begin_ns", "fetch_end_ns"), _COPY)]
     outside = events[events["what"] == EventKind.BOUNDARY]
     calls.append((outside["t_ns"], outside["end_ns"]))
+    cpu = np.where(steps["cpu_ns"] == NOT_MEASURED, np.nan, steps["cpu_ns"].astype(np.float64))
+    if backward_elsewhere:
+        backward, optimizer, over = (steps[f"{n}_ns"] for n in ("backward_begin", "optimizer_begin", "optimizer_end"))
+        until = np.where(optimizer >= backward, optimizer, over)
+        calls.append((backward, until))
+        cpu[(backward != NOT_MEASURED) & (until < backward)] = np.nan
     begin, end = (np.concatenate(stamps) for stamps in zip(*calls, strict=True))
     known = (begin != NOT_MEASURED) & (end != NOT_MEASURED)
     span = steps["step_end_ns"] - steps["fetch_begin_ns"]
     elsewhere = covered(union(begin[known], end[known]), steps["fetch_begin_ns"], steps["step_end_ns"])
-    cpu = np.where(steps["cpu_ns"] == NOT_MEASURED, np.nan, steps["cpu_ns"].astype(np.float64))
     return OwnTime((span - elsewhere).astype(np.float64), cpu)
 
 

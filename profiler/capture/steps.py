@@ -35,6 +35,8 @@ _LOADER, _BATCH = _SLOT["loader"], _SLOT["batch"]
 _SKIPPED, _SKIPPED_SAMPLES, _SKIPPED_END = (_SLOT[n] for n in ("skipped", "skipped_samples", "skipped_end_ns"))
 
 _ONE_ELEMENT = 1 << StepFlag.ELEMENTS_SHIFT
+_BELOW = _ONE_ELEMENT - 1
+_ELEMENTS = StepFlag.MOST_ELEMENTS << StepFlag.ELEMENTS_SHIFT
 
 SETTLE_NS = 1_000_000_000
 """How long the end of a recording waits for the device to finish the last steps."""
@@ -475,6 +477,5 @@ class StepRecorder:
 
 def _with_batch(flags: int, further: int) -> int:
     """The flags of a step with those of a further batch, whose elements come in addition."""
-    elements = (flags >> StepFlag.ELEMENTS_SHIFT) + (further >> StepFlag.ELEMENTS_SHIFT)
-    below = (flags | further) % _ONE_ELEMENT
-    return below | min(StepFlag.MOST_ELEMENTS, elements) << StepFlag.ELEMENTS_SHIFT
+    both = (flags | further & _BELOW) + (further & _ELEMENTS)
+    return both if both <= _ELEMENTS | _BELOW else both & _BELOW | _ELEMENTS

@@ -13,13 +13,13 @@ from itertools import islice
 
 MOST_THREADS = 256
 """Threads looked at each time."""
-HANDING_OVER = frozenset({"_pin_memory_loop", "_feed"})
-"""What threads run that only hand over batches and other data: torch's pinning, and the feeders of multiprocessing's
-queues. Waiting for them is a part of waiting for data, and nothing that the program could move elsewhere."""
+PINNING, FEEDING = "_pin_memory_loop", "QueueFeederThread"
+"""The function that DataLoader's pinning thread runs, and the name of the thread behind a queue of multiprocessing:
+what they do is handing batches over, and waiting for them is waiting for data."""
 
 
 class PythonThreads:
-    """Adds up the CPU time of the Python threads but the one that trains, and those that hand over data.
+    """Adds up the CPU time of all Python threads but the one that trains, and those that hand over batches.
 
     Linux; elsewhere nothing is known.
 
@@ -58,8 +58,8 @@ class PythonThreads:
 
 
 def _hands_over(thread: threading.Thread) -> bool:
-    target = getattr(thread, "_target", None)  # gone when the thread has ended
-    return getattr(target, "__name__", None) in HANDING_OVER and target.__module__ in _HANDING_OVER_MODULES
+    target = getattr(thread, "_target", None)  # gone when it has ended
+    return thread.name == FEEDING or getattr(target, "__name__", None) == PINNING
 
 
 def _clock_of(number: int) -> int:

@@ -72,6 +72,8 @@ class Data:
     """What handing a batch over takes: its size is scaled so that it does."""
     new_shape_every: int = 0
     """Each so-manieth batch has a shape that none had before; 0: all have the same."""
+    width_sigma: float = 0.0
+    """Of a lognormal factor on the floats of a batch's samples, in multiples of 8; computing takes as much longer."""
     first_worker_only: bool = False
     """An iterable dataset that gives all its samples to the first worker."""
     reading: Reading | None = None

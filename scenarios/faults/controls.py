@@ -48,6 +48,11 @@ CASES: tuple[Case, ...] = (
         Plan(Data(sleep_ms=2.0, sigma=0.8), Loader(workers=4, prefetch=4)),
         "samples of uneven cost, all of it behind the device",
     ),
+    _control(
+        "varied-lengths",
+        Plan(Data(sleep_ms=1.0, floats=128, width_sigma=0.7), Loader(workers=2), batches=120),
+        "batches of many lengths, each computed for as long as it is",
+    ),
     _control("idle-workers", Plan(Data(sleep_ms=0.5), Loader(workers=8)), "far more workers than are needed"),
     _control(
         "epochs", Plan(Data(sleep_ms=1.0), Loader(workers=2), epochs=4, batches=30), "workers kept from epoch to epoch"
@@ -61,6 +66,17 @@ CASES: tuple[Case, ...] = (
         "cpu-in-memory",
         Plan(Data(), Loader(workers=0, batch=16), Step(compute_ms=25.0), device="cpu"),
         "samples in memory, the processor is the device",
+    ),
+    _control(
+        "cpu-varied-lengths",
+        Plan(
+            Data(sleep_ms=1.0, floats=128, width_sigma=0.7),
+            Loader(workers=1),
+            Step(compute_ms=20.0),
+            batches=120,
+            device="cpu",
+        ),
+        "batches of many lengths, the processor is the device",
     ),
     _control(
         "cpu-accumulation",

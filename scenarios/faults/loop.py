@@ -120,8 +120,10 @@ class Loop:
     def _step(self, batch: list[Any]) -> None:
         step = self._plan.step
         self._copy()
-        factor = WARM if self._done < step.slow_start else 1
+        factor = float(WARM if self._done < step.slow_start else 1)
         samples = torch.as_tensor(batch[0])
+        if self._plan.data.width_sigma:
+            factor *= samples.shape[1] / self._plan.data.floats
         self._compute(step.compute_ms * factor, samples)
         loss = self._forward(samples).square().mean()
         loss.backward()

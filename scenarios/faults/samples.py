@@ -38,7 +38,8 @@ class Samples(Dataset[Any]):
         remembers = bool(plan.data.cold_ms) or self._reads_once
         self._seen = torch.zeros(self._count if remembers else 0, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
         self._files = Files(reading, folder, seed) if reading is not None else None
-        self._sample = torch.linspace(0.0, 1.0, max(1, plan.data.floats))
+        self._widths = _widths(plan, seed)
+        self._sample = torch.linspace(0.0, 1.0, max(1, plan.data.floats, *self._widths))
 
     def __len__(self) -> int:
         return self._count
@@ -67,6 +68,8 @@ class Samples(Dataset[Any]):
 
     def _width(self, batch: int) -> int:
         every = self.data.new_shape_every
+        if self._widths:
+            return self._widths[batch]
         return len(self._sample) if not every or batch % every != every - 1 else 16 + batch
 
 
@@ -198,6 +201,15 @@ def _factors(data: Data, count: int, seed: int) -> list[float]:
     drawn = [source.lognormvariate(0.0, data.sigma) for _ in range(count)]
     mean = sum(drawn) / count
     return [factor / mean for factor in drawn]
+
+
+def _widths(plan: Plan, seed: int) -> list[int]:
+    """Of the samples of each batch, where batches differ in it; the net needs 16."""
+    if not plan.data.width_sigma:
+        return []
+    source = random.Random(seed)
+    drawn = [plan.data.floats * source.lognormvariate(0.0, plan.data.width_sigma) for _ in range(plan.batches)]
+    return [max(16, round(width / 8) * 8) for width in drawn]
 
 
 class Waiting(Dataset[torch.Tensor]):

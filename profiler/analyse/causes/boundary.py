@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from ..facts import Facts
 from ..finding import Evidence, Finding, Next
 from ..gain import removing
-from ..outside import Evaluation, Outside
+from ..outside import BUSY, Evaluation, Outside
+from .input.wait import MOST_WORKERS, MOSTLY_WAITING_PCT
 
 _LACKS = {
     "input.serial": "its loader has no workers",
@@ -15,6 +18,8 @@ _LACKS = {
 }
 LEAST_OF_IT = 0.5
 """Share of the time outside the steps from which one thing is most of it."""
+SURE = 0.9
+"""Batches differ: of a wait that more workers could end, so much is expected to go."""
 LEAST_NAMED = 0.2
 """The same, from which a change to it is worth naming."""
 
@@ -113,13 +118,13 @@ def _wait(facts: Facts, outside: Outside, waiting_ns: float) -> Next:
     likely = 0.6
     if evaluation is None or evaluation.cause is None:
         change = "give the validation loader what the training's has: workers, prefetching, pinned memory"
-    elif evaluation.cause == "input.serial":
-        change = f"num_workers={_workers(facts, evaluation)} for the validation loader, now 0"
-        likely = 1 - 1 / _workers(facts, evaluation)
-    elif evaluation.cause == "input.too_few_workers":
-        want = _workers(facts, evaluation)
-        change = f"num_workers={want} for the validation loader, now {evaluation.workers}"
-        likely = 1 - (evaluation.workers or 1) / want
+    elif evaluation.cause in ("input.serial", "input.too_few_workers"):
+        now, want = evaluation.workers or 0, _workers(facts, evaluation)
+        if want > now:
+            change = f"num_workers={want} for the validation loader, now {now}"
+            likely = SURE * _gone(evaluation, want)
+        else:
+            change = "cheaper samples for validation (fewer transforms, smaller images), or a part of the data"
     elif evaluation.cause == "input.worker_restart":
         change = "persistent_workers=True for the validation loader, made once and kept, so that its workers live on"
         likely = 0.9
@@ -129,8 +134,27 @@ def _wait(facts: Facts, outside: Outside, waiting_ns: float) -> Next:
 
 
 def _workers(facts: Facts, evaluation: Evaluation) -> int:
-    """Workers to propose: as many as there are CPUs, and at least two more than there are."""
-    return max((evaluation.workers or 0) + 2, round(facts.sampled.cpu_budget or 0), facts.set_workers or 0)
+    """Workers to propose: as many as batches have to be under way at a time, busy no more than `BUSY`. No more than
+    the CPUs, unless they mostly wait, nor than batches in a pass, nor than are ever proposed."""
+    budget, cpu = facts.sampled.cpu_budget, evaluation.cpu_share
+    most = MOST_WORKERS
+    if budget is not None and (cpu is None or 100 * (1 - cpu) < MOSTLY_WAITING_PCT):
+        most = min(most, math.floor(budget))
+    if evaluation.batches is not None:
+        most = min(most, math.floor(evaluation.batches))
+    making, using = evaluation.making_ns, evaluation.using_ns
+    enough = math.ceil(making / using / BUSY) if making is not None and using else most
+    return max(1, min(most, max((evaluation.workers or 0) + 1, enough)))
+
+
+def _gone(evaluation: Evaluation, workers: int) -> float:
+    """Share of the waiting that ends when so many workers share the making evenly."""
+    making, now, using = evaluation.making_ns, evaluation.workers or 0, evaluation.using_ns
+    if not making:
+        return 1 - max(1, now) / workers
+    left = max(0.0, making / workers - using)
+    # Without workers nothing is made beside the validation.
+    return 1 - min(1.0, left / max(1.0, making / now - using if now else making))
 
 
 def _evaluate(facts: Facts, ns: float) -> Next:

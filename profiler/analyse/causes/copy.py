@@ -9,6 +9,8 @@ from ..gain import removing
 
 LEAST_LINK_LOSS = 0.05
 """A link that carries nearly what it could is as it should be."""
+LEAST_IN_USE = 0.5
+"""A device that computes or waits for copies less than this may never show its full link: idle ones turn it down."""
 
 
 def link(facts: Facts) -> Finding | None:
@@ -41,7 +43,7 @@ def link(facts: Facts) -> Finding | None:
             removing(
                 facts,
                 "copy fewer bytes: uint8 images, normalised on the device (a quarter of float32)",
-                0.75 * facts.parts.copy_ns,
+                min(lost_ns, 0.75 * facts.parts.copy_ns),
                 likely=0.9,
             ),
         ),
@@ -111,7 +113,10 @@ RULES = (link, pageable, serial_copy)
 
 def _degraded(facts: Facts) -> Link | None:
     found = None if facts.device_state is None else facts.device_state.link
-    return found if found is not None and 1 - found.share >= LEAST_LINK_LOSS else None
+    if found is None or 1 - found.share < LEAST_LINK_LOSS:
+        return None
+    in_use = facts.parts.share("compute") + facts.parts.share("copy")
+    return found if found.loaded or in_use >= LEAST_IN_USE else None
 
 
 def _lost_ns(facts: Facts) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..facts import Facts
 from ..finding import Evidence, Finding
 from ..gain import removing
-from .divided import behind_the_host, computing
+from .divided import behind_the_host, computing, others
 
 
 def shape_churn(facts: Facts) -> Finding | None:
@@ -101,8 +101,8 @@ def memory_pressure(facts: Facts) -> Finding | None:
 
 def contended(facts: Facts) -> Finding | None:
     """Other processes' kernels run on the device."""
-    lost_ns, density = computing(facts).contended, facts.foreign_density
-    if density is None or lost_ns <= 0:
+    lost_ns, foreign = computing(facts).contended, others(facts)
+    if foreign is None or lost_ns <= 0:
         return None
     seen = facts.sampled
     return Finding(
@@ -112,9 +112,10 @@ def contended(facts: Facts) -> Finding | None:
         0.6,
         (
             Evidence("processes on the device", seen.gpu_processes, "", "1"),
-            Evidence("of all time, some kernel ran", seen.utilisation_pct, "%"),
-            Evidence("of all time, this training's steps span", 100 * facts.parts.stepping_share, "%"),
-            Evidence("of the time it leaves, others' kernels run", 100 * density, "%", "0"),
+            Evidence("windows of the driver's utilisation within the steps", foreign.windows),
+            Evidence("of these, some kernel ran", 100 * foreign.busy, "%", f"{100 * foreign.own:.0f}"),
+            Evidence("of these, this training's steps computed", 100 * foreign.own, "%"),
+            Evidence("of the time it leaves, others' kernels run", 100 * foreign.density, "%", "0"),
             Evidence("device memory that others hold at least", seen.others_least_bytes, "bytes"),
         ),
         (

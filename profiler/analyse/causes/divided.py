@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..device_state import Others, others_of
 from ..facts import Facts
 
 UTILISATION_BELOW = 0.15
@@ -49,7 +50,8 @@ def computing(facts: Facts) -> Compute:
     memory, left = _take(left, 0.0 if facts.memory_pressure is None else facts.memory_pressure.compute_ns)
     launch, left = _take(left, (launch_share(facts) or 0.0) * facts.parts.wall_ns)
     gil, left = _take(left, _held_within(facts) * facts.parts.wall_ns)
-    contended, left = _take(left, left * (facts.foreign_density or 0.0))
+    foreign = others(facts)
+    contended, left = _take(left, 0.0 if foreign is None else left * foreign.density)
     held = None if facts.device_state is None else facts.device_state.throttled
     throttled, _ = _take(left, left * (0.0 if held is None else held.lost))
     return Compute(shapes, memory, launch, gil, contended, throttled)
@@ -62,6 +64,21 @@ def behind_the_host(facts: Facts) -> Host:
     garbage, left = _take(left, facts.parts.garbage_ns)
     gil, left = _take(left, facts.parts.gil_ns)
     return Host(shapes, memory, garbage, gil, left)
+
+
+def others(facts: Facts) -> Others | None:
+    """Other processes on the device whose kernels show; `None` where they cannot be told from this job's own.
+
+    Loaders that are not torch's may run kernels in the training's process, and workers that are no forks may hold the
+    device themselves.
+    """
+    state, own = facts.device_state, 1
+    if state is None or (facts.device_kind == "cuda" and facts.set_workers is None):
+        return None
+    own += facts.other_processes + ((facts.set_workers or 0) if facts.starts_python else 0)
+    if (facts.sampled.gpu_processes or 0) <= own:
+        return None
+    return others_of(facts.window, facts.parts, state.utilisation)
 
 
 def launch_share(facts: Facts) -> float | None:
@@ -90,7 +107,7 @@ def _idle_within(facts: Facts) -> float | None:
     """Idling within the steps' computation by the driver's utilisation, of the wall time; `None` where that is not
     known, or too little to be told from how coarse it is."""
     utilisation = facts.sampled.utilisation_pct
-    if facts.device_kind == "cpu" or utilisation is None or facts.foreign_density is not None:
+    if facts.device_kind == "cpu" or utilisation is None or others(facts) is not None:
         return None
     below = facts.parts.share("compute") - utilisation / 100
     coarse = UTILISATION_BELOW if facts.window.looked_at == 1 else UTILISATION_FAR_BELOW

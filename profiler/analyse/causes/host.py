@@ -86,14 +86,23 @@ def gil(facts: Facts, handed: float = 0.0) -> Finding | None:
 
     `handed`: share of the time that it waits so for batches that are finished.
     """
-    gil_ns = behind_the_host(facts).gil + computing(facts).gil + handed * facts.parts.wall_ns
-    seen = facts.gil
+    pieces = {
+        "in the loop's own work" if facts.device_kind == "cpu" else "behind the loop's own work": (
+            behind_the_host(facts).gil
+        ),
+        "between launches within the steps": computing(facts).gil,
+        "for batches that were finished": handed * facts.parts.wall_ns,
+    }
+    gil_ns, seen = sum(pieces.values()), facts.gil
     if gil_ns <= 0 or seen is None:
         return None
+    told = {where: ns for where, ns in pieces.items() if ns > 0}
+    where = f" ({', '.join(f'{_pct(facts, ns)} {where}' for where, ns in told.items())})" if len(told) > 1 else ""
+    loses = "spends" if facts.device_kind == "cpu" else "idles"
     return Finding(
         "host.gil",
-        f"{_loses(facts, gil_ns)} waiting while other Python threads of the same process run: they hold Python's "
-        "global lock (GIL).",
+        f"The {facts.waiter} {loses} {_pct(facts, gil_ns)} of the time while the training's thread waits for Python's "
+        f"global lock (GIL), which other Python threads of the same process hold{where}.",
         gil_ns / facts.parts.wall_ns,
         0.7 if seen.queue_known else 0.55,
         (
@@ -106,12 +115,15 @@ def gil(facts: Facts, handed: float = 0.0) -> Finding | None:
                 "near 0",
             ),
             Evidence("waiting for the lock, of a step", gil_ns / facts.window.count / 1e6, "ms", "0"),
-            *((Evidence("of it for batches that were finished", 100 * handed, "% of the time"),) if handed else ()),
+            *(
+                Evidence(f"waiting for the lock {where}, of the wall time", 100 * ns / facts.parts.wall_ns, "%", "0")
+                for where, ns in (told.items() if len(told) > 1 else ())
+            ),
         ),
         (
             removing(
                 facts,
-                "move the work of those threads (logging, metrics, loading in threads) to a process of its own: "
+                "move what those threads do (logging, metrics, loading in threads) to a process of its own: "
                 "multiprocessing instead of threading, DataLoader workers instead of threads",
                 gil_ns,
                 least=0.5,
@@ -119,7 +131,7 @@ def gil(facts: Facts, handed: float = 0.0) -> Finding | None:
             ),
             removing(
                 facts,
-                "`sys.setswitchinterval(0.0005)`: a thread that holds the lock gives it up after 0.5 ms instead of 5",
+                "`sys.setswitchinterval(0.0005)`: a thread that runs Python gives the lock up after 0.5 ms, not 5",
                 gil_ns,
                 likely=0.4,
             ),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from crafted import add, add_events, evidence, facts_of_run, found
 
 from stallscope.record.run import open_run
-from stallscope.record.schema import BATCH, EVENT, NOT_MEASURED, EventKind
-from stallscope.scenarios.planted import MS, Step, train
+from stallscope.record.schema import BATCH, EVENT, HOST, NOT_MEASURED, EventKind
+from stallscope.scenarios.planted import MS, START, Step, train
 
 SEVERITIES = [0.12, 0.3, 0.6]
 PASSES = 4
@@ -35,9 +36,16 @@ def evaluated(folder: Path, spans: list[tuple[int, int]], waited: float, workers
 
 
 def made(
-    folder: Path, spans: list[tuple[int, int]], workers: int, starting: float, busy: float, first: int = 1
+    folder: Path,
+    spans: list[tuple[int, int]],
+    workers: int,
+    starting: float,
+    busy: float,
+    first: int = 1,
+    cpu: float | None = None,
 ) -> None:
-    """Batches of the validation's loader: taken up after a share of each pass, each worker busy a share of the rest."""
+    """Batches of the validation's loader: taken up after a share of each pass, each worker busy a share of the rest,
+    and on a CPU for a part of that."""
     rows = []
     for number, (begin, end) in enumerate(spans):
         begin += round(starting * (end - begin))
@@ -53,6 +61,7 @@ def made(
                     "loader": 90 + number,
                     "batch": batch * workers + worker,
                     "threads": 1,
+                    "cpu_ns": NOT_MEASURED if cpu is None else round(cpu * round(busy * length)),
                 }
                 for worker in range(workers)
             ]
@@ -100,6 +109,63 @@ def test_busy_workers_of_a_validation_are_too_few(tmp_path: Path) -> None:
     assert evidence(finding)["cause of its waiting"] == "input.too_few_workers"
     assert evidence(finding)["its workers busy"] == pytest.approx(95, abs=2)
     assert "now 2" in finding.next[0].change
+
+
+def budget(folder: Path, cpus: int) -> None:
+    add(folder, HOST, [{"t_ns": START + n * 100 * MS, "cpus": 1000 * cpus} for n in range(20)])
+
+
+def proposed(folder: Path) -> int:
+    change = found(folder)["host.boundary"].next[0].change
+    told = re.match(r"num_workers=(\d+) for the validation loader", change)
+    assert told is not None, change
+    return int(told[1])
+
+
+@pytest.mark.parametrize(("waited", "wanted"), [(0.6, 2), (0.79, 5), (0.89, 11)])
+def test_validation_is_given_the_workers_that_keep_up_with_it(tmp_path: Path, waited: float, wanted: int) -> None:
+    """Little's law: the time its batches take over the time it needs for them, the workers busy 80 %."""
+    spans = bounded(tmp_path / "run", 0.3)
+    evaluated(tmp_path / "run", spans, waited=waited, workers=0)
+    budget(tmp_path / "run", 192)
+    assert proposed(tmp_path / "run") == wanted
+
+
+def test_workers_for_validation_have_a_limit(tmp_path: Path) -> None:
+    serial = tmp_path / "serial"
+    evaluated(serial, bounded(serial, 0.3), waited=0.999, workers=0)
+    budget(serial, 192)
+    assert proposed(serial) == 64
+    few_cpus = tmp_path / "few_cpus"
+    evaluated(few_cpus, bounded(few_cpus, 0.3), waited=0.999, workers=0)
+    budget(few_cpus, 4)
+    assert proposed(few_cpus) == 4
+    # Two workers make 20 batches in a pass.
+    batches = tmp_path / "batches"
+    spans = bounded(batches, 0.3)
+    evaluated(batches, spans, waited=0.99, workers=2)
+    made(batches, spans, workers=2, starting=0.02, busy=0.95)
+    budget(batches, 192)
+    assert proposed(batches) == 20
+
+
+@pytest.mark.parametrize(("cpu", "wanted"), [(0.9, 4), (0.1, 20)])
+def test_workers_that_mostly_wait_may_be_more_than_the_cpus(tmp_path: Path, cpu: float, wanted: int) -> None:
+    spans = bounded(tmp_path / "run", 0.3)
+    evaluated(tmp_path / "run", spans, waited=0.99, workers=2)
+    made(tmp_path / "run", spans, workers=2, starting=0.02, busy=0.95, cpu=cpu)
+    budget(tmp_path / "run", 4)
+    assert proposed(tmp_path / "run") == wanted
+
+
+def test_where_more_workers_are_of_no_use_samples_have_to_be_cheaper(tmp_path: Path) -> None:
+    spans = bounded(tmp_path / "run", 0.3)
+    evaluated(tmp_path / "run", spans, waited=0.8, workers=4)
+    made(tmp_path / "run", spans, workers=4, starting=0.02, busy=0.95)
+    budget(tmp_path / "run", 2)
+    change = found(tmp_path / "run")["host.boundary"].next[0]
+    assert "num_workers" not in change.change
+    assert "cheaper samples" in change.change
 
 
 def test_workers_that_start_for_each_pass_are_named(tmp_path: Path) -> None:

@@ -82,6 +82,47 @@ def test_a_link_that_turns_itself_down_when_idle_is_judged_at_its_best(tmp_path:
     assert set(found(folder)) == {"copy.serial"}
 
 
+def idling(folder: Path) -> Path:
+    """Copies of 10 % of the time in a training that mostly waits for data."""
+    step = Step(fetch_ns=40 * MS, compute_ns=3 * MS, copy_bytes=40_000_000, pinned=True)
+    train(folder, [[step] * 150])
+    return folder
+
+
+def test_the_link_of_a_device_that_is_mostly_idle_says_nothing(tmp_path: Path) -> None:
+    folder = idling(tmp_path / "run")
+    linked(folder, (1, 16))
+    assert "copy.link" not in found(folder)
+    rows = [{"t_ns": START + n * 50 * MS, "device": 0, "window_ns": 50 * MS} for n in range(200)]
+    add(folder, DEVICE, [row | {"utilisation_pct": 8.0} for row in rows])
+    assert "copy.link" not in found(folder)
+
+
+def test_looks_while_the_device_is_in_use_judge_its_link(tmp_path: Path) -> None:
+    """Another phase of the same run keeps it busy."""
+    folder = idling(tmp_path / "run")
+    linked(folder, (1, 16))
+    rows = [{"t_ns": START + n * 50 * MS, "device": 0, "window_ns": 50 * MS} for n in range(100, 150)]
+    add(folder, DEVICE, [row | {"utilisation_pct": 95.0} for row in rows])
+    assert found(folder)["copy.link"].share == pytest.approx(0.1 * 0.875, abs=0.01)
+
+
+@pytest.mark.parametrize("share", SEVERITIES)
+@pytest.mark.parametrize("width", [12, 8, 1])
+def test_no_change_for_a_slow_link_removes_more_than_it_costs(tmp_path: Path, share: float, width: int) -> None:
+    folder = copying(tmp_path / "run", share)
+    linked(folder, (4, width))
+    facts, seen = facts_of_run(folder), found(folder).get("copy.link")
+    if seen is None:
+        assert share * (1 - width / 16) < 0.05
+        return
+    most = facts.without(seen.share * facts.parts.wall_ns)
+    assert most is not None
+    for change in seen.next:
+        assert change.high is not None
+        assert change.high <= most * 1.001
+
+
 def test_an_old_generation_in_a_new_slot_is_a_slow_link(tmp_path: Path) -> None:
     folder = copying(tmp_path / "run", 0.6)
     linked(folder, (3, 16), most=(5, 16))

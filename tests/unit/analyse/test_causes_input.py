@@ -322,7 +322,7 @@ def test_no_more_is_promised_than_was_measured_with_an_infinitely_fast_loader(ru
 
 
 def test_collected_and_pickled_batches_stay_a_hand_over_beside_busy_threads(run: Facts) -> None:
-    gil = Gil(others_busy=0.6, off_cpu_share=0.2, queue_known=True, waited=np.zeros(1))
+    gil = Gil(others_busy=0.6, off_cpu_share=0.2, queue_known=True, waited=np.zeros(1), others=np.zeros(1))
     idle = COMPUTING | {"worker_busy_pct": 20.0}
     handed = dataclasses.replace(run.waits, told=1.0, **pieces(run, handed=1.0))
     facts = dataclasses.replace(run, gil=gil, waits=handed)

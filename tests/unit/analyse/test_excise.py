@@ -222,3 +222,43 @@ def test_a_training_with_a_stretch_is_judged_as_one_without(tmp_path: Path) -> N
     # What the stretch shows is what the partition says of the rest.
     assert headroom is not None
     assert headroom.speedup == pytest.approx(1 / (1 - plain.facts.parts.share("input")), rel=0.02)
+
+
+def told(what: int, readings: list[tuple[int, int]]) -> Records:
+    """Events that tell a counter: (when, how much)."""
+    records = counted(EVENT, [when for when, _ in readings], value=[value for _, value in readings])
+    records["what"] = what
+    return records
+
+
+def test_what_other_threads_used_in_a_cut_goes_with_it() -> None:
+    """They are busy for a tenth of the time, and three times as much as that within the cut."""
+    records = told(EventKind.PYTHON_THREADS, [(0, 0), (100, 10), (200, 310), (300, 610), (400, 620), (500, 630)])
+    kept = excised(EVENT, records, Cuts(np.array([[100, 300]]), np.empty(0, dtype=np.int64)))
+    assert kept["t_ns"].tolist() == [0, 100, 200, 300]
+    assert kept["value"].tolist() == [0, 10, 20, 30]
+
+
+def test_retries_of_the_allocator_in_a_cut_go_with_it_and_others_stay() -> None:
+    """Told a little after they happened, and only then: the time since the last ones says nothing."""
+    s = 10**9
+    records = told(EventKind.ALLOCATOR_RETRIES, [(2 * s, 1), (15 * s, 5), (16 * s, 9), (40 * s, 10)])
+    cut = Cuts(np.array([[10 * s, 20 * s]]), np.empty(0, dtype=np.int64))
+    kept = excised(EVENT, records, cut)
+    assert kept["t_ns"].tolist() == [2 * s, 30 * s]
+    assert kept["value"].tolist() == [1, 2]
+    # The first ones of all, told just after the cut that they happened in.
+    kept = excised(EVENT, told(EventKind.ALLOCATOR_RETRIES, [(20 * s, 4), (25 * s, 5)]), cut)
+    assert kept["value"].tolist() == [0, 1]
+
+
+def test_counters_told_by_events_do_not_mix_with_other_events() -> None:
+    records = np.concatenate(
+        (
+            told(EventKind.EPOCH_BEGIN, [(0, 0), (150, 1), (400, 2)]),
+            told(EventKind.PYTHON_THREADS, [(0, 50), (100, 60), (300, 80)]),
+        )
+    )
+    kept = excised(EVENT, records, Cuts(np.array([[100, 200]]), np.empty(0, dtype=np.int64)))
+    assert kept["value"][kept["what"] == EventKind.EPOCH_BEGIN].tolist() == [0, 1, 2]
+    assert kept["value"][kept["what"] == EventKind.PYTHON_THREADS].tolist() == [50, 70]

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stallscope.analyse.intervals import union
 from stallscope.analyse.loader import WAITING, WAITING_FOR_CPU, loader_of
 from stallscope.analyse.making import first_later_end, of_training, slowest_of, transforms_of
 from stallscope.analyse.window import Window
@@ -160,3 +159,35 @@ def test_a_transform_costs_the_same_whoever_measured_it() -> None:
     )
     costs = transforms_of(measured, {5: "Resize", 6: "Flip"})
     assert [(c.name, c.calls, c.ms_per_call) for c in costs] == [("Resize", 8, 3.0), ("Flip", 4, 1.0)]
+
+
+def told_by_workers(field: str, *values: dict[str, int]) -> Any:
+    batch = {"step": 0, "begin_ns": 0, "end_ns": MS, "samples": 8, "threads": 1, "skipped": 0, "skipped_ns": 0}
+    made = rows(BATCH, *(batch | {"worker": number} | each for number, each in enumerate(values)))
+    return getattr(loader_of(window(steps((1, PASS, 0, 1)), 1), made), field)
+
+
+@pytest.mark.parametrize(
+    ("sets", "cpus"),
+    [
+        ([(0, 2), (2, 2), (4, 2), (6, 2)], 8),
+        ([(0, 32), (32, 32), (0, 32), (32, 32)], 64),
+        ([(0, 1), (3, 1), (0, 1)], 2),
+        ([(0, 4), (2, 4)], 6),
+        ([(0, 8), (0, 2)], 8),
+        ([(5, 1)] * 4, 1),
+    ],
+)
+def test_the_cpus_of_the_workers_are_counted_once_however_they_are_divided(
+    sets: list[tuple[int, int]], cpus: int
+) -> None:
+    assert told_by_workers("cpus", *({"first_cpu": first, "cpus": count} for first, count in sets)) == cpus
+
+
+def test_batches_that_workers_did_not_record_count_for_how_evenly_they_are_divided() -> None:
+    """One worker recorded each of its 20 batches, the others one of ten."""
+    one = [{"worker": 0}] * 20
+    others = [{"worker": worker, "skipped": 9} for worker in (1, 2, 3) for _ in range(2)]
+    assert told_by_workers("even_workers", *one, *others) == pytest.approx(4)
+    assert told_by_workers("even_workers", *one) == pytest.approx(1)
+    assert told_by_workers("even_workers", *one, {"worker": 1, "skipped": NOT_MEASURED}) == pytest.approx(1.1, abs=0.01)

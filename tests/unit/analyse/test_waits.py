@@ -69,16 +69,53 @@ def test_first_steps_of_epochs_are_told_from_the_others() -> None:
     assert shape(np.where(first, 80.0, 8.0), first).spread is Spread.EVERY_STEP
 
 
+@st.composite
+def _lengths(draw: st.DrawFn) -> list[float]:
+    """Any waits, or some that return at a distance, with a few others."""
+    if draw(st.booleans()):
+        return draw(st.lists(st.floats(0, 500), min_size=1, max_size=120))
+    period, count = draw(st.integers(2, 12)), draw(st.integers(8, 120))
+    long = draw(st.floats(2, 500))
+    lengths = [long if number % period == period - 1 else 0.0 for number in range(count)]
+    for number in draw(st.lists(st.integers(0, count - 1), max_size=5)):
+        lengths[number] = draw(st.floats(0, 20))
+    return lengths
+
+
 @settings(deadline=None)
-@given(
-    waits=st.lists(st.floats(0, 500), min_size=1, max_size=120),
-    epoch=st.integers(1, 50),
-)
+@given(waits=_lengths(), epoch=st.integers(1, 50))
 def test_every_run_has_a_shape_that_can_be_put_into_words(waits: list[float], epoch: int) -> None:
-    first = np.arange(len(waits)) % epoch == 0
+    first = [number % epoch == 0 for number in range(len(waits))]
     found = shape(waits, first)
-    assert 0 <= found.hit <= len(waits)
-    assert found.words.startswith("at ")
+    # At 10 ms a step, a wait counts from 1 ms on: counted again, step by step.
+    ordinary = [wait for wait, begins in zip(waits, first, strict=True) if not begins]
+    hit = sum(wait * MS >= MS for wait in ordinary)
+    hit_first = sum(wait * MS >= MS for wait in waits) - hit
+    assert (found.spread is Spread.NOWHERE) == (hit + hit_first == 0)
+    of_first = found.spread is Spread.FIRST_OF_EPOCH
+    assert found.hit == (hit_first if of_first else hit)
+    assert found.steps == (len(waits) if of_first or found.spread is Spread.NOWHERE else len(ordinary))
+    if of_first:
+        assert hit == 0 or sum(waits) - sum(ordinary) >= 0.8 * sum(waits) - 1e-6
+    if found.spread is Spread.EVERY_STEP:
+        assert 0 < 0.8 * len(ordinary) <= hit
+    if found.spread is Spread.PERIODIC:
+        assert _in_residues(waits, first, found.period or 0) >= 0.8 * sum(ordinary) - 1e-6
+    if found.spread is Spread.SINGLE:
+        assert 0 < hit <= 0.15 * len(ordinary)
+    assert f"{found.hit} of {found.steps}" in found.words or found.spread not in (Spread.SINGLE, Spread.IRREGULAR)
+
+
+def _in_residues(waits: list[float], first: list[bool], period: int) -> float:
+    """The most that falls into neighbouring places of a period, as many as the steps in a row that wait."""
+    hits = [number for number, wait in enumerate(waits) if wait * MS >= MS and not first[number]]
+    in_a_row = max(1, round(len(hits) / sum(number - 1 not in hits for number in hits)))
+    assert 2 <= period <= len(waits) / 4
+    ordinary = [0.0 if begins else wait for wait, begins in zip(waits, first, strict=True)]
+    return max(
+        sum(wait for number, wait in enumerate(ordinary) if (number - shift) % period < min(in_a_row, period - 1))
+        for shift in range(period)
+    )
 
 
 def trace(worker: int, begin: int, end: int, **more: Any) -> Any:

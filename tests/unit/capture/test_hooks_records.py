@@ -102,6 +102,36 @@ def test_steps_tell_whether_their_batch_has_a_new_shape(tmp_path: Path) -> None:
     assert train_on(tmp_path, sized(3, 3, 5, 3, 7, 7, 5)) == "nknknkk"
 
 
+def elements(folder: Path) -> list[int]:
+    """Of the batch of each step."""
+    flags = open_run(folder / "run").records(STEP)["flags"]
+    return [int(f) >> StepFlag.ELEMENTS_SHIFT & StepFlag.MOST_ELEMENTS for f in flags]
+
+
+@pytest.mark.parametrize(
+    "pack", [lambda a: a, lambda a: [a, torch.ones(2, 2)], lambda a: {"deep": [{"er": a}], "label": 3}]
+)
+def test_steps_tell_how_many_elements_their_batch_has(tmp_path: Path, pack: Callable[[Any], Any]) -> None:
+    batches = [pack(a) for a in sized(3, 5, 3, 5)]
+    more = 4 if isinstance(batches[0], list) else 0
+    assert train_on(tmp_path, batches) == "nnkk"
+    assert elements(tmp_path) == [6 + more, 10 + more, 6 + more, 10 + more]
+    flags = open_run(tmp_path / "run").records(STEP)["flags"]
+    assert bool(flags[0] & StepFlag.FIRST_OF_EPOCH)
+    assert not (flags[1:] & StepFlag.FIRST_OF_EPOCH).any()
+
+
+def test_more_elements_than_there_is_room_for_are_told_as_so_many(tmp_path: Path) -> None:
+    huge = torch.ones(1).expand(2**33)
+    assert train_on(tmp_path, [huge, torch.ones(3)]) == "nn"
+    assert elements(tmp_path) == [StepFlag.MOST_ELEMENTS, 3]
+
+
+def test_of_batches_that_are_not_looked_at_no_elements_are_told(tmp_path: Path) -> None:
+    assert train_on(tmp_path, [["text"], torch.ones(3), ["text"]]) == "-n-"
+    assert elements(tmp_path) == [0, 3, 0]
+
+
 def test_a_new_type_is_a_new_shape(tmp_path: Path) -> None:
     assert train_on(tmp_path, [torch.ones(3), torch.ones(3).int(), torch.ones(3)]) == "nnk"
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from torch.utils.data._utils.pin_memory import _pin_memory_loop
 
 from stallscope.capture import session as session_module
 from stallscope.capture.session import Session
@@ -130,6 +133,37 @@ def test_threads_that_python_did_not_start_or_that_are_gone_are_passed_over(monk
     looked = PythonThreads()
     assert looked.look() == 0
     assert not looked.any
+
+
+@linux_only
+def test_threads_that_only_hand_over_batches_do_not_count() -> None:
+    threads = PythonThreads()
+    before = set(threading.enumerate())
+    pipe: Any = multiprocessing.Queue()
+    pipe.put(bytes(1000))
+    # Without an accelerator a DataLoader pins nothing: a thread at a function of the same name.
+    done = threading.Event()
+
+    def pins() -> None:
+        done.wait()
+
+    pins.__name__ = _pin_memory_loop.__name__
+    pinning = threading.Thread(target=pins)
+    pinning.start()
+    try:
+        started = set(threading.enumerate()) - before
+        assert len(started) == 2
+        threads.look()
+        assert not started & {t for t in threading.enumerate() if t.native_id in threads._used}
+        with Beside("idle") as other:
+            threads.look()
+            assert other.native_id in threads._used
+    finally:
+        done.set()
+        pinning.join()
+        pipe.get()
+        pipe.close()
+        pipe.join_thread()
 
 
 def test_an_interpreter_without_such_clocks_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,3 +197,25 @@ def test_an_error_in_the_loader_reaches_the_training_and_the_steps_are_kept(
     session.finish()
     session.finish()
     assert recorded(tmp_path / "run")["step"].tolist() == [0, 1]
+
+
+def test_the_elements_of_a_steps_batches_are_added_and_their_flags_united(
+    tmp_path: Path, device: EmulatedDevice
+) -> None:
+    shift, known, new = StepFlag.ELEMENTS_SHIFT, StepFlag.SHAPE_KNOWN, StepFlag.NEW_SHAPE
+    session = Session(create_run(tmp_path / "run", {}), device)
+    steps = session.steps
+    for further in ((), (7,), (7, 9), (StepFlag.MOST_ELEMENTS, StepFlag.MOST_ELEMENTS), (0,)):
+        steps.fetch_begin(0, True, None)
+        steps.fetch_end(4, flags=known | 5 << shift)
+        for number, elements in enumerate(further):
+            told = known | new | elements << shift if elements else 0
+            if number % 2:
+                steps.fetch_end(4, flags=told)
+            else:
+                steps.fetch_within_begin()
+                steps.fetch_within_end(4, told)
+    session.finish()
+    flags = recorded(tmp_path / "run")["flags"]
+    assert [int(f) >> shift for f in flags] == [5, 12, 21, StepFlag.MOST_ELEMENTS, 5]
+    assert [int(f) % (1 << shift) & (known | new) for f in flags] == [known, *[known | new] * 3, known]

@@ -192,3 +192,15 @@ def _wait(until: Callable[[], bool], seconds: float = 30.0) -> None:
     while not until():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("name", ["control.varied-lengths", "control.cpu-varied-lengths"])
+def test_batches_of_many_lengths_have_known_ones_among_them(tmp_path: Path, name: str) -> None:
+    plan = CASES[name].plan
+    made = Samples(plan, 1, tmp_path)
+    batch = plan.loader.batch
+    widths = [len(made[number * batch]) for number in range(plan.batches)]
+    assert widths == [len(made[number * batch + batch - 1]) for number in range(plan.batches)]
+    assert min(widths) >= 16
+    assert 0.2 < len(set(widths)) / len(widths) < 0.7
+    assert max(widths) > 2.5 * sorted(widths)[len(widths) // 2]

@@ -23,9 +23,7 @@ def worker_restart(wait: Wait) -> Finding | None:
     each_ms = wait.ns / facts.waits.epochs / 1e6
     how = "a new Python, which imports the program and unpickles the dataset" if facts.starts_python else "a fork"
     if facts.persistent_workers:
-        change = (
-            "make the DataLoader once, before the loop over epochs: persistent_workers are those of one DataLoader"
-        )
+        change = "make the DataLoader once, before the loop over epochs: persistent_workers are those of one DataLoader"
     else:
         change = "persistent_workers=True in a DataLoader that is made once, before the loop over epochs"
     also = (

@@ -170,11 +170,12 @@ class Wait:
         return overlapping(self.facts, change, self.ns)
 
     def more_workers(self, change: str, workers: int) -> Next:
-        """What so many workers could supply on these CPUs."""
+        """What so many workers could supply on these CPUs, if each gets the CPU it asks for."""
         per_sample_ms, cpu_pct = self.loader.make_ms_per_sample, self.loader.cpu_pct
         if per_sample_ms is None:
             return self.next(change)
-        supply = workers * 1e3 / per_sample_ms
+        unqueued = 1 - min(99.0, self.loader.run_queue_pct or 0.0) / 100
+        supply = workers * 1e3 / (per_sample_ms * unqueued)
         budget = self.facts.sampled.cpu_budget
         if budget is not None and cpu_pct:
             supply = min(supply, budget * 1e3 / (per_sample_ms * min(cpu_pct, 100.0) / 100))
