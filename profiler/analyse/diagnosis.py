@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from .causes import boundary, copy, device, host, input, launch
-from .causes.divided import HOLDING
-from .causes.input.handoff import is_pickled
 from .facts import Facts
 from .finding import LEAST_GAIN, Evidence, Finding, Next
 from .partition import UNTOLD
@@ -78,14 +76,13 @@ def _within(share: float, rules: Rules, facts: Facts) -> Iterator[Finding]:
 
 
 def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:
-    """Symptoms given to their cause: where other Python threads hold the GIL, finished batches wait for it too."""
-    handed = next((each for each in found if each.cause in ("input.handoff", "input.overkill")), None)
-    # The thread that pins is a Python thread too, whose work is the hand-over.
-    held = facts.gil is not None and facts.gil.others_busy >= HOLDING
-    if handed is None or not held or facts.pin_memory or is_pickled(facts.loader):
+    """Symptoms given to their cause: where other Python threads hold the GIL, fetches wait for it too."""
+    held = input.held_ns(facts) / facts.parts.wall_ns
+    both = host.gil(facts, held) if held > 0 else None
+    if both is None:
         return found
-    both = host.gil(facts, handed.share)
-    return found if both is None else [both, *(each for each in found if each.cause not in (handed.cause, both.cause))]
+    symptoms = (both.cause, *(() if facts.made_in_training else ("input.handoff", "input.overkill")))
+    return [both, *(each for each in found if each.cause not in symptoms)]
 
 
 def verdict_of(facts: Facts, findings: Sequence[Finding]) -> Finding:

@@ -35,14 +35,18 @@ ALMOST = 0.8
 """Share of the steps, or of the time waited, from which on it is all."""
 FEW = 0.15
 """Share of the steps up to which those that wait are single ones."""
+MOSTLY_HIT = 0.5
+"""Share of the waiting that the steps that wait considerably hold: otherwise they do not tell its shape."""
 LEAST_PERIODS = 4
 """A period has to be seen so often."""
 MOSTLY_READING = 0.5
 """Share of its making from which a batch is one that is read, the time it queued for a CPU left out."""
 SLOW_TIMES = 2.5
 """A batch that takes so many times what they usually take is slow by itself."""
-ALIKE = 1.8
-"""But for a few, batches take at most so many times what half of them take: otherwise all of them are uneven."""
+MOST_SLOW = 0.25
+"""Share of the batches that may be slow by themselves."""
+ALIKE = 1.3
+"""The others take at most so many times what half of them take: otherwise all of them are uneven."""
 MOSTLY_BLOCKED = 0.5
 """Share of the wait for it in which a later batch lies finished, from which on it holds others up."""
 OF_ONE_SAMPLE = 0.5
@@ -56,6 +60,7 @@ class Spread(Enum):
     EVERY_STEP = "every step"
     FIRST_OF_EPOCH = "first step of an epoch"
     PERIODIC = "every so many steps"
+    A_LITTLE = "a little at every step"
     SINGLE = "single steps"
     IRREGULAR = "irregular"
 
@@ -81,6 +86,7 @@ class Shape:
             Spread.EVERY_STEP: "at every step" if self.hit == self.steps else "at almost every step",
             Spread.FIRST_OF_EPOCH: "at the first step of an epoch",
             Spread.PERIODIC: f"at every {_ordinal(self.period or 0)} step",
+            Spread.A_LITTLE: "a little at a time",
             Spread.SINGLE: f"at {self.hit} of {self.steps} steps, {longest}",
             Spread.IRREGULAR: f"at {self.hit} of {self.steps} steps, at no fixed distance, {longest}",
         }[self.spread]
@@ -126,7 +132,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class Slow:
-    """Batches of the steps that waited, against all batches."""
+    """Batches of the steps that waited, against all batches; of these the ones that are slow by themselves, if any."""
 
     times: float
     """Their median making time over that of all."""
@@ -149,7 +155,8 @@ def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
     handed = _waited(parts, np.maximum(b, finished), e)
     rest = exposed[place] - handed
     blocked = _waited(parts, np.minimum(np.maximum(b, later), still), still)
-    slow = _is_slow(batches)[batch] & (blocked >= MOSTLY_BLOCKED * rest)
+    by_one = _is_slow(batches)[batch]
+    slow = by_one & (blocked >= MOSTLY_BLOCKED * rest)
     amounts = {
         "handed": handed,
         "slow": np.where(slow, rest, 0.0),
@@ -159,9 +166,14 @@ def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
     }
     starting_ns = min(parts.first_fetch_ns, round(_starting(parts, batches, begin[first], end[first])))
     filling_ns = max(0, parts.fill_ns - starting_ns)
+    if by_one[first[place]].any() and by_one[first[place]].mean() >= 0.5:
+        # It is not that they are the first ones.
+        first_slow_ns, filling_ns = filling_ns, 0
+    else:
+        first_slow_ns = 0
     # What first fetches cost as others do is shared out as the others' is. Of waits in the midst of a step nothing is
     # known: another loader may feed it.
-    whole = parts.input_ns - starting_ns - filling_ns
+    whole = parts.input_ns - starting_ns - filling_ns - first_slow_ns
     in_steps = _waited(parts, begin, steps["step_end_ns"])
     seen, elsewhere = float(exposed[place][~first[place]].sum()), float((in_steps - exposed)[~first].sum())
     known_ns = whole * seen / (seen + max(0.0, elsewhere)) if seen > 0 else 0.0
@@ -177,7 +189,7 @@ def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
         starting_ns=starting_ns,
         filling_ns=filling_ns,
         handed_ns=shared["handed"],
-        slow_ns=shared["slow"],
+        slow_ns=shared["slow"] + first_slow_ns,
         reading_ns=shared["reading"],
         making_ns=shared["making"],
         blocked_ns=shared["blocked"],
@@ -186,7 +198,7 @@ def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
         iterators=_iterators(steps[first]),
         batches_per_epoch=window.count / epochs if epochs > 1 else None,
         shape=shape_of(in_steps, first, pace),
-        slow=_slow(exposed, pace, place, batches, batch),
+        slow=_slow(exposed, pace, place, batches, batch, by_one),
         per_step_ns=in_steps,
     )
 
@@ -214,6 +226,8 @@ def shape_of(lengths: Lengths, first: npt.NDArray[np.bool_], pace_ns: float) -> 
         return Shape(Spread.FIRST_OF_EPOCH, int((lengths >= least).sum()), len(lengths), None, int(lengths.max()))
     if len(hits) >= ALMOST * count:
         return Shape(Spread.EVERY_STEP, len(hits), count, None, longest)
+    if float(ordinary[hits].sum()) < MOSTLY_HIT * float(ordinary.sum()):
+        return Shape(Spread.A_LITTLE, len(hits), count, None, longest)
     period = _period(ordinary, hits)
     if period is not None:
         return Shape(Spread.PERIODIC, len(hits), count, period, longest)
@@ -237,12 +251,19 @@ def _period(lengths: Lengths, hits: npt.NDArray[np.int64]) -> int | None:
 
 
 def _slow(
-    exposed: Lengths, pace_ns: float, place: npt.NDArray[np.int64], batches: Records, batch: npt.NDArray[np.int64]
+    exposed: Lengths,
+    pace_ns: float,
+    place: npt.NDArray[np.int64],
+    batches: Records,
+    batch: npt.NDArray[np.int64],
+    by_one: npt.NDArray[np.bool_],
 ) -> Slow | None:
     made = (batches["end_ns"] - batches["begin_ns"])[batch].astype(np.float64)
     hit = exposed[place] >= max(LEAST_HIT_NS, LEAST_HIT_SHARE * pace_ns)
     if not hit.any() or not (usual := float(np.median(made))):
         return None
+    if (hit & by_one).any():
+        hit = hit & by_one
     slowest = batches["slowest_ns"][batch]
     known = hit & (slowest != NOT_MEASURED) & (made > 0)
     share = float(np.median(slowest[known] / made[known])) if known.any() else None
@@ -288,7 +309,7 @@ def _is_slow(batches: Records) -> npt.NDArray[np.bool_]:
         return np.zeros(0, dtype=bool)
     slowest = batches["slowest_ns"]
     slow = (made >= SLOW_TIMES * np.median(made)) & (slowest != NOT_MEASURED) & (slowest >= OF_ONE_SAMPLE * made)
-    alike = np.quantile(made, 1 - FEW) <= ALIKE * np.median(made)
+    alike = np.quantile(made, 1 - MOST_SLOW) <= ALIKE * np.median(made)
     return np.asarray(slow) if alike else np.zeros(len(made), dtype=bool)
 
 

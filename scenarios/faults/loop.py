@@ -100,9 +100,10 @@ class Loop:
         reads = reading is not None and reading.once and self._done == 0
         begin = self._now()
         batches = iter(self._loader)
+        batch = None
         for number in range(plan.batches + 1):
             try:
-                batch = next(batches)
+                fetched = next(batches)
             except StopIteration:
                 # Workers that are not kept end here.
                 self.stamps.append(Stamp("boundary", begin, self._now(), "end"))
@@ -110,6 +111,9 @@ class Loop:
             tag = COLD if reads else FIRST if number == 0 else SLOW if plan.is_slow(number) else ""
             if not plan.host.threads:
                 self._stamp("fetch", begin, self._now(), tag)
+            # The batch before is let go of here: unmapping many tensors takes a while, which is no waiting for data.
+            batch = fetched
+            del fetched
             self._step(batch)
             end = self._now()
             if plan.host.threads:

@@ -16,6 +16,7 @@ _LACKS = {
     "input.pipeline_fill": "mostly for the first batch of each pass",
     "input.too_few_workers": "its loader has too few workers",
 }
+_STARTED_ONCE = "mostly for its workers, which were started once"
 LEAST_OF_IT = 0.5
 """Share of the time outside the steps from which one thing is most of it."""
 SURE = 0.9
@@ -66,7 +67,7 @@ def _parts(facts: Facts, outside: Outside) -> dict[str, float]:
 def _mostly(outside: Outside | None, most: str) -> str:
     evaluation = None if outside is None else outside.evaluation
     if most == "waiting" and evaluation is not None:
-        why = _LACKS.get(evaluation.cause or "")
+        why = _STARTED_ONCE if _started_once(evaluation) else _LACKS.get(evaluation.cause or "")
         return ", most of it validation that waits for data" + (f": {why}" if why else "")
     if most == "evaluating":
         return ", most of it validation that computes"
@@ -116,21 +117,29 @@ def _changes(facts: Facts, outside: Outside | None, parts: dict[str, float], lar
 def _wait(facts: Facts, outside: Outside, waiting_ns: float) -> Next:
     evaluation = outside.evaluation
     likely = 0.6
+    if evaluation is not None and _started_once(evaluation):
+        return Next("record more passes of validation: what starting its workers once costs shrinks with each")
     if evaluation is None or evaluation.cause is None:
         change = "give the validation loader what the training's has: workers, prefetching, pinned memory"
     elif evaluation.cause in ("input.serial", "input.too_few_workers"):
         now, want = evaluation.workers or 0, _workers(facts, evaluation)
         if want > now:
             change = f"num_workers={want} for the validation loader, now {now}"
-            likely = SURE * _gone(evaluation, want)
+            waiting_ns *= _gone(evaluation, want)
+            likely = SURE
         else:
             change = "cheaper samples for validation (fewer transforms, smaller images), or a part of the data"
     elif evaluation.cause == "input.worker_restart":
         change = "persistent_workers=True for the validation loader, made once and kept, so that its workers live on"
+        waiting_ns = min(waiting_ns, evaluation.starting_ns or 0)
         likely = 0.9
     else:
         change = "smaller batches for validation: the first batch of each pass is waited for in full"
     return removing(facts, change, waiting_ns, likely=likely)
+
+
+def _started_once(evaluation: Evaluation) -> bool:
+    return evaluation.starts and evaluation.cause is None and evaluation.restarts < LEAST_RESTARTS
 
 
 def _workers(facts: Facts, evaluation: Evaluation) -> int:

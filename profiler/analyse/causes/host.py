@@ -65,17 +65,21 @@ def garbage(facts: Facts) -> Finding | None:
         (
             removing(
                 facts,
-                "`gc.collect(); gc.freeze()` after set-up: what lives from then on is not looked through again",
+                "if the loop, or a library it uses, calls gc.collect() itself: call it less often, or not at all",
                 garbage_ns,
-                least=0.3,
-                likely=0.8,
+                likely=0.9,
             ),
             removing(
                 facts,
-                "`gc.disable()`, and `gc.collect()` by hand every few hundred steps, on all ranks at the same step",
+                "`gc.collect(); gc.freeze()` after set-up: what lives from then on is not looked through again",
                 garbage_ns,
-                least=0.5,
-                likely=0.95,
+                likely=0.6,
+            ),
+            removing(
+                facts,
+                "if they come by themselves: `gc.disable()`, and `gc.collect()` by hand every few hundred steps",
+                garbage_ns,
+                likely=0.9,
             ),
         ),
     )
@@ -98,7 +102,7 @@ def gil(facts: Facts, handed: float = 0.0) -> Finding | None:
         return None
     told = {where: ns for where, ns in pieces.items() if ns > 0}
     where = f" ({', '.join(f'{_pct(facts, ns)} {where}' for where, ns in told.items())})" if len(told) > 1 else ""
-    loses = "spends" if facts.device_kind == "cpu" else "idles"
+    loses = "stands still" if facts.device_kind == "cpu" else "idles"
     return Finding(
         "host.gil",
         f"The {facts.waiter} {loses} {_pct(facts, gil_ns)} of the time while the training's thread waits for Python's "

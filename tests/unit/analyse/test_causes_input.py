@@ -333,3 +333,44 @@ def test_collected_and_pickled_batches_stay_a_hand_over_beside_busy_threads(run:
         for bytes_ in (pickled, small)
     ]
     assert causes == [["input.handoff"], ["host.gil"]]
+
+
+def test_what_a_serial_fetch_waits_for_other_threads_is_the_lock_and_not_the_loader(run: Facts) -> None:
+    gil = Gil(others_busy=0.6, off_cpu_share=0.2, queue_known=True, waited=np.zeros(1), others=np.zeros(1))
+    quick = Loader(**NOTHING | COMPUTING | {"workers": 1, "work_ms_per_batch": 0.5, "queue_capacity": None})
+    waits = dataclasses.replace(run.waits, told=1.0)
+    facts = dataclasses.replace(run, set_workers=0, loader=quick, waits=waits)
+    assert [each.cause for each in findings_of(facts)] == ["input.serial"]
+    held = findings_of(dataclasses.replace(facts, gil=gil))
+    assert held[0].cause == "host.gil"
+    made = 0.5e6 * run.window.count
+    assert held[0].share == pytest.approx((run.parts.input_ns - made) / run.parts.wall_ns, rel=0.01)
+    slow = dataclasses.replace(quick, work_ms_per_batch=run.parts.input_ns / run.window.count / 1e6)
+    assert findings_of(dataclasses.replace(facts, gil=gil, loader=slow))[0].cause == "input.serial"
+
+
+def test_a_batch_that_is_quickly_made_is_not_given_to_workers(run: Facts) -> None:
+    quick = COMPUTING | {"workers": 1, "work_ms_per_batch": 0.4}
+    found = only(judge(run, quick, CPUS, pieces(run), set_workers=0))
+    assert "num_workers" not in found.next[0].change
+    assert "index a whole batch" in found.next[0].change
+
+
+def test_starting_workers_costs_cpu_that_is_saved_with_it(run: Facts) -> None:
+    """On the processor: the CPUs are full only because each epoch starts new Pythons."""
+    waits = pieces(run, starting=1.0) | {"epochs": 5, "iterators": 5}
+    full = {"tree_cpus": 1.95, "cpu_budget": 2.0}
+    found = only(judge(run, COMPUTING, full, waits, device_kind="cpu", starts_python=True))
+    change = found.next[0]
+    assert change.predicted_samples_per_s is not None
+    assert change.predicted_samples_per_s > 1.3 * run.samples_per_s
+
+
+def test_what_overkill_gains_leaves_out_that_batches_still_have_to_be_made(run: Facts) -> None:
+    waited_ms = run.parts.input_ns / run.window.count / 1e6
+    tiny = COMPUTING | {"make_ms_per_sample": 0.1, "work_ms_per_batch": 0.6 * waited_ms, "mean_batch_bytes": 4e3}
+    found = only(judge(run, tiny | {"worker_busy_pct": 30.0}, CPUS, pieces(run, handed=1.0)))
+    assert found.cause == "input.overkill"
+    assert found.share == pytest.approx(run.parts.share("input"))
+    saved = run.parts.share("input") * (1 - 0.6 * 0.97)
+    assert found.gain == pytest.approx(saved / (1 - saved), rel=0.02)

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallscope.analyse.analysis import analyse
-from stallscope.analyse.waits import Shape, Spread, Waits, shape_of
+from stallscope.analyse.waits import Shape, Spread, Waits, shape_of, waits_of
 from stallscope.record.run import open_run
+from stallscope.record.schema import BATCH
 from stallscope.scenarios.planted import MS, Step, train
 
 PACE = 10 * MS
@@ -193,3 +194,36 @@ def test_the_pieces_sum_to_the_whole_whatever_the_loader_did(
     found = waits(folder)
     pieces = (found.starting_ns, found.filling_ns, found.handed_ns, found.slow_ns, found.reading_ns, found.making_ns)
     assert min(pieces) >= -len(pieces)
+
+
+def test_steps_that_hold_little_of_the_waiting_do_not_tell_its_shape() -> None:
+    waits = np.full(200, 0.8)
+    waits[50] = 5.0
+    found = shape(waits)
+    assert found.spread is Spread.A_LITTLE
+    assert found.words == "a little at a time"
+
+
+def test_slow_samples_in_a_sixth_of_the_batches_and_in_each_first_one_are_told_as_such(tmp_path: Path) -> None:
+    """Two workers; of each six batches one holds a sample of 300 ms, which the others wait for in their order."""
+
+    def made(step: int, begin: int, end: int) -> Any:
+        slow = step % 6 == 0
+        return trace(step % 2, end - (300 if slow else 10) * MS, end)
+
+    plan = [Step(fetch_ns=(300 if number % 6 == 0 else 1) * MS) for number in range(24)]
+    train(tmp_path / "run", [plan] * 4, trace=made)
+    facts = analyse(open_run(tmp_path / "run")).facts
+    assert facts is not None
+    # The trace of these trainings knows no single samples; workers' records do.
+    batches = open_run(tmp_path / "run").records(BATCH).copy()
+    slow = batches["step"] % 6 == 0
+    batches["slowest_ns"] = np.where(slow, 290 * MS, 3 * MS)
+    batches["loader"], batches["batch"] = 1, batches["step"]
+    batches["end_ns"][~slow] -= 200 * MS
+    batches["begin_ns"][~slow] -= 200 * MS
+    found = waits_of(facts.window, batches, facts.parts)
+    assert found.filling_ns == 0
+    assert found.slow_ns > 0.8 * found.total_ns
+    assert found.slow is not None
+    assert found.slow.times > 2.5

@@ -13,9 +13,10 @@ from dataclasses import replace
 from ...facts import Facts
 from ...finding import Finding
 from ...loader import Loader
+from ..divided import HOLDING
 from .cpus import affinity, cpu_exhausted, delayed, foreign_load, held_back, oversubscribed, quota, worker_threads
 from .epochs import pipeline_fill, restarts, worker_restart
-from .handoff import LARGE_BATCH_BYTES, MOSTLY_HANDOFF_PCT, NEARLY_ALL_PCT, handoff, overkill
+from .handoff import LARGE_BATCH_BYTES, MOSTLY_HANDOFF_PCT, NEARLY_ALL_PCT, handoff, is_pickled, overkill
 from .order import straggler, uneven
 from .storage import mostly_reads, storage
 from .wait import BUSY_PCT, Wait
@@ -54,7 +55,7 @@ def causes(facts: Facts) -> list[Finding]:
     if input_ns <= 0:
         return []
     if facts.made_in_training:
-        found = serial(Wait(facts, input_ns, facts.loader))
+        found = serial(Wait(facts, input_ns - held_ns(facts), facts.loader))
         return [] if found is None else [found]
     pieces = _pieces(facts)
     small = sum(ns for ns, _ in pieces if not _counts(facts, ns))
@@ -66,6 +67,21 @@ def causes(facts: Facts) -> list[Finding]:
     largest_at = max(range(len(pieces)), key=lambda at: pieces[at][0])
     pieces[largest_at] = pieces[largest_at][0] + small, pieces[largest_at][1]
     return list(_explained(facts, pieces))
+
+
+def held_ns(facts: Facts) -> int:
+    """What the training's thread waits in its fetches for other Python threads, which hold the GIL.
+
+    Where it makes its batches itself: what goes beyond making them. Else: for finished batches that are cheap to hand
+    over. The thread that pins is a Python thread too, whose work is the hand-over.
+    """
+    waits, work_ms = facts.waits, facts.loader.work_ms_per_batch
+    if facts.gil is None or facts.gil.others_busy < HOLDING or facts.pin_memory:
+        return 0
+    if facts.made_in_training:
+        known = work_ms is not None and waits.told > 0
+        return max(0, facts.parts.input_ns - round((work_ms or 0.0) * 1e6 * facts.window.count)) if known else 0
+    return waits.handed_ns if _is_handed(facts) and not is_pickled(facts.loader) else 0
 
 
 def _pieces(facts: Facts) -> list[Piece]:

@@ -30,7 +30,7 @@ def worker_restart(wait: Wait) -> Finding | None:
         ()
         if not facts.starts_python
         else (
-            wait.next(
+            wait.once(
                 'multiprocessing_context="fork", where nothing in the program forbids it; or a smaller dataset object, '
                 "and imports within functions"
             ),
@@ -38,8 +38,8 @@ def worker_restart(wait: Wait) -> Finding | None:
     )
     return Finding(
         "input.worker_restart",
-        f"{wait.begins}, until the {facts.set_workers} workers that each epoch starts anew take up work: "
-        f"{each_ms:.0f} ms an epoch.",
+        f"{wait.begins}, until the {'worker' if facts.set_workers == 1 else f'{facts.set_workers} workers'} that each "
+        f"epoch starts anew take{'s' * (facts.set_workers == 1)} up work: {each_ms:.0f} ms an epoch.",
         wait.share,
         0.9 if facts.waits.starting_ns else 0.6,
         (
@@ -49,7 +49,7 @@ def worker_restart(wait: Wait) -> Finding | None:
             Evidence("persistent_workers", setting(facts.persistent_workers), "", "on"),
             Evidence("starting a worker is", how if facts.starts_python is not None else None),
         ),
-        (wait.next(change), *also),
+        (wait.once(change), *also),
     )
 
 
@@ -73,7 +73,7 @@ def pipeline_fill(wait: Wait) -> Finding | None:
             Evidence("epochs in the window", facts.waits.epochs),
             Evidence("persistent workers", setting(facts.persistent_workers)),
         ),
-        tuple(wait.next(change) for change in _shorter(wait, each_ms, few)),
+        tuple(wait.once(change) for change in _shorter(wait, each_ms, few)),
     )
 
 
@@ -84,7 +84,7 @@ def _shorter(wait: Wait, each_ms: float, few: bool) -> tuple[str, ...]:
     if not facts.set_workers:
         return (f"longer epochs, or data that is open before they begin: each first batch costs {took} more",)
     changes = []
-    if not facts.persistent_workers:
+    if not facts.persistent_workers and not restarts(facts):
         changes.append(f"persistent_workers=True, so that workers are not started anew for each epoch ({took})")
     if few:
         changes.append(

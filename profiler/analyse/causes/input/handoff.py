@@ -57,6 +57,8 @@ def overkill(wait: Wait) -> Finding | None:
                 "batch_size=None"
             ),
         ),
+        # The batches still have to be made.
+        saved / (facts.parts.wall_ns - saved),
     )
 
 
@@ -74,16 +76,16 @@ def handoff(wait: Wait) -> Finding | None:
         changes.append("fewer, larger tensors in a batch: each is opened and mapped by itself")
     if not facts.pin_memory and facts.device_kind == "cuda":
         changes.append("pin_memory=True: a thread of its own unpacks batches")
-    how = ", which is pickled and sent through a pipe" if pickled else ""
+    how = ": they are pickled and sent through a pipe" if pickled else ""
     return Finding(
         "input.handoff",
-        f"{wait.begins}: for batches that are finished, on their way from worker to training{how}.",
+        f"{wait.begins} that is finished and on its way from worker to training{how}.",
         wait.share,
         0.85 if pickled else 0.7,
         (
             Evidence("wait after the batch was finished, of the exposed wait", facts.handoff_pct, "%", "near 0"),
             Evidence("bytes in a batch", nbytes, "bytes"),
-            Evidence("bytes sent through the pipe for a batch", sent, "bytes", "a few hundred"),
+            Evidence("bytes sent through the pipe for a batch", sent, "bytes", "less than 1 kB"),
             Evidence("page faults in making a batch", loader.minor_faults_per_batch),
         ),
         tuple(wait.next(change) for change in changes),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...facts import Facts
 from ...finding import LEAST_GAIN, Evidence, Next
-from ...gain import overlapping
+from ...gain import overlapping, removing
 from ...loader import Loader
 from ...waits import Spread
 
@@ -28,6 +28,8 @@ MOSTLY_WAITING_PCT = 50.0
 """A loader that waits so much, neither for a CPU nor for reads, needs more hands rather than CPUs."""
 MOSTLY_READY = 0.5
 """Share of the batches that a loader can hold: with so many ready, on average, it keeps up."""
+HANDOVER_MS = 1.0
+"""Batches that take less to make are handed over by a worker in no less time."""
 MOST_WORKERS = 64
 """More worker processes are not proposed: each costs memory, and its start time."""
 
@@ -168,6 +170,10 @@ class Wait:
     def next(self, change: str) -> Next:
         """A change of which only the most it can gain is known."""
         return overlapping(self.facts, change, self.ns)
+
+    def once(self, change: str) -> Next:
+        """A change that takes away what is done at the beginning of an epoch, and the CPU time of it."""
+        return removing(self.facts, change, self.ns, least=0.2, likely=0.8)
 
     def more_workers(self, change: str, workers: int) -> Next:
         """What so many workers could supply on these CPUs, if each gets the CPU it asks for."""

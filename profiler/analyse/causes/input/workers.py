@@ -7,7 +7,8 @@ import numpy as np
 from ....record.schema import NOT_MEASURED
 from ...facts import Facts
 from ...finding import Evidence, Finding
-from .wait import Wait, count
+from ...gain import removing
+from .wait import HANDOVER_MS, Wait, count
 
 UNEVEN = 0.75
 """Workers that would be as uneven with equal shares, of all there are, below which some get no data."""
@@ -18,7 +19,20 @@ def serial(wait: Wait) -> Finding | None:
     facts, loader = wait.facts, wait.loader
     if not facts.made_in_training:
         return None
-    workers = wait.workers_wanted
+    workers, work_ms = wait.workers_wanted, loader.work_ms_per_batch
+    if work_ms is not None and work_ms < HANDOVER_MS:
+        change = removing(
+            facts,
+            "index a whole batch at once: a dataset with __getitems__, or tensors that the loop slices itself (a "
+            f"worker would take longer to hand a batch over than it takes to make: {work_ms:.2f} ms)",
+            wait.ns,
+            likely=0.5,
+        )
+    else:
+        change = wait.more_workers(
+            f"num_workers={workers}{wait.beyond_cpus(workers)}: batches are made while the {facts.waiter} computes",
+            workers,
+        )
     return Finding(
         "input.serial",
         f"{wait.begins}: batches are made in the training process, one after the other.",
@@ -32,12 +46,7 @@ def serial(wait: Wait) -> Finding | None:
             *wait.stage_evidence,
             *wait.pace_evidence,
         ),
-        (
-            wait.more_workers(
-                f"num_workers={workers}{wait.beyond_cpus(workers)}: batches are made while the {facts.waiter} computes",
-                workers,
-            ),
-        ),
+        (change,),
     )
 
 
