@@ -18,7 +18,7 @@ MOSTLY = 0.5
 BUSY = 0.8
 """Workers busy this share of the passes are the limit."""
 LEAST_RESTARTS = 2
-"""Passes that start workers: those of the first are started in any case, and may live on."""
+"""Passes that wait for workers to start: once they have to in any case, and may live on."""
 
 
 @dataclass(frozen=True)
@@ -45,25 +45,32 @@ class Evaluation:
     """Batches that were made in a pass; the mean."""
     cpu_share: float | None = None
     """CPU that making batches took, of the time in which it was not waiting for a CPU, 0..1."""
-    restarts: int = 0
-    """Passes that waited mostly until their workers started; 0 where passes share workers, which live on."""
+    slow_starts: int = 0
+    """Passes that waited mostly until a worker took up their first batch."""
+    renewed: bool = False
+    """Each pass has an iterator of its own: with persistent workers all passes have the same."""
 
     @property
     def waits(self) -> bool:
         return self.waited_ns >= MOSTLY * self.ns
 
     @property
-    def starts(self) -> bool:
-        """Most of the waiting is for workers that take up their first batch."""
-        return self.workers != 0 and self.starting_ns is not None and self.starting_ns >= MOSTLY * self.waited_ns > 0
+    def started_once(self) -> bool:
+        """Most of the waiting is for workers to start, in one pass only."""
+        return self._starting and self.slow_starts < LEAST_RESTARTS
+
+    @property
+    def _starting(self) -> bool:
+        return self.workers != 0 and self.starting_ns is not None and self.starting_ns >= MOSTLY * self.waited_ns
 
     @property
     def cause(self) -> str | None:
         """The contract's code of what its loader lacks; `None` where it is not known, or nothing."""
         if self.workers == 0:
             return "input.serial"
-        if self.starts:
-            return "input.worker_restart" if self.restarts >= LEAST_RESTARTS else None
+        if self._starting:
+            restarted = self.renewed and self.slow_starts >= LEAST_RESTARTS
+            return "input.worker_restart" if restarted else None
         if self.first_ns is not None and self.first_ns >= MOSTLY * self.waited_ns:
             return "input.pipeline_fill"
         return "input.too_few_workers" if self.busy is not None and self.busy >= BUSY else None
@@ -130,7 +137,8 @@ def _evaluation(
         using_ns=max(0, whole - waited),
         batches=None if made is None else made.batches,
         cpu_share=None if made is None else made.cpu_share,
-        restarts=0 if made is None else made.restarts,
+        slow_starts=0 if made is None else made.slow_starts,
+        renewed=made is not None and made.renewed,
     )
 
 
@@ -146,13 +154,14 @@ class _Made:
     busy: float | None
     batches: float
     cpu_share: float | None
-    restarts: int
+    slow_starts: int
+    renewed: bool
 
 
 def _made(window: Window, passes: Records, batches: Records, workers: int | None) -> _Made | None:
     """`None` where nothing is known of how they were made."""
     theirs = batches[(batches["loader"] != NOT_MEASURED) & ~np.isin(batches["loader"], window.all_steps["loader"])]
-    starting = first = working = ran = started = 0
+    starting = first = working = ran = slow_starts = 0
     told = []
     iterators: set[int] = set()
     for one in passes:
@@ -164,7 +173,7 @@ def _made(window: Window, passes: Records, batches: Records, workers: int | None
         taken_up = mine["begin_ns"].argmin()
         until = int(mine["begin_ns"][taken_up]) - begin
         starting += until
-        started += until >= MOSTLY * int(one["value"]) > 0
+        slow_starts += until >= MOSTLY * int(one["value"])
         iterators.add(int(mine["loader"][taken_up]))
         first += int(mine["end_ns"][taken_up] - mine["begin_ns"][taken_up])
         ran += end - int(mine["begin_ns"][taken_up])
@@ -177,8 +186,8 @@ def _made(window: Window, passes: Records, batches: Records, workers: int | None
     busy = min(1.0, working / (ran * workers)) if workers else None
     every = np.concatenate(told)
     number = (len(every) + int(every["skipped"].clip(0).sum())) / len(told)
-    restarts = started if len(iterators) == len(told) else 0
-    return _Made(starting, first, working, busy, number, _cpu_share(every), restarts)
+    renewed = len(iterators) == len(told)
+    return _Made(starting, first, working, busy, number, _cpu_share(every), slow_starts, renewed)
 
 
 def _cpu_share(batches: Records) -> float | None:

@@ -14,7 +14,10 @@ from .console import console, show, write_json
 from .sweep import Sweep
 
 NAME = "compare"
-HELP = "Trains a scenario with each loader at each batch size, and explains the table."
+HELP = (
+    "Trains a scenario with each loader at each batch size, and explains the table.\n"
+    "The scenario faults instead runs trainings with planted faults, and counts what the diagnosis names."
+)
 EXAMPLE = "stallscope compare ssd --device emulated:v100 --batch-sizes 8,16 --data data/voc"
 REPEATS = 2
 """Runs a cell, by default."""

@@ -34,11 +34,14 @@ SCENARIO = "faults"
 TARGET = Target("stallscope.scenarios.faults.trial", "run_fault")
 REPEATS = 1
 """Runs a case, by default."""
+RUN_SECONDS = 4
+"""What most runs take, their start included."""
 ELSEWHERE = (
     *("data", "device", "net", "pipelines", "batch_sizes", "epochs", "iterations", "workers", "prefetch", "limit"),
     *("no_augment", "activity_windows"),
 )
 """Options of other scenarios. Here each case says itself what it trains, on what, and for how long."""
+STOPPED = "stopped by Ctrl-C"
 KINDS = {"faults": "fault", "compounds": "compound", "controls": "control"}
 """Option → what such cases are called."""
 
@@ -93,10 +96,11 @@ class FaultTable:
     confusion: Confusion
 
     def render(self, target: Console) -> None:
+        judged = {case.case for case in self.confusion.cases}
         failed = [
             (case["case"], cell.status, cell.error or "")
             for case, cell in zip(self.setting["cases"], self.cells, strict=True)
-            if cell.status != "ok"
+            if cell.status != "ok" and not (cell.status == "stopped" and case["case"] in judged)
         ]
         faults_text.render(self.confusion, self.setting, failed, target)
 
@@ -107,6 +111,8 @@ class FaultTable:
         judged = {case.case: faults_json.of_case(case) for case in self.confusion.cases}
         for cell, case in zip(content["cells"], self.setting["cases"], strict=True):
             cell |= case | judged.get(case["case"], faults_json.UNJUDGED)
+            if cell["status"] == "stopped":
+                cell["status"] = "skipped"  # the contract has no other word for a cell that was not run to its end
         return content | {"matrix": faults_json.matrix(self.confusion)}
 
 
@@ -174,8 +180,14 @@ class Trials:
                 f"{given} {_is(given)} of other scenarios: each case of {SCENARIO} says itself what it trains. "
                 "Choose among them with --cases, --faults, --compounds or --controls."
             )
+        named = tuple(filter(None, (each.strip() for each in (arguments.cases or "").split(","))))
+        if arguments.cases is not None and not named:
+            raise StallscopeError(
+                f"--cases {arguments.cases!r} names no case. `stallscope scenarios --json` names them all; "
+                "without --cases all of them run."
+            )
         self.cases: list[Case] = cases(
-            tuple(filter(None, (arguments.cases or "").split(","))),
+            named,
             tuple(kind for option, kind in KINDS.items() if getattr(arguments, option)),
         )
         if not self.cases:
@@ -205,7 +217,8 @@ class Trials:
         self._save()
         todo = [place for place, (status, _) in enumerate(self._status) if status == "pending"]
         before = _machine()
-        done = 0
+        done, total = 0, len(todo) * self.setting["repeats"]
+        target.print(faults_text.ahead(total, RUN_SECONDS), markup=False, soft_wrap=True)
         try:
             server = TrialServer(TARGET)
             for number, place in rounds(todo, self.setting["repeats"], self._seed):
@@ -213,7 +226,6 @@ class Trials:
                     continue
                 said = self._one(server, number, place)
                 done += 1
-                total = len(todo) * self.setting["repeats"]
                 target.print(f"[{done}/{total}] {self.cases[place].name}: {said}", markup=False, soft_wrap=True)
         except KeyboardInterrupt:
             self._stopped()
@@ -236,7 +248,14 @@ class Trials:
         with suppress(RecordError):
             self._save()  # so that a report finds this run even if this command is killed
         spec = FaultSpec(case.name, str(folder.resolve()), self._seed, number, int(self.setting["foreign_load"]))
-        description = {"trial": {"scenario": SCENARIO, "case": case.name, "repetition": number}}
+        description = {
+            "trial": {
+                "scenario": SCENARIO,
+                "case": case.name,
+                "planted": list(case.causes),
+                "repetition": number,
+            }
+        }
         try:
             outcome = server.run(folder, spec, description, lambda: None)
         except RecordError as error:
@@ -252,11 +271,11 @@ class Trials:
         return faults_text.outcome(judged) if judged is not None else outcome.status
 
     def _stopped(self) -> None:
-        """Runs that were cut short count as far as they went; cases that never ran are skipped."""
+        """A run that was cut short counts where it recorded enough steps; cases that never ran are skipped."""
         for place, (status, _) in enumerate(self._status):
             if status == "pending":
                 ran = bool(self._runs[place])
-                self._status[place] = ("ok", None) if ran else ("skipped", "not run: stopped by Ctrl-C")
+                self._status[place] = ("stopped", STOPPED) if ran else ("skipped", f"not run: {STOPPED}")
 
     def _save(self) -> None:
         records = [

@@ -6,10 +6,11 @@ import argparse
 from collections import Counter
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
 from ..devices.profiles import load as profiles
-from .console import console, write_json
+from .console import console, show, write_json
 
 NAME = "scenarios"
 HELP = "Lists the scenarios and the devices they run on."
@@ -36,17 +37,23 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(listed, "-")
         return 0
-    target = console()
+    show(lambda target: _render(listed, target), console())
+    return 0
+
+
+def _render(listed: dict[str, Any], target: Console) -> None:
     for scenario in listed["scenarios"]:
         target.print(f"[bold]{scenario['name']}[/bold]  {scenario['question']}")
         nets = f"; nets: {', '.join(scenario['nets'])}" if scenario["nets"] else ""
         target.print(f"  study: {scenario['study']}{nets}")
-        target.print(f"  data: {scenario['data']}\n")
+        target.print(f"  data: {scenario['data']}")
+        if cases := scenario.get("cases"):
+            target.print(f"  cases: {len(cases)}; `stallscope scenarios --json` lists the names that --cases takes")
+        target.print()
     devices = Table("device", "kind", "step times from", box=None, pad_edge=False)
     for device in listed["devices"]:
         devices.add_row(device["name"], device["kind"], device["source"])
     target.print(devices)
-    return 0
 
 
 def _faults() -> dict[str, Any]:

@@ -13,6 +13,10 @@ from rich.text import Text
 from ..analyse.confusion import CLOSE, FIRST_FINDINGS, HEALTHY, CaseSummary, Confusion, Errors, Judged, Rate
 from . import bars
 
+MOST_NAMED = 6
+"""Of more cases that one reason kept from being judged, a few are named and the others counted."""
+FEW_NAMED = 2
+
 
 def render(result: Confusion, setting: Mapping[str, Any], failed: Sequence[tuple[str, str, str]], to: Console) -> None:
     """Print it. `failed`: (case, status, why) of the cases that were not judged."""
@@ -65,6 +69,15 @@ def head(setting: Mapping[str, Any]) -> str:
     if setting.get("foreign_load"):
         said.append("beside a busy process of another session")
     return ", ".join(said)
+
+
+def ahead(runs: int, run_s: float) -> str:
+    """What is about to be run, and how long that takes."""
+    if not runs:
+        return "nothing to run"
+    seconds = runs * run_s
+    long = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+    return f"{_plural(runs, 'run')} of about {run_s:g} s: about {long}"
 
 
 def outcome(run: Judged) -> str:
@@ -130,7 +143,10 @@ def _matrix(result: Confusion, ascii_only: bool) -> Table:
 
 
 def _shares(cases: Sequence[CaseSummary], ascii_only: bool) -> Table:
-    rows = _table("", "case", "truth", "reported", "off by", "worst", "steps", right=(2, 3, 4, 5, 6))
+    # Of one run the median error is the worst, too.
+    rounds = any(case.runs > 1 for case in cases)
+    heads = ("", "case", "truth", "reported", "off by", *(("worst",) if rounds else ()), "steps")
+    rows = _table(*heads, right=tuple(range(2, len(heads))))
     for case in cases:
         share = case.shares[0]
         errors = share.errors
@@ -143,7 +159,7 @@ def _shares(cases: Sequence[CaseSummary], ascii_only: bool) -> Table:
                 _figure(share.true_pct),
                 _figure(share.reported_pct) if share.reported_pct is not None else "not named",
                 _figure(errors.median),
-                _worst(errors),
+                *((_worst(errors),) if rounds else ()),
                 str(case.steps),
             )
         )
@@ -151,13 +167,18 @@ def _shares(cases: Sequence[CaseSummary], ascii_only: bool) -> Table:
 
 
 def _compounds(cases: Sequence[CaseSummary], ascii_only: bool) -> Table:
-    rows = _table("", "case and its causes", "truth", "reported", "both found", "named first", right=(2, 3, 4))
+    rows = _table("", "case and its causes", "truth", "reported", "first", "both found", right=(2, 3, 4, 5))
     for case in cases:
         found = f"{case.every.hits} of {case.every.of}"
         good = case.every.hits == case.every.of
-        rows.add_row(*_row(good, ascii_only, case.case, "", "", found, _counts(case.named)))
+        rows.add_row(*_row(good, ascii_only, case.case, "", "", "", found))
         for share in case.shares:
-            rows.add_row("", f"  {share.cause}", _figure(share.true_pct), _figure(share.reported_pct), "", "")
+            first = str(case.named.get(share.cause, 0))
+            rows.add_row("", f"  {share.cause}", _figure(share.true_pct), _figure(share.reported_pct), first, "")
+        for name, count in case.named.items():
+            if name not in case.planted:
+                unplanted = f"{name}, not planted" if "." in name else name
+                rows.add_row("", f"  {unplanted}", "", "", str(count), "")
     return rows
 
 
@@ -185,7 +206,13 @@ def _not_judged(failed: Sequence[tuple[str, str, str]]) -> Iterator[RenderableTy
     for case, status, why in failed:
         hit.setdefault((status, why), []).append(case)
     for (status, why), cases in hit.items():
-        yield _indent(Text(f"{', '.join(cases)}: {status}: {why}", style="yellow"))
+        named = cases if len(cases) <= MOST_NAMED else cases[:FEW_NAMED]
+        more = f" and {len(cases) - len(named)} more" if len(named) < len(cases) else ""
+        yield _indent(Text(f"{', '.join(named)}{more}: {_reason(status, why)}", style="yellow"))
+
+
+def _reason(status: str, why: str) -> str:
+    return why if why.startswith(status) else f"{status}: {why}"
 
 
 def _table(*heads: str, right: tuple[int, ...]) -> Table:

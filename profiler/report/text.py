@@ -26,6 +26,10 @@ LEAST_SHOWN = 0.0005
 """Parts below this share would read 0.0 %."""
 FEW_STEPS = 10
 """A bar of fewer steps would look like a finding."""
+LEAST_MS = 0.1
+"""Less is told in µs."""
+LEAST_MB = 1e5
+"""Bytes; fewer are told in kB."""
 LEAST_IDLE = 0.05
 """Gaps that add up to less are not worth a line."""
 
@@ -73,11 +77,17 @@ def _sections(analysis: Analysis, ascii_only: bool) -> Iterator[RenderableType]:
             yield _heading(f"Rank {analysis.job.lead} by itself")
             yield Text()
     if facts is not None:
-        yield from workers.section(facts)
+        yield from workers.section(facts, _whose_workers(analysis.verdict, facts))
         yield from _device(analysis, facts)
     elif analysis.machine is not None:
         yield from _machine(analysis.machine)
     yield from _quality(analysis)
+
+
+def _whose_workers(verdict: Finding, facts: Facts) -> str:
+    """Beside a verdict on validation, which has a loader of its own."""
+    validates = facts.outside is not None and facts.outside.evaluation is not None
+    return "Workers of the training's loader" if verdict.cause == "host.boundary" and validates else "Workers"
 
 
 def _machine(seen: Sampled) -> Iterator[RenderableType]:
@@ -101,7 +111,13 @@ def _machine(seen: Sampled) -> Iterator[RenderableType]:
 
 def headline(analysis: Analysis) -> str:
     """What ran, on what, how fast, and how it ended unless well."""
-    return f"{_what_ran(analysis)}{_ending(analysis)}"
+    return f"{_what_ran(analysis)}{_planted(analysis)}{_ending(analysis)}"
+
+
+def _planted(analysis: Analysis) -> str:
+    """Of a training with planted faults: which."""
+    planted = (analysis.info.get("trial") or {}).get("planted")
+    return "" if planted is None else f", planted {' and '.join(planted) or 'nothing'}"
 
 
 def _ending(analysis: Analysis) -> str:
@@ -112,10 +128,10 @@ def _ending(analysis: Analysis) -> str:
         status, code = ended.get("status"), ended.get("exit_code")
         if status in (None, "ok"):
             return ""
-        if not isinstance(code, int):
-            how = _STATUSES.get(str(status), str(status))
-        elif code in _ENDINGS:
+        if code in _ENDINGS:
             how = _ENDINGS[code]
+        elif status in _STATUSES or not isinstance(code, int):
+            how = _STATUSES.get(str(status), str(status))
         else:
             how = f"killed by signal {-code}" if code < 0 else f"failed (exit code {code})"
     facts = analysis.facts
@@ -125,13 +141,15 @@ def _ending(analysis: Analysis) -> str:
 
 
 _ENDINGS = {-2: "stopped by Ctrl-C", 130: "stopped by Ctrl-C", -15: "stopped by SIGTERM", 143: "stopped by SIGTERM"}
-_STATUSES = {"oom": "out of memory"}
+_STATUSES = {"oom": "out of memory", "stopped": "stopped by Ctrl-C"}
 
 
 def _what_ran(analysis: Analysis) -> str:
     trial = analysis.info.get("trial") or {}
     device = (analysis.info.get("device") or {}).get("title")
     what = [str(trial[k]) for k in ("scenario", "net", "pipeline") if trial.get(k)]
+    if trial.get("case"):
+        what[:1] = [" ".join([*what[:1], str(trial["case"])])]
     facts = analysis.facts
     if facts is not None:
         what.append(f"batch {NOT_MEASURED if facts.batch_size is None else facts.batch_size}")
@@ -169,9 +187,18 @@ def evidence_value(value: float | str | None, unit: str) -> str:
     if isinstance(value, str):
         return value
     if unit == "bytes":
-        return f"{value / 1e6:.1f} MB"
+        return _bytes(value)
+    if unit.startswith("ms") and 0 < abs(value) < LEAST_MS:
+        return f"{1e3 * value:.2g} µs{unit[2:]}"
     number = f"{value:.0f}" if value == int(value) or abs(value) >= 100 else f"{value:.1f}"
     return f"{number} {unit}".rstrip()
+
+
+def _bytes(value: float) -> str:
+    """In the unit in which it does not read 0.0."""
+    if value < 1e3:
+        return f"{value:.0f} bytes"
+    return f"{value / 1e3:.1f} kB" if value < LEAST_MB else f"{value / 1e6:.1f} MB"
 
 
 def _verdict(verdict: Finding) -> Iterator[RenderableType]:

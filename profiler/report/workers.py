@@ -27,12 +27,12 @@ MANY_FAULTS = 100
 """Page faults of a batch, at some 0.1 to 1 µs each."""
 
 
-def section(facts: Facts) -> Iterator[RenderableType]:
-    """Nothing where the loader said nothing."""
+def section(facts: Facts, title: str = "Workers") -> Iterator[RenderableType]:
+    """Of the loader that the training steps get their batches from. Nothing where it said nothing."""
     loader = facts.loader
     if loader.workers == 0:
         return
-    yield Text("Workers", style="bold")
+    yield Text(title, style="bold")
     yield _indent(_table(_who(facts)))
     sample_ms = loader.make_ms_per_sample
     if facts.parts.share("input") >= LEAST_INPUT and (sample_ms is None or sample_ms >= LEAST_SAMPLE_MS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from types import MappingProxyType
 
 from stallscope.errors import StallscopeError
@@ -24,7 +25,10 @@ def cases(names: Collection[str] = (), kinds: Collection[str] = ()) -> list[Case
     """
     for name in names:
         if not any(_is_meant(case, name) for case in CASES.values()):
-            raise StallscopeError(f"unknown case {name!r}. `stallscope scenarios --json` names them all.")
+            causes = {code for case in CASES.values() for code in case.causes}
+            near = get_close_matches(name, [*CASES, *sorted(causes)], cutoff=0.75)
+            meant = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise StallscopeError(f"unknown case {name!r}.{meant} `stallscope scenarios --json` names them all.")
     return [
         case
         for case in CASES.values()

@@ -27,6 +27,8 @@ from .samples import Samples
 from .sizes import fitted
 from .truth import write_truth
 
+EXIT_CODES = {"ok": 0, "stopped": 130}
+
 
 @dataclass(frozen=True)
 class FaultSpec:
@@ -53,10 +55,11 @@ def run_fault(spec: FaultSpec) -> None:
     except Exception as problem:
         traceback.print_exc()
         status, error = "failed", f"{type(problem).__name__}: {problem}".splitlines()[0]
-    update_run(folder, {"ended": {"status": status, "error": error, "exit_code": int(status != "ok")}})
+    code = EXIT_CODES.get(status, 1)
+    update_run(folder, {"ended": {"status": status, "error": error, "exit_code": code}})
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0 if status == "ok" else 1)
+    os._exit(code)
 
 
 def _train(spec: FaultSpec, folder: Path) -> None:

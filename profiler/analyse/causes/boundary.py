@@ -67,7 +67,7 @@ def _parts(facts: Facts, outside: Outside) -> dict[str, float]:
 def _mostly(outside: Outside | None, most: str) -> str:
     evaluation = None if outside is None else outside.evaluation
     if most == "waiting" and evaluation is not None:
-        why = _STARTED_ONCE if _started_once(evaluation) else _LACKS.get(evaluation.cause or "")
+        why = _STARTED_ONCE if evaluation.started_once else _LACKS.get(evaluation.cause or "")
         return ", most of it validation that waits for data" + (f": {why}" if why else "")
     if most == "evaluating":
         return ", most of it validation that computes"
@@ -117,7 +117,7 @@ def _changes(facts: Facts, outside: Outside | None, parts: dict[str, float], lar
 def _wait(facts: Facts, outside: Outside, waiting_ns: float) -> Next:
     evaluation = outside.evaluation
     likely = 0.6
-    if evaluation is not None and _started_once(evaluation):
+    if evaluation is not None and evaluation.started_once:
         return Next("record more passes of validation: what starting its workers once costs shrinks with each")
     if evaluation is None or evaluation.cause is None:
         change = "give the validation loader what the training's has: workers, prefetching, pinned memory"
@@ -136,10 +136,6 @@ def _wait(facts: Facts, outside: Outside, waiting_ns: float) -> Next:
     else:
         change = "smaller batches for validation: the first batch of each pass is waited for in full"
     return removing(facts, change, waiting_ns, likely=likely)
-
-
-def _started_once(evaluation: Evaluation) -> bool:
-    return evaluation.starts and evaluation.cause is None and evaluation.restarts < LEAST_RESTARTS
 
 
 def _workers(facts: Facts, evaluation: Evaluation) -> int:

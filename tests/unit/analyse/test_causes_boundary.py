@@ -43,12 +43,14 @@ def made(
     busy: float,
     first: int = 1,
     cpu: float | None = None,
+    persistent: bool = False,
 ) -> None:
-    """Batches of the validation's loader: taken up after a share of each pass, each worker busy a share of the rest,
-    and on a CPU for a part of that."""
+    """Batches of the validation's loader: taken up after a share of each pass (of the first, where the workers are
+    persistent), each worker busy a share of the rest, and on a CPU for a part of that."""
     rows = []
     for number, (begin, end) in enumerate(spans):
-        begin += round(starting * (end - begin))
+        if not persistent or number == 0:
+            begin += round(starting * (end - begin))
         each = (end - begin) // 10
         for batch in range(10 // first):
             length = each * first
@@ -58,7 +60,7 @@ def made(
                     "begin_ns": begin + batch * length,
                     "end_ns": begin + batch * length + round(busy * length),
                     "samples": 8,
-                    "loader": 90 + number,
+                    "loader": 90 if persistent else 90 + number,
                     "batch": batch * workers + worker,
                     "threads": 1,
                     "cpu_ns": NOT_MEASURED if cpu is None else round(cpu * round(busy * length)),
@@ -175,6 +177,48 @@ def test_workers_that_start_for_each_pass_are_named(tmp_path: Path) -> None:
     finding = found(tmp_path / "run")["host.boundary"]
     assert evidence(finding)["cause of its waiting"] == "input.worker_restart"
     assert "persistent_workers=True" in finding.next[0].change
+
+
+def test_workers_that_start_once_are_not_told_to_be_persistent(tmp_path: Path) -> None:
+    """They are: only the first pass waits for them to start."""
+    spans = bounded(tmp_path / "run", 0.3)
+    rows = [
+        (begin, EventKind.EVALUATION, round((0.02 if number else 0.8) * (end - begin)), end)
+        for number, (begin, end) in enumerate(spans)
+    ]
+    add_events(tmp_path / "run", [*rows, (spans[-1][1], EventKind.EVALUATION_WORKERS, 2, NOT_MEASURED)])
+    made(tmp_path / "run", spans, workers=2, starting=0.7, busy=0.5, persistent=True)
+    seen = facts_of_run(tmp_path / "run").outside
+    assert seen is not None
+    assert seen.evaluation is not None
+    assert seen.evaluation.started_once
+    assert seen.evaluation.cause is None
+    finding = found(tmp_path / "run")["host.boundary"]
+    assert not any("persistent_workers" in change.change for change in finding.next)
+
+
+def test_where_validation_waited_only_for_its_workers_to_start_once_it_says_so(tmp_path: Path) -> None:
+    spans = bounded(tmp_path / "run", 0.3)
+    first = [(spans[0][0], spans[-1][1])]
+    evaluated(tmp_path / "run", first, waited=0.1, workers=2)
+    made(tmp_path / "run", first, workers=2, starting=0.08, busy=0.5)
+    seen = facts_of_run(tmp_path / "run").outside
+    assert seen is not None
+    assert seen.evaluation is not None
+    assert seen.evaluation.started_once
+
+
+@pytest.mark.parametrize(("workers", "left"), [(2, 0.5), (4, 0.25)])
+def test_so_many_workers_divide_the_wait_of_a_validation_at_best(tmp_path: Path, workers: int, left: float) -> None:
+    spans = bounded(tmp_path / "run", 0.3)
+    evaluated(tmp_path / "run", spans, waited=0.999, workers=0)
+    budget(tmp_path / "run", workers)
+    facts = facts_of_run(tmp_path / "run")
+    change = found(tmp_path / "run")["host.boundary"].next[0]
+    assert change.change.startswith(f"num_workers={workers} ")
+    assert change.high == pytest.approx(facts.without((1 - left) * facts.parts.boundary_ns), rel=0.01)
+    assert change.predicted_samples_per_s is not None
+    assert change.predicted_samples_per_s < change.high
 
 
 def test_a_first_batch_that_takes_most_of_the_pass_is_named(tmp_path: Path) -> None:

@@ -168,11 +168,56 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFi
     code, told = compare(tmp_path, "--cases", f"{FAULT},{CONTROL},control.text")
     assert code == 130
     by_case = {cell["case"]: cell for cell in told["cells"]}
-    assert by_case[FAULT]["status"] == "ok"
+    # In whichever was second, Ctrl-C came after enough steps to judge it.
+    second = Server.ran[1].case
+    assert {case: by_case[case]["status"] for case in (FAULT, CONTROL)} == {
+        Server.ran[0].case: "ok",
+        second: "stopped",
+    }
     assert by_case["control.text"]["error"] == "not run: stopped by Ctrl-C"
     assert told["matrix"]["faults_named_first"]["of"] == 1
-    assert "Faults named first: 1 of 1" in capsys.readouterr().out
-    assert {r.status for r in read_comparison(tmp_path / "made")[1]} == {"ok", "skipped"}
+    shown = capsys.readouterr().out
+    assert "Faults named first: 1 of 1" in shown
+    assert f"{second}: stopped" not in shown
+    assert {r.status for r in read_comparison(tmp_path / "made")[1]} == {"ok", "stopped", "skipped"}
+
+
+def test_a_case_that_ctrl_c_cut_short_too_early_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def stop(spec: Any) -> None:
+        if len(Server.ran) == 2:
+            update_run(Path(spec.folder), {"ended": {"status": "stopped", "exit_code": 130}})
+            for file in Path(spec.folder).glob("step-*"):
+                file.unlink()
+            raise KeyboardInterrupt
+
+    Server.then = staticmethod(stop)
+    code, told = compare(tmp_path, "--cases", f"{FAULT},{CONTROL}")
+    assert code == 130
+    second = Server.ran[1].case
+    (cut,) = [cell for cell in told["cells"] if cell["case"] == second]
+    assert (cut["status"], cut["error"], cut["named_first"]) == ("skipped", "stopped by Ctrl-C", None)
+    assert f"  {second}: stopped by Ctrl-C" in capsys.readouterr().out.splitlines()
+    assert main(["report", str(tmp_path / "made" / f"{second}-r0")]) == 0
+    headline = capsys.readouterr().out.splitlines()[0]
+    assert headline.startswith(f"faults {second} on ")
+    assert headline.endswith("stopped by Ctrl-C")
+
+
+def test_the_report_of_one_run_says_which_case_it_is_and_what_was_planted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare(tmp_path, "--cases", f"{FAULT},{CONTROL}")
+    for case, planted in ((FAULT, "input.serial"), (CONTROL, "nothing")):
+        capsys.readouterr()
+        assert main(["report", str(tmp_path / "made" / f"{case}-r0")]) == 0
+        headline = capsys.readouterr().out.splitlines()[0]
+        assert headline.startswith(f"faults {case} · ")
+        assert headline.endswith(f", planted {planted}")
+
+
+def test_how_long_it_takes_is_said_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compare(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "2")
+    assert capsys.readouterr().err.splitlines()[0].startswith("4 runs of about 4 s")
 
 
 @pytest.mark.parametrize(
@@ -182,6 +227,10 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFi
         (["faults", "--device", "cpu", "--epochs", "2"], "--device, --epochs are options of other scenarios"),
         (["faults", "--no-augment"], "--no-augment is an option"),
         (["faults", "--cases", "input.nothing"], "unknown case 'input.nothing'"),
+        (["faults", "--cases", "input.serial-midle"], "Did you mean input.serial-middle or "),
+        (["faults", "--cases", "host.gcc"], "Did you mean host.gc"),
+        (["faults", "--cases", ","], "--cases ',' names no case"),
+        (["faults", "--cases", ""], "--cases '' names no case"),
         (["faults", "--controls", "--cases", FAULT], "is of the kind asked for"),
         (["ssd", "--cases", FAULT], "--cases is an option of the scenario faults, not of ssd"),
         (["ssd", "--controls", "--foreign-load"], "--controls, --foreign-load are options of the scenario faults"),

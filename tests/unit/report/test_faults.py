@@ -37,10 +37,16 @@ RUNS = [
 FAILED = [(f"cpu_quota.{severity}", "skipped", "needs a cgroup that can be written") for severity in ("mild", "severe")]
 
 
-def shown(encoding: str = "utf-8", runs: list[Judged] | None = None, **setting: object) -> list[str]:
+def shown(
+    encoding: str = "utf-8",
+    runs: list[Judged] | None = None,
+    failed: list[tuple[str, str, str]] = FAILED,
+    width: int = WIDTH,
+    **setting: object,
+) -> list[str]:
     buffer = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
-    console = Console(file=buffer, width=WIDTH, highlight=False)
-    faults_text.render(confusion(RUNS if runs is None else runs), SETTING | setting, FAILED, console)
+    console = Console(file=buffer, width=width, highlight=False)
+    faults_text.render(confusion(RUNS if runs is None else runs), SETTING | setting, failed, console)
     buffer.seek(0)
     return [line.rstrip() for line in buffer.read().splitlines()]
 
@@ -75,7 +81,9 @@ def test_shares_stand_beside_the_truth_with_their_distance() -> None:
 
 def test_compounds_controls_and_what_did_not_run_have_sections_of_their_own() -> None:
     lines = shown()
-    assert line_of(lines, "serial+boundary").split() == ["serial+boundary", "1", "of", "1", "host.boundary", "1"]
+    assert line_of(lines, "serial+boundary").split() == ["serial+boundary", "1", "of", "1"]
+    of_it = [lines[lines.index(line_of(lines, "serial+boundary")) + n].split() for n in (1, 2)]
+    assert of_it == [["input.serial", "30.0", "28.0", "0"], ["host.boundary", "30.0", "20.0", "1"]]
     noisy = ["✗", "noisy", "1", "0", "input.foreign_load", "1", "input.foreign_load", "1"]
     assert line_of(lines, "noisy").split() == noisy
     assert "  cpu_quota.mild, cpu_quota.severe: skipped: needs a cgroup that can be written" in lines
@@ -92,6 +100,43 @@ def test_it_fits_the_width_however_much_was_confused() -> None:
     assert max(map(len, lines)) <= WIDTH
     text = " ".join(lines)
     assert all(f"{cause} 1" in " ".join(text.split()) for cause in causes)
+
+
+def test_a_compound_that_got_another_name_says_which() -> None:
+    causes = ("input.too_few_workers", "input.worker_restart")
+    case = "compound.too_few_workers+worker_restart"
+    lines = shown(runs=[run(case, causes, ("input.cpu_exhausted", 0.3)), run(case, causes, (causes[1], 0.3))], width=80)
+    assert max(map(len, lines)) <= 80
+    assert line_of(lines, case).split() == ["✗", case, "0", "of", "2"]
+    assert line_of(lines, "input.worker_restart").split() == ["input.worker_restart", "30.0", "30.0", "1"]
+    assert line_of(lines, "not planted").split() == ["input.cpu_exhausted,", "not", "planted", "1"]
+
+
+def test_one_round_has_no_worst_of_its_errors() -> None:
+    lines = shown(runs=[run("gc.severe", ("host.gc",), ("host.gc", 0.61), true=0.6)])
+    assert "worst" not in line_of(lines, "  off by")
+    assert line_of(lines, "gc.severe").split() == ["gc.severe", "60.0", "61.0", "1.0", "76"]
+    assert "worst" in line_of(shown(), "  off by")
+
+
+def test_of_many_cases_that_were_not_judged_for_one_reason_few_are_named() -> None:
+    unrun = [(f"host.gc-{n}", "skipped", "not run: stopped by Ctrl-C") for n in range(40)]
+    lines = shown(failed=[("host.sync-mild", "stopped", "stopped by Ctrl-C"), *unrun])
+    assert "  host.sync-mild: stopped by Ctrl-C" in lines
+    assert "  host.gc-0, host.gc-1 and 38 more: skipped: not run: stopped by Ctrl-C" in lines
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        (1, "1 run of about 4 s: about 4 s"),
+        (12, "12 runs of about 4 s: about 48 s"),
+        (169, "169 runs of about 4 s: about 11 min"),
+        (0, "nothing to run"),
+    ],
+)
+def test_how_long_it_takes_is_said_before(runs: int, said: str) -> None:
+    assert faults_text.ahead(runs, 4) == said
 
 
 def test_an_output_without_block_characters_gets_ascii_signs() -> None:

@@ -15,6 +15,7 @@ from jobs import Rank, record
 from stallscope.analyse.analysis import Analysis, analyse
 from stallscope.analyse.compare import Cell, Comparison, compare
 from stallscope.analyse.finding import Finding
+from stallscope.analyse.outside import Evaluation, Outside
 from stallscope.analyse.partition import PARTS, UNTOLD
 from stallscope.analyse.recent import RecentReader, Snapshot
 from stallscope.analyse.sampled import Sampled
@@ -89,7 +90,9 @@ def test_a_report_without_steps_says_so_and_shows_no_figures(tmp_path: Path) -> 
         ({"status": "stopped", "exit_code": 143}, "stopped by SIGTERM after 100 steps"),
         ({"status": "failed", "exit_code": -9}, "killed by signal 9 after 100 steps"),
         ({"status": "failed", "exit_code": 1}, "failed (exit code 1) after 100 steps"),
+        ({"status": "stopped", "exit_code": 1}, "stopped by Ctrl-C after 100 steps"),
         ({"status": "oom", "error": "x"}, "out of memory after 100 steps"),
+        ({"status": "oom", "exit_code": 1}, "out of memory after 100 steps"),
         (None, "not ended: it still runs, or its recording was killed after 100 steps"),
     ],
 )  # fmt: skip
@@ -98,6 +101,37 @@ def test_the_first_line_says_how_a_run_ended_unless_well(
 ) -> None:
     assert text.headline(starved).endswith("samples/s")
     assert text.headline(replace(starved, info=starved.info | {"ended": ended})).endswith(f"samples/s, {said}")
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "said"),
+    [
+        (0.0072, "ms", "7.2 µs"),
+        (0.05, "ms a step", "50 µs a step"),
+        (0.4, "ms", "0.4 ms"),
+        (0, "ms", "0 ms"),
+        (256, "bytes", "256 bytes"),
+        (8_400, "bytes", "8.4 kB"),
+        (196_608, "bytes", "0.2 MB"),
+        (3.2e9, "bytes", "3200.0 MB"),
+    ],
+)
+def test_small_evidence_gets_a_small_unit(value: float, unit: str, said: str) -> None:
+    assert text.evidence_value(value, unit) == said
+
+
+def test_beside_a_verdict_on_validation_the_workers_are_said_to_be_the_trainings(starved: Analysis) -> None:
+    assert starved.facts is not None
+    evaluation = Evaluation(4, 10**9, 9 * 10**8, 0, None, None, None)
+    facts = replace(
+        starved.facts,
+        loader=replace(starved.facts.loader, workers=2),
+        outside=Outside(evaluation, 0, 0, 4, 10**9, ()),
+    )
+    boundary = Finding("host.boundary", "Validation.", 0.3, 0.9)
+    for verdict, heading in ((starved.verdict, "Workers"), (boundary, "Workers of the training's loader")):
+        lines = printed(lambda c, v=verdict: text.render(replace(starved, facts=facts, verdict=v), c)).splitlines()
+        assert heading in [line.rstrip() for line in lines]
 
 
 def test_a_handful_of_steps_gets_no_bar_no_gaps_and_no_rate(tmp_path: Path) -> None:
