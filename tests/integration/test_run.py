@@ -164,13 +164,13 @@ sys.exit(9)
 def test_every_signal_reaches_the_command_once(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     command = [*STALLSCOPE, "run", "--no-live", "--out", tmp_path / "run", "--", sys.executable, "-c", SIGNALLED, ready]
-    # In the background of a shell SIGINT is ignored, which is inherited.
+    # In the background of a shell SIGINT is ignored, under nohup SIGHUP, which is inherited.
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)],
     )
     wait_for(ready)
     sent = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
