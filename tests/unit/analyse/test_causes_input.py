@@ -374,3 +374,17 @@ def test_what_overkill_gains_leaves_out_that_batches_still_have_to_be_made(run: 
     assert found.share == pytest.approx(run.parts.share("input"))
     saved = run.parts.share("input") * (1 - 0.6 * 0.97)
     assert found.gain == pytest.approx(saved / (1 - saved), rel=0.02)
+
+
+def test_cpu_that_is_used_up_only_while_batches_are_not_read_is_used_up(run: Facts) -> None:
+    """The first epoch reads and leaves the CPUs idle: the mean over the run is no measure of the others."""
+    loader = Loader(**NOTHING | COMPUTING)
+    mean = FULL | {"tree_cpus": 1.4, "machine_busy_pct": 72.0}
+    found = judge(run, COMPUTING | {"read_pct": 45.0}, mean, pieces(run, reading=0.5), loader_unread=loader)
+    assert {each.cause for each in found} == {"input.storage", "input.cpu_exhausted"}
+
+
+def test_finished_batches_of_workers_that_queue_for_cpus_are_no_hand_over(run: Facts) -> None:
+    """What sends them queues too."""
+    queuing = COMPUTING | QUEUING | {"worker_busy_pct": 75.0, "process_cpu_pct": 100.0, "mean_batch_bytes": 300.0}
+    assert only(judge(run, queuing, FULL, pieces(run, handed=0.9), machine_cpus=2)).cause == "input.worker_threads"

@@ -14,7 +14,17 @@ from ...facts import Facts
 from ...finding import Finding
 from ...loader import Loader
 from ..divided import HOLDING
-from .cpus import affinity, cpu_exhausted, delayed, foreign_load, held_back, oversubscribed, quota, worker_threads
+from .cpus import (
+    OVERSUBSCRIBED_PCT,
+    affinity,
+    cpu_exhausted,
+    delayed,
+    foreign_load,
+    held_back,
+    oversubscribed,
+    quota,
+    worker_threads,
+)
 from .epochs import pipeline_fill, restarts, worker_restart
 from .handoff import LARGE_BATCH_BYTES, MOSTLY_HANDOFF_PCT, NEARLY_ALL_PCT, handoff, is_pickled, overkill
 from .order import straggler, uneven
@@ -113,14 +123,15 @@ def _epochs(facts: Facts) -> list[Piece]:
 def _is_handed(facts: Facts) -> bool:
     """Whether batches on their way are a matter of their own, and not the end of each wait for supply.
 
-    Where the workers are busy all the time, more batches do not come however fast they are handed over. Unless they
-    are large: then what looks busy may be the sending.
+    Where the workers are busy all the time, more batches do not come however fast they are handed over; where they
+    queue for CPUs, so do the threads that send. Unless batches are large: then what looks busy may be the sending.
     """
     waits, busy = facts.waits, facts.loader.worker_busy_pct
+    limit = (busy is not None and busy >= BUSY_PCT) or (facts.loader.run_queue_pct or 0.0) >= OVERSUBSCRIBED_PCT
     ordinary = waits.handed_ns + waits.making_ns + waits.slow_ns + waits.reading_ns
     handed_pct = 100 * waits.handed_ns / max(1, ordinary)
     large = (facts.loader.mean_batch_bytes or 0.0) >= LARGE_BATCH_BYTES and handed_pct >= NEARLY_ALL_PCT
-    if busy is not None and busy >= BUSY_PCT and not large:
+    if limit and not large:
         return False
     return facts.loader.queue_capacity is not None and handed_pct >= MOSTLY_HANDOFF_PCT
 

@@ -95,11 +95,19 @@ class Wait:
     @property
     def cpu_used(self) -> bool:
         """By this job, which has most of the CPU even where others use the rest."""
-        used, budget = self.facts.sampled.tree_cpus, self.facts.sampled.cpu_budget
+        used, budget = self._cpus_used, self.facts.sampled.cpu_budget
         if used is None or budget is None or used < (MOSTLY_OWN if self.starved else BUDGET_USED) * budget:
             return False
         # A training on the processor uses it up whatever its loader does.
         return self.facts.device_kind != "cpu" or not self.says_nothing
+
+    @property
+    def _cpus_used(self) -> float | None:
+        """By this job; while it made the batches in question, where these are not all."""
+        used, loader = self.facts.sampled.tree_cpus, self.loader
+        if used is None or loader.cpu_pct is None or self.facts.loader_unread is None:
+            return used
+        return max(used, loader.workers * loader.cpu_pct / 100 * (loader.worker_busy_pct or 0.0) / 100)
 
     @property
     def few_cpus_left(self) -> bool:
