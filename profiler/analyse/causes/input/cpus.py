@@ -11,6 +11,7 @@ POOL_PCT = 50.0
 """CPU time of a worker's other threads, of the time spent making batches, from which on they matter."""
 POOL_TIMES = 0.75
 """The same, of the CPU time of the thread that makes the batches."""
+ALONE = "run it where nothing else runs, or give it CPUs of its own (taskset, cpuset, a quota of theirs)"
 MOSTLY_IDLE_PCT = 70.0
 """A machine that is no busier has a CPU for whoever may run."""
 MANY = 1.5
@@ -53,7 +54,7 @@ def quota(wait: Wait) -> Finding | None:
             Evidence("CPUs of the machine", facts.machine_cpus),
             wait.queued_evidence(),
         ),
-        tuple(wait.next(change) for change in changes),
+        tuple(wait.relieving(change) for change in changes),
     )
 
 
@@ -76,7 +77,7 @@ def held_back(wait: Wait) -> Finding | None:
             Evidence("CPU in use on the machine", busy, "%", "near 100, if workers have to wait"),
             *wait.cpu_evidence,
         ),
-        (wait.next("ask for more CPUs: the container's or the batch job's CPU limit"),),
+        (wait.relieving("ask for more CPUs: the container's or the batch job's CPU limit"),),
     )
 
 
@@ -154,7 +155,11 @@ def foreign_load(wait: Wait) -> Finding | None:
             Evidence("on a CPU, of the time spent making batches", wait.loader.cpu_pct, "%"),
             Evidence("taken by the hypervisor", wait.facts.sampled.steal_pct, "%"),
         ),
-        (wait.next("run it where nothing else runs, or give it CPUs of its own (taskset, cpuset, a quota of theirs)"),),
+        (
+            wait.relieving(
+                "run it where nothing else runs, or give it CPUs of its own (taskset, cpuset, a quota of theirs)"
+            ),
+        ),
     )
 
 
@@ -181,8 +186,10 @@ def oversubscribed(wait: Wait) -> Finding | None:
             *wait.stage_evidence,
         ),
         (
-            wait.next(f"num_workers={fewer}: as many as CPUs work as fast, with less memory and fewer switches"),
-            wait.next(_cheaper(stage)),
+            wait.relieving(
+                f"num_workers={fewer}: as many as CPUs work as fast, with less memory and fewer switches", likely=0.1
+            ),
+            wait.relieving(_cheaper(stage)),
         ),
     )
 
@@ -208,7 +215,7 @@ def cpu_exhausted(wait: Wait) -> Finding | None:
             wait.queued_evidence(f"below {QUEUED_PCT:.0f}"),
             *wait.stage_evidence,
         ),
-        (wait.next(_cheaper(stage)),),
+        (wait.relieving(_cheaper(stage)),),
     )
 
 
@@ -222,11 +229,7 @@ def delayed(wait: Wait) -> Finding | None:
         return None
     others = foreign is not None and mine is not None and foreign > mine
     who = "other programs use" if others else "the loader and whatever else runs use"
-    change = (
-        "run it where nothing else runs, or give it CPUs of its own (taskset, cpuset, a quota of theirs)"
-        if others
-        else "fewer workers, so that a CPU is left for the training's own thread"
-    )
+    change = ALONE if others else "fewer workers, so that a CPU is left for the training's own thread"
     return Finding(
         "input.foreign_load" if others else "input.cpu_exhausted",
         f"{wait.begins}: batches are finished, and its thread waits for a CPU to take them, because {who} the CPUs.",
@@ -237,7 +240,7 @@ def delayed(wait: Wait) -> Finding | None:
             Evidence("CPU in use on the machine", busy, "%", f"below {MACHINE_USED_PCT:.0f}"),
             *wait.cpu_evidence,
         ),
-        (wait.next(change),),
+        (wait.relieving(change),),
     )
 
 

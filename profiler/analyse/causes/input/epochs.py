@@ -30,7 +30,7 @@ def worker_restart(wait: Wait) -> Finding | None:
         ()
         if not facts.starts_python
         else (
-            wait.once(
+            wait.relieving(
                 'multiprocessing_context="fork", where nothing in the program forbids it; or a smaller dataset object, '
                 "and imports within functions"
             ),
@@ -49,7 +49,7 @@ def worker_restart(wait: Wait) -> Finding | None:
             Evidence("persistent_workers", setting(facts.persistent_workers), "", "on"),
             Evidence("starting a worker is", how if facts.starts_python is not None else None),
         ),
-        (wait.once(change), *also),
+        (wait.relieving(change, least=0.2, likely=0.8), *also),
     )
 
 
@@ -73,7 +73,7 @@ def pipeline_fill(wait: Wait) -> Finding | None:
             Evidence("epochs in the window", facts.waits.epochs),
             Evidence("persistent workers", setting(facts.persistent_workers)),
         ),
-        tuple(wait.once(change) for change in _shorter(wait, each_ms, few)),
+        tuple(wait.relieving(change, least=0.2, likely=0.8) for change in _shorter(wait, each_ms, few)),
     )
 
 

@@ -179,9 +179,9 @@ class Wait:
         """A change of which only the most it can gain is known."""
         return overlapping(self.facts, change, self.ns)
 
-    def once(self, change: str) -> Next:
-        """A change that takes away what is done at the beginning of an epoch, and the CPU time of it."""
-        return removing(self.facts, change, self.ns, least=0.2, likely=0.8)
+    def relieving(self, change: str, *, least: float = 0.0, likely: float = 0.6) -> Next:
+        """A change that takes CPU work away, or adds CPUs: what the CPUs can make now is no limit then."""
+        return removing(self.facts, change, self.ns, least=least, likely=likely)
 
     def more_workers(self, change: str, workers: int) -> Next:
         """What so many workers could supply on these CPUs, if each gets the CPU it asks for."""
