@@ -1,8 +1,9 @@
 """How often the diagnosis is right about planted faults: prints the tables of docs/measurements, in markdown.
 
 Four sets of runs, each `stallscope compare faults` with the options that the table's head names: single faults,
-compounds, healthy controls (20 repetitions unless told otherwise), and a round of all of them beside one busy process
-of others. Where this machine cannot show a cause (no control group, say), its row says so.
+compounds, healthy controls (20 repetitions unless told otherwise), and a round of the middle severity, the compounds and
+the controls beside one busy process of others. Where this machine cannot show a cause (no control group, say), its row
+says so.
 
 Runs go to a folder that is kept when `--out` names it: `stallscope report FOLDER/faults` shows one set again.
 """
@@ -49,7 +50,7 @@ def plan(quick: bool, repeats: int, controls: int) -> list[Runs]:
         Runs("faults", "Single faults", ("--faults", *several)),
         Runs("compounds", "Two faults at once", ("--compounds", *several)),
         Runs("controls", "Healthy trainings", ("--controls", "--repeats", str(controls))),
-        Runs("foreign", "All of them, beside a busy process of others", ("--foreign-load",)),
+        Runs("foreign", "Beside a busy process of others", ("--foreign-load", "--severity", "middle")),
     ]
 
 

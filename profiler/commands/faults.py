@@ -42,6 +42,9 @@ ELSEWHERE = (
 )
 """Options of other scenarios. Here each case says itself what it trains, on what, and for how long."""
 STOPPED = "stopped by Ctrl-C"
+SEVERITIES = ("mild", "middle", "severe")
+NO_SEVERITY = ("control", "both")
+"""What stands in its place in controls and compounds."""
 KINDS = {"faults": "fault", "compounds": "compound", "controls": "control"}
 """Option → what such cases are called."""
 
@@ -54,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kind.add_argument("--faults", action="store_true", help="only trainings with one planted fault")
     kind.add_argument("--compounds", action="store_true", help="only those with two")
     kind.add_argument("--controls", action="store_true", help="only healthy ones")
+    group.add_argument("--severity", choices=SEVERITIES, help="of single faults, only those (default: all three)")
     group.add_argument("--foreign-load", action="store_true", help="each run beside a busy process of others")
 
 
@@ -63,7 +67,7 @@ def refuse(arguments: argparse.Namespace) -> None:
     Raises:
         StallscopeError: it was.
     """
-    given = _given(arguments, ("cases", *KINDS, "foreign_load"))
+    given = _given(arguments, ("cases", *KINDS, "severity", "foreign_load"))
     if given:
         raise StallscopeError(
             f"{given} {_is(given)} of the scenario faults, not of {arguments.scenario}: `stallscope compare faults`."
@@ -191,6 +195,8 @@ class Trials:
             named,
             tuple(kind for option, kind in KINDS.items() if getattr(arguments, option)),
         )
+        if arguments.severity:
+            self.cases = [case for case in self.cases if case.severity in (arguments.severity, *NO_SEVERITY)]
         if not self.cases:
             raise StallscopeError(
                 f"none of --cases {arguments.cases} is of the kind asked for. Leave one of the two out."
