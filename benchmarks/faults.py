@@ -1,8 +1,8 @@
 """How often the diagnosis is right about planted faults: prints the tables of docs/measurements, in markdown.
 
 Four sets of runs, each `stallscope compare faults` with the options that the table's head names: single faults,
-compounds, healthy controls (20 repetitions unless told otherwise), and a round of the middle severity, the compounds and
-the controls beside one busy process of others. Where this machine cannot show a cause (no control group, say), its row
+compounds, healthy controls (20 repetitions unless told otherwise), and a round of the middle severity, compounds and
+controls beside one busy process of others. Where this machine cannot show a cause (no control group, say), its row
 says so.
 
 Runs go to a folder that is kept when `--out` names it: `stallscope report FOLDER/faults` shows one set again.
