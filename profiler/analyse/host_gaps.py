@@ -9,6 +9,7 @@ import numpy as np
 
 from ..record.reader import Records
 from ..record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag
+from .events import lasting, under_way
 from .intervals import Intervals, intersect, subtract, total, union
 from .partition import Partition
 from .step_spans import per_step
@@ -68,8 +69,7 @@ def words_of(shape: Shape) -> str:
 
 def gaps_of(window: Window, events: Records, parts: Partition, names: Mapping[int, str] | None) -> Gaps | None:
     """`None` where the host never kept the device waiting."""
-    garbage = events[(events["what"] == EventKind.GARBAGE) & (events["end_ns"] != NOT_MEASURED)]
-    gaps = subtract(parts.hosting, union(garbage["t_ns"], garbage["end_ns"]))
+    gaps = subtract(parts.hosting, under_way(lasting(events, EventKind.GARBAGE)))
     if total(gaps) == 0:
         return None
     lengths = gaps[:, 1] - gaps[:, 0]
@@ -104,12 +104,12 @@ def named_within(
 ) -> tuple[tuple[str, float], ...]:
     """The program's phases and checkpoints within some of the time, the longest first, as shares of the wall time."""
     found = {}
-    saves = _span(events[events["what"] == EventKind.SAVE])
+    saves = under_way(lasting(events, EventKind.SAVE))
     if within := total(intersect(intervals, saves)):
         found[SAVING] = within / window.wall_ns
-    phases = events[events["what"] == EventKind.PHASE]
+    phases = lasting(events, EventKind.PHASE)
     for number in np.unique(phases["value"]).tolist():
-        spans = _span(phases[phases["value"] == number])
+        spans = under_way(phases[phases["value"] == number])
         if within := total(intersect(intervals, spans)):
             found[f'the program\'s phase "{(names or {}).get(number, "without a name")}"'] = within / window.wall_ns
     return tuple(sorted(found.items(), key=lambda one: -one[1]))
@@ -140,8 +140,3 @@ def _shape(window: Window, intervals: Intervals, parts: Partition) -> Shape:
     lengths = per_step(window, intervals, asynchronous=False)
     pace = (parts.wall_ns - total(intervals)) / max(1, window.count)
     return shape_of(lengths, (window.steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0, pace)
-
-
-def _span(events: Records) -> Intervals:
-    known = events[events["end_ns"] != NOT_MEASURED]
-    return union(known["t_ns"], known["end_ns"])

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ..record.reader import Records
 from ..record.schema import NOT_MEASURED, EventKind, StepFlag
+from .events import lasting, under_way
 from .intervals import Intervals, clip, covered, intersect, subtract, total, union
 from .partition import Partition
 from .step_spans import per_step
@@ -113,9 +114,9 @@ def memory_pressure(
     near = covered(looks, steps["fetch_begin_ns"], np.maximum(steps["step_end_ns"], steps["fetch_begin_ns"] + 1)) > 0
     retries = int(grew[counted].sum())
     found = _beyond(window, parts, near, ~near, asynchronous)
+    both = per_step(window, parts.computing, asynchronous) + per_step(window, parts.hosting, asynchronous)
     if found is None and retries <= MOST_RETRIED * len(near):
         # Told so often that no step is far from one: as many of the slowest as there were retries.
-        both = per_step(window, parts.computing, asynchronous) + per_step(window, parts.hosting, asynchronous)
         near = np.zeros(len(both), dtype=bool)
         near[np.argsort(both)[-retries:]] = True
         found = _beyond(window, parts, near, ~near, asynchronous)
@@ -124,7 +125,6 @@ def memory_pressure(
     if found is None and retries > MOST_RETRIED * len(near):
         idle = 0.0 if utilisation_pct is None else parts.share("compute") - utilisation_pct / 100
         within = idle * parts.wall_ns if idle >= LEAST_IDLE else 0.0
-        both = per_step(window, parts.computing, asynchronous) + per_step(window, parts.hosting, asynchronous)
         found = OddSteps(len(near), len(near), within, float(parts.host_ns), None, float(both.max()), None)
     if found is None or found.total_ns <= 0:
         return None
@@ -168,8 +168,7 @@ def _with(found: OddSteps, count: int, compiling_ns: float) -> OddSteps:
 
 
 def _lasting(window: Window, events: Records, what: int) -> Intervals:
-    which = events[(events["what"] == what) & (events["end_ns"] != NOT_MEASURED)]
-    return clip(union(which["t_ns"], which["end_ns"]), window.begin_ns, window.end_ns)
+    return clip(under_way(lasting(events, what)), window.begin_ns, window.end_ns)
 
 
 def _ends(intervals: Intervals) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

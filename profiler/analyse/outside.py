@@ -9,6 +9,7 @@ import numpy as np
 
 from ..record.reader import Records
 from ..record.schema import NOT_MEASURED, EventKind
+from .events import lasting, under_way
 from .host_gaps import named_within
 from .intervals import Intervals, covered, intersect, subtract, total, union
 from .partition import Partition
@@ -93,9 +94,9 @@ def outside_of(
     """`None` where there is none. `batches`: of all loaders."""
     if total(parts.outside) == 0:
         return None
-    saves = _lasting(events, EventKind.SAVE)
+    saves = lasting(events, EventKind.SAVE)
     lengths = parts.outside[:, 1] - parts.outside[:, 0]
-    spans = union(saves["t_ns"], saves["end_ns"])
+    spans = under_way(saves)
     during = (saves["end_ns"] > window.begin_ns) & (saves["t_ns"] < window.end_ns)
     return Outside(
         evaluation=_evaluation(window, events, batches, parts.outside, spans),
@@ -110,11 +111,11 @@ def outside_of(
 def _evaluation(
     window: Window, events: Records, batches: Records, outside: Intervals, saving: Intervals
 ) -> Evaluation | None:
-    passes = _lasting(events, EventKind.EVALUATION)
+    passes = lasting(events, EventKind.EVALUATION)
     passes = passes[(passes["end_ns"] > window.begin_ns) & (passes["t_ns"] < window.end_ns)]
     if len(passes) == 0:
         return None
-    within = intersect(outside, union(passes["t_ns"], passes["end_ns"]))
+    within = intersect(outside, under_way(passes))
     spent = total(subtract(within, saving))
     whole = int((passes["end_ns"] - passes["t_ns"]).sum())
     # Of a pass that began before the window, or while the device still had work, the waiting counts in proportion.
@@ -195,8 +196,3 @@ def _cpu_share(batches: Records) -> float | None:
     queued = np.where(known["run_queue_ns"] == NOT_MEASURED, 0, known["run_queue_ns"])
     lasted = int((known["end_ns"] - known["begin_ns"] - queued).sum())
     return min(1.0, float(known["cpu_ns"].sum()) / lasted) if lasted > 0 else None
-
-
-def _lasting(events: Records, what: int) -> Records:
-    which: Records = events[(events["what"] == what) & (events["end_ns"] != NOT_MEASURED)]
-    return which

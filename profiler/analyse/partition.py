@@ -23,6 +23,7 @@ import numpy as np
 
 from ..record.reader import Records
 from ..record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag
+from .events import lasting, under_way
 from .intervals import EMPTY, Intervals, clip, complement, intersect, subtract, total, union, union_of
 from .seen import unseen_of
 from .window import Window
@@ -107,12 +108,12 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
     fetches = clip(union_of(_spans(steps, "fetch_begin_ns", "fetch_end_ns"), further), begin, end)
     first = steps[(steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0]
     firsts = clip(_spans(first, "fetch_begin_ns", "fetch_end_ns"), begin, end)
-    collecting = _events(events, EventKind.GARBAGE)
+    collecting = under_way(lasting(events, EventKind.GARBAGE))
     unseen, surely_computing, unresolved = unseen_of(window, asynchronous)
     stepping = _stepping(window, asynchronous)
     computing = _computing(window, stepping, pauses, asynchronous)
     paused = total(stepping) - total(computing)
-    boundaries = _events(events, EventKind.BOUNDARY)
+    boundaries = under_way(lasting(events, EventKind.BOUNDARY))
     if asynchronous:
         computing = union_of(computing, surely_computing)
     else:
@@ -274,9 +275,3 @@ def _spans(records: Records, begin: str, end: str) -> Intervals:
     """The union of spans between two stamps, of records that have both."""
     known = (records[begin] != NOT_MEASURED) & (records[end] != NOT_MEASURED)
     return union(records[begin][known], records[end][known])
-
-
-def _events(events: Records, what: int) -> Intervals:
-    """When events of a kind that lasts were under way."""
-    which = events[(events["what"] == what) & (events["end_ns"] != NOT_MEASURED)]
-    return union(which["t_ns"], which["end_ns"])

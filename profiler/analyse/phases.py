@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ..record.reader import Records
-from ..record.schema import NOT_MEASURED, EventKind
-from .intervals import clip, total, union
+from ..record.schema import EventKind
+from .events import lasting, under_way
+from .intervals import clip, total
 from .window import Window
 
 MOST_SHOWN = 8
@@ -14,12 +15,12 @@ MOST_SHOWN = 8
 
 def phases_of(window: Window, events: Records, names: Mapping[int, str]) -> Iterator[str]:
     """What each named phase took of the window, the longest first, a sentence each."""
-    phases = events[(events["what"] == EventKind.PHASE) & (events["end_ns"] != NOT_MEASURED)]
+    phases = lasting(events, EventKind.PHASE)
     phases = phases[(phases["end_ns"] > window.begin_ns) & (phases["t_ns"] < window.end_ns)]
     found = []
     for number in set(phases["value"].tolist()):
         mine = phases[phases["value"] == number]
-        spent = total(clip(union(mine["t_ns"], mine["end_ns"]), window.begin_ns, window.end_ns))
+        spent = total(clip(under_way(mine), window.begin_ns, window.end_ns))
         found.append((spent, len(mine), names.get(number, "without a name")))
     for spent, times, name in sorted(found, reverse=True)[:MOST_SHOWN]:
         yield (

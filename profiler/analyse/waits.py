@@ -14,7 +14,7 @@ piece:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -116,8 +116,6 @@ class Waits:
     """Of all that is no first fetch of an epoch, unless that is nearly all there is."""
     slow: Slow | None
     """Of the steps that waited: how much longer their batches took."""
-    per_step_ns: Lengths = field(repr=False, compare=False)
-    """Exposed wait of each step that was looked at."""
 
     @property
     def total_ns(self) -> int:
@@ -199,7 +197,6 @@ def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
         batches_per_epoch=window.count / epochs if epochs > 1 else None,
         shape=shape_of(in_steps, first, pace),
         slow=_slow(exposed, pace, place, batches, batch, by_one),
-        per_step_ns=in_steps,
     )
 
 

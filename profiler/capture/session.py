@@ -112,7 +112,7 @@ class Session:
         """When to look at the allocator again, and at the threads."""
         self._retries = 0
         """Of the device's allocator, as last recorded."""
-        self._asks_retries: Callable[[], int | None] | None = getattr(device, "allocation_retries", None)
+        self._asks_retries: Callable[[], int | None] | None = device.allocation_retries
         gc.callbacks.append(self._gc_watch)
         self.steps.on_step = self._between_steps
         self.event(EventKind.TRAINING_BEGIN)

@@ -106,7 +106,7 @@ class Loop:
                 fetched = next(batches)
             except StopIteration:
                 # Workers that are not kept end here.
-                self.stamps.append(Stamp("boundary", begin, self._now(), "end"))
+                self._stamp("boundary", begin, self._now(), "end")
                 return
             tag = COLD if reads else FIRST if number == 0 else SLOW if plan.is_slow(number) else ""
             if not plan.host.threads:
@@ -232,4 +232,4 @@ class Loop:
         try:
             yield
         finally:
-            self.stamps.append(Stamp(what, begin, self._now(), tag))
+            self._stamp(what, begin, self._now(), tag)

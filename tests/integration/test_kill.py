@@ -28,7 +28,7 @@ class Cpu:
     # The processor as the device, without importing torch for it.
     asynchronous = False
     now = staticmethod(time.monotonic_ns)
-    memory_used = staticmethod(lambda: None)
+    memory_used = allocation_retries = staticmethod(lambda: None)
     clock_uncertainty_ns = staticmethod(lambda: 0)
     settle = staticmethod(lambda limit: None)
     record = staticmethod(lambda: SimpleNamespace(done=lambda: True))

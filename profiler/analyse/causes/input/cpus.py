@@ -34,23 +34,22 @@ def quota(wait: Wait) -> Finding | None:
     near = cpus is None or used is None or used >= MOSTLY_OWN * cpus
     if wait.waits_mostly or not (near or wait.queues):
         return None
-    quota_cpus, workers = sampled.cpu_budget, facts.set_workers
+    workers = facts.set_workers
     changes = ["ask for more CPUs: the container's or the batch job's CPU limit"]
-    if quota_cpus is not None and workers is not None and workers > quota_cpus:
+    if cpus is not None and workers is not None and workers > cpus:
         changes.append(
-            f"num_workers={max(1, int(quota_cpus))}: {workers} workers use the quota up at the begin of each period"
+            f"num_workers={max(1, int(cpus))}: {workers} workers use the quota up at the begin of each period"
         )
     changes.append(_cheaper(wait.loader.costliest))
     return Finding(
         "input.cpu_quota",
-        f"{wait.begins}: a CPU quota{'' if quota_cpus is None else f' of {quota_cpus:.3g} CPUs'} stops the job again "
-        "and again.",
+        f"{wait.begins}: a CPU quota{'' if cpus is None else f' of {cpus:.3g} CPUs'} stops the job again and again.",
         wait.share,
         0.9,
         (
             Evidence("stopped by the quota, summed over CPUs", sampled.throttled_s, "s", "0"),
-            Evidence("CPUs in use by this job", sampled.tree_cpus, "CPUs"),
-            Evidence("CPUs it may use", quota_cpus, "CPUs"),
+            Evidence("CPUs in use by this job", used, "CPUs"),
+            Evidence("CPUs it may use", cpus, "CPUs"),
             Evidence("CPUs of the machine", facts.machine_cpus),
             wait.queued_evidence(),
         ),
@@ -155,11 +154,7 @@ def foreign_load(wait: Wait) -> Finding | None:
             Evidence("on a CPU, of the time spent making batches", wait.loader.cpu_pct, "%"),
             Evidence("taken by the hypervisor", wait.facts.sampled.steal_pct, "%"),
         ),
-        (
-            wait.relieving(
-                "run it where nothing else runs, or give it CPUs of its own (taskset, cpuset, a quota of theirs)"
-            ),
-        ),
+        (wait.relieving(ALONE),),
     )
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ...facts import Facts
-from ...finding import LEAST_GAIN, Evidence, Next
+from ...finding import Evidence, Next
 from ...gain import overlapping, removing
 from ...loader import Loader
 from ...waits import Spread
@@ -57,10 +57,6 @@ class Wait:
         shape = self.facts.waits.shape
         told = self.whole and shape.spread not in (Spread.NOWHERE, Spread.FIRST_OF_EPOCH)
         return f"{text}, {shape.words}" if told else text
-
-    @property
-    def is_worth(self) -> bool:
-        return self.ns >= LEAST_GAIN * (self.facts.parts.wall_ns - self.ns)
 
     # What the loader and the CPUs are like.
 
