@@ -50,5 +50,5 @@ def scenario(name: str) -> Scenario:
         StallscopeError: there is none of that name.
     """
     if name not in SCENARIOS:
-        raise StallscopeError(f"unknown scenario {name!r}. There is {', '.join(SCENARIOS)}.")
+        raise StallscopeError(f"unknown scenario {name!r}. `stallscope scenarios` lists all of them.")
     return SCENARIOS[name]

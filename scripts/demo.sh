@@ -19,7 +19,7 @@ else
     echo "== No GPU here: SSD300 on an emulated V100 (real loaders and images, step times from publications)"
 fi
 "$bin/stallscope" compare ssd --data "$data" --device "$device" --batch-sizes 8,16 --epochs 3 --limit 192 \
-    --repeats 2 --out "$out"
+    --repeats 3 --out "$out"
 
 echo
 echo "== A reduced SSD trained for real on the processor"

@@ -12,7 +12,8 @@ import numpy as np
 from ..record.comparison import CellRecord, read_comparison
 from ..record.run import is_run, open_run
 from .analysis import Analysis, analyse
-from .batch_size import BatchVerdict, batch_verdict
+from .batch_size.result import BatchVerdict
+from .batch_size.verdict import batch_verdict
 from .facts import Facts
 
 
@@ -27,10 +28,19 @@ class Cell:
     runs: tuple[str, ...]
     """Run folders, in the order they ran."""
     analyses: tuple[Analysis, ...]
+    rounds: tuple[int, ...] = ()
+    """In which round of an interleaved comparison each of these was; empty where that is not known."""
 
     @property
     def facts(self) -> list[Facts]:
         return [a.facts for a in self.analyses if a.facts is not None]
+
+    @property
+    def rounds_of_facts(self) -> list[int] | None:
+        """The round of each of `facts`."""
+        if not self.rounds:
+            return None
+        return [number for a, number in zip(self.analyses, self.rounds, strict=True) if a.facts is not None]
 
     @property
     def samples_per_s(self) -> tuple[float, float, float] | None:
@@ -76,13 +86,29 @@ def load(folder: Path) -> tuple[Comparison, dict[str, Any]]:
 
 def cell_of(folder: Path, record: CellRecord) -> Cell:
     """A cell with its runs analysed, also of a comparison that was cut short."""
-    analyses = tuple(analyse(open_run(folder / name)) for name in record.runs if is_run(folder / name))
+    kept = [name for name in record.runs if is_run(folder / name)]
+    analyses = tuple(analyse(open_run(folder / name)) for name in kept)
     runs = tuple(str(folder / name) for name in record.runs)
     status, error = record.status, record.error
     if status == "pending":
         ran = any(a.facts is not None for a in analyses)
         status, error = ("ok" if ran else "skipped"), "the comparison was cut short"
-    return Cell(record.pipeline, record.batch_size, status, error, runs, analyses)
+    rounds = [round_of(name) for name in kept]
+    known = tuple(number for number in rounds if number is not None)
+    return Cell(
+        record.pipeline, record.batch_size, status, error, runs, analyses, known if len(known) == len(rounds) else ()
+    )
+
+
+def run_name(candidate: str, number: int) -> str:
+    """Of the run folder of a cell in a round."""
+    return f"{candidate}-r{number}"
+
+
+def round_of(name: str) -> int | None:
+    """The round that a run folder's name tells; `None` of a folder that was named by hand."""
+    number = name.rpartition("-r")[2]
+    return int(number) if number.isascii() and number.isdigit() else None
 
 
 def compare(cells: Sequence[Cell]) -> Comparison:
@@ -92,8 +118,11 @@ def compare(cells: Sequence[Cell]) -> Comparison:
     best = max(rates, key=lambda pair: pair[0][0]) if rates else None
     verdicts = {}
     for pipeline in dict.fromkeys(c.pipeline for c in cells):
-        by_size = {c.batch_size: c.facts for c in cells if c.pipeline == pipeline and c.status == "ok"}
-        verdict = batch_verdict(by_size)
+        of_sizes = {c.batch_size: c for c in cells if c.pipeline == pipeline and c.status == "ok"}
+        rounds = {size: known for size, c in of_sizes.items() if (known := c.rounds_of_facts) is not None}
+        verdict = batch_verdict(
+            {size: c.facts for size, c in of_sizes.items()}, rounds if len(rounds) == len(of_sizes) else None
+        )
         if verdict is not None:
             verdicts[pipeline] = verdict
     ties = tuple(c for rate, c in rates if best is not None and c is not best[1] and _tied(rate, best[0]))

@@ -1,4 +1,7 @@
-"""`stallscope compare SCENARIO`: trains with each loader at each batch size, and explains the table."""
+"""`stallscope compare SCENARIO`: trains with each loader at each batch size, and explains the table.
+
+`stallscope compare RUN RUN …` explains a table of runs that were recorded before (`compare_runs.py`).
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..analyse.compare import compare
-from ..report import compare_text, contract
-from . import faults
+from ..errors import StallscopeError
+from ..report import batch_plot, compare_text, contract
+from . import compare_runs, faults, sweep_planted
 from .console import console, show, write_json
+from .plot import plot
 from .sweep import Sweep
 
 NAME = "compare"
 HELP = (
     "Trains a scenario with each loader at each batch size, and explains the table.\n"
-    "The scenario faults instead runs trainings with planted faults, and counts what the diagnosis names."
+    "The scenario faults instead runs trainings with planted faults, and counts what the diagnosis names;\n"
+    "batch-sizes runs trainings of which it is known what a larger batch does to them, and says what was found.\n"
+    "Named two or more recorded runs, it compares those: the same training at different batch sizes, say."
 )
 EXAMPLE = "stallscope compare ssd --device emulated:v100 --batch-sizes 8,16 --data data/voc"
 REPEATS = 2
@@ -24,7 +31,15 @@ REPEATS = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scenario", help="name of a scenario (`stallscope scenarios` lists them)")
+    parser.usage = (
+        "stallscope compare [options] SCENARIO\n       stallscope compare [--json FILE] [--plot FILE] RUN RUN …"
+    )
+    parser.add_argument(
+        "what",
+        nargs="+",
+        metavar="SCENARIO|RUN",
+        help="name of a scenario (`stallscope scenarios` lists them), or folders of two and more recorded runs",
+    )
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with images (default: a composed set)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or emulated:NAME (default: auto)")
     parser.add_argument("--net", help="default: the study's on a GPU and emulated, a small one on the CPU")
@@ -33,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stop = parser.add_mutually_exclusive_group()
     stop.add_argument("--epochs", type=_count, metavar="N", help="passes over the images a run (default: 2)")
     stop.add_argument("--iterations", type=_count, metavar="N", help="batches a run, whatever their size")
-    parser.add_argument("--repeats", type=_count, metavar="N", help="runs a cell (default: 2; of faults: 1)")
+    parser.add_argument(
+        "--repeats", type=_count, metavar="N", help="runs a cell (default: 2; of faults: 1; of batch-sizes: 3)"
+    )
     parser.add_argument("--workers", type=_count, metavar="N", help="default: the CPUs this job may use")
     parser.add_argument("--prefetch", type=_count, default=2, metavar="N", help="batches ahead a worker (default: 2)")
     parser.add_argument("--limit", type=_count, metavar="N", help="use the first N images only")
@@ -41,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="order and augmentation (default: 0)")
     parser.add_argument("--activity-windows", action="store_true", help="record every kernel of a few steps (CUDA)")
     parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw time per sample by batch size (svg, png, pdf)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the runs (default: runs/…)")
     parser.add_argument("--no-live", action="store_true", help="plain lines instead of the live view")
     faults.add_arguments(parser)
@@ -50,11 +68,20 @@ def run(arguments: argparse.Namespace) -> int:
     for stop in (signal.SIGTERM, signal.SIGHUP):
         # A supervisor's stop and a closed terminal keep what was measured, as Ctrl-C does.
         signal.signal(stop, signal.default_int_handler)
+    if arguments.plot:
+        batch_plot.check(arguments.plot, arguments.out)
+    if compare_runs.are_runs(arguments.what):
+        return compare_runs.run(arguments)
+    [arguments.scenario] = arguments.what
     if arguments.scenario == faults.SCENARIO:
         return faults.run(arguments)
+    if arguments.scenario == sweep_planted.SCENARIO:
+        return sweep_planted.run(arguments)
     faults.refuse(arguments)
     arguments.repeats = arguments.repeats or REPEATS
     sweep = Sweep(arguments)
+    if arguments.plot and len({size for _, size in sweep.keys}) < 2:
+        raise StallscopeError("--plot draws what the batch size does: name two and more with --batch-sizes.")
     interrupted = sweep.run()
     result = compare([sweep.cell(key) for key in sweep.keys])
     if arguments.json != "-":
@@ -65,6 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.json:
         write_json(contract.comparison(result, sweep.setting), arguments.json)
+    if arguments.plot and (result.batch_verdicts or not interrupted):
+        plot(result, sweep.setting, arguments.plot)
     return 130 if interrupted else int(all(sweep.status[k][0] != "ok" for k in sweep.keys))
 
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 
@@ -19,13 +16,14 @@ from ..analyse.confusion import Confusion, Judged, Named, confusion
 from ..analyse.diagnosis import LEAST_STEPS
 from ..capture.cpu_budget import cpu_budget
 from ..capture.sampler.procfs import MachineCpu, parse_machine_cpu, read
-from ..errors import RecordError, StallscopeError
-from ..record.comparison import CellRecord, is_comparison, read_comparison, write_comparison
+from ..errors import StallscopeError
+from ..record.comparison import CellRecord, read_comparison
 from ..record.run import is_run, open_run
 from ..report import contract, faults_json, faults_text
-from ..tune.rounds import rounds
 from ..tune.trial import Outcome, Target, TrialServer
+from . import options
 from .console import console, show, write_json
+from .sweep_rounds import Rounds, Trial, new_folder
 
 if TYPE_CHECKING:
     from stallscope.scenarios.faults.case import Case
@@ -38,10 +36,9 @@ RUN_SECONDS = 4
 """What most runs take, their start included."""
 ELSEWHERE = (
     *("data", "device", "net", "pipelines", "batch_sizes", "epochs", "iterations", "workers", "prefetch", "limit"),
-    *("no_augment", "activity_windows"),
+    *("no_augment", "activity_windows", "plot"),
 )
 """Options of other scenarios. Here each case says itself what it trains, on what, and for how long."""
-STOPPED = "stopped by Ctrl-C"
 SEVERITIES = ("mild", "middle", "severe")
 NO_SEVERITY = ("control", "both")
 """What stands in its place in controls and compounds."""
@@ -52,7 +49,7 @@ KINDS = {"faults": "fault", "compounds": "compound", "controls": "control"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What only this scenario takes."""
     group = parser.add_argument_group("of the scenario faults")
-    group.add_argument("--cases", metavar="A,B", help="names of cases, or causes (default: all)")
+    group.add_argument("--cases", metavar="A,B", help="names of cases, or causes; of batch-sizes too (default: all)")
     kind = group.add_mutually_exclusive_group()
     kind.add_argument("--faults", action="store_true", help="only trainings with one planted fault")
     kind.add_argument("--compounds", action="store_true", help="only those with two")
@@ -67,10 +64,11 @@ def refuse(arguments: argparse.Namespace) -> None:
     Raises:
         StallscopeError: it was.
     """
-    given = _given(arguments, ("cases", *KINDS, "severity", "foreign_load"))
+    given = options.given(arguments, ("cases", *KINDS, "severity", "foreign_load"))
     if given:
         raise StallscopeError(
-            f"{given} {_is(given)} of the scenario faults, not of {arguments.scenario}: `stallscope compare faults`."
+            f"{given} {options.are(given)} of the scenario faults, not of {arguments.scenario}: "
+            "`stallscope compare faults`."
         )
 
 
@@ -172,17 +170,17 @@ def _truth(name: str, planted: tuple[str, ...], folder: Path, window: tuple[int,
     return dict(true_share(stamps, read_spans(open_run(folder)), window, case))
 
 
-class Trials:
-    """The runs of one matrix."""
+class Trials(Rounds[str]):
+    """The runs of one matrix; a cell is a case, told by its name."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         from stallscope.scenarios.faults.machine import unmet
         from stallscope.scenarios.faults.registry import cases
 
-        given = _given(arguments, ELSEWHERE)
+        given = options.given(arguments, ELSEWHERE)
         if given:
             raise StallscopeError(
-                f"{given} {_is(given)} of other scenarios: each case of {SCENARIO} says itself what it trains. "
+                f"{given} {options.are(given)} of other scenarios: each case of {SCENARIO} says itself what it trains. "
                 "Choose among them with --cases, --faults, --compounds or --controls."
             )
         named = tuple(filter(None, (each.strip() for each in (arguments.cases or "").split(","))))
@@ -191,21 +189,18 @@ class Trials:
                 f"--cases {arguments.cases!r} names no case. `stallscope scenarios --json` names them all; "
                 "without --cases all of them run."
             )
-        self.cases: list[Case] = cases(
-            named,
-            tuple(kind for option, kind in KINDS.items() if getattr(arguments, option)),
-        )
+        chosen = cases(named, tuple(kind for option, kind in KINDS.items() if getattr(arguments, option)))
         if arguments.severity:
-            self.cases = [case for case in self.cases if case.severity in (arguments.severity, *NO_SEVERITY)]
-        if not self.cases:
+            chosen = [case for case in chosen if case.severity in (arguments.severity, *NO_SEVERITY)]
+        if not chosen:
             raise StallscopeError(
                 f"none of --cases {arguments.cases} is of the kind asked for. Leave one of the two out."
             )
-        self.folder: Path = arguments.out or Path("runs") / f"{SCENARIO}-{time.strftime('%Y%m%d-%H%M%S')}"
-        if is_comparison(self.folder) or (self.folder.is_dir() and any(self.folder.iterdir())):
-            raise StallscopeError(f"{self.folder} is not empty. Choose another folder with --out.")
+        self._cases: dict[str, Case] = {case.name: case for case in chosen}
+        super().__init__(new_folder(arguments.out, SCENARIO), list(self._cases))
         self._seed = arguments.seed
-        self.setting: dict[str, Any] = {
+        self._before = _machine()
+        self.setting = {
             "scenario": SCENARIO,
             "device": {"kind": "emulated", "name": "as each case says", "title": "as each case says", "count": 1},
             "cpu_budget": cpu_budget().budget,
@@ -213,94 +208,83 @@ class Trials:
             "repeats": arguments.repeats or REPEATS,
             "foreign_load": arguments.foreign_load,
             "machine": {"cpus": os.cpu_count(), "load": os.getloadavg()[0], "steal_pct": None},
-            "cases": [{"case": case.name, "planted": list(case.causes)} for case in self.cases],
+            "cases": [{"case": case.name, "planted": list(case.causes)} for case in chosen],
         }
-        missing = [unmet(case.needs) for case in self.cases]
-        self._status: list[tuple[str, str | None]] = [("skipped", why) if why else ("pending", None) for why in missing]
-        self._runs: list[list[str]] = [[] for _ in self.cases]
+        for case in chosen:
+            if missing := unmet(case.needs):
+                self.status[case.name] = ("skipped", missing)
 
     def run(self, target: Console) -> bool:
         """Run every case, round by round. True when Ctrl-C cut it short; what was recorded is kept."""
-        self._save()
-        todo = [place for place, (status, _) in enumerate(self._status) if status == "pending"]
-        before = _machine()
-        done, total = 0, len(todo) * self.setting["repeats"]
+        repeats = self.setting["repeats"]
+        total = len(self.pending) * repeats
         target.print(faults_text.ahead(total, RUN_SECONDS), markup=False, soft_wrap=True)
-        try:
-            server = TrialServer(TARGET)
-            for number, place in rounds(todo, self.setting["repeats"], self._seed):
-                if self._status[place][0] not in ("pending", "ok"):
-                    continue
-                said = self._one(server, number, place)
-                done += 1
-                target.print(f"[{done}/{total}] {self.cases[place].name}: {said}", markup=False, soft_wrap=True)
-        except KeyboardInterrupt:
-            self._stopped()
-            return True
-        finally:
-            after = _machine()
-            shares = after.shares_since(before) if after and before else None
-            self.setting["machine"]["steal_pct"] = shares[2] if shares else None
-            with suppress(RecordError):
-                self._save()
-        return False
+        return self.measure(lambda: TrialServer(TARGET), repeats, self._seed, Lines(target, self, total))
 
-    def _one(self, server: TrialServer, number: int, place: int) -> str:
-        """One run; what is to be said of it."""
+    def said(self, name: str, folder: Path) -> str:
+        """Of a run that has ended, beside what was planted."""
+        status, error = self.status[name]
+        if status != "ok":
+            return f"{status}: {error}"
+        planted = self._cases[name].causes
+        judged = judge(name, planted, folder, analyse(open_run(folder)), self.setting["foreign_load"])
+        return faults_text.outcome(judged) if judged is not None else status
+
+    def _name(self, name: str) -> str:
+        return name
+
+    def _trial(self, name: str, number: int, folder: Path) -> Trial:
         from stallscope.scenarios.faults.trial import FaultSpec
 
-        case = self.cases[place]
-        folder = self.folder / f"{case.name}-r{number}"
-        self._runs[place].append(folder.name)
-        with suppress(RecordError):
-            self._save()  # so that a report finds this run even if this command is killed
-        spec = FaultSpec(case.name, str(folder.resolve()), self._seed, number, int(self.setting["foreign_load"]))
-        description = {
-            "trial": {
-                "scenario": SCENARIO,
-                "case": case.name,
-                "planted": list(case.causes),
-                "repetition": number,
-            }
-        }
-        try:
-            outcome = server.run(folder, spec, description, lambda: None)
-        except RecordError as error:
-            # A full disk: what was recorded before is still worth its matrix.
-            outcome = Outcome("failed", str(error))
-        self._status[place] = (outcome.status, outcome.error)
-        with suppress(RecordError):
-            self._save()
-        if outcome.status != "ok":
-            return f"{outcome.status}: {outcome.error}"
-        analysis = analyse(open_run(folder))
-        judged = judge(case.name, case.causes, folder, analysis, self.setting["foreign_load"])
-        return faults_text.outcome(judged) if judged is not None else outcome.status
+        planted = list(self._cases[name].causes)
+        return Trial(
+            FaultSpec(name, str(folder.resolve()), self._seed, number, int(self.setting["foreign_load"])),
+            {"trial": {"scenario": SCENARIO, "case": name, "planted": planted, "repetition": number}},
+        )
 
-    def _stopped(self) -> None:
-        """A run that was cut short counts where it recorded enough steps; cases that never ran are skipped."""
-        for place, (status, _) in enumerate(self._status):
-            if status == "pending":
-                ran = bool(self._runs[place])
-                self._status[place] = ("stopped", STOPPED) if ran else ("skipped", f"not run: {STOPPED}")
+    def _keep(self, name: str, folder: Path, outcome: Outcome) -> None:
+        """A run that was cut short changes nothing for a case that ran before: it counts where it went far enough."""
+        if outcome.status != "stopped" or self.status[name][0] == "pending":
+            self.status[name] = (outcome.status, outcome.error)
 
-    def _save(self) -> None:
-        records = [
-            CellRecord("workers" if case.plan.loader.workers else "naive", case.plan.loader.batch, *status, tuple(runs))
-            for case, status, runs in zip(self.cases, self._status, self._runs, strict=True)
-        ]
-        write_comparison(self.folder, self.setting, records)
+    def _record(self, name: str) -> CellRecord:
+        loader = self._cases[name].plan.loader
+        pipeline = "workers" if loader.workers else "naive"
+        return CellRecord(pipeline, loader.batch, *self.status[name], tuple(self._runs[name]))
+
+    def _over(self) -> None:
+        after = _machine()
+        shares = after.shares_since(self._before) if after and self._before else None
+        self.setting["machine"]["steal_pct"] = shares[2] if shares else None
+
+
+class Lines:
+    """Progress of these runs: a line a run."""
+
+    def __init__(self, target: Console, trials: Trials, total: int) -> None:
+        self._target = target
+        self._trials = trials
+        self._total = total
+        self._done = 0
+        self._folder = Path()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def begin(self, folder: Path) -> None:
+        self._folder = folder
+
+    def tick(self) -> None:
+        pass
+
+    def end(self, name: str) -> None:
+        said = self._trials.said(name, self._folder)
+        self._done += 1
+        self._target.print(f"[{self._done}/{self._total}] {name}: {said}", markup=False, soft_wrap=True)
 
 
 def _machine() -> MachineCpu | None:
     return parse_machine_cpu(read("/proc/stat"))
-
-
-def _given(arguments: argparse.Namespace, names: Sequence[str]) -> str:
-    """Those of the options that were asked for, as they are written; empty for none."""
-    default = arguments.parser.get_default
-    return ", ".join(f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) != default(name))
-
-
-def _is(listed: str) -> str:
-    return "are options" if "," in listed else "is an option"

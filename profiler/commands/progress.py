@@ -15,13 +15,13 @@ from ..errors import RecordError
 from ..report import bars, compare_text, live
 
 if TYPE_CHECKING:
-    from .sweep import Key, Sweep
+    from .sweep_cells import Cells, Key
 
 
 class Progress:
     """Use as a context manager around the runs; tell it when a run begins and ends, and let it tick."""
 
-    def __init__(self, target: Console, sweep: Sweep, total: int, plain: bool) -> None:
+    def __init__(self, target: Console, sweep: Cells, total: int, plain: bool) -> None:
         self._target = target
         self._sweep = sweep
         self._total = total

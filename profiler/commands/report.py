@@ -19,10 +19,11 @@ from ..record.comparison import is_comparison, read_comparison
 from ..record.files import plain
 from ..record.latest import latest
 from ..record.run import RUN_JSON, is_run, open_run
-from ..report import attach_json, attach_text, compare_text, contract, text
+from ..report import attach_json, attach_text, batch_plot, compare_text, contract, text
 from ..report.command import command_line
-from . import faults
+from . import faults, sweep_planted
 from .console import PLAIN_WIDTH, console, show, write_json
+from .plot import plot
 
 NAME = "report"
 HELP = "Shows what a recorded run waited for (no RUN: the newest on this machine)."
@@ -43,24 +44,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
     parser.add_argument("--json", action="store_true", help="short for --format json")
     parser.add_argument("-o", "--output", metavar="FILE", help="write to a file instead of the terminal")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="of a comparison: draw time per sample by batch size (svg, png, pdf)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     folder, *others = _parts(arguments.run_folders or [_newest()])
     as_json = arguments.json or arguments.format == "json"
+    if arguments.plot:
+        _check_plot(arguments.plot, folder, others)
     if not others and not is_run(folder) and is_comparison(folder):
-        if read_comparison(folder)[0].get("scenario") == faults.SCENARIO:
-            table = faults.load(folder)
+        scenario = read_comparison(folder)[0].get("scenario")
+        if scenario in (faults.SCENARIO, sweep_planted.SCENARIO):
+            table = faults.load(folder) if scenario == faults.SCENARIO else sweep_planted.load(folder)
             if as_json:
                 write_json(table.json(), arguments.output or "-")
             else:
                 _print(arguments.output, table.render)
+            if arguments.plot and isinstance(table, sweep_planted.SweepTable):
+                table.plot(arguments.plot)
             return 0
         result, setting = load(folder)
         if as_json:
             write_json(contract.comparison(result, setting), arguments.output or "-")
         else:
             _print(arguments.output, lambda target: compare_text.render(result, setting, target))
+        if arguments.plot:
+            plot(result, setting, arguments.plot)
         return 0
     opened = open_run(folder)
     if not others and is_attached(opened):
@@ -78,6 +89,16 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(arguments.output, lambda target: text.render(analysis, target))
     return 0
+
+
+def _check_plot(file: Path, folder: Path, others: list[Path]) -> None:
+    batch_plot.check(file)
+    if others or is_run(folder) or not is_comparison(folder):
+        raise StallscopeError(
+            f"--plot draws a comparison; {folder} is none. `stallscope compare RUN RUN` compares runs."
+        )
+    if read_comparison(folder)[0].get("scenario") == faults.SCENARIO:
+        raise StallscopeError(f"--plot draws batch sizes; {folder} compares planted faults.")
 
 
 def _parts(folders: list[Path]) -> list[Path]:

@@ -31,6 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
                 for s in SCENARIOS.values()
             ),
             _faults(),
+            _batch_sizes(),
         ],
         "devices": _devices(),
     }
@@ -70,6 +71,21 @@ def _faults() -> dict[str, Any]:
         "nets": [],
         "data": "none: each training makes its own",
         "cases": list(CASES),
+    }
+
+
+def _batch_sizes() -> dict[str, Any]:
+    """The planted sweeps; `cases` are what `compare batch-sizes --cases` takes."""
+    from stallscope.scenarios.sweeps.registry import SWEEPS
+
+    return {
+        "name": "batch-sizes",
+        "study": f"{len(SWEEPS)} trainings at several batch sizes, with a planted reason why a larger one is slower or "
+        f"no faster ({len({sweep.cause for sweep in SWEEPS.values()})} causes)",
+        "question": "Is it named what grew with the batch, and why?",
+        "nets": [],
+        "data": "none: each training makes its own",
+        "cases": list(SWEEPS),
     }
 
 

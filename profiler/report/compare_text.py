@@ -13,11 +13,13 @@ from rich.text import Text
 from ..analyse.compare import Cell, Comparison
 from ..analyse.facts import Facts
 from ..analyse.partition import PARTS, busy_strip
-from . import bars
+from . import bars, batch_text
+from .command import command_line
 
 BAR_WIDTH = 14
 LEAST_RATIO = 1.05
 """The slowest cell is set beside the winner from this ratio on."""
+_DEVICE = {"emulated": "the emulated device", "cpu": "the processor"}
 STRIP = 40
 """Signs in a stretch of the device's time."""
 
@@ -29,25 +31,51 @@ def render(result: Comparison, setting: dict[str, Any], console: Console) -> Non
 
 def _sections(result: Comparison, setting: dict[str, Any], ascii_only: bool) -> Iterator[RenderableType]:
     device = setting["device"]
-    yield Text(f"{setting['scenario']} · {setting['net']} on {device['title']}", style="bold")
-    yield Text(_conditions(setting))
+    recorded = setting["scenario"] is None
+    yield Text(title(result, setting), style="bold")
+    yield _runs(result.cells) if recorded else Text(_conditions(setting))
     yield Text()
+    for notice in setting.get("notices", ()):
+        yield Text(notice, style="yellow")
+        yield Text()
     yield table(result.cells, ascii_only, device["kind"] == "emulated")
     yield bars.legend(dict.fromkeys(PARTS, 1.0), ascii_only)
     yield Text()
     yield from _errors(result)
-    yield Text("Which loader wins, and why", style="bold")
-    yield _indent(Text(_winner(result, "the emulated device" if device["kind"] == "emulated" else "the device")))
+    yield Text("Which is fastest, and why" if recorded else "Which loader wins, and why", style="bold")
+    yield _indent(Text(_winner(result, _DEVICE.get(device["kind"], "the device"))))
     yield from _losses(result)
     yield Text()
-    yield Text("What each loader waits for", style="bold")
+    yield Text("What they wait for" if recorded else "What each loader waits for", style="bold")
     yield from _verdicts(result)
     if result.batch_verdicts:
         yield Text()
         yield Text("What the batch size did", style="bold")
-        for name, verdict in result.batch_verdicts.items():
-            yield _indent(Text.assemble((name, "bold"), f": {verdict.text}. [{verdict.cause}]"))
+        yield from batch_text.render(result.batch_verdicts)
+    elif recorded:
+        yield Text()
+        yield Text("No loader ran with two batch sizes: these runs say nothing about the batch size.")
     yield from _stretches(result, ascii_only)
+
+
+def title(result: Comparison, setting: dict[str, Any]) -> str:
+    """What was compared, on what."""
+    device = setting["device"]["title"]
+    if setting["scenario"] is None:
+        return f"{_plural(sum(len(cell.runs) for cell in result.cells), 'recorded run')} on {device}"
+    return f"{setting['scenario']} · {setting['net']} on {device}"
+
+
+def _runs(cells: tuple[Cell, ...]) -> Table:
+    """The recorded runs, each with its command."""
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(overflow="fold", ratio=1)
+    rows.add_column(no_wrap=True)
+    rows.add_column(overflow="fold", ratio=1)
+    for cell in cells:
+        for folder, analysis in zip(cell.runs, cell.analyses, strict=True):
+            rows.add_row(Text(folder), f"batch {cell.batch_size}", Text(command_line(analysis.info.get("command"))))
+    return rows
 
 
 def table(cells: tuple[Cell, ...], ascii_only: bool, emulated: bool) -> Table:
@@ -130,7 +158,7 @@ def _winner(result: Comparison, device: str) -> str:
     if ratio >= LEAST_RATIO and slowest.typical and slowest.typical.facts:
         said += (
             f" It is {ratio:.1f} times as fast as {slowest.pipeline} at batch {slowest.batch_size}, which "
-            f"keeps the device busy {_busy(slowest.typical.facts)}{_limits(facts, slowest.typical.facts)}."
+            f"keeps it busy {_busy(slowest.typical.facts)}{_limits(facts, slowest.typical.facts)}."
         )
     if best.typical.verdict.cause is None:
         said += " Start-up still weighs in so short a run: this is no ranking yet."

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..analyse.analysis import Analysis
-from ..analyse.batch_size import BatchVerdict, Term
+from ..analyse.batch_size.result import BatchVerdict, Estimate
 from ..analyse.compare import Cell, Comparison
 from ..analyse.facts import Facts
-from ..analyse.finding import Finding
+from ..analyse.finding import Evidence, Finding
 from ..analyse.headroom import Headroom
 from ..analyse.partition import PARTS
 from . import ranks_contract
@@ -81,8 +81,17 @@ def batch_verdict(verdict: BatchVerdict) -> dict[str, Any]:
         "grew": verdict.grew,
         "text": verdict.text,
         "terms": {
-            str(size): {name: _term(term) for name, term in terms.items()} for size, terms in verdict.terms.items()
+            str(size): {
+                name: estimate | {"median": verdict.medians[size][name]} for name, estimate in _estimates(terms).items()
+            }
+            for size, terms in verdict.terms.items()
         },
+        "compared": [verdict.smaller, verdict.larger],
+        "changes": _estimates(verdict.changes),
+        "work": {str(size): {"samples": w.samples, "seconds": w.seconds} for size, w in verdict.work.items()},
+        "runs": {str(size): number for size, number in verdict.runs.items()},
+        "noise_pct": 100 * verdict.noise,
+        "evidence": [_evidence(e) for e in verdict.evidence],
     }
 
 
@@ -93,9 +102,7 @@ def finding(found: Finding) -> dict[str, Any]:
         "share_pct": None if found.cause is None else 100 * found.share,
         "severity": found.severity,
         "confidence": None if found.cause is None else found.confidence,
-        "evidence": [
-            {"what": e.what, "value": e.value, "unit": e.unit, "expected": e.expected} for e in found.evidence
-        ],
+        "evidence": [_evidence(e) for e in found.evidence],
         "next": [
             {
                 "change": n.change,
@@ -254,5 +261,10 @@ def _name(cell: Cell) -> dict[str, Any]:
     return {"pipeline": cell.pipeline, "batch_size": cell.batch_size}
 
 
-def _term(term: Term) -> dict[str, float]:
-    return {"median": term.median, "low": term.low, "high": term.high}
+def _estimates(terms: Mapping[str, Estimate]) -> dict[str, dict[str, float]]:
+    """µs a sample, with intervals of 95 %."""
+    return {name: {"mean": e.mean, "low": e.low, "high": e.high} for name, e in terms.items()}
+
+
+def _evidence(item: Evidence) -> dict[str, Any]:
+    return {"what": item.what, "value": item.value, "unit": item.unit, "expected": item.expected}

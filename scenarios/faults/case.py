@@ -74,6 +74,11 @@ class Data:
     """Each so-manieth batch has a shape that none had before; 0: all have the same."""
     width_sigma: float = 0.0
     """Of a lognormal factor on the floats of a batch's samples, in multiples of 8; computing takes as much longer."""
+    length_tail: float = 0.0
+    """Exponent of the Pareto distribution of the samples' lengths, the shortest of which are `floats` long. A batch is
+    padded to its longest, and computing takes as much longer; 0: all are equally long."""
+    unpickling_ms: float = 0.0
+    """What it takes the training to unpickle a batch that a worker sends."""
     first_worker_only: bool = False
     """An iterable dataset that gives all its samples to the first worker."""
     reading: Reading | None = None

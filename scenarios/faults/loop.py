@@ -126,7 +126,7 @@ class Loop:
         self._copy()
         factor = float(WARM if self._done < step.slow_start else 1)
         samples = torch.as_tensor(batch[0])
-        if self._plan.data.width_sigma:
+        if self._plan.data.width_sigma or self._plan.data.length_tail:
             factor *= samples.shape[1] / self._plan.data.floats
         self._compute(step.compute_ms * factor, samples)
         loss = self._forward(samples).square().mean()

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from .case import Data, Loader, Plan, Reading
@@ -39,7 +40,8 @@ class Samples(Dataset[Any]):
         self._seen = torch.zeros(self._count if remembers else 0, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
         self._files = Files(reading, folder, seed) if reading is not None else None
         self._widths = _widths(plan, seed)
-        self._sample = torch.linspace(0.0, 1.0, max(1, plan.data.floats, *self._widths))
+        self._lengths = _lengths(plan.data, self._count, seed)
+        self._sample = torch.linspace(0.0, 1.0, max(1, plan.data.floats, *self._widths, *self._lengths))
 
     def __len__(self) -> int:
         return self._count
@@ -64,7 +66,7 @@ class Samples(Dataset[Any]):
         sleep_ms(wait)
         burn_ms(data.burn_ms * factor)
         native_burn_ms(data.native_burn_ms * factor)
-        return self._sample[: self._width(index // self.batch)]
+        return self._sample[: self._lengths[index] if self._lengths else self._width(index // self.batch)]
 
     def _width(self, batch: int) -> int:
         every = self.data.new_shape_every
@@ -163,8 +165,21 @@ def start_worker(loader: Loader, _worker: int) -> None:
     sleep_ms(loader.start_ms)
 
 
+class Unpickled:
+    """Something that takes a while to unpickle."""
+
+    def __init__(self, ms: float) -> None:
+        self._ms = ms
+
+    def __setstate__(self, state: dict[str, float]) -> None:
+        self.__dict__.update(state)
+        sleep_ms(self._ms)
+
+
 def collate(data: Data, samples: list[Any]) -> Any:
-    batch = torch.stack(samples)
+    batch = pad_sequence(samples, batch_first=True) if data.length_tail else torch.stack(samples)
+    if data.unpickling_ms:
+        return [batch, Unpickled(data.unpickling_ms)]
     if data.arrays:
         return [part.numpy() for part in batch.chunk(data.tensors, dim=1)]
     # Tensors of their own: parts of one share its memory and travel as one.
@@ -210,6 +225,14 @@ def _widths(plan: Plan, seed: int) -> list[int]:
     source = random.Random(seed)
     drawn = [plan.data.floats * source.lognormvariate(0.0, plan.data.width_sigma) for _ in range(plan.batches)]
     return [max(16, round(width / 8) * 8) for width in drawn]
+
+
+def _lengths(data: Data, count: int, seed: int) -> list[int]:
+    """Of each sample, where they differ in it."""
+    if not data.length_tail:
+        return []
+    source = random.Random(seed)
+    return [round(data.floats * source.paretovariate(data.length_tail)) for _ in range(count)]
 
 
 class Waiting(Dataset[torch.Tensor]):

@@ -7,8 +7,11 @@ import os
 import random
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Never
 
 import numpy as np
 import torch
@@ -19,6 +22,7 @@ from stallscope.devices.emulated import EmulatedDevice
 from stallscope.record.run import update_run
 
 from ..output import redirect_output
+from .case import Case
 from .loop import Loop, device_of
 from .machine import confine, foreign_load, quota
 from .ranks import train_ranks
@@ -46,10 +50,15 @@ class FaultSpec:
 def run_fault(spec: FaultSpec) -> None:
     """Train and say in run.json how it ended. Ends the process; its output goes to the run folder."""
     folder = Path(spec.folder)
+    end_with(folder, partial(train, CASES[spec.case], folder, 1000 * spec.seed + spec.repetition, spec.foreign))
+
+
+def end_with(folder: Path, training: Callable[[], None]) -> Never:
+    """Run a training as the last thing that this process does, and say in run.json how it ended."""
     redirect_output(folder)
     status, error = "ok", None
     try:
-        _train(spec, folder)
+        training()
     except KeyboardInterrupt:
         status, error = "stopped", "stopped by Ctrl-C"
     except Exception as problem:
@@ -62,16 +71,15 @@ def run_fault(spec: FaultSpec) -> None:
     os._exit(code)
 
 
-def _train(spec: FaultSpec, folder: Path) -> None:
-    case = CASES[spec.case]
+def train(case: Case, folder: Path, seed: int, foreign: int = 0) -> None:
+    """Run the case's training, recorded into the folder, beside so many busy processes of others on top of its own."""
     plan = case.plan
-    seed = 1000 * spec.seed + spec.repetition
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     if plan.ranks > 1:
-        with foreign_load(plan.machine.foreign + spec.foreign, plan.machine.foreign_rests):
+        with foreign_load(plan.machine.foreign + foreign, plan.machine.foreign_rests):
             train_ranks(case, folder, seed)
         return
     device = device_of(plan)
@@ -82,7 +90,7 @@ def _train(spec: FaultSpec, folder: Path) -> None:
     with contextlib.ExitStack() as stack:
         stack.callback(samples.remove)
         stack.enter_context(quota(plan.machine.quota))
-        stack.enter_context(foreign_load(plan.machine.foreign + spec.foreign, plan.machine.foreign_rests))
+        stack.enter_context(foreign_load(plan.machine.foreign + foreign, plan.machine.foreign_rests))
         if isinstance(device, EmulatedDevice):
             spans = SpanRecorder(folder)
             stack.callback(spans.close)

@@ -351,7 +351,7 @@ def test_without_data_a_composed_set_is_used(tmp_path: Path, monkeypatch: pytest
 
 def test_scenarios_lists_what_the_contract_says() -> None:
     listed = json.loads(stallscope("scenarios", "--json").stdout)
-    assert [s["name"] for s in listed["scenarios"]] == ["ssd", "faults"]
+    assert [s["name"] for s in listed["scenarios"]] == ["ssd", "faults", "batch-sizes"]
     assert set(listed["scenarios"][0]) == {"name", "study", "question", "nets", "data"}
     names = {d["name"] for d in listed["devices"]}
     assert {"cpu", "cuda", "emulated:v100", "emulated:titanx", "emulated:k80"} <= names

@@ -1,0 +1,80 @@
+"""`stallscope compare RUN RUN …`: recorded runs of somebody's own training, by batch size."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..analyse.compare import compare
+from ..analyse.recorded_runs import cells_of_runs, differences
+from ..errors import StallscopeError
+from ..record.comparison import is_comparison
+from ..record.run import is_run, open_run
+from ..report import compare_text, contract
+from . import options
+from .console import console, show, write_json
+from .plot import plot
+
+TAKEN = ("verb", "run", "parser", "what", "json", "plot", "no_live")
+"""What means something here; every other option is one of trainings."""
+
+
+def are_runs(what: list[str]) -> bool:
+    """Whether these words of the command are meant as recorded runs, and not as a scenario."""
+    return len(what) > 1 or is_run(Path(what[0])) or is_comparison(Path(what[0]))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Group, judge and print them.
+
+    Raises:
+        StallscopeError: they cannot be compared.
+    """
+    folders = _folders(arguments.what)
+    strange = options.given(arguments, (name for name in vars(arguments) if name not in TAKEN))
+    if strange:
+        raise StallscopeError(
+            f"{strange} {options.are(strange)} of trainings that compare starts itself; these runs are recorded. "
+            "Leave it out."
+        )
+    cells = cells_of_runs([open_run(folder) for folder in folders])
+    result = compare(cells)
+    if arguments.plot and not result.batch_verdicts:
+        raise StallscopeError("--plot: no loader ran with two batch sizes, so there is nothing to draw. Leave it out.")
+    info = cells[0].analyses[0].info
+    facts = cells[0].facts[0]
+    setting: dict[str, Any] = {
+        "scenario": None,
+        "device": {"kind": facts.device_kind, "title": facts.device_kind} | (info.get("device") or {}),
+        "cpu_budget": facts.sampled.cpu_budget,
+        "dataset": {},
+        "notices": differences(cells),
+    }
+    if arguments.json != "-":
+        show(lambda target: compare_text.render(result, setting, target), console())
+    if arguments.json:
+        write_json(contract.comparison(result, setting), arguments.json)
+    if arguments.plot:
+        plot(result, setting, arguments.plot)
+    return 0
+
+
+def _folders(what: list[str]) -> list[Path]:
+    """The run folders; whatever else was named is a mistake."""
+    folders = [Path(word) for word in what]
+    for folder in folders:
+        if is_comparison(folder):
+            raise StallscopeError(f"{folder} is a comparison already: `stallscope report {folder}` shows it.")
+        if len(folders) > 1 and not is_run(folder):
+            raise StallscopeError(
+                f"{folder} is not a run folder. Name either one scenario, or two and more folders that "
+                "`stallscope run` wrote."
+            )
+    if len(folders) == 1:
+        raise StallscopeError(
+            f"{folders[0]} is one run; a comparison takes two and more. `stallscope report {folders[0]}` shows one."
+        )
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise StallscopeError("the same run is named twice; repeats are runs of their own.")
+    return folders

@@ -1,0 +1,63 @@
+"""A comparison whose cells are trainings at batch sizes: what the runs of each have told so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..analyse.analysis import Analysis, analyse
+from ..analyse.compare import Cell, round_of
+from ..analyse.diagnosis import LEAST_STEPS
+from ..record.comparison import CellRecord
+from ..record.run import open_run
+from ..tune.trial import Outcome
+from .sweep_rounds import Rounds
+
+FEWEST_STEPS = 2
+"""A run of fewer steps has no rate."""
+
+Key = tuple[str, int]
+"""A cell: what trains (a loader, a planted sweep), and the batch size."""
+
+
+def cell_name(key: Key) -> str:
+    """As its run folders begin."""
+    return f"{key[0]}-b{key[1]}"
+
+
+class Cells(Rounds[Key]):
+    """The cells, with the analyses of those of their runs that count."""
+
+    def __init__(self, folder: Path, keys: Sequence[Key]) -> None:
+        super().__init__(folder, keys)
+        self._analyses: dict[Key, list[Analysis]] = {key: [] for key in self.keys}
+        self._rounds: dict[Key, list[int]] = {key: [] for key in self.keys}
+        """In which round each of these was."""
+
+    def cell(self, key: Key) -> Cell:
+        runs = tuple(str(self.folder / name) for name in self._runs[key])
+        return Cell(*key, *self.status[key], runs, tuple(self._analyses[key]), tuple(self._rounds[key]))
+
+    def _name(self, key: Key) -> str:
+        return cell_name(key)
+
+    def _record(self, key: Key) -> CellRecord:
+        return CellRecord(*key, *self.status[key], tuple(self._runs[key]))
+
+    def _keep(self, key: Key, folder: Path, outcome: Outcome) -> None:
+        """A stopped run counts as far as it went, if it went anywhere."""
+        status, error = outcome.status, outcome.error
+        if status in ("ok", "stopped"):
+            analysis = analyse(open_run(folder))
+            steps = 0 if analysis.facts is None else analysis.facts.window.count
+            # Beside whole runs a stopped one counts only where it went far enough to be judged.
+            enough = LEAST_STEPS if status == "stopped" and self._analyses[key] else FEWEST_STEPS
+            if steps >= enough:
+                self._analyses[key].append(analysis)
+                self._rounds[key].append(round_of(folder.name) or 0)
+                status = "ok"
+            elif status == "ok":
+                status, error = "failed", f"fewer than {FEWEST_STEPS} steps: choose more epochs or iterations"
+        if status == "stopped":
+            status = "ok" if self._analyses[key] else "skipped"
+        self.status[key] = (status, error)

@@ -1,0 +1,206 @@
+"""`stallscope compare batch-sizes`: planted sweeps over the batch size, and what was named as the reason."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+
+from ..analyse import compare
+from ..analyse.compare import Cell, Comparison, run_name
+from ..analyse.planted_sweeps import JudgedSweep
+from ..capture.cpu_budget import cpu_budget
+from ..errors import StallscopeError
+from ..record.run import open_run
+from ..report import batch_plot, contract, faults_text, sweeps_json, sweeps_text
+from ..tune.trial import Target, TrialServer
+from . import options
+from .console import console, show, write_json
+from .progress import Progress
+from .sweep_cells import Cells, Key, cell_name
+from .sweep_rounds import Trial, new_folder, require_folder
+
+if TYPE_CHECKING:
+    from stallscope.scenarios.sweeps.sweep import Sweep
+
+SCENARIO = "batch-sizes"
+TARGET = Target("stallscope.scenarios.sweeps.trial", "run_size")
+REPEATS = 3
+"""Runs of each size, by default."""
+RUN_SECONDS = 3
+"""What most runs take, their start included."""
+ELSEWHERE = (
+    *("data", "device", "net", "pipelines", "epochs", "iterations", "workers", "prefetch", "limit", "no_augment"),
+    *("activity_windows", "faults", "compounds", "controls", "severity", "foreign_load"),
+)
+"""Options of other scenarios. Here each sweep says itself what it trains, on what, and for how long."""
+DEVICE = {"kind": "emulated", "name": "emulated:accelerator", "title": "emulated Accelerator", "count": 1}
+"""As each run's own device describes itself, without asking for torch."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the sweeps and print what was made of them: 0 when at least one was judged, 1 when none was, 130 after
+    Ctrl-C."""
+    planted = Planted(arguments)
+    interrupted = planted.run(console(stderr=True))
+    table = judge(planted.folder, planted.setting, [planted.cell(key) for key in planted.keys])
+    if arguments.json != "-":
+        target = console()
+        show(table.render, target)
+        target.print(
+            f"\nruns and figures: {planted.folder}   (stallscope report {planted.folder})", soft_wrap=True, markup=False
+        )
+    if arguments.json:
+        write_json(table.json(), arguments.json)
+    if arguments.plot and table.result.batch_verdicts:
+        table.plot(arguments.plot)
+    return 130 if interrupted else int(not table.result.batch_verdicts)
+
+
+@dataclass(frozen=True)
+class SweepTable:
+    """The sweeps, their runs, and what was made of them."""
+
+    setting: dict[str, Any]
+    result: Comparison
+    sweeps: tuple[JudgedSweep, ...]
+
+    def render(self, target: Console) -> None:
+        failed = [
+            (cell_name((cell.pipeline, cell.batch_size)), f"{cell.status}: {cell.error}")
+            for cell in self.result.cells
+            if cell.status != "ok"
+        ]
+        sweeps_text.render(self.sweeps, self.setting, failed, target)
+
+    def json(self) -> dict[str, Any]:
+        """The contract's `stallscope-compare`, and for each sweep the truth and whether it was found."""
+        setting = {name: value for name, value in self.setting.items() if name != "sweeps"}
+        told = {sweep.name: sweeps_json.of_sweep(sweep) for sweep in self.sweeps}
+        return contract.comparison(self.result, setting) | {"best": None, "sweeps": told}
+
+    def plot(self, file: Path) -> None:
+        batch_plot.write(self.result.batch_verdicts, sweeps_text.head(self.setting), file)
+
+
+def load(folder: Path) -> SweepTable:
+    """A folder that `compare batch-sizes` filled, finished or not, analysed anew.
+
+    Raises:
+        RecordError: there is none, or a run of it cannot be read.
+    """
+    result, setting = compare.load(folder)
+    return judge(folder, setting, result.cells)
+
+
+def judge(folder: Path, setting: dict[str, Any], cells: Sequence[Cell]) -> SweepTable:
+    """What was said of each sweep, beside the truth."""
+    result = compare.compare(cells)
+    judged = [
+        JudgedSweep(
+            each["name"],
+            each["cause"],
+            each["grew"],
+            result.batch_verdicts.get(each["name"]),
+            {
+                cell.batch_size: terms
+                for cell in cells
+                if cell.pipeline == each["name"] and (terms := _true_terms(folder, cell)) is not None
+            },
+        )
+        for each in setting["sweeps"]
+    ]
+    return SweepTable(setting, result, tuple(judged))
+
+
+def _true_terms(folder: Path, cell: Cell) -> dict[str, float] | None:
+    """µs a sample, the mean over the cell's runs; `None` where none of them could say."""
+    from stallscope.scenarios.faults.truth import read_spans, read_stamps
+    from stallscope.scenarios.sweeps.truth import true_terms
+
+    found = []
+    # Of folders that were renamed by hand no rounds are known.
+    for number, analysis in zip(cell.rounds, cell.analyses, strict=False):
+        run = folder / run_name(cell_name((cell.pipeline, cell.batch_size)), number)
+        try:
+            stamps = read_stamps(run)
+        except (OSError, ValueError):
+            continue  # It was killed before it could say.
+        if (facts := analysis.facts) is not None:
+            window = facts.window.begin_ns, facts.window.end_ns
+            found.append(true_terms(stamps, read_spans(open_run(run)), window, cell.batch_size))
+    known = [terms for terms in found if terms is not None]
+    return {term: float(np.mean([terms[term] for terms in known])) for term in known[0]} if known else None
+
+
+class Planted(Cells):
+    """The runs of all sweeps; a cell is a sweep at a batch size."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        from stallscope.scenarios.sweeps.registry import sweeps
+
+        given = options.given(arguments, ELSEWHERE)
+        if given:
+            raise StallscopeError(
+                f"{given} {options.are(given)} of other scenarios: each sweep of {SCENARIO} says itself what it "
+                "trains. Choose among them with --cases and --batch-sizes."
+            )
+        named = tuple(filter(None, (each.strip() for each in (arguments.cases or "").split(","))))
+        if arguments.cases is not None and not named:
+            raise StallscopeError(
+                f"--cases {arguments.cases!r} names no case. `stallscope scenarios --json` names them all; "
+                "without --cases all of them run."
+            )
+        chosen = sweeps(named)
+        super().__init__(
+            new_folder(arguments.out, SCENARIO),
+            [(sweep.name, size) for sweep in chosen for size in _sizes(sweep, arguments.batch_sizes)],
+        )
+        require_folder(arguments.json, self.folder)
+        self._arguments = arguments
+        self._repeats = arguments.repeats or REPEATS
+        self.setting = {
+            "scenario": SCENARIO,
+            "device": DEVICE,
+            "cpu_budget": cpu_budget().budget,
+            "load": os.getloadavg()[0],
+            "dataset": {},
+            "repeats": self._repeats,
+            "sweeps": [{"name": sweep.name, "cause": sweep.cause, "grew": sweep.grew} for sweep in chosen],
+        }
+
+    def run(self, target: Console) -> bool:
+        """Run every size of every sweep, round by round. True when Ctrl-C cut it short; what was measured is kept."""
+        total = len(self.keys) * self._repeats
+        target.print(faults_text.ahead(total, RUN_SECONDS), markup=False, soft_wrap=True)
+        shown = Progress(target, self, total, self._arguments.no_live)
+        return self.measure(lambda: TrialServer(TARGET), self._repeats, self._arguments.seed, shown)
+
+    def _trial(self, key: Key, number: int, folder: Path) -> Trial:
+        from stallscope.scenarios.sweeps.trial import SweepSpec
+
+        name, size = key
+        described = {"scenario": SCENARIO, "case": f"{name} at batch {size}", "repetition": number}
+        return Trial(SweepSpec(name, size, str(folder.resolve()), self._arguments.seed, number), {"trial": described})
+
+
+def _sizes(sweep: Sweep, asked: Collection[int] | None) -> list[int]:
+    """Those of a sweep that were asked for.
+
+    Raises:
+        StallscopeError: fewer than two of them are its own.
+    """
+    sizes = [size for size in sweep.sizes if not asked or size in asked]
+    if len(sizes) < 2:
+        listed = ", ".join(map(str, sweep.sizes))
+        raise StallscopeError(
+            f"--batch-sizes {','.join(map(str, asked or ()))}: {sweep.name} is planted at {listed}, and takes two of "
+            "these. Leave the option out, or choose other sweeps with --cases."
+        )
+    return sizes

@@ -1,0 +1,213 @@
+"""`stallscope compare RUN RUN …`: recorded runs grouped by what was recorded of them, and mistakes told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs import MS as JOB_MS
+from jobs import Rank, record
+from stallscope.analyse.recorded_runs import cells_of_runs, differences
+from stallscope.commands.main import main
+from stallscope.record.run import open_run, update_run
+from stallscope.record.schema import NOT_MEASURED
+from stallscope.scenarios.planted import MS, Step, train
+
+
+def starved(folder: Path, batch: int, per_sample_ms: float = 3.0, epochs: int = 1, **info: Any) -> Path:
+    """800 samples an epoch, 1 ms of computing each, and a loader that takes longer."""
+    steps = [Step(round(batch * per_sample_ms * MS), batch * MS)] * (800 // batch)
+    train(folder, [steps] * epochs, samples=batch)
+    command = ["python", "train.py", "--batch-size", str(batch)]
+    update_run(folder, {"trial": None, "command": command} | info)
+    return folder
+
+
+def on_cpu(folder: Path, batch: int, workers: int, fetch_ms: float) -> Path:
+    record(folder, [Rank(fetch_ns=round(fetch_ms * JOB_MS), workers=workers)], samples=batch, world_size=None)
+    return folder
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> list[Path]:
+    """Two runs of batch 8, and one of 16 that loads twice as long."""
+    return [
+        starved(tmp_path / "a", 8),
+        starved(tmp_path / "b", 16, per_sample_ms=6),
+        starved(tmp_path / "c", 8),
+    ]
+
+
+def test_runs_of_one_batch_size_are_repeats_of_one_cell(sweep: list[Path]) -> None:
+    cells = cells_of_runs([open_run(folder) for folder in sweep])
+    assert [(c.pipeline, c.batch_size, len(c.analyses)) for c in cells] == [("training", 8, 2), ("training", 16, 1)]
+    assert cells[0].runs == (str(sweep[0]), str(sweep[2]))
+    assert differences(cells) == []
+
+
+@pytest.mark.parametrize(
+    ("order", "rounds"),
+    [
+        ((8, 16, 8, 16), [(0, 1), (0, 1)]),
+        ((16, 8, 8, 16), [(0, 1), (0, 1)]),
+        ((8, 8, 16, 16), [(), ()]),
+    ],
+)
+def test_runs_in_turn_are_rounds(tmp_path: Path, order: tuple[int, ...], rounds: list[tuple[int, ...]]) -> None:
+    runs = []
+    for number, batch in enumerate(order):
+        clock = {"time_ns": 10**18 + number * 10**9, "monotonic_ns": 0}
+        runs.append(starved(tmp_path / f"{number}", batch, clock=clock))
+    cells = cells_of_runs([open_run(run) for run in runs])
+    assert [cell.rounds for cell in cells] == rounds
+    assert [cell.batch_size for cell in cells] == [8, 16]
+
+
+def test_the_table_and_why_the_larger_batch_is_slower_are_printed(
+    sweep: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *map(str, sweep)]) == 0
+    shown = capsys.readouterr().out
+    lines = shown.splitlines()
+    assert lines[0] == "3 recorded runs on emulated Test"
+    assert any(line.split()[-6:] == ["batch", "16", "python", "train.py", "--batch-size", "16"] for line in lines)
+    head = lines.index("  training: ms a sample")
+    first, second = (line.split() for line in lines[head + 1 : head + 3])
+    assert (first[:2], second[:2]) == (["batch", "8"], ["batch", "16"])
+    assert float(first[2]) == pytest.approx(3, rel=0.1)
+    assert float(second[2]) == pytest.approx(6, rel=0.1)
+    assert any(line.split()[1:2] == ["input"] and line.endswith("▲") for line in lines)
+    assert "Which is fastest, and why" in shown
+
+
+def test_its_json_has_the_contracts_keys_and_the_verdict(sweep: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--json", "-", *map(str, sweep)]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert {"format", "version", "scenario", "device", "cpu_budget", "dataset", "cells", "best"} <= set(result)
+    assert (result["scenario"], result["device"]["kind"], result["notices"]) == (None, "emulated", [])
+    found = result["batch_verdicts"]["training"]
+    assert (found["grew"], found["compared"], found["runs"]) == ("input", [8, 16], {"8": 2, "16": 1})
+    assert result["cells"][0]["runs"] == [str(sweep[0]), str(sweep[2])]
+
+
+def test_its_picture_is_drawn(sweep: list[Path], tmp_path: Path) -> None:
+    assert main(["compare", *map(str, sweep), "--plot", str(tmp_path / "batch.svg")]) == 0
+    drawn = (tmp_path / "batch.svg").read_text()
+    assert "3 recorded runs on emulated Test" in drawn
+    assert ">training<" in drawn
+
+
+def test_a_changed_number_of_workers_is_not_taken_for_the_batchs_doing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [
+        on_cpu(tmp_path / "a", 8, workers=4, fetch_ms=1),
+        on_cpu(tmp_path / "b", 16, workers=1, fetch_ms=40),
+        on_cpu(tmp_path / "c", 16, workers=4, fetch_ms=2),
+    ]
+    assert main(["compare", "--json", "-", *map(str, runs)]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert {(c["pipeline"], c["batch_size"]) for c in result["cells"]} == {
+        *(("4 workers", 8), ("4 workers", 16), ("1 worker", 16)),
+    }
+    assert list(result["batch_verdicts"]) == ["4 workers"]
+
+
+def test_jobs_of_another_number_of_ranks_are_apart_and_figures_are_said_to_be_of_one_rank(tmp_path: Path) -> None:
+    for name, batch, ranks in (("a", 8, 2), ("b", 16, 2), ("c", 16, 3)):
+        record(tmp_path / name, [Rank(fetch_ns=batch * JOB_MS)] * ranks, samples=batch)
+    cells = cells_of_runs([open_run(tmp_path / name) for name in "abc"])
+    assert [(c.pipeline, c.batch_size) for c in cells] == [("2 ranks", 8), ("2 ranks", 16), ("3 ranks", 16)]
+    assert any("figures are those of one rank" in notice for notice in differences(cells))
+
+
+def test_a_setting_that_was_not_recorded_is_no_difference(tmp_path: Path) -> None:
+    cells = cells_of_runs([open_run(starved(tmp_path / "a", 8)), open_run(on_cpu(tmp_path / "b", 16, 2, 1))])
+    assert [c.pipeline for c in cells] == ["training", "training"]
+
+
+def test_runs_of_a_comparison_keep_their_loaders_names(tmp_path: Path) -> None:
+    runs = [starved(tmp_path / f"{n}", 8, trial={"pipeline": name}) for n, name in enumerate(("naive", "caffe"))]
+    assert [c.pipeline for c in cells_of_runs([open_run(run) for run in runs])] == ["naive", "caffe"]
+
+
+def test_what_else_differs_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = {"command": ["python", "other.py"], "device": {"kind": "emulated", "title": "emulated Other"}}
+    runs = [
+        starved(tmp_path / "a", 8),
+        starved(tmp_path / "b", 16, ended={"status": "stopped"}, **other),
+        starved(tmp_path / "c", 32, ended=None),
+    ]
+    notices = differences(cells_of_runs([open_run(run) for run in runs]))
+    assert notices[0] == (
+        "These runs differ in more than the batch size: the program (train.py, other.py); the device (emulated Test, "
+        "emulated Other)."
+    )
+    assert notices[1:] == [
+        f"{runs[1]} did not end well (stopped). It counts as far as it went.",
+        f"{runs[2]} was not ended: it still runs, or it was killed. It counts as far as it went.",
+    ]
+    assert main(["compare", *map(str, runs)]) == 0
+    assert "differ in more than the batch size" in " ".join(capsys.readouterr().out.split())
+
+
+def test_runs_of_one_batch_size_get_a_table_and_no_verdict_on_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [str(starved(tmp_path / name, 8)) for name in "ab"]
+    assert main(["compare", *runs]) == 0
+    shown = capsys.readouterr().out
+    assert "these runs say nothing about the batch size" in shown
+    assert "What the batch size did" not in shown
+    assert main(["compare", *runs, "--plot", str(tmp_path / "x.svg")]) == 2
+    assert "nothing to draw" in capsys.readouterr().err
+
+
+def test_a_mistake_is_one_message_that_says_what_to_do(
+    sweep: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attached = starved(tmp_path / "attached", 8, attach={"pid": 1})
+    empty = tmp_path / "empty"
+    train(empty, [])
+    uncounted = tmp_path / "uncounted"
+    train(uncounted, [[Step()] * 40], samples=NOT_MEASURED)
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "comparison.json").write_text("{}")
+    one = str(sweep[0])
+    for words, said in (
+        ([one], f"stallscope report {one}"),
+        ([one, one], "named twice"),
+        (["ssd", one], "ssd is not a run folder"),
+        ([one, str(tmp_path)], "is not a run folder"),
+        ([one, str(tmp_path / "no")], "is not a run folder"),
+        ([str(tmp_path / "table")], "is a comparison already"),
+        ([one, str(attached)], "recorded from outside"),
+        ([one, str(empty)], "holds no step"),
+        ([one, str(uncounted)], "samples its batches hold"),
+        ([*map(str, sweep), "--epochs", "3"], "--epochs is an option"),
+        ([*map(str, sweep), "--repeats", "3", "--cases", "x"], "--repeats, --cases are options"),
+        ([*map(str, sweep), "--plot", "x.bmp"], "ends in .svg, .png or .pdf"),
+        (["ssd", "--plot", str(tmp_path / "no" / "x.svg")], "there is no folder"),
+        (["faults", "--plot", str(tmp_path / "x.svg")], "--plot is an option of other scenarios"),
+    ):
+        assert main(["compare", *words]) == 2, words
+        printed = capsys.readouterr()
+        assert said in printed.err
+        assert len(printed.err.splitlines()) == 1
+        assert printed.out == ""
+    assert main(["report", one, "--plot", str(tmp_path / "x.svg")]) == 2
+    assert "--plot draws a comparison" in capsys.readouterr().err
+    assert not list(tmp_path.glob("x.*"))
+
+
+def test_without_matplotlib_a_plot_is_refused_before_anything_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["compare", "ssd", "--device", "cpu", "--plot", "x.svg"]) == 2
+    assert "pip install 'stallscope[plot]'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
