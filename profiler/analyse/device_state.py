@@ -101,11 +101,13 @@ class DeviceState:
     """Of the one that lost most: all wait for it, as a rule."""
     link: Link | None
     """Of the one with the best link: which one a rank copies to is not known."""
+    clock_mhz: float | None = None
+    """Of the multiprocessors, the mean over the looks at which a step computed; of the device where it is lowest."""
     utilisation: Utilisation | None = field(default=None, repr=False, compare=False)
     """`None` of several devices, too: which one a rank computes on is not known."""
 
 
-def device_state(window: Window, device: Records) -> DeviceState:
+def device_state(window: Window, device: Records, parts: Partition) -> DeviceState:
     """What the looks within the window tell."""
     looks = device[(device["t_ns"] >= window.begin_ns) & (device["t_ns"] <= window.end_ns)]
     each = [looks[looks["device"] == number] for number in np.unique(looks["device"])]
@@ -114,8 +116,16 @@ def device_state(window: Window, device: Records) -> DeviceState:
     return DeviceState(
         max(throttled, key=lambda held: held.lost, default=None),
         max(links, key=lambda link: link.share, default=None),
+        min((clock for one in each if (clock := _clock_mhz(one, parts)) is not None), default=None),
         _utilisation(each[0]) if len(each) == 1 else None,
     )
+
+
+def _clock_mhz(looks: Records, parts: Partition) -> float | None:
+    """An idle device turns its clock down, which says nothing."""
+    told = looks[looks["sm_clock_mhz"] != NOT_MEASURED]
+    loaded = told[covered(parts.computing, told["t_ns"], told["t_ns"] + 1) > 0]
+    return float(loaded["sm_clock_mhz"].mean()) if len(loaded) else None
 
 
 def others_of(window: Window, parts: Partition, utilisation: Utilisation | None) -> Others | None:

@@ -279,7 +279,7 @@ def judge(
         loader_unread=_unread(window, batches),
         sampled=seen,
         device_kind=device_kind,
-        batch_size=_commonest(window.steps["samples"]),
+        batch_size=_commonest(window.all_steps["samples"]),
         samples=window.samples,
         pinned=_pinned(window.steps[copied], pauses[pauses["step"] >= window.steps["step"][0]]),
         copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > 0.5),
@@ -303,7 +303,7 @@ def judge(
         outside=outside_of(window, events, of_all, parts, names),
         shape_churn=shape_churn(window, events, parts, queued),
         memory_pressure=memory_pressure(window, events, parts, queued, seen.utilisation_pct) if queued else None,
-        device_state=device_state(window, device) if queued else None,
+        device_state=device_state(window, device, parts) if queued else None,
         clock_uncertainty_ns=_last_told(events, EventKind.CLOCK_UNCERTAINTY),
         cut_steps=0,
         other_processes=0,
@@ -319,8 +319,9 @@ def _unfed(steps: Records, pauses: Records) -> npt.NDArray[np.bool_]:
 
 
 def _commonest(values: npt.NDArray[np.int64]) -> int | None:
+    """Of several that are as common, the largest: the others are remainders."""
     found, counts = np.unique(values, return_counts=True)
-    commonest = int(found[counts.argmax()]) if len(found) else NOT_MEASURED
+    commonest = int(found[::-1][counts[::-1].argmax()]) if len(found) else NOT_MEASURED
     return None if commonest == NOT_MEASURED else commonest
 
 

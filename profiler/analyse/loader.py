@@ -36,6 +36,8 @@ class Loader:
 
     workers: int
     """Worker processes or threads that made batches."""
+    makers: int
+    """Of these, those that made batches by themselves: a pool of threads that works on one batch together is one."""
     read_pct: float | None
     decode_pct: float | None
     transform_pct: float | None
@@ -150,6 +152,7 @@ def loader_of(
     recorded = _sum(counted, "samples")
     return Loader(
         workers=threads,
+        makers=len(makers),
         read_pct=_share(counted, "read_ns"),
         decode_pct=_share(counted, "decode_ns"),
         transform_pct=_share(counted, "transform_ns"),

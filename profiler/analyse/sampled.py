@@ -58,8 +58,6 @@ class Sampled:
     """Share of the time in which temperature held clocks down; of the worst device."""
     gpu_processes: int | None
     """Most processes that had a context on one device at a time, the training among them."""
-    sm_clock_mhz: float | None
-    """Of the device whose multiprocessors ran slowest."""
     others_least_bytes: int | None
     """Device memory that processes other than the training hold at least: that of all but the largest. No process
     ids are compared, which in a container may be those of the host."""
@@ -102,7 +100,6 @@ def sampled(window: Window, device: Records, host: Records) -> Sampled:
         power_capped_pct=_worst([_share_pct(records, "power_capped_ns") for records in by_device]),
         thermal_pct=_worst([_share_pct(records, "thermal_ns") for records in by_device]),
         gpu_processes=int(processes.max()) if len(processes) else None,
-        sm_clock_mhz=_least([_mean(records, "sm_clock_mhz") for records in by_device]),
         others_least_bytes=_others_least(device),
         beyond_training_bytes=_beyond_training(window, device) if len(by_device) == 1 else None,
     )
@@ -171,10 +168,6 @@ def _until_end_s(records: Records, window: Window) -> float | None:
 
 def _worst(values: list[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
-
-
-def _least(values: list[float | None]) -> float | None:
-    return min((value for value in values if value is not None), default=None)
 
 
 def _others_least(device: Records) -> int | None:

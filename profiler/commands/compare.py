@@ -26,7 +26,7 @@ HELP = (
     "Named two or more recorded runs, it compares those: the same training at different batch sizes, say."
 )
 EXAMPLE = "stallscope compare ssd --device emulated:v100 --batch-sizes 8,16 --data data/voc"
-REPEATS = 2
+REPEATS = 3
 """Runs a cell, by default."""
 
 
@@ -48,9 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stop = parser.add_mutually_exclusive_group()
     stop.add_argument("--epochs", type=_count, metavar="N", help="passes over the images a run (default: 2)")
     stop.add_argument("--iterations", type=_count, metavar="N", help="batches a run, whatever their size")
-    parser.add_argument(
-        "--repeats", type=_count, metavar="N", help="runs a cell (default: 2; of faults: 1; of batch-sizes: 3)"
-    )
+    parser.add_argument("--repeats", type=_count, metavar="N", help="runs a cell (default: 3; of faults: 1)")
     parser.add_argument("--workers", type=_count, metavar="N", help="default: the CPUs this job may use")
     parser.add_argument("--prefetch", type=_count, default=2, metavar="N", help="batches ahead a worker (default: 2)")
     parser.add_argument("--limit", type=_count, metavar="N", help="use the first N images only")

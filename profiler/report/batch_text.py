@@ -107,10 +107,10 @@ def compared(verdict: BatchVerdict) -> str:
     if counts == {1}:
         rests = f"One run of each size: it has no interval of its own, runs are taken to differ by {_percent(verdict)}."
     elif len(counts) == 1:
-        rests = f"{counts.pop()} runs of each size, which differ by {_percent(verdict)}."
+        rests = f"{counts.pop()} runs of each size, taken to differ by {_percent(verdict)}."
     else:
         each = ", ".join(f"{number} of batch {size}" for size, number in verdict.runs.items())
-        rests = f"Runs: {each}; those of one size differ by {_percent(verdict)}."
+        rests = f"Runs: {each}; those of one size are taken to differ by {_percent(verdict)}."
     return f"Compared: batch {verdict.smaller} and {verdict.larger}. {rests} Intervals are of 95 %."
 
 

@@ -63,10 +63,20 @@ class Compared:
         return (change.high - change.mean) / self.times(TOTAL)[0]
 
     @cached_property
+    def risen(self) -> list[str]:
+        """The parts that surely grew, the one that did most first."""
+        rose = [part for part in PARTS if self._rose(part)]
+        return sorted(rose, key=lambda part: -self.change(part).mean)
+
+    @property
     def grew(self) -> str | None:
         """The part that grew most, of those that surely did."""
-        rose = [part for part in PARTS if self._rose(part)]
-        return max(rose, key=lambda part: self.change(part).mean, default=None)
+        return self.risen[0] if self.risen else None
+
+    @property
+    def waiter(self) -> str:
+        """Who waits for data, in a sentence."""
+        return self.after[0].waiter
 
     @property
     def growth(self) -> float:
@@ -74,7 +84,7 @@ class Compared:
         return self.change(self.grew).mean if self.grew is not None else 0.0
 
     def is_due_to(self, *names: str) -> bool:
-        """Whether these terms together grew by most of what the part that grew did."""
+        """Whether these terms together grew by most of what the part that grew did; not if one is not known."""
         return sum(self.change(name).mean for name in names) >= EXPLAINS * self.growth
 
     def _rose(self, term: str) -> bool:

@@ -25,6 +25,9 @@ ASSUMED_NOISE = 0.03
 ASSUMED_RUNS = 2.0
 """Degrees of freedom that this weighs as much as."""
 CONFIDENCE = 0.95
+MOST_RUNS = 50
+LEAST_ROUNDS = 2
+"""With all sizes in them, from which rounds tell drift from noise."""
 
 Values = npt.NDArray[np.float64]
 
@@ -60,7 +63,10 @@ class Fit:
         seen = max(0, len(runs) - int(np.linalg.matrix_rank(design)))
         squares = ((shares - design @ self._means) ** 2).sum(axis=0)
         self._variance: Values = (squares + ASSUMED_RUNS * ASSUMED_NOISE**2) / (seen + ASSUMED_RUNS)
-        self._reach = _students_t(seen + ASSUMED_RUNS)
+        freedom = seen + ASSUMED_RUNS
+        self._reach = _students_t(freedom, 1 - CONFIDENCE)
+        # The sizes that are compared are chosen by what they took, of so many pairs.
+        self._reach_of_change = _students_t(freedom, (1 - CONFIDENCE) / max(1, len(self._sizes) - 1))
 
     @property
     def sizes(self) -> list[int]:
@@ -68,40 +74,57 @@ class Fit:
 
     @property
     def noise(self) -> float:
-        """Standard deviation of the time per sample between runs of a size, as a share of it."""
+        """Standard deviation that the time per sample of runs of one size is taken to have, as a share of it."""
         return float(np.sqrt(self._variance[self._terms.index(TOTAL)]))
 
     def at(self, size: int, term: str) -> Estimate:
-        """A term at one size."""
-        return self._estimate(term, {size: self._totals[size]})
+        """A term at one size; all NaN where it is not known of a run."""
+        return self._estimate(term, {size: self._totals[size]}, self._reach)
 
     def change(self, smaller: int, larger: int, term: str) -> Estimate:
-        """What a term grew by."""
-        return self._estimate(term, {larger: self._totals[larger], smaller: -self._totals[smaller]})
+        """What a term grew by; its interval is for whichever two of the sizes."""
+        return self._estimate(
+            term, {larger: self._totals[larger], smaller: -self._totals[smaller]}, self._reach_of_change
+        )
 
-    def _estimate(self, term: str, weights: Mapping[int, float]) -> Estimate:
+    def runs_for(self, change: float) -> int | None:
+        """How many runs of each of two sizes would show so large a change of the time per sample, a share of it;
+        `None` for more than `MOST_RUNS`."""
+        for runs in range(2, MOST_RUNS + 1):
+            spread = float(np.sqrt(2 / runs)) * self.noise
+            if _students_t(runs - 1 + ASSUMED_RUNS, 1 - CONFIDENCE) * spread <= change:
+                return runs
+        return None
+
+    def _estimate(self, term: str, weights: Mapping[int, float], quantile: float) -> Estimate:
         """Of a sum over sizes."""
         weight = np.zeros(len(self._spread))
         for size, factor in weights.items():
             weight[self._sizes.index(size)] = factor
         column = self._terms.index(term)
         mean = float(weight @ self._means[:, column])
-        reach = self._reach * float(np.sqrt(self._variance[column] * (weight @ self._spread @ weight)))
+        reach = quantile * float(np.sqrt(self._variance[column] * (weight @ self._spread @ weight)))
         return Estimate(mean, mean - reach, mean + reach)
 
 
 def _design(runs: Sequence[Measured], sizes: Sequence[int]) -> Values:
-    """A column for each size, and one for each round but the last, in which the last is what makes them sum to 0."""
-    numbers = [run.round for run in runs]
-    rounds = sorted({number for number in numbers if number is not None}) if None not in numbers else []
+    """A column for each size, and one for each round but the last, in which the last is what makes them sum to 0.
+
+    Rounds count where at least `LEAST_ROUNDS` of them hold every size.
+    """
+    held: dict[int | None, set[int]] = {}
+    for run in runs:
+        held.setdefault(run.round, set()).add(run.size)
+    whole = sum(number is not None and of == set(sizes) for number, of in held.items())
+    rounds = sorted(n for n in held if n is not None) if whole >= LEAST_ROUNDS and None not in held else []
     columns = [[float(run.size == size) for run in runs] for size in sizes]
     columns += [[float(run.round == each) - float(run.round == rounds[-1]) for run in runs] for each in rounds[:-1]]
     return np.array(columns).T
 
 
-def _students_t(freedom: float) -> float:
+def _students_t(freedom: float, outside: float) -> float:
     """The two-sided quantile of Student's t, by the expansion of Fisher and Cornish: within 3 % from 2 on."""
-    z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+    z = NormalDist().inv_cdf(1 - outside / 2)
     return (
         z
         + (z**3 + z) / (4 * freedom)

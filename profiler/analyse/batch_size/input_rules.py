@@ -12,6 +12,8 @@ from .mechanism import Mechanism, Rule, at_both, batch_megabytes, padding
 
 BUSY_PCT = 85.0
 """Workers that are busy for less of the time could deliver more."""
+MORE_MAKING = 1.05
+"""Times as long a sample takes to make, from which that is the reason."""
 MORE_PAGES = 1.5
 """Times as many pages touched for the first time, from which they are worth telling."""
 MORE_FAULTS = 2.0
@@ -26,7 +28,8 @@ def too_few_batches(compared: Compared) -> Mechanism | None:
     if batches is None or workers is None:
         return None
     had, has, most = round(batches[0]), round(batches[1]), round(max(workers))
-    if not has < most <= had or not compared.is_due_to(terms.STARTING, terms.FILLING, terms.MAKING):
+    starts = compared.is_due_to(terms.STARTING, terms.FILLING)
+    if not has < min(had, most) or not (starts or compared.is_due_to(terms.STARTING, terms.FILLING, terms.MAKING)):
         return None
     return Mechanism(
         "fewer_batches_than_workers",
@@ -36,18 +39,27 @@ def too_few_batches(compared: Compared) -> Mechanism | None:
     )
 
 
-def pipeline_fill(compared: Compared) -> Mechanism | None:
+def epochs_begin(compared: Compared) -> Mechanism | None:
+    """The first batch of an epoch takes longer to come."""
     if not compared.is_due_to(terms.STARTING, terms.FILLING):
         return None
     waits = (
         (compared.smaller, _first_wait_ms(compared, compared.smaller, compared.before)),
         (compared.larger, _first_wait_ms(compared, compared.larger, compared.after)),
     )
+    evidence = tuple(Evidence(f"wait for an epoch's first batch, at batch {size}", ms, "ms") for size, ms in waits)
+    if compared.is_due_to(terms.STARTING):
+        return Mechanism(
+            "pipeline_fill",
+            "at the beginning of the epochs, before a worker had taken up anything. Keep the workers from epoch to "
+            "epoch (persistent_workers=True), or make epochs longer",
+            evidence,
+        )
     return Mechanism(
         "pipeline_fill",
         "at the first batch of the epochs, which one worker has to make before anything can be computed. Longer "
         "epochs share that out over more batches; a smaller batch is ready sooner",
-        tuple(Evidence(f"wait for an epoch's first batch, at batch {size}", ms, "ms") for size, ms in waits),
+        evidence,
     )
 
 
@@ -105,23 +117,34 @@ def read_back(compared: Compared) -> Mechanism | None:
 
 
 def loader_floor(compared: Compared) -> Mechanism:
-    evidence = at_both(compared, "making a sample", lambda run: run.loader.make_ms_per_sample, "ms")
-    busy = compared.values(lambda run: run.loader.worker_busy_pct)
-    evidence += at_both(compared, "workers busy", lambda run: run.loader.worker_busy_pct, "%")
-    if busy is not None and busy[1] < BUSY_PCT:
+    making = compared.values(_making_ms)
+    evidence = at_both(compared, "making a sample", _making_ms, "ms") + at_both(
+        compared, "workers busy", _busy_pct, "%"
+    )
+    in_training = any(run.made_in_training for run in compared.after)
+    busy = compared.values(_busy_pct)
+    if making is not None and compared.slower and making[1] > MORE_MAKING * making[0]:
+        why = f"because making a sample takes {making[1]:.2f} ms instead of {making[0]:.2f}"
+    elif busy is not None and busy[1] < BUSY_PCT and not in_training:
         return Mechanism(
             "loader_floor",
             "though the workers rest part of the time: batches come in larger pieces, at less even distances. More "
             "batches ahead (prefetch_factor), or more workers, bridge that",
             evidence,
         )
-    return Mechanism(
-        "loader_floor",
-        "because the loader sets the pace, and a larger batch makes it no faster. Give it more workers, or cheaper "
-        "samples",
-        evidence,
-    )
+    else:
+        why = "because the loader sets the pace, and a larger batch makes it no faster"
+    change = "workers, which make batches beside the training" if in_training else "more workers"
+    return Mechanism("loader_floor", f"{why}. Give it {change}, or cheaper samples", evidence)
 
 
-RULES: tuple[Rule, ...] = (too_few_batches, pipeline_fill, padding, handed, collated, read_back)
+def _making_ms(run: Facts) -> float | None:
+    return run.loader.make_ms_per_sample
+
+
+def _busy_pct(run: Facts) -> float | None:
+    return None if run.made_in_training else run.loader.worker_busy_pct
+
+
+RULES: tuple[Rule, ...] = (too_few_batches, epochs_begin, padding, handed, collated, read_back)
 """From the specific to the general."""

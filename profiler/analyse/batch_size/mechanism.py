@@ -51,6 +51,14 @@ def padding(compared: Compared) -> Mechanism | None:
     )
 
 
+def only_after(
+    compared: Compared, what: str, value: Callable[[Facts], float | None], usual: str
+) -> tuple[Evidence, ...]:
+    """A figure at the larger size, with what it would be if it were not the reason."""
+    known = terms.median(value(run) for run in compared.after)
+    return () if known is None else (Evidence(f"{what} at batch {compared.larger}", known, "", usual),)
+
+
 def at_both(
     compared: Compared, what: str, value: Callable[[Facts], float | None], unit: str = ""
 ) -> tuple[Evidence, ...]:

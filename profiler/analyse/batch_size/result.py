@@ -54,10 +54,11 @@ class BatchVerdict:
     medians: Mapping[int, Mapping[str, float]]
     """The same, the median over the runs, which do not sum."""
     changes: Mapping[str, Estimate]
-    """Of each of `TERMS`: what it grew by from `smaller` to `larger`, µs a sample."""
+    """Of each of `TERMS`: what it grew by from `smaller` to `larger`, µs a sample. With more than two sizes the
+    intervals are wider, since these two were chosen among them."""
     work: Mapping[int, Work]
     runs: Mapping[int, int]
     """How many runs of each size there were."""
     noise: float
-    """What runs of the same size differ by: standard deviation, as a share of the time per sample."""
+    """What runs of the same size are taken to differ by: standard deviation, as a share of the time per sample."""
     evidence: tuple[Evidence, ...] = field(default=())

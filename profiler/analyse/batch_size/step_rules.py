@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from . import terms
 from .compared import EXPLAINS, Compared
-from .mechanism import Last, Mechanism, Rule, at_both, batch_megabytes, padding
+from .mechanism import Mechanism, Rule, at_both, batch_megabytes, only_after, padding
 
 
 def retries(compared: Compared) -> Mechanism | None:
@@ -15,10 +17,11 @@ def retries(compared: Compared) -> Mechanism | None:
         "memory",
         "around retries of the device's memory allocator: the batch hardly fits. A smaller batch with gradients "
         "accumulated over several of them does",
-        at_both(
+        only_after(
             compared,
             "allocator retries in a run",
-            lambda run: 0.0 if run.memory_pressure is None else float(run.memory_pressure.count),
+            lambda run: None if run.memory_pressure is None else float(run.memory_pressure.count),
+            "0",
         ),
     )
 
@@ -34,29 +37,37 @@ def new_shapes(compared: Compared) -> Mechanism | None:
 
 
 def clock(compared: Compared) -> Mechanism | None:
-    """A larger batch draws more power, and the device slows down."""
-    clocks = compared.values(lambda run: run.sampled.sm_clock_mhz)
+    """The device computes at a lower clock."""
+    clocks = compared.values(terms.clock_mhz)
     if clocks is None or not clocks[1]:
         return None
     had, has = clocks
     if (had / has - 1) * compared.times("compute")[0] < EXPLAINS * compared.growth:
         return None
     states = (run.device_state.throttled for run in compared.after if run.device_state is not None)
-    by = next((f" ({state.by})" for state in states if state is not None), "")
-    return Mechanism(
-        "clock",
-        f"with the device's clock, which fell from {had:.0f} to {has:.0f} MHz{by}: a larger batch draws more power. "
-        "A higher power limit or better cooling gives that back; so does the smaller batch",
-        at_both(compared, "multiprocessor clock", lambda run: run.sampled.sm_clock_mhz, "MHz"),
-    )
+    by = next((state.by for state in states if state is not None), None)
+    why = f"with the device's clock, which fell from {had:.0f} to {has:.0f} MHz"
+    if by is not None:
+        why += f" ({by}). A higher power limit or better cooling gives that back; so does the smaller batch"
+    return Mechanism("clock", why, at_both(compared, "multiprocessor clock while computing", terms.clock_mhz, "MHz"))
 
 
-def kernels(_: Compared) -> Mechanism:
-    return Mechanism(
-        "compute_growth",
-        "and neither memory, clocks, new shapes nor the size of the samples explain it: the step's own kernels take "
-        "longer a sample. Record a run of each size with --activity-windows to see which",
-    )
+def kernels(compared: Compared) -> Mechanism:
+    """None of what is known explains it."""
+    device = compared.after[0].device_kind
+    known = {
+        "its clock": compared.values(terms.clock_mhz) is not None,
+        "retries of its memory": device != "cpu",
+        "the size of the samples": compared.values(terms.elements_per_sample) is not None,
+    }
+    told = [what for what, is_known in known.items() if is_known]
+    but = f", and {_listed(told)} {'does' if len(told) == 1 else 'do'} not explain it" if told else ""
+    how = ". Record a run of each size with --activity-windows to see which" if device == "cuda" else ""
+    return Mechanism("compute_growth", f"in the step's own computation, which takes longer a sample{but}{how}")
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def copying(compared: Compared) -> Mechanism:
@@ -68,18 +79,24 @@ def copying(compared: Compared) -> Mechanism:
     return Mechanism("handoff_growth", f"in copies to the device{how}", batch_megabytes(compared))
 
 
-def _no_mechanism(why: str) -> Last:
-    """What grew is said, and no more."""
-    return lambda _: Mechanism("none", why)
+def own_work(compared: Compared) -> Mechanism:
+    """No mechanism of the list: what grew is said, and no more."""
+    if not compared.slower:
+        return Mechanism("none", "in the training loop's own work, which the device no longer covers")
+    return Mechanism(
+        "none", "in the training loop's own work: something in it takes more than twice as long for twice the samples"
+    )
 
 
-own_work = _no_mechanism(
-    "in the training loop's own work: something in it takes more than twice as long for twice the samples"
-)
-waits = _no_mechanism("in calls that wait for the device and then make something of what they read")
-outside = _no_mechanism("outside the steps: validation, checkpoints or hooks of epochs")
+def waits(_: Compared) -> Mechanism:
+    return Mechanism("none", "in calls that wait for the device and then make something of what they read")
+
+
+def outside(_: Compared) -> Mechanism:
+    return Mechanism("none", "outside the steps: validation, checkpoints or hooks of epochs")
+
 
 COMPUTE_RULES: tuple[Rule, ...] = (retries, new_shapes, padding, clock)
 COPY_RULES: tuple[Rule, ...] = (padding,)
-HOST_RULES: tuple[Rule, ...] = (retries,)
+HOST_RULES: tuple[Rule, ...] = (retries, new_shapes)
 """From the specific to the general."""

@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 
 from ..diagnosis import LEAST_STEPS
 from ..facts import Facts
-from ..partition import PARTS
 from . import terms
 from .compared import Compared
 from .fit import Fit, Measured
 from .mechanism import Mechanism
 from .result import TERMS, TOTAL, BatchVerdict, Work
 from .rules import mechanism_of
-from .words import duration, enough_runs, growth_in_words, longer_gaps, total_in_words
+from .words import duration, growth_in_words, idle_in_words, longer_gaps, more_runs, total_in_words
 
 FLOOR_SHARE = 0.10
 """Exposed input beyond this share at the larger size: the loader sets the pace."""
@@ -43,12 +42,13 @@ def batch_verdict(
         (size, None if rounds is None else rounds[size][place], run)
         for size, facts in sorted(cells.items())
         for place, run in enumerate(facts)
-        if run.samples_known
+        if run.samples_known and run.samples
     ]
     runs = {size: [run for of, _, run in counted if of == size] for size, _, _ in counted}
     if len(runs) < 2:
         return None
-    fit = Fit([Measured(size, number, terms.terms_of(run)) for size, number, run in counted])
+    times = terms.alike_in_starts([run for _, _, run in counted])
+    fit = Fit([Measured(size, number, each) for (size, number, _), each in zip(counted, times, strict=True)])
     steps = {size: terms.steps_of(known) for size, known in runs.items()}
     long = [size for size in runs if steps[size] >= LEAST_STEPS]
     judged = long if len(long) > 1 else list(runs)
@@ -64,7 +64,10 @@ def batch_verdict(
         smaller=smaller,
         larger=larger,
         terms={size: {term: fit.at(size, term) for term in TERMS} for size in runs},
-        medians={size: terms.medians_of(known, TERMS) for size, known in runs.items()},
+        medians={
+            size: terms.medians_of([t for (of, _, _), t in zip(counted, times, strict=True) if of == size], TERMS)
+            for size in runs
+        },
         changes={term: compared.change(term) for term in TERMS},
         work=work,
         runs={size: len(known) for size, known in runs.items()},
@@ -86,45 +89,53 @@ def _too_short(steps: Mapping[int, int], judged: Sequence[int]) -> str:
     )
 
 
-def _idle_in_words(compared: Compared) -> str:
-    """The part that keeps the device idle most, at both sizes alike: work that no batch makes less."""
-    part = max((part for part in PARTS if part != "compute"), key=lambda part: compared.times(part)[1])
-    return f". The device idles most behind {part}, {duration(compared.times(part)[1])} a sample at either size"
-
-
 def _judge(compared: Compared, work: Mapping[int, Work]) -> Mechanism:
     """The mechanism with all that is to be said, but for the full stop."""
     smaller, larger = compared.smaller, compared.larger
     samples = work[larger].samples / work[smaller].samples
     longer = work[larger].seconds / work[smaller].seconds
     said = total_in_words(compared)
-    if not compared.slower and samples > MORE_SAMPLES and longer > LONGER and not compared.unsure:
+    # Clearly more samples than what runs differ by could account for.
+    more = samples > max(MORE_SAMPLES, 1 + 2 * compared.reach) and longer > LONGER
+    if more and not compared.slower:
         return Mechanism(
             "accounting",
             f"batch {larger} took {longer:.2f} times as long as batch {smaller} only because it processed "
             f"{samples:.2f} times as many samples, {work[larger].samples} against {work[smaller].samples}; {said}",
         )
     found = mechanism_of(compared)
+    grown = growth_in_words(compared) if found is not None else ""
+    if compared.unsure:
+        but = f". Of its parts {grown}" if found is not None else ""
+        return Mechanism("none", f"{said}: {more_runs(compared)}{but}")
     if compared.faster:
-        but = f". What grew meanwhile is {growth_in_words(compared)}, {found.why}" if found is not None else ""
+        but = f". Meanwhile {grown}, {found.why}" if found is not None else ""
         return Mechanism("none", f"a larger batch is faster: {said}{but}")
     if compared.slower:
-        if samples > MORE_SAMPLES:
-            said += f", which is {longer / samples:.2f} of the {longer:.2f} times as long; the rest is more samples"
+        if more:
+            said += f", which makes {longer / samples:.2f} of the {longer:.2f} times as long; the rest is more samples"
         if found is None:
             return Mechanism("none", f"{said}, and no single term accounts for it")
-        return Mechanism(found.cause, f"{said}: {growth_in_words(compared)}, {found.why}", found.evidence)
+        return Mechanism(found.cause, f"{said}: {grown}, {found.why}", found.evidence)
     if found is not None:
-        why = f"a larger batch gains nothing, {said}: {growth_in_words(compared)}, {found.why}"
-        return Mechanism(found.cause, why, found.evidence)
-    if compared.unsure:
-        return Mechanism(
-            "none", f"{said}: runs of a size differ by too much. About {enough_runs(compared)} of each would tell"
-        )
+        return Mechanism(found.cause, f"a larger batch gains nothing, {said}: {grown}, {found.why}", found.evidence)
+    return _level(compared, said)
+
+
+def _level(compared: Compared, said: str) -> Mechanism:
+    """Nothing grew, and a sample takes as long as before: what sets the pace?"""
     total = compared.times(TOTAL)[1]
-    if compared.times("input")[1] >= FLOOR_SHARE * total:
-        why = f"the loader sets the pace at batch {larger}, a larger batch gains nothing: {said}"
+    beginning = sum(compared.fit.at(compared.larger, name).mean for name in (terms.STARTING, terms.FILLING))
+    waiting = compared.times("input")[1]
+    if waiting - beginning >= FLOOR_SHARE * total:
+        why = f"the loader sets the pace at batch {compared.larger}, a larger batch gains nothing: {said}"
         return Mechanism("loader_floor", why + longer_gaps(compared))
+    if waiting >= FLOOR_SHARE * total:
+        return Mechanism(
+            "none",
+            f"no term grew: {said}. The {compared.waiter} waits most at the beginning of epochs, "
+            f"{duration(beginning)} a sample whatever the batch",
+        )
     if compared.times("compute")[1] >= SATURATED_SHARE * total:
-        return Mechanism("saturated", f"the device is saturated, a larger batch gains nothing: {said}")
-    return Mechanism("none", f"no term grew beyond what runs differ by: {said}{_idle_in_words(compared)}")
+        return Mechanism("saturated", f"computation takes nearly all the time, a larger batch gains nothing: {said}")
+    return Mechanism("none", f"no term grew beyond what runs differ by: {said}{idle_in_words(compared)}")

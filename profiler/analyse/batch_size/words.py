@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
+from ..partition import PARTS
 from . import terms
 from .compared import LEAST_CHANGE, Compared
 from .result import TOTAL
@@ -22,22 +21,40 @@ def total_in_words(compared: Compared) -> str:
     if change.low <= 0 <= change.high:
         return f"time per sample stays at {duration(after)} ({percent})"
     verb = "rises" if change.mean > 0 else "falls"
-    return f"time per sample {verb} from {duration(before)} to {duration(after)} ({percent})"
+    little = "" if compared.slower or compared.faster else ", too little to count"
+    return f"time per sample {verb} from {duration(before)} to {duration(after)} ({percent}){little}"
 
 
-def enough_runs(compared: Compared) -> int:
-    """How many of a size would tell a change of `LEAST_CHANGE`, if they differ by as much as these."""
-    runs = min(len(compared.before), len(compared.after))
-    return math.ceil(runs * (compared.reach / LEAST_CHANGE) ** 2)
+def more_runs(compared: Compared) -> str:
+    """What would tell, where these runs do not."""
+    enough = compared.fit.runs_for(LEAST_CHANGE)
+    would = "More runs than are worth it" if enough is None else f"About {enough} of each"
+    if len(compared.before) == len(compared.after) == 1:
+        return f"one run of each size cannot tell. {would} would"
+    return f"runs of a size differ by too much. {would} would tell"
 
 
 def growth_in_words(compared: Compared) -> str:
-    """The part that grew."""
-    assert compared.grew is not None
-    before, after = compared.times(compared.grew)
+    """The part that grew, and what else did."""
+    first, *others = (_grown(compared, part) for part in compared.risen)
+    return first if not others else f"{first} ({' and '.join(others)} as well)"
+
+
+def _grown(compared: Compared, part: str) -> str:
+    before, after = compared.times(part)
     return (
-        f"{compared.grew} from {duration(before)} a sample at batch {compared.smaller} to {duration(after)} at batch "
+        f"{part} grew from {duration(before)} a sample at batch {compared.smaller} to {duration(after)} at batch "
         f"{compared.larger}"
+    )
+
+
+def idle_in_words(compared: Compared) -> str:
+    """The part that keeps the device idle most: work that no batch makes less."""
+    part = max((part for part in PARTS if part != "compute"), key=lambda part: compared.times(part)[1])
+    before, after = compared.times(part)
+    return (
+        f". The {compared.waiter} waits most for {part}, {duration(before)} a sample at batch {compared.smaller} and "
+        f"{duration(after)} at batch {compared.larger}"
     )
 
 
@@ -47,9 +64,9 @@ def longer_gaps(compared: Compared) -> str:
     if gaps is None or gaps[1] < LONGER_GAPS * gaps[0]:
         return ""
     return (
-        f". The device stands still for longer at a time, {gaps[0]:.0f} ms at batch {compared.smaller} and "
-        f"{gaps[1]:.0f} ms at batch {compared.larger} (median), because a larger batch takes longer to make: its "
-        "utilisation looks worse, its throughput is the same"
+        f". The {compared.waiter} stands still for longer at a time, {gaps[0]:.0f} ms at batch {compared.smaller} and "
+        f"{gaps[1]:.0f} ms at batch {compared.larger} (median), because a larger batch takes longer to make: "
+        "utilisation swings more, throughput is the same"
     )
 
 

@@ -60,6 +60,47 @@ def test_a_run_that_is_missing_from_a_round_does_no_harm() -> None:
     assert abs(change.mean) < 5
 
 
+def test_rounds_that_hold_no_size_twice_tell_nothing_of_drift() -> None:
+    """Sizes in rounds of their own: what the rounds did is not told from what the sizes did, and nothing is made up."""
+    apart = [measured(8, n, 20.0, 80.0) for n in (0, 1)] + [measured(16, n, 80.0, 20.0) for n in (2, 3)]
+    assert Fit(apart).change(8, 16, "compute").mean == pytest.approx(60)
+    # One whole round is not enough to take what the runs of batch 8 differ by for drift.
+    lonely = [measured(8, n, each, 0.0) for n, each in enumerate((1000.0, 1500.0, 700.0))] + [
+        measured(16, 0, 1250.0, 0.0)
+    ]
+    assert Fit(lonely).noise > 0.15
+    assert Fit(lonely).change(8, 16, TOTAL).low < 0
+
+
+def test_what_is_not_known_of_a_run_is_known_of_no_size_and_spoils_nothing_else() -> None:
+    runs = [measured(size, n, 100.0, float(size)) for n in range(2) for size in (8, 16)]
+    runs = [Measured(r.size, r.round, {**r.terms, "odd": np.nan if r.size == 8 else 1.0}) for r in runs]
+    fit = Fit(runs)
+    assert np.isnan(fit.change(8, 16, "odd").mean)
+    assert fit.change(8, 16, "input").mean == pytest.approx(8)
+
+
+def test_the_pair_that_is_picked_out_of_many_needs_more_than_one_that_is_given() -> None:
+    def wider(sizes: tuple[int, ...]) -> float:
+        """A change's interval over that of a size."""
+        fit = Fit([measured(size, n, 100.0, 0.0) for n in range(3) for size in sizes])
+        change, size = fit.change(8, 16, TOTAL), fit.at(8, TOTAL)
+        return (change.high - change.mean) / (size.high - size.mean)
+
+    assert wider((8, 16)) == pytest.approx(np.sqrt(2))
+    assert wider((8, 16, 32, 64, 128)) > 1.2 * np.sqrt(2)
+
+
+def test_the_runs_that_would_tell_are_those_whose_interval_does() -> None:
+    fit = Fit([measured(size, n, 100.0, 0.0) for n in range(3) for size in (8, 16)])
+    enough = fit.runs_for(0.05)
+    assert enough is not None
+    assert fit.runs_for(0.10) is not None
+    assert (fit.runs_for(0.10) or 0) < enough < 10
+    noisy = Fit([measured(size, n, 100.0 + 60 * (n - size / 8), 0.0) for n in range(2) for size in (8, 16)])
+    assert noisy.runs_for(0.01) is None
+
+
 @settings(deadline=None)
 @given(
     rows=st.lists(st.tuples(*[POSITIVE] * len(PARTS)), min_size=6, max_size=6),

@@ -117,7 +117,7 @@ def test_the_mechanism_its_cause_its_evidence_and_what_was_compared_stand_beneat
     said = " ".join(shown(verdict()).split())
     assert "Input grew from 0.30 to 2.90 ms a sample: the loader cannot feed the larger batch. [loader_floor]" in said
     assert "workers busy 98 % (normally below 80) making a sample n/a" in said
-    assert "Compared: batch 8 and 32. 3 runs of each size, which differ by 1.3 %." in said
+    assert "Compared: batch 8 and 32. 3 runs of each size, taken to differ by 1.3 %." in said
 
 
 def test_one_run_of_each_size_is_said_to_have_no_interval_of_its_own() -> None:
