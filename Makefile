@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DATA ?=
 
-.PHONY: demo test lint setup-demo setup-test benchmarks truth overhead faults clean help
+.PHONY: demo test lint setup-demo setup-test benchmarks truth overhead faults batch-sizes rivals clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -29,6 +29,12 @@ overhead: setup-test ## what hooks cost a training, beside torch.profiler and Tr
 
 faults: setup-test ## what the diagnosis makes of planted faults, and of healthy trainings (an hour)
 	@$(BIN)/python benchmarks/faults.py
+
+batch-sizes: setup-test ## what is said of planted sweeps over the batch size (8 minutes)
+	@$(BIN)/python benchmarks/batch_sizes.py
+
+rivals: setup-test ## the planted faults given to other tools, in an environment of their own (half an hour)
+	@$(BIN)/python benchmarks/rivals.py
 
 setup-demo:
 	@scripts/setup.sh $(VENV) dali

@@ -126,13 +126,14 @@ def children(names: Sequence[str], device: str, traceml: Path | None) -> Iterato
 
 def _traceml_command(python: Path, place: Path) -> list[str]:
     """Its command for scripts, with a report at the end only: nothing draws while we measure."""
-    aggregator, master = _free_port(), _free_port()
+    aggregator, master = free_port(), free_port()
     command = [str(python.with_name("traceml")), "run", str(CHILD), "--mode", "summary", "--no-save-training-output"]
     command += ["--logs-dir", str(place / "logs"), "--run-name", "overhead"]
     return [*command, "--aggregator-port", str(aggregator), "--master-port", str(master)]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """One that nobody listens at, for now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -147,19 +148,29 @@ class TraceMl:
     error: str = ""
 
 
-def install_traceml(requirement: str, folder: Path) -> TraceMl:
-    """An environment of its own that sees this interpreter's packages, so that torch is the same."""
+def environment_beside(folder: Path, requirements: Sequence[str]) -> Path:
+    """An environment of its own that sees this interpreter's packages, so that torch is the same; its interpreter.
+
+    Raises:
+        subprocess.CalledProcessError: it could not be made, or pip found no such package.
+    """
     python = folder / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True, text=True)
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = Path(subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip())
+    ours = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    # As a site folder, so that .pth files within it count.
+    lines = [f"import site; site.addsitedir({path!r})\n" for path in sorted(ours)]
+    (packages / "beside.pth").write_text("".join(lines))
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", *requirements]
+    subprocess.run(pip, check=True, capture_output=True, text=True)
+    return python
+
+
+def install_traceml(requirement: str, folder: Path) -> TraceMl:
+    """Install TraceML beside this interpreter's packages."""
     try:
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True, text=True)
-        ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
-        packages = Path(subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip())
-        ours = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-        # As a site folder, so that .pth files within it count.
-        lines = [f"import site; site.addsitedir({path!r})\n" for path in sorted(ours)]
-        (packages / "beside.pth").write_text("".join(lines))
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", requirement]
-        subprocess.run(pip, check=True, capture_output=True, text=True)
+        python = environment_beside(folder, [requirement])
         ask = "import importlib.metadata as m; print(m.version('traceml-ai'))"
         version = subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
     except subprocess.CalledProcessError as error:

@@ -113,7 +113,8 @@ def _judge(compared: Compared, work: Mapping[int, Work]) -> Mechanism:
         return Mechanism("none", f"a larger batch is faster: {said}{but}")
     if compared.slower:
         if more:
-            said += f", which makes {longer / samples:.2f} of the {longer:.2f} times as long; the rest is more samples"
+            slower = 1 + compared.change(TOTAL).mean / compared.times(TOTAL)[0]
+            said += f", a factor of {slower:.2f} of the {longer:.2f} times as long; the rest is more samples"
         if found is None:
             return Mechanism("none", f"{said}, and no single term accounts for it")
         return Mechanism(found.cause, f"{said}: {grown}, {found.why}", found.evidence)
