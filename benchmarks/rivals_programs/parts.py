@@ -30,6 +30,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from stallscope.scenarios.faults.case import COLD, FIRST, GIL, PLANTED, SLOW, Case
 from stallscope.scenarios.faults.host import HostWork, SlowFile
 from stallscope.scenarios.faults.machine import confine, foreign_load, quota
+from stallscope.scenarios.faults.net import Narrow
 from stallscope.scenarios.faults.samples import Samples, Waiting, burn_ms, collate, loader_of, sleep_ms, start_worker
 from stallscope.scenarios.faults.truth import Stamp, write_truth
 
@@ -191,17 +192,6 @@ class Started(Dataset[Any]):
             start_worker(self._parts.plan.loader, 0)
         self._begun = True
         return self._parts.samples[index]
-
-
-class Narrow(torch.nn.Module):
-    """It looks at the first columns of its samples only, so that these may be of any width."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(16, 1)
-
-    def forward(self, samples: torch.Tensor) -> Any:
-        return self.layer(samples[:, :16])
 
 
 class Net(torch.nn.Module):

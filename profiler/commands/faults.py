@@ -183,12 +183,7 @@ class Trials(Rounds[str]):
                 f"{given} {options.are(given)} of other scenarios: each case of {SCENARIO} says itself what it trains. "
                 "Choose among them with --cases, --faults, --compounds or --controls."
             )
-        named = tuple(filter(None, (each.strip() for each in (arguments.cases or "").split(","))))
-        if arguments.cases is not None and not named:
-            raise StallscopeError(
-                f"--cases {arguments.cases!r} names no case. `stallscope scenarios --json` names them all; "
-                "without --cases all of them run."
-            )
+        named = options.cases(arguments.cases)
         chosen = cases(named, tuple(kind for option, kind in KINDS.items() if getattr(arguments, option)))
         if arguments.severity:
             chosen = [case for case in chosen if case.severity in (arguments.severity, *NO_SEVERITY)]

@@ -151,13 +151,7 @@ class Planted(Cells):
                 f"{given} {options.are(given)} of other scenarios: each sweep of {SCENARIO} says itself what it "
                 "trains. Choose among them with --cases and --batch-sizes."
             )
-        named = tuple(filter(None, (each.strip() for each in (arguments.cases or "").split(","))))
-        if arguments.cases is not None and not named:
-            raise StallscopeError(
-                f"--cases {arguments.cases!r} names no case. `stallscope scenarios --json` names them all; "
-                "without --cases all of them run."
-            )
-        chosen = sweeps(named)
+        chosen = sweeps(options.cases(arguments.cases))
         super().__init__(
             new_folder(arguments.out, SCENARIO),
             [(sweep.name, size) for sweep in chosen for size in _sizes(sweep, arguments.batch_sizes)],

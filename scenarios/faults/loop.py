@@ -23,6 +23,7 @@ from stallscope.devices.protocol import Device
 from .accelerator import Computing
 from .case import COLD, FIRST, GIL, PLANTED, SLOW, Plan
 from .host import HostWork, SlowFile
+from .net import Narrow
 from .samples import Samples, Waiting, burn_ms, loader_of, sleep_ms
 from .truth import Stamp
 
@@ -36,17 +37,6 @@ def device_of(plan: Plan) -> Device:
         return CpuDevice()
     accelerator = plan.accelerator
     return EmulatedDevice(replace(SPEC, conditions=accelerator.conditions, retry_ns=round(accelerator.retry_ms * 1e6)))
-
-
-class Narrow(torch.nn.Module):
-    """The net: it looks at the first columns of its samples only, so that these may be of any width."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(16, 1)
-
-    def forward(self, samples: torch.Tensor) -> Any:
-        return self.layer(samples[:, :16])
 
 
 class Loop:
