@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stallscope.analyse.batch_size.compared import Compared
 from stallscope.analyse.batch_size.fit import ASSUMED_NOISE, Fit, Measured
 from stallscope.analyse.batch_size.result import TOTAL
 from stallscope.analyse.partition import PARTS
@@ -99,6 +100,26 @@ def test_the_runs_that_would_tell_are_those_whose_interval_does() -> None:
     assert (fit.runs_for(0.10) or 0) < enough < 10
     noisy = Fit([measured(size, n, 100.0 + 60 * (n - size / 8), 0.0) for n in range(2) for size in (8, 16)])
     assert noisy.runs_for(0.01) is None
+
+
+@pytest.mark.parametrize("sizes", [(8, 16), (8, 16, 32, 64, 128)])
+@pytest.mark.parametrize("repeats", [2, 3])
+def test_sweeps_in_which_nothing_changed_are_seldom_called_slower(sizes: tuple[int, ...], repeats: int) -> None:
+    """On a machine whose runs differ by 8 %, though the fastest of the sizes is what the largest is compared with."""
+    source = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(300):
+        drift = source.normal(1.0, 0.05, repeats)
+        runs = []
+        for n in range(repeats):
+            for size in sizes:
+                pace = drift[n] + source.normal(0, 0.08)
+                terms = dict.fromkeys(PARTS, 0.0) | {"compute": 60 * pace, "input": 40 * pace, TOTAL: 100 * pace}
+                runs.append(Measured(size, n, terms))
+        fit = Fit(runs)
+        fastest = min(sizes[:-1], key=lambda size: fit.at(size, TOTAL).mean)
+        alarms += Compared(fit, fastest, sizes[-1], [], []).slower
+    assert alarms / 300 <= 0.08
 
 
 @settings(deadline=None)
