@@ -36,7 +36,11 @@ def measure(folder: Path, repeats: int, seed: int, quick: bool) -> None:
 def judged(folder: Path) -> dict[str, Any]:
     """The JSON of a folder of runs."""
     command = [sys.executable, "-m", "stallscope", "report", str(folder), "--json"]
-    return dict(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    told = dict(json.loads(done.stdout)) if done.returncode == 0 else {}
+    if "sweeps" not in told:
+        raise SystemExit(done.stderr.strip() or f"{folder} holds no planted sweeps. Name the folder that --out named.")
+    return told
 
 
 def tables(told: dict[str, Any]) -> Iterator[str]:

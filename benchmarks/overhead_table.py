@@ -27,6 +27,9 @@ class Interval:
     high: float
 
     def __str__(self) -> str:
+        if self.low == self.high:
+            # Of a single value; nothing is known of how sure that is.
+            return _figure(self.median)
         return f"{_figure(self.median)} [{_figure(self.low)} {_figure(self.high)}]"
 
 

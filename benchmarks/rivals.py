@@ -73,6 +73,8 @@ def measure(options: argparse.Namespace, tools: Sequence[Tool], folder: Path) ->
 
 def tables(folder: Path, tools: Sequence[Tool], found: Sequence[CaseResult]) -> Iterator[str]:
     """Markdown, a line each."""
+    if not (folder / ABOUT).is_file():
+        raise SystemExit(f"{folder} holds no runs of this benchmark. Name the folder that --out named.")
     about = json.loads((folder / ABOUT).read_text())
     load = " and ".join(f"{each:.1f}" for each in about["load"])
     yield f"{about['machine']}, {about['date']}, load over a minute before and after {load}: `{about['command']}`"
@@ -84,6 +86,12 @@ def tables(folder: Path, tools: Sequence[Tool], found: Sequence[CaseResult]) -> 
     yield from rivals_tables.code(tools)
     yield from rivals_tables.words(tools)
     yield from rivals_tables.sentences(found, tools)
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
 
 
 def _choice(arguments: Sequence[str]) -> list[str]:
@@ -134,7 +142,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cases", type=several, default=[], help="or causes, with commas between them")
     parser.add_argument("--all", action="store_true", help="also other ways to plant a cause, and all controls (1 h)")
     parser.add_argument("--tools", type=several, default=list(TOOLS), help=f"default: {','.join(TOOLS)}")
-    parser.add_argument("--repeats", type=int, default=1, help="of each case (default: 1)")
+    parser.add_argument("--repeats", type=_count, default=1, help="of each case (default: 1)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"for what each costs (default: {ROUNDS}; 0: none)")
     parser.add_argument("--seed", type=int, default=0, help="of the order in which tools take turns")
     parser.add_argument("--quick", action="store_true", help="two cases and one round")

@@ -93,6 +93,8 @@ def cell_of(folder: Path, record: CellRecord) -> Cell:
     if status == "pending":
         ran = any(a.facts is not None for a in analyses)
         status, error = ("ok" if ran else "skipped"), "the comparison was cut short"
+    if error is None and (gone := len(record.runs) - len(kept)):
+        error = f"{gone} of its runs {'is' if gone == 1 else 'are'} no longer there"
     rounds = [round_of(name) for name in kept]
     known = tuple(number for number in rounds if number is not None)
     return Cell(

@@ -75,7 +75,7 @@ class SweepTable:
         failed = [
             (cell_name((cell.pipeline, cell.batch_size)), f"{cell.status}: {cell.error}")
             for cell in self.result.cells
-            if cell.status != "ok"
+            if cell.status != "ok" or cell.error
         ]
         sweeps_text.render(self.sweeps, self.setting, failed, target)
 
@@ -132,7 +132,9 @@ def _true_terms(folder: Path, cell: Cell) -> dict[str, float] | None:
             stamps = read_stamps(run)
         except (OSError, ValueError):
             continue  # It was killed before it could say.
-        if (facts := analysis.facts) is not None:
+        ended = (analysis.info.get("ended") or {}).get("status")
+        # Of a run that was stopped the loop had stamped more than was recorded, or less.
+        if ended == "ok" and (facts := analysis.facts) is not None:
             window = facts.window.begin_ns, facts.window.end_ns
             found.append(true_terms(stamps, read_spans(open_run(run)), window, cell.batch_size))
     known = [terms for terms in found if terms is not None]

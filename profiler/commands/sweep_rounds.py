@@ -133,7 +133,7 @@ def new_folder(asked: Path | None, scenario: str) -> Path:
     return asked or Path("runs") / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def require_folder(json_file: str | None, made: Path) -> None:
+def require_folder(json_file: str | None, made: Path | None = None) -> None:
     """The file for the result must have a folder now, not only when the runs are over; `made` will be there.
 
     Raises:
@@ -144,5 +144,5 @@ def require_folder(json_file: str | None, made: Path) -> None:
     parent = Path(str(json_file)).absolute().parent
     if Path(str(json_file)).is_dir():
         raise StallscopeError(f"--json {json_file} is a folder. Name a file, or - for stdout.")
-    if not parent.is_dir() and parent != made.absolute():
+    if not parent.is_dir() and (made is None or parent != made.absolute()):
         raise StallscopeError(f"--json {json_file}: there is no folder {parent}. Make it, or name another.")

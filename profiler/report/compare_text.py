@@ -155,7 +155,7 @@ def _winner(result: Comparison, device: str) -> str:
         key=lambda c: c.samples_per_s[0] if c.samples_per_s else 0.0,
     )
     ratio = rate / slowest.samples_per_s[0] if slowest.samples_per_s else 1.0
-    if ratio >= LEAST_RATIO and slowest.typical and slowest.typical.facts:
+    if ratio >= LEAST_RATIO and slowest not in result.ties and slowest.typical and slowest.typical.facts:
         said += (
             f" It is {ratio:.1f} times as fast as {slowest.pipeline} at batch {slowest.batch_size}, which "
             f"keeps it busy {_busy(slowest.typical.facts)}{_limits(facts, slowest.typical.facts)}."

@@ -18,6 +18,8 @@ GROWTH = (
     "Truth and reported: the growth of the planted term, or of the whole where none was planted, in percent of the "
     "time per sample at the smaller size."
 )
+FIGURES = 4
+"""From this column on."""
 NOTHING = "-"
 """No term grew."""
 
@@ -75,22 +77,39 @@ def summary(sweeps: Sequence[JudgedSweep]) -> list[str]:
 
 def _table(sweeps: Sequence[JudgedSweep], ascii_only: bool) -> Table:
     rows = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
-    heads = ("", "planted", "named", "grew", "named", "truth", "reported")
+    heads = ("", "planted", "named", "term that grew", "truth", "reported")
     for place, name in enumerate(heads):
-        rows.add_column(name, justify="right" if place > 4 else "left", no_wrap=True)
+        figures_column = place >= FIGURES
+        rows.add_column(
+            name, justify="right" if figures_column else "left", no_wrap=True, min_width=8 if figures_column else None
+        )
     for sweep in sweeps:
         verdict = sweep.verdict
         sign = "" if sweep.right or verdict is None else "!" if ascii_only else "✗"
         cells = (
             sign,
             planted(sweep),
-            "too few sizes" if verdict is None else verdict.cause,
-            sweep.grew or NOTHING,
-            "" if verdict is None else verdict.grew or NOTHING,
+            _named(sweep),
+            _term(sweep),
             *figures(sweep.growth),
         )
         rows.add_row(*(Text(cell, style="" if sweep.right or verdict is None else "bold") for cell in cells))
     return rows
+
+
+def _named(sweep: JudgedSweep) -> str:
+    """Short where it is right, so that the table is no wider than it must be."""
+    if sweep.verdict is None:
+        return "too few sizes"
+    return "as planted" if sweep.verdict.cause == sweep.cause else sweep.verdict.cause
+
+
+def _term(sweep: JudgedSweep) -> str:
+    """The planted one, and the named one where that is another."""
+    term = sweep.grew or NOTHING
+    if sweep.verdict is None or sweep.verdict.grew == sweep.grew:
+        return term
+    return f"{term}, named {sweep.verdict.grew or 'none'}"
 
 
 def planted(sweep: JudgedSweep) -> str:

@@ -62,7 +62,9 @@ class Fit:
         self._means = self._spread @ design.T @ shares
         seen = max(0, len(runs) - int(np.linalg.matrix_rank(design)))
         squares = ((shares - design @ self._means) ** 2).sum(axis=0)
-        self._variance: Values = (squares + ASSUMED_RUNS * ASSUMED_NOISE**2) / (seen + ASSUMED_RUNS)
+        variance = (squares + ASSUMED_RUNS * ASSUMED_NOISE**2) / (seen + ASSUMED_RUNS)
+        # A term that no run has, such as copies where the processor is the device, has no noise either.
+        self._variance: Values = np.where((shares != 0).any(axis=0), variance, 0.0)
         freedom = seen + ASSUMED_RUNS
         self._reach = _students_t(freedom, 1 - CONFIDENCE)
         # The sizes that are compared are chosen by what they took, of so many pairs.
@@ -79,7 +81,8 @@ class Fit:
 
     def at(self, size: int, term: str) -> Estimate:
         """A term at one size; all NaN where it is not known of a run."""
-        return self._estimate(term, {size: self._totals[size]}, self._reach)
+        found = self._estimate(term, {size: self._totals[size]}, self._reach)
+        return Estimate(found.mean, max(0.0, found.low), found.high) if found.low < 0 else found
 
     def change(self, smaller: int, larger: int, term: str) -> Estimate:
         """What a term grew by; its interval is for whichever two of the sizes."""

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from ..facts import Facts
 from ..finding import Evidence
 from . import terms
-from .compared import Compared
+from .compared import EXPLAINS, Compared
 from .mechanism import Mechanism, Rule, at_both, batch_megabytes, padding
 
 BUSY_PCT = 85.0
 """Workers that are busy for less of the time could deliver more."""
-MORE_MAKING = 1.05
-"""Times as long a sample takes to make, from which that is the reason."""
 MORE_PAGES = 1.5
 """Times as many pages touched for the first time, from which they are worth telling."""
 MORE_FAULTS = 2.0
@@ -123,7 +121,7 @@ def loader_floor(compared: Compared) -> Mechanism:
     )
     in_training = any(run.made_in_training for run in compared.after)
     busy = compared.values(_busy_pct)
-    if making is not None and compared.slower and making[1] > MORE_MAKING * making[0]:
+    if making is not None and compared.slower and _makes_up(compared, making[1] - making[0]):
         why = f"because making a sample takes {making[1]:.2f} ms instead of {making[0]:.2f}"
     elif busy is not None and busy[1] < BUSY_PCT and not in_training:
         return Mechanism(
@@ -136,6 +134,12 @@ def loader_floor(compared: Compared) -> Mechanism:
         why = "because the loader sets the pace, and a larger batch makes it no faster"
     change = "workers, which make batches beside the training" if in_training else "more workers"
     return Mechanism("loader_floor", f"{why}. Give it {change}, or cheaper samples", evidence)
+
+
+def _makes_up(compared: Compared, longer_ms: float) -> bool:
+    """Whether making a sample for so much longer, by all workers side by side, is most of the growth."""
+    side_by_side = max(1.0, terms.median(terms.workers(run) for run in compared.after) or 1.0)
+    return 1e3 * longer_ms / side_by_side >= EXPLAINS * compared.growth
 
 
 def _making_ms(run: Facts) -> float | None:

@@ -17,7 +17,7 @@ from .fit import Fit, Measured
 from .mechanism import Mechanism
 from .result import TERMS, TOTAL, BatchVerdict, Work
 from .rules import mechanism_of
-from .words import duration, growth_in_words, idle_in_words, longer_gaps, more_runs, total_in_words
+from .words import duration, foreign_in_words, growth_in_words, idle_in_words, longer_gaps, more_runs, total_in_words
 
 FLOOR_SHARE = 0.10
 """Exposed input beyond this share at the larger size: the loader sets the pace."""
@@ -98,13 +98,18 @@ def _judge(compared: Compared, work: Mapping[int, Work]) -> Mechanism:
     # Clearly more samples than what runs differ by could account for.
     more = samples > max(MORE_SAMPLES, 1 + 2 * compared.reach) and longer > LONGER
     if more and not compared.slower:
+        because = "mostly because" if compared.unsure else "only because"
+        but = f". Of its parts {growth_in_words(compared)}" if compared.risen else ""
         return Mechanism(
             "accounting",
-            f"batch {larger} took {longer:.2f} times as long as batch {smaller} only because it processed "
-            f"{samples:.2f} times as many samples, {work[larger].samples} against {work[smaller].samples}; {said}",
+            f"batch {larger} took {longer:.2f} times as long as batch {smaller} {because} it processed "
+            f"{samples:.2f} times as many samples, {work[larger].samples} against {work[smaller].samples}; {said}{but}",
         )
     found = mechanism_of(compared)
     grown = growth_in_words(compared) if found is not None else ""
+    others = foreign_in_words(compared)
+    if compared.slower and others:
+        return Mechanism("none", f"{said}, but {others}. Run both sizes again, in turn")
     if compared.unsure:
         but = f". Of its parts {grown}" if found is not None else ""
         return Mechanism("none", f"{said}: {more_runs(compared)}{but}")

@@ -5,8 +5,13 @@ from __future__ import annotations
 from ..partition import PARTS
 from . import terms
 from .compared import LEAST_CHANGE, Compared
+from .fit import MOST_RUNS
 from .result import TOTAL
 
+MORE_FOREIGN = 0.5
+"""CPUs that others use more, from which the two sizes did not run on the same machine."""
+FULL_PCT = 85.0
+"""Of all CPUs in use, from which others are in the way."""
 LONGER_GAPS = 1.3
 """Times as long a device stands still at a time, from which a utilisation trace looks worse."""
 
@@ -28,7 +33,7 @@ def total_in_words(compared: Compared) -> str:
 def more_runs(compared: Compared) -> str:
     """What would tell, where these runs do not."""
     enough = compared.fit.runs_for(LEAST_CHANGE)
-    would = "More runs than are worth it" if enough is None else f"About {enough} of each"
+    would = f"More than {MOST_RUNS} of each" if enough is None else f"About {enough} of each"
     if len(compared.before) == len(compared.after) == 1:
         return f"one run of each size cannot tell. {would} would"
     return f"runs of a size differ by too much. {would} would tell"
@@ -55,6 +60,18 @@ def idle_in_words(compared: Compared) -> str:
     return (
         f". The {compared.waiter} waits most for {part}, {duration(before)} a sample at batch {compared.smaller} and "
         f"{duration(after)} at batch {compared.larger}"
+    )
+
+
+def foreign_in_words(compared: Compared) -> str:
+    """That other programs took the CPUs while the larger size ran, and not while the smaller one did; else empty."""
+    others = compared.values(lambda run: run.foreign_cpus)
+    full = compared.values(lambda run: run.sampled.machine_busy_pct)
+    if others is None or full is None or others[1] - others[0] < MORE_FOREIGN or full[1] < FULL_PCT:
+        return ""
+    return (
+        f"other programs used {others[1]:.1f} CPUs while batch {compared.larger} ran, and {others[0]:.1f} while batch "
+        f"{compared.smaller} did"
     )
 
 

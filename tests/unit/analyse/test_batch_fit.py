@@ -61,6 +61,18 @@ def test_a_run_that_is_missing_from_a_round_does_no_harm() -> None:
     assert abs(change.mean) < 5
 
 
+def test_times_are_not_below_zero_and_what_no_run_has_has_no_interval() -> None:
+    runs = [
+        Measured(size, n, {"copy": 0.0, "sync": 0.01 * n, "compute": 100.0, TOTAL: 100.0 + 0.01 * n})
+        for n in range(2)
+        for size in (8, 16)
+    ]
+    fit = Fit(runs)
+    assert (fit.at(8, "copy").low, fit.at(8, "copy").high) == (0.0, 0.0)
+    assert fit.at(8, "sync").low == 0.0 < fit.at(8, "sync").high
+    assert fit.change(8, 16, "sync").low < 0
+
+
 def test_rounds_that_hold_no_size_twice_tell_nothing_of_drift() -> None:
     """Sizes in rounds of their own: what the rounds did is not told from what the sizes did, and nothing is made up."""
     apart = [measured(8, n, 20.0, 80.0) for n in (0, 1)] + [measured(16, n, 80.0, 20.0) for n in (2, 3)]

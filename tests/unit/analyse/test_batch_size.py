@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from stallscope.analyse.batch_size.verdict import batch_verdict
 from stallscope.analyse.facts import Facts
 from stallscope.analyse.partition import PARTS
 from stallscope.record.reader import Records
-from stallscope.record.schema import BATCH, DEVICE, NOT_MEASURED, EventKind, StepFlag
+from stallscope.record.schema import BATCH, DEVICE, HOST, NOT_MEASURED, EventKind, StepFlag
 from stallscope.scenarios.planted import MS, START, Step, Workers, train
 
 SAMPLES = 1280
@@ -509,6 +510,49 @@ def test_runs_without_samples_are_left_out(tmp_path: Path) -> None:
     steady()(tmp_path / "16", 16)
     amend(tmp_path / "16", none)
     assert batch_verdict({8: [facts_of_run(tmp_path / "8")], 16: [facts_of_run(tmp_path / "16")]}) is None
+
+
+@pytest.mark.parametrize(("others", "cause"), [(1.4, "none"), (0.1, "loader_floor")])
+def test_a_machine_that_others_filled_for_one_size_is_said_instead_of_a_mechanism(
+    tmp_path: Path, others: float, cause: str
+) -> None:
+    """Of two CPUs; the training itself uses half of one."""
+
+    def run(folder: Path, batch: int) -> None:
+        large = batch > 8
+        steady(load_ms=3 if large else 1.5, sync=_always)(folder, batch)
+        busy = others if large else 0.1
+        end = int(steps_of(folder)["step_end_ns"].max())
+        rows = [
+            {"t_ns": t, "cpus": 2000, "tree_cpu_ns": (t - START) // 2, "machine_busy_pct": 100 * (0.5 + busy) / 2}
+            for t in range(START, end, 100 * MS)
+        ]
+        add(folder, HOST, rows)
+        info = folder / "run.json"
+        info.write_text(json.dumps(json.loads(info.read_text()) | {"host": {"cpus": 2}}))
+
+    verdict = judged(tmp_path, run, 8, 16)
+    assert (verdict.cause, verdict.grew) == (cause, "input")
+    assert ("other programs used 1.4 CPUs while batch 16 ran, and 0.1" in verdict.text) == (cause == "none")
+
+
+def test_accounting_says_which_part_grew_behind_what_computing_saved(tmp_path: Path) -> None:
+    run = steady(load_ms=3, compute_ms=0.5, fixed_ms=16, samples=lambda batch: 80 * batch)
+    verdict = judged(tmp_path, run, 8, 32)
+    assert (verdict.cause, verdict.grew) == ("accounting", "input")
+    assert "Of its parts input grew from" in verdict.text
+
+
+def test_making_that_got_a_little_longer_is_not_the_reason_of_a_wait_that_doubled(tmp_path: Path) -> None:
+    def run(folder: Path, batch: int) -> None:
+        large = batch > 8
+        making, waiting = round(batch * (1.1 if large else 1.0) * MS), round(batch * (3 if large else 1.5) * MS)
+        plan = [Step(waiting, batch * MS, sync=True)] * (SAMPLES // batch)
+        train(folder, [plan], samples=batch, trace=lambda _, __, end: _trace(0, end - making, end))
+
+    verdict = judged(tmp_path, run, 8, 16)
+    assert (verdict.cause, verdict.grew) == ("loader_floor", "input")
+    assert "making a sample takes" not in verdict.text
 
 
 def test_terms_add_up_to_the_time_per_sample(tmp_path: Path) -> None:
