@@ -15,6 +15,7 @@ from typing import Never
 
 import numpy as np
 import torch
+import torch._dynamo  # An optimizer imports it, which takes a second: processes forked from a warm one need not.
 
 from stallscope.capture.hooks.install import install
 from stallscope.capture.session import Session, SpanRecorder

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import torch._dynamo  # noqa: F401  (an optimizer imports it; processes forked from a warm one need not)
-
 from ..faults.case import CONTROL, Case
 from ..faults.trial import end_with, train
 from .registry import SWEEPS
