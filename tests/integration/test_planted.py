@@ -91,7 +91,6 @@ FAULTS: dict[str, Counter | None] = {
     "input.sharding-middle": lambda facts, _run, _case: _at_most(facts.loader.even_workers, 1.1),
     "copy.pageable-middle": lambda facts, _run, _case: facts.pinned is False,
     "copy.serial-middle": lambda facts, _run, _case: facts.pinned is True and not facts.copied_ahead,
-    "copy.link-middle": None,
     "device.throttled-middle": None,
     "device.memory_pressure-middle": events(EventKind.ALLOCATOR_RETRIES),
     "device.shape_churn-middle": new_shapes,
@@ -100,12 +99,11 @@ FAULTS: dict[str, Counter | None] = {
     "host.gc-middle": events(EventKind.GARBAGE),
     "host.step_gap-middle": None,
     "host.boundary-middle": events(EventKind.EVALUATION),
-    "host.boundary.save-middle": None,
 }
 """Case → what it leaves behind, besides its share."""
 
 COMPOUNDS = ("compound.too_few_workers+worker_restart", "compound.straggler+sync", "compound.pageable+too_few_workers")
-CONTROLS = ("control.compute", "control.in-memory", "control.light-validation", "control.epochs", "control.warm-up")
+CONTROLS = ("control.compute", "control.in-memory", "control.light-validation", "control.warm-up")
 
 
 @pytest.fixture(scope="module")
