@@ -124,7 +124,9 @@ def _judge(compared: Compared, work: Mapping[int, Work]) -> Mechanism:
             return Mechanism("none", f"{said}, and no single term accounts for it")
         return Mechanism(found.cause, f"{said}: {grown}, {found.why}", found.evidence)
     if found is not None:
-        return Mechanism(found.cause, f"a larger batch gains nothing, {said}: {grown}, {found.why}", found.evidence)
+        why = f"a larger batch gains nothing, {said}: {grown}, {found.why}"
+        gaps = longer_gaps(compared) if found.cause == "loader_floor" else ""
+        return Mechanism(found.cause, why + gaps, found.evidence)
     return _level(compared, said)
 
 
