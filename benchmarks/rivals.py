@@ -35,6 +35,7 @@ from rivals_result import CaseResult, place, results
 from rivals_run import fit, run
 from rivals_tools import TOOLS, Tool
 
+from stallscope.commands.options import count
 from stallscope.devices.choose import choose
 from stallscope.errors import StallscopeError
 
@@ -88,12 +89,6 @@ def tables(folder: Path, tools: Sequence[Tool], found: Sequence[CaseResult]) -> 
     yield from rivals_tables.sentences(found, tools)
 
 
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
-
-
 def _choice(arguments: Sequence[str]) -> list[str]:
     """Options without those that only say where things lie."""
     kept: list[str] = []
@@ -142,7 +137,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cases", type=several, default=[], help="or causes, with commas between them")
     parser.add_argument("--all", action="store_true", help="also other ways to plant a cause, and all controls (1 h)")
     parser.add_argument("--tools", type=several, default=list(TOOLS), help=f"default: {','.join(TOOLS)}")
-    parser.add_argument("--repeats", type=_count, default=1, help="of each case (default: 1)")
+    parser.add_argument("--repeats", type=count, default=1, help="of each case (default: 1)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"for what each costs (default: {ROUNDS}; 0: none)")
     parser.add_argument("--seed", type=int, default=0, help="of the order in which tools take turns")
     parser.add_argument("--quick", action="store_true", help="two cases and one round")

@@ -13,8 +13,8 @@ from pathlib import Path
 from ..analyse.compare import compare
 from ..errors import StallscopeError
 from ..report import batch_plot, compare_text, contract
-from . import compare_runs, faults, sweep_planted
-from .console import console, show, write_json
+from . import compare_runs, faults, options, sweep_planted
+from .console import show_comparison
 from .plot import plot
 from .sweep import Sweep
 
@@ -46,12 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pipelines", type=_names, metavar="A,B", help="loaders (default: all that can run here)")
     parser.add_argument("--batch-sizes", type=_counts, metavar="N,N", help="default: the study's")
     stop = parser.add_mutually_exclusive_group()
-    stop.add_argument("--epochs", type=_count, metavar="N", help="passes over the images a run (default: 2)")
-    stop.add_argument("--iterations", type=_count, metavar="N", help="batches a run, whatever their size")
-    parser.add_argument("--repeats", type=_count, metavar="N", help="runs a cell (default: 3; of faults: 1)")
-    parser.add_argument("--workers", type=_count, metavar="N", help="default: the CPUs this job may use")
-    parser.add_argument("--prefetch", type=_count, default=2, metavar="N", help="batches ahead a worker (default: 2)")
-    parser.add_argument("--limit", type=_count, metavar="N", help="use the first N images only")
+    stop.add_argument("--epochs", type=options.count, metavar="N", help="passes over the images a run (default: 2)")
+    stop.add_argument("--iterations", type=options.count, metavar="N", help="batches a run, whatever their size")
+    parser.add_argument("--repeats", type=options.count, metavar="N", help="runs a cell (default: 3; of faults: 1)")
+    parser.add_argument("--workers", type=options.count, metavar="N", help="default: the CPUs this job may use")
+    parser.add_argument(
+        "--prefetch", type=options.count, default=2, metavar="N", help="batches ahead a worker (default: 2)"
+    )
+    parser.add_argument("--limit", type=options.count, metavar="N", help="use the first N images only")
     parser.add_argument("--no-augment", action="store_true", help="decode and resize only")
     parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="order and augmentation (default: 0)")
     parser.add_argument("--activity-windows", action="store_true", help="record every kernel of a few steps (CUDA)")
@@ -82,14 +84,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise StallscopeError("--plot draws what the batch size does: name two and more with --batch-sizes.")
     interrupted = sweep.run()
     result = compare([sweep.cell(key) for key in sweep.keys])
-    if arguments.json != "-":
-        target = console()
-        show(lambda console: compare_text.render(result, sweep.setting, console), target)
-        target.print(
-            f"\nruns and figures: {sweep.folder}   (stallscope report {sweep.folder})", soft_wrap=True, markup=False
-        )
-    if arguments.json:
-        write_json(contract.comparison(result, sweep.setting), arguments.json)
+    show_comparison(
+        lambda target: compare_text.render(result, sweep.setting, target),
+        lambda: contract.comparison(result, sweep.setting),
+        sweep.folder,
+        arguments.json,
+    )
     if arguments.plot and (result.batch_verdicts or not interrupted):
         plot(result, sweep.setting, arguments.plot)
     return 130 if interrupted else int(all(sweep.status[k][0] != "ok" for k in sweep.keys))
@@ -99,12 +99,6 @@ def _names(text: str) -> list[str]:
     return list(dict.fromkeys(name for name in text.split(",") if name))
 
 
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
-
-
 def _seed(text: str) -> int:
     if not text.isdigit() or int(text) >= 2**32:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 4294967295")
@@ -112,4 +106,4 @@ def _seed(text: str) -> int:
 
 
 def _counts(text: str) -> Sequence[int]:
-    return list(dict.fromkeys(_count(part) for part in text.split(",")))
+    return list(dict.fromkeys(options.count(part) for part in text.split(",")))

@@ -15,7 +15,6 @@ from ..report import compare_text, contract
 from . import options
 from .console import console, show, write_json
 from .plot import plot
-from .sweep_rounds import require_folder
 
 TAKEN = ("verb", "run", "parser", "what", "json", "plot", "no_live")
 """What means something here; every other option is one of trainings."""
@@ -33,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         StallscopeError: they cannot be compared.
     """
     folders = _folders(arguments.what)
-    require_folder(arguments.json)
+    options.require_folder(arguments.json)
     strange = options.given(arguments, (name for name in vars(arguments) if name not in TAKEN))
     if strange:
         raise StallscopeError(

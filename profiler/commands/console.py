@@ -35,6 +35,18 @@ def show(draw: Callable[[Console], None], target: Console) -> None:
     target.file.flush()
 
 
+def show_comparison(
+    draw: Callable[[Console], None], content: Callable[[], dict[str, Any]], to: Path, json_file: str | None
+) -> None:
+    """Print what runs in the folder `to` came to, and write its JSON where that was asked for (`-`: instead)."""
+    if json_file != "-":
+        target = console()
+        show(draw, target)
+        target.print(f"\nruns and figures: {to}   (stallscope report {to})", soft_wrap=True, markup=False)
+    if json_file:
+        write_json(content(), json_file)
+
+
 def write_json(content: dict[str, Any], target: str) -> None:
     """To a file, or to stdout for `-`."""
     text = json_text(content)

@@ -22,7 +22,7 @@ from ..record.run import is_run, open_run
 from ..report import contract, faults_json, faults_text
 from ..tune.trial import Outcome, Target, TrialServer
 from . import options
-from .console import console, show, write_json
+from .console import console, show_comparison
 from .sweep_rounds import Rounds, Trial, new_folder
 
 if TYPE_CHECKING:
@@ -77,14 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     trials = Trials(arguments)
     interrupted = trials.run(console(stderr=True))
     table = load(trials.folder)
-    if arguments.json != "-":
-        target = console()
-        show(table.render, target)
-        target.print(
-            f"\nruns and figures: {trials.folder}   (stallscope report {trials.folder})", soft_wrap=True, markup=False
-        )
-    if arguments.json:
-        write_json(table.json(), arguments.json)
+    show_comparison(table.render, table.json, trials.folder, arguments.json)
     return 130 if interrupted else int(not table.confusion.cases)
 
 

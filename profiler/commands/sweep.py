@@ -13,9 +13,10 @@ from ..capture.cpu_budget import cpu_budget
 from ..errors import StallscopeError
 from ..tune.trial import Target, TrialServer
 from .console import console
+from .options import require_folder
 from .progress import Progress
 from .sweep_cells import Cells, Key
-from .sweep_rounds import Trial, new_folder, require_folder
+from .sweep_rounds import Trial, new_folder
 
 if TYPE_CHECKING:
     from stallscope.scenarios.trial import TrialSpec

@@ -21,10 +21,10 @@ from ..record.run import open_run
 from ..report import batch_plot, contract, faults_text, sweeps_json, sweeps_text
 from ..tune.trial import Target, TrialServer
 from . import options
-from .console import console, show, write_json
+from .console import console, show_comparison
 from .progress import Progress
 from .sweep_cells import Cells, Key, cell_name
-from .sweep_rounds import Trial, new_folder, require_folder
+from .sweep_rounds import Trial, new_folder
 
 if TYPE_CHECKING:
     from stallscope.scenarios.sweeps.sweep import Sweep
@@ -50,14 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     planted = Planted(arguments)
     interrupted = planted.run(console(stderr=True))
     table = judge(planted.folder, planted.setting, [planted.cell(key) for key in planted.keys])
-    if arguments.json != "-":
-        target = console()
-        show(table.render, target)
-        target.print(
-            f"\nruns and figures: {planted.folder}   (stallscope report {planted.folder})", soft_wrap=True, markup=False
-        )
-    if arguments.json:
-        write_json(table.json(), arguments.json)
+    show_comparison(table.render, table.json, planted.folder, arguments.json)
     if arguments.plot and table.result.batch_verdicts:
         table.plot(arguments.plot)
     return 130 if interrupted else int(not table.result.batch_verdicts)
@@ -158,7 +151,7 @@ class Planted(Cells):
             new_folder(arguments.out, SCENARIO),
             [(sweep.name, size) for sweep in chosen for size in _sizes(sweep, arguments.batch_sizes)],
         )
-        require_folder(arguments.json, self.folder)
+        options.require_folder(arguments.json, self.folder)
         self._arguments = arguments
         self._repeats = arguments.repeats or REPEATS
         self.setting = {

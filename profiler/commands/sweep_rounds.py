@@ -131,18 +131,3 @@ class Rounds(ABC, Generic[Key]):
 def new_folder(asked: Path | None, scenario: str) -> Path:
     """Where a comparison goes: as asked, else a name of its own."""
     return asked or Path("runs") / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
-
-
-def require_folder(json_file: str | None, made: Path | None = None) -> None:
-    """The file for the result must have a folder now, not only when the runs are over; `made` will be there.
-
-    Raises:
-        StallscopeError: it has none.
-    """
-    if json_file in (None, "-"):
-        return
-    parent = Path(str(json_file)).absolute().parent
-    if Path(str(json_file)).is_dir():
-        raise StallscopeError(f"--json {json_file} is a folder. Name a file, or - for stdout.")
-    if not parent.is_dir() and (made is None or parent != made.absolute()):
-        raise StallscopeError(f"--json {json_file}: there is no folder {parent}. Make it, or name another.")

@@ -25,6 +25,11 @@ def sign(part: str, ascii_only: bool = False) -> str:
     return (_ASCII if ascii_only else _SIGNS)[part]
 
 
+def name(part: str) -> str:
+    """Of a part, in words."""
+    return "not told apart" if part == UNTOLD else part
+
+
 def stacked(shares: Mapping[str, float], width: int, ascii_only: bool = False) -> Text:
     """The parts (shares 0..1) side by side; every part above half a character shows, the width is exact."""
     cells = {part: shares.get(part, 0.0) * width for part in _ALL}
@@ -44,7 +49,7 @@ def legend(parts: Mapping[str, float], ascii_only: bool = False) -> Text:
     for part in _ALL:
         if parts.get(part, 0.0) >= 0.005:
             line.append(sign(part, ascii_only), style=_COLOURS[part])
-            line.append(f" {'not told apart' if part == UNTOLD else part}  ")
+            line.append(f" {name(part)}  ")
     return line
 
 

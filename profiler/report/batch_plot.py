@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..analyse.batch_size.result import TOTAL, BatchVerdict, Estimate
 from ..analyse.partition import PARTS, UNTOLD
 from ..errors import MissingExtra, StallscopeError
-from . import sample_time
+from . import bars, sample_time
 from .sample_time import Scale, half_width, known, shares, shown_parts
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def figure(verdicts: Mapping[str, BatchVerdict], title: str) -> Figure:
         if place + columns >= len(verdicts):
             panel_axes.set_xlabel("batch size", color=_INK)
     axes.flat[0].set_ylim(0, 1.16 * _highest(verdicts) / scale.microseconds)
-    handles = [Patch(label=_name(part), **_look(part)) for part in parts]
+    handles = [Patch(label=bars.name(part), **_look(part)) for part in parts]
     drawn.legend(
         handles=handles,
         loc="outside lower left",
@@ -218,10 +218,6 @@ def _growth(axes: Axes, place: int, verdict: BatchVerdict, grew: str, scale: Sca
 def _look(part: str) -> dict[str, Any]:
     colour, hatch = _LOOKS[part]
     return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.3}
-
-
-def _name(part: str) -> str:
-    return "not told apart" if part == UNTOLD else part
 
 
 def _highest(verdicts: Mapping[str, BatchVerdict]) -> float:

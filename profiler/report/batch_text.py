@@ -79,7 +79,7 @@ class BatchText:
         changes += [f"{scale.number(c, '+')} {scale.spread(c, mark)}".rstrip() for c in map(verdict.changes.get, parts)]
         figures = {size: [scale.number(terms.get(part)) for part in parts] for size, terms in verdict.terms.items()}
         work = {size: _work(verdict, size) for size in figures}
-        names = [Text(f"{_sign(part, ascii_only)} {_name(part)}", _colour(part)) for part in parts]
+        names = [Text(f"{_sign(part, ascii_only)} {bars.name(part)}", _colour(part)) for part in parts]
         names += [Text("  samples measured"), Text("  seconds measured")]
         columns = {size: [str(size), *figures[size], *work[size]] for size in figures}
         room = width - max(len(name) for name in names) - 2 - 3 - max(map(len, changes))
@@ -157,10 +157,6 @@ def _written(text: str, ascii_only: bool) -> str:
 
 def _sign(part: str, ascii_only: bool) -> str:
     return " " if part == TOTAL else bars.sign(part, ascii_only)
-
-
-def _name(part: str) -> str:
-    return "not told apart" if part == UNTOLD else part
 
 
 def _colour(part: str) -> str:

@@ -42,7 +42,6 @@ _MEANING = {
     "boundary": "outside the steps: validation, checkpoints, ends of epochs",
     UNTOLD: "computing, waiting for data, evaluation",
 }
-_NAMES = {UNTOLD: "not told apart"}
 _ON_CPU = {"compute": "the training computed", "host": "other work of the training loop"}
 _SEVERITY = {"none": "green", "minor": "yellow", "major": "dark_orange", "critical": "bold red"}
 
@@ -220,7 +219,7 @@ def _why(facts: Facts, job: Job | None, ascii_only: bool) -> Iterator[Renderable
     for part in (*PARTS, UNTOLD):
         if shares.get(part, 0.0) >= LEAST_SHOWN:
             table.add_row(
-                Text(f"{bars.sign(part, ascii_only)} {_NAMES.get(part, part)}", style=bars.colour(part)),
+                Text(f"{bars.sign(part, ascii_only)} {bars.name(part)}", style=bars.colour(part)),
                 Text(f"{100 * shares[part]:5.1f} %", justify="right"),
                 Text(f"{shares[part] * per_step:8.2f} ms", justify="right"),
                 meaning[part],

@@ -71,10 +71,6 @@ class Fit:
         self._reach_of_change = _students_t(freedom, (1 - CONFIDENCE) / max(1, len(self._sizes) - 1))
 
     @property
-    def sizes(self) -> list[int]:
-        return self._sizes
-
-    @property
     def noise(self) -> float:
         """Standard deviation that the time per sample of runs of one size is taken to have, as a share of it."""
         return float(np.sqrt(self._variance[self._terms.index(TOTAL)]))

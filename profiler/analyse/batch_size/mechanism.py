@@ -12,7 +12,7 @@ from .compared import EXPLAINS, Compared
 
 MORE_ELEMENTS = 0.05
 """Growth of a sample's elements from which it is padding."""
-LEAST_BYTES = 100_000
+LEAST_MEGABYTES = 0.1
 """Smaller batches are moved in no time."""
 
 
@@ -74,12 +74,7 @@ def at_both(
 
 def batch_megabytes(compared: Compared) -> tuple[Evidence, ...]:
     """Of small batches the bytes explain nothing."""
-    sizes = compared.values(lambda run: run.loader.mean_batch_bytes)
-    if sizes is None or sizes[1] < LEAST_BYTES:
+    sizes = compared.values(terms.batch_megabytes)
+    if sizes is None or sizes[1] < LEAST_MEGABYTES:
         return ()
-    return at_both(
-        compared,
-        "bytes of a batch",
-        lambda run: None if run.loader.mean_batch_bytes is None else run.loader.mean_batch_bytes / 1e6,
-        "MB",
-    )
+    return at_both(compared, "bytes of a batch", terms.batch_megabytes, "MB")

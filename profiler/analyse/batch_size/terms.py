@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -96,7 +96,7 @@ def batches_per_epoch(facts: Facts) -> float:
     return (window.count + before) / epochs_of(facts)
 
 
-def medians_of(runs: Sequence[Terms], names: Sequence[str]) -> Terms:
+def medians_of(runs: Sequence[Mapping[str, float]], names: Sequence[str]) -> Terms:
     """Of these terms over the runs of a size."""
     return {name: float(np.median([terms[name] for terms in runs])) for name in names}
 
@@ -125,6 +125,11 @@ def new_pages_per_sample(facts: Facts) -> float | None:
     """Pages of memory that the makers of batches touched for the first time."""
     faults = facts.loader.minor_faults_per_batch
     return None if faults is None or not facts.batch_size else faults / facts.batch_size
+
+
+def batch_megabytes(facts: Facts) -> float | None:
+    nbytes = facts.loader.mean_batch_bytes
+    return None if nbytes is None else nbytes / 1e6
 
 
 def disk_faults_per_sample(facts: Facts) -> float | None:

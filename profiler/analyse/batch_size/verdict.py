@@ -48,7 +48,8 @@ def batch_verdict(
     if len(runs) < 2:
         return None
     times = terms.alike_in_starts([run for _, _, run in counted])
-    fit = Fit([Measured(size, number, each) for (size, number, _), each in zip(counted, times, strict=True)])
+    measured = [Measured(size, number, each) for (size, number, _), each in zip(counted, times, strict=True)]
+    fit = Fit(measured)
     steps = {size: terms.steps_of(known) for size, known in runs.items()}
     long = [size for size in runs if steps[size] >= LEAST_STEPS]
     judged = long if len(long) > 1 else list(runs)
@@ -64,10 +65,7 @@ def batch_verdict(
         smaller=smaller,
         larger=larger,
         terms={size: {term: fit.at(size, term) for term in TERMS} for size in runs},
-        medians={
-            size: terms.medians_of([t for (of, _, _), t in zip(counted, times, strict=True) if of == size], TERMS)
-            for size in runs
-        },
+        medians={size: terms.medians_of([run.terms for run in measured if run.size == size], TERMS) for size in runs},
         changes={term: compared.change(term) for term in TERMS},
         work=work,
         runs={size: len(known) for size, known in runs.items()},

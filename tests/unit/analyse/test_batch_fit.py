@@ -146,7 +146,7 @@ def test_the_parts_sum_to_the_total_at_every_size(rows: list[tuple[float, ...]],
         number = place // 3 if rounds else None
         runs.append(Measured((8, 16, 64)[place % 3], number, terms | {TOTAL: sum(row) + 1.0, "rest": 1.0}))
     fit = Fit(runs)
-    for size in fit.sizes:
+    for size in (8, 16, 64):
         parts = sum(fit.at(size, part).mean for part in (*PARTS, "rest"))
         total = fit.at(size, TOTAL)
         assert parts == pytest.approx(total.mean, rel=1e-6, abs=1e-6)
