@@ -1,0 +1,178 @@
+"""What a tuner asks of a training that runs, and what that answers: JSON lines through two named pipes.
+
+The pipes lie in the run folder, so that they are found from whatever process of the command turns out to train. Each
+side waits with a look at whether the other still lives; a training whose tuner is gone ends, for nothing
+needs its steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+ORDERS = "tuning.orders"
+ANSWERS = "tuning.answers"
+MOST_BYTES = 1 << 20
+"""Of one message; nothing said here comes near it."""
+
+
+@dataclass(frozen=True)
+class LoaderSettings:
+    """How batches are made: what `tune` chooses. The fields are those of `tune --json`."""
+
+    num_workers: int
+    prefetch_factor: int | None = None
+    """Batches each worker may have under way; `None` without workers."""
+    pin_memory: bool = False
+    batch_size: int | None = None
+    """Samples in a batch; `None`: as the program makes them."""
+    pipeline: str | None = None
+    """Loader of a scenario; `None`: the program's own torch DataLoader."""
+    in_order: bool = True
+    persistent_workers: bool = False
+
+    def __post_init__(self) -> None:
+        if self.num_workers == 0 and (self.prefetch_factor is not None or self.persistent_workers or not self.in_order):
+            raise ValueError(f"without workers there is nothing to prefetch, persist or order: {self}")
+        if self.num_workers > 0 and self.prefetch_factor is None:
+            raise ValueError(f"{self.num_workers} workers need a prefetch_factor")
+
+    @property
+    def outstanding(self) -> int:
+        """Batches under way at most: ordered, being made, or finished and not handed over."""
+        return self.num_workers * (self.prefetch_factor or 0)
+
+    def with_workers(self, workers: int) -> LoaderSettings:
+        """The same with another number of workers, as torch's DataLoader allows it."""
+        if workers == 0:
+            return replace(self, num_workers=0, prefetch_factor=None, in_order=True, persistent_workers=False)
+        return replace(self, num_workers=workers, prefetch_factor=self.prefetch_factor or 2)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, given: dict[str, Any]) -> LoaderSettings:
+        """Raises ValueError or TypeError for what is none."""
+        return cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given})
+
+
+class Word:
+    """`say` of a message."""
+
+    READY = "ready"
+    """Answer: the training runs, its loader was found; see `describe`."""
+    REFUSED = "refused"
+    """Answer: there is nothing to tune here; `why`."""
+    MEASURE = "measure"
+    """Order: train on with `settings`; drop what was prefetched, settle, then measure `seconds` or longer."""
+    HELD = "held"
+    """Order: train on with batches fetched before, as if a loader took no time; measure `seconds`."""
+    CLOSE = "close"
+    """Order: these `settings` will not be asked for again: end their workers. Not answered."""
+    STOP = "stop"
+    """Order: end the process at once, saving nothing. Not answered."""
+    BLOCK = "block"
+    """Answer to MEASURE and HELD: a `Block`."""
+    FAILED = "failed"
+    """Answer to MEASURE and HELD: these settings do not work here; `why`. The training goes on."""
+    OOM = "oom"
+    """The same: for want of memory."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Steps measured in a row with one setting. Times are ns of CLOCK_MONOTONIC."""
+
+    settings: LoaderSettings
+    batches: int
+    samples: int
+    begin_ns: int
+    end_ns: int
+    """Both at borders of steps; on a device with a queue it was empty at both."""
+    wait_ns: int
+    """In fetches, between the two."""
+    start_ns: int | None = None
+    """Where the loader was made anew for this block: from asking for its iterator to its first batch."""
+    restart_ns: int | None = None
+    """Where its workers persist: the same, of beginning another pass with the same workers. `None`: not measured."""
+    memory_bytes: int | None = None
+    """The device's most memory in use; on the processor the resident memory of training and workers."""
+    held: bool = False
+    """Batches had been fetched before: what the training does without a loader."""
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.samples * 1e9 / (self.end_ns - self.begin_ns)
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ns - self.begin_ns) / 1e9
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, given: dict[str, Any]) -> Block:
+        named = {f.name: given[f.name] for f in fields(cls) if f.name in given}
+        return cls(**{**named, "settings": LoaderSettings.from_json(given["settings"])})
+
+
+class ChannelClosed(Exception):
+    """The other side is gone."""
+
+
+class Channel:
+    """One side's end of the two pipes."""
+
+    def __init__(self, reads: Path, writes: Path) -> None:
+        # Opened for both directions, so that neither side waits for the other to open, and none gets SIGPIPE.
+        self._in = os.open(reads, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._out = os.open(writes, os.O_RDWR | os.O_CLOEXEC)
+        self._buffer = b""
+
+    @classmethod
+    def of_tuner(cls, folder: Path) -> Channel:
+        """Makes the pipes in the run folder."""
+        for name in (ORDERS, ANSWERS):
+            os.mkfifo(folder / name, 0o600)
+        return cls(folder / ANSWERS, folder / ORDERS)
+
+    @classmethod
+    def of_training(cls, folder: Path) -> Channel:
+        return cls(folder / ORDERS, folder / ANSWERS)
+
+    def send(self, say: str, **content: Any) -> None:
+        os.write(self._out, json.dumps({"say": say, **content}).encode() + b"\n")
+
+    def receive(self, seconds: float) -> dict[str, Any] | None:
+        """The next message within so many seconds.
+
+        Raises:
+            ChannelClosed: what comes is no message.
+        """
+        until = time.monotonic() + seconds
+        while b"\n" not in self._buffer:
+            left = until - time.monotonic()
+            if left < 0 or not select.select([self._in], [], [], left)[0]:
+                return None
+            self._buffer += os.read(self._in, 65536)
+            if len(self._buffer) > MOST_BYTES:
+                raise ChannelClosed("a message without end")
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        try:
+            message = json.loads(line)
+        except ValueError as error:
+            raise ChannelClosed(f"no message: {line[:80]!r}") from error
+        if not isinstance(message, dict) or "say" not in message:
+            raise ChannelClosed(f"no message: {line[:80]!r}")
+        return message
+
+    def close(self) -> None:
+        os.close(self._in)
+        os.close(self._out)
