@@ -60,6 +60,9 @@ class Workload:
     """Whether that was measured; not so where no worker made batches."""
     latency_ns: float = 0.0
     """From a batch's end in its worker until the training could take it."""
+    sharing_ns: float = 0.0
+    """CPU time that a worker process needs for a batch beyond `cpu_ns`, which is what the training process would need:
+    memory that both see, pickling."""
     main_cpus: float = 1.0
     """CPUs that the training process uses while it works on a step."""
     start_ns: float = 0.0

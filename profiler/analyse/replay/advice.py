@@ -1,0 +1,83 @@
+"""What other settings of its loader would do to a recorded training: predicted, and not tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+
+from ...record.tuning import LoaderSettings
+from .predict import predict
+from .workload import Binding, Prediction, Workload
+
+TIE = 0.02
+"""Rates that differ by no more are the same: then the cheaper setting is meant."""
+MOST_WORKERS = 64
+"""More worker processes are not proposed: each costs memory, and its start time."""
+MOST_OFF = 0.25
+"""Of the log rate."""
+DEEPER = (2, 4)
+"""Times the prefetch factor."""
+AROUND = (1.0, 1.15, 1.35, 1.6, 2.0)
+"""Times the workers that would do if batches came evenly."""
+
+BINDS = {
+    Binding.TRAINING: "the training itself is the limit",
+    Binding.WORKERS: "the workers are still the limit",
+    Binding.CPU: "the CPUs are the limit",
+    Binding.STORAGE: "storage is the limit",
+    Binding.ORDER: "slow batches that hold back finished ones are the limit",
+    Binding.HANDOFF: "taking batches over is the limit",
+    Binding.START: "the beginnings of epochs are the limit",
+    Binding.SERIAL: "batches are made while the training waits",
+}
+
+
+class Advice:
+    """Replays a run with other settings, once, and only when somebody asks."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+
+    @cached_property
+    def _said(self) -> dict[LoaderSettings, Prediction]:
+        asked = self._asked()
+        return dict(zip(asked, predict(self.workload, asked), strict=True))
+
+    def agrees(self, samples_per_s: float) -> bool:
+        """Whether what it says of the recorded settings is what was measured of them, so that other settings may be
+        believed."""
+        return abs(math.log(self.now.samples_per_s / samples_per_s)) <= MOST_OFF
+
+    @property
+    def now(self) -> Prediction:
+        """As it was recorded."""
+        return self._said[self.workload.settings]
+
+    def cheapest(self, which: Callable[[LoaderSettings], bool]) -> Prediction | None:
+        """With the fewest workers, then the fewest batches under way, of those within 2 % of the best; `None` where
+        there is none that can run here."""
+        said = [each for settings, each in self._said.items() if which(settings) and each.infeasible is None]
+        if not said:
+            return None
+        enough = (1 - TIE) * max(each.samples_per_s for each in said)
+        near = [each for each in said if each.samples_per_s >= enough]
+        return min(near, key=lambda each: (each.settings.num_workers, each.settings.outstanding))
+
+    def _asked(self) -> list[LoaderSettings]:
+        recorded, load = self.workload.settings, self.workload
+        making = float((load.cpu_ns + load.wait_ns + load.read_ns).mean()) * load.scale + load.sharing_ns
+        own = float(load.host_ns.mean()) + load.handoff_ns
+        if load.device_ns is not None:
+            own = max(own, float(load.device_ns.mean()))
+        even = making / max(own, 1.0)
+        most = max(1, min(MOST_WORKERS, (load.batches_per_epoch or 2 * MOST_WORKERS) // 2))
+        counts = {max(1, min(most, math.ceil(even * times))) for times in AROUND}
+        counts |= {recorded.num_workers + 1, max(1, recorded.num_workers - 1), max(1, min(most, int(load.limits.cpus)))}
+        asked = [recorded, recorded.with_workers(0)]
+        asked += [recorded.with_workers(count) for count in sorted(counts)]
+        ahead = recorded.prefetch_factor or 2
+        for count in {max(1, recorded.num_workers), min(counts, key=lambda count: abs(count - 1.35 * even))}:
+            asked += [replace(recorded.with_workers(count), prefetch_factor=ahead * times) for times in DEEPER]
+        return list(dict.fromkeys(asked))

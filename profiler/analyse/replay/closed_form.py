@@ -1,0 +1,106 @@
+"""Answers of one line for reports. Times in any one unit; formulas with the literature they are from in brackets."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+
+_LOSS, _POWER = 0.84, 1.2
+"""Of the head-of-line efficiency, fitted to replays of 2 to 16 workers, prefetch 1 to 8, spreads 0.2 to 1: mean error
+4 %, at most 20 %."""
+
+
+@cache
+def largest_of(workers: int) -> float:
+    """Expected largest of so many standard normal numbers."""
+    if workers < 2:
+        return 0.0
+    at = np.linspace(0.0, 12.0, 2401)
+    above = np.array([0.5 * math.erfc(x / math.sqrt(2)) for x in at])
+    return float(np.trapezoid(1 - (1 - above) ** workers - above**workers, at))
+
+
+def in_order_efficiency(spread: float, workers: int, prefetch: int) -> float:
+    """Share of their speed that workers keep although batches are handed over in order, with a training that takes
+    them at once. `spread`: standard deviation of making a batch, of its mean."""
+    return float(1 / (1 + _LOSS * spread**_POWER * largest_of(workers) / prefetch))
+
+
+def prefetch_needed(spread: float, workers: int, loss: float) -> int:
+    """Prefetch factor with which order costs no more than that share."""
+    if not 0 < loss < 1:
+        raise ValueError(f"a loss is between 0 and 1, not {loss}")
+    needed: float = _LOSS * spread**_POWER * largest_of(workers) * (1 - loss) / loss
+    return max(1, math.ceil(needed - 1e-9))
+
+
+def making_with(
+    workers: int, cpu: float, other: float, cpus: float, main: float = 0.0, contention: float = 0.0
+) -> float:
+    """Time that making a batch takes while as many workers as that are busy. `main`: CPUs that the training uses."""
+    making = cpu + other
+    if making == 0:
+        return 0.0
+    busy = cpu / making
+    slower = max(1.0, (workers * busy + main) / cpus) * (1 + contention * max(0.0, workers * busy - busy))
+    return other + cpu * slower
+
+
+def workers_needed(
+    cpu: float,
+    other: float,
+    step: float,
+    *,
+    cpus: float,
+    spread: float = 0.0,
+    prefetch: int = 2,
+    main: float = 0.0,
+    contention: float = 0.0,
+    most: int = 128,
+) -> int | None:
+    """Fewest workers whose batches come as fast as the training takes them; `None`: no number of them does.
+
+    `cpu` and `other`: parts of making a batch; `step`: of the training on a batch, hand-off included.
+    """
+    for workers in range(1, most + 1):
+        making = making_with(workers, cpu, other, cpus, main, contention)
+        if making / workers <= step * in_order_efficiency(spread, workers, prefetch) * (1 + 1e-9):
+            return workers
+    return None
+
+
+def bound(making: float, workers: int, step: float, handoff: float, cpu: float, cpus: float) -> float:
+    """Least time a batch can take: no queue, order or spread makes it less (operational bounds)."""
+    return max(step + handoff, making / workers, cpu / cpus)
+
+
+def empty_wait(making: float, workers: int, step: float, queue: int) -> float:
+    """Mean wait for a batch whatever its order, with times that vary like exponential ones (M/M/1/K, as tf.data's
+    tuner has it)."""
+    produces = making / workers
+    if produces == 0:
+        return 0.0
+    ratio = step / produces
+    empty = 1 / (queue + 1) if abs(ratio - 1) < 1e-9 else (1 - ratio) / (1 - ratio ** (queue + 1))
+    return empty * produces
+
+
+def prefill_batches(workers: int, prefetch: int, loader_per_step: float) -> float:
+    """Batches for which a full queue hides that its loader is slower than the training. `loader_per_step`: batches that
+    it makes in the time the training takes one; from 1 on it is not slower, and hides nothing."""
+    if loader_per_step >= 1:
+        return 0.0
+    return workers * prefetch / (1 - loader_per_step)
+
+
+def memory_held(workers: int, prefetch: int, batch_bytes: int, pinned: bool = False) -> int:
+    """Bytes of batches under way or in use; pinning may hold one more."""
+    return (workers * prefetch + 1 + int(pinned)) * batch_bytes
+
+
+def wait_every(workers: int, making: float, step: float) -> float:
+    """Wait for the first of each `workers` batches where all are made equally fast and too slowly; the others lie
+    ready."""
+    return max(0.0, making - workers * step)

@@ -1,0 +1,158 @@
+"""Clocks of many replays at once, and what works by them.
+
+Making a batch is reading, then waiting, then computing. All that compute share the CPUs evenly, the training among
+them; reads share the storage. Each of these has a clock that runs at the speed its users have, so that what a worker
+has to do ends at a fixed time of that clock, and a change of speed touches one number a row instead of one a worker.
+Every pass of the loop handles the next event of every row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .rows import Drawn, Ints, Rows
+from .workload import Times
+
+WAIT, READ, CPU, MAIN = range(4)
+"""The clocks: of time itself, of readers, of workers that compute, of the training process."""
+
+
+class Machine:
+    """Workers with their orders. What the training does is for a subclass to say."""
+
+    def __init__(self, rows: Rows, drawn: Drawn, steps: int) -> None:
+        n, width = len(rows), int(rows.workers.max())
+        self.rows, self.steps, self.n, self.width = rows, steps, n, width
+        self.most_batches = steps + int(rows.outstanding.max()) + 1
+        self.place = np.arange(self.most_batches) % drawn.cpu.shape[1]
+        self.made = [np.ascontiguousarray(part[:, self.place]).ravel() for part in (drawn.wait, drawn.read, drawn.cpu)]
+        self.begins = rows.draw * self.most_batches
+        self.pace = rows.making / rows.threads
+        self.clocks = np.zeros((4, n))
+        self.now = self.clocks[WAIT]
+        self.due = np.full((3 * n, width), np.inf)
+        """When each worker will be through, by the clock of what it is at: clock and row x worker."""
+        self.next = np.full((4, n), np.inf)
+        """The earliest of them, and the training's."""
+        self.users = np.zeros((3, n))
+        """Workers on each clock."""
+        self.demand, self.computes = np.zeros(n), np.zeros(n, bool)
+        """CPUs that the training uses, and whether it does."""
+        self.idle = np.zeros(n)
+        """1 where it waits for workers, other than for the first batch of an epoch."""
+        self.batch = np.full((n, width), -1)
+        """What each worker is at; -1: nothing."""
+        self.following = np.full((n, self.most_batches), -1)
+        """Each batch's next one of the same worker, where that is ordered."""
+        self.finished = np.zeros(n, np.int64)
+        self.arrived = np.zeros((n, self.most_batches), np.int64)
+        self.arrived_from = np.zeros((n, self.most_batches), np.int64)
+        self.arrives = np.zeros((n, self.most_batches))
+        """The queue of finished batches: which, made by which worker, there when."""
+        self.lost = np.zeros((5, n))
+
+    def main_events(self, row: Ints) -> None:
+        """The training is through with what it was at."""
+        raise NotImplementedError
+
+    def handed_in(self, row: Ints, arrives: Times) -> None:
+        """A batch will arrive."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        rows, users, clocks = self.rows, self.users, self.clocks
+        speed = np.ones((4, self.n))
+        while True:
+            share = np.minimum(1.0, rows.cpus / np.maximum(users[CPU] * rows.threads + self.demand, 1e-9))
+            speed[READ] = np.minimum(1.0, rows.storage / np.maximum(users[READ] * rows.threads, 1e-9))
+            speed[CPU] = share / (1 + rows.contention * np.maximum(users[CPU] - 1, 0))
+            # Only what the training computes is slowed: one that sleeps, or waits for its device, does so in time.
+            part = np.minimum(1.0, self.demand)
+            speed[MAIN] = np.where(self.computes, 1 / (part / share + 1 - part), 1.0)
+            until = (self.next - clocks) / speed
+            passes = until.min(axis=0)
+            hit = until == passes
+            over = passes == np.inf
+            if over.any():
+                if over.all():
+                    break
+                hit[:, over] = False
+                passes[over] = 0.0
+            clocks += speed * passes
+            self.account(passes, speed)
+            hit[READ] &= ~hit[WAIT]  # one worker of a row at a time; others at this instant come in the next pass
+            hit[CPU] &= ~(hit[WAIT] | hit[READ])
+            clock, row = np.nonzero(hit[:3])
+            if len(row):
+                self.worker_events(clock, row)
+            row = hit[MAIN].nonzero()[0]
+            if len(row):
+                self.main_events(row)
+
+    def account(self, passes: Times, speed: Times) -> None:
+        users, workers = self.users, self.rows.workers
+        waits = self.idle * passes / workers
+        slow = waits * users[CPU] * (1 - speed[CPU])
+        reads = waits * users[READ] * (1 - speed[READ])
+        none = waits * (workers - users.sum(axis=0))
+        self.lost[0] += slow + self.computes * passes * (1 - speed[MAIN])
+        self.lost[1] += reads
+        self.lost[2] += none
+        self.lost[3] += waits * workers - slow - reads - none
+
+    def worker_events(self, clock: Ints, row: Ints) -> None:
+        place = clock * self.n + row
+        due = self.due[place]
+        worker = due.argmin(axis=1)
+        self.due[place, worker] = np.inf
+        due[np.arange(len(row)), worker] = np.inf
+        self.next[clock, row] = due.min(axis=1)
+        self.users[clock, row] -= 1
+        batch = self.batch[row, worker]
+        for was, then in ((READ, self.wait), (WAIT, self.compute), (CPU, self.finish)):
+            chosen = (clock == was).nonzero()[0]
+            if len(chosen):
+                then(row[chosen], worker[chosen], batch[chosen])
+
+    def begin(self, row: Ints, worker: Ints, batch: Ints) -> None:
+        left = self.work(READ, row, worker, batch)
+        if len(left):
+            self.wait(row[left], worker[left], batch[left])
+
+    def wait(self, row: Ints, worker: Ints, batch: Ints) -> None:
+        left = self.work(WAIT, row, worker, batch)
+        if len(left):
+            self.compute(row[left], worker[left], batch[left])
+
+    def compute(self, row: Ints, worker: Ints, batch: Ints) -> None:
+        left = self.work(CPU, row, worker, batch)
+        if len(left):
+            self.finish(row[left], worker[left], batch[left])
+
+    def work(self, clock: int, row: Ints, worker: Ints, batch: Ints) -> Ints:
+        """Sets them to it; those that have nothing of the kind to do come back."""
+        takes = self.made[clock][self.begins[row] + batch] * self.pace[row]
+        if clock == CPU:
+            takes = takes + self.rows.sharing[row]
+        some = takes > 0
+        left: Ints = (~some).nonzero()[0]
+        if len(left):
+            row, worker, takes = row[some], worker[some], takes[some]
+        due = self.clocks[clock, row] + takes
+        self.due[clock * self.n + row, worker] = due
+        self.next[clock, row] = np.minimum(self.next[clock, row], due)
+        self.users[clock, row] += 1
+        return left
+
+    def finish(self, row: Ints, worker: Ints, batch: Ints) -> None:
+        place = self.finished[row]
+        arrives = self.now[row] + self.rows.latency[row]
+        self.arrived[row, place], self.arrived_from[row, place] = batch, worker
+        self.arrives[row, place] = arrives
+        self.finished[row] += 1
+        following = self.following[row, batch]
+        self.batch[row, worker] = following
+        self.handed_in(row, arrives)
+        more = (following >= 0).nonzero()[0]
+        if len(more):
+            self.begin(row[more], worker[more], following[more])

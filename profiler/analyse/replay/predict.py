@@ -1,0 +1,156 @@
+"""Throughput of any loader settings, from what a recorded run cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...record.tuning import LoaderSettings
+from .cases import Case, prepare, rows_of
+from .draws import together
+from .limits import infeasible
+from .outcome import binding, ns_per_batch
+from .pools import hands
+from .protocol import replay
+from .rows import Drawn, Ints, Rows
+from .serial import serial
+from .sizes import Line
+from .workload import Binding, Prediction, Times, Workload
+
+FEW = (256, 8)
+"""Steps, and sequences of them, that a setting is replayed with."""
+MANY = (200, 3)
+"""The same where settings are many: what takes less than a second for a thousand."""
+MODEL_SD = 0.03
+"""Of the log rate: what the model itself is off by, beside all that is counted. A choice."""
+UNSEEN_SD = 0.3
+"""Of a single batch: what a recording of few of them may not have seen. A choice."""
+UNKNOWN_HANDOFF_NS = 3e6
+"""What a hand-off may well cost where none was measured."""
+_Z90 = 1.645
+
+
+def predict(
+    workload: Workload, settings: Sequence[LoaderSettings], *, seed: int = 0, step: Line | None = None
+) -> list[Prediction]:
+    """Of each setting, in their order.
+
+    `step` is the time of a step by batch size, where it was measured (see `sizes`). Pinning is predicted as equal: what
+    a copy from pageable memory costs is part of the recorded step and not known apart. The interval holds 90 % of what
+    would be measured if the recorded batches are what is to come: from sequences drawn from them, from hand-offs
+    or storage limits that were not seen, and from what the model is off by.
+    """
+    if not settings:
+        return []
+    rng = np.random.default_rng(seed)
+    steps, sequences = _extent(len(settings))
+    cases, workloads, draws = prepare(workload, settings, steps, sequences, rng, step)
+    predictions: dict[int, Prediction] = {}
+    with_workers = [k for k, case in enumerate(cases) if case.hands.workers]
+    if with_workers:
+        alike = {cases[k].key: k for k in with_workers}
+        different = _replayed(workloads, [cases[k] for k in alike.values()], draws, steps, sequences)
+        by_key = dict(zip(alike, different, strict=True))
+        predictions |= {k: replace(by_key[cases[k].key], settings=cases[k].settings) for k in with_workers}
+    for which, each in enumerate(workloads):
+        alone = [k for k, case in enumerate(cases) if not case.hands.workers and case.workload == which]
+        if alone:
+            one = _serial(each, draws[which], steps)
+            predictions |= {k: replace(one, settings=cases[k].settings) for k in alone}
+    return [replace(predictions[k], infeasible=infeasible(workload, s)) for k, s in enumerate(settings)]
+
+
+def _extent(settings: int) -> tuple[int, int]:
+    """Steps, and sequences of them."""
+    return FEW if settings <= 100 else MANY
+
+
+def _replayed(
+    workloads: list[Workload], cases: list[Case], draws: list[Drawn], steps: int, sequences: int
+) -> list[Prediction]:
+    rows = rows_of(workloads, cases, sequences)
+    number = len(rows)
+    kinds = [replace(rows, draw=rows.draw + k) for k in range(sequences)]
+    low, high = _doubts(workloads[0], rows)
+    kinds += [doubt for doubt in (low, high) if doubt is not None]
+    every = Rows(*(np.concatenate(parts) for parts in zip(*(vars(kind).values() for kind in kinds), strict=True)))
+    replayed = replay(every, together(draws), steps)
+    ns = ns_per_batch(replayed.ends, every.outstanding, every.workers, every.epoch).reshape(len(kinds), number)
+    sequence = ns[:sequences]
+    mean = sequence.mean(axis=0)
+    bound = binding(every, replayed)[:number]
+    spread = _spread(np.log(sequence), bound, steps, len(workloads[0].cpu_ns))
+    slower = ns[sequences] / ns[0] if low is not None else np.ones(number)
+    faster = ns[-1] / ns[0] if high is not None else np.ones(number)
+    stall = _stall(replayed.stalls, replayed.ends, every.epoch).reshape(len(kinds), number)[:sequences].mean(axis=0)
+    size = np.array([workloads[case.workload].batch_size for case in cases])
+    rate = size * 1e9 / mean
+    away = np.exp(_Z90 * spread)
+    return [
+        Prediction(case.settings, float(r), float(below), float(above), float(s), b)
+        for case, r, below, above, s, b in zip(
+            cases,
+            rate,
+            rate / away / np.maximum(1.0, slower),
+            rate * away / np.minimum(1.0, faster),
+            stall,
+            bound,
+            strict=True,
+        )
+    ]
+
+
+def _doubts(workload: Workload, rows: Rows) -> tuple[Rows | None, Rows | None]:
+    """What is not known, at its worst and at its best: the hand-off where no worker handed over, and reads that may
+    slow each other beyond as many as were seen at a time."""
+    low = high = None
+    if not workload.handoff_known:
+        low = replace(rows, handoff=np.maximum(3 * rows.handoff, UNKNOWN_HANDOFF_NS))
+        high = replace(rows, handoff=rows.handoff / 3)
+    reading = float(workload.read_ns.mean())
+    making = reading + float(workload.wait_ns.mean() + workload.cpu_ns.mean())
+    if workload.limits.storage_parallel is None and reading > 0.01 * making:
+        recorded = hands(workload.settings, workload.threads_per_worker)
+        seen = max(1.0, max(1, recorded.workers * recorded.threads) * reading / making)
+        low = replace(low or rows, storage=np.full(len(rows), seen))
+    return low, high
+
+
+def _spread(logs: Times, bound: list[str], steps: int, recorded: int) -> Times:
+    """Standard deviation of the log rate. That of sequences is put to the length of the recording; with few of them,
+    mixed with that of settings that are bound by the same."""
+    own = logs.var(axis=0, ddof=1)
+    names = np.array(bound)
+    pooled = np.empty_like(own)
+    for name in set(bound):
+        pooled[names == name] = own[names == name].mean()
+    free = len(logs) - 1
+    mixed = (free * own + 3 * pooled) / (free + 3)
+    return _in_all(mixed, steps, recorded)
+
+
+def _in_all(variance: Times, steps: int, recorded: int) -> Times:
+    spread: Times = np.sqrt((variance * steps + UNSEEN_SD**2) / recorded + MODEL_SD**2)
+    return spread
+
+
+def _stall(stalls: Times, ends: Times, epoch: Ints) -> Times:
+    """Share of the wall time, the beginnings of epochs by their length."""
+    steps = ends.shape[1]
+    first = stalls[:, 0] * np.where(epoch == 0, 1.0, np.clip(1 - steps / np.maximum(epoch, 1), 0.0, 1.0))
+    share: Times = np.clip((stalls.sum(axis=1) - first) / (ends[:, -1] - first), 0.0, 1.0)
+    return share
+
+
+def _serial(workload: Workload, drawn: Drawn, steps: int) -> Prediction:
+    ends, stalls = serial(workload, drawn)
+    ends, stalls = ends[:, :steps], stalls[:, :steps]
+    per = ends[:, -1] / steps
+    stall = float((stalls.sum(axis=1) / ends[:, -1]).mean())
+    spread = float(_in_all(np.log(per).var(ddof=1), steps, len(workload.cpu_ns)))
+    rate = workload.batch_size * 1e9 / float(per.mean())
+    away = float(np.exp(_Z90 * spread))
+    bound = Binding.SERIAL if stall > 0.05 else Binding.TRAINING
+    return Prediction(LoaderSettings(0), rate, rate / away, rate * away, stall, bound)

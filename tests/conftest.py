@@ -1,0 +1,26 @@
+"""Which tests may share the machine's CPUs with other tests: `make test` runs those side by side, the rest alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+TOGETHER = (
+    "unit",
+    "integration/test_faults.py",
+    "integration/test_kill.py",
+    "integration/test_package.py",
+    "integration/test_programs.py",
+    "integration/test_run.py",
+    "integration/test_run_terminal.py",
+)
+"""Files and folders whose tests judge what happened, not how long it took."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        path = item.path.relative_to(HERE)
+        if any(path.is_relative_to(each) for each in TOGETHER):
+            item.add_marker(pytest.mark.together)

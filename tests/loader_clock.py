@@ -1,0 +1,365 @@
+"""A training and its loader on a virtual clock: the plain reference that the replay is held against.
+
+Processes are generators. What one yields is an amount of work of some kind, which the simulation works off at the
+speed that kind has at the moment, or `None`: not before something else has happened. Nothing is shared with
+`analyse.replay`, so that an error of one shows against the other. Times in ns.
+
+Physics: a worker reads, waits, computes, in this order; finished batches reach the training `latency_ns` later in the
+order in which they were finished; taking one out costs the training `handoff_ns`, also where it came too early and
+is laid aside. `cpus` are shared evenly by all that compute, reads likewise beyond `storage_parallel` of them. A device
+takes up a step when the training begins it, and ends it no sooner than the training has.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stallscope.analyse.replay.workload import Limits, Times, Workload
+from stallscope.record.tuning import LoaderSettings
+
+MS = 1e6
+Activity = tuple[str, float] | None
+
+
+@dataclass(frozen=True)
+class Made:
+    """Parts of making each batch, one value a batch."""
+
+    cpu_ns: Times
+    wait_ns: Times
+    read_ns: Times
+
+
+def _none(rng: np.random.Generator, batches: int) -> Times:
+    return np.zeros(batches)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A training and its data."""
+
+    name: str
+    cpu: Callable[[np.random.Generator, int], Times] = _none
+    """CPU part of so many batches."""
+    wait: Callable[[np.random.Generator, int], Times] = _none
+    read: Callable[[np.random.Generator, int], Times] = _none
+    host_ns: float = 10 * MS
+    host_cv: float = 0.0
+    """Standard deviation of it, of its mean; gamma distributed."""
+    device_ns: float | None = None
+    synchronous: bool = True
+    run_ahead: int = 4
+    """Steps that the training may be ahead of a device it does not wait for."""
+    handoff_ns: float = 0.2 * MS
+    latency_ns: float = 0.1 * MS
+    main_cpus: float = 1.0
+    cpus: float = 8.0
+    contention: float = 0.0
+    storage_parallel: float | None = None
+    start_ns: float = 50 * MS
+    start_per_worker_ns: float = 10 * MS
+    batches_per_epoch: int | None = None
+    batch_size: int = 32
+    baseline: LoaderSettings = field(default_factory=lambda: LoaderSettings(2, 2))
+
+    def made(self, rng: np.random.Generator, batches: int) -> Made:
+        return Made(self.cpu(rng, batches), self.wait(rng, batches), self.read(rng, batches))
+
+    def hosts(self, rng: np.random.Generator, batches: int) -> Times:
+        if self.host_cv == 0:
+            return np.full(batches, self.host_ns)
+        shape = self.host_cv**-2
+        return rng.gamma(shape, self.host_ns / shape, batches)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What came of it."""
+
+    step_ends_ns: Times
+    """When each step was done, on the device where there is one."""
+    waits_ns: Times
+    """Of the training in each fetch, hand-off included."""
+    order: list[int]
+    """Batches as they were handed over, counted over all epochs."""
+    makers: list[int]
+    """Worker that made each of them; -1: the training process."""
+    most_outstanding: int
+    stalled_ns: float
+    """Time in which the device, or the training on the processor, waited for data."""
+    batch_size: int
+
+    def rate(self, skip: int = 0) -> float:
+        """Samples per second from the end of step `skip` - 1 on."""
+        begin = self.step_ends_ns[skip - 1] if skip else 0.0
+        return (len(self.step_ends_ns) - skip) * self.batch_size * 1e9 / (self.step_ends_ns[-1] - begin)
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.rate()
+
+    @property
+    def stall_share(self) -> float:
+        return self.stalled_ns / float(self.step_ends_ns[-1])
+
+
+class _Training:
+    """One run of a training with one setting."""
+
+    def __init__(self, spec: Spec, settings: LoaderSettings, batches: int, made: Made, hosts: Times) -> None:
+        self.spec, self.settings, self.batches, self.made, self.hosts = spec, settings, batches, made, hosts
+        self.now = 0.0
+        workers = settings.num_workers
+        self.indices: list[deque[int]] = [deque() for _ in range(workers)]
+        self.given = [0] * workers
+        """Batches of each worker that were not handed over yet."""
+        self.turn = 0
+        self.arrived: deque[tuple[int, int]] = deque()
+        self.issued, self.epoch_end = 0, 0
+        self.most_outstanding = 0
+        self.launched: deque[int] = deque()
+        self.done = 0
+        self.order: list[int] = []
+        self.makers: list[int] = []
+        self.waits: list[float] = []
+        self.ends: list[float] = []
+        self.launched_ends: dict[int, float] = {}
+        self.stalled = 0.0
+        self.finished = False
+        self.running: list[tuple[Iterator[Activity], str, float]] = []
+        self.blocked: list[Iterator[Activity]] = [self.train(), *(self.work(w) for w in range(workers))]
+        if spec.device_ns is not None:
+            self.blocked.append(self.device(spec.device_ns))
+
+    # The processes
+
+    def issue(self) -> None:
+        if self.issued >= self.epoch_end:
+            return
+        workers = self.settings.num_workers
+        for _ in range(workers):
+            worker = self.turn
+            self.turn = (self.turn + 1) % workers
+            if self.settings.in_order or self.given[worker] < (self.settings.prefetch_factor or 0):
+                break
+        else:
+            return
+        self.indices[worker].append(self.issued)
+        self.given[worker] += 1
+        self.issued += 1
+        self.most_outstanding = max(self.most_outstanding, sum(self.given))
+
+    def work(self, worker: int) -> Iterator[Activity]:
+        while True:
+            while not self.indices[worker]:
+                yield None
+            batch = self.indices[worker].popleft()
+            yield "read", self.made.read_ns[batch]
+            yield "wait", self.made.wait_ns[batch]
+            yield "cpu", self.made.cpu_ns[batch]
+            self.blocked.append(self.travel(worker, batch))
+
+    def travel(self, worker: int, batch: int) -> Iterator[Activity]:
+        yield "wait", self.spec.latency_ns
+        self.arrived.append((worker, batch))
+
+    def device(self, step_ns: float) -> Iterator[Activity]:
+        while True:
+            while not self.launched:
+                yield None
+            step = self.launched.popleft()
+            yield "wait", step_ns
+            while step not in self.launched_ends:
+                yield None
+            self.ends.append(self.now)
+            self.done += 1
+
+    def begin_epoch(self, first: int) -> Iterator[Activity]:
+        spec, workers = self.spec, self.settings.num_workers
+        length = spec.batches_per_epoch
+        self.epoch_end = first + length if length else len(self.made.cpu_ns)
+        self.turn = 0
+        if not self.settings.persistent_workers:
+            yield "wait", spec.start_ns + (workers - 1) * spec.start_per_worker_ns
+        for _ in range(self.settings.outstanding):
+            self.issue()
+
+    def fetch(self, wanted: int, aside: dict[int, int]) -> Iterator[Activity]:
+        if self.settings.num_workers == 0:
+            yield "read", self.made.read_ns[wanted]
+            yield "wait", self.made.wait_ns[wanted]
+            yield "made here", self.made.cpu_ns[wanted]
+            self.order.append(wanted)
+            self.makers.append(-1)
+            return
+        if self.issued >= self.epoch_end and wanted == self.epoch_end:
+            yield from self.begin_epoch(wanted)
+        while True:
+            if self.settings.in_order and wanted in aside:
+                worker, batch = aside.pop(wanted), wanted
+                break
+            while not self.arrived:
+                yield None
+            worker, batch = self.arrived.popleft()
+            yield "handoff", self.spec.handoff_ns
+            if batch == wanted or not self.settings.in_order:
+                break
+            aside[batch] = worker
+        self.given[worker] -= 1
+        self.issue()
+        self.order.append(batch)
+        self.makers.append(worker)
+
+    def train(self) -> Iterator[Activity]:
+        aside: dict[int, int] = {}
+        on_device = self.spec.device_ns is not None
+        for step in range(self.batches):
+            asked = self.now
+            yield from self.fetch(step, aside)
+            self.waits.append(self.now - asked)
+            if not on_device:
+                self.stalled += self.now - asked
+            elif self.done == step:
+                self.stalled += self.now - (self.ends[-1] if self.ends else 0.0)
+            self.launched.append(step)
+            yield "host", self.hosts[step]
+            self.launched_ends[step] = self.now
+            if not on_device:
+                self.ends.append(self.now)
+            else:
+                ahead = 0 if self.spec.synchronous else self.spec.run_ahead
+                while self.done < step + 1 - ahead:
+                    yield None
+        while len(self.ends) < self.batches:
+            yield None
+        self.finished = True
+
+    # The clock
+
+    def speeds(self) -> dict[str, float]:
+        spec = self.spec
+        kinds = [kind for _, kind, _ in self.running]
+        computing, reading = kinds.count("cpu"), kinds.count("read")
+        demand = computing + kinds.count("handoff") + kinds.count("made here") + spec.main_cpus * kinds.count("host")
+        share = min(1.0, spec.cpus / demand) if demand else 1.0
+        storage = min(1.0, spec.storage_parallel / reading) if reading and spec.storage_parallel else 1.0
+        worker = share / (1 + spec.contention * max(0, computing - 1))
+        # Of its own work the training computes no more than `main_cpus` of the time, and only that is slowed.
+        host = 1 / (1 + min(1.0, spec.main_cpus) * (1 / share - 1))
+        return {"wait": 1.0, "read": storage, "cpu": worker, "host": host, "handoff": share, "made here": share}
+
+    def resume(self, process: Iterator[Activity]) -> None:
+        """Lets it go on until it works on something or waits."""
+        for activity in process:
+            if activity is None:
+                self.blocked.append(process)
+                return
+            if activity[1] > 0:
+                self.running.append((process, *activity))
+                return
+
+    def state(self) -> tuple[int, ...]:
+        """Whatever a process may wait for changes one of these."""
+        parts = (self.blocked, self.running, self.arrived, self.launched, self.launched_ends, self.order)
+        return self.issued, self.done, *map(len, parts)
+
+    def run(self) -> None:
+        while True:
+            before = None
+            while before != (before := self.state()):
+                waiting, self.blocked = self.blocked, []
+                for process in waiting:
+                    self.resume(process)
+            if self.finished:
+                return
+            speeds = self.speeds()
+            passes = min(left / speeds[kind] for _, kind, left in self.running)
+            self.now += passes
+            running, self.running = self.running, []
+            for process, kind, left in running:
+                left -= passes * speeds[kind]
+                if left > 1e-3:
+                    self.running.append((process, kind, left))
+                else:
+                    self.blocked.append(process)
+
+
+def simulate(
+    spec: Spec,
+    settings: LoaderSettings,
+    batches: int,
+    seed: int = 0,
+    *,
+    made: Made | None = None,
+    hosts: Times | None = None,
+) -> Simulated:
+    """Train on so many batches from a cold start. `made` and `hosts` are drawn by `seed` where they are not given;
+    `made` has to hold some batches more than are trained on, as they are prefetched."""
+    rng = np.random.default_rng(seed)
+    made = made or spec.made(rng, batches + settings.outstanding + 1)
+    hosts = spec.hosts(rng, batches) if hosts is None else hosts
+    size = settings.batch_size or spec.batch_size
+    run = _Training(spec, settings, batches, made, hosts)
+    run.run()
+    return Simulated(
+        np.array(run.ends), np.array(run.waits), run.order, run.makers, run.most_outstanding, run.stalled, size
+    )
+
+
+def recorded(spec: Spec, batches: int = 300, seed: int = 0, settings: LoaderSettings | None = None) -> Workload:
+    """What an exact recording of so many batches would say, without any noise of its own."""
+    rng = np.random.default_rng(seed)
+    made = spec.made(rng, batches)
+    nothing = np.zeros(batches)
+    return Workload(
+        settings=settings or spec.baseline,
+        batch_size=spec.batch_size,
+        cpu_ns=made.cpu_ns,
+        wait_ns=made.wait_ns,
+        read_ns=made.read_ns,
+        collate_ns=nothing,
+        slowest_ns=np.full(batches, np.nan),
+        host_ns=spec.hosts(rng, batches),
+        device_ns=None if spec.device_ns is None else np.full(batches, spec.device_ns),
+        synchronous=spec.synchronous,
+        handoff_ns=spec.handoff_ns,
+        latency_ns=spec.latency_ns,
+        main_cpus=spec.main_cpus,
+        start_ns=spec.start_ns,
+        start_per_worker_ns=spec.start_per_worker_ns,
+        batches_per_epoch=spec.batches_per_epoch,
+        limits=Limits(spec.cpus, storage_parallel=spec.storage_parallel),
+        contention=spec.contention,
+    )
+
+
+def _constant(ns: float) -> Callable[[np.random.Generator, int], Times]:
+    return lambda rng, batches: np.full(batches, ns)
+
+
+def _spread(ns: float, cv: float) -> Callable[[np.random.Generator, int], Times]:
+    """Lognormal with this mean."""
+    sigma = np.sqrt(np.log1p(cv**2))
+    return lambda rng, batches: rng.lognormal(np.log(ns) - sigma**2 / 2, sigma, batches)
+
+
+def _stragglers(ns: float, share: float, times: float) -> Callable[[np.random.Generator, int], Times]:
+    return lambda rng, batches: ns * np.where(rng.random(batches) < share, times, 1.0)
+
+
+SPECS: dict[str, Spec] = {
+    spec.name: spec
+    for spec in (
+        Spec("constant", cpu=_constant(5 * MS), wait=_constant(40 * MS)),
+        Spec("cpu_bound", cpu=_spread(35 * MS, 0.1), cpus=4, contention=0.02, host_ns=8 * MS),
+        Spec("heavy_tail", cpu=_constant(4 * MS), wait=_spread(40 * MS, 1.0)),
+        Spec("stragglers", cpu=_constant(4 * MS), wait=_stragglers(25 * MS, 0.02, 20.0)),
+        Spec("large_payload", cpu=_spread(30 * MS, 0.1), handoff_ns=6 * MS, latency_ns=1 * MS),
+        Spec("tiny", cpu=_constant(0.15 * MS), host_ns=1 * MS, handoff_ns=0.5 * MS, batches_per_epoch=500),
+        Spec("throttled", cpu=_constant(4 * MS), read=_spread(40 * MS, 0.3), storage_parallel=3.0),
+    )
+}

@@ -1,0 +1,166 @@
+"""What a report of a plain run says of other settings: replayed, not tried."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from crafted import ON_CPU, add, add_events
+
+from stallscope.analyse.analysis import Analysis, analyse
+from stallscope.analyse.replay.advice import MOST_OFF, Advice
+from stallscope.analyse.replay.workload import Limits, Workload
+from stallscope.record.run import create_run, open_run
+from stallscope.record.schema import BATCH, HOST, NOT_MEASURED, STEP, EventKind, StepFlag
+from stallscope.record.tuning import LoaderSettings
+
+MS = 1_000_000
+START = 10**12
+
+
+def workload(wait_ms: float = 40.0, cpu_ms: float = 0.5, **more: object) -> Workload:
+    ones = np.ones(200)
+    given = {
+        "settings": LoaderSettings(2, 2),
+        "batch_size": 8,
+        "cpu_ns": cpu_ms * MS * ones,
+        "wait_ns": wait_ms * MS * ones,
+        "read_ns": 0 * ones,
+        "collate_ns": 0 * ones,
+        "slowest_ns": np.nan * ones,
+        "host_ns": 10 * MS * ones,
+        "handoff_ns": 0.5 * MS,
+        "main_cpus": 0.2,
+        "limits": Limits(cpus=4.0),
+    }
+    return Workload(**given | more)  # type: ignore[arg-type]
+
+
+def starved(folder: Path, workers: int = 2, wait_ms: float = 40.0, cpu_ms: float = 1.0, steps: int = 150) -> Path:
+    """A training on the processor with steps of 10 ms, and as many workers as said, two batches ahead each."""
+    create_run(folder, ON_CPU | {"host": {"cpus": 8}})
+    ends: list[float] = []
+    given: list[float] = []
+    step_rows, batch_rows = [], []
+    asked = 0.0
+    for number in range(steps):
+        begin = max(
+            ends[number - workers] if number >= workers else 0.0,
+            given[number - 2 * workers] if number >= 2 * workers else 0.0,
+        )
+        ends.append(begin + wait_ms + cpu_ms)
+        given.append(max(ends[-1] + 0.25, asked) + 0.5)
+        stamps = {"fetch_begin_ns": asked, "fetch_end_ns": given[-1], "forward_begin_ns": given[-1]}
+        stamps |= {"optimizer_end_ns": given[-1] + 10, "step_end_ns": given[-1] + 10}
+        of_both = {"loader": 1, "batch": number, "samples": 8, "skipped": 0}
+        step_rows.append(
+            {name: START + round(ms * MS) for name, ms in stamps.items()}
+            | of_both
+            | {"step": number, "epoch": 0, "flags": 0 if number else StepFlag.FIRST_OF_EPOCH, "overhead_ns": 0}
+            | {"queue_ready": int(ends[-1] <= asked), "queue_capacity": 2 * workers, "sync_ns": 0}
+        )
+        batch_rows.append(
+            of_both
+            | {"begin_ns": START + round(begin * MS), "end_ns": START + round(ends[-1] * MS), "threads": 1}
+            | {"worker": number % workers, "cpu_ns": round(cpu_ms * MS), "run_queue_ns": 0, "read_ns": 0}
+            | {"process_cpu_ns": round(cpu_ms * MS), "collate_ns": MS // 10, "batch_bytes": 4096}
+        )
+        asked = given[-1] + 10
+    add(folder, STEP, step_rows)
+    add(folder, BATCH, batch_rows)
+    add(
+        folder,
+        HOST,
+        [
+            {
+                "t_ns": START + round(ms * MS),
+                "cpus": 8000,
+                "machine_busy_pct": 10.0,
+                "tree_cpu_ns": round(0.3 * ms * MS),
+            }
+            | {"main_cpu_ns": round(0.1 * ms * MS)}
+            for ms in np.linspace(0, asked, 30)
+        ],
+    )
+    told = {EventKind.LOADER_WORKERS: workers, EventKind.LOADER_PREFETCH: 2, EventKind.LOADER_FLAGS: 0}
+    add_events(folder, [(START, EventKind.TRAINING_BEGIN, 0, NOT_MEASURED)])
+    add_events(folder, [(START, what, value, NOT_MEASURED) for what, value in told.items()])
+    return folder
+
+
+def told(folder: Path) -> Analysis:
+    return analyse(open_run(folder))
+
+
+def test_the_cheapest_that_is_nearly_the_best_is_meant() -> None:
+    pick = Advice(workload()).cheapest(lambda settings: settings.num_workers > 2)
+    assert pick is not None
+    # A batch takes 40.5 ms, a step 10.5: four at a time, and no more than one to spare.
+    assert pick.settings.num_workers in (4, 5)
+    assert pick.settings.prefetch_factor == 2
+    assert pick.samples_per_s == pytest.approx(8 / 0.0105, rel=0.03)
+
+
+def test_settings_that_do_not_fit_are_not_meant() -> None:
+    little = Limits(cpus=4.0, memory_bytes=2 * 10**9, worker_bytes=10**9)
+    pick = Advice(workload(limits=little)).cheapest(lambda settings: settings.num_workers > 2)
+    assert pick is not None
+    assert pick.settings.num_workers <= 4
+    assert Advice(workload(limits=little)).cheapest(lambda settings: settings.num_workers > 4) is None
+
+
+def test_a_replay_that_misses_what_was_measured_is_not_believed() -> None:
+    advice = Advice(workload())
+    rate = advice.now.samples_per_s
+    assert advice.agrees(rate * 1.1)
+    assert not advice.agrees(rate * np.exp(-1.1 * MOST_OFF))
+
+
+def test_too_few_workers_are_told_how_many_would_do_and_what_binds_then(tmp_path: Path) -> None:
+    found = told(starved(tmp_path / "run")).verdict
+    assert found.cause == "input.too_few_workers"
+    change = found.next[0]
+    assert change.change.startswith(("num_workers=4", "num_workers=5"))
+    assert "then" in change.change
+    assert change.low is not None
+    assert change.predicted_samples_per_s is not None
+    assert change.high is not None
+    assert change.low <= change.predicted_samples_per_s <= change.high
+    assert change.predicted_samples_per_s == pytest.approx(8 / 0.0105, rel=0.05)
+
+
+def test_cause_and_share_are_the_same_without_a_replay(tmp_path: Path) -> None:
+    folder = starved(tmp_path / "run")
+    with_replay = told(folder)
+    # Records of batches without their stamps of CPU time are what an older stallscope wrote.
+    facts = with_replay.facts
+    assert facts is not None
+    assert facts.advice is not None
+    from stallscope.analyse.diagnosis import findings_of
+
+    without = findings_of(dataclasses.replace(facts, advice=None))
+    assert [(f.cause, f.share) for f in without] == [(f.cause, f.share) for f in with_replay.findings]
+    assert without[0].next != with_replay.findings[0].next
+
+
+def test_cpus_that_are_used_up_are_no_reason_for_more_workers_than_they_run() -> None:
+    computing = workload(wait_ms=0.0, cpu_ms=40.0, limits=Limits(cpus=2.0))
+    advice = Advice(computing)
+    pick = advice.cheapest(lambda settings: settings.num_workers > 2)
+    assert pick is not None
+    assert pick.samples_per_s <= 1.05 * advice.now.samples_per_s
+    assert pick.binding == "cpu"
+
+
+def test_asking_costs_little() -> None:
+    advice = Advice(workload())
+    begin = time.process_time()
+    advice.cheapest(lambda settings: True)
+    first = time.process_time() - begin
+    begin = time.process_time()
+    for _ in range(10):
+        advice.cheapest(lambda settings: True)
+    assert time.process_time() - begin < first

@@ -1,0 +1,269 @@
+"""A recorded training as what the replay is fed with."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from crafted import ON_CPU, add, add_events, amend
+
+from runs import run as record
+from stallscope.analyse.facts import facts_of
+from stallscope.analyse.replay.observed import Unobserved, workload_of
+from stallscope.analyse.replay.workload import Workload
+from stallscope.record.run import create_run, open_run
+from stallscope.record.schema import BATCH, HOST, NOT_MEASURED, STEP, EventKind, LoaderFlag, StepFlag
+
+MS = 1_000_000
+START = 10**12
+STEP_MS, HANDOVER_MS, LATENCY_MS = 10.0, 0.5, 0.25
+EMULATED = ON_CPU | {"device": {"kind": "emulated", "title": "emulated Test"}}
+
+
+def observed(folder: Path) -> Workload:
+    run = open_run(folder)
+    facts = facts_of(run)
+    assert facts is not None
+    return workload_of(run, facts)
+
+
+def ns(ms: float) -> int:
+    return START + round(ms * MS)
+
+
+def training(
+    folder: Path,
+    steps: int = 120,
+    workers: int | None = 2,
+    wait_ms: float = 6.0,
+    cpu_ms: float = 2.0,
+    queue_ms: float = 3.0,
+    epochs: int = 1,
+    info: dict[str, Any] = ON_CPU,
+    step: dict[str, float] | None = None,
+    batch: dict[str, float] | None = None,
+) -> Path:
+    """Steps of 10 ms whose batches lay ready, or, every fourth, were waited for; each batch made in between."""
+    create_run(folder, info)
+    events = [(START, EventKind.TRAINING_BEGIN, 0, NOT_MEASURED)]
+    if workers is not None:
+        told = {EventKind.LOADER_WORKERS: workers, EventKind.LOADER_PREFETCH: 4, EventKind.LOADER_FLAGS: 0}
+        events += [(START, what, value, NOT_MEASURED) for what, value in told.items()]
+    step_rows, batch_rows = [], []
+    at, epoch_at, made_ms = 0.0, 0.0, cpu_ms + wait_ms + queue_ms
+    for number in range(steps):
+        in_epoch, epoch = number % (steps // epochs), number // (steps // epochs)
+        first, waited = in_epoch == 0, number % 4 == 3
+        fetch = 40.0 if first else 5.0 if waited else HANDOVER_MS
+        end = at + fetch - HANDOVER_MS - LATENCY_MS if waited or first else at - 4.0
+        epoch_at = at if first else epoch_at
+        numbers = {"loader": 1 + epoch, "batch": in_epoch}
+        step_rows.append(
+            {
+                "step": number, "epoch": epoch, "flags": StepFlag.FIRST_OF_EPOCH if first else 0, "samples": 8,
+                "fetch_begin_ns": ns(at), "fetch_end_ns": ns(at + fetch), "forward_begin_ns": ns(at + fetch),
+                "optimizer_end_ns": ns(at + fetch + STEP_MS), "step_end_ns": ns(at + fetch + STEP_MS),
+                "queue_ready": 1, "queue_capacity": 8, "overhead_ns": 0, "skipped": 0, "sync_ns": 0,
+                **numbers, **(step or {}),
+            }
+        )  # fmt: skip
+        begin = epoch_at + 20.0 + 3.0 * in_epoch if in_epoch < (workers or 1) else end - made_ms
+        batch_rows.append(
+            {
+                "worker": number % (workers or 1), "samples": 8, "threads": 1, "begin_ns": ns(begin),
+                "end_ns": ns(max(end, begin + made_ms)), "cpu_ns": cpu_ms * MS, "process_cpu_ns": cpu_ms * MS,
+                "run_queue_ns": queue_ms * MS, "read_ns": 0, "collate_ns": 0.5 * MS, "batch_bytes": 4096, "skipped": 0,
+                "slowest_ns": 4 * MS, **numbers, **(batch or {}),
+            }
+        )  # fmt: skip
+        at += fetch + STEP_MS
+    add(folder, STEP, step_rows)
+    add(folder, BATCH, [{name: int(value) for name, value in row.items()} for row in batch_rows])
+    add(
+        folder,
+        HOST,
+        [
+            {
+                "t_ns": ns(ms), "cpus": 4000, "main_cpu_ns": int(0.4 * ms * MS), "shm_used_bytes": 10,
+                "shm_total_bytes": 30,
+                "memory_available_bytes": 10**9, "tree_pss_bytes": 3 * 10**8,
+            }
+            for ms in np.linspace(0, at, 20)
+        ],
+    )  # fmt: skip
+    add_events(folder, events)
+    return folder
+
+
+def test_making_is_told_in_its_parts_without_the_waiting_for_a_cpu(tmp_path: Path) -> None:
+    workload = observed(training(tmp_path / "run"))
+    assert workload.cpu_ns + workload.sharing_ns == pytest.approx(2 * MS)
+    assert 0 < workload.sharing_ns < 1 * MS
+    assert np.median(workload.wait_ns) == pytest.approx(6 * MS)
+    assert np.median(workload.collate_ns) + workload.sharing_ns == pytest.approx(0.5 * MS)
+    assert np.median(workload.slowest_ns) == pytest.approx(4 * MS)
+    assert not workload.read_ns.any()
+
+
+def test_the_trainings_side_and_the_settings_are_told(tmp_path: Path) -> None:
+    workload = observed(training(tmp_path / "run", epochs=4))
+    assert workload.host_ns == pytest.approx(STEP_MS * MS, rel=1e-3)
+    assert (workload.synchronous, workload.device_ns) == (True, None)
+    assert (workload.settings.num_workers, workload.settings.prefetch_factor) == (2, 4)
+    assert workload.handoff_known
+    assert workload.handoff_ns == pytest.approx(HANDOVER_MS * MS, rel=0.01)
+    assert workload.latency_ns == pytest.approx(LATENCY_MS * MS)
+    assert workload.start_ns == pytest.approx(20 * MS)
+    assert workload.start_per_worker_ns == pytest.approx(3 * MS)
+    assert (workload.batches_per_epoch, workload.batch_size, workload.batch_bytes) == (30, 8, 4096)
+    limits = workload.limits
+    assert (limits.cpus, limits.memory_bytes, limits.shm_bytes, limits.worker_bytes) == (4.0, 10**9, 20, 10**8)
+
+
+def test_other_threads_of_a_worker_count_as_its_cpu_time(tmp_path: Path) -> None:
+    workload = observed(training(tmp_path / "run", batch={"process_cpu_ns": 7 * MS}))
+    assert np.median(workload.cpu_ns) + workload.sharing_ns == pytest.approx(7 * MS)
+    assert np.median(workload.wait_ns) == pytest.approx(1 * MS)
+
+
+def test_reading_is_apart_from_other_waiting(tmp_path: Path) -> None:
+    workload = observed(training(tmp_path / "run", batch={"read_ns": 5 * MS}))
+    assert np.median(workload.read_ns) == pytest.approx(5 * MS)
+    assert np.median(workload.wait_ns) == pytest.approx(1 * MS)
+
+
+def test_batches_left_out_by_thinning_pull_the_times_to_the_mean_of_all(tmp_path: Path) -> None:
+    skipped = {"skipped": 3, "skipped_ns": 3 * 5.5 * MS}
+    workload = observed(training(tmp_path / "run", batch=skipped))
+    # Recorded batches took 11 ms, those left out 5.5 ms each.
+    assert np.median(workload.cpu_ns) + workload.sharing_ns == pytest.approx(2 * MS * (11 + 3 * 5.5) / 4 / 11, rel=0.02)
+
+
+def test_what_the_training_waits_for_the_device_is_not_its_own_time(tmp_path: Path) -> None:
+    stamps = {"sync_ns": 4 * MS, "flags": StepFlag.DRAINED_KNOWN | StepFlag.DRAINED_AT_ENTRY}
+    folder = training(tmp_path / "run", info=EMULATED, step=stamps)
+
+    def on_device(steps: Any) -> None:
+        for name, after in (("device_copy_begin_ns", 1), ("device_copy_end_ns", 2), ("device_begin_ns", 2)):
+            steps[name] = steps["fetch_end_ns"] + after * MS
+        steps["device_end_ns"] = steps["fetch_end_ns"] + 8 * MS
+
+    amend(folder, on_device)
+    workload = observed(folder)
+    assert workload.synchronous
+    assert workload.host_ns == pytest.approx((STEP_MS - 4) * MS, rel=1e-3)
+    assert workload.device_ns is not None
+    assert workload.device_ns == pytest.approx(7 * MS)
+
+
+def test_serial_batches_leave_the_hand_over_unknown(tmp_path: Path) -> None:
+    folder = training(tmp_path / "run", workers=0, queue_ms=0.0, batch={"process_cpu_ns": NOT_MEASURED})
+    workload = observed(folder)
+    assert workload.settings.num_workers == 0
+    assert workload.settings.prefetch_factor is None
+    assert not workload.handoff_known
+    assert workload.handoff_ns > 0
+
+
+def test_flags_of_the_loader_are_settings(tmp_path: Path) -> None:
+    folder = training(tmp_path / "run")
+    flags = LoaderFlag.PERSISTENT_WORKERS | LoaderFlag.PIN_MEMORY | LoaderFlag.OUT_OF_ORDER
+    add_events(folder, [(START + 1, EventKind.LOADER_FLAGS, flags, NOT_MEASURED)])
+    settings = observed(folder).settings
+    assert (settings.persistent_workers, settings.pin_memory, settings.in_order) == (True, True, False)
+
+
+@pytest.mark.parametrize(("size", "moved"), [(4096, 0.01), (20_000_000, 0.5)])
+def test_touching_a_workers_batch_is_part_of_its_hand_over(tmp_path: Path, size: int, moved: float) -> None:
+    workload = observed(training(tmp_path / "run", batch={"batch_bytes": size}))
+    # What the training does for a batch is the same altogether.
+    assert workload.host_ns + workload.handoff_ns == pytest.approx((STEP_MS + HANDOVER_MS) * MS)
+    assert STEP_MS * MS - np.median(workload.host_ns) <= moved * STEP_MS * MS
+    alone = observed(training(tmp_path / "alone", workers=0, queue_ms=0.0, batch={"batch_bytes": size}))
+    assert alone.host_ns == pytest.approx(STEP_MS * MS)
+
+
+def test_cpus_that_others_use_are_not_the_jobs(tmp_path: Path) -> None:
+    folder = training(tmp_path / "run", info=ON_CPU | {"host": {"cpus": 4}})
+    run = open_run(folder)
+    facts = facts_of(run)
+    assert facts is not None
+    busy = {"machine_busy_pct": 75.0, "tree_cpus": 1.0}
+    shared = dataclasses.replace(facts, sampled=dataclasses.replace(facts.sampled, **busy))
+    assert workload_of(run, facts).limits.cpus == 4.0
+    # Others use two of the four, and three threads of the job compete with them.
+    assert workload_of(run, shared).limits.cpus == pytest.approx(4 * 3 / 5)
+
+
+def test_later_records_can_be_left_out(tmp_path: Path) -> None:
+    run = open_run(training(tmp_path / "run"))
+    facts = facts_of(run)
+    assert facts is not None
+    whole, half = workload_of(run, facts), workload_of(run, facts, until_ns=ns(800))
+    assert 0 < len(half.cpu_ns) < len(whole.cpu_ns)
+    assert 0 < len(half.host_ns) < len(whole.host_ns)
+
+
+def test_a_run_without_batches_says_so(tmp_path: Path) -> None:
+    folder = training(tmp_path / "run")
+    for path in folder.glob("batch-*.rec"):
+        path.unlink()
+    with pytest.raises(Unobserved, match="not recorded"):
+        observed(folder)
+
+
+def test_a_training_without_a_dataloader_says_so(tmp_path: Path) -> None:
+    with pytest.raises(Unobserved, match="no DataLoader"):
+        observed(training(tmp_path / "run", workers=None))
+
+
+def test_loaders_that_take_turns_are_no_one_loader(tmp_path: Path) -> None:
+    folder = training(tmp_path / "run")
+
+    def turns(steps: Any) -> None:
+        steps["loader"] = 1 + steps["step"] % 2
+
+    amend(folder, turns)
+    with pytest.raises(Unobserved):
+        observed(folder)
+
+
+def test_a_recorded_training_is_observed_as_it_was_written(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import time, torch
+            from torch.utils.data import DataLoader, Dataset
+
+            class Samples(Dataset):
+                def __len__(self): return 4 * 240
+                def __getitem__(self, index):
+                    time.sleep(0.004)
+                    return torch.ones(64)
+
+            net = torch.nn.Linear(64, 2)
+            optimizer = torch.optim.SGD(net.parameters(), 0.1)
+            for batch in DataLoader(Samples(), 4, num_workers=2, prefetch_factor=3):
+                net(batch).sum().backward()
+                time.sleep(0.012)
+                optimizer.step()
+                optimizer.zero_grad()
+            """
+        )
+    )
+    assert record(tmp_path / "run", sys.executable, script).returncode == 0
+    workload = observed(tmp_path / "run")
+    assert (workload.settings.num_workers, workload.settings.prefetch_factor, workload.batch_size) == (2, 3, 4)
+    # Sleeps are no shorter than asked for, and longer on a machine that is busy.
+    assert 15 * MS <= np.median(workload.wait_ns + workload.read_ns) <= 32 * MS
+    assert np.median(workload.cpu_ns) < 8 * MS
+    assert 12 * MS <= np.median(workload.host_ns) <= 24 * MS
+    assert workload.handoff_known
+    assert 0 < workload.handoff_ns < 10 * MS
+    assert workload.batch_bytes == 4 * 64 * 4
