@@ -90,7 +90,7 @@ def run_trial(spec: TrialSpec) -> None:
 
 
 def _train(spec: TrialSpec, folder: Path) -> None:
-    _seed(spec.seed)
+    seed(spec.seed)
     device = choose(spec.device)
     dataset = ssd.open_data(Path(spec.data), spec.net, spec.augment, spec.limit)
     settings = Settings(spec.batch_size, spec.workers, spec.prefetch, seed=spec.seed)
@@ -167,7 +167,7 @@ def _planned_steps(spec: TrialSpec, per_epoch: int, dataset: Dataset) -> int:
     return spec.epochs * per_epoch
 
 
-def _seed(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
+def seed(number: int) -> None:
+    random.seed(number)
+    np.random.seed(number)
+    torch.manual_seed(number)

@@ -22,6 +22,7 @@ from .phases import phases_of
 from .quality import quality_notes
 from .ranks import RankProcess, listed, missing, ranks_of
 from .ranks_job import Job, Member, job_of
+from .replay.observed import advice_of
 from .sampled import Sampled, sampled
 from .window import Window
 
@@ -129,6 +130,9 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
         return Analysis(run.info, None, verdict, (), cut, 0, machine=_machine(run), headroom=headroom)
     if headroom is not None:
         facts = replace(facts, headroom=headroom.high)
+    if writer is None and not run.info.get("trial"):
+        # Of a job each rank would be replayed, and scenarios are compared as they run.
+        facts = replace(facts, advice=advice_of(run, facts))
     findings = findings_of(facts)
     steps = facts.window.steps
     verdict = verdict_of(facts, findings)

@@ -37,6 +37,7 @@ from .making import of_loaders, of_training, within
 from .odd_steps import OddSteps, memory_pressure, shape_churn
 from .outside import Outside, outside_of
 from .partition import PARTS, UNTOLD, Partition, partition
+from .replay.advice import Advice
 from .sampled import Sampled, sampled, swings_to_zero_pct
 from .training_thread import own_time, rises
 from .waits import Waits, is_read, waits_of
@@ -116,6 +117,8 @@ class Facts:
     """Steps with input shapes not seen before, or in which torch's compiler was at work."""
     memory_pressure: OddSteps | None = None
     """Steps in which the device's memory allocator had to try again."""
+    advice: Advice | None = None
+    """What other settings of the loader would do; `None` where the run does not tell, or nobody will ask."""
     device_state: DeviceState | None = None
     """Clocks and link of the accelerator; `None` where the processor is the device."""
 

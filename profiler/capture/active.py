@@ -61,7 +61,8 @@ def begin(folder: Path, device: Device | None = None, options: dict[str, Any] | 
 
     Args:
         device: what is trained on; default: the GPU that is in use, else the CPU.
-        options: `activity_windows`: record every kernel of a few steps; `headroom`: measure that.
+        options: `activity_windows`: record every kernel of a few steps; `headroom`: measure that; `tune`: see
+                `tuning.takeover`.
     """
     global _beginning_in, _current, _failed_in
     if (running := current()) is not None:
@@ -142,7 +143,7 @@ def _begin(folder: Path, device: Device, options: dict[str, Any]) -> Recording:
     )
     if options.get("activity_windows"):
         session.watch_activity()
-    hooks = install(session, device, headroom=bool(options.get("headroom")))
+    hooks = install(session, device, headroom=bool(options.get("headroom")), tune=options.get("tune"))
     _at_exit(end)
     return Recording(session, hooks, device, folder, os.getpid(), options)
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..errors import StallscopeError
-from . import attach, compare, data, live, report, run, scenarios
+from . import attach, compare, data, live, report, run, scenarios, tune
 
-VERBS = (run, attach, compare, report, live, data, scenarios)
+VERBS = (run, attach, compare, tune, report, live, data, scenarios)
 USAGE_ERROR = 2
 INTERRUPTED = 130
 

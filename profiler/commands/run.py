@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 
 from ..analyse.analysis import analyse
@@ -21,7 +19,7 @@ from ..errors import RecordError, StallscopeError
 from ..record.latest import note_latest
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.processes import processes
-from ..record.run import create_run, new_folder, open_run, update_run
+from ..record.run import create_run, open_run, update_run
 from ..report import contract, live, text
 from . import child
 from .console import console, json_text, show
@@ -64,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         command = command[1:]
     if not command:
         raise StallscopeError("no command given. Write: stallscope run -- python train.py")
-    folder = create_run(arguments.out or _new_folder(command), {"command": command, "headroom": arguments.headroom})
+    folder = arguments.out or child.new_folder(command)
+    create_run(folder, {"command": command, "headroom": arguments.headroom})
     note_latest(folder)
     options = {"activity_windows": arguments.activity_windows, "headroom": arguments.headroom}
     settings = environment(folder, os.environ, options)
@@ -182,14 +181,6 @@ def _error_of(code: int) -> str | None:
     if code == 0:
         return None
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def _new_folder(command: list[str]) -> Path:
-    """A new folder named after the script, or the program."""
-    scripts = [part for part in command if part.endswith(".py")]
-    modules = [after for flag, after in pairwise(command) if flag == "-m"]
-    what = Path((scripts or modules or command)[0]).stem
-    return new_folder(re.sub(r"[^\w.-]+", "-", what).strip("-.") or "run")
 
 
 def _rate(given: str) -> float:

@@ -46,7 +46,7 @@ class Sweep(Cells):
         for name in arguments.pipelines or ():
             if name not in NAMES:
                 raise StallscopeError(f"unknown loader {name!r}. There are {', '.join(NAMES)}.")
-        data: Path = arguments.data or _composed(chosen.name)
+        data: Path = arguments.data or composed(chosen.name)
         dataset = ssd.open_data(data, net, not arguments.no_augment, arguments.limit)
         loaders = arguments.pipelines or [n for n in NAMES if n != "dali-gpu" or device["kind"] == "cuda"]
         sizes = arguments.batch_sizes or chosen.batch_sizes
@@ -112,7 +112,7 @@ class Sweep(Cells):
         )
 
 
-def _composed(scenario: str) -> Path:
+def composed(scenario: str) -> Path:
     """A set of images in the user's cache; composed the first time, which takes some seconds."""
     from stallscope.scenarios.voc.generate import compose
 

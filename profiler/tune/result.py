@@ -55,6 +55,13 @@ class BatchAdvice:
     """Sizes whose throughput is more than 5 % off that line."""
     noise_samples: tuple[float, float] | None = None
     """Gradient noise scale, low and high."""
+    intervals: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """95 % intervals of `samples_per_s`."""
+    micro_batch: int | None = None
+    """A smaller batch that is clearly faster, to be accumulated `accumulate` times to the program's own; `None`: none is."""
+    accumulate: int | None = None
+    settings: LoaderSettings | None = None
+    """The loader's, raced again at `micro_batch`."""
     notes: tuple[str, ...] = ()
 
 

@@ -21,7 +21,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "capture": ({"errors", "record", "devices"}, {"torch", "pynvml"}),
     "analyse": ({"errors", "record"}, set()),
     "tune": ({"errors", "record", "analyse", "sampler-start"}, set()),
-    "report": ({"errors", "record", "analyse"}, set()),
+    "report": ({"errors", "record", "analyse", "tune"}, set()),
     "commands": ({"errors", "record", "analyse", "tune", "report", "capture", "devices"}, set()),
     "pipelines": ({"errors"}, {"torch"}),
     "scenarios": ({"errors", "record", "devices", "capture", "pipelines"}, {"torch", "torchvision"}),
@@ -97,7 +97,8 @@ RANKS = ("stallscope.report.ranks_contract", "stallscope.report.ranks_text")
 def test_verbs_do_not_import_verbs_and_reports_do_not_import_reports() -> None:
     helpers = ("child", "console", "faults", "main", "progress", "status_line", "sweep")
     helpers += ("compare_runs", "options", "plot", "sweep_cells", "sweep_planted", "sweep_rounds")
-    shown = ("bars", "batch_plot", "batch_text", "command", "sample_time", "workers")
+    helpers += ("tune_batch", "tune_jobs", "tune_progress")
+    shown = ("bars", "batch_plot", "batch_text", "command", "sample_time", "settings", "workers")
     parts = {*(f"stallscope.report.{name}" for name in shown), *RANKS}
     shared = {*parts, *(f"stallscope.commands.{name}" for name in helpers)}
     for module, path in modules():

@@ -66,9 +66,9 @@ class Fit:
         # A term that no run has, such as copies where the processor is the device, has no noise either.
         self._variance: Values = np.where((shares != 0).any(axis=0), variance, 0.0)
         freedom = seen + ASSUMED_RUNS
-        self._reach = _students_t(freedom, 1 - CONFIDENCE)
+        self._reach = students_t(freedom, 1 - CONFIDENCE)
         # The sizes that are compared are chosen by what they took, of so many pairs.
-        self._reach_of_change = _students_t(freedom, (1 - CONFIDENCE) / max(1, len(self._sizes) - 1))
+        self._reach_of_change = students_t(freedom, (1 - CONFIDENCE) / max(1, len(self._sizes) - 1))
 
     @property
     def noise(self) -> float:
@@ -91,7 +91,7 @@ class Fit:
         `None` for more than `MOST_RUNS`."""
         for runs in range(2, MOST_RUNS + 1):
             spread = float(np.sqrt(2 / runs)) * self.noise
-            if _students_t(runs - 1 + ASSUMED_RUNS, 1 - CONFIDENCE) * spread <= change:
+            if students_t(runs - 1 + ASSUMED_RUNS, 1 - CONFIDENCE) * spread <= change:
                 return runs
         return None
 
@@ -121,7 +121,7 @@ def _design(runs: Sequence[Measured], sizes: Sequence[int]) -> Values:
     return np.array(columns).T
 
 
-def _students_t(freedom: float, outside: float) -> float:
+def students_t(freedom: float, outside: float) -> float:
     """The two-sided quantile of Student's t, by the expansion of Fisher and Cornish: within 3 % from 2 on."""
     z = NormalDist().inv_cdf(1 - outside / 2)
     return (

@@ -25,6 +25,16 @@ from . import options, run_folder
 
 def arm() -> None:
     """Put triggers on torch. They stay for good: a forked child begins a recording of its own."""
+    if "tune" in options():
+        from ..tuning.guard import cover_libraries
+
+        cover_libraries()
+        if "probe" in options()["tune"] and (folder := run_folder()) is not None:
+            from ..tuning.sized import install
+
+            # Nothing is recorded of it.
+            install(folder, options()["tune"]["probe"])
+            return
     _trigger(torch.optim.Optimizer, "__init__")
     _trigger(DataLoader, "__iter__")
     _trigger(torch.autograd, "backward")

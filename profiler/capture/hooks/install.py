@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable
 from threading import get_ident
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -21,7 +21,7 @@ from .copies import CopyHook
 from .fetches import Fetches
 from .headroom import Headroom
 from .learning import BackwardHook, OptimizerHook
-from .loader import LoaderHook
+from .loader import Ahead, LoaderHook
 from .loop import Loop
 from .sources import SourceHook
 from .stream_waits import StreamWaitHook
@@ -45,7 +45,7 @@ class Hooks:
     """The hooks of one recording."""
 
     def __init__(
-        self, session: Session, loop: Loop, hooks: list[_Hook], fetches: Fetches, headroom: Headroom | None
+        self, session: Session, loop: Loop, hooks: list[_Hook], fetches: Fetches, headroom: Ahead | None
     ) -> None:
         self._loop = loop
         self.fetches = fetches
@@ -107,8 +107,9 @@ class Hooks:
         self.remove()
 
 
-def install(session: Session, device: Device, *, headroom: bool = False) -> Hooks:
-    """Hook into torch. The calling thread is taken for the one that trains. `headroom`: measure that too."""
+def install(session: Session, device: Device, *, headroom: bool = False, tune: dict[str, Any] | None = None) -> Hooks:
+    """Hook into torch. The calling thread is taken for the one that trains. `headroom`: measure that too. `tune`: let
+    a tuner take over the loader, see `tuning.takeover`."""
     loop = Loop(session, device.now)
     steps = session.steps
     # Where the forward pass runs: nothing hooks it, but this counts what it makes.
@@ -126,7 +127,11 @@ def install(session: Session, device: Device, *, headroom: bool = False) -> Hook
     )
     saving = SaveHook(loop, device.now, switch("torch.save", "checkpoints count as time of the host"))
     loading.on_iter = saving.look_for_late_ones
-    if headroom:
+    if tune is not None:
+        from ..tuning.takeover import Takeover
+
+        loading.headroom = Takeover(session, loop, loading, device, tune, headroom)
+    elif headroom:
         loading.headroom = Headroom(session, loop, device.now)
     from ..making.hook import MakingHook  # which builds on what is here
 

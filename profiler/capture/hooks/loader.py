@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader, dataloader
 from ...record.schema import NOT_MEASURED
 from ..hidden import forget_frame
 from ..steps import StepRecorder
-from .headroom import Headroom
 from .identity import ByIdentity
 from .loop import Iteration, LoaderFacts, Loop, Part, Role, Use, starts_python
 from .queue import queue_of
@@ -32,6 +31,22 @@ class Passes(Protocol):
 
     loader: int
     order: int | None
+
+
+class Ahead(Protocol):
+    """What stands between the training and its iterators: `headroom.Headroom`, or the tuner's `tuning.takeover`."""
+
+    def before(self, iterator: Any, of: Iteration | None, now: int) -> int:
+        """`iterator` is asked for a batch, as part of `of` where that is known; when that is in the end."""
+        ...
+
+    def received(self, iterator: Any) -> int:
+        """`_rcvd_idx` of an iterator, as if nothing had been fetched ahead."""
+        ...
+
+    def finish(self) -> None:
+        """The recording ends."""
+        ...
 
 
 class _Known:
@@ -79,7 +94,7 @@ class LoaderHook:
         self._stateful = False
         self.passes_of: Callable[[Any], Passes | None] | None = None
         """Tells which batch an iterator handed over, once somebody watches its workers."""
-        self.headroom: Headroom | None = None
+        self.headroom: Ahead | None = None
         self.on_iter: Callable[[], object] | None = None
         """Called when an iterator is made, for what can be hooked only once it was imported."""
 
@@ -94,6 +109,20 @@ class LoaderHook:
 
     def remove(self) -> None:
         self._patches.put_back()
+
+    def fed_from_elsewhere(self, iterator: Any) -> Callable[[int | None], None]:
+        """An iterator does not make its batches any longer. Returns what is to be told the samples of each before it
+        is handed over; which batch it is, is not known."""
+        known = self._know(iterator)
+        known.passes, known.counts = None, False
+        known.lengths.clear()
+
+        def tell(samples: int | None) -> None:
+            known.lengths.clear()
+            if samples is not None:
+                known.lengths.append(samples)
+
+        return tell
 
     def _wrap_iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         loop, switch = self._loop, self.switch

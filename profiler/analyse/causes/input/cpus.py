@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...finding import Evidence, Finding
+from ...finding import Evidence, Finding, Next
 from .wait import MACHINE_USED_PCT, MOSTLY_OWN, QUEUED_PCT, Wait
 
 LEAST_THROTTLED = 0.05
@@ -35,12 +35,12 @@ def quota(wait: Wait) -> Finding | None:
     if wait.waits_mostly or not (near or wait.queues):
         return None
     workers = facts.set_workers
-    changes = ["ask for more CPUs: the container's or the batch job's CPU limit"]
+    changes = [wait.relieving("ask for more CPUs: the container's or the batch job's CPU limit")]
     if cpus is not None and workers is not None and workers > cpus:
         changes.append(
-            f"num_workers={max(1, int(cpus))}: {workers} workers use the quota up at the begin of each period"
+            _fewer(wait, int(cpus), f"{workers} workers use the quota up at the begin of each period", likely=0.6)
         )
-    changes.append(_cheaper(wait.loader.costliest))
+    changes.append(wait.relieving(_cheaper(wait.loader.costliest)))
     return Finding(
         "input.cpu_quota",
         f"{wait.begins}: a CPU quota{'' if cpus is None else f' of {cpus:.3g} CPUs'} stops the job again and again.",
@@ -53,7 +53,7 @@ def quota(wait: Wait) -> Finding | None:
             Evidence("CPUs of the machine", facts.machine_cpus),
             wait.queued_evidence(),
         ),
-        tuple(wait.relieving(change) for change in changes),
+        tuple(changes),
     )
 
 
@@ -166,7 +166,6 @@ def oversubscribed(wait: Wait) -> Finding | None:
         return None
     if queued < (loader.waiting_pct or 0.0):
         return None
-    fewer = max(1, int(budget))
     stage = loader.costliest
     return Finding(
         "input.oversubscribed",
@@ -175,15 +174,13 @@ def oversubscribed(wait: Wait) -> Finding | None:
         wait.share,
         0.85,
         (
-            Evidence("workers", loader.workers, "", f"at most {fewer}"),
+            Evidence("workers", loader.workers, "", f"at most {max(1, int(budget))}"),
             wait.queued_evidence(),
             *wait.cpu_evidence,
             *wait.stage_evidence,
         ),
         (
-            wait.relieving(
-                f"num_workers={fewer}: as many as CPUs work as fast, with less memory and fewer switches", likely=0.1
-            ),
+            _fewer(wait, int(budget), "they work as fast, with less memory and fewer switches", likely=0.1),
             wait.relieving(_cheaper(stage)),
         ),
     )
@@ -237,6 +234,15 @@ def delayed(wait: Wait) -> Finding | None:
         ),
         (wait.relieving(change),),
     )
+
+
+def _fewer(wait: Wait, cpus: int, why: str, likely: float) -> Next:
+    """Fewer workers than there are: as the replay has it, else as many as CPUs."""
+    now = wait.facts.set_workers or wait.loader.workers
+    said = wait.predicted(lambda settings: 0 < settings.num_workers < now)
+    if said is None:
+        return wait.relieving(f"num_workers={max(1, cpus)}: {why}", likely=likely)
+    return wait.as_predicted(f"num_workers={said.settings.num_workers}: {why}", said)
 
 
 def _cheaper(stage: str | None) -> str:

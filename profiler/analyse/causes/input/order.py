@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...finding import Evidence, Finding
+from ...finding import Evidence, Finding, Next
 from ...waits import Spread
 from .wait import Wait
 
@@ -48,10 +48,6 @@ def uneven(wait: Wait) -> Finding | None:
     spread = facts.waits.shape.spread in (Spread.SINGLE, Spread.IRREGULAR, Spread.PERIODIC)
     if not wait.keeps_up and not (varied and spread and _supplies(wait)):
         return None
-    ahead = facts.set_prefetch
-    change = (
-        "more batches ahead" if ahead is None else f"prefetch_factor={2 * ahead} instead of {ahead}: more batches ahead"
-    )
     return Finding(
         "input.prefetch_depth",
         f"{wait.begins}, although the loader keeps up on average: batches come unevenly.",
@@ -65,8 +61,19 @@ def uneven(wait: Wait) -> Finding | None:
             Evidence("the loader could deliver", loader.samples_per_s_limit, "samples/s"),
             wait.queued_evidence(""),
         ),
-        (wait.next(change),),
+        (_deeper(wait),),
     )
+
+
+def _deeper(wait: Wait) -> Next:
+    """More batches ahead, with as many workers."""
+    ahead, workers = wait.facts.set_prefetch, wait.facts.set_workers
+    if ahead is None:
+        return wait.next("more batches ahead")
+    said = wait.predicted(lambda s: s.num_workers == workers and (s.prefetch_factor or 0) > ahead)
+    deeper = 2 * ahead if said is None else said.settings.prefetch_factor
+    change = f"prefetch_factor={deeper} instead of {ahead}: more batches ahead"
+    return wait.next(change) if said is None else wait.as_predicted(change, said)
 
 
 def _supplies(wait: Wait) -> bool:

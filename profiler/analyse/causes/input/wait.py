@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from ....record.tuning import LoaderSettings
 from ...facts import Facts
-from ...finding import Evidence, Next
+from ...finding import LEAST_GAIN, Evidence, Next
 from ...gain import overlapping, removing
 from ...loader import Loader
+from ...replay.advice import BINDS, MOST_WORKERS
+from ...replay.workload import Prediction
 from ...waits import Spread
 
 BUSY_PCT = 80.0
@@ -30,8 +34,19 @@ MOSTLY_READY = 0.5
 """Share of the batches that a loader can hold: with so many ready, on average, it keeps up."""
 HANDOVER_MS = 1.0
 """Batches that take less to make are handed over by a worker in no less time."""
-MOST_WORKERS = 64
-"""More worker processes are not proposed: each costs memory, and its start time."""
+DEFAULT_PREFETCH = 2
+"""Of torch's DataLoader with workers."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """More workers."""
+
+    workers: int
+    deeper: str
+    """How the prefetch factor is to be changed besides, to go behind `num_workers=N`; empty where it is not."""
+    said: Prediction | None = None
+    """What the replay says of it; `None` where the run does not tell enough for one."""
 
 
 @dataclass(frozen=True)
@@ -139,11 +154,32 @@ class Wait:
         """A step as it would be without waiting for data."""
         return (self.facts.parts.wall_ns - self.facts.parts.input_ns) / self.facts.window.count / 1e6
 
+    def predicted(self, which: Callable[[LoaderSettings], bool]) -> Prediction | None:
+        """The cheapest such settings that are nearly as fast as any, as the run's replay has it; `None` where there is
+        none, or it does not even say of the recorded settings what they did."""
+        facts, advice = self.facts, self.facts.advice
+        if advice is None or not facts.samples_known or self.share < LEAST_GAIN:
+            return None
+        stepping = facts.parts.wall_ns - facts.parts.boundary_ns
+        return advice.cheapest(which) if advice.agrees(facts.samples * 1e9 / stepping) else None
+
     @property
-    def workers_wanted(self) -> int:
-        """Workers that keep the device busy: as many as batches have to be under way at a time, busy no more than
-        `BUSY_PCT`, since batches differ. No more than the CPUs can run, nor than make two batches of an epoch, and at
-        least one more than there are."""
+    def wanted(self) -> Wanted:
+        """What keeps the device busy: more workers than there are, if only one."""
+        facts = self.facts
+        now = 0 if facts.made_in_training else self.loader.workers
+        said = self.predicted(lambda settings: settings.num_workers > now)
+        if said is None:
+            return Wanted(self._estimated_workers, "")
+        ahead = said.settings.prefetch_factor
+        deeper = "" if ahead in (facts.set_prefetch, DEFAULT_PREFETCH) else f", prefetch_factor={ahead}"
+        return Wanted(said.settings.num_workers, deeper, said)
+
+    @property
+    def _estimated_workers(self) -> int:
+        """Where the run does not tell enough for a replay: as many as batches have to be under way at a time, busy no
+        more than `BUSY_PCT`, since batches differ. No more than the CPUs can run, nor than make two batches of an
+        epoch, and at least one more than there are."""
         facts, work_ms = self.facts, self.loader.work_ms_per_batch
         now = 0 if facts.made_in_training else self.loader.workers
         budget = facts.sampled.cpu_budget
@@ -178,6 +214,25 @@ class Wait:
     def relieving(self, change: str, *, least: float = 0.0, likely: float = 0.6) -> Next:
         """A change that takes CPU work away, or adds CPUs: what the CPUs can make now is no limit then."""
         return removing(self.facts, change, self.ns, least=least, likely=likely)
+
+    def so_many(self, change: str, wanted: Wanted, instead: str = "") -> Next:
+        """A change to these settings, or what else might be done."""
+        if wanted.said is None:
+            return self.more_workers(change + instead, wanted.workers)
+        return self.as_predicted(change, wanted.said, instead)
+
+    def as_predicted(self, change: str, said: Prediction, instead: str = "") -> Next:
+        """A change to settings that the run was replayed with, and what holds the training up then."""
+        facts, advice = self.facts, self.facts.advice
+        assert advice is not None
+        now, stepping = advice.now.samples_per_s, facts.parts.wall_ns - facts.parts.boundary_ns
+        rates = [
+            facts.without(min(stepping * (1 - now / rate), facts.parts.input_ns))
+            for rate in (said.samples_per_s, said.low, said.high)
+        ]
+        if facts.headroom is not None:
+            rates = [None if rate is None else min(rate, max(facts.headroom, facts.samples_per_s)) for rate in rates]
+        return Next(f"{change}; then {BINDS[said.binding]}{instead}", *rates)
 
     def more_workers(self, change: str, workers: int) -> Next:
         """What so many workers could supply on these CPUs, if each gets the CPU it asks for."""

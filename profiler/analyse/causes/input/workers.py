@@ -8,7 +8,7 @@ from ....record.schema import NOT_MEASURED
 from ...facts import Facts
 from ...finding import Evidence, Finding
 from ...gain import removing
-from .wait import HANDOVER_MS, Wait, count
+from .wait import HANDOVER_MS, Wait, Wanted, count
 
 UNEVEN = 0.75
 """Workers that would be as uneven with equal shares, of all there are, below which some get no data."""
@@ -19,7 +19,7 @@ def serial(wait: Wait) -> Finding | None:
     facts, loader = wait.facts, wait.loader
     if not facts.made_in_training:
         return None
-    workers, work_ms = wait.workers_wanted, loader.work_ms_per_batch
+    wanted, work_ms = wait.wanted, loader.work_ms_per_batch
     if work_ms is not None and work_ms < HANDOVER_MS:
         change = removing(
             facts,
@@ -29,17 +29,15 @@ def serial(wait: Wait) -> Finding | None:
             likely=0.5,
         )
     else:
-        change = wait.more_workers(
-            f"num_workers={workers}{wait.beyond_cpus(workers)}: batches are made while the {facts.waiter} computes",
-            workers,
-        )
+        setting = f"num_workers={wanted.workers}{wanted.deeper}{wait.beyond_cpus(wanted.workers)}"
+        change = wait.so_many(f"{setting}: batches are made while the {facts.waiter} computes", wanted)
     return Finding(
         "input.serial",
         f"{wait.begins}: batches are made in the training process, one after the other.",
         wait.share,
         0.95,
         (
-            Evidence("num_workers", facts.set_workers, "", str(workers)),
+            Evidence("num_workers", facts.set_workers, "", str(wanted.workers)),
             Evidence("batch making that happened inside the fetch", facts.made_in_fetch_pct, "%", "near 0"),
             Evidence("making one sample takes", loader.make_ms_per_sample, "ms"),
             *wait.waiting_evidence,
@@ -105,7 +103,8 @@ def latency(wait: Wait) -> Finding | None:
     loader = wait.loader
     if not wait.waits_mostly or not wait.behind:
         return None
-    want = wait.workers_wanted
+    wanted = wait.wanted
+    setting = f"num_workers={wanted.workers}{wanted.deeper}{wait.beyond_cpus(wanted.workers)}"
     return Finding(
         "input.too_few_workers",
         f"{wait.begins}: {count(loader.workers)} not enough, because making a "
@@ -118,11 +117,7 @@ def latency(wait: Wait) -> Finding | None:
             wait.busy_evidence,
             *wait.pace_evidence,
         ),
-        (
-            wait.more_workers(
-                f"num_workers={want}{wait.beyond_cpus(want)}; or shorter waits: local copies, larger requests", want
-            ),
-        ),
+        (wait.so_many(setting, wanted, "; or shorter waits: local copies, larger requests"),),
     )
 
 
@@ -131,7 +126,7 @@ def too_few_workers(wait: Wait) -> Finding | None:
     if not wait.workers_busy or not wait.cpu_known or wait.starved:
         return None
     loader, sampled = wait.loader, wait.facts.sampled
-    want = wait.workers_wanted
+    wanted = wait.wanted
     return Finding(
         "input.too_few_workers",
         f"{wait.begins}: {count(loader.workers)} busy all the time, and the job "
@@ -145,7 +140,7 @@ def too_few_workers(wait: Wait) -> Finding | None:
             wait.ready_evidence(),
             *wait.pace_evidence,
         ),
-        (wait.more_workers(_more_workers(wait, want), want),),
+        (wait.so_many(_more_workers(wait, wanted), wanted),),
     )
 
 
@@ -164,28 +159,34 @@ def general(wait: Wait) -> Finding | None:
         rest = "; its workers are busy all the time"
     else:
         rest = " while CPU is left over and its workers are idle part of the time"
-    want = wait.workers_wanted
+    wanted = wait.wanted
     if wait.starved:
-        change = "CPUs of its own, or less work for them"
-    elif loader.work_ms_per_batch is not None and want > loader.workers:
-        change = _more_workers(wait, want)
+        change = wait.next("CPUs of its own, or less work for them")
+    elif wanted.said is not None:
+        change = wait.so_many(_more_workers(wait, wanted), wanted)
+    elif loader.work_ms_per_batch is not None and wanted.workers > loader.workers:
+        change = wait.next(_more_workers(wait, wanted))
     elif facts.set_prefetch is not None:
-        change = f"prefetch_factor={2 * facts.set_prefetch} instead of {facts.set_prefetch}: more batches ahead"
+        change = wait.next(
+            f"prefetch_factor={2 * facts.set_prefetch} instead of {facts.set_prefetch}: more batches ahead"
+        )
     else:
-        change = "more workers or threads, or more batches ahead"
+        change = wait.next("more workers or threads, or more batches ahead")
     return Finding(
         "input.cpu_exhausted" if wait.starved else "input.too_few_workers",
         f"{wait.begins}{rest}.",
         wait.share,
         0.4 if wait.cpu_known else 0.2,
         (*wait.cpu_evidence, wait.busy_evidence, wait.ready_evidence()),
-        (wait.next(change),),
+        (change,),
     )
 
 
-def _more_workers(wait: Wait, want: int) -> str:
+def _more_workers(wait: Wait, wanted: Wanted) -> str:
     now = wait.facts.set_workers
-    return f"more workers ({want})" if now is None else f"num_workers={want} instead of {now}"
+    if now is None:
+        return f"more workers ({wanted.workers})"
+    return f"num_workers={wanted.workers}{wanted.deeper} instead of {now}"
 
 
 def _fetch_cpu(facts: Facts) -> tuple[float | None, float | None]:

@@ -108,6 +108,17 @@ def _arm():
         _note("The hooks could not be set up, nothing is seen of a process: %r" % (error,))
 
 
+def _guard(folder):
+    """Keep a program that is only run to be measured from overwriting files."""
+    try:
+        from stallscope.capture.bootstrap import options
+        from stallscope.capture.tuning import guard
+
+        guard.install(folder, options()["tune"])
+    except Exception as error:
+        _note("The program's files could not be guarded: %r" % (error,))
+
+
 def _hand_over(ours):
     """Run the `sitecustomize` that ours stands in front of, as Python would have."""
     # What importlib is made of: every Python has it loaded, which spares importing the package.
@@ -134,6 +145,8 @@ def _main():
             _note("Python %d.%d is older than 3.11, so that its training could not be watched." % sys.version_info[:2])
         else:
             sys.meta_path.insert(0, _Finder(package))
+            if '"tune"' in os.environ.get("STALLSCOPE_OPTIONS", ""):
+                _guard(folder)
             if "torch" in sys.modules:
                 # A line of a .pth file has imported it before us.
                 _arm()

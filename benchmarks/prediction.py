@@ -1,0 +1,191 @@
+"""How wrong the replay is about settings it has not seen: prints tables in markdown.
+
+The truth is a grid that `tuning_grid.py` measured in plain PyTorch (`--grid`). Of each workload one run is recorded by
+`stallscope run` with the default setting (2 workers, prefetch 2) and one without workers; from each alone every setting
+of the grid is predicted. Beside it: two closed forms fed with the same times, and what the grid's own rounds differ by.
+The choice is the cheapest setting predicted within 2 % of the best; it is judged by the grid.
+
+Record soon after the grid, on the same machine: what changed in between counts as an error here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from prediction_models import bound, queue
+from tuning_truth import Grid, Point, read
+
+from stallscope.analyse.facts import facts_of
+from stallscope.analyse.replay.model import ReplayModel
+from stallscope.analyse.replay.observed import workload_of
+from stallscope.analyse.replay.workload import Workload
+from stallscope.record.run import open_run
+from stallscope.record.tuning import LoaderSettings
+
+TRAIN = Path(__file__).parent / "tuning_programs" / "train.py"
+RECORDED: tuple[Point, ...] = ((2, 2), (0, None))
+SECONDS = 8.0
+"""Of a recorded training."""
+MODELS = ("replay", "replay, one trial", "min(W/S, 1/g)", "M/M/1/K")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting of the grid."""
+
+    workload: str
+    recorded: int
+    """Workers of the recorded run."""
+    point: Point
+    measured: float
+    predicted: dict[str, float]
+    """Samples/s by model."""
+    within: dict[str, bool]
+    """Whether the measured rate lies in the interval, of models that have one."""
+
+    def error(self, model: str) -> float:
+        return abs(self.predicted[model] / self.measured - 1)
+
+
+@dataclass(frozen=True)
+class Choice:
+    workload: str
+    recorded: int
+    model: str
+    point: Point
+    missing: float
+    """Of the best's rate."""
+
+
+def record(workload: str, point: Point, rate: float, batch: int, seconds: float, folder: Path) -> Path:
+    """A run of the training, of about so many seconds at the rate that the grid measured."""
+    workers, ahead = point
+    settings = ["--workers", str(workers)] + ([] if ahead is None else ["--prefetch", str(ahead)])
+    batches = max(60, round(seconds * rate / batch))
+    train = [sys.executable, str(TRAIN), "--workload", workload, "--batches", str(batches), *settings]
+    command = [sys.executable, "-m", "stallscope", "run", "--no-live", "--out", str(folder), "--", *train]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
+    return folder
+
+
+def observed(folder: Path) -> Workload:
+    run = open_run(folder)
+    facts = facts_of(run)
+    if facts is None:
+        raise SystemExit(f"{folder}: no step was recorded")
+    # The grid measures within an epoch.
+    return replace(workload_of(run, facts), batches_per_epoch=None)
+
+
+def judged(grid: Grid, recorded: Point, workload: Workload) -> Iterator[Row]:
+    """Every setting of the grid."""
+    learnt = ReplayModel(workload)
+    # One trial of the recorded setting, which is in the grid too.
+    learnt.learn([(workload.settings, grid.rate(recorded))])
+    replays = {"replay": ReplayModel(workload), "replay, one trial": learnt}
+    forms: dict[str, Callable[[Workload, LoaderSettings], float]] = {"min(W/S, 1/g)": bound, "M/M/1/K": queue}
+    settings = [replace(workload.settings.with_workers(w), prefetch_factor=ahead) for w, ahead in grid.points]
+    said = {name: model.predict(settings) for name, model in replays.items()}
+    for place, point in enumerate(grid.points):
+        measured = grid.rate(point)
+        told = {name: each[place] for name, each in said.items()}
+        predicted = {name: each.samples_per_s for name, each in told.items()}
+        predicted |= {name: form(workload, settings[place]) for name, form in forms.items()}
+        within = {name: each.low <= measured <= each.high for name, each in told.items()}
+        yield Row(grid.workload, recorded[0], point, measured, predicted, within)
+
+
+def chosen(rows: Sequence[Row], model: str) -> Point:
+    """The cheapest that is predicted within 2 % of the best."""
+    best = max(row.predicted[model] for row in rows)
+    near = [row.point for row in rows if row.predicted[model] >= 0.98 * best]
+    return min(near, key=lambda point: (point[0], point[1] or 0))
+
+
+def noise(grid: Grid) -> list[float]:
+    """By how much one round is off the mean of the others, of each setting."""
+    off = []
+    for judge in grid.rounds:
+        others = [each for each in grid.rounds if each != judge]
+        if others:
+            off += [abs(grid.rate(point, [judge]) / grid.rate(point, others) - 1) for point in grid.points]
+    return off
+
+
+def spread(errors: Sequence[float]) -> str:
+    """Median and 90th percentile."""
+    if not errors:
+        return "n/a"
+    return f"{100 * float(np.median(errors)):.1f} / {100 * float(np.quantile(errors, 0.9)):.1f}"
+
+
+def tables(rows: Sequence[Row], choices: Sequence[Choice], noises: dict[str, list[float]]) -> Iterator[str]:
+    """Markdown."""
+    for recorded in dict.fromkeys(row.recorded for row in rows):
+        of_run = [row for row in rows if row.recorded == recorded]
+        yield f"\nFrom one run with {recorded} workers: error, median / p90, %\n"
+        yield f"| workload | settings | {' | '.join(MODELS)} | rerun noise | within the 90 % interval |"
+        yield "|---|---|" + "---|" * (len(MODELS) + 2)
+        for name in [*dict.fromkeys(row.workload for row in of_run), None]:
+            part = [row for row in of_run if name in (None, row.workload)]
+            off = [each for key, values in noises.items() if name in (None, key) for each in values]
+            errors = " | ".join(spread([row.error(model) for row in part]) for model in MODELS)
+            inside = 100 * fmean(row.within["replay"] for row in part)
+            yield f"| {name or 'all'} | {len(part)} | {errors} | {spread(off)} | {inside:.0f} % |"
+        yield "\nIts choice: workers, prefetch (% below the grid's best)\n"
+        yield f"| workload | {' | '.join(MODELS)} |"
+        yield "|---|" + "---|" * len(MODELS)
+        of_choices = [choice for choice in choices if choice.recorded == recorded]
+        for name in dict.fromkeys(choice.workload for choice in of_choices):
+            picks = [choice for choice in of_choices if choice.workload == name]
+            cells = {c.model: f"{c.point[0]}, {c.point[1] or '-'} ({100 * c.missing:.1f})" for c in picks}
+            yield f"| {name} | {' | '.join(cells[model] for model in MODELS)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--grid", type=Path, required=True, metavar="FILE", help="written by tuning_grid.py")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of a recorded run (default: {SECONDS:g})")
+    parser.add_argument("--runs", type=Path, metavar="FOLDER", help="keep the recordings there, or use those that are")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="all figures")
+    options = parser.parse_args()
+    told, grids = read(options.grid)
+    rows: list[Row] = []
+    choices: list[Choice] = []
+    with tempfile.TemporaryDirectory() as made:
+        runs = options.runs or Path(made)
+        for name, grid in grids.items():
+            batch = told["workloads"][name]["batch_size"]
+            for point in RECORDED:
+                folder = runs / f"{name}-{point[0]}"
+                if not folder.exists():
+                    record(name, point, grid.rate(point), batch, options.seconds, folder)
+                of_run = list(judged(grid, point, observed(folder)))
+                rows += of_run
+                for model in MODELS:
+                    pick = chosen(of_run, model)
+                    choices.append(Choice(name, point[0], model, pick, grid.regret(pick)))
+            print(f"{name} done", file=sys.stderr, flush=True)
+    noises = {name: noise(grid) for name, grid in grids.items()}
+    print(f"{told['machine']}, {told['date']}; {told['command']}")
+    print("\n".join(tables(rows, choices, noises)))
+    if options.json:
+        content: dict[str, Any] = {"grid": told["command"], "machine": told["machine"], "date": told["date"]}
+        content |= {"rows": list(map(asdict, rows)), "choices": list(map(asdict, choices)), "noise": noises}
+        options.json.write_text(json.dumps(content, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""How large a batch should be, from what sizes took and held: pure arithmetic.
+
+A step of B samples takes T(B) = alpha + beta B: what it costs whatever its size (launches, Python, the optimizer), and
+what each sample adds. Then a batch of alpha / beta samples, B_half, trains at half of the rate that no batch exceeds.
+
+The time to reach a loss is that of a step times the steps it needs, (alpha + beta B) (1 + B_noise / B) in the model of
+McCandlish et al. 2018, least at B = sqrt(B_half B_noise). B_noise is an estimate, and so is what follows from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+NEAR_BEST = 0.95
+"""Of the best rate, that is as good as it."""
+OFF_LINE = 0.05
+"""Distance of a rate from the line, as a share of it, that is worth a word."""
+LAUNCH_BOUND = 0.30
+"""Share of a step that its size does not matter to, from which a batch is too small for the machine."""
+MEMORY_RESIDUAL = 0.03
+"""Distance of a measured memory from the line from which that is no line."""
+EXTRAPOLATED = 2
+"""Times the largest measured size that such a line is trusted to."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What a batch size was measured at, samples/s, with its interval."""
+
+    batch_size: int
+    samples_per_s: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """T(B) = alpha + beta B, ns."""
+
+    alpha_ns: float
+    """>= 0."""
+    beta_ns: float
+    """Of a sample; > 0."""
+    off_line: tuple[int, ...]
+    """Sizes whose rate is further than `OFF_LINE` from it."""
+
+    @property
+    def half(self) -> float:
+        """B_half: the batch that reaches half of the rate of an infinite one."""
+        return self.alpha_ns / self.beta_ns
+
+    def at(self, batch_size: int) -> float:
+        return self.alpha_ns + self.beta_ns * batch_size
+
+    def alpha_share(self, batch_size: int) -> float:
+        return self.alpha_ns / self.at(batch_size)
+
+    def launch_bound(self, batch_size: int) -> bool:
+        """Whether a larger batch would cost little more."""
+        return self.alpha_share(batch_size) > LAUNCH_BOUND
+
+
+def step_time(rates: Sequence[Rate]) -> StepTime | None:
+    """The line through what steps took, by least squares of its relative errors; `None` from fewer than three sizes.
+
+    Where the best line would have a negative part, which no step has, it is the best of those without that part.
+    `None` too where larger batches take no longer, so that there is no time of a sample.
+    """
+    if len({rate.batch_size for rate in rates}) < 3:
+        return None
+    sizes = np.array([rate.batch_size for rate in rates], dtype=float)
+    times = sizes * 1e9 / np.array([rate.samples_per_s for rate in rates])
+    alpha, beta = _relative_line(sizes, times)
+    if alpha < 0:
+        ratio = sizes / times
+        alpha, beta = 0.0, float(ratio.sum() / (ratio**2).sum())
+    if beta <= 0:
+        return None
+    off = np.abs(times / (alpha + beta * sizes) - 1) > OFF_LINE
+    return StepTime(alpha, beta, tuple(sorted({int(size) for size in sizes[off]})))
+
+
+@dataclass(frozen=True)
+class Knee:
+    """The smallest size that is as good as the best."""
+
+    batch_size: int
+    earliest: int
+    """The smallest that could be it, by the ends of the intervals."""
+    latest: int
+    """The smallest that surely is it."""
+    best: int
+    """The size with the best rate."""
+
+
+def knee(rates: Sequence[Rate]) -> Knee | None:
+    """Only measured sizes count: a rate need not rise with the size. `None` of no rates."""
+    if not rates:
+        return None
+    ordered = sorted(rates, key=lambda rate: rate.batch_size)
+    best = max(ordered, key=lambda rate: (rate.samples_per_s, -rate.batch_size))
+    least = NEAR_BEST * best.samples_per_s
+
+    def smallest(of: str) -> int:
+        return next(rate.batch_size for rate in ordered if rate is best or getattr(rate, of) >= least)
+
+    return Knee(smallest("samples_per_s"), smallest("high"), smallest("low"), best.batch_size)
+
+
+@dataclass(frozen=True)
+class BestRange:
+    """The sizes that are likely to reach a loss soonest."""
+
+    low: int
+    high: int
+    clipped: bool
+    """Whether it would reach beyond what fits, or below one sample."""
+
+
+def best_range(half: float, noise: tuple[float, float], most: int) -> BestRange:
+    """sqrt(B_half B_noise) over the interval of the noise scale, within 1 and `most` samples."""
+    wanted = [math.sqrt(max(0.0, half) * max(0.0, scale)) for scale in sorted(noise)]
+    low, high = (min(most, max(1, round(size))) for size in wanted)
+    return BestRange(low, high, wanted[0] < 0.5 or wanted[1] > most + 0.5)
+
+
+@dataclass(frozen=True)
+class MemoryLine:
+    """M(B) = base + slope B, bytes."""
+
+    base: float
+    slope: float
+    largest: int
+    """Size that was measured."""
+    straight: bool
+    """Whether all that was measured lies on it."""
+
+    def at(self, batch_size: int) -> float:
+        return self.base + self.slope * batch_size
+
+    def largest_within(self, nbytes: float) -> int | None:
+        """The largest size that should fit, as far as the line is to be trusted; `None` where memory does not grow."""
+        if self.slope <= 0:
+            return None if self.straight else EXTRAPOLATED * self.largest
+        fits = math.floor((nbytes - self.base) / self.slope)
+        return max(0, fits if self.straight else min(fits, EXTRAPOLATED * self.largest))
+
+
+def memory_line(points: Mapping[int, int]) -> MemoryLine | None:
+    """The line through what sizes held. `None` from one size.
+
+    From two sizes nothing tells whether it is straight; it is taken for it, and what follows has to be tried anyway.
+    """
+    if len(points) < 2:
+        return None
+    sizes = np.array(sorted(points), dtype=float)
+    held = np.array([points[int(size)] for size in sizes], dtype=float)
+    base, slope = _relative_line(sizes, held)
+    straight = bool((np.abs(base + slope * sizes - held) <= MEMORY_RESIDUAL * held).all())
+    return MemoryLine(base, slope, int(sizes[-1]), straight)
+
+
+def learning_rate_note(before: int, after: int) -> str:
+    """What a change of the global batch asks of the learning rate, in words: nothing is changed for accuracy here."""
+    ratio = after / before
+    return (
+        f"A global batch of {after} instead of {before} is another training: rules of thumb multiply the learning rate "
+        f"by {ratio:.2g} for SGD (linear, with a warm-up) and by {math.sqrt(ratio):.2g} for Adam (square root). "
+        "Whether it reaches the same accuracy was not measured"
+    )
+
+
+Values = npt.NDArray[np.float64]
+
+
+def _relative_line(x: Values, y: Values) -> tuple[float, float]:
+    """(a, b) of y = a + b x with the least sum of squared relative errors."""
+    design = np.column_stack([1 / y, x / y])
+    (a, b), *_ = np.linalg.lstsq(design, np.ones(len(y)), rcond=None)
+    return float(a), float(b)

@@ -1,0 +1,349 @@
+"""Clones of a program's DataLoader with other settings."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import pickle
+import signal
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._C import _remove_worker_pids
+from torch.utils.data import BatchSampler, DataLoader, dataloader
+
+from ...errors import StallscopeError
+from ...record.tuning import LoaderSettings
+from ..hooks.samples import samples_of
+
+MOST_PICKLED = 64 << 20
+"""Bytes of a dataset after which it counts as one that can be pickled."""
+HANDED_OVER_S = 0.01
+"""A worker's batch counts as finished before it is pickled."""
+CLOSE_REST_S = 2.0
+_KNOWN_ITERATORS = (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)
+_STATEFUL = "torchdata.stateful_dataloader."
+
+
+class CannotRebuild(StallscopeError):
+    """A loader of which there can be no clone, or none with such settings."""
+
+
+class Siblings:
+    """What can be made of one DataLoader."""
+
+    def __init__(self, loader: DataLoader[Any], iterator: Any) -> None:
+        """Raises CannotRebuild. `iterator`: one that it made."""
+        kind = type(iterator)
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if kind not in _KNOWN_ITERATORS and not kind.__module__.startswith(_STATEFUL):
+            raise CannotRebuild(f"batches come from {name}, an iterator that is not torch's own")
+        self.loader = loader
+        sampler = loader._index_sampler
+        for part in (sampler, getattr(sampler, "sampler", None)):
+            if part is not None and hasattr(type(part), "__next__"):
+                raise CannotRebuild(
+                    f"its sampler ({type(part).__name__}) is an iterator, which can be gone through only once. "
+                    "Give the DataLoader something that makes a new iterator each time."
+                )
+        self.iterable = loader._dataset_kind == dataloader._DatasetKind.Iterable
+        if self.iterable and hasattr(type(loader.dataset), "__next__"):
+            raise CannotRebuild(
+                f"the dataset ({type(loader.dataset).__name__}) is an iterator, which can be gone through only once. "
+                "Let its __iter__ return a new one each time."
+            )
+        self.fixed = {name: why for name, why in self._why_fixed().items() if why}
+        """Fields of LoaderSettings that cannot be changed, each with why."""
+
+    def settings(self) -> LoaderSettings:
+        """Those of the loader itself."""
+        loader, workers = self.loader, int(self.loader.num_workers)
+        return LoaderSettings(
+            workers,
+            int(loader.prefetch_factor or 2) if workers else None,
+            bool(loader.pin_memory),
+            self.batch_size,
+            None,
+            bool(getattr(loader, "in_order", True)) if workers else True,
+            bool(loader.persistent_workers) if workers else False,
+        )
+
+    @property
+    def batch_size(self) -> int | None:
+        """`None` where torch does not make its batches."""
+        batches: Any = self.loader.batch_sampler
+        return int(batches.batch_size) if _is_plain(batches) else None
+
+    @property
+    def start_method(self) -> str:
+        context = self.loader.multiprocessing_context
+        method = context.get_start_method() if context is not None else multiprocessing.get_start_method(True)
+        return str(method or multiprocessing.get_all_start_methods()[0])
+
+    def samples(self) -> int | None:
+        """In the dataset, where it tells."""
+        with contextlib.suppress(Exception):
+            dataset: Any = self.loader.dataset
+            return len(dataset)
+        return None
+
+    def batches_per_epoch(self) -> int | None:
+        # Not len(loader): of an iterable dataset that leaves a trace, by which torch warns later.
+        with contextlib.suppress(Exception):
+            if not self.iterable:
+                return len(self.loader._index_sampler)
+            samples, size = self.samples(), self.batch_size
+            if samples is not None and size:
+                return samples // size if self.loader.drop_last else -(-samples // size)
+        return None
+
+    def make(self, settings: LoaderSettings) -> LoaderSource:
+        """Raises CannotRebuild."""
+        return LoaderSource(self.clone(settings), settings)
+
+    def clone(self, settings: LoaderSettings) -> DataLoader[Any]:
+        own = self.settings()
+        for name, why in self.fixed.items():
+            value = getattr(settings, name)
+            if value != getattr(own, name) and value is not None:
+                raise CannotRebuild(f"{name} cannot be {value} here: {why}")
+        clone: DataLoader[Any] = object.__new__(type(self.loader))
+        # Past `__setattr__`, which refuses what may not change on a loader in use.
+        fields = clone.__dict__
+        fields.update(self.loader.__dict__)
+        fields.pop("_get_iterator", None)
+        fields.update(
+            num_workers=settings.num_workers,
+            prefetch_factor=settings.prefetch_factor,
+            pin_memory=settings.pin_memory,
+            persistent_workers=settings.persistent_workers,
+            _iterator=None,
+            _IterableDataset_len_called=None,
+        )
+        if "in_order" in fields:
+            fields["in_order"] = settings.in_order
+        if settings.num_workers == 0:
+            fields["timeout"] = 0
+        if "next_iter_state" in fields:  # torchdata's StatefulDataLoader
+            fields.update(next_iter_state=None, _initial_iter_for_state_dict=False)
+        size = settings.batch_size
+        if size is not None and size != own.batch_size:
+            batches = self.loader.batch_sampler
+            assert isinstance(batches, BatchSampler)
+            if self.loader.drop_last and (samples := self.samples()) is not None and size > samples:
+                raise CannotRebuild(f"{samples} samples do not fill a batch of {size}")
+            fields["batch_sampler"] = type(batches)(batches.sampler, size, batches.drop_last)
+            fields["batch_size"] = size
+        return clone
+
+    def _why_fixed(self) -> dict[str, str | None]:
+        loader = self.loader
+        batches = loader.batch_sampler
+        why_size = None
+        if batches is None:
+            why_size = "the dataset makes its batches itself (batch_size=None)"
+        elif not _is_plain(batches):
+            why_size = f"its batches are put together by {type(batches).__module__}.{type(batches).__qualname__}"
+        no_accelerator = getattr(torch, "accelerator", None) is not None and not torch.accelerator.is_available()
+        return {
+            "batch_size": why_size,
+            "in_order": None if hasattr(loader, "in_order") else f"torch {torch.__version__} has no in_order",
+            "pin_memory": "there is no accelerator that memory could be pinned for" if no_accelerator else None,
+            "num_workers": self._why_no_workers(),
+        }
+
+    def _why_no_workers(self) -> str | None:
+        """Why there cannot be workers, where the program has none itself."""
+        loader = self.loader
+        if loader.num_workers or self.start_method == "fork":
+            return None
+        try:
+            pickle.Pickler(_Measure()).dump((loader.dataset, loader.collate_fn, loader.worker_init_fn))
+        except _Enough:
+            pass
+        except Exception as error:
+            return f"workers start by {self.start_method}, and what they need cannot be pickled ({error})"
+        return None
+
+
+class LoaderSource:
+    """The batches of one clone. See `switching.Source`."""
+
+    def __init__(self, loader: DataLoader[Any], settings: LoaderSettings) -> None:
+        self._loader = loader
+        self._drawn: deque[int] = deque()
+        """Samples of the batches ordered and not handed over, where that is known beforehand."""
+        self._known = loader._dataset_kind == dataloader._DatasetKind.Map and settings.in_order
+        if loader._dataset_kind == dataloader._DatasetKind.Map:
+            # The pass never ends: what an epoch's beginning costs is measured apart.
+            name = "batch_sampler" if loader._auto_collation else "sampler"
+            loader.__dict__[name] = Endless(getattr(loader, name), self._drawn.append if self._known else None)
+        self._iterator = self._begin()
+
+    @property
+    def pids(self) -> list[int]:
+        return [pid for w in self._workers() if (pid := w.pid) is not None]
+
+    def next(self) -> tuple[Any, int | None]:
+        batch = next(self._iterator)
+        if self._drawn:
+            return batch, self._drawn.popleft()
+        return batch, samples_of(batch)
+
+    def restart(self) -> None:
+        if self._loader.persistent_workers and self._workers():
+            self._drawn.clear()
+            self._iterator._reset(self._loader)
+            return
+        self._end()
+        self._drawn.clear()
+        self._iterator = self._begin()
+
+    def rest(self, seconds: float) -> None:
+        if self.why_failed() is None:
+            wait_until_idle(self._iterator, seconds)
+
+    def close(self) -> None:
+        wait_until_idle(self._iterator, CLOSE_REST_S)
+        self._end()
+        self._iterator = iter(())
+
+    def why_failed(self) -> str | None:
+        for worker in self._workers():
+            code = worker.exitcode
+            if code is not None and code < 0:
+                return f"worker {worker.pid} was ended by signal: {_signal(-code)}"
+            if code:
+                return f"worker {worker.pid} ended with exit code {code}"
+        return None
+
+    def _begin(self) -> Any:
+        with warnings.catch_warnings():
+            # Of more workers than CPUs, or of pinning without a GPU: the program did not ask for it.
+            warnings.simplefilter("ignore")
+            iterator: Any = self._loader._get_iterator()
+        # A worker that dies would raise an error in whatever the training does then. Asked for a batch, the iterator
+        # finds out too.
+        _forget_workers(iterator)
+        return iterator
+
+    def _workers(self) -> list[Any]:
+        return list(getattr(self._iterator, "_workers", ()))
+
+    def _end(self) -> None:
+        end_workers(self._iterator, self.why_failed() is not None)
+
+
+def end_host(loader: DataLoader[Any], iterator: Any, next_data: Callable[[], Any]) -> None:
+    """Have a program's own iterator hand out what `next_data` gives, for good, and end its workers."""
+    iterator._next_data = next_data
+    iterator._reset = lambda *_, **__: None
+    iterator._IterableDataset_len_called = None  # of more batches than that it would warn
+    # However often the program begins anew: no workers are started for that.
+    loader.__dict__["_get_iterator"] = lambda: iterator
+    wait_until_idle(iterator, CLOSE_REST_S)
+    end_workers(iterator)
+
+
+def wait_until_idle(iterator: Any, seconds: float) -> None:
+    """Until an iterator's workers have finished what they were told to make."""
+    if not getattr(iterator, "_workers", None):
+        return
+    until = time.monotonic() + seconds
+    while not _idle(iterator) and time.monotonic() < until:
+        time.sleep(0.001)
+    time.sleep(HANDED_OVER_S)
+
+
+def _idle(iterator: Any) -> bool:
+    with contextlib.suppress(AttributeError, NotImplementedError, OSError):
+        return bool(iterator._data_queue.qsize() >= iterator._tasks_outstanding)
+    return True
+
+
+def end_workers(iterator: Any, one_died: bool = False) -> None:
+    """End an iterator's workers: those that are busy, or that one's death may have left waiting for its lock, without
+    asking them."""
+    if not hasattr(iterator, "_shutdown_workers"):
+        return
+    if one_died or not _idle(iterator):
+        _forget_workers(iterator)
+        iterator._shutdown = True
+        if hasattr(iterator, "_pin_memory_thread_done_event"):
+            iterator._pin_memory_thread_done_event.set()
+        for worker in iterator._workers:
+            with contextlib.suppress(Exception):
+                worker.kill()
+        for worker in iterator._workers:
+            with contextlib.suppress(Exception):
+                worker.join(timeout=1)
+        for queue in iterator._index_queues:
+            with contextlib.suppress(Exception):
+                queue.cancel_join_thread()
+                queue.close()
+        return
+    with contextlib.suppress(Exception):
+        iterator._shutdown_workers()
+
+
+def _is_plain(batches: Any) -> bool:
+    """Whether they are put together by torch's own BatchSampler, or by torchdata's, which keeps its state."""
+    kind = type(batches)
+    return kind is BatchSampler or (kind.__name__ == "BatchSampler" and kind.__module__.startswith(_STATEFUL))
+
+
+def _forget_workers(iterator: Any) -> None:
+    """Have torch's handler of SIGCHLD say nothing of their ends."""
+    if getattr(iterator, "_worker_pids_set", False):
+        _remove_worker_pids(id(iterator))
+        iterator._worker_pids_set = False
+
+
+class Endless:
+    """A sampler that begins anew where it ends."""
+
+    def __init__(self, sampler: Any, drawn: Callable[[int], object] | None) -> None:
+        self._sampler = sampler
+        self._drawn = drawn
+
+    def __iter__(self) -> Iterator[Any]:
+        drawn = self._drawn
+        some = True
+        while some:
+            some = False
+            for each in self._sampler:
+                some = True
+                if drawn is not None:
+                    drawn(len(each) if isinstance(each, list | tuple) else 1)
+                yield each
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+
+def _signal(number: int) -> str:
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return str(number)
+
+
+class _Enough(Exception):
+    pass
+
+
+class _Measure:
+    """A file that keeps nothing."""
+
+    def __init__(self) -> None:
+        self._written = 0
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self._written += size
+        if self._written > MOST_PICKLED:
+            raise _Enough
+        return size

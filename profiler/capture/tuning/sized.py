@@ -1,0 +1,158 @@
+"""A program run for a few optimizer steps with another batch size, in a process that does nothing else.
+
+Where the program makes a DataLoader (or a BatchSampler) of its usual batch size, it gets one of the size to try: as if
+the number had been changed in its code. So everything is of that size from the first step on, the memory that was
+taken at most tells of nothing else, and what libraries make of a loader (Lightning, accelerate) is made of the right
+one. A loader of another size, for validation say, is left alone.
+
+*Options.* In those for `tune`: `"probe": {"batch_size": 64, "was": 16, "steps": 20, "seconds": 9.0, "first": [17, 3]}`.
+`steps` of the optimizer, or as many as `seconds` allow, but 3 at least. `first`: indices of samples that the first
+batches are made of, over and over, for the worst case.
+
+*What comes back.* `probe-PID.json` in the run folder, written anew with each step: `steps`, `done`, `loaders` made with
+the size, whether `first` was used, and `memory` (`MemoryUse`). When done, the process ends at once: it saves nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from torch.optim import optimizer as torch_optimizer
+from torch.utils.data import BatchSampler, DataLoader
+
+from ...devices.protocol import Device
+from .memory import memory_use
+
+LEAST_STEPS = 3
+WORST_BATCHES = 2
+"""Batches of `first` samples in a pass: the second meets the optimizer's state."""
+
+
+def install(folder: Path, asked: dict[str, Any]) -> None:
+    """Called once torch is imported, before the program makes a loader.
+
+    Raises:
+        KeyError, TypeError, ValueError: `asked` is not as above.
+    """
+    probe = Probing(folder, asked)
+    _resize(DataLoader, "batch_size", 1, probe, unless=("batch_sampler", 4))
+    _resize(BatchSampler, "batch_size", 1, probe)
+    if probe.first:
+        probe.lead_with_worst()
+    torch_optimizer.register_optimizer_step_post_hook(lambda *_: probe.stepped())
+
+
+class Probing:
+    """Counts steps, and ends the process when there were enough."""
+
+    def __init__(self, folder: Path, asked: dict[str, Any], device: Device | None = None) -> None:
+        """
+        Raises:
+            KeyError, TypeError, ValueError: `asked` is not as above.
+        """
+        self.size = int(asked["batch_size"])
+        self.was = int(asked["was"])
+        self.first = [int(index) for index in asked.get("first", ())]
+        self.loaders = 0
+        self._steps_wanted = max(LEAST_STEPS, int(asked["steps"]))
+        self._seconds = float(asked["seconds"])
+        self._folder = folder
+        self._device = device
+        self._steps = 0
+        self._worst = 0
+        self._began = 0.0
+        self._failed = False
+        # Should the machine's memory run out, the kernel shall take this process and those it starts, not the tuner.
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")
+
+    def stepped(self) -> None:
+        """After each step of an optimizer; a program with several is done sooner."""
+        if self._failed:
+            return
+        try:
+            self._count()
+        except Exception:
+            # The tuner sees no result, and says so.
+            self._failed = True
+
+    def lead_with_worst(self) -> None:
+        """Have each pass of a batch sampler of our size begin with the samples that take most."""
+        draw: Callable[[Any], Iterator[Any]] = BatchSampler.__iter__
+        probe = self
+
+        @functools.wraps(draw)
+        def worst_first(sampler: Any) -> Iterator[Any]:
+            batches = draw(sampler)
+            if sampler.batch_size == probe.size:
+                endless = itertools.cycle(probe.first)
+                for _ in itertools.islice(batches, WORST_BATCHES):
+                    probe._worst += 1
+                    yield list(itertools.islice(endless, probe.size))
+            yield from batches
+
+        BatchSampler.__iter__ = worst_first  # type: ignore[method-assign]
+
+    def _count(self) -> None:
+        now = time.monotonic()
+        self._began = self._began or now
+        self._steps += 1
+        spent = now - self._began
+        done = self._steps >= self._steps_wanted or (self._steps >= LEAST_STEPS and spent > self._seconds)
+        if self._steps <= LEAST_STEPS or done or self._steps % 4 == 0:
+            self._write(done)
+        if done:
+            os._exit(0)
+
+    def _write(self, done: bool) -> None:
+        said = {
+            "pid": os.getpid(),
+            "steps": self._steps,
+            "done": done,
+            "loaders": self.loaders,
+            "worst_first": self._worst > 0,
+            "memory": memory_use(self._device).to_json(),
+        }
+        path = self._folder / f"probe-{os.getpid()}.json"
+        beside = path.with_suffix(".new")
+        beside.write_text(json.dumps(said))
+        beside.replace(path)
+
+
+def _resize(owner: Any, name: str, place: int, probe: Probing, unless: tuple[str, int] | None = None) -> None:
+    """Have `owner` made with the probe's size where it is made with the program's.
+
+    Args:
+        place: of the argument `name`, `self` not counted.
+        unless: another argument and its place; where that is given, this one means nothing.
+    """
+    make = owner.__init__
+
+    @functools.wraps(make)
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        with contextlib.suppress(Exception):
+            args, kwargs = changed(args, kwargs)
+        make(self, *args, **kwargs)
+
+    def given(args: tuple[Any, ...], kwargs: dict[str, Any], name: str, place: int, default: Any) -> Any:
+        return args[place] if len(args) > place else kwargs.get(name, default)
+
+    def changed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if unless is not None and given(args, kwargs, *unless, None) is not None:
+            return args, kwargs
+        if given(args, kwargs, name, place, 1) != probe.was:
+            return args, kwargs
+        probe.loaders += 1
+        if len(args) > place:
+            return (*args[:place], probe.size, *args[place + 1 :]), kwargs
+        return args, {**kwargs, name: probe.size}
+
+    owner.__init__ = made

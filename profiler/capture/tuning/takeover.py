@@ -1,0 +1,362 @@
+"""Takes over the loader of a training that `stallscope tune` started: its batches come as the tuner orders then.
+
+The contract between the two, on top of `record.tuning`:
+
+*Options.* `STALLSCOPE_OPTIONS` holds, beside what `stallscope run` puts there,
+`"tune": {"after_steps": 60, "after_s": 5.0, "before_s": 60.0, "tuner": PID, "began": time.time(), "overwrite": false}`.
+The training is recorded as always until it has made `after_steps` steps and trained `after_s` seconds, or until
+`before_s` seconds have passed since its first step and it has made 8. `tuner`: the process whose end ends the training.
+`began`: when the tuner began; regular files older than that are guarded, unless `overwrite`. The tuner makes the
+pipes (`Channel.of_tuner`) before it starts the program.
+
+*First answer*, once. Afterwards the training stands still between two steps and waits for orders.
+
+`ready`: `{"settings": {...}, "batches_per_epoch": 469 | null, "samples": 60000 | null, "dataset": "map" | "iterable",
+"fixed": {"batch_size": "why it cannot be changed here", ...}, "start_method": "fork", "device": "cpu" | "cuda",
+"asynchronous": false, "steps": 73, "world_size": 1, "pid": 4711}`. `settings`: of the program's own loader, with its
+batch size, or without where torch does not make its batches. `samples`: of the dataset, where it tells. `fixed`: names
+of `LoaderSettings` that other values cannot be tried of, each with why; `num_workers` there means no workers at all.
+
+`refused`: `{"why": "..", "steps": 3}`: nothing can be tuned here; only `stop` is waited for. Also sent when the
+training ends before it was taken over; the process then ends by itself.
+
+*Orders.* `measure`: `{"settings": {...}, "seconds": 2.0}`, answered by `block` (`{"block": {...}}`, see
+`Block.to_json`), `failed` or `oom` (`{"why": "..", "settings": {...}}`). `held`: the same; of `settings` only the batch
+size counts. `close`: `{"settings": {...}}`. `stop`. Where the training itself ends or raises in the midst of an order,
+that order is answered by `failed` or `oom` with `"ended": true`, and the process ends by itself.
+
+*Writes.* `tuning.writes` in the run folder: JSON lines `{"path": "...", "kind": "new" | "append" | "overwrite" |
+"refused"}` of what the training wrote to, or was stopped from overwriting, outside temporary folders and the run
+folder. See `guard`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import dataloader
+
+from ...devices.protocol import Device
+from ...record.tuning import Channel, ChannelClosed, Word
+from ..hooks.loader import LoaderHook
+from ..hooks.loop import Iteration, Loop, Part, Use
+from ..hooks.switch import Patches
+from ..session import Session
+from .out_of_memory import is_out_of_memory
+from .processes import kill_descendants, lives, proportional_bytes
+from .siblings import CannotRebuild, Siblings, end_host
+from .switching import S, Switching, sentence
+
+TAKEN = "tuning.taken"
+"""File in the run folder by which one process of a program is the one that answers."""
+LEAST_STEPS = 8
+ALONE = 8
+"""Steps in a row that one loader feeds before it is taken over."""
+MOST_LOOKS = 500
+"""Fetches after the training is due, before it is refused for want of a place to take it over."""
+MOST_LOADERS = 8
+"""Those used last are kept."""
+LOOK_EVERY_NS = S
+END_SECONDS = 5.0
+"""For the recording to end, before the process ends all the same."""
+
+
+class Takeover:
+    """Stands where `Headroom` stands otherwise: it is told before each fetch. Used from the training thread."""
+
+    def __init__(
+        self, session: Session, loop: Loop, loading: LoaderHook, device: Device, options: dict[str, Any], headroom: bool
+    ) -> None:
+        self._session = session
+        self._steps = session.steps
+        self._loop = loop
+        self._loading = loading
+        self._device = device
+        self._now = device.now
+        self._after_steps = int(options.get("after_steps", 60))
+        self._after_ns = int(float(options.get("after_s", 5.0)) * S)
+        self._before_ns = int(float(options.get("before_s", 60.0)) * S)
+        self._tuner = int(options.get("tuner", 0))
+        self._pid = os.getpid()
+        self._headroom = headroom
+        self._line: Channel | None = None
+        self._switching: Switching | None = None
+        self._iterator: Any = None
+        self._trains = False
+        """A torch DataLoader that trains was seen."""
+        self._done = False
+        """Nothing is to be answered any longer."""
+        self._first_ns = self._look_ns = 0
+        self._alone = self._looks = self._updates = self._elsewhere = 0
+        self._border_ns = 0
+        """Of the border that is being passed; 0 outside."""
+        self._made: deque[tuple[weakref.ref[Any], Any]] = deque(maxlen=MOST_LOADERS)
+        """The latest iterators, and their loaders: a program may keep no more of a loader than its iterator."""
+        self._patches = Patches()
+        self._patches.replace(dataloader._BaseDataLoaderIter, "__init__", self._wrap_init, None, None)
+        self._hook = register_optimizer_step_post_hook(self._updated)
+
+    def before(self, iterator: Any, of: Iteration | None, now: int) -> int:
+        """As `Headroom.before`: `iterator` is asked for a batch, as part of `of`; when, after a border maybe."""
+        if self._done or of is None or self._pid != os.getpid():
+            return now
+        try:
+            if self._switching is None:
+                if not self._due(of, now):
+                    return now
+                self._take_over(iterator)
+            elif iterator is not self._iterator:
+                self._looks_elsewhere(of)
+                return now
+            self._elsewhere = 0
+            of.queue = None  # that of the loader itself, which makes no batches any longer
+            self._border(of, now)
+        except Exception as error:
+            self._fails(error)
+        return self._now()
+
+    def received(self, iterator: Any) -> int:
+        return int(iterator._rcvd_idx)
+
+    def finish(self) -> None:
+        """The recording ends, and with it the training."""
+        self._hook.remove()
+        self._patches.put_back()
+        if self._done or self._pid != os.getpid():
+            return
+        steps = self._steps.count
+        error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        raised = f": {sentence(error)}" if error is not None else ""
+        if self._switching is not None:
+            self._done = True
+            oom = error is not None and is_out_of_memory(error)
+            self._switching.training_ended(f"the training ended after {steps} steps{raised}", oom)
+        elif steps or self._updates:
+            self._refuse(
+                f"the training ended after {steps} steps, before its loader could be taken over{raised}", wait=False
+            )
+
+    def _wrap_init(self, original: Callable[..., None]) -> Callable[..., None]:
+        made = self._made
+
+        def __init__(self_: Any, loader: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            original(self_, loader, *args, **kwargs)
+            made.append((weakref.ref(self_), loader))
+
+        return __init__
+
+    def _due(self, of: Iteration, now: int) -> bool:
+        if now >= self._look_ns:
+            self._look_ns = now + LOOK_EVERY_NS
+            if not self._tuner_lives():
+                self._stop()
+        if of.use is not Use.TRAINS or of.epoch is None or of.done:
+            return False
+        loop = self._loop
+        if not self._trains:
+            self._trains, self._first_ns = True, self._first_ns or now
+            if why := self._why_never():
+                self._refuse(why)
+                return False
+        self._alone = 0 if loop.shared or loop.open not in (None, of) else self._alone + 1
+        took, steps = now - self._first_ns, self._steps.count
+        if not (
+            (steps >= self._after_steps and took >= self._after_ns)
+            or (took >= self._before_ns and steps >= LEAST_STEPS)
+        ):
+            return False
+        self._looks += 1
+        between = loop.learnt and loop.open is of and not loop.in_boundary
+        if between and self._alone >= ALONE and not (loop.capturing and loop.capturing()):
+            return True
+        if self._looks > MOST_LOOKS:
+            alone = self._alone >= ALONE
+            self._refuse(
+                "no place between two steps was found at which its loader could be taken over"
+                if alone
+                else "its steps are fed by more than one DataLoader"
+            )
+        return False
+
+    def _why_never(self) -> str | None:
+        from ..active import rank_and_size  # which imports the hooks
+
+        if self._headroom:
+            return "headroom is measured in the same run; one of the two at a time"
+        size = rank_and_size()[1] or 1
+        return f"the training has {size} ranks; loaders are tuned with one" if size > 1 else None
+
+    def _take_over(self, iterator: Any) -> None:
+        if not self._claim():
+            self._done = True
+            return
+        loader = next((loader for made, loader in self._made if made() is iterator), None)
+        self._patches.put_back()
+        self._made.clear()
+        try:
+            if why := self._why_never():
+                raise CannotRebuild(why)
+            if loader is None:
+                raise CannotRebuild("the DataLoader that made its iterator was not seen")
+            siblings = Siblings(loader, iterator)
+        except CannotRebuild as error:
+            self._refuse(str(error))
+            return
+        self._tell = self._loading.fed_from_elsewhere(iterator)
+        self._iterator = iterator
+        line = self._open()
+        self._switching = Switching(
+            siblings.make,
+            line,
+            self._now,
+            self._device.synchronize,
+            self._memory,
+            self._stop,
+            self._tuner_lives,
+            self._stands,
+        )
+        end_host(loader, iterator, self._next_data)
+        line.send(
+            Word.READY,
+            settings=siblings.settings().to_json(),
+            batches_per_epoch=siblings.batches_per_epoch(),
+            samples=siblings.samples(),
+            dataset="iterable" if siblings.iterable else "map",
+            fixed=siblings.fixed,
+            start_method=siblings.start_method,
+            device=self._device.kind,
+            asynchronous=self._device.asynchronous,
+            steps=self._steps.count,
+            world_size=1,
+            pid=os.getpid(),
+        )
+
+    def _border(self, of: Iteration, now: int) -> None:
+        if self._switching is None or self._done:
+            return
+        loop = self._loop
+        part, loop.part = loop.part, Part.NOTHING
+        loop.fetching = True
+        self._border_ns = now
+        try:
+            self._switching.border(interrupted=loop.open is not of)
+        finally:
+            self._border_ns = 0
+            loop.fetching = False
+            loop.part = part
+
+    def _looks_elsewhere(self, of: Iteration) -> None:
+        """Another loader is asked for a batch."""
+        self._elsewhere += of.use is Use.TRAINS and self._loop.open is of and self._loop.learnt
+        if self._elsewhere > ALONE:
+            raise CannotRebuild("the training went on with another DataLoader, made anew")
+
+    def _stands(self) -> None:
+        """The training does not go on at once: its step is over."""
+        begin, self._border_ns = self._border_ns, 0
+        if begin and self._loop.learnt and self._loop.open is not None:
+            self._steps.end_step(end_ns=begin)
+
+    def _next_data(self) -> Any:
+        assert self._switching is not None
+        batch, samples = self._switching.next()
+        self._tell(samples)
+        return batch
+
+    def _updated(self, *_: Any) -> None:
+        """An optimizer has made a step."""
+        if self._trains or self._done or self._pid != os.getpid():
+            return
+        try:
+            self._updates += 1
+            now = self._now()
+            self._first_ns = self._first_ns or now
+            if self._updates < max(self._after_steps, LEAST_STEPS) or now - self._first_ns < self._after_ns:
+                return
+            self._refuse(self._why_never() or "its batches come from no torch DataLoader that the training asks itself")
+        except Exception as error:
+            self._fails(error)
+
+    def _refuse(self, why: str, wait: bool = True) -> None:
+        self._done = True
+        if self._line is None and not self._claim():
+            return
+        line = self._open()
+        line.send(Word.REFUSED, why=why, steps=self._steps.count)
+        if not wait:
+            return
+        if self._loop.learnt and self._loop.open is not None:
+            self._steps.end_step()
+        while self._tuner_lives():
+            try:
+                order = line.receive(0.5)
+            except ChannelClosed:
+                break
+            if order is not None and order["say"] == Word.STOP:
+                break
+        self._stop()
+
+    def _claim(self) -> bool:
+        """Whether this process answers for the program: the first that gets here."""
+        path = self._session.folder / TAKEN
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+        except FileExistsError:
+            return self._line is not None
+        self._open()
+        return True
+
+    def _open(self) -> Channel:
+        if self._line is None:
+            self._line = Channel.of_training(Path(self._session.folder))
+        return self._line
+
+    def _tuner_lives(self) -> bool:
+        return not self._tuner or lives(self._tuner)
+
+    def _memory(self) -> int | None:
+        if self._device.kind == "cuda":
+            most = int(torch.cuda.max_memory_allocated())
+            torch.cuda.reset_peak_memory_stats()
+            return most
+        source = None if self._switching is None else self._switching.source
+        return sum(proportional_bytes(pid) for pid in [os.getpid(), *getattr(source, "pids", ())]) or None
+
+    def _fails(self, error: Exception) -> NoReturn:
+        """Something of ours went wrong: this training is of no use to the tuner any longer."""
+        with contextlib.suppress(Exception):
+            self._session.notice(f"The tuning in the training failed ({sentence(error)}).")
+        with contextlib.suppress(Exception):
+            if self._switching is not None:
+                self._switching.training_ended(sentence(error), False)
+            else:
+                self._refuse(sentence(error), wait=False)
+        self._stop()
+
+    def _stop(self) -> NoReturn:
+        """End this process and all it has started."""
+        self._done = True
+        timer = threading.Timer(END_SECONDS, os._exit, (0,))
+        timer.daemon = True
+        with contextlib.suppress(Exception):
+            timer.start()
+        with contextlib.suppress(Exception):
+            from .. import active
+
+            active.end()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        with contextlib.suppress(Exception):
+            kill_descendants()
+        os._exit(0)

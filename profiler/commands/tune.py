@@ -1,0 +1,340 @@
+"""`stallscope tune`: finds loader settings for a training, and proves the gain by trial."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from ..analyse.analysis import Analysis, analyse
+from ..analyse.replay.model import ReplayModel
+from ..analyse.replay.observed import workload_of
+from ..analyse.replay.workload import Workload
+from ..analyse.sample_sizes import sample_sizes
+from ..capture.cpu_budget import cpu_budget
+from ..errors import RecordError, StallscopeError
+from ..record.run import open_run
+from ..report import tune_json, tune_text
+from ..tune.plan import Plan
+from ..tune.result import Ended
+from ..tune.script_bench import NothingToTune, Ready, ScriptBench
+from ..tune.search import Progress, search
+from ..tune.state import State, load
+from ..tune.tuning import Tuning
+from . import options, tune_batch, tune_jobs
+from .console import console, show, write_json
+from .tune_progress import TuneProgress
+
+NAME = "tune"
+HELP = "Finds loader settings for a training, and proves the gain by trial."
+EXAMPLE = "stallscope tune --budget 90 -- python train.py"
+BUDGET_S = 120.0
+LEAST_BUDGET_S = 20.0
+"""A first stretch of five seconds, and a few blocks each of a few settings."""
+INTERRUPTED = 130
+SHOWN_FILES = 5
+KEPT = ("out_of_order", "max_workers", "batch_sizes")
+"""Options that hold for later sittings too, unless those have others."""
+RECORDING = "first-stretch"
+"""Run folder, within the tuning's."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "stallscope tune [options] -- COMMAND …\n       stallscope tune [options] SCENARIO\n"
+        "       stallscope tune [options] --resume DIR"
+    )
+    parser.add_argument("what", nargs="*", metavar="SCENARIO | -- COMMAND …", help="what to tune")
+    parser.add_argument(
+        "--budget", type=_budget, default=BUDGET_S, metavar="S", help="seconds of training that trials may take (120)"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for recordings and results (default: runs/…)")
+    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the tuning in this folder")
+    parser.add_argument("--overwrite", action="store_true", help="let the training overwrite files that exist")
+    parser.add_argument("--out-of-order", action="store_true", help="also try in_order=False (torch 2.6 and newer)")
+    parser.add_argument("--max-workers", type=options.count, metavar="N", help="try no more (default: 8, or 4 a CPU)")
+    parser.add_argument(
+        "--batch-sizes",
+        type=_largest,
+        default=tune_batch.AUTO,
+        metavar="auto|none|N",
+        help="look for a batch size too, of at most N samples (auto: unless on the processor)",
+    )
+    parser.add_argument("--no-live", action="store_true", help="plain lines instead of the line that is drawn over")
+    scenarios = parser.add_argument_group("of scenarios")
+    scenarios.add_argument(
+        "--pipelines", type=_names, metavar="A,B", help="loaders to try; the first is what it has now"
+    )
+    scenarios.add_argument("--batch-size", type=options.count, metavar="N", help="default: the study's smallest")
+    scenarios.add_argument("--workers", type=_workers, default=0, metavar="N", help="that it has now (default: none)")
+    scenarios.add_argument(
+        "--prefetch", type=options.count, default=2, metavar="N", help="batches ahead a worker, now (default: 2)"
+    )
+    scenarios.add_argument("--device", default="auto", help="auto, cpu, cuda or emulated:NAME (default: auto)")
+    scenarios.add_argument("--net", help="default: the study's on a GPU and emulated, a small one on the CPU")
+    scenarios.add_argument("--data", type=Path, metavar="DIR", help="folder with images (default: a composed set)")
+    scenarios.add_argument("--limit", type=options.count, metavar="N", help="use the first N images only")
+    scenarios.add_argument("--no-augment", action="store_true", help="decode and resize only")
+    scenarios.add_argument("--seed", type=int, default=0, metavar="N", help="order and augmentation (default: 0)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    for stop in (signal.SIGTERM, signal.SIGHUP):
+        # A supervisor's stop and a closed terminal keep what was measured, as Ctrl-C does.
+        signal.signal(stop, signal.default_int_handler)
+    sitting = _Sitting(arguments)
+    options.require_folder(arguments.json, sitting.folder)
+    try:
+        result = sitting.run()
+    except KeyboardInterrupt:
+        sitting.say(f"Stopped before anything was measured. {sitting.how_to_resume()}")
+        return INTERRUPTED
+    if arguments.json != "-":
+        target = console()
+        show(lambda to: tune_text.render(result, to), target)
+        target.print(f"\nblocks and recordings: {sitting.folder}", soft_wrap=True, markup=False)
+    if arguments.json:
+        write_json(tune_json.tuning(result), arguments.json)
+    if sitting.ended == Ended.STOPPED:
+        sitting.say(sitting.how_to_resume())
+        return INTERRUPTED
+    return int(sitting.ended == Ended.FAILED)
+
+
+class _Sitting:
+    """One stretch of tuning in front of the user."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._resumed = arguments.resume is not None
+        if self._resumed:
+            if arguments.what or arguments.out:
+                raise StallscopeError(
+                    "--resume goes on with what its folder says: name nothing else to tune, and no --out."
+                )
+            self.folder: Path = arguments.resume
+            self._state = load(self.folder)
+            self._job = tune_jobs.again(self._state.asked, arguments.overwrite)
+            for name, value in self._state.options.items():
+                if getattr(arguments, name) == arguments.parser.get_default(name):
+                    setattr(arguments, name, value)
+        else:
+            self._job = tune_jobs.job(arguments)
+            self.folder = arguments.out or self._job.folder
+            if self.folder.is_dir() and any(self.folder.iterdir()):
+                raise StallscopeError(f"{self.folder} is not empty. Choose another folder with --out, or --resume it.")
+            kept = {name: getattr(arguments, name) for name in KEPT}
+            self._state = State(self._job.asked, time.strftime("%Y-%m-%dT%H:%M:%S%z"), kept)
+        self._target = console(stderr=True)
+        self._earlier = replace(self._state)
+        self._begun = time.monotonic()
+        self.ended = ""
+        """Why the search did."""
+
+    def say(self, sentence: str) -> None:
+        self._target.print(sentence, markup=False, soft_wrap=not self._target.is_terminal)
+
+    def how_to_resume(self) -> str:
+        return f"To go on: stallscope tune --resume {self.folder}" if self._state.history else ""
+
+    def run(self) -> Tuning:
+        """
+        Raises:
+            StallscopeError: nothing can be tuned; nothing but recordings is left of it.
+            KeyboardInterrupt: before anything was measured.
+        """
+        self._announce()
+        new = not self.folder.exists()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecordError(f"cannot make {self.folder}: {error.strerror}. Choose another with --out.") from error
+        state = self._state
+        state.sittings += 1
+        progress = TuneProgress(self._target, self._arguments.no_live)
+        try:
+            with progress, ScriptBench(self._job.launch, self.folder, progress.tick, progress.say) as bench:
+                result = self._tune(bench, progress)
+        except StallscopeError:
+            if new and not any(self.folder.glob("training-*/output.txt")):
+                # Nothing was started, so there is nothing to keep.
+                shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        state.result = tune_json.tuning(result)
+        with suppress(RecordError):
+            state.save(self.folder)
+        return result
+
+    def _announce(self) -> None:
+        job, arguments = self._job, self._arguments
+        more = f", going on after {len(self._state.history)} blocks" if self._resumed else ""
+        lines = [f"Tuning the loader of {job.title}{more}."]
+        what = "Your command" if job.scenario is None else "Its training"
+        lines.append(
+            f"{what} is started (again should it end), trains on its own data for about {arguments.budget:.0f} s with "
+            "several loader settings, and is ended without finishing; what it learns is lost."
+        )
+        if arguments.batch_sizes != tune_batch.NONE:
+            unless = "Unless it trains on the processor, batch" if arguments.batch_sizes == tune_batch.AUTO else "Batch"
+            lines.append(f"{unless} sizes are tried too, in a start each (--batch-sizes none leaves that out).")
+        if job.scenario is None:
+            lines.append(
+                "Files may be overwritten (--overwrite)."
+                if arguments.overwrite
+                else "It is stopped before it overwrites a file that is there now (--overwrite lets it)."
+            )
+            lines.append(f"What it prints goes to {self.folder}/training-1/output.txt.")
+        lines += [f"data: {notice}" for notice in job.notices]
+        for line in lines:
+            self.say(line)
+
+    def _tune(self, bench: ScriptBench, progress: TuneProgress) -> Tuning:
+        state, arguments = self._state, self._arguments
+        if state.ready is None:
+            ready = bench.ready
+            assert bench.run_folder is not None
+            _copy_recording(bench.run_folder, self.folder / RECORDING)
+            state.ready = ready.said
+            self._name_writes(bench, progress)
+        else:
+            ready = Ready.from_json(state.ready)
+            bench.adopt(ready)
+        self._refuse_ranks(ready)
+        progress.phase("predicting settings")
+        analysis, workload = self._observed()
+        question = tune_batch.wanted(arguments.batch_sizes, ready)
+        share = 1 - tune_batch.SHARE if question.looked_at else 1.0
+        plan = self._plan(ready, workload, share * arguments.budget)
+        model = ReplayModel(workload)
+        begun = time.monotonic()
+
+        def follow(now: Progress) -> None:
+            if now.entry is not None:
+                state.history.append(now.entry)
+                self._count(bench)
+                state.save(self.folder)
+            progress.show(now)
+
+        tuned = search(bench, model, plan, follow, list(state.history))
+        self.ended = tuned.ended
+        if tuned.baseline.samples_per_s is None:
+            if tuned.ended == Ended.STOPPED:
+                raise KeyboardInterrupt
+            raise NothingToTune(f"nothing was measured: {tuned.because}")
+        if question.looked_at and tuned.ended in (Ended.DECIDED, Ended.NOTHING_TO_GAIN, Ended.BUDGET):
+            left = arguments.budget - (time.monotonic() - begun)
+            sizes, launch = sample_sizes(analysis.facts), self._job.launch
+            try:
+                advice = tune_batch.batch_advice(question, launch, bench, model, plan, tuned, sizes, left, progress)
+                tuned = replace(tuned, batch=advice)
+            except KeyboardInterrupt:
+                self.ended = Ended.STOPPED
+                tuned = replace(tuned, ended=self.ended, because="stopped by Ctrl-C while batch sizes were tried")
+        self._count(bench)
+        return Tuning(
+            what=self._job.title,
+            device=analysis.info.get("device") or {},
+            tuned=replace(tuned, wall_s=state.seconds),
+            scenario=self._job.scenario,
+            batch_size=plan.batch_size,
+            steps=state.steps,
+            starts=state.starts,
+            sittings=state.sittings,
+            notes=tuple(_notes(bench)),
+        )
+
+    def _count(self, bench: ScriptBench) -> None:
+        """What this took so far, earlier sittings with it."""
+        state, earlier = self._state, self._earlier
+        state.steps, state.starts = earlier.steps + bench.steps, earlier.starts + bench.starts
+        state.seconds = earlier.seconds + time.monotonic() - self._begun
+
+    def _observed(self) -> tuple[Analysis, Workload]:
+        run = open_run(self.folder / RECORDING)
+        analysis = analyse(run)
+        if analysis.facts is None:
+            raise StallscopeError(f"no steps of a training were seen: {' '.join(analysis.notes)}")
+        return analysis, workload_of(run, analysis.facts)
+
+    def _plan(self, ready: Ready, workload: Workload, budget_s: float) -> Plan:
+        arguments, cuda = self._arguments, ready.said.get("device") == "cuda"
+        return Plan(
+            baseline=ready.settings,
+            batch_size=ready.settings.batch_size or workload.batch_size,
+            budget_s=budget_s,
+            batches_per_epoch=ready.batches_per_epoch,
+            cpus=workload.limits.cpus,
+            cuda=cuda,
+            out_of_order=arguments.out_of_order,
+            pipelines=self._job.pipelines,
+            # Without a CUDA device nobody expects pinned memory to be tried.
+            fixed={name: why for name, why in ready.fixed.items() if cuda or name != "pin_memory"},
+            most_workers=arguments.max_workers or _most_workers(),
+            sitting=self._state.sittings - 1,
+        )
+
+    def _refuse_ranks(self, ready: Ready) -> None:
+        ranks = ready.said.get("world_size") or 1
+        if ranks > 1:
+            raise NothingToTune(
+                f"the training has {ranks} ranks, which would have to change their settings together. Tune it as one "
+                "process on one device; each rank's loader is as that one's."
+            )
+
+    def _name_writes(self, bench: ScriptBench, progress: TuneProgress) -> None:
+        written = [path for kind, path in bench.writes() if kind != "refused"]
+        if written:
+            shown = ", ".join(written[:SHOWN_FILES])
+            more = f" and {len(written) - SHOWN_FILES} more" if len(written) > SHOWN_FILES else ""
+            progress.say(f"The training writes files: {shown}{more}. They are yours to remove.")
+
+
+def _most_workers() -> int:
+    """Each of them takes memory, and all that were tried last live side by side."""
+    return max(8, min(64, 4 * round(cpu_budget().budget)))
+
+
+def _copy_recording(of: Path, to: Path) -> None:
+    """The first stretch, with the program's own settings, as it is while the training waits: its recording goes on."""
+    shutil.rmtree(to, ignore_errors=True)
+    to.mkdir()
+    for path in (*of.glob("*.rec"), *of.glob("*.json"), *of.glob("*notices.txt")):
+        shutil.copyfile(path, to / path.name)
+
+
+def _notes(bench: ScriptBench) -> list[str]:
+    kept = [path for kind, path in bench.writes() if kind == "refused"]
+    return [f"The training was kept from overwriting {path}." for path in kept]
+
+
+def _names(text: str) -> list[str]:
+    return list(dict.fromkeys(name for name in text.split(",") if name))
+
+
+def _workers(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def _largest(text: str) -> str | int:
+    if text in (tune_batch.AUTO, tune_batch.NONE):
+        return text
+    return options.count(text)
+
+
+def _budget(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not LEAST_BUDGET_S <= seconds < 1e6:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is too little, or no number of seconds: a few settings need {LEAST_BUDGET_S:.0f} s at least"
+        )
+    return seconds

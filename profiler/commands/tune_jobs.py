@@ -1,0 +1,159 @@
+"""What `stallscope tune` can tune: a command of the user's, or a scenario."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..capture.bootstrap import RUN, environment
+from ..errors import StallscopeError
+from ..record.run import new_folder
+from ..report.command import command_line
+from ..tune.script_bench import Launch
+from . import child
+from .options import are, given
+from .sweep import composed
+
+OF_SCENARIOS = ("data", "device", "net", "pipelines", "limit", "no_augment", "seed", "workers", "prefetch")
+MODULE = "stallscope.scenarios.tuning"
+PARALLEL = ("workers", "threads", "prefetch", "dali-cpu", "dali-gpu")
+"""Loaders that do more than one thing at a time, and so have something to tune."""
+NONE_GIVEN = "nothing to tune is named. Write: stallscope tune -- python train.py, or the name of a scenario."
+
+
+@dataclass(frozen=True)
+class Job:
+    """One thing to tune."""
+
+    asked: dict[str, Any]
+    """How it was asked for, so that it can be asked for again."""
+    title: str
+    folder: Path
+    """Where it goes if nothing else is asked for; not made yet."""
+    launch: Launch
+    scenario: str | None = None
+    pipelines: tuple[str, ...] = ()
+    """Further loaders to try."""
+    notices: tuple[str, ...] = ()
+
+
+def job(arguments: argparse.Namespace) -> Job:
+    """What the command line asks for.
+
+    Raises:
+        StallscopeError: a mistake in it.
+    """
+    words: list[str] = arguments.what
+    if not words:
+        raise StallscopeError(NONE_GIVEN)
+    if len(words) == 1 and not _is_program(words[0]):
+        return _scenario(_checked(arguments, words[0]))
+    if alien := given(arguments, OF_SCENARIOS):
+        raise StallscopeError(f"{alien} {are(alien)} of scenarios. Your command says itself what it trains.")
+    return _script(words, arguments.overwrite)
+
+
+def again(asked: Mapping[str, Any], overwrite: bool) -> Job:
+    """The job of an earlier sitting."""
+    if "command" in asked:
+        return _script(list(asked["command"]), overwrite)
+    return _scenario(dict(asked))
+
+
+def _is_program(word: str) -> bool:
+    """Whether one word alone is to be run, rather than a scenario's name."""
+    from stallscope.scenarios.scenario import SCENARIOS
+
+    if word in SCENARIOS:
+        return False
+    return os.sep in word or word.endswith(".py") or shutil.which(word) is not None
+
+
+def _script(command: list[str], overwrite: bool) -> Job:
+    # Asked here, before a folder is made for it.
+    if shutil.which(command[0]) is None:
+        hint = f" To tune a script write: stallscope tune -- python {command[0]}" if command[0].endswith(".py") else ""
+        raise StallscopeError(f"there is no program {command[0]!r} that could be run.{hint}")
+
+    def settings(folder: Path, tune: Mapping[str, Any]) -> Mapping[str, str]:
+        return environment(folder, os.environ, {"tune": dict(tune)})
+
+    launch = Launch(command, settings, _mark, overwrite=overwrite)
+    return Job({"command": command}, command_line(command), child.new_folder(command, "tune-"), launch)
+
+
+def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Before anything starts: a wrong device, net, loader or folder is one message.
+
+    Raises:
+        StallscopeError: such a mistake.
+    """
+    from stallscope.pipelines.registry import NAMES, unavailable
+    from stallscope.scenarios import ssd
+    from stallscope.scenarios.scenario import scenario
+    from stallscope.scenarios.voc.check import summary
+
+    from ..devices.choose import choose, describe
+
+    chosen = scenario(name)
+    device = describe(arguments.device)
+    net = chosen.net_for(device["kind"], arguments.net)
+    if device["kind"] == "emulated":
+        ssd.step_time(choose(arguments.device), net)
+    for each in arguments.pipelines or ():
+        if each not in NAMES:
+            raise StallscopeError(f"unknown loader {each!r}. There are {', '.join(NAMES)}.")
+        if each not in PARALLEL:
+            raise StallscopeError(
+                f"loader {each!r} has nothing to tune. Those with workers or threads are {', '.join(PARALLEL)}; "
+                f"`stallscope compare {name} --pipelines {each}` shows how fast it is."
+            )
+        if missing := unavailable(each):
+            raise StallscopeError(missing)
+    data = arguments.data or composed(name)
+    dataset = ssd.open_data(data, net, not arguments.no_augment, arguments.limit)
+    return {
+        "scenario": name,
+        "net": net,
+        "device": device["name"],
+        "data": str(data.resolve()),
+        "pipelines": arguments.pipelines or [each for each in PARALLEL if not unavailable(each)],
+        "batch_size": arguments.batch_size or chosen.batch_sizes[0],
+        "workers": arguments.workers or 0,
+        "prefetch": arguments.prefetch,
+        "augment": not arguments.no_augment,
+        "limit": arguments.limit,
+        "seed": arguments.seed,
+        "notices": list(summary(dataset.findings)),
+    }
+
+
+def _scenario(asked: dict[str, Any]) -> Job:
+    spec = {key: value for key, value in asked.items() if key not in ("pipelines", "notices")}
+    spec["pipeline"] = asked["pipelines"][0]
+    run: Callable[[Path, Mapping[str, Any]], Mapping[str, str]] = lambda folder, tune: {  # noqa: E731
+        **os.environ,
+        RUN: str(folder.resolve()),
+        "STALLSCOPE_TUNING": json.dumps({**spec, "tune": dict(tune)}),
+    }
+    return Job(
+        asked,
+        f"{asked['scenario']} · {asked['net']}",
+        new_folder(f"tune-{asked['scenario']}"),
+        # -P: what lies in the user's working folder must not stand in for a module of ours.
+        Launch([sys.executable, "-P", "-m", MODULE], run, _mark, description={"trial": spec, "command": None}),
+        asked["scenario"],
+        tuple(asked["pipelines"][1:]),
+        tuple(asked["notices"]),
+    )
+
+
+def _mark(folder: Path) -> str:
+    return f"{RUN}={folder.resolve()}"

@@ -1,0 +1,301 @@
+"""A tuning in words: what is gained, the change to make, what was tried, what binds now, what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ..analyse.replay.workload import Binding
+from ..record.tuning import LoaderSettings
+from ..tune.candidates import describe
+from ..tune.result import BatchAdvice, Ended, Trial
+from ..tune.tuning import Tuning, prediction_error
+from . import bars
+from .settings import arguments
+
+NOT_MEASURED = "n/a"
+
+_BINDS = {
+    Binding.TRAINING: (
+        "the training itself: the loader keeps up, and no loader would make it faster.",
+        "What a step spends its time on: `stallscope run` shows it.",
+    ),
+    Binding.WORKERS: (
+        "the number of workers: CPUs are left over.",
+        "More workers than were tried, where memory allows.",
+    ),
+    Binding.CPU: (
+        "the CPUs: more workers would share the same ones.",
+        "Cheaper samples (decode smaller images, transform on the device, store what was prepared), or more CPUs.",
+    ),
+    Binding.STORAGE: (
+        "storage: reads slow each other.",
+        "Fewer and larger files, a faster or nearer disk, or a data set that fits into memory.",
+    ),
+    Binding.ORDER: (
+        "the order: slow batches hold back finished ones.",
+        "What makes single samples slow; in_order=False where the order does not matter; deeper prefetching.",
+    ),
+    Binding.HANDOFF: (
+        "handing batches over: the training process spends its time on taking them from workers.",
+        "Fewer and larger tensors in a batch, smaller types (uint8 instead of float32), pinning done by a thread.",
+    ),
+    Binding.START: (
+        "the beginnings of epochs: workers start and fill their queues anew.",
+        "persistent_workers=True, or longer epochs.",
+    ),
+    Binding.SERIAL: (
+        "that batches are made in the training process, where nothing overlaps.",
+        "Workers, where samples are dear enough to be worth handing over.",
+    ),
+}
+
+
+def render(result: Tuning, console: Console) -> None:
+    """Print the result."""
+    console.print(Group(*_sections(result, bars.is_ascii(console))))
+
+
+def _sections(result: Tuning, ascii_only: bool) -> Iterator[RenderableType]:
+    tuned = result.tuned
+    yield Text(headline(result), style="bold")
+    yield Text(_because(result))
+    yield Text()
+    if result.changed:
+        yield _heading("Change")
+        yield from (_indent(line) for line in _change(result, ascii_only))
+        yield Text()
+    yield _heading("What was tried")
+    yield _indent(_trials(result, ascii_only))
+    yield from (_indent(line) for line in _remarks(result))
+    yield Text()
+    if tuned.binding is not None:
+        yield _heading(f"What binds {'with that' if result.changed else 'now'}")
+        meaning, following = _BINDS.get(tuned.binding, (f"{tuned.binding}.", ""))
+        yield _indent(Text(f"{tuned.binding}: {meaning}"))
+        if following:
+            yield _indent(Text(f"Next to look at: {following}"))
+        yield Text()
+    if tuned.batch is not None:
+        yield _heading("Batch size")
+        yield from (_indent(line) for line in _batch(tuned.batch))
+        yield Text()
+    yield _heading("What it took, and how sure it is")
+    yield from (_indent(Text(line)) for line in _quality(result))
+    if tuned.not_tested:
+        yield Text()
+        yield _heading("Not tested")
+        yield from (_indent(Text(_one_line(line))) for line in tuned.not_tested)
+
+
+def headline(result: Tuning) -> str:
+    """What was tuned, on what, and what that gained."""
+    return f"{result.what} on {result.device.get('title') or 'unknown device'}: {_gain(result)}"
+
+
+def _gain(result: Tuning) -> str:
+    tuned = result.tuned
+    if tuned.ended == Ended.NOTHING_TO_GAIN:
+        return "nothing to gain from the loader"
+    if tuned.ended == Ended.TOO_NOISY:
+        return "not decided, this machine is too noisy"
+    if tuned.ended == Ended.FAILED:
+        return "not decided, the training ended too early"
+    if not result.changed:
+        kept = "nothing faster found"
+        return f"{kept} so far" if tuned.ended in (Ended.BUDGET, Ended.STOPPED) else kept
+    if tuned.low <= 1:
+        return f"as fast with less ({tuned.speedup:.2f} times, {_interval(tuned.low, tuned.high)})"
+    found = f"{tuned.speedup:.2f} times as fast ({_interval(tuned.low, tuned.high)})"
+    return f"{found}, so far" if tuned.ended in (Ended.BUDGET, Ended.STOPPED) else found
+
+
+def _interval(low: float, high: float) -> str:
+    return f"95 % interval {low:.2f} to {high:.2f}"
+
+
+def _because(result: Tuning) -> str:
+    """The rates that it comes to, and the reason it ended, where that is not the same."""
+    tuned = result.tuned
+    now, then = tuned.baseline.samples_per_s, tuned.best.samples_per_s
+    said = []
+    if now is not None and result.changed and then is not None:
+        own, best = describe(tuned.baseline.settings), describe(tuned.best.settings)
+        said.append(f"{_rate(then)} samples/s with {best}; {_rate(now)} as it stands ({own}).")
+    elif now is not None:
+        said.append(f"{_rate(now)} samples/s as it stands ({describe(tuned.baseline.settings)}).")
+    if now is not None and tuned.headroom is not None and tuned.headroom > 0:
+        said.append(f"A loader that takes no time would give {_rate(now * (1 + tuned.headroom))}.")
+    if tuned.ended != Ended.DECIDED or not result.changed:
+        said.append(_sentence(tuned.because))
+    return " ".join(said)
+
+
+def _change(result: Tuning, ascii_only: bool) -> Iterator[RenderableType]:
+    """The arguments that change, before and after."""
+    before, after = (result.settings(t.settings) for t in (result.tuned.baseline, result.tuned.best))
+    old, new = arguments(before), arguments(after)
+    differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    if result.scenario is not None:
+        yield Text(f"stallscope compare {result.scenario} {' '.join(_options(after))}")
+        return
+    dots = "..." if ascii_only else "…"
+
+    def call(values: dict[str, str]) -> str:
+        return ", ".join((f"DataLoader({dots}", *(f"{name}={values[name]}" for name in differ if name in values)))
+
+    yield Text(f"- {call(old)})", style="red")
+    yield Text(f"+ {call(new)})", style="green")
+
+
+def _options(settings: LoaderSettings) -> Iterator[str]:
+    """Of `stallscope compare`, for a scenario."""
+    if settings.pipeline is not None:
+        yield f"--pipelines {settings.pipeline}"
+    if settings.batch_size is not None:
+        yield f"--batch-sizes {settings.batch_size}"
+    if settings.num_workers:
+        yield f"--workers {settings.num_workers} --prefetch {settings.prefetch_factor}"
+
+
+@dataclass(frozen=True)
+class _Column:
+    title: str
+    value: Callable[[LoaderSettings], str]
+
+
+_COLUMNS = (
+    _Column("loader", lambda s: s.pipeline or "its own"),
+    _Column("workers", lambda s: str(s.num_workers)),
+    _Column("prefetch", lambda s: "-" if s.prefetch_factor is None else str(s.prefetch_factor)),
+    _Column("pinned", lambda s: "yes" if s.pin_memory else "no"),
+    _Column("order", lambda s: "any" if not s.in_order else "kept"),
+    _Column("persist", lambda s: "yes" if s.persistent_workers else "no"),
+    _Column("batch", lambda s: "" if s.batch_size is None else str(s.batch_size)),
+)
+"""A setting is shown by what differs between those tried, workers always."""
+
+
+def _trials(result: Tuning, ascii_only: bool) -> Table:
+    """One row a setting; fits 80 columns."""
+    tuned = result.tuned
+    shown = [replace(trial, settings=result.settings(trial.settings)) for trial in tuned.trials]
+    columns = [c for c in _COLUMNS if c.title == "workers" or len({c.value(t.settings) for t in shown}) > 1]
+    rows = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
+    for column in columns:
+        rows.add_column(column.title, justify="left" if column.title == "loader" else "right", no_wrap=True)
+    rows.add_column("samples/s (95 %)", no_wrap=True)
+    rows.add_column("predicted", justify="right", no_wrap=True)
+    rows.add_column("blocks", justify="right", no_wrap=True)
+    rows.add_column("", no_wrap=True)
+    best = result.settings(tuned.best.settings)
+    current = result.settings(tuned.baseline.settings)
+    for trial in shown:
+        of = [word for word, settings in (("now", current), ("best", best)) if trial.settings == settings]
+        mark = "now" if not result.changed and of else ", ".join(of) or ("out" if trial.dropped else "")
+        rows.add_row(
+            *(column.value(trial.settings) for column in columns),
+            _measured(trial, ascii_only),
+            NOT_MEASURED if trial.predicted is None else _rate(trial.predicted),
+            str(trial.blocks),
+            Text(mark, style="bold green" if "best" in of else "bold" if of else ""),
+        )
+    return rows
+
+
+def _remarks(result: Tuning) -> Iterator[RenderableType]:
+    """Why a setting was not tried further, a line each."""
+    for trial in result.tuned.trials:
+        note = trial.error if trial.status != "ok" else trial.dropped
+        if note:
+            said = f"{describe(trial.settings)}: {_one_line(note)}"
+            yield Text(said, style="yellow" if trial.status != "ok" else "dim")
+
+
+def _measured(trial: Trial, ascii_only: bool) -> Text:
+    if trial.samples_per_s is None:
+        words = {"oom": "out of memory", "failed": "failed"}
+        return Text(words.get(trial.status, NOT_MEASURED), style="yellow")
+    said = f"{_rate(trial.samples_per_s):>6}"
+    if trial.low is not None and trial.high is not None:
+        said += f" ({_rate(trial.low)}{'-' if ascii_only else '–'}{_rate(trial.high)})"
+    return Text(said)
+
+
+def _quality(result: Tuning) -> Iterator[str]:
+    tuned = result.tuned
+    again = "" if result.starts <= 1 else f", for which it was started {result.starts} times"
+    sittings = "" if result.sittings <= 1 else f", in {result.sittings} sittings"
+    yield f"{tuned.wall_s:.0f} s{sittings} and {result.steps} steps of the training{again}; what they learnt is lost."
+    if tuned.noise is not None:
+        yield f"Stretches of one setting differ by {100 * tuned.noise:.1f} % (standard deviation, drift removed)."
+    error = prediction_error(tuned.trials)
+    if error is not None:
+        median, most, settings = error
+        whole = f"the model's prediction of {settings} settings" if settings > 1 else "the model's one prediction"
+        yield f"From what was measured, {whole} is off by {100 * median:.0f} % (median), {100 * most:.0f} % at most."
+    for note in result.notes:
+        yield f"note: {note}"
+
+
+def _batch(advice: BatchAdvice) -> Iterator[RenderableType]:
+    answers = Table.grid(padding=(0, 2))
+    answers.add_row("largest that fits", _size(advice.b_max), "with a margin of memory")
+    answers.add_row("smallest within 5 % of the best samples/s", _size(advice.b_95), "larger ones gain little")
+    star = NOT_MEASURED if advice.b_star is None else f"{advice.b_star[0]} to {advice.b_star[1]}"
+    answers.add_row("best for time to a loss", star, "an estimate, by the gradient noise")
+    yield answers
+    sizes = sorted({*advice.samples_per_s, *advice.memory_bytes, *advice.failed})
+    if sizes:
+        rows = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
+        rows.add_column("batch", justify="right", no_wrap=True)
+        rows.add_column("samples/s", justify="right", no_wrap=True)
+        rows.add_column("memory, most", justify="right", no_wrap=True)
+        rows.add_column("", overflow="fold")
+        for size in sizes:
+            rate, used = advice.samples_per_s.get(size), advice.memory_bytes.get(size)
+            rows.add_row(
+                str(size),
+                NOT_MEASURED if rate is None else _rate(rate),
+                NOT_MEASURED if used is None else f"{used / 1e6:.0f} MB",
+                Text(advice.failed.get(size, "") or ("off the line" if size in advice.off_line else "")),
+            )
+        yield rows
+    if advice.alpha_ns is not None and advice.beta_ns is not None:
+        yield Text(f"A step takes {advice.alpha_ns / 1e6:.2f} ms and {advice.beta_ns / 1e6:.3f} ms a sample.")
+    if advice.settings is not None:
+        yield Text(f"For batches of {advice.micro_batch} its loader is best with {describe(advice.settings)}.")
+    for note in advice.notes:
+        yield Text(_sentence(note))
+
+
+def _size(size: int | None) -> str:
+    return NOT_MEASURED if size is None else str(size)
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:.0f}" if rate >= 100 else f"{rate:.1f}"
+
+
+def _sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    text = _one_line(text)
+    text = text[:1].upper() + text[1:]
+    return text if not text or text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _heading(title: str) -> Text:
+    return Text(title, style="bold")
+
+
+def _indent(what: RenderableType) -> Padding:
+    return Padding(what, (0, 0, 0, 2))

@@ -1,0 +1,52 @@
+"""A tuning as a whole: what was tuned, what it came to, and what that took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..record.tuning import LoaderSettings
+from .result import Trial, Tuned
+
+
+@dataclass(frozen=True)
+class Tuning:
+    what: str
+    """The command in a line, or the scenario and its net."""
+    device: dict[str, Any]
+    """As the recording describes it."""
+    tuned: Tuned
+    scenario: str | None = None
+    """`None` for a program of the user's."""
+    batch_size: int | None = None
+    """As the program makes them; `None`: not known."""
+    steps: int = 0
+    """That the training did for this, all of them thrown away."""
+    starts: int = 1
+    """How often it was started."""
+    sittings: int = 1
+    """One, and another for each time it was resumed."""
+    notes: tuple[str, ...] = ()
+    """What was noticed on the way."""
+
+    def settings(self, settings: LoaderSettings) -> LoaderSettings:
+        """With the batch size that the program's own setting stands for."""
+        return replace(settings, batch_size=settings.batch_size or self.batch_size)
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to change."""
+        return self.settings(self.tuned.best.settings) != self.settings(self.tuned.baseline.settings)
+
+
+def prediction_error(trials: tuple[Trial, ...]) -> tuple[float, float, int] | None:
+    """Median and largest distance of what was predicted from what was measured, as shares of that, and of how many
+    settings; `None` where nothing was predicted."""
+    off = [
+        abs(trial.predicted / trial.samples_per_s - 1)
+        for trial in trials
+        if trial.status == "ok" and trial.predicted is not None and trial.samples_per_s
+    ]
+    return (float(np.median(off)), max(off), len(off)) if off else None

@@ -1,0 +1,306 @@
+"""A scenario's training that `stallscope tune` starts: recorded at first, then trained on as the tuner orders.
+
+`python -m stallscope.scenarios.tuning`; what to train is in the environment. What tuner and training say to each
+other is the contract of `capture/tuning/takeover.py`, which does the same to programs of the user's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from stallscope.capture.session import Session, SpanRecorder
+from stallscope.capture.tuning.sized import Probing
+from stallscope.capture.tuning.switching import Switching
+from stallscope.devices.choose import choose
+from stallscope.devices.emulated import EmulatedDevice
+from stallscope.devices.protocol import Device
+from stallscope.errors import DeviceOutOfMemory, StallscopeError
+from stallscope.pipelines.protocol import Batch, Dataset, Pipeline, Settings
+from stallscope.pipelines.registry import factory
+from stallscope.record.run import update_run
+from stallscope.record.tuning import Channel, LoaderSettings, Word
+
+from . import ssd
+from .copying import BatchCopier
+from .training import StepHooks, Training
+from .trial import seed
+
+SPEC = "STALLSCOPE_TUNING"
+SERIAL = "naive"
+"""What the loaders that are torch's DataLoader are without workers."""
+FIXED = {
+    "in_order": "the loaders of scenarios keep the order",
+    "persistent_workers": "the loaders of scenarios keep their workers",
+}
+LOG_EVERY = 10
+"""The loss is read, and so waited for, every so many steps."""
+UNCHANGED_S = 0.3
+"""A queue that is not full and has not grown for so long grows no further."""
+
+
+@dataclass(frozen=True)
+class TuningSpec:
+    """What to train, and with which settings it is first."""
+
+    scenario: str
+    net: str
+    pipeline: str
+    batch_size: int
+    device: str
+    data: str
+    workers: int
+    prefetch: int
+    augment: bool
+    limit: int | None
+    seed: int
+    tune: dict[str, Any]
+    """As the contract has it."""
+
+    @property
+    def settings(self) -> LoaderSettings:
+        some = self.workers > 0
+        return LoaderSettings(
+            self.workers,
+            self.prefetch if some else None,
+            batch_size=self.batch_size,
+            pipeline=self.pipeline,
+            persistent_workers=some,
+        )
+
+
+class Fetching:
+    """The batches of one loader, pass after pass."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._epoch = -1
+        self._batches: Iterator[Batch] = iter(())
+        self.restart()
+
+    def next(self) -> tuple[Batch, int]:
+        batch = next(self._batches)
+        return batch, batch.samples
+
+    def restart(self) -> None:
+        self._epoch += 1
+        self._batches = self._pipeline.epoch(self._epoch)
+
+    def rest(self, seconds: float) -> None:
+        """Until the queue is full: then the loader waits for whoever takes from it."""
+        queue = self._pipeline.queue
+        if queue is None:
+            return
+        until = time.monotonic() + seconds
+        ready, since = -1, time.monotonic()
+        while time.monotonic() < until:
+            now = queue.ready()
+            if now != ready:
+                ready, since = now, time.monotonic()
+            if now >= queue.capacity or (now > 0 and time.monotonic() - since > UNCHANGED_S):
+                return
+            time.sleep(0.002)
+
+    def close(self) -> None:
+        self._pipeline.close()
+
+    def why_failed(self) -> str | None:
+        return None
+
+
+class _Unrecorded:
+    """Steps that nobody records."""
+
+    def compute_begin(self) -> None: ...
+    def backward_begin(self) -> None: ...
+    def optimizer_begin(self) -> None: ...
+    def optimizer_end(self) -> None: ...
+
+
+class TunedTraining:
+    """The training of a scenario with whatever loader it is told."""
+
+    def __init__(self, spec: TuningSpec, folder: Path, device: Device, dataset: Dataset) -> None:
+        self._spec = spec
+        self._folder = folder
+        self._device = device
+        self._dataset = dataset
+        self._copier = BatchCopier(device)
+        self._training: Training = ssd.training(spec.net, device, spec.batch_size, dataset)  # type: ignore[arg-type]
+        self._steps = 0
+
+    def record(self) -> int:
+        """The first stretch, with the settings it begins with; how many batches an epoch has."""
+        spec, tune = self._spec, self._spec.tune
+        pipeline = self._pipeline(spec.settings)
+        session = Session(self._folder, self._device)
+        begun = time.monotonic()
+        try:
+            if len(pipeline) == 0:
+                raise StallscopeError(
+                    f"{len(self._dataset)} images do not fill one batch of {spec.batch_size}. Use a smaller "
+                    "--batch-size, or more images."
+                )
+            session.loader(spec.workers, spec.settings.prefetch_factor, 0)
+            epoch = 0
+            while True:
+                for fetched in session.fetches(partial(pipeline.epoch, epoch), epoch, pipeline.queue):
+                    batch = self._copier.deliver(fetched)
+                    if batch.copy is not None:
+                        session.steps.copied(batch.copy)
+                    self._training.step(batch, session.steps)
+                    if self._logs():
+                        session.steps.sync_begin()
+                        self._training.read_loss()
+                        session.steps.sync_end()
+                    took = time.monotonic() - begun
+                    enough = self._steps >= tune["after_steps"] and took >= tune["after_s"]
+                    if enough or (took >= tune["before_s"] and self._steps >= 8):
+                        return len(pipeline)
+                epoch += 1
+        finally:
+            pipeline.close()
+            self._device.synchronize()
+            session.finish()
+
+    def obey(self, line: Channel) -> NoReturn:
+        """Train as the tuner orders, until it says stop or is gone."""
+        tuner = int(self._spec.tune["tuner"])
+        switching = Switching(
+            lambda settings: Fetching(self._pipeline(settings)),
+            line,
+            time.monotonic_ns,
+            self._device.synchronize,
+            lambda *_: self._device.memory_used(),
+            _end,
+            lambda: os.getppid() == tuner,
+        )
+        hooks: StepHooks = _Unrecorded()
+        try:
+            while True:
+                switching.border()
+                fetched, _ = switching.next()
+                self._training.step(self._copier.deliver(fetched), hooks)
+                if self._logs():
+                    self._training.read_loss()
+        except Exception as error:
+            traceback.print_exc()
+            memory = isinstance(error, DeviceOutOfMemory | torch.OutOfMemoryError)
+            switching.training_ended(f"{type(error).__name__}: {error}".splitlines()[0], memory)
+            raise
+
+    def probe(self, probing: Probing) -> NoReturn:
+        """Train until that has seen enough: what memory does it take?"""
+        probing.loaders = 1
+        source = Fetching(self._pipeline(self._spec.settings))
+        hooks: StepHooks = _Unrecorded()
+        while True:
+            try:
+                batch, _ = source.next()
+            except StopIteration:
+                source.restart()
+                batch, _ = source.next()
+            self._training.step(self._copier.deliver(batch), hooks)
+            probing.stepped()
+
+    @property
+    def steps(self) -> int:
+        return self._steps
+
+    def _logs(self) -> bool:
+        self._steps += 1
+        return self._steps % LOG_EVERY == 0
+
+    def _pipeline(self, wanted: LoaderSettings) -> Pipeline:
+        spec = self._spec
+        size = wanted.batch_size or spec.batch_size
+        if size != spec.batch_size and isinstance(self._device, EmulatedDevice):
+            # Made for its check: is there memory enough?
+            ssd.training(spec.net, self._device, size, self._dataset)  # type: ignore[arg-type]
+        name = (wanted.pipeline or spec.pipeline) if wanted.num_workers else SERIAL
+        settings = Settings(
+            size, wanted.num_workers, wanted.prefetch_factor or 1, pin_memory=wanted.pin_memory, seed=spec.seed
+        )
+        return factory(name)(self._dataset, settings, self._copier)
+
+
+def main() -> NoReturn:
+    """Train, and end the process: loaders with native threads may hang or crash in interpreter exit."""
+    spec = TuningSpec(**json.loads(os.environ[SPEC]))
+    folder = Path(os.environ["STALLSCOPE_RUN"])
+    if "probe" in spec.tune:
+        _probe(spec, folder)
+    line = Channel.of_training(folder)
+    try:
+        _tune(spec, folder, line)
+    except StallscopeError as error:
+        line.send(Word.REFUSED, why=str(error), steps=0)
+    except Exception as error:
+        traceback.print_exc()
+        line.send(Word.REFUSED, why=f"{type(error).__name__}: {error}".splitlines()[0], steps=0)
+    _end()
+
+
+def _tune(spec: TuningSpec, folder: Path, line: Channel) -> None:
+    seed(spec.seed)
+    device = choose(spec.device)
+    dataset = ssd.open_data(Path(spec.data), spec.net, spec.augment, spec.limit)
+    spans = SpanRecorder(folder) if isinstance(device, EmulatedDevice) else None
+    if spans is not None:
+        device.sink = spans  # type: ignore[attr-defined]
+    update_run(folder, {"device": device.describe(), "torch": torch.__version__})
+    training = TunedTraining(spec, folder, device, dataset)
+    try:
+        batches = training.record()
+    finally:
+        if spans is not None:
+            device.sink = None  # type: ignore[attr-defined]
+            spans.close()
+    line.send(
+        Word.READY,
+        settings=spec.settings.to_json(),
+        batches_per_epoch=batches,
+        samples=len(dataset),
+        dataset="map",
+        fixed=FIXED,
+        start_method=None,
+        device=device.kind,
+        asynchronous=device.asynchronous,
+        steps=training.steps,
+        world_size=1,
+        pid=os.getpid(),
+    )
+    training.obey(line)
+
+
+def _probe(spec: TuningSpec, folder: Path) -> NoReturn:
+    """Whether a batch size fits: see `capture/tuning/sized.py`."""
+    try:
+        asked = spec.tune["probe"]
+        seed(spec.seed)
+        device = choose(spec.device)
+        dataset = ssd.open_data(Path(spec.data), spec.net, spec.augment, spec.limit)
+        training = TunedTraining(replace(spec, batch_size=asked["batch_size"]), folder, device, dataset)
+        training.probe(Probing(folder, asked, device))
+    except Exception:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _end() -> NoReturn:
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""`stallscope tune` as a user runs it: real programs, real loaders, an emulated device."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runs import STALLSCOPE
+from stallscope.tune.leftovers import members
+
+TRAIN = """
+import sys, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 4000
+    def __getitem__(self, index):
+        time.sleep({sample_s})
+        return torch.rand(16), index % 4
+
+def main():
+    torch.set_num_threads(1)
+    model = nn.Linear(16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for epoch in range(1000):
+        for images, labels in DataLoader(Slow(), batch_size=4, shuffle=True):
+            time.sleep({step_s})
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+            {each}
+    print("done")
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def written(sample_s: float = 0.0, step_s: float = 0.0, each: str = "pass") -> str:
+    return TRAIN.replace("{sample_s}", str(sample_s)).replace("{step_s}", str(step_s)).replace("{each}", each)
+
+
+def program(folder: Path, sample_s: float, step_s: float, each: str = "pass") -> Path:
+    path = folder / "train.py"
+    path.write_text(written(sample_s, step_s, each))
+    return path
+
+
+def tune(*arguments: object, timeout: float = 120, **more: Any) -> subprocess.CompletedProcess[str]:
+    words = [*STALLSCOPE, "tune", *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=timeout, **more)
+
+
+def nothing_is_left(folder: Path) -> None:
+    """Of the trainings recorded there."""
+    for run in folder.glob("training-*"):
+        assert not members(f"STALLSCOPE_RUN={run.resolve()}")
+        assert not [path for path in run.iterdir() if path.is_fifo()]
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], subprocess.CompletedProcess[str]]:
+    """A loader without workers whose samples take time, started through a shell script."""
+    folder = tmp_path_factory.mktemp("tune")
+    script = folder / "train.sh"
+    script.write_text(f"#!/bin/sh\n{sys.executable} {program(folder, 0.004, 0.002)}\necho ended\n")
+    script.chmod(0o755)
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    done = tune(
+        *("--budget", "30", "--max-workers", "4", "--json", folder / "r.json", "--out", folder / "out", "--", script),
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    nothing_is_left(folder / "out")
+    assert not list(temporary.glob("pymp-*"))
+    return folder, json.loads((folder / "r.json").read_text()), done
+
+
+def test_a_loader_without_workers_is_given_some(tuned: tuple[Path, dict[str, Any], Any]) -> None:
+    _, result, _ = tuned
+    assert result["baseline"]["settings"]["num_workers"] == 0
+    assert result["best"]["settings"]["num_workers"] >= 2
+    assert result["best"]["settings"]["batch_size"] == 4
+    assert result["speedup"] > 1.5
+    assert 1 < result["speedup_low"] <= result["speedup"] <= result["speedup_high"]
+    assert result["headroom"] > 0.5
+    best = next(trial for trial in result["trials"] if trial["settings"] == result["best"]["settings"])
+    assert best["blocks"] >= 2
+    assert result["cost"]["steps"] > 60
+    assert result["cost"]["starts"] == 1
+
+
+def test_it_says_beforehand_what_happens_and_afterwards_what_to_change(
+    tuned: tuple[Path, dict[str, Any], subprocess.CompletedProcess[str]],
+) -> None:
+    folder, result, done = tuned
+    before = done.stderr.partition("[1/")[0]
+    assert "ended without finishing" in before
+    assert "--overwrite" in before
+    assert str(folder / "out" / "training-1" / "output.txt") in before
+    workers = result["best"]["settings"]["num_workers"]
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert "- DataLoader(…, num_workers=0)" in lines
+    assert any(line.startswith(f"+ DataLoader(…, num_workers={workers}") for line in lines)
+    assert "times as fast (95 % interval" in lines[0]
+
+
+def test_the_first_stretch_is_a_run_of_its_own(tuned: tuple[Path, Any, Any]) -> None:
+    folder, _, _ = tuned
+    done = subprocess.run(
+        [*STALLSCOPE, "report", folder / "out" / "first-stretch", "--json"], capture_output=True, text=True, timeout=60
+    )
+    told = json.loads(done.stdout)
+    assert told["verdict"]["cause"] == "input.serial"
+    assert 60 <= told["window"]["steps"] + told["window"]["warmup_steps"] < 600
+
+
+def test_a_training_that_does_not_wait_for_its_loader_is_left_as_it_is(tmp_path: Path) -> None:
+    path = program(tmp_path, 0.0, 0.1)
+    done = tune("--budget", "20", "--json", "-", "--out", tmp_path / "out", "--", sys.executable, path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["ended"] == "nothing_to_gain"
+    assert result["best"] == result["baseline"]
+    assert result["speedup"] == pytest.approx(1)
+    assert result["headroom"] < 0.03
+    nothing_is_left(tmp_path / "out")
+
+
+def test_ctrl_c_gives_the_best_so_far_and_resuming_goes_on_from_there(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = [*STALLSCOPE, "tune", "--budget", "100", "--max-workers", "3", "--out", str(out), "--json", "r.json"]
+    words += ["--", sys.executable, str(program(tmp_path, 0.004, 0.002))]
+    running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    until = time.monotonic() + 90
+    while time.monotonic() < until and running.poll() is None and _blocks(out) < 3:
+        time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    shown, said = running.communicate(timeout=60)
+    assert running.returncode == 130, said
+    assert "so far" in shown
+    assert f"stallscope tune --resume {out}" in said
+    assert "Traceback" not in said
+    nothing_is_left(out)
+    first = json.loads((tmp_path / "r.json").read_text())
+    assert first["ended"] == "stopped"
+    blocks = _blocks(out)
+    done = tune("--resume", out, "--budget", "20", "--json", tmp_path / "again.json")
+    assert done.returncode == 0, done.stderr
+    second = json.loads((tmp_path / "again.json").read_text())
+    assert second["cost"]["sittings"] == 2
+    assert second["cost"]["steps"] > first["cost"]["steps"]
+    assert _blocks(out) > blocks
+    assert second["best"]["settings"]["num_workers"] >= 2
+    nothing_is_left(out)
+
+
+def _blocks(folder: Path) -> int:
+    try:
+        return len(json.loads((folder / "tune.json").read_text())["history"])
+    except (OSError, ValueError):
+        return 0
+
+
+def test_a_scenario_on_an_emulated_device(images: Path, tmp_path: Path) -> None:
+    done = tune(
+        *("ssd", "--device", "emulated:h200", "--data", images, "--pipelines", "workers", "--budget", "20"),
+        *("--batch-sizes", "none", "--max-workers", "2", "--json", tmp_path / "r.json", "--out", tmp_path / "out"),
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["scenario"] == "ssd"
+    assert result["device"]["kind"] == "emulated"
+    assert result["baseline"]["settings"]["pipeline"] == "workers"
+    assert result["baseline"]["settings"]["batch_size"] == 8
+    assert result["headroom"] > 0.5
+    assert any(trial["settings"]["num_workers"] > 0 and trial["samples_per_s"] for trial in result["trials"])
+    assert "emulated" in done.stdout.splitlines()[0]
+    nothing_is_left(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("print('no training here')", "exit code 0"),
+        ("raise ValueError('planted')", "planted"),
+        (written(each="1 / 0"), "division by zero"),
+        (written().replace("range(1000)", "range(1)").replace("4000", "40"), "ended after 10 steps"),
+    ],
+    ids=["no training", "crash", "crash in a step", "ten steps"],
+)
+def test_a_program_that_cannot_be_tuned_is_one_message(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    done = tune("--out", tmp_path / "out", "--", sys.executable, path)
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert done.stdout == ""
+    nothing_is_left(tmp_path / "out")
+
+
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
+    kept = tmp_path / "model.txt"
+    kept.write_text("mine")
+    os.utime(kept, (1e9, 1e9))
+    path = program(tmp_path, 0.0, 0.0, f"open({str(kept)!r}, 'w').write('theirs')")
+    # What lies in the folder for temporary files is not guarded.
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    done = tune("--out", tmp_path / "out", "--", sys.executable, path, env={**os.environ, "TMPDIR": str(temporary)})
+    assert done.returncode == 2, done.stderr
+    assert f"overwrite {kept}" in done.stderr
+    assert kept.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "nothing to tune is named"),
+        (["nothing"], "unknown scenario 'nothing'"),
+        (["train.py"], "stallscope tune -- python train.py"),
+        (["--", "no-such-program", "x"], "there is no program 'no-such-program' that could be run"),
+        (["--budget", "5", "--", "true"], "20 s at least"),
+        (["--device", "cpu", "--", "python", "x.py"], "--device is an option of scenarios"),
+        (["ssd", "--device", "emulated:nothing"], "nothing"),
+        (["ssd", "--pipelines", "naive", "--device", "emulated:v100"], "has nothing to tune"),
+        (["--json", "no/such/r.json", "--", "true", "x"], "there is no folder"),
+        (["--resume", "nowhere"], "holds no tuning"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_is_one_message(tmp_path: Path, arguments: list[str], words: str) -> None:
+    done = tune(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    # Nothing was started, so nothing is left.
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,215 @@
+"""Batch sizes tried in processes of their own: real memory limits, real ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from stallscope.analyse.gradient_noise import NoiseScale, noise_scale
+from stallscope.capture.bootstrap import RUN, environment
+from stallscope.commands.tune_jobs import again
+from stallscope.record.tuning import LoaderSettings
+from stallscope.tune.batch.ladder import Outcome, climb
+from stallscope.tune.batch.probe import child_probe
+from stallscope.tune.batch.sizes import measure
+from stallscope.tune.script_bench import Launch, ScriptBench
+
+PROGRAM = """
+import os, resource, signal, sys, time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+MB = 1 << 20
+A_SAMPLE = 2 * MB
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 3000
+    def __getitem__(self, index):
+        return torch.full((64,), index % 7 / 7)
+
+torch.set_num_threads(1)
+model = torch.nn.Linear(64, 8)
+optimizer = torch.optim.Adam(model.parameters())
+
+def train(batch):
+    # What a large activation would hold.
+    held = torch.empty(len(batch), A_SAMPLE, dtype=torch.uint8)
+    optimizer.zero_grad()
+    model(batch).square().mean().backward()
+    optimizer.step()
+
+def used():
+    line = next(line for line in open("/proc/self/status") if line.startswith("VmSize:"))
+    return 1024 * int(line.split()[1])
+"""
+LIMITED = """
+train(torch.zeros(8, 64))
+room = 700 * MB
+limit = used() + room
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+"""
+LOOP = """
+while True:
+    for batch in DataLoader(Numbers(), batch_size=8, shuffle=True):
+        train(batch)
+"""
+
+
+def launch(program: Path) -> Launch:
+    return Launch(
+        [sys.executable, str(program)],
+        lambda folder, tune: environment(folder, os.environ, {"tune": dict(tune)}),
+        lambda folder: f"{RUN}={folder.resolve()}",
+    )
+
+
+def script(tmp_path: Path, *parts: str) -> Launch:
+    path = tmp_path / "train.py"
+    path.write_text("".join(map(textwrap.dedent, (PROGRAM, *parts))))
+    return launch(path)
+
+
+def test_the_ladder_finds_the_limit_of_the_address_space_and_names_only_what_was_run(tmp_path: Path) -> None:
+    """2 MiB a sample, of 700 MiB and of all that torch maps anyway, 5 % of which are the margin."""
+    probe = child_probe(script(tmp_path, LIMITED, LOOP), tmp_path / "probes", 8)
+    found = climb(probe, 8, 120.0, dataset_samples=3000)
+    assert found.b_max is not None
+    ran = found.probes[found.b_max]
+    assert ran.outcome == Outcome.OK
+    assert ran.steps == 20
+    assert ran.peak_bytes is not None
+    assert ran.capacity_bytes is not None
+    assert ran.margin_bytes is not None
+    exact = 8 + (ran.capacity_bytes - ran.margin_bytes - found.probes[8].peak_bytes) / (2 << 20)  # type: ignore[operator]
+    assert 0.75 * exact <= found.b_max <= 1.05 * exact
+    assert len(found.probes) <= 7
+    assert all(size <= found.b_max or not tried.fits for size, tried in found.probes.items())
+
+
+def test_a_size_that_does_not_fit_is_out_of_memory_and_takes_nobody_along(tmp_path: Path) -> None:
+    probe = child_probe(script(tmp_path, LIMITED, LOOP), tmp_path / "probes", 8)
+    tried = probe(500, 60.0)
+    assert tried.outcome == Outcome.OOM
+    assert "allocate memory" in tried.reason
+    assert not tried.fits
+
+
+def test_what_the_kernel_kills_counts_as_out_of_memory(tmp_path: Path) -> None:
+    killed = "for batch in DataLoader(Numbers(), batch_size=8):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    tried = child_probe(script(tmp_path, killed), tmp_path / "probes", 8)(16, 60.0)
+    assert tried.outcome == Outcome.OOM
+    assert "killed" in tried.reason
+
+
+def test_a_program_that_fails_for_another_reason_says_which(tmp_path: Path) -> None:
+    picky = """
+    for batch in DataLoader(Numbers(), batch_size=8):
+        assert len(batch) == 8, f"made for eight, not for {len(batch)}"
+        train(batch)
+    """
+    tried = child_probe(script(tmp_path, picky), tmp_path / "probes", 8)(16, 60.0)
+    assert tried.outcome == Outcome.FAILED
+    assert "made for eight, not for 16" in tried.reason
+
+
+def test_the_largest_samples_come_first_and_other_loaders_keep_their_size(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    told = f"""
+    class Indices(Numbers):
+        def __getitem__(self, index):
+            return torch.full((64,), float(index))
+    file = open({str(seen)!r}, "w", buffering=1)
+    for batch in DataLoader(Indices(), 5):
+        file.write(f"five {{len(batch)}}\\n")
+        break
+    for batch in DataLoader(Indices(), 8):
+        file.write(" ".join(str(int(x)) for x in batch[:, 0]) + "\\n")
+        train(batch / 3000)
+    """
+    tried = child_probe(script(tmp_path, told), tmp_path / "probes", 8, first=[2999, 17, 5])(4, 60.0)
+    assert tried.outcome == Outcome.OK
+    lines = seen.read_text().splitlines()
+    assert lines[0] == "five 5"
+    assert lines[1:4] == ["2999 17 5 2999", "17 5 2999 17", "8 9 10 11"]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """An accelerator as the H200, of which 4 GB are left."""
+    text = (resources.files("stallscope.devices.profiles") / "h200.toml").read_text()
+    assert "150754820096" in text
+    path = tmp_path / "small.toml"
+    path.write_text(text.replace("150754820096", "4000000000"))
+    return path
+
+
+def test_an_emulated_devices_memory_bounds_the_batch_of_a_scenario(small: Path, images: Path, tmp_path: Path) -> None:
+    asked = {
+        "scenario": "ssd",
+        "net": "ssd300",
+        "device": f"emulated:{small}",
+        "data": str(images),
+        "pipelines": ["workers"],
+        "batch_size": 2,
+        "workers": 0,
+        "prefetch": 2,
+        "augment": False,
+        "limit": None,
+        "seed": 0,
+        "notices": [],
+    }
+    probe = child_probe(again(asked, False).launch, tmp_path / "probes", 2)
+    within, beyond = probe(2, 60.0), probe(40, 60.0)
+    assert within.outcome == Outcome.OK
+    assert within.on_device
+    assert within.capacity_bytes == 4_000_000_000
+    assert beyond.outcome == Outcome.OOM
+    assert "has 4.0 GB, this batch needs" in beyond.reason
+
+
+REGRESSION = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+DIMENSIONS, NOISE = 30, 2.0
+
+class Pairs(Dataset):
+    def __len__(self):
+        return 20000
+    def __getitem__(self, index):
+        return torch.randn(DIMENSIONS), NOISE * torch.randn(())
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+weights = torch.nn.Parameter(torch.full((DIMENSIONS,), DIMENSIONS ** -0.5))
+optimizer = torch.optim.SGD([weights], lr=0.0)
+loader = DataLoader(Pairs(), batch_size=32)
+while True:
+    for inputs, wanted in loader:
+        optimizer.zero_grad()
+        (0.5 * (inputs @ weights - wanted).square().mean()).backward()
+        optimizer.step()
+"""
+
+
+def test_the_gradient_noise_of_a_training_under_way_is_estimated_from_its_blocks(tmp_path: Path) -> None:
+    """Least squares, whose noise scale is (d + 1) + d noise^2 = 151 samples at distance 1 from the solution."""
+    path = tmp_path / "regression.py"
+    path.write_text(REGRESSION)
+    own = LoaderSettings(0, batch_size=32)
+    clock = iter(range(1000))
+    with ScriptBench(launch(path), tmp_path / "runs", lambda: None, lambda _: None) as bench:
+        assert bench.baseline == own
+        found = measure(bench, own, [8, 32, 128], 1e9, lambda: float(next(clock)), lambda _: None, seconds=0.2)
+    assert found.failed == {}
+    assert {samples for samples, _ in found.gradients} == {8, 32, 128}
+    scale = noise_scale(found.gradients)
+    assert isinstance(scale, NoiseScale)
+    assert 151 / 2 < scale.estimate < 151 * 2
+    assert set(found.blocks) == {8, 32, 128}

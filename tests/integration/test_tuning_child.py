@@ -1,0 +1,528 @@
+"""A training that takes orders about its loader: real processes, told what a tuner tells them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stallscope.capture.bootstrap import environment
+from stallscope.record.run import create_run, open_run
+from stallscope.record.schema import NOT_MEASURED, STEP
+from stallscope.record.tuning import Block, Channel, LoaderSettings, Word
+
+PARTS = """
+import json, os, sys, time, torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+class Numbers(Dataset):
+    def __init__(self, seconds=0.004, size=400):
+        self.seconds, self.size = seconds, size
+    def __len__(self):
+        return self.size
+    def __getitem__(self, index):
+        time.sleep(self.seconds)
+        return torch.full((4,), float(index))
+
+torch.set_num_threads(1)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+
+def train(batch):
+    optimizer.zero_grad()
+    model(batch).mean().backward()
+    optimizer.step()
+"""
+PLAIN = """
+seen = open(sys.argv[1], "a", buffering=1)
+loader = DataLoader(Numbers(), batch_size=4)
+while True:
+    for batch in loader:
+        seen.write(json.dumps([int(x) for x in batch[:, 0]]) + chr(10))
+        train(batch)
+"""
+NONE = LoaderSettings(0, batch_size=4)
+TWO = LoaderSettings(2, 2, batch_size=4)
+
+
+class Tuner:
+    """The other side."""
+
+    def __init__(self, process: subprocess.Popen[str], channel: Channel, folder: Path) -> None:
+        self.process = process
+        self.channel = channel
+        self.folder = folder
+
+    def answer(self, seconds: float = 60.0) -> dict[str, Any]:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if (said := self.channel.receive(0.2)) is not None:
+                return said
+            if self.process.poll() is not None and (said := self.channel.receive(0.0)) is None:
+                output = self.process.communicate()
+                raise AssertionError(f"ended with {self.process.returncode}: {output}")
+        raise AssertionError("no answer")
+
+    def ready(self) -> dict[str, Any]:
+        said = self.answer()
+        assert said["say"] == Word.READY, said
+        return said
+
+    def order(self, say: str, settings: LoaderSettings, seconds: float = 0.3) -> dict[str, Any]:
+        self.channel.send(say, settings=settings.to_json(), seconds=seconds)
+        return self.answer()
+
+    def block(self, settings: LoaderSettings, seconds: float = 0.3, say: str = Word.MEASURE) -> Block:
+        said = self.order(say, settings, seconds)
+        assert said["say"] == Word.BLOCK, said
+        return Block.from_json(said["block"])
+
+    def writes(self) -> list[tuple[str, str]]:
+        path = self.folder / "tuning.writes"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(each["kind"], each["path"]) for each in map(json.loads, lines)]
+
+
+@contextmanager
+def tuned(
+    folder: Path, program: str, *arguments: Any, extra: dict[str, str] | None = None, tuner: int = 0, **options: Any
+) -> Iterator[Tuner]:
+    run = folder / "run"
+    create_run(run, {"command": ["train.py"]})
+    channel = Channel.of_tuner(run)
+    script = folder / "train.py"
+    script.write_text(program)
+    told = {"after_steps": 12, "after_s": 0.0, "before_s": 20.0, "tuner": tuner or os.getpid(), "began": time.time()}
+    rest = {"headroom": True} if options.pop("headroom", False) else {}
+    (folder / "tmp").mkdir()
+    process = subprocess.Popen(
+        [sys.executable, str(script), *map(str, arguments)],
+        env=environment(run, dict(os.environ), {"tune": told | options, **rest})
+        | {"TMPDIR": str(folder / "tmp")}
+        | (extra or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        start_new_session=True,
+    )
+    try:
+        yield Tuner(process, channel, run)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        channel.close()
+
+
+def in_session(of: int) -> list[int]:
+    """Processes of a session that have not ended."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            if int(fields[3]) == of and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def until(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if holds():
+            return True
+        time.sleep(0.05)
+    return holds()
+
+
+def test_blocks_of_several_settings_are_measured_in_one_training(tmp_path: Path) -> None:
+    seen = tmp_path / "seen.jsonl"
+    with tuned(tmp_path, PARTS + PLAIN, seen) as tuner:
+        ready = tuner.ready()
+        assert LoaderSettings.from_json(ready["settings"]) == NONE
+        assert (ready["batches_per_epoch"], ready["samples"], ready["dataset"]) == (100, 400, "map")
+        assert set(ready["fixed"]) <= {"pin_memory", "in_order"}
+        taken_at = len(seen.read_text().splitlines())
+
+        serial, parallel = tuner.block(NONE), tuner.block(TWO)
+        assert serial.start_ns is not None
+        assert parallel.start_ns is not None
+        assert parallel.restart_ns is None
+        again = tuner.block(NONE)
+        assert again.start_ns is None
+        # 4 samples of 4 ms, by one or by two: waiting takes no CPU.
+        assert 1.3 < parallel.samples_per_s / serial.samples_per_s < 3
+        assert 0.5 < again.samples_per_s / serial.samples_per_s < 2
+        assert serial.wait_ns > 0.7 * (serial.end_ns - serial.begin_ns)
+        assert parallel.batches >= 8
+        assert parallel.samples == 4 * parallel.batches
+        assert parallel.memory_bytes is not None
+        assert parallel.memory_bytes > 10**7
+
+        larger = tuner.block(LoaderSettings(2, 1, batch_size=10))
+        assert larger.samples == 10 * larger.batches
+        out_of_order = tuner.block(LoaderSettings(2, 2, batch_size=4, in_order=False))
+        assert out_of_order.samples == 4 * out_of_order.batches
+        persistent = tuner.block(LoaderSettings(2, 2, batch_size=4, persistent_workers=True))
+        assert persistent.restart_ns is not None
+        assert persistent.start_ns is not None
+        assert persistent.restart_ns < persistent.start_ns
+        held = tuner.block(NONE, say=Word.HELD)
+        assert held.held
+        assert held.samples == 4 * held.batches
+        assert held.samples_per_s > 3 * parallel.samples_per_s
+
+        batches = [json.loads(line) for line in seen.read_text().splitlines()][taken_at:]
+        assert {len(batch) for batch in batches} == {4, 10}
+        # Sequential batches, whichever loader they come from.
+        assert all(batch == list(range(batch[0], batch[0] + len(batch))) for batch in batches)
+
+        tuner.channel.send(Word.CLOSE, settings=TWO.to_json())
+        tuner.channel.send(Word.STOP)
+        assert tuner.process.wait(10) == 0
+        assert until(lambda: not in_session(tuner.process.pid))
+    # The recording went on through the blocks: with the samples of each batch, which is none of the program's loader.
+    recorded = open_run(tmp_path / "run").records(STEP)
+    assert set(recorded["samples"].tolist()) == {4, 10}
+    assert set(recorded["batch"].tolist()) == {NOT_MEASURED}
+
+
+def test_settings_that_fail_are_said_and_the_training_goes_on(tmp_path: Path) -> None:
+    program = """
+class Fragile(Numbers):
+    def __getitem__(self, index):
+        info = get_worker_info()
+        if info is not None and info.num_workers == 3:
+            os._exit(7)
+        if info is not None and info.num_workers == 4:
+            raise MemoryError("no room for this sample")
+        if info is not None and info.num_workers == 1 and index == 100:
+            raise ValueError("a sample that cannot be read")
+        return super().__getitem__(index)
+
+loader = DataLoader(Fragile(0.001), batch_size=4, num_workers=2)
+while True:
+    for batch in loader:
+        train(batch)
+"""
+    with tuned(tmp_path, PARTS + program) as tuner:
+        ready = tuner.ready()
+        assert LoaderSettings.from_json(ready["settings"]) == TWO
+        died = tuner.order(Word.MEASURE, TWO.with_workers(3))
+        assert died["say"] == Word.FAILED
+        assert "exit code 7" in died["why"]
+        full = tuner.order(Word.MEASURE, TWO.with_workers(4))
+        assert full["say"] == Word.OOM
+        assert "no room for this sample" in full["why"]
+        late = tuner.order(Word.MEASURE, TWO.with_workers(1), seconds=5.0)
+        assert late["say"] == Word.FAILED
+        assert "a sample that cannot be read" in late["why"]
+        assert tuner.block(TWO).batches >= 8
+        # The workers of what failed are gone, and so are those of the program's own loader.
+        assert until(lambda: len(in_session(tuner.process.pid)) <= 1 + 2)
+        tuner.channel.send(Word.STOP)
+        assert tuner.process.wait(10) == 0
+    # Which batch of its loader a step trained on is known until then, and not from there on.
+    numbers = open_run(tmp_path / "run").records(STEP)["batch"].tolist()
+    assert numbers[:10] == list(range(10))
+    assert set(numbers[ready["steps"] :]) == {NOT_MEASURED}
+
+
+def test_the_training_ends_when_its_tuner_is_gone(tmp_path: Path) -> None:
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
+    with tuned(tmp_path, PARTS + PLAIN, tmp_path / "seen", tuner=other.pid) as tuner:
+        tuner.ready()
+        assert tuner.block(TWO).batches >= 8
+        other.kill()
+        other.wait()
+        tuner.process.wait(15)
+        assert until(lambda: not in_session(tuner.process.pid))
+
+
+def test_files_that_were_there_before_are_not_overwritten(tmp_path: Path) -> None:
+    old, log, fresh = tmp_path / "model.pt", tmp_path / "log.txt", tmp_path / "new.pt"
+    old.write_bytes(b"weights of last week")
+    log.write_text("begin\n")
+    for path in (old, log):
+        os.utime(path, (time.time() - 1000, time.time() - 1000))
+    program = """
+import shutil
+old, log, fresh = sys.argv[1:]
+def refused(call, *arguments):
+    try:
+        call(*arguments)
+    except PermissionError as error:
+        print("refused", str(error)[:40], flush=True)
+    else:
+        print("done", call, flush=True)
+open(log, "a").write("more")
+torch.save(model.state_dict(), fresh)
+torch.save(model.state_dict(), fresh)
+refused(open, old, "wb")
+refused(os.remove, old)
+refused(os.replace, fresh, old)
+refused(shutil.copyfile, fresh, old)
+loader = DataLoader(Numbers(0), batch_size=4)
+for number in range(10):
+    for batch in loader:
+        train(batch)
+    torch.save(model.state_dict(), old)
+"""
+    with tuned(tmp_path, PARTS + program, old, log, fresh, after_steps=1000) as tuner:
+        said = tuner.answer()
+        assert said["say"] == Word.REFUSED
+        assert "keeps the program from overwriting" in said["why"]
+        output, errors = tuner.process.communicate(timeout=20)
+        assert tuner.process.returncode == 1
+        assert "--overwrite" in errors
+        assert output.count("refused") == 4
+        assert "done" not in output
+        assert set(tuner.writes()) == {("append", str(log)), ("new", str(fresh)), ("refused", str(old))}
+    assert old.read_bytes() == b"weights of last week"
+
+
+def test_overwriting_can_be_allowed_and_ordinary_recordings_are_not_guarded(tmp_path: Path) -> None:
+    old = tmp_path / "model.pt"
+    old.write_bytes(b"old")
+    os.utime(old, (1, 1))
+    program = "torch.save(model.state_dict(), sys.argv[1])\n" + PLAIN.replace("sys.argv[1]", "os.devnull")
+    with tuned(tmp_path, PARTS + program, old, overwrite=True) as tuner:
+        tuner.ready()
+        assert tuner.writes() == [("overwrite", str(old))]
+    assert old.read_bytes() != b"old"
+    os.utime(old, (1, 1))
+    create_run(tmp_path / "plain", {"command": []})
+    (tmp_path / "once.py").write_text(PARTS + program.partition("while True")[0] + "\nprint(sorted(sys.modules))")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "once.py"), str(old)],
+        env=environment(tmp_path / "plain", dict(os.environ), {}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "stallscope.capture.bootstrap.arm" in done.stdout
+    assert "tuning" not in done.stdout
+
+
+VALIDATED = """
+class Marked(Numbers):
+    def __getitem__(self, index):
+        return super().__getitem__(index) - 1000
+
+loader, checks = DataLoader(Numbers(0.001, 120), batch_size=4), DataLoader(Marked(0.001, 40), batch_size=4)
+for epoch in range(10000):
+    for number, batch in zip(range(len(loader)), loader):
+        assert batch.min() >= 0
+        train(batch)
+    with torch.no_grad():
+        for batch in checks:
+            assert batch.max() < 0
+            model(batch)
+    time.sleep(0.3)
+"""
+
+
+def test_validation_keeps_its_loader_and_is_no_part_of_a_block(tmp_path: Path) -> None:
+    with tuned(tmp_path, PARTS + VALIDATED) as tuner:
+        ready = tuner.ready()
+        assert ready["batches_per_epoch"] == 30
+        assert ready["samples"] == 120
+        serial = tuner.block(NONE, 0.1)
+        # An epoch has 30 batches of 4 to 5 ms; validation after each takes 0.35 s. What is longer than an epoch is cut.
+        longer = tuner.block(NONE, 2.0)
+        assert longer.batches < 30
+        assert 0.6 < longer.samples_per_s / serial.samples_per_s < 1.7
+        assert serial.samples_per_s > 400
+
+
+def test_iterable_datasets_begin_anew_and_pass_their_ends(tmp_path: Path) -> None:
+    program = """
+class Stream(IterableDataset):
+    def __iter__(self):
+        info = get_worker_info()
+        each, of = (0, 1) if info is None else (info.id, info.num_workers)
+        for index in range(each, 200, of):
+            time.sleep(0.002)
+            yield torch.full((4,), float(index))
+
+while True:
+    for batch in DataLoader(Stream(), batch_size=4, num_workers=1):
+        train(batch)
+"""
+    with tuned(tmp_path, PARTS + program) as tuner:
+        ready = tuner.ready()
+        assert ready["dataset"] == "iterable"
+        assert ready["samples"] is None
+        assert ready["batches_per_epoch"] is None
+        serial = tuner.block(NONE, 1.0)
+        parallel = tuner.block(TWO, 1.0)
+        assert 1.1 < parallel.samples_per_s / serial.samples_per_s < 3.5
+        assert parallel.samples <= 4 * parallel.batches
+
+
+def test_a_training_that_changes_its_batches_is_held_with_copies_of_them(tmp_path: Path) -> None:
+    program = """
+def collate(samples):
+    return {"x": torch.stack(samples), "name": "some"}
+
+seen = open(sys.argv[1], "a", buffering=1)
+while True:
+    for given in DataLoader(Numbers(), batch_size=4, collate_fn=collate):
+        batch = given.pop("x")
+        seen.write(json.dumps([int(x) for x in batch[:, 0]]) + chr(10))
+        batch.add_(1.0)
+        train(batch)
+"""
+    seen = tmp_path / "seen"
+    with tuned(tmp_path, PARTS + program, seen) as tuner:
+        tuner.ready()
+        loaded = tuner.block(NONE)
+        before = len(seen.read_text().splitlines())
+        held = tuner.block(NONE, say=Word.HELD)
+        assert held.samples_per_s > 3 * loaded.samples_per_s
+        assert held.start_ns is None
+        again = tuner.block(NONE, say=Word.HELD)
+        assert 0.2 < again.samples_per_s / held.samples_per_s < 5
+        batches = [json.loads(line) for line in seen.read_text().splitlines()][before:]
+        # A few batches of the dataset, over and over, and those that were held before the changes were noticed.
+        assert len({tuple(batch) for batch in batches}) <= 24
+        assert all(batch == list(range(batch[0], batch[0] + 4)) for batch in batches)
+
+
+REFUSALS = {
+    "ranks": (PLAIN, {"RANK": "0", "WORLD_SIZE": "2"}, {}, "2 ranks"),
+    "headroom": (PLAIN, {}, {"headroom": True}, "headroom"),
+    "no loader": ("while True:\n    train(torch.rand(4, 4))\n", {}, {}, "no torch DataLoader"),
+    "short": (
+        "for batch in DataLoader(Numbers(0), batch_size=100):\n    train(batch)\n",
+        {},
+        {},
+        "ended after 4 steps",
+    ),
+    "one pass": (
+        "while True:\n    for batch in DataLoader(Numbers(0), batch_sampler=iter([[1, 2]] * 10**6)):\n"
+        "        train(batch)\n",
+        {},
+        {},
+        "only once",
+    ),
+    "two loaders": (
+        "while True:\n    for a, b in zip(DataLoader(Numbers(0)), DataLoader(Numbers(0))):\n        train(a + b)\n",
+        {},
+        {},
+        "more than one DataLoader",
+    ),
+}
+
+
+def test_what_cannot_be_tuned_is_refused_with_its_reason(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        tuners = []
+        for case, (program, extra, options, why) in REFUSALS.items():
+            (folder := tmp_path / case).mkdir()
+            # Together: most of what each takes is importing torch.
+            tuners.append(
+                (stack.enter_context(tuned(folder, PARTS + program, os.devnull, extra=extra, **options)), why)
+            )
+        for tuner, why in tuners:
+            said = tuner.answer()
+            assert said["say"] == Word.REFUSED, said
+            assert why in said["why"]
+            tuner.channel.send(Word.STOP)
+            assert tuner.process.wait(10) == 0
+
+
+def test_a_training_that_ends_by_itself_answers_the_order_under_way(tmp_path: Path) -> None:
+    program = """
+for number, batch in zip(range(60), DataLoader(Numbers(), batch_size=4)):
+    train(batch)
+raise MemoryError("at the end")
+"""
+    with tuned(tmp_path, PARTS + program) as tuner:
+        tuner.ready()
+        said = tuner.order(Word.MEASURE, NONE, 100.0)
+        assert said["say"] == Word.OOM
+        assert said["ended"] is True
+        assert "after 60 steps" in said["why"]
+        assert "at the end" in said["why"]
+        assert tuner.process.wait(10) == 1
+
+
+def test_batches_that_torch_does_not_make_keep_their_size(tmp_path: Path) -> None:
+    program = """
+while True:
+    for batch in DataLoader(Numbers(), batch_sampler=[[1, 2, 3], [4, 5, 6]]):
+        train(batch)
+"""
+    with tuned(tmp_path, PARTS + program) as tuner:
+        ready = tuner.ready()
+        assert ready["settings"]["batch_size"] is None
+        assert "list" in ready["fixed"]["batch_size"]
+        refused = tuner.order(Word.MEASURE, LoaderSettings(0, batch_size=8))
+        assert refused["say"] == Word.FAILED
+        assert "put together by" in refused["why"]
+        block = tuner.block(LoaderSettings(2, 2))
+        assert block.samples == 3 * block.batches
+
+
+WRAPPED = {
+    "accelerate": """
+from accelerate import Accelerator
+accelerator = Accelerator(cpu=True)
+loader = DataLoader(Numbers(0.002), batch_size=4, shuffle=True)
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+while True:
+    for batch in loader:
+        optimizer.zero_grad()
+        accelerator.backward(model(batch).mean())
+        optimizer.step()
+""",
+    "torchdata": """
+from torchdata.stateful_dataloader import StatefulDataLoader
+while True:
+    for batch in StatefulDataLoader(Numbers(0.002), batch_size=4, num_workers=1):
+        train(batch)
+""",
+    "lightning": """
+import logging, warnings
+import lightning
+warnings.simplefilter("ignore")
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model = nn.Linear(4, 1)
+    def training_step(self, batch, number):
+        return self.model(batch).mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=1e-9)
+trainer = lightning.Trainer(
+    accelerator="cpu", max_epochs=10000, logger=False, enable_progress_bar=False, enable_checkpointing=False
+)
+trainer.fit(Module(), DataLoader(Numbers(0.002, 200), batch_size=4))
+""",
+}
+
+
+@pytest.mark.parametrize("library", WRAPPED)
+def test_loaders_that_libraries_wrap_are_taken_over(tmp_path: Path, library: str) -> None:
+    pytest.importorskip(library)
+    with tuned(tmp_path, PARTS + WRAPPED[library]) as tuner:
+        ready = tuner.ready()
+        assert ready["settings"]["batch_size"] == 4
+        serial, parallel = tuner.block(NONE, 0.2), tuner.block(TWO, 0.2)
+        assert 1.2 < parallel.samples_per_s / serial.samples_per_s < 3.5
+        larger = tuner.block(LoaderSettings(2, 2, batch_size=8), 0.1)
+        assert larger.samples == 8 * larger.batches
+        tuner.channel.send(Word.STOP)
+        assert tuner.process.wait(10) == 0

@@ -1,0 +1,207 @@
+"""A tuning in words and as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from stallscope.commands.console import json_text
+from stallscope.record.tuning import LoaderSettings
+from stallscope.report import tune_json, tune_text
+from stallscope.tune.result import BatchAdvice, Ended, Trial, Tuned
+from stallscope.tune.tuning import Tuning, prediction_error
+
+OWN = LoaderSettings(0)
+FOUR = LoaderSettings(4, 2, persistent_workers=True)
+FOUR_DEEP = LoaderSettings(4, 4, in_order=False)
+
+
+def trial(settings: LoaderSettings, rate: float | None, predicted: float | None = None, **more: object) -> Trial:
+    made = Trial(settings, "ok", None, rate, rate and rate * 0.97, rate and rate * 1.03, rate, predicted, 12.0, 6)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+BASELINE = trial(OWN, 412.0, 400.0)
+BEST = trial(FOUR, 754.0, 800.0)
+FAILED = trial(FOUR_DEEP, None, 760.0, status="failed", error="RuntimeError: no\nroom", low=None, high=None, blocks=0)
+SLOWER = trial(LoaderSettings(2, 2), 601.0, 640.0, dropped="20 % slower than 4 workers, prefetch 2")
+TUNED = Tuned(
+    BASELINE,
+    BEST,
+    (BASELINE, BEST, SLOWER, FAILED),
+    1.83,
+    1.76,
+    1.90,
+    0.92,
+    Ended.DECIDED,
+    "4 workers, prefetch 2 is 83 % faster",
+    "cpu",
+    ("pin_memory: no CUDA device",),
+    0.031,
+    64.2,
+)
+RESULT = Tuning("python train.py", {"kind": "cpu", "title": "A processor"}, TUNED, None, 16, 1432)
+
+
+def shown(result: Tuning, width: int = 80) -> str:
+    console = Console(width=width, file=io.StringIO(), highlight=False)
+    tune_text.render(result, console)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert max(len(line) for line in text.splitlines()) <= width
+    return text
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_headline_has_the_gain_and_its_interval() -> None:
+    first, *_ = shown(RESULT, 120).splitlines()
+    assert first.strip() == "python train.py on A processor: 1.83 times as fast (95 % interval 1.76 to 1.90)"
+    assert "754 samples/s with 4 workers, prefetch 2; 412 as it stands (no workers)." in flat(shown(RESULT))
+    assert "A loader that takes no time would give 791." in flat(shown(RESULT))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_change_names_only_arguments_that_change(width: int) -> None:
+    lines = [line.strip() for line in shown(RESULT, width).splitlines()]
+    assert "- DataLoader(…, num_workers=0)" in lines
+    assert "+ DataLoader(…, num_workers=4, persistent_workers=True)" in lines
+
+
+def test_an_argument_that_is_taken_away_stands_in_the_old_line_alone() -> None:
+    before = trial(LoaderSettings(8, 4, pin_memory=True), 700.0)
+    result = replace(RESULT, tuned=replace(TUNED, baseline=before, trials=(before, BEST)))
+    lines = [line.strip() for line in shown(result, 120).splitlines()]
+    assert "- DataLoader(…, num_workers=8, prefetch_factor=4, pin_memory=True)" in lines
+    assert "+ DataLoader(…, num_workers=4, persistent_workers=True)" in lines
+
+
+def test_every_setting_that_was_run_is_a_row_with_why_it_went() -> None:
+    text = flat(shown(RESULT))
+    assert "0 - kept no 412 (400–424) 400 6 now" in text
+    assert "4 2 kept yes 754 (731–777) 800 6 best" in text
+    assert "2 2 kept no 601 (583–619) 640 6 out" in text
+    assert "2 workers, prefetch 2: 20 % slower than 4 workers" in text
+    assert "4 workers, prefetch 4, out of order: RuntimeError: no room" in text
+    assert "Next to look at" in text
+    assert "pin_memory: no CUDA device" in text
+    assert "64 s and 1432 steps" in text
+    assert "prediction of 3 settings is off by 6 % (median), 6 % at most" in text
+
+
+@pytest.mark.parametrize(
+    ("ended", "because", "words"),
+    [
+        (Ended.NOTHING_TO_GAIN, "at most 1.2 % to gain", "nothing to gain from the loader"),
+        (Ended.TOO_NOISY, "blocks differ by 22 %", "not decided, this machine is too noisy"),
+        (Ended.BUDGET, "the budget of 20 s is used up", "nothing faster found so far"),
+        (Ended.STOPPED, "stopped by Ctrl-C", "nothing faster found so far"),
+        (Ended.FAILED, "the training was started 3 times", "not decided, the training ended too early"),
+        (Ended.DECIDED, "nothing is faster", "nothing faster found"),
+    ],
+)
+def test_each_end_has_words_of_its_own_and_proposes_no_change(ended: str, because: str, words: str) -> None:
+    tuned = replace(TUNED, best=BASELINE, speedup=1.0, low=1.0, high=1.0, ended=ended, because=because)
+    text = flat(shown(replace(RESULT, tuned=tuned)))
+    assert f": {words} " in text
+    assert because[1:] in text
+    assert "DataLoader(" not in text
+    assert "now" in text
+    assert "best" not in text.split("What was tried")[1].split("What binds")[0]
+
+
+def test_what_was_found_until_ctrl_c_is_said_to_be_so_far() -> None:
+    text = flat(shown(replace(RESULT, tuned=replace(TUNED, ended=Ended.STOPPED, because="stopped by Ctrl-C"))))
+    assert "1.83 times as fast (95 % interval 1.76 to 1.90), so far" in text
+    assert "Stopped by Ctrl-C." in text
+
+
+def test_settings_that_are_as_fast_and_cost_less_are_not_called_faster() -> None:
+    cheap = replace(TUNED, speedup=1.0, low=0.98, high=1.02, because="as fast and costs less")
+    assert "as fast with less (1.00 times, 95 % interval 0.98 to 1.02)" in flat(shown(replace(RESULT, tuned=cheap)))
+
+
+def test_for_a_scenario_the_change_is_a_command() -> None:
+    own = replace(BASELINE, settings=LoaderSettings(0, pipeline="workers"))
+    best = replace(BEST, settings=LoaderSettings(3, 2, pipeline="prefetch"))
+    tuned = replace(TUNED, baseline=own, best=best, trials=(own, best))
+    text = flat(shown(replace(RESULT, what="ssd · ssd300", scenario="ssd", batch_size=8, tuned=tuned)))
+    assert "stallscope compare ssd --pipelines prefetch --batch-sizes 8 --workers 3 --prefetch 2" in text
+
+
+ADVICE = BatchAdvice(
+    512,
+    64,
+    (96, 380),
+    {16: 754.0, 64: 830.0},
+    {16: 812_000_000},
+    {1024: "out of memory"},
+    2.1e6,
+    1.1e5,
+    (64,),
+    (90.0, 400.0),
+    {16: (740.0, 770.0)},
+    notes=("an estimate",),
+)
+
+
+def test_batch_sizes_have_three_answers_and_what_they_rest_on() -> None:
+    text = flat(shown(replace(RESULT, tuned=replace(TUNED, batch=ADVICE))))
+    assert "largest that fits 512" in text
+    assert "96 to 380" in text
+    assert "1024 n/a n/a out of memory" in text
+    assert "812 MB" in text
+
+
+KEYS = {
+    *("format", "version", "what", "scenario", "device", "baseline", "best", "speedup", "speedup_low", "speedup_high"),
+    *("headroom", "ended", "because", "wall_s", "cost", "noise", "prediction", "trials", "batch", "binding_constraint"),
+    *("not_tested", "notes"),
+}
+SETTINGS = ["num_workers", "prefetch_factor", "pin_memory", "batch_size", "pipeline", "in_order", "persistent_workers"]
+
+
+def test_the_json_is_the_contracts() -> None:
+    told = json.loads(json_text(tune_json.tuning(RESULT)))
+    assert set(told) == KEYS
+    assert (told["format"], told["version"]) == ("stallscope-tune", 1)
+    assert told["baseline"]["samples_per_s"] == 412.0
+    assert list(told["best"]["settings"]) == SETTINGS
+    # What the program's own setting stands for.
+    assert told["best"]["settings"]["batch_size"] == told["baseline"]["settings"]["batch_size"] == 16
+    assert {"samples_per_s", "low", "high"} < set(told["best"])
+    assert (told["speedup"], told["wall_s"], told["binding_constraint"]) == (1.83, 64.2, "cpu")
+    assert {"settings", "samples_per_s", "predicted", "seconds"} < set(told["trials"][0])
+    assert told["trials"][3]["samples_per_s"] is None
+    assert told["trials"][3]["error"] == "RuntimeError: no\nroom"
+    assert told["cost"] == {"seconds": 64.2, "steps": 1432, "starts": 1, "sittings": 1}
+    assert told["not_tested"] == ["pin_memory: no CUDA device"]
+
+
+def test_batch_answers_that_are_not_known_are_null() -> None:
+    told = json.loads(json_text(tune_json.tuning(RESULT)))
+    assert {key: told["batch"][key] for key in ("b_max", "b_95", "b_star")} == dict.fromkeys(
+        ("b_max", "b_95", "b_star")
+    )
+    some = json.loads(json_text(tune_json.tuning(replace(RESULT, tuned=replace(TUNED, batch=ADVICE)))))
+    assert (some["batch"]["b_max"], some["batch"]["b_95"], some["batch"]["b_star"]) == (512, 64, [96, 380])
+    assert some["batch"]["samples_per_s"] == {"16": 754.0, "64": 830.0}
+
+
+def test_an_interval_without_an_end_is_null() -> None:
+    nothing = replace(TUNED, low=0.0, high=float("inf"))
+    assert json.loads(json_text(tune_json.tuning(replace(RESULT, tuned=nothing))))["speedup_high"] is None
+
+
+def test_predictions_are_compared_where_both_are_known() -> None:
+    error = prediction_error((BASELINE, BEST, FAILED))
+    assert error is not None
+    assert error[2] == 2
+    assert error[1] == pytest.approx(abs(800 / 754 - 1))
+    assert prediction_error((FAILED,)) is None

@@ -1,0 +1,209 @@
+"""The bench that starts a program: against a program without torch that answers as a training would."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stallscope.errors import StallscopeError
+from stallscope.record.run import open_run
+from stallscope.record.tuning import ANSWERS, ORDERS, LoaderSettings
+from stallscope.tune import script_bench
+from stallscope.tune.bench import BenchEnded, TrialFailed
+from stallscope.tune.leftovers import members
+from stallscope.tune.script_bench import Launch, NothingToTune, ScriptBench
+
+MARK = "STALLSCOPE_BENCH_TEST"
+ANSWERS_ORDERS = """
+import json, os, subprocess, sys, time
+from pathlib import Path
+from stallscope.record.tuning import Channel
+folder = Path(os.environ["STALLSCOPE_BENCH_TEST"])
+line = Channel.of_training(folder)
+own = {"num_workers": 0, "batch_size": 4}
+orders = 0
+def ready(**more):
+    line.send("ready", settings=own, batches_per_epoch=10, samples=40, fixed={"in_order": "why not"}, steps=60, **more)
+def block(order):
+    line.send("block", block={"settings": order["settings"], "batches": 20, "samples": 80, "begin_ns": 0,
+                              "end_ns": int(1e9), "wait_ns": 0, "held": order["say"] == "held"})
+"""
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def bench(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ScriptBench, Path]]:
+    """Runs whatever is in program.py."""
+    monkeypatch.setattr(script_bench, "STOP_SECONDS", 1.0)
+    program = tmp_path / "program.py"
+    launch = Launch(
+        [sys.executable, str(program)],
+        lambda folder, tune: {**os.environ, MARK: str(folder), "OPTIONS": json.dumps(dict(tune))},
+        lambda folder: f"{MARK}={folder}",
+    )
+    with ScriptBench(launch, tmp_path / "out", lambda: None, said.append) as bench:
+        yield bench, program
+
+
+def write(program: Path, text: str) -> None:
+    program.write_text(ANSWERS_ORDERS + text)
+
+
+LOOP = """
+ready()
+while True:
+    order = line.receive(1)
+    if order is None: continue
+    if order["say"] == "stop": break
+    if order["say"] in ("measure", "held"): block(order)
+"""
+
+
+def test_orders_are_answered_by_blocks_and_nothing_is_left_at_the_end(bench: tuple[ScriptBench, Path]) -> None:
+    running, program = bench
+    write(program, "child = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n" + LOOP)
+    four = LoaderSettings(4, 2, batch_size=4)
+    assert running.baseline == LoaderSettings(0, batch_size=4)
+    assert running.batches_per_epoch == 10
+    assert running.ready.fixed == {"in_order": "why not"}
+    assert running.measure(four, 0.5).settings == four
+    assert running.held(0.5).held
+    assert running.steps == 60 + 20 + 20
+    folder = running.run_folder
+    assert folder is not None
+    assert len(members(f"{MARK}={folder}")) == 2
+    running.end()
+    assert members(f"{MARK}={folder}") == set()
+    assert not (folder / ORDERS).exists()
+    assert not (folder / ANSWERS).exists()
+    assert open_run(folder).info["ended"]["status"] == "stopped"
+
+
+def test_temporary_folders_of_processes_that_are_killed_are_removed(bench: tuple[ScriptBench, Path]) -> None:
+    running, program = bench
+    listens = "from multiprocessing.connection import Listener\nkept = Listener(family='AF_UNIX')\n"
+    write(program, listens + "print(kept.address, flush=True)\nready()\ntime.sleep(1000)\n")
+    assert running.ready.steps == 60
+    assert running.run_folder is not None
+    address = Path((running.run_folder / "output.txt").read_text().strip())
+    assert address.parent.is_dir()
+    running.end()
+    assert not address.parent.exists()
+
+
+def test_settings_that_do_not_work_are_told_from_a_training_that_ended(bench: tuple[ScriptBench, Path]) -> None:
+    running, program = bench
+    write(
+        program,
+        """
+ready()
+while True:
+    order = line.receive(1)
+    if order is None: continue
+    if order["say"] == "stop": break
+    if order["settings"]["num_workers"] == 3:
+        line.send("oom", settings=order["settings"], why="no memory")
+    elif order["settings"]["num_workers"] == 5:
+        os.kill(os.getpid(), 7)
+    else: block(order)
+""",
+    )
+    with pytest.raises(TrialFailed, match="no memory") as failed:
+        running.measure(LoaderSettings(3, 2), 0.1)
+    assert failed.value.out_of_memory
+    assert running.measure(LoaderSettings(2, 2), 0.1).batches == 20
+    assert running.starts == 1
+    with pytest.raises(TrialFailed, match=r"SIGBUS.*/dev/shm"):
+        running.measure(LoaderSettings(5, 2), 0.1)
+    assert running.measure(LoaderSettings(2, 2), 0.1).batches == 20
+    assert running.starts == 2
+
+
+def test_a_training_that_ends_by_itself_is_started_again_and_asked_again(
+    bench: tuple[ScriptBench, Path], said: list[str]
+) -> None:
+    running, program = bench
+    write(
+        program,
+        """
+ready()
+while True:
+    order = line.receive(1)
+    if order is None: continue
+    if order["say"] == "stop": break
+    orders += 1
+    if orders == 2: sys.exit(0)
+    block(order)
+""",
+    )
+    for _ in range(3):
+        assert running.measure(LoaderSettings(2, 2), 0.1).batches == 20
+    assert running.starts == 3
+    assert sum("starting it again" in line for line in said) == 2
+    with pytest.raises(BenchEnded, match="3 times"):
+        running.measure(LoaderSettings(2, 2), 0.1)
+
+
+def test_a_program_that_dies_at_once_shows_the_last_it_printed(bench: tuple[ScriptBench, Path]) -> None:
+    running, program = bench
+    write(program, "raise ValueError('no such thing')\n")
+    with pytest.raises(StallscopeError, match=r"(?s)exit code 1.*The last it printed.*no such thing"):
+        _ = running.ready
+
+
+def test_a_refusal_names_the_file_that_would_have_been_overwritten(bench: tuple[ScriptBench, Path]) -> None:
+    running, program = bench
+    write(
+        program,
+        """
+(folder / "tuning.writes").write_text(json.dumps({"path": "/data/model.pt", "kind": "refused"}) + "\\n")
+line.send("refused", why="PermissionError: guarded", steps=0)
+""",
+    )
+    with pytest.raises(NothingToTune, match=r"overwrite /data/model\.pt.*--overwrite"):
+        _ = running.ready
+
+
+def test_what_a_launcher_leaves_behind_still_counts(bench: tuple[ScriptBench, Path]) -> None:
+    running, program = bench
+    inner = program.with_name("inner.py")
+    write(inner, LOOP)
+    program.write_text(f"import subprocess, sys\nsubprocess.Popen([sys.executable, {str(inner)!r}])\n")
+    assert running.measure(LoaderSettings(2, 2), 0.1).batches == 20
+    assert running.starts == 1
+
+
+def test_there_is_no_such_program(tmp_path: Path) -> None:
+    launch = Launch(["train.py"], lambda folder, tune: dict(os.environ), lambda folder: "NEVER=1")
+    with (
+        ScriptBench(launch, tmp_path, lambda: None, lambda _: None) as bench,
+        pytest.raises(StallscopeError, match=r"stallscope tune -- python train\.py"),
+    ):
+        _ = bench.ready
+
+
+def test_ctrl_c_while_it_is_ended_waits_until_it_is(bench: tuple[ScriptBench, Path]) -> None:
+    running, program = bench
+    write(program, "ready()\nwhile True: time.sleep(1)\n")
+    assert running.ready.steps == 60
+    folder = running.run_folder
+    if os.fork() == 0:
+        time.sleep(0.5)
+        os.kill(os.getppid(), signal.SIGINT)
+        os._exit(0)
+    with pytest.raises(KeyboardInterrupt):
+        running.end()  # takes a second: this program does not listen
+        time.sleep(1)
+    os.wait()
+    assert members(f"{MARK}={folder}") == set()
