@@ -101,6 +101,8 @@ class ScriptBench:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._sampler: Sampler | None = None
+        self._temporary: set[Path] = set()
+        """Folders of its processes that these remove only when they end well."""
         self._ready: Ready | None = None
         self.run_folder: Path | None = None
         """Of the latest start."""
@@ -152,6 +154,7 @@ class ScriptBench:
 
     def close(self, settings: LoaderSettings) -> None:
         if self._process is not None and self._channel is not None:
+            self._look_for_folders()
             with suppress(OSError):
                 self._channel.send(Word.CLOSE, settings=settings.to_json())
 
@@ -180,7 +183,8 @@ class ScriptBench:
         if process is None or self.run_folder is None:
             return
         mark = self._launch.mark(self.run_folder)
-        folders = temporary_folders(members(mark))
+        self._look_for_folders()
+        folders, self._temporary = self._temporary, set()
         if channel is not None:
             with suppress(OSError):
                 channel.send(Word.STOP)
@@ -271,6 +275,7 @@ class ScriptBench:
         if answer["say"] == Word.BLOCK:
             block = Block.from_json(answer["block"])
             self.steps += block.batches
+            self._look_for_folders()
             return block
         if answer.get("ended"):
             self.end()
@@ -301,6 +306,11 @@ class ScriptBench:
         assert self._process is not None
         assert self.run_folder is not None
         return self._process.poll() is None or bool(members(self._launch.mark(self.run_folder)))
+
+    def _look_for_folders(self) -> None:
+        """Of workers that may be killed next."""
+        assert self.run_folder is not None
+        self._temporary |= temporary_folders(members(self._launch.mark(self.run_folder)))
 
     def _stop_sampler(self) -> None:
         sampler, self._sampler = self._sampler, None

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,25 @@ def nothing_is_left(folder: Path) -> None:
         assert not [path for path in run.iterdir() if path.is_fifo()]
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """A tuning that was stopped by Ctrl-C, and what it came to when it was resumed."""
+
+    folder: Path
+    stopped: dict[str, Any]
+    shown: str
+    said: str
+    blocks: int
+    resumed: dict[str, Any]
+    after: subprocess.CompletedProcess[str]
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+
 @pytest.fixture(scope="module")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], subprocess.CompletedProcess[str]]:
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     """A loader without workers whose samples take time, started through a shell script."""
     folder = tmp_path_factory.mktemp("tune")
     script = folder / "train.sh"
@@ -78,19 +96,44 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     script.chmod(0o755)
     temporary = folder / "tmp"
     temporary.mkdir()
-    done = tune(
-        *("--budget", "30", "--max-workers", "4", "--json", folder / "r.json", "--out", folder / "out", "--", script),
-        env={**os.environ, "TMPDIR": str(temporary)},
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    out = folder / "out"
+    words = [*STALLSCOPE, "tune", "--budget", "100", "--max-workers", "3", "--out", str(out), "--json", "r.json"]
+    running = subprocess.Popen(
+        [*words, "--", str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=environment,
     )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    nothing_is_left(folder / "out")
+    until = time.monotonic() + 90
+    while time.monotonic() < until and running.poll() is None and blocks_in(out) < 3:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    shown, said = running.communicate(timeout=60)
+    assert running.returncode == 130, said
+    assert "Traceback" not in said
+    nothing_is_left(out)
+    blocks = blocks_in(out)
+    after = tune("--resume", out, "--budget", "25", "--json", folder / "again.json", env=environment)
+    assert after.returncode == 0, after.stderr
+    assert "Traceback" not in after.stderr
+    nothing_is_left(out)
     assert not list(temporary.glob("pymp-*"))
-    return folder, json.loads((folder / "r.json").read_text()), done
+    results = [json.loads((folder / name).read_text()) for name in ("r.json", "again.json")]
+    return Tuned(folder, results[0], shown, said, blocks, results[1], after)
 
 
-def test_a_loader_without_workers_is_given_some(tuned: tuple[Path, dict[str, Any], Any]) -> None:
-    _, result, _ = tuned
+def blocks_in(folder: Path) -> int:
+    try:
+        return len(json.loads((folder / "tune.json").read_text())["history"])
+    except (OSError, ValueError):
+        return 0
+
+
+def test_a_loader_without_workers_is_given_some(tuned: Tuned) -> None:
+    result = tuned.resumed
     assert result["baseline"]["settings"]["num_workers"] == 0
     assert result["best"]["settings"]["num_workers"] >= 2
     assert result["best"]["settings"]["batch_size"] == 4
@@ -99,37 +142,39 @@ def test_a_loader_without_workers_is_given_some(tuned: tuple[Path, dict[str, Any
     assert result["headroom"] > 0.5
     best = next(trial for trial in result["trials"] if trial["settings"] == result["best"]["settings"])
     assert best["blocks"] >= 2
-    assert result["cost"]["steps"] > 60
-    assert result["cost"]["starts"] == 1
 
 
-def test_it_says_beforehand_what_happens_and_afterwards_what_to_change(
-    tuned: tuple[Path, dict[str, Any], subprocess.CompletedProcess[str]],
-) -> None:
-    folder, result, done = tuned
-    before = done.stderr.partition("[1/")[0]
+def test_ctrl_c_gives_the_best_so_far_and_resuming_goes_on_from_there(tuned: Tuned) -> None:
+    assert tuned.stopped["ended"] == "stopped"
+    assert "so far" in tuned.shown
+    assert f"stallscope tune --resume {tuned.out}" in tuned.said
+    assert blocks_in(tuned.out) > tuned.blocks >= 3
+    assert [result["cost"]["sittings"] for result in (tuned.stopped, tuned.resumed)] == [1, 2]
+    assert tuned.resumed["cost"]["steps"] > tuned.stopped["cost"]["steps"] > 60
+    assert tuned.resumed["cost"]["starts"] == 2
+
+
+def test_it_says_beforehand_what_happens_and_afterwards_what_to_change(tuned: Tuned) -> None:
+    before = tuned.said.partition("[1/")[0]
     assert "ended without finishing" in before
     assert "--overwrite" in before
-    assert str(folder / "out" / "training-1" / "output.txt") in before
-    workers = result["best"]["settings"]["num_workers"]
-    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert str(tuned.out / "training-1" / "output.txt") in before
+    workers = tuned.resumed["best"]["settings"]["num_workers"]
+    lines = [line.strip() for line in tuned.after.stdout.splitlines()]
     assert "- DataLoader(…, num_workers=0)" in lines
     assert any(line.startswith(f"+ DataLoader(…, num_workers={workers}") for line in lines)
     assert "times as fast (95 % interval" in lines[0]
 
 
-def test_the_first_stretch_is_a_run_of_its_own(tuned: tuple[Path, Any, Any]) -> None:
-    folder, _, _ = tuned
-    done = subprocess.run(
-        [*STALLSCOPE, "report", folder / "out" / "first-stretch", "--json"], capture_output=True, text=True, timeout=60
-    )
-    told = json.loads(done.stdout)
+def test_the_first_stretch_is_a_run_of_its_own(tuned: Tuned) -> None:
+    words = [*STALLSCOPE, "report", tuned.out / "first-stretch", "--json"]
+    told = json.loads(subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout)
     assert told["verdict"]["cause"] == "input.serial"
     assert 60 <= told["window"]["steps"] + told["window"]["warmup_steps"] < 600
 
 
 def test_a_training_that_does_not_wait_for_its_loader_is_left_as_it_is(tmp_path: Path) -> None:
-    path = program(tmp_path, 0.0, 0.1)
+    path = program(tmp_path, 0.0, 0.06)
     done = tune("--budget", "20", "--json", "-", "--out", tmp_path / "out", "--", sys.executable, path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -138,41 +183,6 @@ def test_a_training_that_does_not_wait_for_its_loader_is_left_as_it_is(tmp_path:
     assert result["speedup"] == pytest.approx(1)
     assert result["headroom"] < 0.03
     nothing_is_left(tmp_path / "out")
-
-
-def test_ctrl_c_gives_the_best_so_far_and_resuming_goes_on_from_there(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    words = [*STALLSCOPE, "tune", "--budget", "100", "--max-workers", "3", "--out", str(out), "--json", "r.json"]
-    words += ["--", sys.executable, str(program(tmp_path, 0.004, 0.002))]
-    running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    until = time.monotonic() + 90
-    while time.monotonic() < until and running.poll() is None and _blocks(out) < 3:
-        time.sleep(0.1)
-    running.send_signal(signal.SIGINT)
-    shown, said = running.communicate(timeout=60)
-    assert running.returncode == 130, said
-    assert "so far" in shown
-    assert f"stallscope tune --resume {out}" in said
-    assert "Traceback" not in said
-    nothing_is_left(out)
-    first = json.loads((tmp_path / "r.json").read_text())
-    assert first["ended"] == "stopped"
-    blocks = _blocks(out)
-    done = tune("--resume", out, "--budget", "20", "--json", tmp_path / "again.json")
-    assert done.returncode == 0, done.stderr
-    second = json.loads((tmp_path / "again.json").read_text())
-    assert second["cost"]["sittings"] == 2
-    assert second["cost"]["steps"] > first["cost"]["steps"]
-    assert _blocks(out) > blocks
-    assert second["best"]["settings"]["num_workers"] >= 2
-    nothing_is_left(out)
-
-
-def _blocks(folder: Path) -> int:
-    try:
-        return len(json.loads((folder / "tune.json").read_text())["history"])
-    except (OSError, ValueError):
-        return 0
 
 
 def test_a_scenario_on_an_emulated_device(images: Path, tmp_path: Path) -> None:
@@ -197,10 +207,9 @@ def test_a_scenario_on_an_emulated_device(images: Path, tmp_path: Path) -> None:
     [
         ("print('no training here')", "exit code 0"),
         ("raise ValueError('planted')", "planted"),
-        (written(each="1 / 0"), "division by zero"),
         (written().replace("range(1000)", "range(1)").replace("4000", "40"), "ended after 10 steps"),
     ],
-    ids=["no training", "crash", "crash in a step", "ten steps"],
+    ids=["no training", "crash", "ten steps"],
 )
 def test_a_program_that_cannot_be_tuned_is_one_message(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "train.py"

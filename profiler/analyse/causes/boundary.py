@@ -8,7 +8,8 @@ from ..facts import Facts
 from ..finding import Evidence, Finding, Next
 from ..gain import removing
 from ..outside import BUSY, Evaluation, Outside
-from .input.wait import MOST_WORKERS, MOSTLY_WAITING_PCT
+from ..replay.advice import MOST_WORKERS
+from .input.wait import MOSTLY_WAITING_PCT
 
 _LACKS = {
     "input.serial": "its loader has no workers",

@@ -28,8 +28,8 @@ _STEPS, _SEQUENCES = FEW
 """As few settings are predicted, so that what is learned from a trial is right where it is predicted again."""
 _ROUGH = 2
 """Sequences to begin with."""
-_ROUNDS = 6
-_ENOUGH = 0.1
+_ROUNDS = 4
+_ENOUGH = 0.5
 """What another round could still gain, in squared standard deviations."""
 
 _MOVES = np.array([0.02, 0.02, -0.02, 0.01, 0.05, -0.05])

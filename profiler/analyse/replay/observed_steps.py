@@ -56,15 +56,17 @@ def host_of(steps: Records, host: Records, events: Records, facts: Facts, serial
     )
     own = (end - begin - covered(outside, begin, end)).astype(np.float64)
     own -= np.nan_to_num(measured(steps["sync_ns"]))[rows] + np.nan_to_num(measured(steps["overhead_ns"]))[rows]
-    own = np.maximum(0.0, own)
+    own = np.asarray(np.maximum(0.0, own))
     queued = rises(host["t_ns"], host["main_thread_queue_ns"], facts.window)
     if queued is None or not own.any():
         return own
-    elsewhere = 0.0 if serial is None else float(np.nan_to_num(np.nanmean(measured(serial["run_queue_ns"]))))
+    makers = measured(np.empty(0) if serial is None else serial["run_queue_ns"])
+    elsewhere = 0.0 if np.isnan(makers).all() else float(np.nanmean(makers))
     # Some of it was in fetches: what makes a step longer than the quickest ones is at most of the step itself.
     longer = np.maximum(0.0, own - np.quantile(own, QUICK))
     waited = max(0.0, float(queued.mean()) - elsewhere)
-    return own - longer * min(1.0, waited / max(1.0, float(longer.mean())))
+    quick: Times = own - longer * min(1.0, waited / max(1.0, float(longer.mean())))
+    return quick
 
 
 def on_device(steps: Records, pauses: Records) -> Times | None:
@@ -89,7 +91,7 @@ def on_device(steps: Records, pauses: Records) -> Times | None:
     of_these = known["step"][place] == held["step"]
     idle = np.maximum(0, held["device_end_ns"] - held["device_begin_ns"])
     np.subtract.at(work, place[of_these], idle[of_these])
-    return np.maximum(0.0, work)
+    return np.asarray(np.maximum(0.0, work))
 
 
 def handoff_of(steps: Records, batches: Records) -> Handoff:

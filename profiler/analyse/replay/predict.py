@@ -19,7 +19,7 @@ from .serial import serial
 from .sizes import Line
 from .workload import Binding, Prediction, Times, Workload
 
-FEW = (256, 8)
+FEW = (192, 8)
 """Steps, and sequences of them, that a setting is replayed with."""
 MANY = (200, 3)
 """The same where settings are many: what takes less than a second for a thousand."""
