@@ -45,6 +45,10 @@ def end_all(mark: str, group: int | None = None, folders: Iterable[Path] = ()) -
     until = time.monotonic() + GONE_SECONDS
     while True:
         pids = members(mark)
+        for pid in pids:
+            # None of them makes another folder after the look.
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGSTOP)
         found |= temporary_folders(pids)
         if group is not None:
             with suppress(ProcessLookupError, PermissionError):

@@ -101,6 +101,8 @@ class ScriptBench:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._sampler: Sampler | None = None
+        self._busy = False
+        """An order is not answered yet: the training would not listen."""
         self._temporary: set[Path] = set()
         """Folders of its processes that these remove only when they end well."""
         self._ready: Ready | None = None
@@ -185,11 +187,10 @@ class ScriptBench:
         mark = self._launch.mark(self.run_folder)
         self._look_for_folders()
         folders, self._temporary = self._temporary, set()
-        if channel is not None:
-            with suppress(OSError):
+        if channel is not None and not self._busy:
+            with suppress(OSError, subprocess.TimeoutExpired):
                 channel.send(Word.STOP)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_SECONDS)
+                process.wait(STOP_SECONDS)
         end_all(mark, process.pid, folders)
         with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_SECONDS)
@@ -204,6 +205,7 @@ class ScriptBench:
         if self.starts == MOST_STARTS + self._paused:
             raise BenchEnded(f"the training was started {MOST_STARTS} times and ended each time")
         self.starts += 1
+        self._busy = False
         launch = self._launch
         command = list(launch.command)
         folder = self.folder / f"training-{len(list(self.folder.glob('training-*'))) + 1}"
@@ -247,8 +249,10 @@ class ScriptBench:
             if self._process is None or self._channel is None:
                 self._begin_again()
             assert self._channel is not None
+            self._busy = True
             self._channel.send(say, settings=settings.to_json(), seconds=seconds)
             answer = self._await_answer(10 * seconds + ANSWER_SECONDS)
+            self._busy = False
             if answer is not None:
                 return self._judge(answer)
 

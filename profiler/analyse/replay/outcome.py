@@ -19,7 +19,7 @@ def ns_per_batch(ends: Times, outstanding: Ints, workers: Ints, epoch: Ints) -> 
     together by the length of an epoch; 0: it never ends, and only the rest counts."""
     steps = ends.shape[1]
     row = np.arange(len(ends))
-    settled = np.clip(outstanding, min(16, steps // 4), steps // 2)
+    settled = np.clip(outstanding, min(32, steps // 4), steps // 2)
     # Workers that make batches equally fast hand them over in bursts of one each: whole bursts.
     settled = np.minimum(settled + (steps - settled) % np.maximum(workers, 1), steps - 1)
     steady = (ends[:, -1] - ends[row, settled - 1]) / (steps - settled)

@@ -11,6 +11,7 @@ import pytest
 from crafted import ON_CPU, add, add_events
 
 from stallscope.analyse.analysis import Analysis, analyse
+from stallscope.analyse.diagnosis import findings_of
 from stallscope.analyse.replay.advice import MOST_OFF, Advice
 from stallscope.analyse.replay.workload import Limits, Workload
 from stallscope.record.run import create_run, open_run
@@ -135,12 +136,9 @@ def test_too_few_workers_are_told_how_many_would_do_and_what_binds_then(tmp_path
 def test_cause_and_share_are_the_same_without_a_replay(tmp_path: Path) -> None:
     folder = starved(tmp_path / "run")
     with_replay = told(folder)
-    # Records of batches without their stamps of CPU time are what an older stallscope wrote.
     facts = with_replay.facts
     assert facts is not None
     assert facts.advice is not None
-    from stallscope.analyse.diagnosis import findings_of
-
     without = findings_of(dataclasses.replace(facts, advice=None))
     assert [(f.cause, f.share) for f in without] == [(f.cause, f.share) for f in with_replay.findings]
     assert without[0].next != with_replay.findings[0].next
