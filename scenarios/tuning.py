@@ -80,7 +80,7 @@ class TuningSpec:
 
 
 class Fetching:
-    """The batches of one loader, pass after pass."""
+    """The batches of one loader, pass after pass without an end: what it takes to begin a pass is part of its rate."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -89,7 +89,10 @@ class Fetching:
         self.restart()
 
     def next(self) -> tuple[Batch, int]:
-        batch = next(self._batches)
+        batch = next(self._batches, None)
+        if batch is None:
+            self.restart()
+            batch = next(self._batches)
         return batch, batch.samples
 
     def restart(self) -> None:
@@ -139,8 +142,8 @@ class TunedTraining:
         self._training: Training = ssd.training(spec.net, device, spec.batch_size, dataset)  # type: ignore[arg-type]
         self._steps = 0
 
-    def record(self) -> int:
-        """The first stretch, with the settings it begins with; how many batches an epoch has."""
+    def record(self) -> None:
+        """The first stretch, with the settings it begins with."""
         spec, tune = self._spec, self._spec.tune
         pipeline = self._pipeline(spec.settings)
         session = Session(self._folder, self._device)
@@ -166,7 +169,7 @@ class TunedTraining:
                     took = time.monotonic() - begun
                     enough = self._steps >= tune["after_steps"] and took >= tune["after_s"]
                     if enough or (took >= tune["before_s"] and self._steps >= 8):
-                        return len(pipeline)
+                        return
                 epoch += 1
         finally:
             pipeline.close()
@@ -261,7 +264,7 @@ def _tune(spec: TuningSpec, folder: Path, line: Channel) -> None:
     update_run(folder, {"device": device.describe(), "torch": torch.__version__})
     training = TunedTraining(spec, folder, device, dataset)
     try:
-        batches = training.record()
+        training.record()
     finally:
         if spans is not None:
             device.sink = None  # type: ignore[attr-defined]
@@ -269,7 +272,8 @@ def _tune(spec: TuningSpec, folder: Path, line: Channel) -> None:
     line.send(
         Word.READY,
         settings=spec.settings.to_json(),
-        batches_per_epoch=batches,
+        # Beginnings of passes are in the rates already, see `Fetching`.
+        batches_per_epoch=None,
         samples=len(dataset),
         dataset="map",
         fixed=FIXED,

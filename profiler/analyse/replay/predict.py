@@ -23,7 +23,7 @@ FEW = (192, 8)
 """Steps, and sequences of them, that a setting is replayed with."""
 MANY = (200, 3)
 """The same where settings are many: what takes less than a second for a thousand."""
-MODEL_SD = 0.03
+MODEL_SD = 0.06
 """Of the log rate: what the model itself is off by, beside all that is counted. A choice."""
 UNSEEN_SD = 0.3
 """Of a single batch: what a recording of few of them may not have seen. A choice."""
