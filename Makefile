@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DATA ?=
 
-.PHONY: demo test lint setup-demo setup-test benchmarks truth overhead faults batch-sizes rivals clean help
+.PHONY: demo test lint setup-demo setup-test benchmarks truth overhead faults batch-sizes tuning rivals clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -33,6 +33,11 @@ faults: setup-test ## what the diagnosis makes of planted faults, and of healthy
 
 batch-sizes: setup-test ## what is said of planted sweeps over the batch size (8 minutes)
 	@$(BIN)/python benchmarks/batch_sizes.py
+
+tuning: setup-test ## how good predicted and proven loader settings are, beside an exhaustive grid and loadtune (an hour)
+	@$(BIN)/python benchmarks/tuning_grid.py --json runs/tuning-grid.json
+	@$(BIN)/python benchmarks/prediction.py --grid runs/tuning-grid.json
+	@$(BIN)/python benchmarks/tuning.py --grid runs/tuning-grid.json --budget 60
 
 rivals: setup-test ## the planted faults given to other tools, in an environment of their own (half an hour)
 	@$(BIN)/python benchmarks/rivals.py
