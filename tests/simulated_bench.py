@@ -12,8 +12,8 @@ from functools import cache
 from math import exp, log
 
 import numpy as np
-from loader_clock import Made, Spec, Times, simulate
 
+from loader_clock import Made, Spec, Times, simulate
 from stallscope.analyse.replay.workload import Binding, Prediction
 from stallscope.record.tuning import Block, LoaderSettings
 from stallscope.tune.bench import BenchEnded, TrialFailed

@@ -34,6 +34,8 @@ HELP = "Finds loader settings for a training, and proves the gain by trial."
 EXAMPLE = "stallscope tune --budget 90 -- python train.py"
 BUDGET_S = 120.0
 LEAST_BUDGET_S = 20.0
+LEAST_TRIALS_S = 12.0
+"""However long the program took to start: a few settings in a few blocks."""
 """A first stretch of five seconds, and a few blocks each of a few settings."""
 INTERRUPTED = 130
 SHOWN_FILES = 5
@@ -50,7 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("what", nargs="*", metavar="SCENARIO | -- COMMAND …", help="what to tune")
     parser.add_argument(
-        "--budget", type=_budget, default=BUDGET_S, metavar="S", help="seconds of training that trials may take (120)"
+        "--budget",
+        type=_budget,
+        default=BUDGET_S,
+        metavar="S",
+        help="seconds that it may take, the program's start counted (120)",
     )
     parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for recordings and results (default: runs/…)")
@@ -176,8 +182,8 @@ class _Sitting:
         lines = [f"Tuning the loader of {job.title}{more}."]
         what = "Your command" if job.scenario is None else "Its training"
         lines.append(
-            f"{what} is started (again should it end), trains on its own data for about {arguments.budget:.0f} s with "
-            "several loader settings, and is ended without finishing; what it learns is lost."
+            f"{what} is started (again should it end), trains on its own data for about {arguments.budget:.0f} s in all "
+            "with several loader settings, and is ended without finishing; what it learns is lost."
         )
         if arguments.batch_sizes != tune_batch.NONE:
             unless = "Unless it trains on the processor, batch" if arguments.batch_sizes == tune_batch.AUTO else "Batch"
@@ -209,7 +215,8 @@ class _Sitting:
         analysis, workload = self._observed()
         question = tune_batch.wanted(arguments.batch_sizes, ready)
         share = 1 - tune_batch.SHARE if question.looked_at else 1.0
-        plan = self._plan(ready, workload, share * arguments.budget)
+        budget = self._left(progress)
+        plan = self._plan(ready, workload, share * budget)
         model = ReplayModel(workload)
         begun = time.monotonic()
 
@@ -227,7 +234,7 @@ class _Sitting:
                 raise KeyboardInterrupt
             raise NothingToTune(f"nothing was measured: {tuned.because}")
         if question.looked_at and tuned.ended in (Ended.DECIDED, Ended.NOTHING_TO_GAIN, Ended.BUDGET):
-            left = arguments.budget - (time.monotonic() - begun)
+            left = budget - (time.monotonic() - begun)
             sizes, launch = sample_sizes(analysis.facts), self._job.launch
             try:
                 advice = tune_batch.batch_advice(question, launch, bench, model, plan, tuned, sizes, left, progress)
@@ -247,6 +254,18 @@ class _Sitting:
             sittings=state.sittings,
             notes=tuple(_notes(bench)),
         )
+
+    def _left(self, progress: TuneProgress) -> float:
+        """Seconds for trials: what the program's start and the first stretch have left of the budget."""
+        spent = time.monotonic() - self._begun
+        left = float(self._arguments.budget) - spent
+        if left >= LEAST_TRIALS_S:
+            return left
+        progress.say(
+            f"The program took {spent:.0f} s to start and to be recorded; trials go on for {LEAST_TRIALS_S:.0f} s, "
+            f"which is beyond the budget of {self._arguments.budget:.0f} s."
+        )
+        return LEAST_TRIALS_S
 
     def _count(self, bench: ScriptBench) -> None:
         """What this took so far, earlier sittings with it."""

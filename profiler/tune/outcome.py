@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import exp, inf
 
+from ..analyse.replay.workload import Binding
 from ..record.tuning import LoaderSettings
 from .candidates import as_run, cost, describe
 from .history import Arm, arm_of
@@ -54,6 +55,9 @@ def conclude(race: Race, ended: str, said: str | None = None) -> Tuned:
     ratio = now.gain(arm_of(best), race.proven_from)
     shift = now.epoch_gain(best, _first_run(race, arm_of(best)))
     chosen = race.predicted_of(best)
+    bound = None if chosen is None else chosen.binding
+    if ended == Ended.NOTHING_TO_GAIN:
+        bound = Binding.TRAINING
     return Tuned(
         baseline=by_settings[race.plan.baseline],
         best=by_settings[best],
@@ -64,7 +68,7 @@ def conclude(race: Race, ended: str, said: str | None = None) -> Tuned:
         headroom=_headroom(now),
         ended=ended,
         because=said or _because(race, now, ended, winner, shift),
-        binding=None if chosen is None else chosen.binding,
+        binding=bound,
         not_tested=_not_tested(race, ended),
         noise=noise,
         wall_s=wall_s,

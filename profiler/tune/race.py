@@ -24,6 +24,8 @@ from .statistics import Ratio
 
 LEAST_GAIN = 0.03
 """Less than this is nothing to gain."""
+NOT_THE_LOADER = 0.05
+"""By how much less than the baseline, in log rate, blocks without a loader are disturbed."""
 MOST_HELD = 3
 """Blocks without a loader, to know that for sure."""
 LEAST_PROMISE = 0.01
@@ -501,7 +503,9 @@ def nothing_to_gain(entries: Sequence[Entry], now: Standing, said: Predicted, ow
     blocks = [e.block for e in entries if e.block is not None and not e.held and arm_of(e.settings) == own]
     shares = [block.wait_ns / (block.end_ns - block.begin_ns) for block in blocks]
     waits = -log(max(1e-9, 1 - sum(shares) / len(shares)))
-    if gain.high < enough or (waits < enough and gain.mean < enough):
+    # Batches that lie ready cannot slow a training: much slower blocks tell of the machine, not of the loader.
+    believable = gain.mean > -NOT_THE_LOADER
+    if (gain.high < enough and believable) or (waits < enough and gain.mean < enough):
         return True
     return None if waits < enough or gain.mean < enough else False
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loader_clock import MS, SPECS, recorded
 
+from loader_clock import MS, SPECS, recorded
 from stallscope.analyse.replay import closed_form
 from stallscope.analyse.replay.predict import predict
 from stallscope.record.tuning import LoaderSettings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from loader_clock import MS, SPECS, Spec, recorded, simulate
 
+from loader_clock import MS, SPECS, Spec, recorded, simulate
 from stallscope.analyse.replay.model import ReplayModel
 from stallscope.analyse.replay.workload import Workload
 from stallscope.record.tuning import LoaderSettings

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from loader_clock import MS, SPECS, Spec, recorded, simulate
 
+from loader_clock import MS, SPECS, Spec, recorded, simulate
 from stallscope.analyse.replay.draws import draw
 from stallscope.analyse.replay.predict import predict
 from stallscope.analyse.replay.sizes import with_batch_size

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loader_clock import MS, SPECS, Made, Spec, recorded, simulate
 
+from loader_clock import MS, SPECS, Made, Spec, recorded, simulate
 from stallscope.analyse.replay.cases import Case, rows_of
 from stallscope.analyse.replay.outcome import ns_per_batch
 from stallscope.analyse.replay.pools import hands

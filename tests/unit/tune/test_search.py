@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from loader_clock import SPECS
 from simulated_bench import ClockModel, SimulatedBench, biased, held_rate, plan_of, scaled, truth
-
 from stallscope.record.tuning import LoaderSettings
 from stallscope.tune.bench import BenchEnded, TrialFailed
 from stallscope.tune.history import Entry, arm_of

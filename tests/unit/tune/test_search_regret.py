@@ -8,6 +8,7 @@ from math import exp
 
 import numpy as np
 import pytest
+
 from loader_clock import SPECS, Spec
 from simulated_bench import (
     GRID,
@@ -21,7 +22,6 @@ from simulated_bench import (
     regret,
     truth,
 )
-
 from stallscope.record.tuning import LoaderSettings
 from stallscope.tune.result import Ended, Tuned
 from stallscope.tune.search import search
