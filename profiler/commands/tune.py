@@ -182,7 +182,7 @@ class _Sitting:
         lines = [f"Tuning the loader of {job.title}{more}."]
         what = "Your command" if job.scenario is None else "Its training"
         lines.append(
-            f"{what} is started (again should it end), trains on its own data for about {arguments.budget:.0f} s in all "
+            f"{what} is started (again should it end), trains on its own data for some {arguments.budget:.0f} s in all "
             "with several loader settings, and is ended without finishing; what it learns is lost."
         )
         if arguments.batch_sizes != tune_batch.NONE:

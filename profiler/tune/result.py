@@ -58,7 +58,7 @@ class BatchAdvice:
     intervals: dict[int, tuple[float, float]] = field(default_factory=dict)
     """95 % intervals of `samples_per_s`."""
     micro_batch: int | None = None
-    """A smaller batch that is clearly faster, to be accumulated `accumulate` times to the program's own; `None`: none."""
+    """A smaller batch that is clearly faster, to be accumulated `accumulate` times to the program's; `None`: none."""
     accumulate: int | None = None
     settings: LoaderSettings | None = None
     """The loader's, raced again at `micro_batch`."""
