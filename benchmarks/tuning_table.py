@@ -53,7 +53,7 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
     for who in (RANDOM, CORES, FOUR, LOADTUNE):
         outcomes = {row.workload: against(row, who) for row in done if who == RANDOM or who in row.over}
         if outcomes:
-            yield _target("worse" not in outcomes.values(), f"against {who}: {_outcomes(outcomes)}")
+            yield _target("worse" not in outcomes.values(), f"nowhere clearly worse than {who}: {_outcomes(outcomes)}")
     yield ""
 
 

@@ -9,12 +9,14 @@ import pytest
 HERE = Path(__file__).parent
 TOGETHER = (
     "unit",
+    "integration/test_benchmarks_tuning.py",
     "integration/test_faults.py",
     "integration/test_kill.py",
     "integration/test_package.py",
     "integration/test_programs.py",
     "integration/test_run.py",
     "integration/test_run_terminal.py",
+    "integration/test_tuning_batch.py",
 )
 """Files and folders whose tests judge what happened, not how long it took."""
 

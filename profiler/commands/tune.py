@@ -34,9 +34,9 @@ HELP = "Finds loader settings for a training, and proves the gain by trial."
 EXAMPLE = "stallscope tune --budget 90 -- python train.py"
 BUDGET_S = 120.0
 LEAST_BUDGET_S = 20.0
+"""A first stretch of five seconds, and a few blocks each of a few settings."""
 LEAST_TRIALS_S = 12.0
 """However long the program took to start: a few settings in a few blocks."""
-"""A first stretch of five seconds, and a few blocks each of a few settings."""
 INTERRUPTED = 130
 SHOWN_FILES = 5
 KEPT = ("out_of_order", "max_workers", "batch_sizes")

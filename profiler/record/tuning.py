@@ -140,6 +140,9 @@ class Channel:
         self._in = os.open(reads, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._out = os.open(writes, os.O_RDWR | os.O_CLOEXEC)
         self._buffer = b""
+        # Not select(): a training may have more than 1024 files open.
+        self._poll = select.poll()
+        self._poll.register(self._in, select.POLLIN)
 
     @classmethod
     def of_tuner(cls, folder: Path) -> Channel:
@@ -164,7 +167,7 @@ class Channel:
         until = time.monotonic() + seconds
         while b"\n" not in self._buffer:
             left = until - time.monotonic()
-            if left < 0 or not select.select([self._in], [], [], left)[0]:
+            if left < 0 or not self._poll.poll(1000 * left):
                 return None
             self._buffer += os.read(self._in, 65536)
             if len(self._buffer) > MOST_BYTES:

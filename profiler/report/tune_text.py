@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import isnan
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -116,6 +117,8 @@ def _gain(result: Tuning) -> str:
 
 
 def _interval(low: float, high: float) -> str:
+    if isnan(low):
+        return "its interval is not known"
     return f"95 % interval {low:.2f} to {high:.2f}"
 
 

@@ -12,6 +12,8 @@ from .plan import Model, Plan
 
 TIE = 0.02
 """Rates that differ by no more are the same."""
+EVEN = 0.005
+"""What a model cannot tell apart at all: of the best of many that are as good, the cheapest is tried."""
 HOPELESS = 0.5
 """Of the best prediction: what is not even expected to reach this is not tried."""
 PREFETCHES = (1, 2, 4, 8)
@@ -101,9 +103,9 @@ class Predicted:
     def best(self) -> Arm:
         return max(self.arms, key=self.rate)
 
-    def cheapest(self, plan: Plan) -> Arm:
-        """Of those within `TIE` of the best."""
-        enough = self.rate(self.best()) * (1 - TIE)
+    def cheapest(self, plan: Plan, within: float = TIE) -> Arm:
+        """Of those so near to the best."""
+        enough = self.rate(self.best()) * (1 - within)
         return min((arm for arm in self.arms if self.rate(arm) >= enough), key=lambda arm: cost(arm, plan.baseline))
 
     def refused(self) -> list[str]:
@@ -120,11 +122,11 @@ def choose(said: Predicted, plan: Plan, most: int) -> Chosen:
     not_tested = [f"{name}: {why}" for name, why in plan.fixed.items()]
     if not said.arms:
         return Chosen((own,), (*not_tested, "other settings: none of them can run here, as predicted"))
-    pick, best = said.cheapest(plan), said.best()
+    pick, best = said.cheapest(plan), said.cheapest(plan, EVEN)
     # The model knows nothing of other loaders. They get as many workers as the program's own would need.
     pipelines = [replace(pick, pipeline=name) for name in plan.pipelines if name != own.pipeline]
     wanted: list[Arm] = [own, pick]
-    if own.in_order and plan.out_of_order and pick.num_workers > 0:
+    if own.in_order and plan.out_of_order and pick.num_workers > 0 and "in_order" not in plan.fixed:
         wanted.append(replace(pick, in_order=False))
     wanted += [best, *neighbours(pick, said)]
     none = own.with_workers(0)
@@ -158,13 +160,13 @@ def neighbours(arm: Arm, said: Predicted) -> list[Arm]:
 
 def _not_asked(plan: Plan, pick: Arm, said: Predicted) -> Sequence[str]:
     notes = []
-    if plan.baseline.in_order and not plan.out_of_order and pick.num_workers > 0:
+    if plan.baseline.in_order and not plan.out_of_order and pick.num_workers > 0 and "in_order" not in plan.fixed:
         said.add([replace(pick, in_order=False)])
         loose = said.rate(replace(pick, in_order=False)) / said.rate(pick)
         gain = f" (predicted: {100 * (loose - 1):+.0f} %)" if loose > 1 + TIE else ""
         notes.append(f"in_order=False: batches would come in another order{gain}; ask with --out-of-order")
     if not plan.cuda:
         notes.append("pin_memory: no CUDA device")
-    if plan.batches_per_epoch is None:
+    if plan.batches_per_epoch is None and "persistent_workers" not in plan.fixed:
         notes.append("persistent_workers: the length of an epoch is not known, so beginnings of epochs do not count")
     return notes

@@ -17,6 +17,8 @@ from pathlib import Path
 
 _LISTENER = re.compile(rb" (/\S*/pymp-[^/\s]+)/listener-\S+$")
 """In /proc/net/unix: where a process of multiprocessing listens, in a temporary folder of its own."""
+SHARES = "torch_shm_manag"
+"""Name in /proc of torch's process that removes the shared memory of others once they are gone, and then ends."""
 GONE_SECONDS = 5.0
 """How long killed processes may take to be gone."""
 
@@ -44,7 +46,8 @@ def end_all(mark: str, group: int | None = None, folders: Iterable[Path] = ()) -
     found = set(folders)
     until = time.monotonic() + GONE_SECONDS
     while True:
-        pids = members(mark)
+        left = members(mark)
+        pids = left if time.monotonic() > until else {pid for pid in left if _name(pid) != SHARES}
         for pid in pids:
             # None of them makes another folder after the look.
             with suppress(ProcessLookupError, PermissionError):
@@ -56,7 +59,7 @@ def end_all(mark: str, group: int | None = None, folders: Iterable[Path] = ()) -
         for pid in pids:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        if not pids or time.monotonic() > until:
+        if not left or (pids and time.monotonic() > until):
             break
         time.sleep(0.02)
     for folder in found:
@@ -73,6 +76,12 @@ def temporary_folders(pids: set[int]) -> set[Path]:
             if listener and line.split()[6] in inodes:
                 folders.add(Path(os.fsdecode(listener[1])))
     return folders
+
+
+def _name(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
 
 
 def _sockets(pid: int) -> set[bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import exp, inf
+from math import exp, inf, nan
 
 from ..analyse.replay.workload import Binding
 from ..record.tuning import LoaderSettings
@@ -63,8 +63,9 @@ def conclude(race: Race, ended: str, said: str | None = None) -> Tuned:
         best=by_settings[best],
         trials=trials,
         speedup=exp(ratio.mean + shift),
-        low=exp(ratio.low + shift),
-        high=exp(ratio.high + shift),
+        # Of what keeping the program's own workers alive gains, few beginnings of passes say how far that is off.
+        low=nan if shift else exp(ratio.low),
+        high=nan if shift else exp(ratio.high),
         headroom=_headroom(now),
         ended=ended,
         because=said or _because(race, now, ended, winner, shift),

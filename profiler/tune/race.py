@@ -30,6 +30,8 @@ MOST_HELD = 3
 """Blocks without a loader, to know that for sure."""
 LEAST_PROMISE = 0.01
 """Expected loss below which something is not measured again."""
+ONE_BLOCK = 0.2
+"""Log rates that differ by no more may do so by chance, where one of them is a single block's."""
 MOST_ADDED = 2
 MOST_LEARNED = 3
 """Rounds after which the model is fitted anew: the training stands still for it."""
@@ -381,9 +383,12 @@ class Race:
                 worth = now.promise(arm, best.winner, SAME)
             else:
                 worth = now.promise(arm, best.leader, -SAME)
+                if now.blocks(arm) < 2 and now.weighed.ratio(arm, best.leader).mean > -ONE_BLOCK:
+                    # One lucky block of what costs more is no reason.
+                    continue
             if worth < LEAST_PROMISE:
                 self.alive.remove(arm)
-                self.dropped[arm] = _why(now, arm, best.winner)
+                self.dropped[arm] = _why(now, arm, best.winner, self.plan)
 
     def _add(self, now: Standing) -> None:
         """What the fitted model points to, or what the edge of what was tried does."""
@@ -514,9 +519,11 @@ def _clearly(between: Ratio) -> bool:
     return between.mean - between.error > TIE
 
 
-def _why(now: Standing, arm: Arm, winner: Arm) -> str:
+def _why(now: Standing, arm: Arm, winner: Arm, plan: Plan) -> str:
     between = now.weighed.ratio(arm, winner)
     blocks = now.blocks(arm)
     slower = 1 - exp(between.mean)
     words = f"{100 * slower:.0f} % slower than" if slower >= 0.01 else "not faster than"
-    return f"{words} {describe(winner)}, which costs less or as much, after {blocks} block{'' if blocks == 1 else 's'}"
+    dearer = cost(winner, plan.baseline) > cost(arm, plan.baseline)
+    cheap = "" if dearer else ", which costs less or as much"
+    return f"{words} {describe(winner)}{cheap}, after {blocks} block{'' if blocks == 1 else 's'}"

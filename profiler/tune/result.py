@@ -76,7 +76,7 @@ class Tuned:
     """Best against baseline."""
     low: float
     high: float
-    """95 % interval of it, from paired blocks."""
+    """95 % interval of it, from paired blocks; NaN: not known."""
     headroom: float | None
     """What an infinitely fast loader would gain, of the baseline's rate: 0.25 is a quarter. `None`: not measured."""
     ended: str

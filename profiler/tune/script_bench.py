@@ -34,6 +34,7 @@ ANSWER_SECONDS = 120.0
 STOP_SECONDS = 3.0
 """For a training to end that was told to."""
 TICK_SECONDS = 0.25
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LAST_LINES = 12
 """Of its output, where it failed."""
 
@@ -172,11 +173,16 @@ class ScriptBench:
 
     def end(self) -> None:
         """End the training and all that it started. Safe to call twice; Ctrl-C waits until it is done."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+        late: list[int] = []
+        # Not blocked: that holds for this thread alone, and libraries have others that a signal may come to.
+        before = {each: signal.signal(each, lambda number, _: late.append(number)) for each in ENDING}
         try:
             self._end()
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            for each, handler in before.items():
+                signal.signal(each, handler or signal.SIG_DFL)
+            if late:
+                signal.raise_signal(late[0])
 
     def _end(self) -> None:
         process, self._process = self._process, None

@@ -214,9 +214,9 @@ def test_the_tables_say_which_targets_are_met() -> None:
     assert "Met: median regret 1.0%" in said
     assert "**Missed**: cost 20% of the grid's in one process" in said
     assert "**Missed**: 2 workers more than needed" in said
-    assert "Met: against workers = CPUs: better on 2" in said
-    assert "**Missed**: against 4 workers: better on 1, as good on 0, worse on 1 (made)" in said
-    assert f"against {RANDOM}" in said
+    assert "Met: nowhere clearly worse than workers = CPUs: better on 2" in said
+    assert "**Missed**: nowhere clearly worse than 4 workers: better on 1, as good on 0, worse on 1 (made)" in said
+    assert f"worse than {RANDOM}" in said
     assert "made: loadtune failed: gone" in said
     assert "- other: nothing else is faster." in said
     assert "| made | 5 × 2 | 3 × 4 |" in said

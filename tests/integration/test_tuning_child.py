@@ -269,6 +269,7 @@ open(log, "a").write("more")
 torch.save(model.state_dict(), fresh)
 torch.save(model.state_dict(), fresh)
 refused(open, old, "wb")
+refused(open, log, "w")
 refused(os.remove, old)
 refused(os.replace, fresh, old)
 refused(shutil.copyfile, fresh, old)
@@ -285,10 +286,12 @@ for number in range(10):
         output, errors = tuner.process.communicate(timeout=20)
         assert tuner.process.returncode == 1
         assert "--overwrite" in errors
-        assert output.count("refused") == 4
+        assert output.count("refused") == 5
         assert "done" not in output
-        assert set(tuner.writes()) == {("append", str(log)), ("new", str(fresh)), ("refused", str(old))}
+        kept = {("refused", str(old)), ("refused", str(log))}
+        assert set(tuner.writes()) == {("append", str(log)), ("new", str(fresh)), *kept}
     assert old.read_bytes() == b"weights of last week"
+    assert log.read_text() == "begin\nmore"
 
 
 def test_overwriting_can_be_allowed_and_ordinary_recordings_are_not_guarded(tmp_path: Path) -> None:
@@ -441,6 +444,21 @@ def test_what_cannot_be_tuned_is_refused_with_its_reason(tmp_path: Path) -> None
             assert why in said["why"]
             tuner.channel.send(Word.STOP)
             assert tuner.process.wait(10) == 0
+
+
+def test_a_recording_that_was_thrown_away_refuses_nothing(tmp_path: Path) -> None:
+    """As `follow_device` does when a program goes on to the GPU after its recording began."""
+    program = """
+from stallscope.capture import active
+first = active.current()
+first.hooks.discard()
+first.session.discard()
+active._current = None
+active.begin(first.folder, options=first.options)
+"""
+    with tuned(tmp_path, PARTS + program + PLAIN, tmp_path / "seen") as tuner:
+        tuner.ready()
+        assert tuner.block(TWO).batches >= 8
 
 
 def test_a_training_that_ends_by_itself_answers_the_order_under_way(tmp_path: Path) -> None:

@@ -57,6 +57,8 @@ class Guard:
         self._free = _free_folders(folder)
         self._noted: set[tuple[str, str]] = set()
         self._inside: set[int] = set()
+        self._appended: set[str] = set()
+        """Old files that are younger now: something was added to them."""
 
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open":
@@ -95,6 +97,8 @@ class Guard:
         elif flags & os.O_TRUNC:
             self._spoils(name, old)
         else:
+            if old:
+                self._appended.add(name)
             self.note(name, "append")
 
     def replaces(self, path: Any) -> None:
@@ -157,7 +161,7 @@ class Guard:
             return None
         if not stat.S_ISREG(found.st_mode):
             raise ValueError("no regular file")
-        return found.st_mtime < self._began and found.st_size > 0
+        return found.st_size > 0 and (found.st_mtime < self._began or name in self._appended)
 
     def note(self, name: str, kind: str) -> None:
         if (name, kind) in self._noted or len(self._noted) >= MOST_NOTES:

@@ -10,6 +10,8 @@ from pathlib import Path
 from ..sampler.procfs import names, parse_stat, read
 
 PROC = Path("/proc")
+SHARES = b"(torch_shm_manag)"
+"""Name of torch's process that removes the shared memory of others once they are gone, and ends then."""
 
 
 def lives(pid: int) -> bool:
@@ -39,14 +41,20 @@ def descendants(pid: int) -> list[int]:
 
 
 def kill_descendants() -> None:
-    """Everything that this process and its children have started."""
+    """Everything that this process and its children have started, but for what cleans up after them."""
     for _ in range(3):
-        left = descendants(os.getpid())
+        left = [pid for pid in descendants(os.getpid()) if SHARES not in (read(f"{PROC}/{pid}/stat") or b"")]
         if not left:
             return
         for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def goes_first() -> None:
+    """Should the machine's memory run out, the kernel shall take this process and those it starts, and none else."""
+    with contextlib.suppress(OSError):
+        (PROC / "self" / "oom_score_adj").write_text("1000")
 
 
 def proportional_bytes(pid: int) -> int:

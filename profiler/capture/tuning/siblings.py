@@ -58,6 +58,9 @@ class Siblings:
             )
         self.fixed = {name: why for name, why in self._why_fixed().items() if why}
         """Fields of LoaderSettings that cannot be changed, each with why."""
+        self._endless: dict[int | None, Iterator[Any]] = {}
+        """Indices of one pass after the other, by batch size. All siblings draw from the same: else each would begin
+        with samples that another one has already brought into memory."""
 
     def settings(self) -> LoaderSettings:
         """Those of the loader itself."""
@@ -103,7 +106,11 @@ class Siblings:
 
     def make(self, settings: LoaderSettings) -> LoaderSource:
         """Raises CannotRebuild."""
-        return LoaderSource(self.clone(settings), settings)
+        clone = self.clone(settings)
+        if self.iterable:
+            return LoaderSource(clone, settings)
+        size = settings.batch_size or self.batch_size
+        return LoaderSource(clone, settings, self._endless.setdefault(size, endless(clone._index_sampler)))
 
     def clone(self, settings: LoaderSettings) -> DataLoader[Any]:
         own = self.settings()
@@ -173,15 +180,16 @@ class Siblings:
 class LoaderSource:
     """The batches of one clone. See `switching.Source`."""
 
-    def __init__(self, loader: DataLoader[Any], settings: LoaderSettings) -> None:
+    def __init__(self, loader: DataLoader[Any], settings: LoaderSettings, indices: Iterator[Any] | None = None) -> None:
+        """`indices`: what its batches are made of, where the dataset has a sampler; without an end."""
         self._loader = loader
         self._drawn: deque[int] = deque()
         """Samples of the batches ordered and not handed over, where that is known beforehand."""
-        self._known = loader._dataset_kind == dataloader._DatasetKind.Map and settings.in_order
-        if loader._dataset_kind == dataloader._DatasetKind.Map:
+        if indices is not None:
             # The pass never ends: what an epoch's beginning costs is measured apart.
             name = "batch_sampler" if loader._auto_collation else "sampler"
-            loader.__dict__[name] = Endless(getattr(loader, name), self._drawn.append if self._known else None)
+            drawn = self._drawn.append if settings.in_order else None
+            loader.__dict__[name] = Shared(indices, getattr(loader, name), drawn)
         self._iterator = self._begin()
 
     @property
@@ -303,23 +311,29 @@ def _forget_workers(iterator: Any) -> None:
         iterator._worker_pids_set = False
 
 
-class Endless:
+def endless(sampler: Any) -> Iterator[Any]:
     """A sampler that begins anew where it ends."""
+    some = True
+    while some:
+        some = False
+        for each in sampler:
+            some = True
+            yield each
 
-    def __init__(self, sampler: Any, drawn: Callable[[int], object] | None) -> None:
+
+class Shared:
+    """A sampler that goes on with what other loaders draw from too."""
+
+    def __init__(self, indices: Iterator[Any], sampler: Any, drawn: Callable[[int], object] | None) -> None:
+        self._indices = indices
         self._sampler = sampler
         self._drawn = drawn
 
     def __iter__(self) -> Iterator[Any]:
-        drawn = self._drawn
-        some = True
-        while some:
-            some = False
-            for each in self._sampler:
-                some = True
-                if drawn is not None:
-                    drawn(len(each) if isinstance(each, list | tuple) else 1)
-                yield each
+        for each in self._indices:
+            if self._drawn is not None:
+                self._drawn(len(each) if isinstance(each, list | tuple) else 1)
+            yield each
 
     def __len__(self) -> int:
         return len(self._sampler)

@@ -30,6 +30,7 @@ from torch.utils.data import BatchSampler, DataLoader
 
 from ...devices.protocol import Device
 from .memory import memory_use
+from .processes import goes_first
 
 LEAST_STEPS = 3
 WORST_BATCHES = 2
@@ -70,9 +71,7 @@ class Probing:
         self._worst = 0
         self._began = 0.0
         self._failed = False
-        # Should the machine's memory run out, the kernel shall take this process and those it starts, not the tuner.
-        with contextlib.suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000")
+        goes_first()
 
     def stepped(self) -> None:
         """After each step of an optimizer; a program with several is done sooner."""

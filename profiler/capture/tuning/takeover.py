@@ -53,7 +53,7 @@ from ..hooks.loop import Iteration, Loop, Part, Use
 from ..hooks.switch import Patches
 from ..session import Session
 from .out_of_memory import is_out_of_memory
-from .processes import kill_descendants, lives, proportional_bytes
+from .processes import goes_first, kill_descendants, lives, proportional_bytes
 from .siblings import CannotRebuild, Siblings, end_host
 from .switching import S, Switching, sentence
 
@@ -214,6 +214,7 @@ class Takeover:
             return
         self._tell = self._loading.fed_from_elsewhere(iterator)
         self._iterator = iterator
+        goes_first()  # the workers of several loaders live side by side
         line = self._open()
         self._switching = Switching(
             siblings.make,
@@ -282,6 +283,11 @@ class Takeover:
             now = self._now()
             self._first_ns = self._first_ns or now
             if self._updates < max(self._after_steps, LEAST_STEPS) or now - self._first_ns < self._after_ns:
+                return
+            from .. import active  # which imports the hooks
+
+            if (running := active.current()) is None or running.session is not self._session:
+                self._done = True  # thrown away, for a recording that began anew on the GPU
                 return
             self._refuse(self._why_never() or "its batches come from no torch DataLoader that the training asks itself")
         except Exception as error:
