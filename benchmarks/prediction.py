@@ -36,7 +36,8 @@ TRAIN = Path(__file__).parent / "tuning_programs" / "train.py"
 RECORDED: tuple[Point, ...] = ((2, 2), (0, None))
 SECONDS = 8.0
 """Of a recorded training."""
-MODELS = ("replay", "replay, one trial", "min(W/S, 1/g)", "M/M/1/K")
+LEARNT, BOUNDS = "replay, one trial", "bounds"
+MODELS = ("replay", LEARNT, BOUNDS, "M/M/1/K")
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,8 @@ def judged(grid: Grid, recorded: Point, workload: Workload) -> Iterator[Row]:
     learnt = ReplayModel(workload)
     # One trial of the recorded setting, which is in the grid too.
     learnt.learn([(workload.settings, grid.rate(recorded))])
-    replays = {"replay": ReplayModel(workload), "replay, one trial": learnt}
-    forms: dict[str, Callable[[Workload, LoaderSettings], float]] = {"min(W/S, 1/g)": bound, "M/M/1/K": queue}
+    replays = {"replay": ReplayModel(workload), LEARNT: learnt}
+    forms: dict[str, Callable[[Workload, LoaderSettings], float]] = {BOUNDS: bound, "M/M/1/K": queue}
     settings = [replace(workload.settings.with_workers(w), prefetch_factor=ahead) for w, ahead in grid.points]
     said = {name: model.predict(settings) for name, model in replays.items()}
     for place, point in enumerate(grid.points):
@@ -105,6 +106,11 @@ def judged(grid: Grid, recorded: Point, workload: Workload) -> Iterator[Row]:
         predicted |= {name: form(workload, settings[place]) for name, form in forms.items()}
         within = {name: each.low <= measured <= each.high for name, each in told.items()}
         yield Row(grid.workload, recorded[0], point, measured, predicted, within)
+
+
+def is_judged(row: Row, model: str) -> bool:
+    """Not by the setting whose rate it was told."""
+    return not (model == LEARNT and row.point in RECORDED and row.point[0] == row.recorded)
 
 
 def chosen(rows: Sequence[Row], model: str) -> Point:
@@ -141,7 +147,7 @@ def tables(rows: Sequence[Row], choices: Sequence[Choice], noises: dict[str, lis
         for name in [*dict.fromkeys(row.workload for row in of_run), None]:
             part = [row for row in of_run if name in (None, row.workload)]
             off = [each for key, values in noises.items() if name in (None, key) for each in values]
-            errors = " | ".join(spread([row.error(model) for row in part]) for model in MODELS)
+            errors = " | ".join(spread([row.error(model) for row in part if is_judged(row, model)]) for model in MODELS)
             inside = 100 * fmean(row.within["replay"] for row in part)
             yield f"| {name or 'all'} | {len(part)} | {errors} | {spread(off)} | {inside:.0f} % |"
         yield "\nIts choice: workers, prefetch (% below the grid's best)\n"

@@ -1,36 +1,42 @@
-"""What the replay is compared with: two closed forms that know nothing of a loader's order or its processors.
+"""What the replay is compared with: two closed forms that know nothing of a loader's order.
 
-Both are fed with the same recorded times as the replay. Rates are samples a second.
+Both are fed with the same recorded times as the replay, hand-over and sharing of memory included. Rates are samples a
+second.
 """
 
 from __future__ import annotations
 
+from stallscope.analyse.replay import closed_form
 from stallscope.analyse.replay.workload import Workload
 from stallscope.record.tuning import LoaderSettings
 
 
-def _times(workload: Workload) -> tuple[float, float]:
-    """Making a batch and training on it, mean ns."""
-    made = workload.cpu_ns + workload.wait_ns + workload.read_ns
-    return float(made.mean()), float(workload.host_ns.mean())
+def _times(workload: Workload) -> tuple[float, float, float]:
+    """Mean ns of a batch: making it in a worker, the CPU part of that, and training on it."""
+    cpu = float(workload.cpu_ns.mean()) + workload.sharing_ns
+    return cpu + float((workload.wait_ns + workload.read_ns).mean()), cpu, float(workload.host_ns.mean())
+
+
+def _alone(workload: Workload) -> float:
+    """Without workers."""
+    made, _, own = _times(workload)
+    return workload.batch_size * 1e9 / (made - workload.sharing_ns + own)
 
 
 def bound(workload: Workload, settings: LoaderSettings) -> float:
-    """min(W/S, 1/g): whichever of loader and training is slower."""
-    made, own = _times(workload)
+    """Whichever of loader, training and processors is the slowest."""
     if settings.num_workers == 0:
-        return workload.batch_size * 1e9 / (made + own)
-    return workload.batch_size * 1e9 / max(made / settings.num_workers, own)
+        return _alone(workload)
+    made, cpu, own = _times(workload)
+    least = closed_form.bound(made, settings.num_workers, own, workload.handoff_ns, cpu, workload.limits.cpus)
+    return workload.batch_size * 1e9 / least
 
 
 def queue(workload: Workload, settings: LoaderSettings) -> float:
     """M/M/1/K, as tf.data's model: batches come and go at random, and W times prefetch of them fit the queue."""
     if settings.num_workers == 0:
-        return bound(workload, settings)
-    made, own = _times(workload)
+        return _alone(workload)
+    made, _, own = _times(workload)
     own += workload.handoff_ns
-    each, size = made / settings.num_workers, settings.outstanding
-    load = own / each
-    empty = 1 / (size + 1) if abs(load - 1) < 1e-9 else (1 - load) / (1 - load ** (size + 1))
-    # `load` is how many batches come while one is trained on; the queue is empty the less often the more do.
-    return workload.batch_size * 1e9 / (own + empty * each)
+    waits = closed_form.empty_wait(made, settings.num_workers, own, settings.outstanding)
+    return workload.batch_size * 1e9 / (own + waits)

@@ -57,7 +57,7 @@ def job(arguments: argparse.Namespace) -> Job:
         return _scenario(_checked(arguments, words[0]))
     if alien := given(arguments, OF_SCENARIOS):
         raise StallscopeError(f"{alien} {are(alien)} of scenarios. Your command says itself what it trains.")
-    return _script(words, arguments.overwrite)
+    return _script(words, arguments.overwrite, arguments.budget)
 
 
 def again(asked: Mapping[str, Any], overwrite: bool) -> Job:

@@ -13,6 +13,8 @@ from .race import LEAST_FREEDOM, LEAST_GAIN, Race
 from .result import Ended, Trial, Tuned
 from .standing import HELD, SAME, Standing
 
+MOST_LOST = 0.1
+"""Of the log rate: what costs less is taken for as fast only where its interval says that it is no slower than that."""
 TOO_NOISY = 0.15
 """Standard deviation of the log rate between blocks of one setting, drift removed."""
 
@@ -90,7 +92,12 @@ def _winner(race: Race, now: Standing) -> Arm:
         return winner
     # Nothing is proven better: what is as fast as the baseline and costs less, if anything.
     floor = -SAME
-    cheap = [arm for arm in runs if now.weighed.ratio(arm, own).mean >= floor]
+    cheap = [
+        arm
+        for arm in runs
+        if arm == own
+        or (now.weighed.ratio(arm, own).mean >= floor and now.gain(arm, race.proven_from).low > -MOST_LOST)
+    ]
     return min(cheap, key=lambda arm: cost(arm, baseline))
 
 

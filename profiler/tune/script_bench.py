@@ -30,10 +30,16 @@ MOST_STARTS = 3
 READY_SECONDS = 900.0
 """Without a training to be seen. Downloads and compilers may take long."""
 ANSWER_SECONDS = 120.0
-"""Beyond ten times the seconds that were asked for: then the training hangs."""
+"""Beyond `LONGEST` times the seconds that were asked for: then the training hangs."""
+LEAST_ANSWER_SECONDS = 30.0
+"""The same, where no more is left of the budget."""
+LONGEST = 4
+"""Times the seconds asked for that a block takes where its steps are slow."""
 STOP_SECONDS = 3.0
 """For a training to end that was told to."""
 TICK_SECONDS = 0.25
+WITHOUT_MEMORY = {-signal.SIGKILL, -signal.SIGBUS, 128 + signal.SIGKILL, 128 + signal.SIGBUS}
+"""Exit codes, a shell's among them, of what lacked memory; nobody else has reason to."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LAST_LINES = 12
 """Of its output, where it failed."""
@@ -56,6 +62,8 @@ class Launch:
     after_s: float = 5.0
     """What is recorded before the first order: so many steps, and so many seconds."""
     overwrite: bool = False
+    budget_s: float | None = None
+    """For all of it, from when the bench is made; `None`: no answer is waited for any shorter on its account."""
     description: Mapping[str, Any] = field(default_factory=dict)
     """For the run.json of its recordings."""
 
@@ -99,11 +107,16 @@ class ScriptBench:
         self._say = say
         self.began = time.time()
         """Files that are older are guarded."""
+        self._until = None if launch.budget_s is None else time.monotonic() + launch.budget_s
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._sampler: Sampler | None = None
         self._busy = False
         """An order is not answered yet: the training would not listen."""
+        self._open: set[LoaderSettings] = set()
+        """Whose workers live, with all that they have made ready."""
+        self._why = ""
+        """It ended the last time."""
         self._temporary: set[Path] = set()
         """Folders of its processes that these remove only when they end well."""
         self._ready: Ready | None = None
@@ -158,6 +171,7 @@ class ScriptBench:
     def close(self, settings: LoaderSettings) -> None:
         if self._process is not None and self._channel is not None:
             self._look_for_folders()
+            self._open.discard(settings)
             with suppress(OSError):
                 self._channel.send(Word.CLOSE, settings=settings.to_json())
 
@@ -209,9 +223,11 @@ class ScriptBench:
     def _start(self) -> None:
         """Start the command and wait until its training can be told what to do."""
         if self.starts == MOST_STARTS + self._paused:
-            raise BenchEnded(f"the training was started {MOST_STARTS} times and ended each time")
+            last = f"; the last time: {self._why}" if self._why else ""
+            raise BenchEnded(f"the training was started {MOST_STARTS} times and ended each time{last}")
         self.starts += 1
         self._busy = False
+        self._open.clear()
         launch = self._launch
         command = list(launch.command)
         folder = self.folder / f"training-{len(list(self.folder.glob('training-*'))) + 1}"
@@ -251,16 +267,49 @@ class ScriptBench:
                 )
 
     def _order(self, say: str, settings: LoaderSettings, seconds: float) -> Block:
+        tried = False
         while True:
             if self._process is None or self._channel is None:
                 self._begin_again()
             assert self._channel is not None
             self._busy = True
             self._channel.send(say, settings=settings.to_json(), seconds=seconds)
-            answer = self._await_answer(10 * seconds + ANSWER_SECONDS)
+            answer = self._await_answer(self._patience(seconds))
             self._busy = False
-            if answer is not None:
-                return self._judge(answer)
+            if answer is None:
+                continue
+            if answer["say"] == Word.BLOCK:
+                block = Block.from_json(answer["block"])
+                self.steps += block.batches
+                self._look_for_folders()
+                if say == Word.MEASURE:
+                    self._open.add(settings)
+                return block
+            out_of_memory = answer["say"] == Word.OOM
+            why = str(answer["why"]) if answer.get("died") else plain(str(answer.get("why", "")))
+            if tried or not self._may_do_alone(settings, out_of_memory, bool(answer.get("ended"))):
+                raise TrialFailed(why, out_of_memory)
+            tried = True
+
+    def _may_do_alone(self, settings: LoaderSettings, out_of_memory: bool, ended: bool) -> bool:
+        """Whether what went wrong may be others' doing; they are out of the way then.
+
+        A training ends of itself too: its data or its schedule are used up, with whatever settings. And queues of
+        loaders that are paused take memory that these settings would have in real use.
+        """
+        others = self._open - {settings, self.baseline}
+        if ended:
+            self.end()
+        else:
+            for each in others:
+                self.close(each)
+        return bool(others) if out_of_memory else ended
+
+    def _patience(self, seconds: float) -> float:
+        """How long the answer to an order is waited for."""
+        longest = LONGEST * seconds
+        left = ANSWER_SECONDS if self._until is None else self._until - time.monotonic() - longest
+        return longest + min(ANSWER_SECONDS, max(LEAST_ANSWER_SECONDS, left))
 
     def _await_answer(self, seconds: float) -> dict[str, Any] | None:
         """`None`: the program came to its own end, which is not these settings' doing."""
@@ -276,20 +325,16 @@ class ScriptBench:
                 self.end()
                 if code == 0:
                     return None
-                raise TrialFailed(why)
+                self._why = why
+                word = Word.OOM if code in WITHOUT_MEMORY else Word.FAILED
+                return {"say": word, "why": why, "ended": True, "died": True}
             if time.monotonic() > until:
+                self._why = (
+                    f"the training did not answer for {seconds:.0f} s and was ended: a worker or the training itself "
+                    "hangs with these settings"
+                )
                 self.end()
-                raise TrialFailed(f"the training did not answer for {seconds:.0f} s and was ended")
-
-    def _judge(self, answer: dict[str, Any]) -> Block:
-        if answer["say"] == Word.BLOCK:
-            block = Block.from_json(answer["block"])
-            self.steps += block.batches
-            self._look_for_folders()
-            return block
-        if answer.get("ended"):
-            self.end()
-        raise TrialFailed(plain(str(answer.get("why", ""))), answer["say"] == Word.OOM)
+                raise TrialFailed(self._why)
 
     def _begin_again(self) -> None:
         if self.starts > self._paused:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from ...record.tuning import LoaderSettings
+from .closed_form import prefetch_needed, workers_needed
 from .predict import predict
 from .workload import Binding, Prediction, Workload
 
@@ -19,6 +20,8 @@ MOST_OFF = 0.25
 """Of the log rate."""
 DEEPER = (2, 4)
 """Times the prefetch factor."""
+MOST_AHEAD = 16
+"""A prefetch factor above it is not proposed."""
 AROUND = (1.0, 1.15, 1.35, 1.6, 2.0)
 """Times the workers that would do if batches came evenly."""
 
@@ -48,7 +51,12 @@ class Advice:
     def agrees(self, samples_per_s: float) -> bool:
         """Whether what it says of the recorded settings is what was measured of them, so that other settings may be
         believed."""
-        return abs(math.log(self.now.samples_per_s / samples_per_s)) <= MOST_OFF
+        try:
+            off = math.log(self.now.samples_per_s / samples_per_s)
+        except (ValueError, ArithmeticError, LookupError):
+            # What cannot be predicted is no reason to have no report.
+            return False
+        return abs(off) <= MOST_OFF
 
     @property
     def now(self) -> Prediction:
@@ -65,6 +73,12 @@ class Advice:
         near = [each for each in said if each.samples_per_s >= enough]
         return min(near, key=lambda each: (each.settings.num_workers, each.settings.outstanding))
 
+    @property
+    def _spread(self) -> float:
+        """Standard deviation of making a batch, of its mean."""
+        made = self.workload.cpu_ns + self.workload.wait_ns + self.workload.read_ns
+        return float(made.std() / made.mean()) if made.any() else 0.0
+
     def _asked(self) -> list[LoaderSettings]:
         recorded, load = self.workload.settings, self.workload
         making = float((load.cpu_ns + load.wait_ns + load.read_ns).mean()) * load.scale + load.sharing_ns
@@ -75,9 +89,16 @@ class Advice:
         most = max(1, min(MOST_WORKERS, (load.batches_per_epoch or 2 * MOST_WORKERS) // 2))
         counts = {max(1, min(most, math.ceil(even * times))) for times in AROUND}
         counts |= {recorded.num_workers + 1, max(1, recorded.num_workers - 1), max(1, min(most, int(load.limits.cpus)))}
+        ahead = recorded.prefetch_factor or 2
+        cpu, spread = float(load.cpu_ns.mean()) * load.scale, self._spread
+        needed = workers_needed(
+            cpu, making - cpu, max(own, 1.0), cpus=load.limits.cpus, spread=spread, prefetch=ahead, most=most
+        )
+        if needed is not None:
+            counts.add(needed)
         asked = [recorded, recorded.with_workers(0)]
         asked += [recorded.with_workers(count) for count in sorted(counts)]
-        ahead = recorded.prefetch_factor or 2
         for count in {max(1, recorded.num_workers), min(counts, key=lambda count: abs(count - 1.35 * even))}:
-            asked += [replace(recorded.with_workers(count), prefetch_factor=ahead * times) for times in DEEPER]
+            depths = {*(ahead * times for times in DEEPER), min(MOST_AHEAD, prefetch_needed(spread, count, TIE))}
+            asked += [replace(recorded.with_workers(count), prefetch_factor=depth) for depth in sorted(depths)]
         return list(dict.fromkeys(asked))

@@ -1,4 +1,7 @@
-"""Answers of one line for reports. Times in any one unit; formulas with the literature they are from in brackets."""
+"""Answers of one line, for what is worth replaying and for what a replay is compared with.
+
+Times in any one unit; formulas with the literature they are from in brackets.
+"""
 
 from __future__ import annotations
 
@@ -87,20 +90,6 @@ def empty_wait(making: float, workers: int, step: float, queue: int) -> float:
     return empty * produces
 
 
-def prefill_batches(workers: int, prefetch: int, loader_per_step: float) -> float:
-    """Batches for which a full queue hides that its loader is slower than the training. `loader_per_step`: batches that
-    it makes in the time the training takes one; from 1 on it is not slower, and hides nothing."""
-    if loader_per_step >= 1:
-        return 0.0
-    return workers * prefetch / (1 - loader_per_step)
-
-
-def memory_held(workers: int, prefetch: int, batch_bytes: int, pinned: bool = False) -> int:
-    """Bytes of batches under way or in use; pinning may hold one more."""
-    return (workers * prefetch + 1 + int(pinned)) * batch_bytes
-
-
-def wait_every(workers: int, making: float, step: float) -> float:
-    """Wait for the first of each `workers` batches where all are made equally fast and too slowly; the others lie
-    ready."""
-    return max(0.0, making - workers * step)
+def memory_held(outstanding: int, batch_bytes: float) -> float:
+    """Bytes of batches under way, and of the one in use."""
+    return (outstanding + 1) * batch_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...record.tuning import LoaderSettings
+from .closed_form import memory_held
 from .pools import in_processes
 from .workload import Workload
 
@@ -12,8 +13,8 @@ def infeasible(workload: Workload, settings: LoaderSettings) -> str | None:
     limits, recorded = workload.limits, workload.settings
     size = settings.batch_size or workload.batch_size
     batch = (workload.batch_bytes or 0) * size / workload.batch_size
-    before = (recorded.outstanding + 1) * float(workload.batch_bytes or 0)
-    after = (settings.outstanding + 1) * batch
+    before = memory_held(recorded.outstanding, float(workload.batch_bytes or 0))
+    after = memory_held(settings.outstanding, batch)
     if limits.shm_bytes is not None and in_processes(settings) and settings.num_workers:
         shared = after - (before if in_processes(recorded) and recorded.num_workers else 0.0)
         if shared > limits.shm_bytes:

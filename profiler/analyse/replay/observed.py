@@ -133,7 +133,8 @@ def advice_of(run: Run, facts: Facts) -> Advice | None:
     """Of the training process that ran most steps; `None` where the run does not tell enough."""
     try:
         return Advice(workload_of(run, facts))
-    except Unobserved:
+    except (Unobserved, ValueError, ArithmeticError, LookupError):
+        # What cannot be predicted is no reason to have no report.
         return None
 
 

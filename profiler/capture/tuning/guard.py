@@ -2,8 +2,9 @@
 
 A regular file that was there before the tuner began is not overwritten, truncated, removed or replaced: an error says
 so, and the trial ends with it unless the program catches it. What lies in folders for temporary files and caches, and
-the run folder, is left alone; so are files without content, which are locks as a rule. Appending is allowed, and so is
-opening a file to change it in place, which is how memory maps and locks are opened that only read: both are noted.
+the run folder, is left alone, but not what lies where the program was started; so are files without content, which are
+locks as a rule. Appending is allowed, and so is opening a file to change it in place, which is how memory maps and
+locks are opened that only read: both are noted.
 
 Python tells its audit hooks of each file that it opens. What is written by torch or safetensors themselves, past
 Python, goes through a function of theirs that is covered. Other libraries that write from C (HDF5, LMDB) are not seen.
@@ -55,6 +56,9 @@ class Guard:
         self._began = began
         self._overwrite = overwrite
         self._free = _free_folders(folder)
+        self._here = f"{os.path.realpath(os.curdir).rstrip('/')}/"
+        # Whoever works in a folder for temporary files has files there that matter.
+        self._within_free = tuple(each for each in self._free if not self._here.startswith(each))
         self._noted: set[tuple[str, str]] = set()
         self._inside: set[int] = set()
         self._appended: set[str] = set()
@@ -149,7 +153,8 @@ class Guard:
         elif folder is not None and folder >= 0:
             path = Path(f"/proc/self/fd/{folder}").resolve() / os.fsdecode(path)
         name: str = os.path.realpath(os.fsdecode(path))
-        if name.startswith(self._free) or any(part in name for part in _CACHE_NAMES):
+        free = self._within_free if name.startswith(self._here) else self._free
+        if name.startswith(free) or any(part in name for part in _CACHE_NAMES):
             return None
         return name
 

@@ -6,21 +6,7 @@ import errno
 
 import torch
 
-_SIGNS = (
-    "out of memory",
-    "cannot allocate memory",
-    "can't allocate memory",
-    "defaultcpuallocator: not enough memory",
-    "unable to mmap",
-    "unable to allocate shared memory",
-    "no space left on device",
-    "shared memory",
-    "bus error",
-    "signal: killed",
-    "sigkill",
-    "sigbus",
-    "memoryerror",
-)
+from ...record.memory_signs import WITHOUT_MEMORY
 
 
 def is_out_of_memory(error: BaseException, said: str = "") -> bool:
@@ -29,5 +15,4 @@ def is_out_of_memory(error: BaseException, said: str = "") -> bool:
         return True
     if isinstance(error, OSError) and error.errno in (errno.ENOMEM, errno.ENOSPC):
         return True
-    text = f"{type(error).__name__} {error} {said}".lower()
-    return any(sign in text for sign in _SIGNS)
+    return WITHOUT_MEMORY.search(f"{type(error).__name__} {error} {said}") is not None

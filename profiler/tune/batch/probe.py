@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import time
 from collections import deque
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...record.files import plain
+from ...record.memory_signs import WITHOUT_MEMORY
 from ...record.run import create_run
 from ..leftovers import end_all
 from ..script_bench import OUTPUT, Launch, popen
@@ -27,12 +27,6 @@ TICK_SECONDS = 0.05
 LAST_LINES = 40
 KILLED = (-9, 137)
 """Exit codes of what the kernel ended for want of memory; nobody else has reason to."""
-OUT_OF_MEMORY = re.compile(
-    r"out of memory|OutOfMemory|MemoryError|DefaultCPUAllocator|Cannot allocate memory|_ALLOC_FAILED"
-    r"|killed by signal: (Killed|Bus error)|out of shared memory|torch_\S*>: No space left on device",
-    re.IGNORECASE,
-)
-"""What torch, its libraries and Python say when there is no memory."""
 
 
 def child_probe(
@@ -66,8 +60,9 @@ def child_probe(
             "steps": STEPS,
             "seconds": min(STEPS_SECONDS, seconds / 3),
             "first": list(first),
+            "tuner": os.getpid(),
         }
-        options = {"probe": asked, "tuner": os.getpid(), "began": began, "overwrite": launch.overwrite}
+        options = {"probe": asked, "began": began, "overwrite": launch.overwrite}
         begin = time.monotonic()
         process = popen(list(launch.command), launch.environment(place, options), place / OUTPUT)
         try:
@@ -98,7 +93,7 @@ def _judge(told: list[dict[str, Any]], done: bool, ended: int | None, spent: flo
     memory = _worst(told)
     refused = any(int(each["memory"].get("refused") or 0) for each in told)
     last = _last_lines(output)
-    said = next((line for line in reversed(last) if OUT_OF_MEMORY.search(line)), None)
+    said = next((line for line in reversed(last) if WITHOUT_MEMORY.search(line)), None)
     # A program that ends by itself after steps enough has shown what it takes.
     finished = done or (ended == 0 and steps >= LEAST_STEPS)
     if finished and not refused:
