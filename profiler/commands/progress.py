@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -18,11 +18,30 @@ if TYPE_CHECKING:
     from .sweep_cells import Cells, Key
 
 
-class Progress:
-    """Use as a context manager around the runs; tell it when a run begins and ends, and let it tick."""
+class Drawn:
+    """Drawn over on a terminal, unless plain lines are asked for. Use as a context manager around what it shows."""
+
+    def __init__(self, target: Console, plain: bool) -> None:
+        self._target = target
+        drawn = target.is_terminal and not plain
+        self._live = Live(console=target, auto_refresh=False, transient=True) if drawn else None
+        """`None`: lines that stay."""
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+
+class Progress(Drawn):
+    """Of the runs; tell it when a run begins and ends, and let it tick."""
 
     def __init__(self, target: Console, sweep: Cells, total: int, plain: bool) -> None:
-        self._target = target
+        super().__init__(target, plain)
         self._sweep = sweep
         self._total = total
         self._device = sweep.setting["device"]["name"]
@@ -31,17 +50,6 @@ class Progress:
         self._begun = time.monotonic()
         self._reader: RecentReader | None = None
         self._folder: Path | None = None
-        drawn = target.is_terminal and not plain
-        self._live = Live(console=target, auto_refresh=False, transient=True) if drawn else None
-
-    def __enter__(self) -> Progress:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     def begin(self, folder: Path) -> None:
         self._folder, self._reader = folder, None

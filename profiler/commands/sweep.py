@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from platformdirs import user_cache_dir
 
@@ -19,6 +19,7 @@ from .sweep_cells import Cells, Key
 from .sweep_rounds import Trial, new_folder
 
 if TYPE_CHECKING:
+    from stallscope.scenarios.scenario import Scenario
     from stallscope.scenarios.trial import TrialSpec
 
 TARGET = Target("stallscope.scenarios.trial", "run_trial")
@@ -32,20 +33,10 @@ class Sweep(Cells):
     def __init__(self, arguments: argparse.Namespace) -> None:
         from stallscope.pipelines.registry import NAMES, unavailable
         from stallscope.scenarios import ssd
-        from stallscope.scenarios.scenario import scenario
         from stallscope.scenarios.voc.check import summary
 
-        from ..devices.choose import choose, describe
-
-        chosen = scenario(arguments.scenario)
         # Checked here, before the first run: a wrong device, net, loader or folder is one message.
-        device = describe(arguments.device)
-        net = chosen.net_for(device["kind"], arguments.net)
-        if device["kind"] == "emulated":
-            ssd.step_time(choose(arguments.device), net)
-        for name in arguments.pipelines or ():
-            if name not in NAMES:
-                raise StallscopeError(f"unknown loader {name!r}. There are {', '.join(NAMES)}.")
+        chosen, device, net = checked(arguments, arguments.scenario)
         data: Path = arguments.data or composed(chosen.name)
         dataset = ssd.open_data(data, net, not arguments.no_augment, arguments.limit)
         loaders = arguments.pipelines or [n for n in NAMES if n != "dali-gpu" or device["kind"] == "cuda"]
@@ -110,6 +101,29 @@ class Sweep(Cells):
             activity_windows=arguments.activity_windows,
             seed=arguments.seed,
         )
+
+
+def checked(arguments: argparse.Namespace, name: str) -> tuple[Scenario, dict[str, Any], str]:
+    """A scenario, its device as described and its net.
+
+    Raises:
+        StallscopeError: there is no such scenario, device, net or loader.
+    """
+    from stallscope.pipelines.registry import NAMES
+    from stallscope.scenarios import ssd
+    from stallscope.scenarios.scenario import scenario
+
+    from ..devices.choose import choose, describe
+
+    chosen = scenario(name)
+    device = describe(arguments.device)
+    net = chosen.net_for(device["kind"], arguments.net)
+    if device["kind"] == "emulated":
+        ssd.step_time(choose(arguments.device), net)
+    for each in arguments.pipelines or ():
+        if each not in NAMES:
+            raise StallscopeError(f"unknown loader {each!r}. There are {', '.join(NAMES)}.")
+    return chosen, device, net
 
 
 def composed(scenario: str) -> Path:

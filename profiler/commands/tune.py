@@ -125,7 +125,7 @@ class _Sitting:
                 )
             self.folder: Path = arguments.resume
             self._state = load(self.folder)
-            self._job = tune_jobs.again(self._state.asked, arguments.overwrite)
+            self._job = tune_jobs.again(self._state.asked, arguments.overwrite, arguments.budget)
             for name, value in self._state.options.items():
                 if getattr(arguments, name) == arguments.parser.get_default(name):
                     setattr(arguments, name, value)

@@ -19,7 +19,7 @@ from ..report.command import command_line
 from ..tune.script_bench import Launch
 from . import child
 from .options import are, given
-from .sweep import composed
+from .sweep import checked, composed
 
 OF_SCENARIOS = ("data", "device", "net", "pipelines", "limit", "no_augment", "seed", "workers", "prefetch")
 MODULE = "stallscope.scenarios.tuning"
@@ -54,17 +54,17 @@ def job(arguments: argparse.Namespace) -> Job:
     if not words:
         raise StallscopeError(NONE_GIVEN)
     if len(words) == 1 and not _is_program(words[0]):
-        return _scenario(_checked(arguments, words[0]))
+        return _scenario(_checked(arguments, words[0]), arguments.budget)
     if alien := given(arguments, OF_SCENARIOS):
         raise StallscopeError(f"{alien} {are(alien)} of scenarios. Your command says itself what it trains.")
     return _script(words, arguments.overwrite, arguments.budget)
 
 
-def again(asked: Mapping[str, Any], overwrite: bool) -> Job:
+def again(asked: Mapping[str, Any], overwrite: bool, budget_s: float | None = None) -> Job:
     """The job of an earlier sitting."""
     if "command" in asked:
-        return _script(list(asked["command"]), overwrite)
-    return _scenario(dict(asked))
+        return _script(list(asked["command"]), overwrite, budget_s)
+    return _scenario(dict(asked), budget_s)
 
 
 def _is_program(word: str) -> bool:
@@ -76,7 +76,7 @@ def _is_program(word: str) -> bool:
     return os.sep in word or word.endswith(".py") or shutil.which(word) is not None
 
 
-def _script(command: list[str], overwrite: bool) -> Job:
+def _script(command: list[str], overwrite: bool, budget_s: float | None) -> Job:
     # Asked here, before a folder is made for it.
     if shutil.which(command[0]) is None:
         hint = f" To tune a script write: stallscope tune -- python {command[0]}" if command[0].endswith(".py") else ""
@@ -85,7 +85,7 @@ def _script(command: list[str], overwrite: bool) -> Job:
     def settings(folder: Path, tune: Mapping[str, Any]) -> Mapping[str, str]:
         return environment(folder, os.environ, {"tune": dict(tune)})
 
-    launch = Launch(command, settings, _mark, overwrite=overwrite)
+    launch = Launch(command, settings, _mark, overwrite=overwrite, budget_s=budget_s)
     return Job({"command": command}, command_line(command), child.new_folder(command, "tune-"), launch)
 
 
@@ -95,21 +95,12 @@ def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     Raises:
         StallscopeError: such a mistake.
     """
-    from stallscope.pipelines.registry import NAMES, unavailable
+    from stallscope.pipelines.registry import unavailable
     from stallscope.scenarios import ssd
-    from stallscope.scenarios.scenario import scenario
     from stallscope.scenarios.voc.check import summary
 
-    from ..devices.choose import choose, describe
-
-    chosen = scenario(name)
-    device = describe(arguments.device)
-    net = chosen.net_for(device["kind"], arguments.net)
-    if device["kind"] == "emulated":
-        ssd.step_time(choose(arguments.device), net)
+    chosen, device, net = checked(arguments, name)
     for each in arguments.pipelines or ():
-        if each not in NAMES:
-            raise StallscopeError(f"unknown loader {each!r}. There are {', '.join(NAMES)}.")
         if each not in PARALLEL:
             raise StallscopeError(
                 f"loader {each!r} has nothing to tune. Those with workers or threads are {', '.join(PARALLEL)}; "
@@ -135,7 +126,7 @@ def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     }
 
 
-def _scenario(asked: dict[str, Any]) -> Job:
+def _scenario(asked: dict[str, Any], budget_s: float | None) -> Job:
     spec = {key: value for key, value in asked.items() if key not in ("pipelines", "notices")}
     spec["pipeline"] = asked["pipelines"][0]
     run: Callable[[Path, Mapping[str, Any]], Mapping[str, str]] = lambda folder, tune: {  # noqa: E731
@@ -148,7 +139,13 @@ def _scenario(asked: dict[str, Any]) -> Job:
         f"{asked['scenario']} · {asked['net']}",
         new_folder(f"tune-{asked['scenario']}"),
         # -P: what lies in the user's working folder must not stand in for a module of ours.
-        Launch([sys.executable, "-P", "-m", MODULE], run, _mark, description={"trial": spec, "command": None}),
+        Launch(
+            [sys.executable, "-P", "-m", MODULE],
+            run,
+            _mark,
+            budget_s=budget_s,
+            description={"trial": spec, "command": None},
+        ),
         asked["scenario"],
         tuple(asked["pipelines"][1:]),
         tuple(asked["notices"]),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.text import Text
 
 from ..report import live
 from ..tune.candidates import describe
 from ..tune.race import Phase
 from ..tune.search import Progress
+from .progress import Drawn
 
 PLAIN_SECONDS = 15.0
 """Between lines that say that it goes on, where the output is no terminal."""
@@ -23,28 +23,17 @@ _PHASES = {
 }
 
 
-class TuneProgress:
-    """Use as a context manager around the tuning."""
+class TuneProgress(Drawn):
+    """Of a tuning, from the program's start on."""
 
     def __init__(self, target: Console, plain: bool) -> None:
-        self._target = target
+        super().__init__(target, plain)
         self._phase = "starting the training and recording its first steps"
         self._begun = self._said = time.monotonic()
         self._now: Progress | None = None
         self._at = 0.0
         """When `_now` came."""
         self._tried: set[object] = set()
-        drawn = target.is_terminal and not plain
-        self._live = Live(console=target, auto_refresh=False, transient=True) if drawn else None
-
-    def __enter__(self) -> TuneProgress:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     def say(self, sentence: str) -> None:
         """A line that stays."""

@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from ..record.run import create_run, update_run
 from ..record.tuning import ANSWERS, ORDERS, Block, Channel, ChannelClosed, LoaderSettings, Word
 from .bench import BenchEnded, TrialFailed
 from .leftovers import end_all, members, temporary_folders
+from .watch import watched
 
 OUTPUT = "output.txt"
 WRITES = "tuning.writes"
@@ -38,7 +39,7 @@ LONGEST = 4
 STOP_SECONDS = 3.0
 """For a training to end that was told to."""
 TICK_SECONDS = 0.25
-WITHOUT_MEMORY = {-signal.SIGKILL, -signal.SIGBUS, 128 + signal.SIGKILL, 128 + signal.SIGBUS}
+KILLED = {-signal.SIGKILL, -signal.SIGBUS, 128 + signal.SIGKILL, 128 + signal.SIGBUS}
 """Exit codes, a shell's among them, of what lacked memory; nobody else has reason to."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LAST_LINES = 12
@@ -111,6 +112,8 @@ class ScriptBench:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._sampler: Sampler | None = None
+        self._watch = ExitStack()
+        """Over its processes, should this one be killed."""
         self._busy = False
         """An order is not answered yet: the training would not listen."""
         self._open: set[LoaderSettings] = set()
@@ -191,7 +194,8 @@ class ScriptBench:
         # Not blocked: that holds for this thread alone, and libraries have others that a signal may come to.
         before = {each: signal.signal(each, lambda number, _: late.append(number)) for each in ENDING}
         try:
-            self._end()
+            with self._watch:
+                self._end()
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler or signal.SIG_DFL)
@@ -244,6 +248,7 @@ class ScriptBench:
         }
         self._channel = Channel.of_tuner(folder)
         self.run_folder = folder
+        self._watch.enter_context(watched(launch.mark(folder)))
         self._process = popen(command, launch.environment(folder, options), folder / OUTPUT)
         self._sampler = start_sampler(folder, self._process.pid)
         self._await_ready()
@@ -326,7 +331,7 @@ class ScriptBench:
                 if code == 0:
                     return None
                 self._why = why
-                word = Word.OOM if code in WITHOUT_MEMORY else Word.FAILED
+                word = Word.OOM if code in KILLED else Word.FAILED
                 return {"say": word, "why": why, "ended": True, "died": True}
             if time.monotonic() > until:
                 self._why = (

@@ -5,9 +5,10 @@ the number had been changed in its code. So everything is of that size from the 
 taken at most tells of nothing else, and what libraries make of a loader (Lightning, accelerate) is made of the right
 one. A loader of another size, for validation say, is left alone.
 
-*Options.* In those for `tune`: `"probe": {"batch_size": 64, "was": 16, "steps": 20, "seconds": 9.0, "first": [17, 3]}`.
+*Options.* In those for `tune`: `"probe": {"batch_size": 64, "was": 16, "steps": 20, "seconds": 9.0, "first": [17, 3],
+"tuner": PID}`.
 `steps` of the optimizer, or as many as `seconds` allow, but 3 at least. `first`: indices of samples that the first
-batches are made of, over and over, for the worst case.
+batches are made of, over and over, for the worst case. `tuner`: the process whose end ends the program.
 
 *What comes back.* `probe-PID.json` in the run folder, written anew with each step: `steps`, `done`, `loaders` made with
 the size, whether `first` was used, and `memory` (`MemoryUse`). When done, the process ends at once: it saves nothing.
@@ -30,7 +31,7 @@ from torch.utils.data import BatchSampler, DataLoader
 
 from ...devices.protocol import Device
 from .memory import memory_use
-from .processes import goes_first
+from .processes import goes_first, kill_descendants, lives
 
 LEAST_STEPS = 3
 WORST_BATCHES = 2
@@ -65,6 +66,7 @@ class Probing:
         self.loaders = 0
         self._steps_wanted = max(LEAST_STEPS, int(asked["steps"]))
         self._seconds = float(asked["seconds"])
+        self._tuner = int(asked.get("tuner", 0))
         self._folder = folder
         self._device = device
         self._steps = 0
@@ -108,6 +110,9 @@ class Probing:
         done = self._steps >= self._steps_wanted or (self._steps >= LEAST_STEPS and spent > self._seconds)
         if self._steps <= LEAST_STEPS or done or self._steps % 4 == 0:
             self._write(done)
+        if self._tuner and not lives(self._tuner):
+            kill_descendants()
+            done = True
         if done:
             os._exit(0)
 

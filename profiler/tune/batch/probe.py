@@ -16,7 +16,8 @@ from ...record.files import plain
 from ...record.memory_signs import WITHOUT_MEMORY
 from ...record.run import create_run
 from ..leftovers import end_all
-from ..script_bench import OUTPUT, Launch, popen
+from ..script_bench import KILLED, OUTPUT, Launch, popen
+from ..watch import watched
 from .ladder import LEAST_STEPS, Outcome, Probe, Try
 
 STEPS = 20
@@ -25,8 +26,6 @@ STEPS_SECONDS = 10.0
 """From which three steps are enough."""
 TICK_SECONDS = 0.05
 LAST_LINES = 40
-KILLED = (-9, 137)
-"""Exit codes of what the kernel ended for want of memory; nobody else has reason to."""
 
 
 def child_probe(
@@ -62,19 +61,20 @@ def child_probe(
             "first": list(first),
             "tuner": os.getpid(),
         }
-        options = {"probe": asked, "began": began, "overwrite": launch.overwrite}
+        options = {"probe": asked, "tuner": os.getpid(), "began": began, "overwrite": launch.overwrite}
         begin = time.monotonic()
-        process = popen(list(launch.command), launch.environment(place, options), place / OUTPUT)
-        try:
-            while process.poll() is None and not _done(place) and time.monotonic() - begin < seconds:
-                time.sleep(TICK_SECONDS)
-                on_tick()
-            ended = process.poll()
-            done = _done(place)
-        finally:
-            # Also on Ctrl-C.
-            end_all(launch.mark(place), process.pid)
-            process.wait()
+        with watched(launch.mark(place)):
+            process = popen(list(launch.command), launch.environment(place, options), place / OUTPUT)
+            try:
+                while process.poll() is None and not _done(place) and time.monotonic() - begin < seconds:
+                    time.sleep(TICK_SECONDS)
+                    on_tick()
+                ended = process.poll()
+                done = _done(place)
+            finally:
+                # Also on Ctrl-C.
+                end_all(launch.mark(place), process.pid)
+                process.wait()
         spent = time.monotonic() - begin
         told = _told(place)
         found = _judge(told, done, ended, spent, place / OUTPUT)

@@ -126,8 +126,104 @@ while True:
     assert running.starts == 1
     with pytest.raises(TrialFailed, match=r"SIGBUS.*/dev/shm"):
         running.measure(LoaderSettings(5, 2), 0.1)
-    assert running.measure(LoaderSettings(2, 2), 0.1).batches == 20
+    # Tried once more without the other settings, whose queues could have been to blame.
     assert running.starts == 2
+    assert running.measure(LoaderSettings(2, 2), 0.1).batches == 20
+    assert running.starts == 3
+
+
+STOPS_AT = """
+ready()
+done = 0
+while True:
+    order = line.receive(1)
+    if order is None: continue
+    if order["say"] == "stop": break
+    if order["say"] not in ("measure", "held"): continue
+    done += 1
+    if done == 3 or order["settings"]["num_workers"] == 7:
+        line.send("failed", settings=order["settings"], why="ValueError: tried to step 21 times", ended=True)
+        sys.exit(1)
+    block(order)
+"""
+
+
+def test_a_training_whose_steps_are_used_up_is_no_fault_of_the_settings(bench: tuple[ScriptBench, Path]) -> None:
+    running, program = bench
+    write(program, STOPS_AT)
+    for workers in (2, 3, 4):
+        assert running.measure(LoaderSettings(workers, 2), 0.1).batches == 20
+    assert running.starts == 2
+
+
+def test_settings_with_which_it_ends_twice_have_failed(bench: tuple[ScriptBench, Path]) -> None:
+    running, program = bench
+    write(program, STOPS_AT)
+    with pytest.raises(TrialFailed, match="tried to step 21 times") as failed:
+        running.measure(LoaderSettings(7, 2), 0.1)
+    assert not failed.value.out_of_memory
+    assert running.starts == 2
+    assert running.measure(LoaderSettings(2, 2), 0.1).batches == 20
+
+
+SHARED = """
+ready()
+loaders = set()
+while True:
+    order = line.receive(1)
+    if order is None: continue
+    if order["say"] == "stop": break
+    workers = order["settings"]["num_workers"]
+    if order["say"] == "close":
+        loaders.discard(workers)
+        continue
+    loaders.add(workers)
+    if sum(loaders) > 8:
+        loaders.discard(workers)
+        line.send("oom", settings=order["settings"], why="out of shared memory")
+    else: block(order)
+"""
+
+
+def test_what_fits_alone_is_not_out_of_memory_for_the_queues_of_others(bench: tuple[ScriptBench, Path]) -> None:
+    running, program = bench
+    write(program, SHARED)
+    for workers in (0, 4, 6, 4, 6, 8):
+        assert running.measure(LoaderSettings(workers, 2 if workers else None, batch_size=4), 0.1).batches == 20
+    with pytest.raises(TrialFailed, match="shared memory") as failed:
+        running.measure(LoaderSettings(9, 2, batch_size=4), 0.1)
+    assert failed.value.out_of_memory
+    assert running.starts == 1
+
+
+def test_settings_with_which_it_hangs_fail_and_it_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script_bench, "STOP_SECONDS", 1.0)
+    monkeypatch.setattr(script_bench, "LEAST_ANSWER_SECONDS", 1.0)
+    program = tmp_path / "program.py"
+    hangs = "    if order['say'] == 'measure' and order['settings']['num_workers'] == 5: time.sleep(1000)\n"
+    write(program, LOOP.replace('    if order["say"] in', hangs + '    if order["say"] in'))
+    launch = Launch(
+        [sys.executable, str(program)],
+        lambda folder, tune: {**os.environ, MARK: str(folder)},
+        lambda folder: f"{MARK}={folder}",
+        budget_s=0.0,
+    )
+    with ScriptBench(launch, tmp_path / "out", lambda: None, lambda _: None) as bench:
+        with pytest.raises(TrialFailed, match=r"did not answer.*hangs with these settings"):
+            bench.measure(LoaderSettings(5, 2), 0.1)
+        assert bench.measure(LoaderSettings(2, 2), 0.1).batches == 20
+        assert bench.starts == 2
+
+
+@pytest.mark.parametrize(("budget_s", "waits"), [(None, 120.0), (900.0, 120.0), (60.0, 56.0), (10.0, 30.0)])
+def test_no_answer_is_waited_for_much_longer_than_the_budget(
+    tmp_path: Path, budget_s: float | None, waits: float
+) -> None:
+    launch = Launch([], lambda folder, tune: {}, lambda folder: "NEVER=1", budget_s=budget_s)
+    bench = ScriptBench(launch, tmp_path, lambda: None, lambda _: None)
+    assert bench._patience(1.0) == pytest.approx(4.0 + waits, abs=2)
 
 
 def test_a_training_that_ends_by_itself_is_started_again_and_asked_again(
