@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..analyse.analysis import Analysis, analyse
+from ..analyse.replay.advice import MOST_WORKERS, Advice
 from ..analyse.replay.model import ReplayModel
 from ..analyse.replay.observed import workload_of
 from ..analyse.replay.workload import Workload
@@ -34,7 +35,7 @@ HELP = "Finds loader settings for a training, and proves the gain by trial."
 EXAMPLE = "stallscope tune --budget 90 -- python train.py"
 BUDGET_S = 120.0
 LEAST_BUDGET_S = 20.0
-"""A first stretch of five seconds, and a few blocks each of a few settings."""
+"""A first stretch of a few seconds, and a few blocks each of a few settings."""
 LEAST_TRIALS_S = 12.0
 """However long the program took to start: a few settings in a few blocks."""
 INTERRUPTED = 130
@@ -293,7 +294,7 @@ class _Sitting:
             pipelines=self._job.pipelines,
             # Without a CUDA device nobody expects pinned memory to be tried.
             fixed={name: why for name, why in ready.fixed.items() if cuda or name != "pin_memory"},
-            most_workers=arguments.max_workers or _most_workers(),
+            most_workers=arguments.max_workers or _most_workers(workload),
             sitting=self._state.sittings - 1,
         )
 
@@ -306,16 +307,37 @@ class _Sitting:
             )
 
     def _name_writes(self, bench: ScriptBench, progress: TuneProgress) -> None:
-        written = [path for kind, path in bench.writes() if kind != "refused"]
-        if written:
-            shown = ", ".join(written[:SHOWN_FILES])
-            more = f" and {len(written) - SHOWN_FILES} more" if len(written) > SHOWN_FILES else ""
-            progress.say(f"The training writes files: {shown}{more}. They are yours to remove.")
+        for sentence in said_of_writes(bench.writes()):
+            progress.say(sentence)
 
 
-def _most_workers() -> int:
-    """Each of them takes memory, and all that were tried last live side by side."""
-    return max(8, min(64, 4 * round(cpu_budget().budget)))
+def said_of_writes(writes: list[tuple[str, str]]) -> list[str]:
+    """Of (kind, path) in the order of time. What is the user's to remove is apart from what was there before."""
+    kinds: dict[str, str] = {}
+    for kind, path in writes:
+        # What was added to first was there, whatever followed; what was made first may be added to afterwards.
+        kinds.setdefault(path, kind)
+    said = []
+    if new := _named(kinds, "new"):
+        said.append(f"The training wrote new files: {new}. They are yours to remove.")
+    if added := _named(kinds, "append"):
+        said.append(f"The training added to files that were there, or opened them to change them: {added}.")
+    if over := _named(kinds, "overwrite"):
+        said.append(f"The training overwrote or removed files that were there: {over}.")
+    return said
+
+
+def _named(kinds: dict[str, str], kind: str) -> str:
+    paths = [path for path, each in kinds.items() if each == kind]
+    more = f" and {len(paths) - SHOWN_FILES} more" if len(paths) > SHOWN_FILES else ""
+    return ", ".join(paths[:SHOWN_FILES]) + more
+
+
+def _most_workers(workload: Workload) -> int:
+    """Each of them takes memory, and all that were tried last live side by side: a few a CPU, or as many as an advice
+    would name."""
+    asked = Advice(workload).most_workers
+    return min(MOST_WORKERS, max(8, 4 * round(cpu_budget().budget), asked))
 
 
 def _copy_recording(of: Path, to: Path) -> None:

@@ -53,7 +53,8 @@ def job(arguments: argparse.Namespace) -> Job:
     words: list[str] = arguments.what
     if not words:
         raise StallscopeError(NONE_GIVEN)
-    if len(words) == 1 and not _is_program(words[0]):
+    # The parser does not tell whether `--` came before.
+    if len(words) == 1 and sys.argv[-2:] != ["--", words[0]] and not _is_program(words[0]):
         return _scenario(_checked(arguments, words[0]), arguments.budget)
     if alien := given(arguments, OF_SCENARIOS):
         raise StallscopeError(f"{alien} {are(alien)} of scenarios. Your command says itself what it trains.")

@@ -50,7 +50,7 @@ class TuneProgress(Drawn):
         if now.entry is not None:
             self._tried.add(now.settings)
             if now.entry.error is not None:
-                self.say(f"{describe(now.settings)}: {now.entry.error.splitlines()[0]}")
+                self.say(f"{describe(now.settings, now.baseline)}: {now.entry.error.splitlines()[0]}")
             elif self._live is None:
                 self._said = time.monotonic()
                 self.say(f"[{now.block}/{now.blocks}] {self._state(now)}")
@@ -76,8 +76,8 @@ class TuneProgress(Drawn):
         return f"{done}, {tried}, at most {live.duration(left)} left · {_PHASES.get(now.phase, now.phase)}"
 
     def _state(self, now: Progress) -> str:
-        what = "batches fetched before" if now.held else describe(now.settings)
+        what = "batches fetched before" if now.held else describe(now.settings, now.baseline)
         if now.entry is not None and now.entry.block is not None:
             what += f": {now.entry.block.samples_per_s:.0f} samples/s"
-        best = "" if now.speedup == 1 else f" · best so far {now.speedup:.2f} times: {describe(now.best)}"
+        best = "" if now.speedup == 1 else f" · best so far {now.speedup:.2f} times: {describe(now.best, now.baseline)}"
         return what + best

@@ -107,6 +107,8 @@ def _gain(result: Tuning) -> str:
         return "not decided, this machine is too noisy"
     if tuned.ended == Ended.FAILED:
         return "not decided, the training ended too early"
+    if tuned.promising is not None and not result.changed:
+        return f"promising, not proven: {tuned.promising}; --resume goes on"
     if not result.changed:
         kept = "nothing faster found"
         return f"{kept} so far" if tuned.ended in (Ended.BUDGET, Ended.STOPPED) else kept
@@ -128,12 +130,16 @@ def _because(result: Tuning) -> str:
     now, then = tuned.baseline.samples_per_s, tuned.best.samples_per_s
     said = []
     if now is not None and result.changed and then is not None:
-        own, best = describe(tuned.baseline.settings), describe(tuned.best.settings)
+        own = describe(tuned.baseline.settings, tuned.best.settings)
+        best = describe(tuned.best.settings, tuned.baseline.settings)
         said.append(f"{_rate(then)} samples/s with {best}; {_rate(now)} as it stands ({own}).")
     elif now is not None:
         said.append(f"{_rate(now)} samples/s as it stands ({describe(tuned.baseline.settings)}).")
     if now is not None and tuned.headroom is not None and tuned.headroom > 0:
-        said.append(f"A loader that takes no time would give {_rate(now * (1 + tuned.headroom))}.")
+        ceiling = now * (1 + tuned.headroom)
+        # Noise, where a real loader was faster than none.
+        if all((trial.samples_per_s or 0.0) <= ceiling for trial in tuned.trials):
+            said.append(f"A loader that takes no time would give {_rate(ceiling)}.")
     if tuned.ended != Ended.DECIDED or not result.changed:
         said.append(_sentence(tuned.because))
     return " ".join(said)
@@ -145,7 +151,7 @@ def _change(result: Tuning, ascii_only: bool) -> Iterator[RenderableType]:
     old, new = arguments(before), arguments(after)
     differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     if result.scenario is not None:
-        yield Text(f"stallscope compare {result.scenario} {' '.join(_options(after))}")
+        yield Text(f"stallscope compare {result.scenario} {' '.join((*_options(after), *_device(result)))}")
         return
     dots = "..." if ascii_only else "…"
 
@@ -154,6 +160,13 @@ def _change(result: Tuning, ascii_only: bool) -> Iterator[RenderableType]:
 
     yield Text(f"- {call(old)})", style="red")
     yield Text(f"+ {call(new)})", style="green")
+
+
+def _device(result: Tuning) -> Iterator[str]:
+    """The one that was tuned on, as `--device` names it."""
+    kind, name = result.device.get("kind"), result.device.get("name")
+    if kind is not None:
+        yield f"--device {name if kind == 'emulated' else kind}"
 
 
 def _options(settings: LoaderSettings) -> Iterator[str]:
@@ -216,7 +229,7 @@ def _remarks(result: Tuning) -> Iterator[RenderableType]:
     for trial in result.tuned.trials:
         note = trial.error if trial.status != "ok" else trial.dropped
         if note:
-            said = f"{describe(trial.settings)}: {_one_line(note)}"
+            said = f"{describe(trial.settings, result.tuned.baseline.settings)}: {_one_line(note)}"
             yield Text(said, style="yellow" if trial.status != "ok" else "dim")
 
 
@@ -248,8 +261,12 @@ def _quality(result: Tuning) -> Iterator[str]:
 
 def _batch(advice: BatchAdvice) -> Iterator[RenderableType]:
     answers = Table.grid(padding=(0, 2))
-    answers.add_row("largest that fits", _size(advice.b_max), "with a margin of memory")
-    answers.add_row("smallest within 5 % of the best samples/s", _size(advice.b_95), "larger ones gain little")
+    bounded = advice.b_max is None or any(size > advice.b_max for size in advice.failed)
+    answers.add_row(
+        "largest that fits" if bounded else "largest tried that fits", _size(advice.b_max), "with a margin of memory"
+    )
+    little = "the loader sets the pace" if advice.loader_bound else "larger ones gain little"
+    answers.add_row("smallest within 5 % of the best samples/s", _size(advice.b_95), little)
     star = NOT_MEASURED if advice.b_star is None else f"{advice.b_star[0]} to {advice.b_star[1]}"
     answers.add_row("best for time to a loss", star, "an estimate, by the gradient noise")
     yield answers
@@ -270,7 +287,8 @@ def _batch(advice: BatchAdvice) -> Iterator[RenderableType]:
             )
         yield rows
     if advice.alpha_ns is not None and advice.beta_ns is not None:
-        yield Text(f"A step takes {advice.alpha_ns / 1e6:.2f} ms and {advice.beta_ns / 1e6:.3f} ms a sample.")
+        alpha = _ms(round(advice.alpha_ns, -5) or advice.alpha_ns)
+        yield Text(f"A step takes about {alpha} ms + {_ms(advice.beta_ns)} ms a sample.")
     if advice.settings is not None:
         yield Text(f"For batches of {advice.micro_batch} its loader is best with {describe(advice.settings)}.")
     for note in advice.notes:
@@ -279,6 +297,11 @@ def _batch(advice: BatchAdvice) -> Iterator[RenderableType]:
 
 def _size(size: int | None) -> str:
     return NOT_MEASURED if size is None else str(size)
+
+
+def _ms(ns: float) -> str:
+    """Tenths of a millisecond, smaller ones with two digits that mean something."""
+    return f"{ns / 1e6:.1f}" if ns >= 95_000 else f"{ns / 1e6:.2g}"
 
 
 def _rate(rate: float) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..analyse.replay.workload import Prediction
 from ..record.tuning import LoaderSettings
@@ -25,6 +25,8 @@ class Chosen:
     arms: tuple[Arm, ...]
     """The baseline first, then by how much there is to learn from them."""
     not_tested: tuple[str, ...]
+    left_out: Mapping[Arm, str] = field(default_factory=dict)
+    """Settings that are not among them, and why."""
 
 
 def cost(settings: LoaderSettings, baseline: LoaderSettings) -> tuple[int, int, int, int]:
@@ -38,8 +40,8 @@ def cost(settings: LoaderSettings, baseline: LoaderSettings) -> tuple[int, int, 
     return settings.num_workers, settings.outstanding, int(other), changed
 
 
-def describe(settings: LoaderSettings) -> str:
-    """In a few words."""
+def describe(settings: LoaderSettings, beside: LoaderSettings | None = None) -> str:
+    """In a few words. `beside`: persistence is named where these settings differ from it in nothing else."""
     if settings.num_workers == 0:
         words = "no workers"
     else:
@@ -49,6 +51,8 @@ def describe(settings: LoaderSettings) -> str:
         words += ", out of order"
     if settings.pin_memory:
         words += ", pinned"
+    if beside is not None and settings != beside and arm_of(settings) == arm_of(beside):
+        words += ", persistent" if settings.persistent_workers else ", not persistent"
     return f"{settings.pipeline}: {words}" if settings.pipeline else words
 
 
@@ -108,12 +112,12 @@ class Predicted:
         enough = self.rate(self.best()) * (1 - within)
         return min((arm for arm in self.arms if self.rate(arm) >= enough), key=lambda arm: cost(arm, plan.baseline))
 
-    def refused(self) -> list[str]:
+    def refused(self) -> dict[Arm, str]:
         """Why settings that would be faster than all others cannot run."""
         best = self.rate(self.best())
         faster = [p for p in self._by_arm.values() if p.infeasible and p.samples_per_s > best * (1 + TIE)]
         faster.sort(key=lambda p: (p.settings.num_workers, p.settings.outstanding))
-        return [f"{describe(p.settings)}: {p.infeasible}" for p in faster[:1]]
+        return {arm_of(p.settings): str(p.infeasible) for p in faster[:1]}
 
 
 def choose(said: Predicted, plan: Plan, most: int) -> Chosen:
@@ -130,17 +134,18 @@ def choose(said: Predicted, plan: Plan, most: int) -> Chosen:
         wanted.append(replace(pick, in_order=False))
     wanted += [best, *neighbours(pick, said)]
     none = own.with_workers(0)
-    if none in said:
+    left_out: dict[Arm, str] = {}
+    if none in said and none != own:
         if said.of(none).high >= HOPELESS * said.rate(best):
             wanted.insert(3, none)
         else:
             slower = said.rate(best) / said.rate(none)
-            not_tested.append(f"num_workers=0: {slower:.1f} times slower than the best, as predicted")
+            left_out[none] = f"{slower:.1f} times slower than the best, as predicted"
     wanted = list(dict.fromkeys(wanted))
-    not_tested += [f"{describe(arm)}: no room among {most} candidates" for arm in wanted[most:]]
-    not_tested += said.refused()
+    left_out |= dict.fromkeys((arm for arm in wanted[most:] if arm != own), "left out to keep the trials few")
+    left_out |= said.refused()
     not_tested += _not_asked(plan, pick, said)
-    return Chosen((*wanted[:most], *pipelines), tuple(not_tested))
+    return Chosen((*wanted[:most], *pipelines), tuple(not_tested), left_out)
 
 
 def neighbours(arm: Arm, said: Predicted) -> list[Arm]:

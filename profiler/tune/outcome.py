@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import exp, inf, nan
+from math import exp, inf, log, nan
 
 from ..analyse.replay.workload import Binding
 from ..record.tuning import LoaderSettings
@@ -17,6 +17,8 @@ MOST_LOST = 0.1
 """Of the log rate: what costs less is taken for as fast only where its interval says that it is no slower than that."""
 TOO_NOISY = 0.15
 """Standard deviation of the log rate between blocks of one setting, drift removed."""
+CLEAR = log(1.10)
+"""Log of how much faster something must be by its interval's low end, to be believed on a machine that is too noisy."""
 
 
 def conclude(race: Race, ended: str, said: str | None = None) -> Tuned:
@@ -37,25 +39,26 @@ def conclude(race: Race, ended: str, said: str | None = None) -> Tuned:
             ended,
             why,
             None,
-            tuple(race.not_tested),
+            _not_tested(race, ended, None),
             None,
             wall_s,
         )
     winner = _winner(race, now)
     noise = now.measured.seen_noise
-    if (
-        ended in (Ended.DECIDED, Ended.BUDGET)
-        and noise is not None
-        and noise > TOO_NOISY
-        and now.measured.freedom >= LEAST_FREEDOM
-        and not _clear(race, now, winner)
-    ):
-        ended, winner = Ended.TOO_NOISY, now.own
-    best = _with_persistence(race, now, winner)
+    if ended in (Ended.DECIDED, Ended.BUDGET, Ended.STOPPED) and _noisy(now) and not _clear(race, now, winner):
+        ended, winner = ended if ended == Ended.STOPPED else Ended.TOO_NOISY, now.own
+    best = race.plan.baseline if ended == Ended.TOO_NOISY else _with_persistence(race, now, winner)
+    promising = None
+    if ended in (Ended.BUDGET, Ended.STOPPED) and best == race.plan.baseline:
+        promising = _promising(race, now)
     trials = _trials(race, now, arm_of(best))
     by_settings = {trial.settings: trial for trial in trials}
     ratio = now.gain(arm_of(best), race.proven_from)
     shift = now.epoch_gain(best, _first_run(race, arm_of(best)))
+    because = said or _because(race, now, ended, winner, shift)
+    if promising is not None:
+        ended_by = said or "the budget was used up"
+        because = f"{ended_by}; promising, not proven: {promising}; --resume goes on"
     chosen = race.predicted_of(best)
     bound = None if chosen is None else chosen.binding
     if ended == Ended.NOTHING_TO_GAIN:
@@ -70,12 +73,34 @@ def conclude(race: Race, ended: str, said: str | None = None) -> Tuned:
         high=nan if shift else exp(ratio.high),
         headroom=_headroom(now),
         ended=ended,
-        because=said or _because(race, now, ended, winner, shift),
+        because=because,
         binding=bound,
-        not_tested=_not_tested(race, ended),
+        not_tested=_not_tested(race, ended, now),
         noise=noise,
         wall_s=wall_s,
+        promising=promising,
     )
+
+
+def _noisy(now: Standing) -> bool:
+    noise = now.measured.seen_noise
+    return noise is not None and noise > TOO_NOISY and now.measured.freedom >= LEAST_FREEDOM
+
+
+def _promising(race: Race, now: Standing) -> str | None:
+    """What is clearly faster than the baseline, and was not run long enough to be returned."""
+    least = CLEAR if _noisy(now) else 0.0
+    few = [
+        arm
+        for arm in now.arms
+        if arm not in race.failed and arm != race.pinned and not now.eligible(arm) and now.gain(arm).low > least
+    ]
+    if not few:
+        return None
+    arm = max(few, key=lambda arm: now.gain(arm).mean)
+    times, blocks = exp(now.gain(arm).mean), now.blocks(arm)
+    which = "one block" if blocks == 1 else f"{blocks} short blocks"
+    return f"{describe(arm)} was {times:.{1 if times >= 2 else 2}f} times as fast in its {which}"
 
 
 def _winner(race: Race, now: Standing) -> Arm:
@@ -105,7 +130,7 @@ def _clear(race: Race, now: Standing, winner: Arm) -> bool:
     """Whether the decision stands although the machine is noisy."""
     if winner == now.own:
         return all(now.gain(arm).high < SAME for arm in now.arms if arm != winner and now.eligible(arm))
-    return now.gain(winner, race.proven_from).low > 0
+    return now.gain(winner, race.proven_from).low > CLEAR
 
 
 def _with_persistence(race: Race, now: Standing, winner: Arm) -> LoaderSettings:
@@ -194,11 +219,11 @@ def _because(race: Race, now: Standing, ended: str, winner: Arm, kept: float) ->
     else:
         words = f"{describe(winner)} is as fast as {describe(now.own)} and costs less"
     if ended == Ended.BUDGET:
-        return f"the budget of {race.plan.budget_s:.0f} s is used up; so far {words}"
+        return f"the budget was used up; so far {words}"
     return words
 
 
-def _not_tested(race: Race, ended: str) -> tuple[str, ...]:
+def _not_tested(race: Race, ended: str, now: Standing | None) -> tuple[str, ...]:
     notes = list(race.not_tested)
     if ended == Ended.NOTHING_TO_GAIN:
         notes.append("other workers, prefetch, order and pinning: there is nothing to gain")
@@ -208,5 +233,12 @@ def _not_tested(race: Race, ended: str) -> tuple[str, ...]:
     elif race.plan.cuda and race.pinned is None and "pin_memory" not in race.plan.fixed:
         notes.append("pin_memory: the search ended before its turn")
     run = {arm_of(entry.settings) for entry in race.entries if not entry.held}
-    notes += [f"{describe(arm)}: the search ended before its turn" for arm in race.alive if arm not in run]
+    left_out = {**dict.fromkeys(race.alive, "the search ended before its turn"), **race.left_out}
+    notes += [f"{describe(arm)}: {why}" for arm, why in left_out.items() if arm not in run]
+    most = race.plan.most_workers
+    ranked = now is not None and ended not in (Ended.NOTHING_TO_GAIN, Ended.TOO_NOISY)
+    if now is not None and ranked and "num_workers" not in race.plan.fixed:
+        fastest = now.best([arm for arm in now.arms if arm not in race.failed]).winner
+        if fastest.num_workers >= most:
+            notes.append(f"more than {fastest.num_workers} workers: --max-workers allows more")
     return tuple(dict.fromkeys(notes))

@@ -93,6 +93,8 @@ class Race:
         self.dropped: dict[Arm, str] = {}
         self.failed: dict[Arm, Entry] = {}
         self.not_tested: list[str] = []
+        self.left_out: dict[Arm, str] = {}
+        """Settings that were not run, and why."""
         self.predicted: dict[LoaderSettings, float] = {}
         """Before they were first run."""
         self.winner: Arm | None = None
@@ -148,6 +150,8 @@ class Race:
             if not self._queue:
                 self._plan_round()
                 continue
+            if not replay:
+                self._hurry()
             order = self._queue[0]
             if not replay and not self._fits(order):
                 self._skip(order)
@@ -261,6 +265,7 @@ class Race:
         self._learn(now)
         chosen = choose(self._said, self.plan, self._room())
         self.not_tested = list(chosen.not_tested)
+        self.left_out = dict(chosen.left_out)
         self.alive = [arm for arm in chosen.arms if arm != self.own]
         self._said.add(self.alive)
         self.phase = Phase.RACE
@@ -481,10 +486,53 @@ class Race:
             self._ended = Ended.BUDGET
             return
         self.alive.remove(arm)
-        takes, left = self._cost_s(order), self.left_s()
-        self.not_tested.append(f"{describe(arm)}: a block of it takes about {takes:.0f} s, and {left:.0f} s were left")
+        takes, left = self._cost_s(order), max(0.0, self.left_s())
+        self.left_out[arm] = f"a block of it takes about {takes:.0f} s, and {left:.0f} s were left"
         if not self.alive and not self._queue:
             self._ended = Ended.BUDGET
+
+    def _hurry(self) -> None:
+        """Where the round and another block of its clear leader do not both fit: the leader first, which has only one
+        block, too little to be returned. What is not run yet waits for another sitting."""
+        if self.phase != Phase.RACE:
+            return
+        leader = self._unproven()
+        if leader is None:
+            return
+        again, own, left = self._as_run(leader), self.plan.baseline, self.left_s()
+        rest = sum(self._cost_s(order) for order in self._queue)
+        alone = self._cost_s(again)
+        takes = alone + self._cost_s(own)
+        if again in self._queue:
+            if rest <= left:
+                return
+            if own in self._queue and alone <= left < takes:
+                # Beside the baseline's last block, not in a round without one.
+                self._round, self._queue = self.entries[-1].round, [again]
+            else:
+                first = [order for order in (own, again) if order in self._queue]
+                self._queue = [*first, *(order for order in self._queue if order not in first)]
+            return
+        if own in self._queue or not alone <= left < rest + takes:
+            return
+        tried = {arm_of(entry.settings) for entry in self.entries if not entry.held}
+        for arm in [arm for arm in self.alive if arm not in tried]:
+            self.alive.remove(arm)
+            self.left_out[arm] = f"the time left went into a second block of {describe(leader)}"
+        if takes <= left:
+            self._round, self._queue = self._round + 1, [own, again]
+        else:
+            self._queue = [again]
+
+    def _unproven(self) -> Arm | None:
+        """The fastest so far, where it is clearly faster than the baseline and was not run long enough to be
+        returned."""
+        now = self.standing()
+        run = [] if now is None else [arm for arm in self.alive if arm in now.arms]
+        if now is None or not run:
+            return None
+        leader = now.best(run).leader
+        return None if now.eligible(leader) or now.gain(leader).low <= 0 else leader
 
     def _room(self) -> int:
         """Candidates, the baseline among them, that the budget has time for: two blocks each, and the headroom."""

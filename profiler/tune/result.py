@@ -63,6 +63,8 @@ class BatchAdvice:
     settings: LoaderSettings | None = None
     """The loader's, raced again at `micro_batch`."""
     notes: tuple[str, ...] = ()
+    loader_bound: bool = False
+    """The loader sets the pace, so that rates do not tell sizes apart."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ class Tuned:
     """Standard deviation of the log rate between blocks of one setting, drift removed; 0.05 is 5 %."""
     wall_s: float
     batch: BatchAdvice | None = None
+    promising: str | None = None
+    """What was clearly faster in the one block that it had before the search was cut short, in a clause."""
 
 
 class Ended:

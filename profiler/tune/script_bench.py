@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,9 @@ from .watch import watched
 OUTPUT = "output.txt"
 WRITES = "tuning.writes"
 MOST_STARTS = 3
+BEFORE_SECONDS = 60.0
+"""After its first step, by when a training is taken over or says why not; or `BEFORE_SHARE` of the budget."""
+BEFORE_SHARE = 0.5
 READY_SECONDS = 900.0
 """Without a training to be seen. Downloads and compilers may take long."""
 ANSWER_SECONDS = 120.0
@@ -59,8 +62,8 @@ class Launch:
     """Of a run folder and the options for `tune`."""
     mark: Callable[[Path], str]
     """The `NAME=value` in it by which its processes are known, of a run folder."""
-    after_steps: int = 60
-    after_s: float = 5.0
+    after_steps: int = 40
+    after_s: float = 2.0
     """What is recorded before the first order: so many steps, and so many seconds."""
     overwrite: bool = False
     budget_s: float | None = None
@@ -114,6 +117,8 @@ class ScriptBench:
         self._sampler: Sampler | None = None
         self._watch = ExitStack()
         """Over its processes, should this one be killed."""
+        self._tell: Callable[[Iterable[Path]], None] = lambda _: None
+        """Tells the watch of folders that are to be removed then."""
         self._busy = False
         """An order is not answered yet: the training would not listen."""
         self._open: set[LoaderSettings] = set()
@@ -240,7 +245,7 @@ class ScriptBench:
         options = {
             "after_steps": launch.after_steps if first else 8,
             "after_s": launch.after_s if first else 0.5,
-            "before_s": 60.0,
+            "before_s": min(BEFORE_SECONDS, BEFORE_SHARE * (launch.budget_s or 2 * BEFORE_SECONDS)),
             "tuner": os.getpid(),
             # Of the first start: what that wrote, a later one may write again.
             "began": self.began,
@@ -248,7 +253,7 @@ class ScriptBench:
         }
         self._channel = Channel.of_tuner(folder)
         self.run_folder = folder
-        self._watch.enter_context(watched(launch.mark(folder)))
+        self._tell = self._watch.enter_context(watched(launch.mark(folder)))
         self._process = popen(command, launch.environment(folder, options), folder / OUTPUT)
         self._sampler = start_sampler(folder, self._process.pid)
         self._await_ready()
@@ -370,7 +375,9 @@ class ScriptBench:
     def _look_for_folders(self) -> None:
         """Of workers that may be killed next."""
         assert self.run_folder is not None
-        self._temporary |= temporary_folders(members(self._launch.mark(self.run_folder)))
+        found = temporary_folders(members(self._launch.mark(self.run_folder)))
+        self._tell(found - self._temporary)
+        self._temporary |= found
 
     def _stop_sampler(self) -> None:
         sampler, self._sampler = self._sampler, None

@@ -35,6 +35,8 @@ class Progress:
     """Of it against the baseline, from blocks alone."""
     entry: Entry | None
     """What was measured: to be kept by whoever wants to resume."""
+    baseline: LoaderSettings | None = None
+    """As the program sets them itself."""
 
 
 def search(
@@ -102,4 +104,5 @@ def _progress(race: Race, step: Measure | Held, entry: Entry | None) -> Progress
         best=best,
         speedup=1.0 if now is None or best == race.own else exp(now.measured.ratio(best, race.own).mean),
         entry=entry,
+        baseline=race.plan.baseline,
     )

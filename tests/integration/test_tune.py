@@ -242,6 +242,7 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
         ([], "nothing to tune is named"),
         (["nothing"], "unknown scenario 'nothing'"),
         (["train.py"], "stallscope tune -- python train.py"),
+        (["--", "nothing"], "there is no program 'nothing' that could be run"),
         (["--", "no-such-program", "x"], "there is no program 'no-such-program' that could be run"),
         (["--budget", "5", "--", "true"], "20 s at least"),
         (["--device", "cpu", "--", "python", "x.py"], "--device is an option of scenarios"),

@@ -411,7 +411,7 @@ REFUSALS = {
         "for batch in DataLoader(Numbers(0), batch_size=100):\n    train(batch)\n",
         {},
         {},
-        "ended after 4 steps",
+        "Let it train longer",
     ),
     "one pass": (
         "while True:\n    for batch in DataLoader(Numbers(0), batch_sampler=iter([[1, 2]] * 10**6)):\n"
@@ -424,7 +424,34 @@ REFUSALS = {
         "while True:\n    for a, b in zip(DataLoader(Numbers(0)), DataLoader(Numbers(0))):\n        train(a + b)\n",
         {},
         {},
-        "more than one DataLoader",
+        "several loaders at a time",
+    ),
+    "two loaders, soon over": (
+        "for _ in range(10):\n    for a, b in zip(DataLoader(Numbers(0, 4)), DataLoader(Numbers(0, 4))):\n"
+        "        train(a + b)\n",
+        {},
+        {},
+        "several loaders at a time",
+    ),
+    "two loaders, slow": (
+        "while True:\n    for a, b in zip(DataLoader(Numbers(0.02)), DataLoader(Numbers(0.02))):\n"
+        "        train(a + b)\n",
+        {},
+        {"after_steps": 10**6, "before_s": 3.0},
+        "several loaders at a time",
+    ),
+    "slow": (
+        "for batch in DataLoader(Numbers(2.0)):\n    train(batch)\n",
+        {},
+        {"before_s": 3.0},
+        "too few",
+    ),
+    "nothing learnt": (
+        "while True:\n    for batch in DataLoader(Numbers(0.01)):\n        with torch.no_grad():\n"
+        "            model(batch)\n",
+        {},
+        {"before_s": 2.0},
+        "no DataLoader was seen to train",
     ),
 }
 
@@ -444,6 +471,22 @@ def test_what_cannot_be_tuned_is_refused_with_its_reason(tmp_path: Path) -> None
             assert why in said["why"]
             tuner.channel.send(Word.STOP)
             assert tuner.process.wait(10) == 0
+
+
+def test_a_loader_made_anew_for_each_epoch_is_said_with_the_way_out(tmp_path: Path) -> None:
+    program = """
+while True:
+    for number, batch in enumerate(DataLoader(Numbers(), batch_size=4)):
+        train(batch)
+        if number == 30:
+            break
+"""
+    with tuned(tmp_path, PARTS + program) as tuner:
+        tuner.ready()
+        said = tuner.order(Word.MEASURE, NONE, 100.0)
+        assert said["say"] == Word.FAILED
+        assert said["ended"] is True
+        assert "Make the DataLoader once" in said["why"]
 
 
 def test_a_recording_that_was_thrown_away_refuses_nothing(tmp_path: Path) -> None:

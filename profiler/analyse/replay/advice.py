@@ -74,6 +74,11 @@ class Advice:
         return min(near, key=lambda each: (each.settings.num_workers, each.settings.outstanding))
 
     @property
+    def most_workers(self) -> int:
+        """The most that it looks at."""
+        return max(settings.num_workers for settings in self._asked())
+
+    @property
     def _spread(self) -> float:
         """Standard deviation of making a batch, of its mean."""
         made = self.workload.cpu_ns + self.workload.wait_ns + self.workload.read_ns

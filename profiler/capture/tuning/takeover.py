@@ -3,11 +3,12 @@
 The contract between the two, on top of `record.tuning`:
 
 *Options.* `STALLSCOPE_OPTIONS` holds, beside what `stallscope run` puts there,
-`"tune": {"after_steps": 60, "after_s": 5.0, "before_s": 60.0, "tuner": PID, "began": time.time(), "overwrite": false}`.
+`"tune": {"after_steps": 40, "after_s": 2.0, "before_s": 60.0, "tuner": PID, "began": time.time(), "overwrite": false}`.
 The training is recorded as always until it has made `after_steps` steps and trained `after_s` seconds, or until
-`before_s` seconds have passed since its first step and it has made 8. `tuner`: the process whose end ends the training.
-`began`: when the tuner began; regular files older than that are guarded, unless `overwrite`. The tuner makes the
-pipes (`Channel.of_tuner`) before it starts the program.
+`before_s` seconds have passed since its first step and it has made 8. With fewer by then, or without a place to take it
+over, it is refused, and so is a program of whose loaders none has trained so long after its first batch. `tuner`: the
+process whose end ends the training. `began`: when the tuner began; regular files older than that are guarded, unless
+`overwrite`. The tuner makes the pipes (`Channel.of_tuner`) before it starts the program.
 
 *First answer*, once. Afterwards the training stands still between two steps and waits for orders.
 
@@ -64,9 +65,16 @@ ALONE = 8
 """Steps in a row that one loader feeds before it is taken over."""
 MOST_LOOKS = 500
 """Fetches after the training is due, before it is refused for want of a place to take it over."""
+MOST_CROWDED = 6 * ALONE
+"""The same, where several loaders feed its steps all along."""
 MOST_LOADERS = 8
 """Those used last are kept."""
 LOOK_EVERY_NS = S
+SEVERAL = "the training takes batches from several loaders at a time (more than one DataLoader feeds its steps)"
+MADE_ANEW = (
+    "the training went on with another DataLoader, which it made anew; only the one that was taken over can be given "
+    "other settings. Make the DataLoader once, before the loop over epochs"
+)
 END_SECONDS = 5.0
 """For the recording to end, before the process ends all the same."""
 
@@ -83,8 +91,8 @@ class Takeover:
         self._loading = loading
         self._device = device
         self._now = device.now
-        self._after_steps = int(options.get("after_steps", 60))
-        self._after_ns = int(float(options.get("after_s", 5.0)) * S)
+        self._after_steps = int(options.get("after_steps", 40))
+        self._after_ns = int(float(options.get("after_s", 2.0)) * S)
         self._before_ns = int(float(options.get("before_s", 60.0)) * S)
         self._tuner = int(options.get("tuner", 0))
         self._pid = os.getpid()
@@ -96,8 +104,8 @@ class Takeover:
         """A torch DataLoader that trains was seen."""
         self._done = False
         """Nothing is to be answered any longer."""
-        self._first_ns = self._look_ns = 0
-        self._alone = self._looks = self._updates = self._elsewhere = 0
+        self._first_ns = self._look_ns = self._fed_ns = 0
+        self._alone = self._mixed = self._looks = self._updates = self._elsewhere = 0
         self._border_ns = 0
         """Of the border that is being passed; 0 outside."""
         self._made: deque[tuple[weakref.ref[Any], Any]] = deque(maxlen=MOST_LOADERS)
@@ -142,9 +150,12 @@ class Takeover:
             oom = error is not None and is_out_of_memory(error)
             self._switching.training_ended(f"the training ended after {steps} steps{raised}", oom)
         elif steps or self._updates:
-            self._refuse(
-                f"the training ended after {steps} steps, before its loader could be taken over{raised}", wait=False
-            )
+            why = f"the training ended after {steps} steps, before its loader could be taken over{raised}"
+            if self._crowded:
+                why = SEVERAL
+            elif not raised:
+                why += ". Let it train longer, with more epochs say"
+            self._refuse(why, wait=False)
 
     def _wrap_init(self, original: Callable[..., None]) -> Callable[..., None]:
         made = self._made
@@ -161,6 +172,9 @@ class Takeover:
             if not self._tuner_lives():
                 self._stop()
         if of.use is not Use.TRAINS or of.epoch is None or of.done:
+            self._fed_ns = self._fed_ns or now
+            if not self._trains and not self._updates and now - self._fed_ns >= self._before_ns:
+                self._refuse(f"no DataLoader was seen to train within {self._before_ns / S:.0f} s of the first batch")
             return False
         loop = self._loop
         if not self._trains:
@@ -168,25 +182,35 @@ class Takeover:
             if why := self._why_never():
                 self._refuse(why)
                 return False
-        self._alone = 0 if loop.shared or loop.open not in (None, of) else self._alone + 1
+        if loop.shared or loop.open not in (None, of):
+            self._alone, self._mixed = 0, self._mixed + 1
+        else:
+            self._alone += 1
+            if self._alone >= ALONE:
+                self._mixed = 0
         took, steps = now - self._first_ns, self._steps.count
-        if not (
-            (steps >= self._after_steps and took >= self._after_ns)
-            or (took >= self._before_ns and steps >= LEAST_STEPS)
-        ):
+        late = took >= self._before_ns
+        if late and steps < LEAST_STEPS:
+            self._refuse(f"{steps} steps in {took / S:.0f} s are too few to learn from. Give it a larger --budget")
+            return False
+        if not ((steps >= self._after_steps and took >= self._after_ns) or late):
             return False
         self._looks += 1
         between = loop.learnt and loop.open is of and not loop.in_boundary
         if between and self._alone >= ALONE and not (loop.capturing and loop.capturing()):
             return True
-        if self._looks > MOST_LOOKS:
-            alone = self._alone >= ALONE
+        if self._looks > (2 * ALONE if late else MOST_CROWDED if self._crowded else MOST_LOOKS):
             self._refuse(
-                "no place between two steps was found at which its loader could be taken over"
-                if alone
-                else "its steps are fed by more than one DataLoader"
+                SEVERAL
+                if self._crowded
+                else "no place between two steps was found at which its loader could be taken over"
             )
         return False
+
+    @property
+    def _crowded(self) -> bool:
+        """Whether several loaders fed the latest steps."""
+        return self._mixed >= ALONE
 
     def _why_never(self) -> str | None:
         from ..active import rank_and_size  # which imports the hooks
@@ -260,7 +284,7 @@ class Takeover:
         """Another loader is asked for a batch."""
         self._elsewhere += of.use is Use.TRAINS and self._loop.open is of and self._loop.learnt
         if self._elsewhere > ALONE:
-            raise CannotRebuild("the training went on with another DataLoader, made anew")
+            raise CannotRebuild(MADE_ANEW)
 
     def _stands(self) -> None:
         """The training does not go on at once: its step is over."""

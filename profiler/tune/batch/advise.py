@@ -124,7 +124,11 @@ def _conclude(question: Question, ladder: Ladder | None, found: Measurements) ->
     if len(rates) < 2:
         return replace(advice, notes=(*notes, "Throughput was measured at fewer than two sizes"))
     assert bend is not None
-    if bend.earliest != bend.latest:
+    loader_bound = any(found.waiting(size) > LOADER_BOUND for size in found.blocks)
+    if loader_bound:
+        advice = replace(advice, b_95=None, loader_bound=True)
+        notes.append("The loader sets the pace, so the smallest within 5 % of the best cannot be told")
+    elif bend.earliest != bend.latest:
         notes.append(
             f"By the intervals, the smallest within 5 % of the best could be any from {bend.earliest} to {bend.latest}"
         )

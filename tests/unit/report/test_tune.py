@@ -100,7 +100,7 @@ def test_every_setting_that_was_run_is_a_row_with_why_it_went() -> None:
     [
         (Ended.NOTHING_TO_GAIN, "at most 1.2 % to gain", "nothing to gain from the loader"),
         (Ended.TOO_NOISY, "blocks differ by 22 %", "not decided, this machine is too noisy"),
-        (Ended.BUDGET, "the budget of 20 s is used up", "nothing faster found so far"),
+        (Ended.BUDGET, "the budget was used up", "nothing faster found so far"),
         (Ended.STOPPED, "stopped by Ctrl-C", "nothing faster found so far"),
         (Ended.FAILED, "the training was started 3 times", "not decided, the training ended too early"),
         (Ended.DECIDED, "nothing is faster", "nothing faster found"),
@@ -122,6 +122,20 @@ def test_what_was_found_until_ctrl_c_is_said_to_be_so_far() -> None:
     assert "Stopped by Ctrl-C." in text
 
 
+def test_what_is_promising_is_the_headline_of_a_search_that_was_cut_short() -> None:
+    said = "6 workers, prefetch 2 was 2.9 times as fast in its one block"
+    cut = replace(TUNED, best=BASELINE, speedup=1.0, low=1.0, high=1.0, ended=Ended.BUDGET, promising=said)
+    text = flat(shown(replace(RESULT, tuned=cut)))
+    assert f": promising, not proven: {said}; --resume goes on" in text
+    assert "nothing faster" not in text
+    told = json.loads(json_text(tune_json.tuning(replace(RESULT, tuned=cut))))
+    assert told["best"]["settings"] == told["baseline"]["settings"]
+
+
+def test_a_ceiling_that_a_setting_exceeded_is_not_shown() -> None:
+    assert "A loader that takes no time" not in flat(shown(replace(RESULT, tuned=replace(TUNED, headroom=0.5))))
+
+
 def test_settings_that_are_as_fast_and_cost_less_are_not_called_faster() -> None:
     cheap = replace(TUNED, speedup=1.0, low=0.98, high=1.02, because="as fast and costs less")
     assert "as fast with less (1.00 times, 95 % interval 0.98 to 1.02)" in flat(shown(replace(RESULT, tuned=cheap)))
@@ -131,8 +145,11 @@ def test_for_a_scenario_the_change_is_a_command() -> None:
     own = replace(BASELINE, settings=LoaderSettings(0, pipeline="workers"))
     best = replace(BEST, settings=LoaderSettings(3, 2, pipeline="prefetch"))
     tuned = replace(TUNED, baseline=own, best=best, trials=(own, best))
-    text = flat(shown(replace(RESULT, what="ssd · ssd300", scenario="ssd", batch_size=8, tuned=tuned)))
-    assert "stallscope compare ssd --pipelines prefetch --batch-sizes 8 --workers 3 --prefetch 2" in text
+    scenario = replace(RESULT, what="ssd · ssd300", scenario="ssd", batch_size=8, tuned=tuned)
+    text = flat(shown(scenario))
+    assert "stallscope compare ssd --pipelines prefetch --batch-sizes 8 --workers 3 --prefetch 2 --device cpu" in text
+    emulated = {"kind": "emulated", "name": "emulated:h200", "title": "An emulated H200"}
+    assert "--device emulated:h200" in flat(shown(replace(scenario, device=emulated)))
 
 
 ADVICE = BatchAdvice(
@@ -157,6 +174,16 @@ def test_batch_sizes_have_three_answers_and_what_they_rest_on() -> None:
     assert "96 to 380" in text
     assert "1024 n/a n/a out of memory" in text
     assert "812 MB" in text
+    assert "A step takes about 2.1 ms + 0.1 ms a sample." in text
+
+
+def test_batch_answers_claim_no_more_than_was_tried() -> None:
+    advice = replace(ADVICE, failed={}, b_95=None, loader_bound=True, alpha_ns=9e4, beta_ns=10.389e6)
+    text = flat(shown(replace(RESULT, tuned=replace(TUNED, batch=advice))))
+    assert "largest tried that fits 512" in text
+    assert "n/a the loader sets the pace" in text
+    assert "larger ones gain little" not in text
+    assert "A step takes about 0.1 ms + 10.4 ms a sample." in text
 
 
 KEYS = {

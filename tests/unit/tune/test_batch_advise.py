@@ -144,6 +144,9 @@ def test_where_the_loader_binds_it_is_said() -> None:
     found = Simulated(affine(4e6, 50e3), wait_share=0.6).advise()
     assert any("waits for its loader 60 %" in note for note in found.notes)
     assert not any("launch- or overhead-bound" in note for note in found.notes)
+    assert found.loader_bound
+    assert found.b_95 is None
+    assert any("loader sets the pace" in note for note in found.notes)
 
 
 def test_sizes_that_run_out_of_memory_beside_the_loaders_are_named_and_left() -> None:

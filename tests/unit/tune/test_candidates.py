@@ -43,7 +43,9 @@ def saturating(at: int) -> Callable[[LoaderSettings], float]:
 def chosen(model: Formula, plan: Plan, most: int = 7) -> tuple[tuple[LoaderSettings, ...], str]:
     said = Predicted(model, plan, False, [plan.baseline, *space(plan)])
     found = choose(said, plan, most)
-    return found.arms, "\n".join(found.not_tested)
+    return found.arms, "\n".join(
+        (*found.not_tested, *(f"{describe(arm)}: {why}" for arm, why in found.left_out.items()))
+    )
 
 
 def plan(**given: object) -> Plan:
@@ -59,15 +61,28 @@ def test_the_current_setting_comes_first_then_the_cheapest_that_is_fast_and_its_
 def test_there_are_at_most_as_many_as_allowed_and_the_rest_is_named() -> None:
     arms, rest = chosen(Formula(saturating(6)), plan(), most=3)
     assert len(arms) == 3
-    assert "5 workers, prefetch 1: no room among 3 candidates" in rest
+    assert "5 workers, prefetch 1: left out to keep the trials few" in rest
 
 
 def test_no_workers_are_tried_only_where_that_is_not_hopeless() -> None:
     arms, rest = chosen(Formula(saturating(6)), plan())
     assert LoaderSettings(0) not in arms
-    assert "num_workers=0: 7.5 times slower" in rest
+    assert "no workers: 7.5 times slower" in rest
     arms, _ = chosen(Formula(lambda settings: 100.0 - settings.num_workers), plan())
     assert LoaderSettings(0) in arms
+
+
+def test_persistence_is_named_only_beside_the_same_settings_without_it() -> None:
+    kept = replace(OWN, persistent_workers=True)
+    assert describe(kept, OWN) == f"{describe(OWN)}, persistent"
+    assert describe(kept) == describe(OWN, OWN) == describe(OWN)
+    assert "persistent" not in describe(replace(kept, num_workers=7), OWN)
+
+
+def test_no_workers_are_not_called_untested_where_they_are_the_baseline() -> None:
+    none = replace(plan(), baseline=LoaderSettings(0))
+    said = Predicted(Formula(saturating(6)), none, False, [none.baseline, *space(none)])
+    assert LoaderSettings(0) not in choose(said, none, 7).left_out
 
 
 def test_loaders_that_wait_get_more_workers_than_there_are_cpus() -> None:

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -224,6 +225,18 @@ def test_no_answer_is_waited_for_much_longer_than_the_budget(
     launch = Launch([], lambda folder, tune: {}, lambda folder: "NEVER=1", budget_s=budget_s)
     bench = ScriptBench(launch, tmp_path, lambda: None, lambda _: None)
     assert bench._patience(1.0) == pytest.approx(4.0 + waits, abs=2)
+
+
+@pytest.mark.parametrize(("budget", "before"), [(30.0, 15.0), (1000.0, 60.0), (None, 60.0)])
+def test_a_training_must_be_taken_over_within_half_the_budget(
+    bench: tuple[ScriptBench, Path], budget: float | None, before: float
+) -> None:
+    running, program = bench
+    running._launch = replace(running._launch, budget_s=budget)
+    write(program, "print(os.environ['OPTIONS'], flush=True)\n" + LOOP)
+    assert running.ready.steps == 60
+    assert running.run_folder is not None
+    assert json.loads((running.run_folder / "output.txt").read_text())["before_s"] == before
 
 
 def test_a_training_that_ends_by_itself_is_started_again_and_asked_again(

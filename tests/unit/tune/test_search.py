@@ -14,6 +14,7 @@ from loader_clock import SPECS
 from simulated_bench import ClockModel, SimulatedBench, biased, held_rate, plan_of, scaled, truth
 from stallscope.record.tuning import LoaderSettings
 from stallscope.tune.bench import BenchEnded, TrialFailed
+from stallscope.tune.candidates import describe
 from stallscope.tune.history import Entry, arm_of
 from stallscope.tune.plan import Plan
 from stallscope.tune.race import Done, Held, Measure, Phase, next_step
@@ -172,6 +173,48 @@ def test_a_machine_that_is_too_noisy_gets_no_ranking() -> None:
             assert tuned.best.settings == spec.baseline
             assert "differ by" in tuned.because
     assert ended.count(Ended.TOO_NOISY) >= 4
+
+
+def test_on_a_noisy_machine_a_change_is_named_only_where_its_interval_begins_well_above_one() -> None:
+    spec = replace(scaled(CONSTANT, 2.0), baseline=LoaderSettings(2, 2))
+    for seed in range(8):
+        tuned, _, _ = run(SimulatedBench(spec, seed, 0.4))
+        if tuned.best.settings != spec.baseline and (tuned.noise or 0.0) > 0.15:
+            assert tuned.low > 1.1
+
+
+@pytest.mark.parametrize("budget", [5.0, 6.0, 7.0, 8.0])
+def test_little_time_goes_into_proving_the_clear_leader(budget: float) -> None:
+    tuned, _, _ = run(SimulatedBench(CONSTANT, 1, 0.03, 0.01), plan_of(CONSTANT, budget))
+    assert tuned.best.blocks >= 2
+    assert tuned.speedup > tuned.low > 1.5
+    assert tuned.promising is None
+
+
+def test_what_was_clearly_faster_in_its_one_block_is_called_promising() -> None:
+    for tuned in (
+        run(SimulatedBench(CONSTANT, 1, 0.03, 0.01), plan_of(CONSTANT, 4.0))[0],
+        run(SimulatedBench(CONSTANT, 1, 0.03, 0.01, interrupt_after=3))[0],
+    ):
+        assert tuned.best.settings == CONSTANT.baseline
+        assert (tuned.promising or "").endswith(" times as fast in its one block")
+        assert f"promising, not proven: {tuned.promising}; --resume goes on" in tuned.because
+
+
+@pytest.mark.parametrize("budget", [4.0, 7.0, 12.0, 60.0])
+def test_each_setting_that_was_not_tested_is_named_once_and_none_that_was_run(budget: float) -> None:
+    spec = replace(CONSTANT, baseline=LoaderSettings(0))
+    tuned, _, _ = run(SimulatedBench(spec, 1, 0.03, 0.01), plan_of(spec, budget))
+    subjects = [note.split(":")[0] for note in tuned.not_tested]
+    assert len(subjects) == len(set(subjects))
+    assert not {describe(trial.settings) for trial in tuned.trials} & set(subjects)
+    assert not any("-" in note.split("and ")[-1] for note in tuned.not_tested if "were left" in note)
+
+
+def test_where_the_most_workers_that_may_be_tried_win_the_limit_is_named() -> None:
+    tuned, _, _ = run(SimulatedBench(CONSTANT), plan_of(CONSTANT, most_workers=3))
+    assert tuned.best.settings.num_workers == 3
+    assert "more than 3 workers: --max-workers allows more" in tuned.not_tested
 
 
 def test_on_a_noisy_machine_a_clear_case_is_still_decided() -> None:
