@@ -307,12 +307,17 @@ def test_ctrl_c_while_it_is_ended_waits_until_it_is(bench: tuple[ScriptBench, Pa
     write(program, "ready()\nwhile True: time.sleep(1)\n")
     assert running.ready.steps == 60
     folder = running.run_folder
-    if os.fork() == 0:
-        time.sleep(0.5)
-        os.kill(os.getppid(), signal.SIGINT)
-        os._exit(0)
-    with pytest.raises(KeyboardInterrupt):
-        running.end()  # takes a second: this program does not listen
-        time.sleep(1)
+    # Tests that run side by side do so in processes that ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        if os.fork() == 0:
+            time.sleep(0.5)
+            os.kill(os.getppid(), signal.SIGINT)
+            os._exit(0)
+        with pytest.raises(KeyboardInterrupt):
+            running.end()  # takes a second: this program does not listen
+            time.sleep(5)
+    finally:
+        signal.signal(signal.SIGINT, before)
     os.wait()
     assert members(f"{MARK}={folder}") == set()
