@@ -62,7 +62,7 @@ class Launch:
     """Of a run folder and the options for `tune`."""
     mark: Callable[[Path], str]
     """The `NAME=value` in it by which its processes are known, of a run folder."""
-    after_steps: int = 40
+    after_steps: int = 60
     after_s: float = 2.0
     """What is recorded before the first order: so many steps, and so many seconds."""
     overwrite: bool = False

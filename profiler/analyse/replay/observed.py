@@ -20,7 +20,7 @@ from .observed_steps import Handoff, handoff_of, host_of, on_device, starts_of
 from .pools import in_processes
 from .workload import Workload
 
-LEAST_BATCHES = 24
+LEAST_BATCHES = 20
 """Fewer recorded batches, or steps, are no distribution."""
 LEAST_PREFETCH = 2
 """Of torch's DataLoader with workers, where the recording does not say."""
