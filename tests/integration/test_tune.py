@@ -146,7 +146,7 @@ def test_a_loader_without_workers_is_given_some(tuned: Tuned) -> None:
 
 def test_ctrl_c_gives_the_best_so_far_and_resuming_goes_on_from_there(tuned: Tuned) -> None:
     assert tuned.stopped["ended"] == "stopped"
-    assert "so far" in tuned.shown
+    assert any(words in tuned.shown for words in ("so far", "promising"))
     assert f"stallscope tune --resume {tuned.out}" in tuned.said
     assert blocks_in(tuned.out) > tuned.blocks >= 3
     assert [result["cost"]["sittings"] for result in (tuned.stopped, tuned.resumed)] == [1, 2]
