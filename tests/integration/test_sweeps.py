@@ -16,7 +16,7 @@ import pytest
 
 from stallscope.commands import sweep_planted
 
-GROWING = ("fewer_batches_than_workers", "padding")
+GROWING = ("padding",)
 STEADY = "accounting.fast"
 """Bound by the device, which is steady on any machine."""
 OPTIONS = ("--batch-sizes", "4,16", "--repeats", "2", "--no-live")

@@ -27,7 +27,7 @@ from stallscope.tune.result import Ended, Tuned
 from stallscope.tune.search import search
 
 NOISE, DRIFT = 0.06, 0.01
-SEEDS = range(8)
+SEEDS = range(6)
 
 
 @cache
