@@ -9,8 +9,6 @@ import pytest
 HERE = Path(__file__).parent
 TOGETHER = (
     "unit",
-    "integration/test_benchmarks.py",
-    "integration/test_benchmarks_rivals.py",
     "integration/test_benchmarks_tuning.py",
     "integration/test_faults.py",
     "integration/test_kill.py",
@@ -20,7 +18,7 @@ TOGETHER = (
     "integration/test_run_terminal.py",
     "integration/test_tuning_batch.py",
 )
-"""Files and folders whose tests judge what happened, not how long it took. Single tests of others carry the mark."""
+"""Files and folders whose tests judge what happened, not how long it took."""
 
 ALONE = ("unit/capture/test_attach_spy.py",)
 """Of these, what has to see a process in its first milliseconds."""

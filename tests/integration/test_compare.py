@@ -194,7 +194,6 @@ def test_ctrl_c_keeps_what_was_measured_and_prints_it(images: Path, tmp_path: Pa
     assert len(run.records(STEP)) > 40
 
 
-@pytest.mark.together
 def test_a_training_that_is_killed_is_a_cell_and_the_table_goes_on(images: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = (
@@ -337,7 +336,6 @@ def test_a_profile_of_the_users_own_is_what_runs(images: Path, tmp_path: Path) -
     assert result["cells"][0]["samples_per_s"]["median"] < 25
 
 
-@pytest.mark.together
 def test_without_data_a_composed_set_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     shown = stallscope(

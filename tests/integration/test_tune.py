@@ -203,7 +203,6 @@ def test_a_scenario_on_an_emulated_device(images: Path, tmp_path: Path) -> None:
     nothing_is_left(tmp_path / "out")
 
 
-@pytest.mark.together
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -223,7 +222,6 @@ def test_a_program_that_cannot_be_tuned_is_one_message(tmp_path: Path, text: str
     nothing_is_left(tmp_path / "out")
 
 
-@pytest.mark.together
 def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     kept = tmp_path / "model.txt"
     kept.write_text("mine")
@@ -238,7 +236,6 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     assert kept.read_text() == "mine"
 
 
-@pytest.mark.together
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

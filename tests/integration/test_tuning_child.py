@@ -249,7 +249,6 @@ def test_the_training_ends_when_its_tuner_is_gone(tmp_path: Path) -> None:
         assert until(lambda: not in_session(tuner.process.pid))
 
 
-@pytest.mark.together
 def test_files_that_were_there_before_are_not_overwritten(tmp_path: Path) -> None:
     old, log, fresh = tmp_path / "model.pt", tmp_path / "log.txt", tmp_path / "new.pt"
     old.write_bytes(b"weights of last week")
@@ -295,7 +294,6 @@ for number in range(10):
     assert log.read_text() == "begin\nmore"
 
 
-@pytest.mark.together
 def test_overwriting_can_be_allowed_and_ordinary_recordings_are_not_guarded(tmp_path: Path) -> None:
     old = tmp_path / "model.pt"
     old.write_bytes(b"old")
@@ -458,7 +456,6 @@ REFUSALS = {
 }
 
 
-@pytest.mark.together
 def test_what_cannot_be_tuned_is_refused_with_its_reason(tmp_path: Path) -> None:
     with ExitStack() as stack:
         tuners = []
@@ -492,7 +489,6 @@ while True:
         assert "Make the DataLoader once" in said["why"]
 
 
-@pytest.mark.together
 def test_a_recording_that_was_thrown_away_refuses_nothing(tmp_path: Path) -> None:
     """As `follow_device` does when a program goes on to the GPU after its recording began."""
     program = """
@@ -524,7 +520,6 @@ raise MemoryError("at the end")
         assert tuner.process.wait(10) == 1
 
 
-@pytest.mark.together
 def test_batches_that_torch_does_not_make_keep_their_size(tmp_path: Path) -> None:
     program = """
 while True:
