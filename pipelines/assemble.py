@@ -8,22 +8,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from io import BytesIO
-from pathlib import Path
 from resource import RUSAGE_THREAD, getrusage
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image as PillowImage
-
-from stallscope.errors import DataError
 
 from .order import randomness
 from .protocol import Batch, Dataset, Image, Settings, Targets, Trace
 
 Stack = Callable[[Sequence[Image]], torch.Tensor]
-"""Joins equally shaped float32 images into one tensor with a leading batch dimension."""
+"""Joins inputs of one shape and type into one tensor with a leading batch dimension."""
 
 
 class Meter:
@@ -56,34 +52,13 @@ class Sample:
     read_bytes: int
 
 
-def read(path: Path) -> bytes:
-    """The whole file. Raises DataError naming it."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be read: {error.strerror}. Check the dataset folder and its permissions."
-        ) from error
-
-
-def decode(data: bytes, path: Path) -> Image:
-    """uint8 RGB `[height, width, 3]`, read-only, EXIF orientation not applied. Raises DataError naming the file."""
-    try:
-        with PillowImage.open(BytesIO(data)) as picture:
-            return np.asarray(picture if picture.mode == "RGB" else picture.convert("RGB"))
-    except (OSError, SyntaxError, ValueError, PillowImage.DecompressionBombError) as error:
-        raise DataError(
-            f"{path} cannot be decoded: {error}. Replace the file or take it out of the dataset."
-        ) from error
-
-
 def make_sample(dataset: Dataset, index: int, epoch: int, settings: Settings) -> Sample:
-    """Reads, decodes and transforms one sample. Raises DataError naming a file that is missing or broken."""
-    path, targets, random = dataset.path(index), dataset.targets(index), randomness(settings, epoch, index)
+    """Reads, decodes and transforms one sample. Raises DataError naming what is missing or broken."""
+    targets, random = dataset.targets(index), randomness(settings, epoch, index)
     meter, begin = Meter(), time.monotonic_ns()
-    data = read(path)
+    data = dataset.read(index)
     have_read = time.monotonic_ns()
-    image = decode(data, path)
+    image = dataset.decode(data, index)
     decoded = time.monotonic_ns()
     for stage in dataset.stages:
         image, targets = stage(image, targets, random)
@@ -103,13 +78,14 @@ def make_sample(dataset: Dataset, index: int, epoch: int, settings: Settings) ->
 
 def stack(images: Sequence[Image]) -> torch.Tensor:
     """One fresh tensor, filled by this thread alone (`torch.stack` would spread over torch's thread pool)."""
-    joined = torch.empty((len(images), *images[0].shape), dtype=torch.float32)
-    np.stack(images, out=joined.numpy())
-    return joined
+    return torch.from_numpy(np.stack(images))
 
 
-def pack(targets: Sequence[Targets]) -> npt.NDArray[np.float32]:
-    """Objects of a batch as `[objects, 6]` rows of (position in batch, class, x_min, y_min, x_max, y_max)."""
+def pack(targets: Sequence[Targets]) -> npt.NDArray[Any]:
+    """The targets of a batch: rows of objects one below the other, each with its position in the batch in front; of
+    anything else a stack."""
+    if targets[0].ndim < 2:
+        return np.stack(targets)
     positions = np.repeat(np.arange(len(targets), dtype=np.float32), [len(rows) for rows in targets])
     return np.column_stack((positions, np.concatenate(targets))).astype(np.float32, copy=False)
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image as PillowImage
 
-from .assemble import Meter, Sample, collate, decode, read
+from .assemble import Meter, Sample, collate
 from .background import Background
 from .order import batches, count, randomness
+from .photos import decode, photo_files
 from .protocol import Batch, Copier, Dataset, Image, Queue, Settings, Stage, Targets
 from .stages import Distort, Expand, RandomCrop
 
@@ -46,7 +47,7 @@ class CaffePipeline:
     name = "caffe"
 
     def __init__(self, dataset: Dataset, settings: Settings, copier: Copier, codec: Codec | None = None) -> None:
-        self._dataset = dataset
+        self._dataset = photo_files(dataset, self.name)
         self._settings = settings
         self._copier = copier
         self._codec = codec or Codec()
@@ -79,7 +80,7 @@ class CaffePipeline:
         for indices in order:
             for index in indices:
                 meter, begin = Meter(), time.monotonic_ns()
-                data = read(self._dataset.path(index))
+                data = self._dataset.read(index)
                 yield _Record(index, data, time.monotonic_ns() - begin, meter.cpu_ns(), meter.minor_faults())
 
     def _transform(self, records: Iterator[_Record], order: list[list[int]], epoch: int) -> Iterator[Batch]:

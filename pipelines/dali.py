@@ -19,9 +19,10 @@ from torch.utils.dlpack import from_dlpack
 
 from stallscope.errors import DeviceOutOfMemory, MissingExtra, StallscopeError
 
-from .assemble import decode, pack, read
+from .assemble import pack
 from .order import batches, count
-from .protocol import Batch, Copier, Dataset, Queue, Settings
+from .photos import photo_files
+from .protocol import Batch, Copier, Dataset, PhotoFiles, Queue, Settings
 
 
 class DaliCpuPipeline:
@@ -39,9 +40,9 @@ class DaliCpuPipeline:
     _on_gpu = False
 
     def __init__(self, dataset: Dataset, settings: Settings, copier: Copier) -> None:
-        self._dataset = dataset
+        self._dataset = photo_files(dataset, self.name)
         self._settings = settings
-        self._feed = _Feed(dataset)
+        self._feed = _Feed(self._dataset)
         self._dali: Any = _build(self._feed, dataset, settings, self._on_gpu)
 
     def __len__(self) -> int:
@@ -99,8 +100,7 @@ class DaliCpuPipeline:
         Called outside the handler: a chained exception would keep DALI's frames, and with them its threads, alive.
         """
         for index in chain.from_iterable(self._feed.under_way):
-            path = self._dataset.path(index)
-            decode(read(path), path)
+            self._dataset.decode(self._dataset.read(index), index)
         if self._on_gpu and "alloc" in message.lower():
             return DeviceOutOfMemory(
                 f"{self.name} ran out of GPU memory: {message}. Try a smaller batch or a smaller prefetch."
@@ -123,7 +123,7 @@ class DaliGpuPipeline(DaliCpuPipeline):
 class _Feed:
     """Names the files of the next batch to DALI and remembers which batches are in flight."""
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: PhotoFiles) -> None:
         self._dataset = dataset
         self._order: Iterator[list[int]] = iter(())
         self.under_way: deque[list[int]] = deque()

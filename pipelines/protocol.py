@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 Image = npt.NDArray[Any]
-"""One image: uint8 `[height, width, 3]` RGB until normalised, then float32 `[3, height, width]`."""
+"""What the net takes of one sample. A photograph is uint8 `[height, width, 3]` RGB until normalised, then float32
+`[3, height, width]`; other data has any shape and type, the same for every sample once the stages are through."""
 
-Targets = npt.NDArray[np.float32]
-"""The objects of one image: `[objects, 5]` rows of (class, x_min, y_min, x_max, y_max), corners as shares
-of width and height in 0..1; class 0 is background and never appears."""
+Targets = npt.NDArray[Any]
+"""What the net is to say of one sample. The objects of a photograph: float32 `[objects, 5]` rows of (class, x_min,
+y_min, x_max, y_max), corners as shares of width and height in 0..1; class 0 is background and never appears.
+Otherwise anything without rows: a label `()`, labels of a sequence `[length]`."""
 
 
 class Stage(Protocol):
@@ -30,19 +32,36 @@ class Stage(Protocol):
 
 
 class Dataset(Protocol):
-    """Encoded images on disk with their targets in memory."""
+    """Samples, wherever they lie, with their targets in memory. Worker processes get a copy by fork or pickle."""
 
     stages: Sequence[Stage]
-    """What is done to each decoded sample, in order. The last stage makes float32 `[3, size, size]`."""
+    """What is done to each decoded sample, in order. The last stage leaves what the net takes."""
 
     def __len__(self) -> int: ...
 
-    def path(self, index: int) -> Path:
-        """The JPEG file of a sample."""
+    def read(self, index: int) -> bytes | memoryview:
+        """A sample as it is stored. Raises DataError naming what cannot be read."""
+        ...
+
+    def decode(self, data: bytes | memoryview, index: int) -> Image:
+        """What `read` gave, as an array that nobody writes to. Raises DataError naming what is broken."""
         ...
 
     def targets(self, index: int) -> Targets:
-        """The objects of a sample as annotated, before any stage."""
+        """The targets of a sample as annotated, before any stage."""
+        ...
+
+
+@runtime_checkable
+class PhotoFiles(Dataset, Protocol):
+    """A dataset whose samples are JPEG files: what the loaders need that read or re-encode files themselves."""
+
+    def read(self, index: int) -> bytes:
+        """The whole file."""
+        ...
+
+    def path(self, index: int) -> Path:
+        """The file of a sample."""
         ...
 
 
@@ -93,10 +112,11 @@ class Trace:
 class Batch:
     """A batch as a training loop sees it."""
 
-    images: torch.Tensor
-    """float32 `[samples, 3, size, size]`, mean-subtracted levels."""
+    inputs: torch.Tensor
+    """`[samples, …]`, as the last stage left them; of photographs float32 `[samples, 3, size, size]`."""
     targets: torch.Tensor
-    """float32 `[objects, 6]` rows of (position in batch, class, x_min, y_min, x_max, y_max)."""
+    """`[samples, …]`; objects are float32 `[objects, 6]` rows of (position in batch, class, x_min, y_min, x_max,
+    y_max)."""
     indices: tuple[int, ...]
     """Which samples of the dataset these are."""
     trace: Trace | None = None
@@ -109,7 +129,7 @@ class Batch:
 
     @property
     def nbytes(self) -> int:
-        return self.images.nbytes + self.targets.nbytes
+        return self.inputs.nbytes + self.targets.nbytes
 
 
 class Copier(Protocol):

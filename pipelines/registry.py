@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from stallscope.errors import StallscopeError
 
-from .protocol import PipelineFactory
+from .protocol import Dataset, PipelineFactory
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class _Entry:
     install: str | None = None
     """What brings it."""
     cuda: bool = False
+    photos: bool = False
+    """Handles JPEG files itself."""
 
 
 _LOADERS = {
@@ -29,11 +31,14 @@ _LOADERS = {
         "caffe",
         "CaffePipeline",
         "Caffe-SSD's data layer: a reader and a transform thread, JPEG between steps",
+        photos=True,
     ),
     "workers": _Entry("workers", "WorkersPipeline", "torch DataLoader with persistent worker processes"),
     "threads": _Entry("threads", "ThreadsPipeline", "SPDL thread pool, Pillow decoding", "spdl.pipeline", "spdl-core"),
     "prefetch": _Entry("prefetch", "PrefetchPipeline", "DataLoader workers, pinned memory, copies one batch ahead"),
-    "dali-cpu": _Entry("dali", "DaliCpuPipeline", "NVIDIA DALI on CPU threads", "nvidia.dali", "stallscope[dali]"),
+    "dali-cpu": _Entry(
+        "dali", "DaliCpuPipeline", "NVIDIA DALI on CPU threads", "nvidia.dali", "stallscope[dali]", photos=True
+    ),
     "dali-gpu": _Entry(
         "dali",
         "DaliGpuPipeline",
@@ -41,6 +46,7 @@ _LOADERS = {
         "nvidia.dali",
         "stallscope[dali]",
         cuda=True,
+        photos=True,
     ),
 }
 
@@ -67,6 +73,15 @@ def unavailable(name: str) -> str | None:
         return f"{name} needs {entry.needs}, which is not installed: pip install '{entry.install}'"
     if entry.cuda and not _has_cuda():
         return f"{name} needs a CUDA device and this machine shows none; dali-cpu does the same work on the CPU"
+    return None
+
+
+def unfit(name: str, dataset: Dataset) -> str | None:
+    """Why the loader cannot take these data; `None` if it can."""
+    from .protocol import PhotoFiles
+
+    if _entry(name).photos and not isinstance(dataset, PhotoFiles):
+        return f"{name} handles JPEG files itself, and these data are none"
     return None
 
 

@@ -22,8 +22,8 @@ class BatchCopier:
         self._device = device
 
     def pin(self, batch: Batch) -> Batch:
-        images, targets = self._device.pin((batch.images, batch.targets))
-        return replace(batch, images=images, targets=targets, copy=PINNED)
+        inputs, targets = self._device.pin((batch.inputs, batch.targets))
+        return replace(batch, inputs=inputs, targets=targets, copy=PINNED)
 
     def start(self, batch: Batch) -> Batch:
         return self._copy(batch, ahead=True)
@@ -34,18 +34,18 @@ class BatchCopier:
         A batch that a loader made on the device is passed on as it is.
         """
         if isinstance(batch.copy, Copy):
-            self._device.wait_for(batch.copy, (batch.images, batch.targets))
+            self._device.wait_for(batch.copy, (batch.inputs, batch.targets))
             return batch
         return self._copy(batch, ahead=False)
 
     def _copy(self, batch: Batch, ahead: bool) -> Batch:
         there = self._device.torch_device.type
-        tensors = [batch.images, batch.targets]
+        tensors = [batch.inputs, batch.targets]
         host = [t for t in tensors if there == "cpu" or t.device.type == "cpu"]
         if not host:
             return batch
         stream = self._device.side_stream() if ahead else None
         moved, copy = self._device.copy(host, pinned=batch.copy is PINNED, stream=stream)
         arrived = iter(moved)
-        images, targets = (next(arrived) if any(t is h for h in host) else t for t in tensors)
-        return replace(batch, images=images, targets=targets, copy=copy)
+        inputs, targets = (next(arrived) if any(t is h for h in host) else t for t in tensors)
+        return replace(batch, inputs=inputs, targets=targets, copy=copy)

@@ -7,59 +7,59 @@ batch sees more: Caffe's rule, and one reading of the study's riddle).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from platformdirs import user_cache_dir
 
-from stallscope.devices.emulated import EmulatedDevice
-from stallscope.devices.profiles import Accelerator
-from stallscope.devices.protocol import Device
-from stallscope.errors import StallscopeError
 from stallscope.pipelines.protocol import Batch
 from stallscope.pipelines.stages import plain_stages, ssd_stages
 
+from .scenario import DataRequest, Scenario
 from .ssd_loss import multibox_loss
 from .ssd_net import SsdNet, build, image_size, sgd
-from .training import EmulatedTraining, TorchTraining, Training
+from .voc.generate import compose
 from .voc.read import VocDataset
 
-
-def open_data(folder: Path, net: str, augment: bool, limit: int | None = None) -> VocDataset:
-    """The images for a net, with the stages that prepare them.
-
-    Raises:
-        DataError: no usable data there.
-    """
-    size = image_size(net)
-    stages = ssd_stages(size) if augment else plain_stages(size)
-    return VocDataset.open(folder, stages=stages, limit=limit)
+COMPOSED_IMAGES = 256
+"""In the set that stands in for a user's own images."""
 
 
-def training(net: str, device: Device, batch_size: int, dataset: VocDataset) -> Training:
-    """The training of a net on a device.
+class Ssd(Scenario):
+    name = "ssd"
+    study = "GumGum on the AWS blog, 2017: SSD on Caffe and MXNet"
+    question = "Why did a larger batch make Caffe's training longer and MXNet's shorter?"
+    nets = ("ssd300", "ssd512", "ssd-mini")
+    cpu_nets = ("ssd-mini",)
+    data = "Pascal-VOC layout; `stallscope data ssd --out DIR` composes a set"
+    batch_sizes = (8, 16, 64, 192)
 
-    Raises:
-        DeviceOutOfMemory: an emulated device has too little memory for the batch.
-        StallscopeError: an emulated device has no step time for this net.
-    """
-    if isinstance(device, EmulatedDevice):
-        return EmulatedTraining(device, step_time(device, net), net, batch_size)
-    model = build(net, dataset.classes + 1).to(device.torch_device)
-    return TorchTraining(model, _loss, sgd(model, batch_size))
+    def find_data(self, net: str, say: Callable[[str], None]) -> Path:
+        """A set of composed images in the user's cache; composed the first time, which takes some seconds."""
+        folder = Path(user_cache_dir("stallscope")) / "data" / f"{self.name}-{COMPOSED_IMAGES}"
+        if not folder.exists():
+            say(f"No --data: composing {COMPOSED_IMAGES} images into {folder}")
+        compose(folder, COMPOSED_IMAGES, 0)
+        return folder
+
+    def make_data(self, folder: Path, samples: int, seed: int, progress: Callable[[int, int], None]) -> None:
+        compose(folder, samples, seed, progress)
+
+    def open_data(self, request: DataRequest) -> VocDataset:
+        size = image_size(request.net)
+        stages = ssd_stages(size) if request.augment else plain_stages(size)
+        return VocDataset.open(request.folder, stages=stages, limit=request.limit)
+
+    def build(self, net: str, data: VocDataset) -> SsdNet:
+        return build(net, data.classes + 1)
+
+    def loss(self, model: SsdNet, batch: Batch) -> torch.Tensor:
+        locations, confidences = model(batch.inputs)
+        return multibox_loss(locations, confidences, batch.targets, model.priors).total
+
+    def optimizer(self, model: torch.nn.Module, net: str, batch_size: int) -> torch.optim.Optimizer:
+        return sgd(model, batch_size)
 
 
-def step_time(device: Device, net: str) -> Accelerator:
-    """The profile an emulated device takes a net's step times from.
-
-    Raises:
-        StallscopeError: it has none for this net.
-    """
-    if not isinstance(device, EmulatedDevice) or device.profile is None:
-        raise StallscopeError(f"{device.title} has no profile to take step times from.")
-    device.profile.net(net)
-    return device.profile
-
-
-def _loss(model: SsdNet, batch: Batch) -> torch.Tensor:
-    locations, confidences = model(batch.images)
-    return multibox_loss(locations, confidences, batch.targets, model.priors).total
+SCENARIO = Ssd()

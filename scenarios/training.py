@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 
@@ -11,7 +11,16 @@ from stallscope.devices.emulated import EmulatedDevice
 from stallscope.devices.profiles import Accelerator
 from stallscope.pipelines.protocol import Batch
 
-Net = TypeVar("Net", bound=torch.nn.Module)
+Judge = Callable[[Any], dict[str, Any]]
+"""Says what a net is worth."""
+
+Wrap = Callable[[torch.nn.Module], Any]
+"""Makes of a module what several ranks train together."""
+
+
+def whole(module: torch.nn.Module) -> Any:
+    """A module as it is, for a single rank."""
+    return module
 
 
 class StepHooks(Protocol):
@@ -32,19 +41,34 @@ class Training(Protocol):
         """The loss of the last step; waits for the device. `None` on an emulated one, which computes none."""
         ...
 
+    def set_rate(self, rate: float) -> None:
+        """Learn at this rate from now on."""
+        ...
 
-class TorchTraining(Generic[Net]):
+    def evaluate(self, judge: Judge) -> dict[str, Any] | None:
+        """What the judge makes of the net as it is, in evaluation mode. `None` where no net is trained."""
+        ...
+
+
+class TorchTraining:
     """A net trained for real."""
 
-    def __init__(self, net: Net, loss: Callable[[Net, Batch], torch.Tensor], optimizer: torch.optim.Optimizer) -> None:
+    def __init__(
+        self,
+        net: torch.nn.Module,
+        loss: Callable[[Any, Batch], torch.Tensor],
+        optimizer: torch.optim.Optimizer,
+        wrap: Wrap = whole,
+    ) -> None:
         self._net = net
+        self._trained = wrap(net)
         self._loss = loss
         self._optimizer = optimizer
         self._last: torch.Tensor | None = None
 
     def step(self, batch: Batch, hooks: StepHooks) -> None:
         hooks.compute_begin()
-        loss = self._loss(self._net, batch)
+        loss = self._loss(self._trained, batch)
         hooks.backward_begin()
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -55,6 +79,18 @@ class TorchTraining(Generic[Net]):
 
     def read_loss(self) -> float | None:
         return None if self._last is None else float(self._last)
+
+    def set_rate(self, rate: float) -> None:
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+
+    def evaluate(self, judge: Judge) -> dict[str, Any] | None:
+        self._net.eval()
+        try:
+            with torch.no_grad():
+                return judge(self._net)
+        finally:
+            self._net.train()
 
 
 class EmulatedTraining:
@@ -80,4 +116,10 @@ class EmulatedTraining:
 
     def read_loss(self) -> float | None:
         self._device.synchronize()
+        return None
+
+    def set_rate(self, rate: float) -> None:
+        """Takes the same time at any rate."""
+
+    def evaluate(self, judge: Judge) -> dict[str, Any] | None:
         return None

@@ -6,11 +6,13 @@ import contextlib
 import os
 import random
 import sys
+import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,39 +23,54 @@ from stallscope.devices.choose import choose
 from stallscope.devices.emulated import EmulatedDevice
 from stallscope.devices.protocol import Device
 from stallscope.errors import DeviceOutOfMemory, StallscopeError
-from stallscope.pipelines.protocol import Dataset, Pipeline, Settings
+from stallscope.pipelines.protocol import Batch, Pipeline, Settings
 from stallscope.pipelines.registry import factory
 from stallscope.record.run import update_run
 
-from . import ssd
 from .copying import BatchCopier
+from .environment import environment
+from .feeds import NoTraining, SyntheticPipeline
 from .output import redirect_output
+from .registry import scenario
+from .scenario import DataRequest, Scenario, ScenarioData
 from .training import Training
+from .variant import Phase, Variant
 
 
-@dataclass(frozen=True)
-class TrialSpec:
-    """Everything a trial is. Stops after `epochs` or after `iterations`: exactly one is given."""
+@dataclass(frozen=True, kw_only=True)
+class TrialSpec(Variant):
+    """Everything a trial is."""
 
     scenario: str
-    net: str
-    pipeline: str
-    batch_size: int
-    device: str
     data: str
     folder: str
     """The run folder; it exists."""
-    epochs: int | None = None
-    iterations: int | None = None
-    workers: int = 0
     prefetch: int = 2
-    augment: bool = True
     log_every: int = 10
     """The loss is read, and so waited for, every so many steps."""
     limit: int | None = None
     activity_windows: bool = False
     """Record every kernel of a few steps."""
     seed: int = 0
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> TrialSpec:
+        """Back from `dataclasses.asdict` and JSON."""
+        return cls(**{**content, "phases": tuple(Phase(**each) for each in content["phases"])})
+
+    @classmethod
+    def of(cls, variant: Variant, **rest: Any) -> TrialSpec:
+        """A variant, with what all cells of a comparison have in common."""
+        return cls(**{name: getattr(variant, name) for name in variant.__dataclass_fields__}, **rest)
+
+    @property
+    def stretches(self) -> tuple[Phase, ...]:
+        """The stretches of the training; without a plan one of so many epochs, or one that the iterations end."""
+        return self.phases or (Phase(epochs=self.epochs or sys.maxsize, augment=self.augment),)
+
+
+SMALL = ("accuracy", "loss", "samples")
+"""Of an evaluation, what is kept of every epoch."""
 
 
 class Ended:
@@ -91,80 +108,169 @@ def run_trial(spec: TrialSpec) -> None:
 
 def _train(spec: TrialSpec, folder: Path) -> None:
     seed(spec.seed)
+    if spec.threads is not None:
+        torch.set_num_threads(spec.threads)
     device = choose(spec.device)
-    dataset = ssd.open_data(Path(spec.data), spec.net, spec.augment, spec.limit)
-    settings = Settings(spec.batch_size, spec.workers, spec.prefetch, seed=spec.seed)
     with contextlib.ExitStack() as stack:
         if isinstance(device, EmulatedDevice):
             spans = SpanRecorder(folder)
             stack.callback(spans.close)
             device.sink = spans
-        update_run(folder, {"device": device.describe(), "torch": torch.__version__})
-        training = ssd.training(spec.net, device, spec.batch_size, dataset)
-        copier = BatchCopier(device)
-        pipeline = factory(spec.pipeline)(dataset, settings, copier)
-        stack.callback(pipeline.close)
-        steps = _planned_steps(spec, len(pipeline), dataset)
-        update_run(folder, {"plan": {"steps": steps, "steps_per_epoch": len(pipeline)}})
+        update_run(
+            folder, {"device": device.describe(), "torch": torch.__version__, "environment": environment(device)}
+        )
+        trained = Trained(spec, device)
+        stack.callback(trained.close)
+        update_run(folder, {"plan": {"steps": trained.steps, "steps_per_epoch": trained.steps_per_epoch}})
         session = Session(folder, device)
         stack.callback(session.finish)
         if spec.activity_windows:
             session.watch_activity()
-        _loop(spec, steps, pipeline, training, device, copier, session)
+        trained.run(session)
 
 
-def _loop(
-    spec: TrialSpec,
-    steps: int,
-    pipeline: Pipeline,
-    training: Training,
-    device: Device,
-    copier: BatchCopier,
-    session: Session,
-) -> None:
-    recorder = session.steps
-    done = 0
-    losses: list[float] = []
-    for epoch in _epochs(spec):
-        for fetched in session.fetches(partial(pipeline.epoch, epoch), epoch, pipeline.queue):
-            batch = copier.deliver(fetched)
+class Trained:
+    """A training by plan: its data, loader and net, the epochs and what came of them."""
+
+    def __init__(self, spec: TrialSpec, device: Device) -> None:
+        self._spec = spec
+        self._device = device
+        self._scenario: Scenario = scenario(spec.scenario)
+        self._copier = BatchCopier(device)
+        self._augmented = spec.stretches[0].augment
+        self._data = self._open(self._augmented)
+        self._training = self._start()
+        self._pipeline = self._loader(self._data)
+        self.steps_per_epoch = len(self._pipeline)
+        self._held_out = None if spec.evaluate == "never" else self._open(False, "test")
+        self._done = 0
+        self._losses: list[float] = []
+        self._epochs: list[dict[str, Any]] = []
+        if self.steps_per_epoch == 0:
+            raise StallscopeError(
+                f"{len(self._data)} samples do not fill one batch of {spec.batch_size}. Use a smaller --batch-sizes, "
+                "or more data."
+            )
+
+    @property
+    def steps(self) -> int:
+        """How many the stop rule gives."""
+        if self._spec.iterations is not None:
+            return self._spec.iterations
+        return sum(phase.epochs for phase in self._spec.stretches) * self.steps_per_epoch
+
+    def run(self, session: Session) -> None:
+        begun = time.monotonic()
+        for number, phase, first in self._each_epoch():
+            if first:
+                self._enter(phase)
+            before = time.monotonic()
+            finished = self._epoch(number, session)
+            evaluation = self._evaluate(session) if self._spec.evaluate == "epochs" else None
+            self._epochs.append(
+                {
+                    "epoch": number,
+                    "seconds": time.monotonic() - before,
+                    "augment": phase.augment,
+                    "loss": self._losses[-1] if self._losses else None,
+                    "evaluation": evaluation,
+                }
+            )
+            if finished:
+                break
+        self._device.synchronize()
+        train_s = time.monotonic() - begun
+        evaluation = self._epochs[-1]["evaluation"]
+        if self._spec.evaluate == "end":
+            evaluation = self._evaluate(session)
+        # Their confusion belongs to the end; kept for every epoch it would fill run.json.
+        for each in self._epochs:
+            each["evaluation"] = each["evaluation"] and {k: v for k, v in each["evaluation"].items() if k in SMALL}
+        said: dict[str, Any] = {"results": {"train_s": train_s, "epochs": self._epochs, "evaluation": evaluation}}
+        if self._losses:
+            said["loss"] = {"first": self._losses[0], "last": self._losses[-1]}
+        update_run(session.folder, said)
+
+    def close(self) -> None:
+        self._pipeline.close()
+
+    def _each_epoch(self) -> Iterator[tuple[int, Phase, bool]]:
+        """(number, phase, whether the phase begins with it)."""
+        number = 0
+        for phase in self._spec.stretches:
+            for within in range(phase.epochs):
+                yield number, phase, within == 0
+                number += 1
+
+    def _enter(self, phase: Phase) -> None:
+        if phase.lr is not None:
+            self._training.set_rate(phase.lr)
+        if phase.augment != self._augmented:
+            self._augmented = phase.augment
+            self._pipeline.close()
+            self._data = self._open(phase.augment)
+            self._pipeline = self._loader(self._data)
+
+    def _epoch(self, number: int, session: Session) -> bool:
+        """One pass; true when the training's last step was in it."""
+        recorder, steps = session.steps, self.steps
+        pipeline = self._pipeline
+        for fetched in session.fetches(partial(pipeline.epoch, number), number, pipeline.queue):
+            batch = self._deliver(fetched)
             if batch.copy is not None:
                 recorder.copied(batch.copy)
-            training.step(batch, recorder)
-            done += 1
-            if done % spec.log_every == 0 or done == steps:
+            self._training.step(batch, recorder)
+            self._done += 1
+            if self._done % self._spec.log_every == 0 or self._done == steps:
                 recorder.sync_begin()
-                loss = training.read_loss()
+                loss = self._training.read_loss()
                 recorder.sync_end()
                 if loss is not None:
-                    losses.append(loss)
-            if done == steps:
-                break
-        if done == steps:
-            break
-    device.synchronize()
-    if losses:
-        update_run(session.folder, {"loss": {"first": losses[0], "last": losses[-1]}})
+                    self._losses.append(loss)
+            if self._done == steps:
+                return True
+        return False
 
+    def _evaluate(self, session: Session) -> dict[str, Any] | None:
+        judge = partial(self._scenario.evaluate, net=self._spec.net, data=self._held_out, device=self._device)
+        with session.boundary():
+            self._device.synchronize()
+            return self._training.evaluate(judge)
 
-def _epochs(spec: TrialSpec) -> Iterator[int]:
-    epoch = 0
-    while spec.epochs is None or epoch < spec.epochs:
-        yield epoch
-        epoch += 1
-
-
-def _planned_steps(spec: TrialSpec, per_epoch: int, dataset: Dataset) -> int:
-    """How many steps the stop rule gives."""
-    if per_epoch == 0:
-        raise StallscopeError(
-            f"{len(dataset)} images do not fill one batch of {spec.batch_size}. "
-            "Use a smaller --batch-sizes, or more images."
+    def _open(self, augment: bool, split: str = "train") -> ScenarioData:
+        spec = self._spec
+        return self._scenario.open_data(
+            DataRequest(
+                folder=Path(spec.data),
+                net=spec.net,
+                augment=augment,
+                split=split,
+                store=spec.store,
+                limit=spec.limit,
+                seed=spec.seed,
+            )
         )
-    if spec.iterations is not None:
-        return spec.iterations
-    assert spec.epochs is not None
-    return spec.epochs * per_epoch
+
+    def _start(self) -> Training:
+        spec = self._spec
+        if spec.feed == "loader-only":
+            return NoTraining()
+        return self._scenario.training(spec.net, self._device, spec.batch_size, self._data)
+
+    def _loader(self, data: ScenarioData) -> Pipeline:
+        spec = self._spec
+        settings = Settings(spec.batch_size, spec.workers, spec.prefetch, seed=spec.seed)
+        if spec.feed == "synthetic":
+            return SyntheticPipeline(data, settings, self._copier)
+        return factory(spec.pipeline)(data, settings, self._copier)
+
+    @property
+    def _deliver(self) -> Callable[[Batch], Batch]:
+        return self._copier.deliver if self._spec.feed == "real" else _as_it_is
+
+
+def _as_it_is(batch: Batch) -> Batch:
+    return batch
 
 
 def seed(number: int) -> None:

@@ -31,8 +31,9 @@ from stallscope.pipelines.registry import factory
 from stallscope.record.run import update_run
 from stallscope.record.tuning import Channel, LoaderSettings, Word
 
-from . import ssd
 from .copying import BatchCopier
+from .registry import scenario
+from .scenario import DataRequest, ScenarioData
 from .training import StepHooks, Training
 from .trial import seed
 
@@ -139,7 +140,7 @@ class TunedTraining:
         self._device = device
         self._dataset = dataset
         self._copier = BatchCopier(device)
-        self._training: Training = ssd.training(spec.net, device, spec.batch_size, dataset)  # type: ignore[arg-type]
+        self._training: Training = scenario(spec.scenario).training(spec.net, device, spec.batch_size, dataset)
         self._steps = 0
 
     def record(self) -> None:
@@ -151,7 +152,7 @@ class TunedTraining:
         try:
             if len(pipeline) == 0:
                 raise StallscopeError(
-                    f"{len(self._dataset)} images do not fill one batch of {spec.batch_size}. Use a smaller "
+                    f"{len(self._dataset)} samples do not fill one batch of {spec.batch_size}. Use a smaller "
                     "--batch-size, or more images."
                 )
             session.loader(spec.workers, spec.settings.prefetch_factor, 0)
@@ -229,7 +230,7 @@ class TunedTraining:
         size = wanted.batch_size or spec.batch_size
         if size != spec.batch_size and isinstance(self._device, EmulatedDevice):
             # Made for its check: is there memory enough?
-            ssd.training(spec.net, self._device, size, self._dataset)  # type: ignore[arg-type]
+            scenario(spec.scenario).training(spec.net, self._device, size, self._dataset)
         name = (wanted.pipeline or spec.pipeline) if wanted.num_workers else SERIAL
         settings = Settings(
             size, wanted.num_workers, wanted.prefetch_factor or 1, pin_memory=wanted.pin_memory, seed=spec.seed
@@ -257,7 +258,7 @@ def main() -> NoReturn:
 def _tune(spec: TuningSpec, folder: Path, line: Channel) -> None:
     seed(spec.seed)
     device = choose(spec.device)
-    dataset = ssd.open_data(Path(spec.data), spec.net, spec.augment, spec.limit)
+    dataset = _open(spec)
     spans = SpanRecorder(folder) if isinstance(device, EmulatedDevice) else None
     if spans is not None:
         device.sink = spans  # type: ignore[attr-defined]
@@ -293,13 +294,27 @@ def _probe(spec: TuningSpec, folder: Path) -> NoReturn:
         asked = spec.tune["probe"]
         seed(spec.seed)
         device = choose(spec.device)
-        dataset = ssd.open_data(Path(spec.data), spec.net, spec.augment, spec.limit)
+        dataset = _open(spec)
         training = TunedTraining(replace(spec, batch_size=asked["batch_size"]), folder, device, dataset)
         training.probe(Probing(folder, asked, device))
     except Exception:
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
+
+
+def _open(spec: TuningSpec) -> ScenarioData:
+    chosen = scenario(spec.scenario)
+    return chosen.open_data(
+        DataRequest(
+            folder=Path(spec.data),
+            net=spec.net,
+            augment=spec.augment,
+            store=chosen.stores[0],
+            limit=spec.limit,
+            seed=spec.seed,
+        )
+    )
 
 
 def _end() -> NoReturn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from .facts import Facts
 
 @dataclass(frozen=True)
 class Cell:
-    """One loader at one batch size. `status` is `ok`, `oom`, `failed` or `skipped`; `error` says why."""
+    """One training: a loader at a batch size, and its place on further axes. `status` is `ok`, `oom`, `failed` or
+    `skipped`; `error` says why."""
 
     pipeline: str
     batch_size: int
@@ -30,6 +31,8 @@ class Cell:
     analyses: tuple[Analysis, ...]
     rounds: tuple[int, ...] = ()
     """In which round of an interleaved comparison each of these was; empty where that is not known."""
+    axes: dict[str, Any] = field(default_factory=dict)
+    """Net, device, ranks, …, by name: see `record.comparison.CellRecord`."""
 
     @property
     def facts(self) -> list[Facts]:
@@ -55,13 +58,57 @@ class Cell:
         return self.analyses[sorted(counted)[(len(counted) - 1) // 2][1]] if counted else None
 
 
+CHOICES = ("workers", "store")
+"""Axes that are a choice of loading, as loader and batch size are: among cells that differ in these alone one wins."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells that train the same thing under the same conditions."""
+
+    axes: dict[str, Any]
+    """Where they stand on the axes in which groups differ; empty for the only group."""
+    cells: tuple[Cell, ...]
+    best: Cell | None
+    ties: tuple[Cell, ...]
+    """Cells whose range reaches into the best one's: no winner between them."""
+
+
 @dataclass(frozen=True)
 class Comparison:
     cells: tuple[Cell, ...]
-    best: Cell | None
     batch_verdicts: dict[str, BatchVerdict]
-    ties: tuple[Cell, ...]
-    """Cells whose range reaches into the best one's: no winner between them."""
+    """By loader, with the cell's place on the axes in front where that is needed to tell them apart."""
+    groups: tuple[Group, ...]
+
+    @property
+    def best(self) -> Cell | None:
+        """The fastest cell, where all train the same thing."""
+        return self.groups[0].best if len(self.groups) == 1 else None
+
+    @property
+    def ties(self) -> tuple[Cell, ...]:
+        return self.groups[0].ties if len(self.groups) == 1 else ()
+
+
+def varying(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """The axes on which these cells do not all stand at the same place."""
+    names = dict.fromkeys(name for cell in cells for name in cell.axes)
+    return tuple(name for name in names if len({repr(cell.axes.get(name)) for cell in cells}) > 1)
+
+
+def label(cell: Cell, names: Sequence[str]) -> str:
+    """A cell's place on some axes, in words."""
+    return " ".join(said for name in names if (said := place(name, cell.axes.get(name))))
+
+
+def place(name: str, value: Any) -> str:
+    """A place on an axis, in words; nothing where there is nothing to say."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return name if value else f"no-{name}"
+    return f"{value} {name}" if isinstance(value, int) else str(value).removeprefix("emulated:")
 
 
 ONE_RUN_NOISE = 0.05
@@ -98,7 +145,14 @@ def cell_of(folder: Path, record: CellRecord) -> Cell:
     rounds = [round_of(name) for name in kept]
     known = tuple(number for number in rounds if number is not None)
     return Cell(
-        record.pipeline, record.batch_size, status, error, runs, analyses, known if len(known) == len(rounds) else ()
+        record.pipeline,
+        record.batch_size,
+        status,
+        error,
+        runs,
+        analyses,
+        known if len(known) == len(rounds) else (),
+        record.axes,
     )
 
 
@@ -115,17 +169,37 @@ def round_of(name: str) -> int | None:
 
 def compare(cells: Sequence[Cell]) -> Comparison:
     """Judge a table of cells."""
-    ran = [(c.samples_per_s, c) for c in cells if c.status == "ok" and c.samples_per_s is not None]
-    rates = [(rate, cell) for rate, cell in ran if rate is not None]
-    best = max(rates, key=lambda pair: pair[0][0]) if rates else None
+    conditions = [name for name in varying(cells) if name not in CHOICES]
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(label(cell, conditions), []).append(cell)
+    return Comparison(
+        tuple(cells), _batch_verdicts(cells), tuple(_group(members, conditions) for members in groups.values())
+    )
+
+
+def _group(cells: Sequence[Cell], conditions: Sequence[str]) -> Group:
+    ran = [(rate, c) for c in cells if c.status == "ok" and (rate := c.samples_per_s) is not None]
+    best = max(ran, key=lambda pair: pair[0][0]) if ran else None
+    ties = tuple(c for rate, c in ran if best is not None and c is not best[1] and _tied(rate, best[0]))
+    axes = {name: cells[0].axes.get(name) for name in conditions}
+    return Group(axes, tuple(cells), best[1] if best else None, ties)
+
+
+def _batch_verdicts(cells: Sequence[Cell]) -> dict[str, BatchVerdict]:
+    """What a larger batch did, wherever cells differ in nothing else."""
+    names = varying(cells)
+    alike: dict[str, dict[int, Cell]] = {}
+    for cell in cells:
+        of_sizes = alike.setdefault(f"{label(cell, names)} {cell.pipeline}".strip(), {})
+        if cell.status == "ok":
+            of_sizes[cell.batch_size] = cell
     verdicts = {}
-    for pipeline in dict.fromkeys(c.pipeline for c in cells):
-        of_sizes = {c.batch_size: c for c in cells if c.pipeline == pipeline and c.status == "ok"}
+    for name, of_sizes in alike.items():
         rounds = {size: known for size, c in of_sizes.items() if (known := c.rounds_of_facts) is not None}
         verdict = batch_verdict(
             {size: c.facts for size, c in of_sizes.items()}, rounds if len(rounds) == len(of_sizes) else None
         )
         if verdict is not None:
-            verdicts[pipeline] = verdict
-    ties = tuple(c for rate, c in rates if best is not None and c is not best[1] and _tied(rate, best[0]))
-    return Comparison(tuple(cells), best[1] if best else None, verdicts, ties)
+            verdicts[name] = verdict
+    return verdicts

@@ -26,8 +26,6 @@ HELP = (
     "Named two or more recorded runs, it compares those: the same training at different batch sizes, say."
 )
 EXAMPLE = "stallscope compare ssd --device emulated:v100 --batch-sizes 8,16 --data data/voc"
-REPEATS = 3
-"""Runs a cell, by default."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,20 +38,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SCENARIO|RUN",
         help="name of a scenario (`stallscope scenarios` lists them), or folders of two and more recorded runs",
     )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with images (default: a composed set)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or emulated:NAME (default: auto)")
-    parser.add_argument("--net", help="default: the study's on a GPU and emulated, a small one on the CPU")
-    parser.add_argument("--pipelines", type=_names, metavar="A,B", help="loaders (default: all that can run here)")
-    parser.add_argument("--batch-sizes", type=_counts, metavar="N,N", help="default: the study's")
+    parser.add_argument("--experiment", metavar="NAME", help="which of the scenario's (default: its first)")
+    parser.add_argument("--full", action="store_true", help="the study's own sizes, however long they take")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="the data (default: what the scenario finds or makes)")
+    parser.add_argument(
+        "--device", type=_names, default=["auto"], metavar="A,B", help="auto, cpu, cuda, emulated:NAME (default: auto)"
+    )
+    parser.add_argument("--net", type=_names, metavar="A,B", help="default: the experiment's; a small one on the CPU")
+    parser.add_argument("--pipelines", type=_names, metavar="A,B", help="loaders (default: the experiment's)")
+    parser.add_argument("--batch-sizes", type=_counts, metavar="N,N", help="of a rank (default: the experiment's)")
+    parser.add_argument("--feed", type=_feeds, metavar="A,B", help="real, synthetic (one batch again), loader-only")
+    parser.add_argument("--store", type=_names, metavar="A,B", help="how samples are stored, where there is a choice")
+    parser.add_argument("--ranks", type=_counts, metavar="N,N", help="processes that train together, a device each")
+    parser.add_argument(
+        "--interconnect", type=_names, metavar="A,B", help="what emulated ranks exchange gradients over"
+    )
+    parser.add_argument("--threads", type=_counts, metavar="N,N", help="CPU threads of the computation")
     stop = parser.add_mutually_exclusive_group()
-    stop.add_argument("--epochs", type=options.count, metavar="N", help="passes over the images a run (default: 2)")
+    stop.add_argument("--epochs", type=options.count, metavar="N", help="passes over the data a run")
     stop.add_argument("--iterations", type=options.count, metavar="N", help="batches a run, whatever their size")
-    parser.add_argument("--repeats", type=options.count, metavar="N", help="runs a cell (default: 3; of faults: 1)")
+    parser.add_argument("--repeats", type=options.count, metavar="N", help="runs a cell (default: the experiment's)")
     parser.add_argument("--workers", type=options.count, metavar="N", help="default: the CPUs this job may use")
     parser.add_argument(
         "--prefetch", type=options.count, default=2, metavar="N", help="batches ahead a worker (default: 2)"
     )
-    parser.add_argument("--limit", type=options.count, metavar="N", help="use the first N images only")
+    parser.add_argument("--limit", type=options.count, metavar="N", help="use the first N samples only")
     parser.add_argument("--no-augment", action="store_true", help="decode and resize only")
     parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="order and augmentation (default: 0)")
     parser.add_argument("--activity-windows", action="store_true", help="record every kernel of a few steps (CUDA)")
@@ -78,9 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.scenario == sweep_planted.SCENARIO:
         return sweep_planted.run(arguments)
     faults.refuse(arguments)
-    arguments.repeats = arguments.repeats or REPEATS
     sweep = Sweep(arguments)
-    if arguments.plot and len({size for _, size in sweep.keys}) < 2:
+    if arguments.plot and len({key.batch_size for key in sweep.keys}) < 2:
         raise StallscopeError("--plot draws what the batch size does: name two and more with --batch-sizes.")
     interrupted = sweep.run()
     result = compare([sweep.cell(key) for key in sweep.keys])
@@ -97,6 +105,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _names(text: str) -> list[str]:
     return list(dict.fromkeys(name for name in text.split(",") if name))
+
+
+def _feeds(text: str) -> Sequence[str]:
+    from stallscope.scenarios.variant import FEEDS
+
+    named = _names(text)
+    if unknown := [name for name in named if name not in FEEDS]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(FEEDS)}")
+    return named
 
 
 def _seed(text: str) -> int:

@@ -1,69 +1,90 @@
-"""`stallscope data SCENARIO --out DIR`: makes or checks a scenario's images."""
+"""`stallscope data SCENARIO --out DIR`: makes or checks a scenario's data."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import StallscopeError
 from .console import console, write_json
 
+if TYPE_CHECKING:
+    from stallscope.scenarios.scenario import Scenario
+
 NAME = "data"
-HELP = "Composes a set of JPEG images in Pascal-VOC layout, or checks one that is there."
+HELP = "Fetches or makes the data of a scenario, or checks data that are there."
 EXAMPLE = "stallscope data ssd --out data/voc --images 400"
+COUNTS = ("samples", "unit", "stand_in")
+"""Of what data are described by, what is said in words of its own."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scenario", help="name of a scenario")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to make the images in")
-    parser.add_argument("--images", type=int, default=400, metavar="N", help="how many (default: 400)")
+    parser.add_argument("scenario", help="name of a scenario, or the path of its Python file")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to put the data in")
+    parser.add_argument("--images", type=int, default=400, metavar="N", help="how many to compose (default: 400)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="another seed, other images (default: 0)")
-    parser.add_argument("--check", type=Path, metavar="DIR", help="check a folder instead of making one")
-    parser.add_argument("--json", action="store_true", help="describe the images as JSON")
+    parser.add_argument("--check", type=Path, metavar="DIR", help="check a folder instead")
+    parser.add_argument("--net", help="whose data, where nets differ in them (default: the scenario's first)")
+    parser.add_argument("--json", action="store_true", help="describe the data as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stallscope.scenarios.scenario import scenario
+    from stallscope.scenarios.registry import scenario
 
-    scenario(arguments.scenario)
+    chosen = scenario(arguments.scenario)
+    [net] = chosen.nets_for("cuda", [arguments.net] if arguments.net else None)
     if (arguments.out is None) == (arguments.check is None):
-        raise StallscopeError("say where: --out DIR makes images there, --check DIR checks the ones there.")
+        raise StallscopeError("say where: --out DIR puts the data there, --check DIR checks the data there.")
     if arguments.images < 1:
         raise StallscopeError(f"--images {arguments.images}: at least 1 image is needed.")
     if arguments.out is not None:
-        _compose(arguments)
-    return _describe(arguments.out or arguments.check, arguments.json)
+        _make(chosen, arguments)
+    return _describe(chosen, net, arguments.out or arguments.check, arguments.json)
 
 
-def _compose(arguments: argparse.Namespace) -> None:
-    from stallscope.scenarios.voc.generate import compose
-
+def _make(chosen: Scenario, arguments: argparse.Namespace) -> None:
     target = console(stderr=True)
-    columns = (TextColumn("composing images"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("making data"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=target, disable=not target.is_terminal) as bar:
         task = bar.add_task("", total=arguments.images)
-        compose(arguments.out, arguments.images, arguments.seed, lambda done, _all: bar.update(task, completed=done))
+        chosen.make_data(
+            arguments.out,
+            arguments.images,
+            arguments.seed,
+            lambda done, of: bar.update(task, completed=done, total=of),
+        )
 
 
-def _describe(folder: Path, as_json: bool) -> int:
-    from stallscope.scenarios.voc.check import summary
-    from stallscope.scenarios.voc.read import VocDataset
+def _describe(chosen: Scenario, net: str, folder: Path, as_json: bool) -> int:
+    from stallscope.scenarios.scenario import DataRequest
 
-    dataset = VocDataset.open(folder, stages=())
-    facts = dataset.describe()
-    problems = summary(dataset.findings)
+    data = chosen.open_data(DataRequest(folder=folder, net=net, store=chosen.stores[0]))
+    facts, problems = data.describe(), list(data.notices())
     if as_json:
         write_json(
             {"format": "stallscope-data", "version": 1, "folder": str(folder), **facts, "problems": problems}, "-"
         )
         return 0
     target = console()
-    target.print(
-        f"{folder}: {facts['images']} images with {facts['objects']} objects of {facts['classes']} classes, "
-        f"{facts['mean_bytes'] / 1e3:.0f} kB and {facts['mean_width']:.0f} × {facts['mean_height']:.0f} on average"
+    unit = facts["unit"] + "s" * (facts["samples"] != 1)
+    rest = ", ".join(
+        f"{name.replace('_', ' ')} {_said(value)}" for name, value in facts.items() if name not in (*COUNTS, unit)
     )
-    for problem in problems:
-        target.print(f"  {problem}", markup=False)
+    target.print(f"{folder}: {facts['samples']} {unit}" + (f"; {rest}" if rest else ""), markup=False, soft_wrap=True)
+    for problem in [facts["stand_in"], *problems]:
+        if problem:
+            target.print(f"  {problem}", markup=False, soft_wrap=True)
     return 0
+
+
+def _said(value: object) -> str:
+    return (
+        f"{value:.0f}"
+        if isinstance(value, float) and abs(value) >= 10
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )

@@ -36,7 +36,18 @@ RUN_SECONDS = 4
 """What most runs take, their start included."""
 ELSEWHERE = (
     *("data", "device", "net", "pipelines", "batch_sizes", "epochs", "iterations", "workers", "prefetch", "limit"),
-    *("no_augment", "activity_windows", "plot"),
+    *(
+        "no_augment",
+        "activity_windows",
+        "plot",
+        "experiment",
+        "full",
+        "feed",
+        "store",
+        "ranks",
+        "interconnect",
+        "threads",
+    ),
 )
 """Options of other scenarios. Here each case says itself what it trains, on what, and for how long."""
 SEVERITIES = ("mild", "middle", "severe")
@@ -102,7 +113,7 @@ class FaultTable:
     def json(self) -> dict[str, Any]:
         """The contract's `stallscope-compare`, with a cell a case and the matrix."""
         setting = {name: value for name, value in self.setting.items() if name != "cases"}
-        content = contract.comparison(Comparison(self.cells, None, {}, ()), setting)
+        content = contract.comparison(Comparison(self.cells, {}, ()), setting)
         judged = {case.case: faults_json.of_case(case) for case in self.confusion.cases}
         for cell, case in zip(content["cells"], self.setting["cases"], strict=True):
             cell |= case | judged.get(case["case"], faults_json.UNJUDGED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -15,7 +15,7 @@ from ..errors import RecordError
 from ..report import bars, compare_text, live
 
 if TYPE_CHECKING:
-    from .sweep_cells import Cells, Key
+    from .sweep_cells import Cells
 
 
 class Drawn:
@@ -40,7 +40,7 @@ class Drawn:
 class Progress(Drawn):
     """Of the runs; tell it when a run begins and ends, and let it tick."""
 
-    def __init__(self, target: Console, sweep: Cells, total: int, plain: bool) -> None:
+    def __init__(self, target: Console, sweep: Cells[Any], total: int, plain: bool) -> None:
         super().__init__(target, plain)
         self._sweep = sweep
         self._total = total
@@ -54,7 +54,7 @@ class Progress(Drawn):
     def begin(self, folder: Path) -> None:
         self._folder, self._reader = folder, None
 
-    def end(self, key: Key) -> None:
+    def end(self, key: Any) -> None:
         self._done += 1
         if self._live is None:
             cell = self._sweep.cell(key)
@@ -65,7 +65,7 @@ class Progress(Drawn):
                 else f"{rate[0]:.1f} samples/s on {self._device}"
             )
             self._target.print(
-                f"[{self._done}/{self._total}] {key[0]}, batch {key[1]}: {cell.status} {said}",
+                f"[{self._done}/{self._total}] {self._sweep.title(key)}: {cell.status} {said}",
                 markup=False,
                 soft_wrap=True,
             )

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 from ..devices.profiles import load as profiles
 from .console import console, show, write_json
+
+if TYPE_CHECKING:
+    from stallscope.scenarios.scenario import Scenario
 
 NAME = "scenarios"
 HELP = "Lists the scenarios and the devices they run on."
@@ -22,14 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stallscope.scenarios.scenario import SCENARIOS
+    from stallscope.scenarios.registry import NAMES, scenario
 
     listed = {
         "scenarios": [
-            *(
-                {"name": s.name, "study": s.study, "question": s.question, "nets": list(s.nets), "data": s.data}
-                for s in SCENARIOS.values()
-            ),
+            *(_described(scenario(name)) for name in NAMES),
             _faults(),
             _batch_sizes(),
         ],
@@ -48,6 +48,8 @@ def _render(listed: dict[str, Any], target: Console) -> None:
         nets = f"; nets: {', '.join(scenario['nets'])}" if scenario["nets"] else ""
         target.print(f"  study: {scenario['study']}{nets}")
         target.print(f"  data: {scenario['data']}")
+        for experiment in scenario.get("experiments", ()):
+            target.print(f"  --experiment {experiment['name']}: {experiment['question']}", markup=False)
         if cases := scenario.get("cases"):
             target.print(f"  cases: {len(cases)}; `stallscope scenarios --json` lists the names that --cases takes")
         target.print()
@@ -55,6 +57,17 @@ def _render(listed: dict[str, Any], target: Console) -> None:
     for device in listed["devices"]:
         devices.add_row(device["name"], device["kind"], device["source"])
     target.print(devices)
+
+
+def _described(one: Scenario) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "study": one.study,
+        "question": one.question,
+        "nets": list(one.nets),
+        "data": one.data,
+        "experiments": [{"name": each.name, "question": each.question} for each in one.experiments],
+    }
 
 
 def _faults() -> dict[str, Any]:

@@ -1,137 +1,256 @@
-"""The runs of a comparison of loaders: every loader at every batch size."""
+"""The runs of a scenario's experiment: one cell for each of its variants."""
 
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from platformdirs import user_cache_dir
-
+from ..analyse.compare import place as in_words
 from ..capture.cpu_budget import cpu_budget
 from ..errors import StallscopeError
 from ..tune.trial import Target, TrialServer
 from .console import console
 from .options import require_folder
 from .progress import Progress
-from .sweep_cells import Cells, Key
+from .sweep_cells import Cells, Place
 from .sweep_rounds import Trial, new_folder
 
 if TYPE_CHECKING:
-    from stallscope.scenarios.scenario import Scenario
-    from stallscope.scenarios.trial import TrialSpec
+    from stallscope.scenarios.scenario import Asked, Scenario, ScenarioData
+    from stallscope.scenarios.variant import Variant
 
 TARGET = Target("stallscope.scenarios.trial", "run_trial")
-COMPOSED_IMAGES = 256
-"""In the set that stands in for a user's own images."""
 
 
-class Sweep(Cells):
+class Sweep(Cells["Variant"]):
     """The cells of one comparison and what has become of them so far."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        from stallscope.pipelines.registry import NAMES, unavailable
-        from stallscope.scenarios import ssd
-        from stallscope.scenarios.voc.check import summary
+        from stallscope.pipelines.registry import unavailable, unfit
+        from stallscope.scenarios.registry import is_file, scenario
+        from stallscope.scenarios.variant import AXES, plain
 
         # Checked here, before the first run: a wrong device, net, loader or folder is one message.
-        chosen, device, net = checked(arguments, arguments.scenario)
-        data: Path = arguments.data or composed(chosen.name)
-        dataset = ssd.open_data(data, net, not arguments.no_augment, arguments.limit)
-        loaders = arguments.pipelines or [n for n in NAMES if n != "dali-gpu" or device["kind"] == "cuda"]
-        sizes = arguments.batch_sizes or chosen.batch_sizes
-        super().__init__(
-            new_folder(arguments.out, chosen.name), [(loader, size) for loader in loaders for size in sizes]
-        )
+        chosen = scenario(arguments.scenario)
+        self._named = str(Path(arguments.scenario).resolve()) if is_file(arguments.scenario) else chosen.name
+        experiment = chosen.experiment(arguments.experiment)
+        devices = described(arguments.device)
+        limit = arguments.limit or (None if arguments.full else experiment.limit)
+        sources = Sources(arguments, chosen, limit)
+        first = sources.data(chosen.nets_for(devices[0]["kind"], arguments.net)[0])
+        asked = _asked(arguments, devices, loaders(arguments.pipelines, first))
+        variants = list(dict.fromkeys(plain(each) for each in experiment.variants(asked)))
+        for net in dict.fromkeys(each.net for each in variants):
+            sources.data(net)
+            _check_profiles(chosen, devices, net)
+        self._varying = [name for name in AXES if len({getattr(each, name) for each in variants}) > 1]
+        super().__init__(new_folder(arguments.out, chosen.name), variants)
         require_folder(arguments.json, self.folder)
-        budget = cpu_budget().budget
-        self.notices = summary(dataset.findings)
+        self.notices = sources.notices
         self._arguments = arguments
-        self._net = net
-        self._data = data
-        workers = arguments.workers or max(1, int(budget))
-        stop = {"iterations": arguments.iterations} if arguments.iterations else {"epochs": arguments.epochs or 2}
+        self._sources = sources
+        self._repeats = arguments.repeats or experiment.repeats
+        self._devices = {device["name"]: device for device in devices}
         self.setting = {
             "scenario": chosen.name,
-            "net": net,
-            "device": device,
-            "cpu_budget": budget,
-            "workers": workers,
-            "stop": stop,
-            "repeats": arguments.repeats,
-            "augment": not arguments.no_augment,
-            "dataset": {"folder": str(data), **dataset.describe()},
+            "experiment": experiment.name,
+            "question": experiment.question,
+            "net": ", ".join(dict.fromkeys(each.net for each in variants)),
+            "device": _together(devices),
+            "cpu_budget": cpu_budget().budget,
+            "workers": _alike(each.workers for each in variants),
+            "stop": {
+                name: number
+                for name in ("epochs", "iterations")
+                if (number := _alike(getattr(each, name) for each in variants)) is not None
+            },
+            "repeats": self._repeats,
+            "augment": _alike(each.augment for each in variants),
+            "dataset": sources.described(variants[0].net),
         }
+        several = {net: sources.described(net) for net in dict.fromkeys(each.net for each in variants)}
+        if any(told != self.setting["dataset"] for told in several.values()):
+            self.setting["datasets"] = several
         for key in self.keys:
-            if missing := unavailable(key[0]):
-                self.status[key] = ("skipped", missing)
+            if key.feed == "synthetic":
+                continue
+            if why := unavailable(key.pipeline) or unfit(key.pipeline, sources.data(key.net)):
+                self.status[key] = ("skipped", why)
 
     def run(self) -> bool:
         """Run every cell, round by round. True when Ctrl-C cut it short; what was measured is kept."""
         target = console(stderr=True)
         for notice in self.notices:
             target.print(f"data: {notice}", soft_wrap=True, markup=False)
-        repeats = self._arguments.repeats
-        shown = Progress(target, self, len(self.pending) * repeats, self._arguments.no_live)
-        return self.measure(lambda: TrialServer(TARGET), repeats, self._arguments.seed, shown)
+        shown = Progress(target, self, len(self.pending) * self._repeats, self._arguments.no_live)
+        return self.measure(lambda: TrialServer(TARGET), self._repeats, self._arguments.seed, shown)
 
-    def _trial(self, key: Key, number: int, folder: Path) -> Trial:
-        spec = self._spec(key, folder)
-        return Trial(spec, {"trial": asdict(spec), "device": self.setting["device"], "notices": self.notices})
+    def place(self, key: Variant) -> Place:
+        from stallscope.scenarios.variant import axes
 
-    def _spec(self, key: Key, folder: Path) -> TrialSpec:
+        return Place(key.pipeline, key.batch_size, axes(key))
+
+    def title(self, key: Variant) -> str:
+        return f"{' '.join([*self._words(key), key.pipeline])}, batch {key.batch_size}"
+
+    def _name(self, key: Variant) -> str:
+        return re.sub(r"[^\w.+-]+", "-", "-".join([*self._words(key), key.pipeline, f"b{key.batch_size}"]))
+
+    def _words(self, key: Variant) -> list[str]:
+        """Where it stands on the axes in which cells differ."""
+        return [said for name in self._varying if (said := in_words(name, getattr(key, name)))]
+
+    def _trial(self, key: Variant, number: int, folder: Path) -> Trial:
         from stallscope.scenarios.trial import TrialSpec
 
         arguments = self._arguments
-        return TrialSpec(
-            scenario=arguments.scenario,
-            net=self._net,
-            pipeline=key[0],
-            batch_size=key[1],
-            device=self.setting["device"]["name"],
-            data=str(self._data.resolve()),
+        spec = TrialSpec.of(
+            key,
+            scenario=self._named,
+            data=str(self._sources.folder(key.net).resolve()),
             folder=str(folder.resolve()),
-            epochs=self.setting["stop"].get("epochs"),
-            iterations=self.setting["stop"].get("iterations"),
-            workers=self.setting["workers"],
             prefetch=arguments.prefetch,
-            augment=not arguments.no_augment,
-            limit=arguments.limit,
+            limit=self._sources.limit,
             activity_windows=arguments.activity_windows,
             seed=arguments.seed,
         )
+        return Trial(spec, {"trial": asdict(spec), "device": self._devices[key.device], "notices": self.notices})
 
 
-def checked(arguments: argparse.Namespace, name: str) -> tuple[Scenario, dict[str, Any], str]:
-    """A scenario, its device as described and its net.
+class Sources:
+    """The data of a comparison: where those of each net lie, opened once to be checked and described."""
+
+    def __init__(self, arguments: argparse.Namespace, chosen: Scenario, limit: int | None) -> None:
+        self._asked: Path | None = arguments.data
+        self._scenario = chosen
+        self._store = (arguments.store or [chosen.stores[0]])[0]
+        self.limit = limit
+        self._folders: dict[str, Path] = {}
+        self._opened: dict[str, ScenarioData] = {}
+        for store in arguments.store or ():
+            if store not in chosen.stores:
+                raise StallscopeError(
+                    f"scenario {chosen.name} has no store {store!r}. It has {', '.join(chosen.stores)}."
+                )
+
+    def folder(self, net: str) -> Path:
+        if net not in self._folders:
+            say = console(stderr=True)
+            found = self._asked or self._scenario.find_data(net, lambda text: say.print(text, markup=False))
+            self._folders[net] = found
+        return self._folders[net]
+
+    def data(self, net: str) -> ScenarioData:
+        """
+        Raises:
+            DataError: no usable data there.
+        """
+        from stallscope.scenarios.scenario import DataRequest
+
+        if net not in self._opened:
+            request = DataRequest(folder=self.folder(net), net=net, store=self._store, limit=self.limit)
+            self._opened[net] = self._scenario.open_data(request)
+        return self._opened[net]
+
+    def described(self, net: str) -> dict[str, Any]:
+        return {"folder": str(self.folder(net)), **self.data(net).describe()}
+
+    @property
+    def notices(self) -> list[str]:
+        return list(dict.fromkeys(text for data in self._opened.values() for text in data.notices()))
+
+
+def described(names: Sequence[str]) -> list[dict[str, Any]]:
+    """The devices asked for, as run.json tells them.
 
     Raises:
-        StallscopeError: there is no such scenario, device, net or loader.
+        StallscopeError: there is no such device here, or measured and emulated ones were named together.
     """
-    from stallscope.pipelines.registry import NAMES
-    from stallscope.scenarios import ssd
-    from stallscope.scenarios.scenario import scenario
+    from ..devices.choose import describe
 
-    from ..devices.choose import choose, describe
+    devices = [describe(name) for name in names]
+    if len({device["kind"] for device in devices}) > 1:
+        raise StallscopeError(
+            f"--device {','.join(names)}: devices of different kinds, or measured and emulated ones, do not belong in "
+            "one table. Compare them one after the other."
+        )
+    return list({device["name"]: device for device in devices}.values())
 
-    chosen = scenario(name)
-    device = describe(arguments.device)
-    net = chosen.net_for(device["kind"], arguments.net)
-    if device["kind"] == "emulated":
-        ssd.step_time(choose(arguments.device), net)
-    for each in arguments.pipelines or ():
+
+def loaders(asked: Sequence[str] | None, data: ScenarioData) -> tuple[str, ...]:
+    """Those asked for, else all that can run here and take these data.
+
+    Raises:
+        StallscopeError: one of them is none.
+    """
+    from stallscope.pipelines.registry import NAMES, unavailable, unfit
+
+    for each in asked or ():
         if each not in NAMES:
             raise StallscopeError(f"unknown loader {each!r}. There are {', '.join(NAMES)}.")
-    return chosen, device, net
+    if asked:
+        return tuple(asked)
+    # What only wants to be installed stays in the table, with the reason why it was skipped.
+    return tuple(n for n in NAMES if not unfit(n, data) and not (n == "dali-gpu" and unavailable(n)))
 
 
-def composed(scenario: str) -> Path:
-    """A set of images in the user's cache; composed the first time, which takes some seconds."""
-    from stallscope.scenarios.voc.generate import compose
+def _check_profiles(chosen: Scenario, devices: Sequence[dict[str, Any]], net: str) -> None:
+    """Every emulated device must know the net's step times."""
+    from stallscope.scenarios.scenario import step_times
 
-    folder = Path(user_cache_dir("stallscope")) / "data" / f"{scenario}-{COMPOSED_IMAGES}"
-    if not folder.exists():
-        console(stderr=True).print(f"No --data: composing {COMPOSED_IMAGES} images into {folder}", markup=False)
-    compose(folder, COMPOSED_IMAGES, 0)
-    return folder
+    from ..devices.choose import choose
+
+    for device in devices:
+        if device["kind"] == "emulated":
+            step_times(choose(device["name"])).net(chosen.profile_net(net))
+
+
+def _asked(arguments: argparse.Namespace, devices: Sequence[dict[str, Any]], pipelines: Sequence[str]) -> Asked:
+    from stallscope.scenarios.scenario import Asked
+
+    return Asked(
+        kind=devices[0]["kind"],
+        devices=tuple(device["name"] for device in devices),
+        pipelines=tuple(pipelines),
+        cpus=max(1, int(cpu_budget().budget)),
+        full=arguments.full,
+        workers=arguments.workers,
+        nets=_tuple(arguments.net),
+        batch_sizes=_tuple(arguments.batch_sizes),
+        feeds=_tuple(arguments.feed),
+        stores=_tuple(arguments.store),
+        ranks=_tuple(arguments.ranks),
+        interconnects=_tuple(arguments.interconnect),
+        threads=_tuple(arguments.threads),
+        augment=False if arguments.no_augment else None,
+        epochs=arguments.epochs,
+        iterations=arguments.iterations,
+        pipelines_asked=arguments.pipelines is not None,
+    )
+
+
+def _tuple(given: Sequence[Any] | None) -> tuple[Any, ...] | None:
+    return None if given is None else tuple(given)
+
+
+def _alike(values: Any) -> Any:
+    """The value all of them have; `None` where they differ."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
+
+
+def _together(devices: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One device as it is; several as what they have in common."""
+    if len(devices) == 1:
+        return devices[0]
+    return {
+        "kind": devices[0]["kind"],
+        "name": ", ".join(device["name"] for device in devices),
+        "title": ", ".join(device["title"] for device in devices),
+        "count": 1,
+        "each": list(devices),
+    }

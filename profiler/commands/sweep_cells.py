@@ -1,9 +1,12 @@
-"""A comparison whose cells are trainings at batch sizes: what the runs of each have told so far."""
+"""A comparison whose cells are trainings with loaders: what the runs of each have told so far."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..analyse.analysis import Analysis, analyse
 from ..analyse.compare import Cell, round_of
@@ -11,18 +14,19 @@ from ..analyse.diagnosis import LEAST_STEPS
 from ..record.comparison import CellRecord
 from ..record.run import open_run
 from ..tune.trial import Outcome
-from .sweep_rounds import Rounds
+from .sweep_rounds import Key, Rounds
 
 FEWEST_STEPS = 2
 """A run of fewer steps has no rate."""
 
-Key = tuple[str, int]
-"""A cell: what trains (a loader, a planted sweep), and the batch size."""
 
+@dataclass(frozen=True)
+class Place:
+    """Where a cell stands: its loader (or planted sweep), batch size, and its place on further axes."""
 
-def cell_name(key: Key) -> str:
-    """As its run folders begin."""
-    return f"{key[0]}-b{key[1]}"
+    pipeline: str
+    batch_size: int
+    axes: dict[str, Any] = field(default_factory=dict)
 
 
 class Cells(Rounds[Key]):
@@ -36,13 +40,28 @@ class Cells(Rounds[Key]):
 
     def cell(self, key: Key) -> Cell:
         runs = tuple(str(self.folder / name) for name in self._runs[key])
-        return Cell(*key, *self.status[key], runs, tuple(self._analyses[key]), tuple(self._rounds[key]))
+        place = self.place(key)
+        return Cell(
+            place.pipeline,
+            place.batch_size,
+            *self.status[key],
+            runs,
+            tuple(self._analyses[key]),
+            tuple(self._rounds[key]),
+            place.axes,
+        )
 
-    def _name(self, key: Key) -> str:
-        return cell_name(key)
+    @abstractmethod
+    def place(self, key: Key) -> Place:
+        """Of a cell."""
+
+    @abstractmethod
+    def title(self, key: Key) -> str:
+        """Of a cell, for people."""
 
     def _record(self, key: Key) -> CellRecord:
-        return CellRecord(*key, *self.status[key], tuple(self._runs[key]))
+        place = self.place(key)
+        return CellRecord(place.pipeline, place.batch_size, *self.status[key], tuple(self._runs[key]), place.axes)
 
     def _keep(self, key: Key, folder: Path, outcome: Outcome) -> None:
         """A stopped run counts as far as it went, if it went anywhere."""

@@ -23,7 +23,7 @@ from ..tune.trial import Target, TrialServer
 from . import options
 from .console import console, show_comparison
 from .progress import Progress
-from .sweep_cells import Cells, Key, cell_name
+from .sweep_cells import Cells, Place
 from .sweep_rounds import Trial, new_folder
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ RUN_SECONDS = 3
 """What most runs take, their start included."""
 ELSEWHERE = (
     *("data", "device", "net", "pipelines", "epochs", "iterations", "workers", "prefetch", "limit", "no_augment"),
+    *("experiment", "full", "feed", "store", "ranks", "interconnect", "threads"),
     *("activity_windows", "faults", "compounds", "controls", "severity", "foreign_load"),
 )
 """Options of other scenarios. Here each sweep says itself what it trains, on what, and for how long."""
@@ -56,6 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 130 if interrupted else int(not table.result.batch_verdicts)
 
 
+Key = tuple[str, int]
+"""A cell: a sweep and a batch size."""
+
+
 @dataclass(frozen=True)
 class SweepTable:
     """The sweeps, their runs, and what was made of them."""
@@ -66,7 +71,7 @@ class SweepTable:
 
     def render(self, target: Console) -> None:
         failed = [
-            (cell_name((cell.pipeline, cell.batch_size)), f"{cell.status}: {cell.error}")
+            (_cell_name(cell.pipeline, cell.batch_size), f"{cell.status}: {cell.error}")
             for cell in self.result.cells
             if cell.status != "ok" or cell.error
         ]
@@ -120,7 +125,7 @@ def _true_terms(folder: Path, cell: Cell) -> dict[str, float] | None:
     found = []
     # Of folders that were renamed by hand no rounds are known.
     for number, analysis in zip(cell.rounds, cell.analyses, strict=False):
-        run = folder / run_name(cell_name((cell.pipeline, cell.batch_size)), number)
+        run = folder / run_name(_cell_name(cell.pipeline, cell.batch_size), number)
         try:
             stamps = read_stamps(run)
         except (OSError, ValueError):
@@ -134,7 +139,7 @@ def _true_terms(folder: Path, cell: Cell) -> dict[str, float] | None:
     return {term: float(np.mean([terms[term] for terms in known])) for term in known[0]} if known else None
 
 
-class Planted(Cells):
+class Planted(Cells[Key]):
     """The runs of all sweeps; a cell is a sweep at a batch size."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
@@ -171,12 +176,26 @@ class Planted(Cells):
         shown = Progress(target, self, total, self._arguments.no_live)
         return self.measure(lambda: TrialServer(TARGET), self._repeats, self._arguments.seed, shown)
 
+    def place(self, key: Key) -> Place:
+        return Place(*key)
+
+    def title(self, key: Key) -> str:
+        return f"{key[0]}, batch {key[1]}"
+
+    def _name(self, key: Key) -> str:
+        return _cell_name(*key)
+
     def _trial(self, key: Key, number: int, folder: Path) -> Trial:
         from stallscope.scenarios.sweeps.trial import SweepSpec
 
         name, size = key
         described = {"scenario": SCENARIO, "case": f"{name} at batch {size}", "repetition": number}
         return Trial(SweepSpec(name, size, str(folder.resolve()), self._arguments.seed, number), {"trial": described})
+
+
+def _cell_name(sweep: str, size: int) -> str:
+    """As its run folders begin."""
+    return f"{sweep}-b{size}"
 
 
 def _sizes(sweep: Sweep, asked: Collection[int] | None) -> list[int]:

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from ..capture.bootstrap import RUN, environment
+from ..devices.choose import choose
 from ..errors import StallscopeError
 from ..record.run import new_folder
 from ..report.command import command_line
 from ..tune.script_bench import Launch
 from . import child
+from .console import console
 from .options import are, given
-from .sweep import checked, composed
+from .sweep import described
 
 OF_SCENARIOS = ("data", "device", "net", "pipelines", "limit", "no_augment", "seed", "workers", "prefetch")
 MODULE = "stallscope.scenarios.tuning"
@@ -70,9 +72,9 @@ def again(asked: Mapping[str, Any], overwrite: bool, budget_s: float | None = No
 
 def _is_program(word: str) -> bool:
     """Whether one word alone is to be run, rather than a scenario's name."""
-    from stallscope.scenarios.scenario import SCENARIOS
+    from stallscope.scenarios.registry import NAMES
 
-    if word in SCENARIOS:
+    if word in NAMES:
         return False
     return os.sep in word or word.endswith(".py") or shutil.which(word) is not None
 
@@ -96,11 +98,15 @@ def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     Raises:
         StallscopeError: such a mistake.
     """
-    from stallscope.pipelines.registry import unavailable
-    from stallscope.scenarios import ssd
-    from stallscope.scenarios.voc.check import summary
+    from stallscope.pipelines.registry import unavailable, unfit
+    from stallscope.scenarios.registry import scenario
+    from stallscope.scenarios.scenario import DataRequest, step_times
 
-    chosen, device, net = checked(arguments, name)
+    chosen = scenario(name)
+    [device] = described([arguments.device])
+    [net] = chosen.nets_for(device["kind"], [arguments.net] if arguments.net else None)
+    if device["kind"] == "emulated":
+        step_times(choose(device["name"])).net(chosen.profile_net(net))
     for each in arguments.pipelines or ():
         if each not in PARALLEL:
             raise StallscopeError(
@@ -109,21 +115,26 @@ def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
             )
         if missing := unavailable(each):
             raise StallscopeError(missing)
-    data = arguments.data or composed(name)
-    dataset = ssd.open_data(data, net, not arguments.no_augment, arguments.limit)
+    data = arguments.data or chosen.find_data(net, lambda text: console(stderr=True).print(text, markup=False))
+    dataset = chosen.open_data(
+        DataRequest(
+            folder=data, net=net, augment=not arguments.no_augment, store=chosen.stores[0], limit=arguments.limit
+        )
+    )
+    fitting = [each for each in PARALLEL if not unavailable(each) and not unfit(each, dataset)]
     return {
         "scenario": name,
         "net": net,
         "device": device["name"],
         "data": str(data.resolve()),
-        "pipelines": arguments.pipelines or [each for each in PARALLEL if not unavailable(each)],
+        "pipelines": arguments.pipelines or fitting,
         "batch_size": arguments.batch_size or chosen.batch_sizes[0],
         "workers": arguments.workers or 0,
         "prefetch": arguments.prefetch,
         "augment": not arguments.no_augment,
         "limit": arguments.limit,
         "seed": arguments.seed,
-        "notices": list(summary(dataset.findings)),
+        "notices": list(dataset.notices()),
     }
 
 

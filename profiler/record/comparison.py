@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,15 @@ COMPARISON_JSON = "comparison.json"
 
 @dataclass(frozen=True)
 class CellRecord:
-    """One loader at one batch size; `runs` are folder names within the comparison's folder."""
+    """One training of a comparison; `runs` are folder names within the comparison's folder."""
 
     pipeline: str
     batch_size: int
     status: str
     error: str | None
     runs: tuple[str, ...]
+    axes: dict[str, Any] = field(default_factory=dict)
+    """What tells cells apart beside loader and batch size, by name: net, device, ranks, …. Empty where that is all."""
 
 
 def write_comparison(folder: Path, setting: dict[str, Any], cells: Sequence[CellRecord]) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from stallscope.errors import DataError
+from stallscope.pipelines.photos import JpegFiles
 from stallscope.pipelines.stages import plain_stages
 
 from .annotation import AnnotationError, parse
@@ -22,7 +23,7 @@ if TYPE_CHECKING:  # the protocol imports torch, which reading does not need
 
 
 @dataclass(eq=False)
-class VocDataset:
+class VocDataset(JpegFiles):
     """The usable images of a split with their objects.
 
     All that grows with the set is in numpy arrays: worker processes share those with their parent, whereas the
@@ -108,10 +109,17 @@ class VocDataset:
         index %= len(self)
         return self._rows[self._starts[index] : self._starts[index + 1]]
 
-    def describe(self) -> dict[str, int | float]:
+    def notices(self) -> list[str]:
+        """What was wrong with the data, a sentence each."""
+        return summary(self.findings)
+
+    def describe(self) -> dict[str, Any]:
         """How much there is: images, objects, classes that occur, and means of file size and of sides."""
         width, height = self.sizes.mean(axis=0)
         return {
+            "samples": len(self),
+            "unit": "image",
+            "stand_in": None,
             "images": len(self),
             "objects": len(self._rows),
             "classes": len(np.unique(self._rows[:, 0])),

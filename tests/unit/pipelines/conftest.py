@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
+from stallscope.pipelines.photos import JpegFiles
 from stallscope.pipelines.protocol import Batch, Stage, Targets
 from stallscope.pipelines.stages import plain_stages
 
@@ -36,7 +37,7 @@ def photograph(width: int, height: int, random: np.random.Generator) -> npt.NDAr
 
 
 @dataclass(frozen=True)
-class Photos:
+class Photos(JpegFiles):
     """A dataset of files; sample i has i mod 3 objects, so some have none."""
 
     files: tuple[Path, ...]
@@ -84,7 +85,7 @@ class RecordingCopier:
 
     def pin(self, batch: Batch) -> Batch:
         self.calls.append(("pin", batch.indices, threading.get_ident()))
-        return replace(batch, images=batch.images.clone(), targets=batch.targets.clone())
+        return replace(batch, inputs=batch.inputs.clone(), targets=batch.targets.clone())
 
     def start(self, batch: Batch) -> Batch:
         self.calls.append(("start", batch.indices, threading.get_ident()))

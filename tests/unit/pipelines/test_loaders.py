@@ -62,9 +62,9 @@ def test_two_epochs_come_in_the_common_order(name: str, drop_last: bool, photos:
     assert [batch.indices for batch in made] == expected
     assert {batch.samples for batch in made} == ({4} if drop_last else {4, 2})
     for batch in made:
-        assert batch.images.shape == (batch.samples, 3, 64, 64)
-        assert batch.images.dtype == batch.targets.dtype == torch.float32
-        assert batch.images.is_contiguous()
+        assert batch.inputs.shape == (batch.samples, 3, 64, 64)
+        assert batch.inputs.dtype == batch.targets.dtype == torch.float32
+        assert batch.inputs.is_contiguous()
         assert_packed(batch, photos)
 
 
@@ -74,7 +74,7 @@ def test_plain_pixels_equal_those_of_naive_bit_for_bit(name: str, photos: Any, c
     for made, reference in zip(
         epochs(name, photos, settings, copier), epochs("naive", photos, settings, copier), strict=True
     ):
-        assert torch.equal(made.images, reference.images)
+        assert torch.equal(made.inputs, reference.inputs)
         assert torch.equal(made.targets, reference.targets)
 
 
@@ -86,7 +86,7 @@ def test_augmented_samples_equal_those_of_naive(name: str, photos: Any, copier: 
     for ours, theirs in zip(made, reference, strict=True):
         assert torch.equal(ours.targets, theirs.targets)
         if name != "caffe":  # which loses a little in every JPEG it writes
-            assert torch.equal(ours.images, theirs.images)
+            assert torch.equal(ours.inputs, theirs.inputs)
 
 
 @pytest.mark.parametrize("name", HERE)
@@ -94,7 +94,7 @@ def test_an_epoch_is_repeatable_by_its_number(name: str, photos: Any, copier: An
     first, other, again = (epochs(name, photos, SETTINGS, copier, (number,)) for number in (4, 5, 4))
     assert [batch.indices for batch in first] == [batch.indices for batch in again]
     assert [batch.indices for batch in first] != [batch.indices for batch in other]
-    assert all(torch.equal(a.images, b.images) for a, b in zip(first, again, strict=True))
+    assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(first, again, strict=True))
 
 
 @pytest.mark.parametrize("name", ["naive", *OURS])

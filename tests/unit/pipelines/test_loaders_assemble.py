@@ -14,6 +14,7 @@ from PIL import Image
 
 from stallscope.errors import DataError
 from stallscope.pipelines import assemble
+from stallscope.pipelines import photos as photos_module
 from stallscope.pipelines.protocol import Settings, Trace
 
 SETTINGS = Settings(batch_size=4)
@@ -36,8 +37,8 @@ class Clock:
 def test_each_part_of_a_trace_holds_its_own_time_and_nothing_else(photos: Any, monkeypatch: Any) -> None:
     clock = Clock()
     monkeypatch.setattr(assemble.time, "monotonic_ns", lambda: clock.now)
-    monkeypatch.setattr(assemble, "read", clock.taking(1_000, assemble.read))
-    monkeypatch.setattr(assemble, "decode", clock.taking(20, assemble.decode))
+    monkeypatch.setattr(photos_module, "read", clock.taking(1_000, photos_module.read))
+    monkeypatch.setattr(photos_module, "decode", clock.taking(20, photos_module.decode))
     monkeypatch.setattr(assemble, "stack", clock.taking(7, assemble.stack))
     stages = [clock.taking(300, stage) for stage in photos.stages]
     samples = [assemble.make_sample(photos.staged(*stages), index, 0, SETTINGS) for index in (2, 0, 5)]
@@ -60,16 +61,16 @@ def test_a_trace_counts_bytes_cpu_time_and_faults(photos: Any) -> None:
 def test_a_batch_holds_the_samples_in_the_order_asked_for(photos: Any) -> None:
     batch = assemble.make_batch(photos, [5, 0, 2], 0, SETTINGS, worker=0)
     assert batch.indices == (5, 0, 2)
-    assert batch.images.dtype == batch.targets.dtype == torch.float32
+    assert batch.inputs.dtype == batch.targets.dtype == torch.float32
     for position, index in enumerate(batch.indices):
         alone = assemble.make_batch(photos, [index], 0, SETTINGS, worker=0)
-        assert torch.equal(batch.images[position], alone.images[0])
+        assert torch.equal(batch.inputs[position], alone.inputs[0])
         rows = batch.targets[batch.targets[:, 0] == position]
         assert np.array_equal(rows[:, 1:].numpy(), photos.targets(index))
 
 
 def test_a_gray_image_has_three_equal_planes_before_the_mean(photos: Any) -> None:
-    image = assemble.decode(photos.path(3).read_bytes(), photos.path(3))
+    image = photos_module.decode(photos.path(3).read_bytes(), photos.path(3))
     assert Image.open(photos.path(3)).mode == "L"
     assert image.shape == (64, 64, 3)
     assert (image == image[..., :1]).all()
@@ -90,9 +91,9 @@ def test_a_broken_file_is_named(photos: Any, tmp_path: Path, content: bytes | No
     broken = tmp_path / "broken.jpg"
     broken.write_bytes(photos.path(0).read_bytes()[:700] if content is None else content)
     with pytest.raises(DataError, match=r"broken\.jpg cannot be decoded"):
-        assemble.decode(assemble.read(broken), broken)
+        photos_module.decode(photos_module.read(broken), broken)
 
 
 def test_a_missing_file_is_named_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"gone\.jpg cannot be read: No such file"):
-        assemble.read(tmp_path / "gone.jpg")
+        photos_module.read(tmp_path / "gone.jpg")

@@ -29,7 +29,7 @@ def epoch(name: str, dataset: Any, copier: Any, settings: Settings = SETTINGS, e
 
 def share_within(level: float, ours: list[Batch], reference: list[Batch]) -> float:
     """Share of values that differ by at most this much."""
-    near = [((a.images.cpu() - b.images).abs() <= level).double().mean() for a, b in zip(ours, reference, strict=True)]
+    near = [((a.inputs.cpu() - b.inputs).abs() <= level).double().mean() for a, b in zip(ours, reference, strict=True)]
     return float(torch.stack(near).mean())
 
 
@@ -51,7 +51,7 @@ def test_the_decoder_alone_agrees_with_pillow_exactly(photos: Any, copier: Any) 
 
 def test_tensors_keep_their_content_while_dali_goes_on_and_after_it(photos: Any, copier: Any) -> None:
     loader = registry.factory("dali-cpu")(photos.times(4), SETTINGS, copier)
-    held = [(batch.images, batch.images.clone()) for number in range(3) for batch in loader.epoch(number)]
+    held = [(batch.inputs, batch.inputs.clone()) for number in range(3) for batch in loader.epoch(number)]
     loader.close()
     assert len(held) == 24
     assert all(torch.equal(tensor, copied) for tensor, copied in held)
@@ -72,8 +72,8 @@ def test_augmented_targets_stay_valid_and_belong_to_their_samples(photos: Any, c
     made = epoch("dali-cpu", dataset, copier, epochs=6)
     kept = annotated = 0
     for batch in made:
-        assert batch.images.shape == (5, 3, 48, 48)
-        assert -125 <= batch.images.min() < batch.images.max() <= 152
+        assert batch.inputs.shape == (5, 3, 48, 48)
+        assert -125 <= batch.inputs.min() < batch.inputs.max() <= 152
         assert_valid(batch)
         for place, index in enumerate(batch.indices):
             rows = batch.targets[batch.targets[:, 0] == place]
@@ -86,10 +86,10 @@ def test_augmented_targets_stay_valid_and_belong_to_their_samples(photos: Any, c
 def test_augmentation_repeats_with_its_seed_and_varies_between_epochs(photos: Any, copier: Any) -> None:
     dataset = photos.staged(*ssd_stages(48))
     first, again = epoch("dali-cpu", dataset, copier, epochs=2), epoch("dali-cpu", dataset, copier, epochs=2)
-    assert all(torch.equal(a.images, b.images) for a, b in zip(first, again, strict=True))
-    assert not torch.equal(first[0].images, first[2].images)
+    assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[0].inputs, first[2].inputs)
     other = epoch("dali-cpu", dataset, copier, Settings(batch_size=5, shuffle=False, seed=1))
-    assert not torch.equal(first[0].images, other[0].images)
+    assert not torch.equal(first[0].inputs, other[0].inputs)
 
 
 def test_flipping_always_mirrors_pixels_and_boxes(photos: Any, copier: Any) -> None:
@@ -97,7 +97,7 @@ def test_flipping_always_mirrors_pixels_and_boxes(photos: Any, copier: Any) -> N
     for stages in ((Resize(64), Flip(1.0), *GRAY), (Flip(1.0), Resize(64), *GRAY)):  # fused, and by itself
         flipped = epoch("dali-cpu", photos.staged(*stages), copier)
         for a, b in zip(plain, flipped, strict=True):
-            assert ((a.images.flip(3) - b.images).abs() <= 1).all()
+            assert ((a.inputs.flip(3) - b.inputs).abs() <= 1).all()
             assert torch.allclose(b.targets[:, 2], 1 - a.targets[:, 4])
             assert torch.allclose(b.targets[:, 4], 1 - a.targets[:, 2])
             assert torch.equal(b.targets[:, [0, 1, 3, 5]], a.targets[:, [0, 1, 3, 5]])
@@ -108,7 +108,7 @@ def test_expanding_puts_boxes_where_it_puts_the_picture(photos: Any, copier: Any
     stages = (Expand(max_ratio=3.0, probability=1.0, fill=fill), Resize(side), *GRAY)
     ratios = []
     for batch in epoch("dali-cpu", photos.staged(*stages), copier, epochs=3):
-        picture = ((batch.images - torch.tensor(fill)[:, None, None]).abs() > 1).any(dim=1)
+        picture = ((batch.inputs - torch.tensor(fill)[:, None, None]).abs() > 1).any(dim=1)
         for place, index in enumerate(batch.indices):
             boxes = batch.targets[batch.targets[:, 0] == place][:, 2:].numpy()
             for old, new in zip(photos.targets(index)[:, 1:], boxes, strict=True):
@@ -134,7 +134,7 @@ def test_distorting_moves_brightness_as_far_as_the_stage_does(photos: Any, copie
     many = photos.times(8)
     plain = epoch("naive", many.staged(Resize(32), *GRAY), copier)
     moved = [
-        float((b.images - a.images).mean())
+        float((b.inputs - a.inputs).mean())
         for name in ("dali-cpu", "naive")
         for a, b in zip(plain, epoch(name, many.staged(shift, Resize(32), *GRAY), copier), strict=True)
     ]
@@ -178,11 +178,11 @@ def test_a_stage_without_counterpart_is_refused_by_name(photos: Any, copier: Any
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_gpu_decodes_and_augments_like_the_cpu(photos: Any, copier: Any) -> None:
     made = epoch("dali-gpu", photos, copier, epochs=2)
-    assert {batch.images.device.type for batch in made} == {"cuda"}
+    assert {batch.inputs.device.type for batch in made} == {"cuda"}
     reference = epoch("naive", photos, copier, epochs=2)
     assert share_within(4.0, made, reference) >= 0.99
     assert all(torch.equal(a.targets, b.targets) for a, b in zip(made, reference, strict=True))
     for batch in epoch("dali-gpu", photos.staged(*ssd_stages(48)), copier, epochs=3):
-        assert batch.images.shape == (5, 3, 48, 48)
-        assert bool(torch.isfinite(batch.images).all())
+        assert batch.inputs.shape == (5, 3, 48, 48)
+        assert bool(torch.isfinite(batch.inputs).all())
         assert_valid(batch)
