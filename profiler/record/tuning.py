@@ -15,6 +15,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+DEFAULT_PREFETCH = 2
+"""Batches a worker, of torch's DataLoader."""
+LONGEST_BLOCK = 4
+"""Times the seconds asked for, after which a block ends with the fewest batches, where its steps are slow."""
 ORDERS = "tuning.orders"
 ANSWERS = "tuning.answers"
 MOST_BYTES = 1 << 20
@@ -51,7 +55,7 @@ class LoaderSettings:
         """The same with another number of workers, as torch's DataLoader allows it."""
         if workers == 0:
             return replace(self, num_workers=0, prefetch_factor=None, in_order=True, persistent_workers=False)
-        return replace(self, num_workers=workers, prefetch_factor=self.prefetch_factor or 2)
+        return replace(self, num_workers=workers, prefetch_factor=self.prefetch_factor or DEFAULT_PREFETCH)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

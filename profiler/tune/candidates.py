@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..analyse.replay.advice import TIE
 from ..analyse.replay.workload import Prediction
-from ..record.tuning import LoaderSettings
+from ..record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from .history import Arm, arm_of
 from .plan import Model, Plan
 
-TIE = 0.02
-"""Rates that differ by no more are the same."""
 EVEN = 0.005
 """What a model cannot tell apart at all: of the best of many that are as good, the cheapest is tried."""
 HOPELESS = 0.5
@@ -66,7 +65,7 @@ def space(plan: Plan) -> list[Arm]:
     some = [
         replace(own, num_workers=workers, prefetch_factor=depth)
         for workers in counts
-        for depth in sorted(depth or 2 for depth in depths)
+        for depth in sorted(depth or DEFAULT_PREFETCH for depth in depths)
     ]
     return [own.with_workers(0), *some]
 

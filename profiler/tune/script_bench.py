@@ -20,7 +20,7 @@ from ..errors import StallscopeError
 from ..record.files import plain
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.run import create_run, update_run
-from ..record.tuning import ANSWERS, ORDERS, Block, Channel, ChannelClosed, LoaderSettings, Word
+from ..record.tuning import ANSWERS, LONGEST_BLOCK, ORDERS, Block, Channel, ChannelClosed, LoaderSettings, Word
 from .bench import BenchEnded, TrialFailed
 from .leftovers import end_all, members, temporary_folders
 from .watch import watched
@@ -34,11 +34,9 @@ BEFORE_SHARE = 0.5
 READY_SECONDS = 900.0
 """Without a training to be seen. Downloads and compilers may take long."""
 ANSWER_SECONDS = 120.0
-"""Beyond `LONGEST` times the seconds that were asked for: then the training hangs."""
+"""Beyond `LONGEST_BLOCK` times the seconds that were asked for: then the training hangs."""
 LEAST_ANSWER_SECONDS = 30.0
 """The same, where no more is left of the budget."""
-LONGEST = 4
-"""Times the seconds asked for that a block takes where its steps are slow."""
 STOP_SECONDS = 3.0
 """For a training to end that was told to."""
 TICK_SECONDS = 0.25
@@ -317,7 +315,7 @@ class ScriptBench:
 
     def _patience(self, seconds: float) -> float:
         """How long the answer to an order is waited for."""
-        longest = LONGEST * seconds
+        longest = LONGEST_BLOCK * seconds
         left = ANSWER_SECONDS if self._until is None else self._until - time.monotonic() - longest
         return longest + min(ANSWER_SECONDS, max(LEAST_ANSWER_SECONDS, left))
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
-from ...record.tuning import LoaderSettings
+from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from .closed_form import prefetch_needed, workers_needed
 from .predict import predict
 from .workload import Binding, Prediction, Workload
 
 TIE = 0.02
-"""Rates that differ by no more are the same: then the cheaper setting is meant."""
+"""Rates that differ by no more are the same: then the cheaper setting is meant. `tune` takes it so, too."""
 MOST_WORKERS = 64
 """More worker processes are not proposed: each costs memory, and its start time."""
 MOST_OFF = 0.25
@@ -81,12 +81,12 @@ class Advice:
     @property
     def _spread(self) -> float:
         """Standard deviation of making a batch, of its mean."""
-        made = self.workload.cpu_ns + self.workload.wait_ns + self.workload.read_ns
+        made = self.workload.making_ns
         return float(made.std() / made.mean()) if made.any() else 0.0
 
     def _asked(self) -> list[LoaderSettings]:
         recorded, load = self.workload.settings, self.workload
-        making = float((load.cpu_ns + load.wait_ns + load.read_ns).mean()) * load.scale + load.sharing_ns
+        making = float(load.making_ns.mean()) * load.scale + load.sharing_ns
         own = float(load.host_ns.mean()) + load.handoff_ns
         if load.device_ns is not None:
             own = max(own, float(load.device_ns.mean()))
@@ -94,7 +94,7 @@ class Advice:
         most = max(1, min(MOST_WORKERS, (load.batches_per_epoch or 2 * MOST_WORKERS) // 2))
         counts = {max(1, min(most, math.ceil(even * times))) for times in AROUND}
         counts |= {recorded.num_workers + 1, max(1, recorded.num_workers - 1), max(1, min(most, int(load.limits.cpus)))}
-        ahead = recorded.prefetch_factor or 2
+        ahead = recorded.prefetch_factor or DEFAULT_PREFETCH
         cpu, spread = float(load.cpu_ns.mean()) * load.scale, self._spread
         needed = workers_needed(
             cpu, making - cpu, max(own, 1.0), cpus=load.limits.cpus, spread=spread, prefetch=ahead, most=most

@@ -10,7 +10,7 @@ from ...errors import StallscopeError
 from ...record.reader import RecordFile, Records, measured
 from ...record.run import Run, Writer
 from ...record.schema import BATCH, EVENT, HOST, NOT_MEASURED, PAUSE, STEP, PauseKind, StepFlag
-from ...record.tuning import LoaderSettings
+from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ..facts import Facts
 from ..making import of_training, within
 from .advice import Advice
@@ -22,8 +22,6 @@ from .workload import Workload
 
 LEAST_BATCHES = 20
 """Fewer recorded batches, or steps, are no distribution."""
-LEAST_PREFETCH = 2
-"""Of torch's DataLoader with workers, where the recording does not say."""
 MOSTLY = 0.5
 
 
@@ -171,7 +169,7 @@ def _settings(run: Run, facts: Facts) -> LoaderSettings:
     if workers is None:
         workers = 0 if facts.made_in_training else facts.loader.makers
     capacity = facts.loader.queue_capacity
-    ahead = facts.set_prefetch or (capacity // workers if capacity and workers else None) or LEAST_PREFETCH
+    ahead = facts.set_prefetch or (capacity // workers if capacity and workers else None) or DEFAULT_PREFETCH
     return LoaderSettings(
         num_workers=workers,
         prefetch_factor=ahead if workers else None,

@@ -80,6 +80,11 @@ class Workload:
     scale: float = 1.0
     """Times by which making a batch is longer than recorded: fitted to trials."""
 
+    @property
+    def making_ns(self) -> Times:
+        """What making each batch takes where nothing else wants the CPU."""
+        return self.cpu_ns + self.wait_ns + self.read_ns
+
 
 @dataclass(frozen=True)
 class Prediction:

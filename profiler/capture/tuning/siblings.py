@@ -17,7 +17,7 @@ from torch._C import _remove_worker_pids
 from torch.utils.data import BatchSampler, DataLoader, dataloader
 
 from ...errors import StallscopeError
-from ...record.tuning import LoaderSettings
+from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ..hooks.samples import samples_of
 
 MOST_PICKLED = 64 << 20
@@ -67,7 +67,7 @@ class Siblings:
         loader, workers = self.loader, int(self.loader.num_workers)
         return LoaderSettings(
             workers,
-            int(loader.prefetch_factor or 2) if workers else None,
+            int(loader.prefetch_factor or DEFAULT_PREFETCH) if workers else None,
             bool(loader.pin_memory),
             self.batch_size,
             None,

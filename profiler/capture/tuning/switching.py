@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol
 
 from ...errors import StallscopeError
-from ...record.tuning import Block, ChannelClosed, LoaderSettings, Word
+from ...record.tuning import LONGEST_BLOCK, Block, ChannelClosed, LoaderSettings, Word
 from ..hooks.switch import from_a_signal
 from .kept import Kept, NotKept
 from .noise import GradientWatch
@@ -25,8 +25,6 @@ BURSTS = 3
 """Workers that started together finish together: a block has so many of such bursts at least."""
 FEWEST = 3
 """Batches that a block has however slow they are."""
-LONGEST = 4
-"""Times the seconds asked for, after which a block with the fewest ends."""
 SETTLE_SHARE = 0.5
 """Of the seconds asked for: longer than that no more batches than there are workers are trained to settle."""
 LONGEST_REST_NS = 10 * S
@@ -115,7 +113,7 @@ class _Run:
         if self.settled >= max(2, outstanding):
             return True
         return (self.settled >= max(2, workers) and took >= SETTLE_SHARE * self.ns) or (
-            self.settled >= 1 and took >= LONGEST * self.ns
+            self.settled >= 1 and took >= LONGEST_BLOCK * self.ns
         )
 
     def is_long_enough(self, now: int) -> bool:
@@ -123,7 +121,9 @@ class _Run:
         if isinstance(self.source, Kept) and self.source.used_up:
             return self.batches >= FEWEST
         wanted = max(LEAST_BATCHES, 0 if self.held else BURSTS * self.settings.num_workers)
-        return (took >= self.ns and self.batches >= wanted) or (took >= LONGEST * self.ns and self.batches >= FEWEST)
+        return (took >= self.ns and self.batches >= wanted) or (
+            took >= LONGEST_BLOCK * self.ns and self.batches >= FEWEST
+        )
 
 
 class Switching:

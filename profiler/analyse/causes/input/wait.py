@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ....record.tuning import LoaderSettings
+from ....record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ...facts import Facts
 from ...finding import LEAST_GAIN, Evidence, Next
 from ...gain import overlapping, removing
@@ -34,8 +34,6 @@ MOSTLY_READY = 0.5
 """Share of the batches that a loader can hold: with so many ready, on average, it keeps up."""
 HANDOVER_MS = 1.0
 """Batches that take less to make are handed over by a worker in no less time."""
-DEFAULT_PREFETCH = 2
-"""Of torch's DataLoader with workers."""
 
 
 @dataclass(frozen=True)
