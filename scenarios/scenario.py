@@ -110,6 +110,11 @@ class Scenario(ABC):
     data: str
     """What `--data` takes, and what stands in without it."""
     batch_sizes: tuple[int, ...]
+    """The study's."""
+    quick_batch_sizes: tuple[int, ...] = ()
+    """Of the quick form of `loaders`; without any the first two of the study's."""
+    quick_samples: int | None = None
+    """That the quick form of `loaders` uses at most."""
     stores: tuple[str, ...] = ("files",)
 
     @property
@@ -200,7 +205,9 @@ class Scenario(ABC):
 
     def loaders(self) -> Experiment:
         """Every loader at every batch size: the experiment that each scenario has."""
-        return Experiment("loaders", "Which loader is fastest at which batch size, and why?", self._loaders)
+        return Experiment(
+            "loaders", "Which loader is fastest at which batch size, and why?", self._loaders, limit=self.quick_samples
+        )
 
     def _loaders(self, asked: Asked) -> list[Variant]:
         base = Variant(
@@ -214,7 +221,8 @@ class Scenario(ABC):
             feed=asked.feeds or ("real",),
             ranks=asked.ranks or (1,),
             pipeline=asked.pipelines,
-            batch_size=asked.batch_sizes or self.batch_sizes,
+            batch_size=asked.batch_sizes
+            or (self.batch_sizes if asked.full else self.quick_batch_sizes or self.batch_sizes[:2]),
             **{name: (value,) for name, value in asked.stop.items()},
         )
 
