@@ -1,31 +1,61 @@
-"""Which tests may share the machine's CPUs with other tests: `make test` runs those side by side, the rest alone."""
+"""Which tests need the machine for themselves: `make test` runs all others side by side, and then these."""
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-TOGETHER = (
-    "unit",
-    "integration/test_benchmarks_tuning.py",
-    "integration/test_faults.py",
-    "integration/test_kill.py",
-    "integration/test_package.py",
-    "integration/test_programs.py",
-    "integration/test_run.py",
-    "integration/test_run_terminal.py",
-    "integration/test_tuning_batch.py",
-)
-"""Files and folders whose tests judge what happened, not how long it took."""
+# Tests start Python by the hundred: what is compiled once is kept, even where the environment says otherwise.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
-ALONE = ("unit/capture/test_attach_spy.py",)
-"""Of these, what has to see a process in its first milliseconds."""
+HERE = Path(__file__).parent
+ALONE = (
+    "gpu",
+    # To be told how busy others keep the machine would be right here.
+    "integration/test_attach.py::test_shares_are_within_ten_points_of_the_programs_own_clocks",
+    "integration/test_attach.py::test_the_verdict_names_what_was_planted_and_the_report_says_the_same",
+    "integration/test_attach.py::test_without_the_right_the_rest_is_reported_with_the_ways_to_get_it",
+    "integration/test_planted.py",
+    # These compare lengths of time more closely than a machine that is shared allows.
+    "integration/test_benchmarks.py",
+    "integration/test_benchmarks_rivals.py::test_the_plain_training_waits_as_planned_and_says_so",
+    "integration/test_headroom.py",
+    "integration/test_plain_loop.py",
+    "integration/test_tune.py::test_a_training_that_does_not_wait_for_its_loader_is_left_as_it_is",
+    "integration/test_tuning_child.py::test_blocks_of_several_settings_are_measured_in_one_training",
+    "integration/test_tuning_child.py::test_validation_keeps_its_loader_and_is_no_part_of_a_block",
+    "integration/test_tuning_child.py::test_iterable_datasets_begin_anew_and_pass_their_ends",
+    "integration/test_tuning_child.py::test_a_training_that_changes_its_batches_is_held_with_copies_of_them",
+    "integration/test_tuning_child.py::test_loaders_that_libraries_wrap_are_taken_over",
+    "integration/test_workers.py::test_planted_costs_are_found_where_they_are",
+    # Has to see a process in its first milliseconds.
+    "unit/capture/test_attach_spy.py",
+)
+"""Folders, files and tests. All others judge what happened, not how long it took, or have room for a busy machine."""
+
+CHOSEN = {"together": True, "not together": False}
+"""What `make test` asks for with `-m`."""
+
+
+def is_together(path: Path, test: str = "") -> bool:
+    relative = path.relative_to(HERE)
+    return f"{relative}::{test}" not in ALONE and not any(relative.is_relative_to(each) for each in ALONE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of which no test was chosen are not even imported."""
+    chosen = CHOSEN.get(config.option.markexpr)
+    if chosen is None or collection_path.is_dir() or is_together(collection_path) == chosen:
+        return None
+    mixed = any(each.startswith(f"{collection_path.relative_to(HERE)}::") for each in ALONE)
+    return None if mixed else True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        path = item.path.relative_to(HERE)
-        if str(path) not in ALONE and any(path.is_relative_to(each) for each in TOGETHER):
+        if is_together(item.path, getattr(item, "originalname", item.name)):
             item.add_marker(pytest.mark.together)

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runs import STALLSCOPE, run
+from runs import STALLSCOPE, WITHOUT_COMPILER, run
 
-TRAIN = """
+TRAIN = (
+    WITHOUT_COMPILER
+    + """
 import sys, time, torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -30,6 +32,7 @@ for images, labels in DataLoader(Slow(), batch_size=size):
     nn.functional.cross_entropy(model(images), labels).backward()
     optimizer.step()
 """
+)
 
 
 def test_two_recordings_of_a_plain_script_tell_why_a_larger_batch_is_slower(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from runs import STALLSCOPE, report, run
+from runs import STALLSCOPE, WITHOUT_COMPILER, report, run
 
-TRAIN = """
+TRAIN = (
+    WITHOUT_COMPILER
+    + """
 import os, sys, time, torch
 from torch.utils.data import DataLoader, Dataset
 torch.set_num_threads(1)
@@ -40,6 +42,7 @@ for epoch in range(2):
 print(loss.item().hex())
 sys.exit(5)
 """
+)
 STEPS = 200
 
 

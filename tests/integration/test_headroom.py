@@ -9,17 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from runs import report, run
+from runs import WITHOUT_COMPILER, report, run
 from stallscope.analyse.recent import RecentReader
 
-TRAIN = """
+TRAIN = (
+    WITHOUT_COMPILER
+    + """
 import hashlib, json, sys, time, torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 class Images(Dataset):
     def __len__(self):
-        return 1000
+        return 600
     def __getitem__(self, index):
         time.sleep(0.005)
         image = torch.full((16,), float(index % 7))
@@ -49,6 +51,7 @@ def main(workers, results):
 if __name__ == "__main__":
     main(int(sys.argv[1]), sys.argv[2])
 """
+)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -115,7 +115,6 @@ def _run(name: str, folder: Path) -> Done:
     settings = {
         "PLANTED_TRUTH": str(truth),
         "OMP_NUM_THREADS": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": str(PROGRAMS),
         "HF_HOME": str(folder / "hf"),
         "HF_HUB_OFFLINE": "1",

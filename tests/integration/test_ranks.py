@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,19 @@ def torchrun(program: Path, *arguments: str) -> list[str | Path]:
     return [*launch, program, *arguments]
 
 
+LAUNCH = """
+import os, subprocess, sys
+env = os.environ | {"WORLD_SIZE": "2"}
+ranks = [subprocess.Popen([sys.executable, *sys.argv[1:]], env=env | {"RANK": str(rank)}) for rank in range(2)]
+sys.exit(max(rank.wait() for rank in ranks))
+"""
+
+
+def launched(program: Path, *arguments: str) -> list[str | Path]:
+    """As torchrun would, which imports torch for it."""
+    return [sys.executable, "-c", LAUNCH, program, *arguments]
+
+
 def check(found: dict[str, Any], slow: int, part: str) -> None:
     assert found["run"]["ranks"] == 2
     late = {entry["rank"]: entry["late_ms"] for entry in found["ranks_detail"]}
@@ -95,17 +109,17 @@ def check(found: dict[str, Any], slow: int, part: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slow", "why", "part"),
+    ("launch", "slow", "why", "part"),
     [
-        (1, "data", "because of data (input.serial)"),
-        (0, "host", "because of other work of its training loop"),
-        (1, "forward", "because of code between the fetch and the backward pass"),
+        (torchrun, 1, "data", "because of data (input.serial)"),
+        (launched, 0, "host", "because of other work of its training loop"),
+        (launched, 1, "forward", "because of code between the fetch and the backward pass"),
     ],
 )
 def test_the_rank_the_others_wait_for_is_found_with_what_it_was_late_for(
-    tmp_path: Path, program: Path, slow: int, why: str, part: str
+    tmp_path: Path, program: Path, launch: Callable[..., list[str | Path]], slow: int, why: str, part: str
 ) -> None:
-    done = run(tmp_path / "run", *torchrun(program, str(slow), why), env=environment())
+    done = run(tmp_path / "run", *launch(program, str(slow), why), env=environment())
     assert done.returncode == 0, done.stderr
     found = report(tmp_path / "run")
     check(found, slow, part)
@@ -117,7 +131,7 @@ def test_the_rank_the_others_wait_for_is_found_with_what_it_was_late_for(
 
 
 def test_two_ranks_that_are_equally_slow_have_no_straggler(tmp_path: Path, program: Path) -> None:
-    done = run(tmp_path / "run", *torchrun(program, "-1", "data"), env=environment())
+    done = run(tmp_path / "run", *launched(program, "-1", "data"), env=environment())
     assert done.returncode == 0, done.stderr
     found = report(tmp_path / "run")
     assert found["run"]["ranks"] == 2

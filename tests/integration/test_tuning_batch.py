@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from runs import WITHOUT_COMPILER
 from stallscope.analyse.gradient_noise import NoiseScale, noise_scale
 from stallscope.capture.bootstrap import RUN, environment
 from stallscope.commands.tune_jobs import again
@@ -19,7 +20,9 @@ from stallscope.tune.batch.probe import child_probe
 from stallscope.tune.batch.sizes import measure
 from stallscope.tune.script_bench import Launch, ScriptBench
 
-PROGRAM = """
+PROGRAM = (
+    WITHOUT_COMPILER
+    + """
 import os, resource, signal, sys, time
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -48,6 +51,7 @@ def used():
     line = next(line for line in open("/proc/self/status") if line.startswith("VmSize:"))
     return 1024 * int(line.split()[1])
 """
+)
 LIMITED = """
 train(torch.zeros(8, 64))
 room = 700 * MB
@@ -173,7 +177,9 @@ def test_an_emulated_devices_memory_bounds_the_batch_of_a_scenario(small: Path, 
     assert "has 4.0 GB, this batch needs" in beyond.reason
 
 
-REGRESSION = """
+REGRESSION = (
+    WITHOUT_COMPILER
+    + """
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -196,6 +202,7 @@ while True:
         (0.5 * (inputs @ weights - wanted).square().mean()).backward()
         optimizer.step()
 """
+)
 
 
 def test_the_gradient_noise_of_a_training_under_way_is_estimated_from_its_blocks(tmp_path: Path) -> None:
