@@ -11,12 +11,13 @@ _ORDER = 0
 
 
 def epoch_order(samples: int, settings: Settings, epoch: int) -> list[int]:
-    """All sample indices in the order of this epoch; a function of (samples, seed, epoch) alone."""
-    if not settings.shuffle:
-        return list(range(samples))
-    seeds = np.random.SeedSequence([settings.seed, epoch], spawn_key=(_ORDER,))
-    order: list[int] = np.random.default_rng(seeds).permutation(samples).tolist()
-    return order
+    """The sample indices of this epoch in their order, a function of (samples, seed, epoch) alone; of several ranks
+    every one takes turns, and as many as any other: no sample twice, the few that are left over not at all."""
+    order: list[int] = list(range(samples))
+    if settings.shuffle:
+        seeds = np.random.SeedSequence([settings.seed, epoch], spawn_key=(_ORDER,))
+        order = np.random.default_rng(seeds).permutation(samples).tolist()
+    return order[settings.rank : samples - samples % settings.ranks : settings.ranks]
 
 
 def batches(samples: int, settings: Settings, epoch: int) -> list[list[int]]:
@@ -28,7 +29,7 @@ def batches(samples: int, settings: Settings, epoch: int) -> list[list[int]]:
 
 def count(samples: int, settings: Settings) -> int:
     """Batches per epoch."""
-    whole, rest = divmod(samples, settings.batch_size)
+    whole, rest = divmod(samples // settings.ranks, settings.batch_size)
     return whole + (rest > 0 and not settings.drop_last)
 
 

@@ -79,6 +79,9 @@ class Settings:
     shuffle: bool = True
     seed: int = 0
     """Order and augmentation are functions of (seed, epoch, index), the same in every loader that can."""
+    rank: int = 0
+    """Which of `ranks` processes that train together this one is; each takes its share of every epoch."""
+    ranks: int = 1
 
 
 @dataclass(frozen=True)

@@ -220,6 +220,7 @@ class Scenario(ABC):
             store=asked.stores or self.stores[:1],
             feed=asked.feeds or ("real",),
             ranks=asked.ranks or (1,),
+            interconnect=asked.interconnects or (None,),
             pipeline=asked.pipelines,
             batch_size=asked.batch_sizes
             or (self.batch_sizes if asked.full else self.quick_batch_sizes or self.batch_sizes[:2]),

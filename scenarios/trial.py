@@ -31,6 +31,8 @@ from .copying import BatchCopier
 from .environment import environment
 from .feeds import NoTraining, SyntheticPipeline
 from .output import redirect_output
+from .rank import ALONE, Rank
+from .ranks import train_ranks
 from .registry import scenario
 from .scenario import DataRequest, Scenario, ScenarioData
 from .training import Training
@@ -88,7 +90,10 @@ def run_trial(spec: TrialSpec) -> None:
     redirect_output(folder)
     status, error = Ended.OK, None
     try:
-        _train(spec, folder)
+        if spec.ranks > 1:
+            train_ranks(spec, folder, _train)
+        else:
+            _train(spec, folder)
     except KeyboardInterrupt:
         status, error = Ended.STOPPED, "stopped by Ctrl-C"
     except (DeviceOutOfMemory, torch.OutOfMemoryError) as problem:
@@ -106,23 +111,24 @@ def run_trial(spec: TrialSpec) -> None:
     os._exit(0 if status == Ended.OK else 1)
 
 
-def _train(spec: TrialSpec, folder: Path) -> None:
+def _train(spec: TrialSpec, folder: Path, rank: Rank = ALONE) -> None:
     seed(spec.seed)
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
-    device = choose(spec.device)
+    device = choose(rank.device(spec.device))
     with contextlib.ExitStack() as stack:
         if isinstance(device, EmulatedDevice):
-            spans = SpanRecorder(folder)
+            device.number = rank.number
+            spans = SpanRecorder(folder, rank.number)
             stack.callback(spans.close)
             device.sink = spans
-        update_run(
-            folder, {"device": device.describe(), "torch": torch.__version__, "environment": environment(device)}
-        )
-        trained = Trained(spec, device)
+        rank.tell(folder, {"device": device.describe(), "torch": torch.__version__, "environment": environment(device)})
+        rank.describe(folder, device)
+        trained = Trained(spec, device, rank)
         stack.callback(trained.close)
-        update_run(folder, {"plan": {"steps": trained.steps, "steps_per_epoch": trained.steps_per_epoch}})
-        session = Session(folder, device)
+        rank.tell(folder, {"plan": {"steps": trained.steps, "steps_per_epoch": trained.steps_per_epoch}})
+        rank.meet()
+        session = Session(folder, device, rank.number)
         stack.callback(session.finish)
         if spec.activity_windows:
             session.watch_activity()
@@ -132,8 +138,9 @@ def _train(spec: TrialSpec, folder: Path) -> None:
 class Trained:
     """A training by plan: its data, loader and net, the epochs and what came of them."""
 
-    def __init__(self, spec: TrialSpec, device: Device) -> None:
+    def __init__(self, spec: TrialSpec, device: Device, rank: Rank = ALONE) -> None:
         self._spec = spec
+        self._rank = rank
         self._device = device
         self._scenario: Scenario = scenario(spec.scenario)
         self._copier = BatchCopier(device)
@@ -189,7 +196,7 @@ class Trained:
         said: dict[str, Any] = {"results": {"train_s": train_s, "epochs": self._epochs, "evaluation": evaluation}}
         if self._losses:
             said["loss"] = {"first": self._losses[0], "last": self._losses[-1]}
-        update_run(session.folder, said)
+        self._rank.tell(session.folder, said)
 
     def close(self) -> None:
         self._pipeline.close()
@@ -232,6 +239,8 @@ class Trained:
         return False
 
     def _evaluate(self, session: Session) -> dict[str, Any] | None:
+        if not self._rank.leads:
+            return None
         judge = partial(self._scenario.evaluate, net=self._spec.net, data=self._held_out, device=self._device)
         with session.boundary():
             self._device.synchronize()
@@ -255,11 +264,13 @@ class Trained:
         spec = self._spec
         if spec.feed == "loader-only":
             return NoTraining()
-        return self._scenario.training(spec.net, self._device, spec.batch_size, self._data)
+        training = self._scenario.training(spec.net, self._device, spec.batch_size, self._data, wrap=self._rank.wrap)
+        net = self._scenario.profile_net(spec.net)
+        return self._rank.training(training, self._device, net, spec.interconnect, Path(spec.folder))
 
     def _loader(self, data: ScenarioData) -> Pipeline:
         spec = self._spec
-        settings = Settings(spec.batch_size, spec.workers, spec.prefetch, seed=spec.seed)
+        settings = self._rank.share(Settings(spec.batch_size, spec.workers, spec.prefetch, seed=spec.seed))
         if spec.feed == "synthetic":
             return SyntheticPipeline(data, settings, self._copier)
         return factory(spec.pipeline)(data, settings, self._copier)

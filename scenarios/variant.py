@@ -56,12 +56,7 @@ class Variant:
     phases: tuple[Phase, ...] = ()
     plan: str | None = None
     """A name for the phases, where cells differ in them."""
-    evaluate: SYNTHETIC = "synthetic"
-
-
-"""In the place of a loader's name."""
-
-Evaluate = "never"
+    evaluate: Evaluate = "never"
 
 
 AXES = ("net", "device", "augment", "feed", "store", "ranks", "interconnect", "threads", "workers", "plan")
@@ -74,7 +69,9 @@ def axes(variant: Variant) -> dict[str, Any]:
 
 
 def plain(variant: Variant) -> Variant:
-    """The same training, told in one way only: a synthetic feed has no loader."""
+    """The same training, told in one way only: a synthetic feed has no loader, a single rank exchanges nothing."""
+    if variant.ranks == 1:
+        variant = replace(variant, interconnect=None)
     if variant.feed == "synthetic":
         return replace(variant, pipeline=SYNTHETIC, workers=0, store="files")
     return variant

@@ -13,6 +13,7 @@ from .finding import LEAST_GAIN, Finding, Next
 from .partition import PARTS, UNTOLD
 from .ranks import RankProcess, listed
 from .ranks_clock import Stamps
+from .ranks_exchange import exchange_of
 from .ranks_late import Lateness, lateness_of
 from .ranks_straggler import Straggler, finding_of, straggler_of
 
@@ -102,6 +103,10 @@ def job_of(members: Sequence[Member]) -> Job | None:
             straggler = None
     elif lateness is not None:
         notes += _in_turn(lateness)
+    exchanged = exchange_of(by_rank[lead].process.info, with_facts[lead], rate)
+    if exchanged is not None:
+        first = not findings or exchanged.gain > findings[0].gain
+        findings = [exchanged, *findings] if first else [*findings, exchanged]
     if findings and verdict.cause is not None:
         verdict = findings[0]
     return Job(
@@ -159,10 +164,10 @@ def _throughput(members: Sequence[Member], lateness: Lateness | None) -> tuple[i
     begin, end = max(begins), min(ends)
     if end - begin < 0.5 * max(f.window.wall_ns for f in facts):
         return sum(f.samples for f in facts), max(ends) - min(begins)
-    return round(sum(_samples(f, begin + a, end + a) for f, a in zip(facts, ahead, strict=True))), end - begin
+    return round(sum(samples_within(f, begin + a, end + a) for f, a in zip(facts, ahead, strict=True))), end - begin
 
 
-def _samples(facts: Facts, begin: int, end: int) -> float:
+def samples_within(facts: Facts, begin: int, end: int) -> float:
     """Samples that a rank trained on in [begin, end] of its own clock, steps cut in proportion."""
     if (begin, end) == (facts.window.begin_ns, facts.window.end_ns):
         return facts.samples
@@ -170,7 +175,9 @@ def _samples(facts: Facts, begin: int, end: int) -> float:
     of_steps = np.where(steps["samples"] == NOT_MEASURED, 0, steps["samples"])
     before = np.concatenate(([0], steps["skipped_samples"][1:]))
     reached = np.concatenate(([0], np.cumsum(of_steps + before))).astype(float)
-    times = np.maximum.accumulate(np.concatenate(([facts.window.begin_ns], steps["step_end_ns"])))
+    # A host that queues far ahead ends its steps long before the device has done them.
+    ends = np.where(steps["device_end_ns"] == NOT_MEASURED, steps["step_end_ns"], steps["device_end_ns"])
+    times = np.maximum.accumulate(np.concatenate(([facts.window.begin_ns], ends)))
     if facts.window.skipped_samples_after:
         times = np.append(times, facts.window.end_ns)
         reached = np.append(reached, facts.samples)

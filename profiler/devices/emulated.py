@@ -134,6 +134,10 @@ class EmulatedDevice:
         self._launches += kernels
         self._tell(on, COMPUTE, begin, end, 0)
 
+    def hold(self, until_ns: int) -> None:
+        """Nothing queued on the computing stream from now on starts before this: other devices have to be done."""
+        self._compute.after_ns = max(self._compute.after_ns, until_ns)
+
     def record(self, stream: Stream = None) -> EmulatedEvent:
         on = stream or self._compute
         return EmulatedEvent(self._start(on), self.clock)

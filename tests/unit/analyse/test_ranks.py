@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from jobs import MS, START, Job, Rank, record
 from stallscope.analyse.analysis import Analysis, analyse
+from stallscope.analyse.ranks_job import samples_within
 from stallscope.analyse.recent import RecentReader
 from stallscope.errors import RecordError
 from stallscope.record.run import open_run, update_run
 from stallscope.report import contract
+from stallscope.scenarios.planted import Step, train
 
 SECOND = 1000 * MS
 
@@ -270,6 +272,17 @@ def test_throughput_is_that_of_the_time_in_which_all_ranks_ran(tmp_path: Path) -
     assert analysis.job is not None
     assert analysis.job.samples_per_s == pytest.approx(2 * 8 / 0.0105, rel=0.01)
     assert analysis.job.samples == pytest.approx(2 * 8 * 145, abs=16)
+
+
+def test_part_of_a_window_holds_the_samples_that_the_device_trained_on_in_it(tmp_path: Path) -> None:
+    """A host that queues all of its steps within milliseconds has not trained on their samples by then."""
+    train(tmp_path / "run", [[Step(fetch_ns=0, compute_ns=20 * MS)] * 60])
+    facts = analyse(open_run(tmp_path / "run")).facts
+    assert facts is not None
+    begin, end = facts.window.begin_ns, facts.window.end_ns
+    tenth = (end - begin) // 10
+    assert samples_within(facts, begin + tenth, end) == pytest.approx(0.9 * facts.samples, rel=0.02)
+    assert samples_within(facts, begin, end - tenth) == pytest.approx(0.9 * facts.samples, rel=0.02)
 
 
 def test_a_rank_without_steps_and_one_with_a_damaged_file_are_left_out_by_name(tmp_path: Path) -> None:

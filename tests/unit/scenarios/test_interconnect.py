@@ -1,0 +1,148 @@
+"""How long emulated devices exchange gradients, and which samples each rank trains on."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any, cast
+from unittest.mock import Mock
+
+import pytest
+import torch
+
+from stallscope.devices.clock import VirtualClock
+from stallscope.devices.emulated import EmulatedDevice
+from stallscope.devices.profiles.load import load
+from stallscope.errors import StallscopeError
+from stallscope.pipelines.order import batches, count, epoch_order
+from stallscope.pipelines.protocol import Settings
+from stallscope.scenarios.interconnect import INTERCONNECTS, gradient_bytes, named, own_link
+from stallscope.scenarios.rank import ALONE, ExchangingTraining, Rank
+from stallscope.scenarios.ranks import unmet
+from stallscope.scenarios.training import StepHooks
+from stallscope.scenarios.variant import Variant
+
+SSD300_BYTES = 4 * 26_285_486
+
+
+def test_a_ring_moves_all_but_a_share_of_the_gradients_twice() -> None:
+    link = named("ethernet-1g")
+    assert link.exchange_ns(SSD300_BYTES, 1) == 0
+    assert link.exchange_ns(SSD300_BYTES, 2) == 841_135_552
+    assert link.exchange_ns(SSD300_BYTES, 8) == 1_471_987_216
+    assert named("ethernet-10g").exchange_ns(SSD300_BYTES, 2) == 84_113_555
+
+
+def test_one_parameter_server_takes_in_and_gives_out_a_copy_a_device() -> None:
+    server = named("ethernet-1g+server")
+    assert server.exchange_ns(SSD300_BYTES, 2) == 2 * named("ethernet-1g").exchange_ns(SSD300_BYTES, 2)
+    assert server.exchange_ns(SSD300_BYTES, 5) == 4 * server.exchange_ns(SSD300_BYTES, 2)
+    told = server.describe(SSD300_BYTES, 2)
+    assert (told["way"], told["overlap"]) == ("parameter server", 0.0)
+    assert "802.3ab" in str(told["origin"])
+
+
+def test_a_rate_is_an_interconnect_too() -> None:
+    assert named("940Mbit/s").gb_per_s.value == pytest.approx(0.1175)
+    assert named("25Gbit/s+server").server
+    for wrong in ("ethernet", "0Gbit/s", "25Gb", "+server", ""):
+        with pytest.raises(StallscopeError, match="unknown interconnect"):
+            named(wrong)
+
+
+def test_every_interconnect_says_where_its_figure_is_from_and_what_speaks_against_it() -> None:
+    for each in INTERCONNECTS.values():
+        assert each.gb_per_s.origin.text
+        assert each.gb_per_s.origin.doubt
+
+
+def test_without_an_interconnect_it_is_the_link_of_the_profile() -> None:
+    titanx = load("titanx")
+    assert own_link(titanx).gb_per_s.value == titanx.link.pinned_gb_per_s.value
+    assert "profile" in own_link(titanx).name
+    assert gradient_bytes(titanx, "ssd300") == SSD300_BYTES
+
+
+def test_a_device_that_is_held_begins_later_and_nothing_else_changes() -> None:
+    clock = VirtualClock()
+    device = EmulatedDevice(load("v100").spec(), clock)
+    device.compute(1_000_000)
+    done = device.record().time_ns()
+    device.hold(done - 1)
+    assert device.record().time_ns() == done
+    device.hold(done + 5_000_000)
+    device.compute(2_000_000)
+    assert device.record().time_ns() == done + 7_000_000
+
+
+def test_ranks_take_turns_at_the_samples_of_each_epoch() -> None:
+    for samples, ranks in ((100, 3), (7, 2), (64, 4), (2, 3)):
+        for shuffle in (True, False):
+            whole = epoch_order(samples, Settings(1, shuffle=shuffle, seed=5), 3)
+            shares = [
+                epoch_order(samples, Settings(1, shuffle=shuffle, seed=5, rank=rank, ranks=ranks), 3)
+                for rank in range(ranks)
+            ]
+            assert {len(share) for share in shares} == {samples // ranks}
+            together = list(chain.from_iterable(zip(*shares, strict=True)))
+            assert together == whole[: samples - samples % ranks]
+
+
+def test_every_rank_has_as_many_batches() -> None:
+    for drop_last, expected in ((True, 6), (False, 7)):
+        for rank in range(2):
+            settings = Settings(8, drop_last=drop_last, rank=rank, ranks=2)
+            assert count(101, settings) == len(batches(101, settings, 0)) == expected
+            assert sum(len(batch) for batch in batches(101, settings, 0)) == (48 if drop_last else 50)
+
+
+class Backwardless:
+    """A step that only goes forward."""
+
+    def step(self, batch: object, hooks: StepHooks) -> None:
+        hooks.compute_begin()
+        hooks.optimizer_begin()
+        hooks.optimizer_end()
+
+    def read_loss(self) -> float | None:
+        return None
+
+    def set_rate(self, rate: float) -> None: ...
+
+    def evaluate(self, judge: object) -> dict[str, Any] | None:
+        return None
+
+
+def test_what_has_no_gradients_waits_for_no_rank() -> None:
+    # Without a process group any meeting of ranks would be an error.
+    frozen = torch.nn.Linear(2, 2).requires_grad_(False)
+    assert Rank(0, 2).wrap(frozen) is frozen
+    device = EmulatedDevice(load("v100").spec(), VirtualClock())
+    hooks: Any = Mock()
+    ExchangingTraining(Backwardless(), device, 1_000_000).step(cast(Any, None), hooks)
+    assert [call[0] for call in hooks.method_calls] == ["compute_begin", "optimizer_begin", "optimizer_end"]
+    assert device.operations() == 0
+
+
+def test_a_rank_alone_trains_as_if_there_were_no_ranks() -> None:
+    net = torch.nn.Linear(2, 2)
+    assert ALONE.wrap(net) is net
+    assert ALONE.device("cuda") == "cuda"
+    assert ALONE.share(Settings(8, seed=3)) == Settings(8, seed=3)
+    assert ALONE.leads
+
+
+def variant(device: str, ranks: int, interconnect: str | None = None) -> Variant:
+    return Variant(net="n", pipeline="naive", batch_size=8, device=device, ranks=ranks, interconnect=interconnect)
+
+
+def test_ranks_that_this_machine_cannot_run_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert unmet(variant("cpu", 64)) is None
+    assert unmet(variant("emulated:k80", 8, "pcie3")) is None
+    assert unmet(variant("cuda", 2)) is None
+    assert unmet(variant("cuda:1", 1)) is None
+    assert unmet(variant("cuda", 4)) == "4 ranks take as many CUDA devices; this machine has 2"
+    assert "names one" in (unmet(variant("cuda:1", 2)) or "")
+    assert "emulated only" in (unmet(variant("cpu", 2, "pcie3")) or "")
+    with pytest.raises(StallscopeError, match="unknown interconnect"):
+        unmet(variant("emulated:k80", 2, "token-ring"))
