@@ -1,0 +1,172 @@
+"""What commands say of money: `--instance`, `--price`, `--prices`, and `compare cost --logs DIR`."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..analyse import cost, epoch_logs
+from ..analyse.analysis import Analysis
+from ..analyse.cell_costs import SETTING, is_at, setting_of
+from ..analyse.compare import Cell
+from ..analyse.prices import Price, Prices, load
+from ..capture.cpu_budget import cpu_budget
+from ..errors import StallscopeError
+from ..report import cost_json, cost_text
+from .console import console, show, write_json
+from .options import require_folder
+
+if TYPE_CHECKING:
+    from stallscope.scenarios.variant import Variant
+
+SCENARIO = "cost"
+TARGET = 0.9
+"""Accuracy up to which the scenario of costs counts, unless told another."""
+
+
+def add_arguments(parser: argparse.ArgumentParser, logs: bool = False) -> None:
+    """The options of the price of an hour; with `logs` those of published logs too."""
+    rate = parser.add_mutually_exclusive_group()
+    rate.add_argument("--instance", metavar="NAME", help="price time as this machine's (docs/scenarios/cost.md)")
+    rate.add_argument("--price", type=_usd, metavar="USD", help="price of an hour of the machine")
+    parser.add_argument("--prices", type=Path, metavar="FILE", help="more prices (TOML)")
+    if logs:
+        parser.add_argument("--logs", type=Path, metavar="DIR", help="of cost: published logs instead of trainings")
+        parser.add_argument("--relative-to", metavar="NAME", help="costs over those of this machine, device or number")
+        parser.add_argument("--target", type=_share, metavar="ACC", help="of cost: cost until this accuracy, 0 to 1")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the trainings of a comparison cost an hour."""
+
+    prices: Prices
+    same: Price | None
+    """Of every training, where the command says so."""
+    study: bool
+    """Otherwise: whether trainings are priced as in the study of costs, by vCPU or accelerator."""
+
+    def of(self, device: str, threads: int | None) -> Price | None:
+        """Of a training on a device (`cpu`, `cuda`, `emulated:NAME`) with so many threads; by default a thread for
+        every CPU that the job may use."""
+        if self.same is not None or not self.study:
+            return self.same
+        if device == "cpu":
+            return self.prices.of_vcpus(threads or max(1, int(cpu_budget().budget)))
+        return self.prices.of_accelerator(device.removeprefix("emulated:")) if device != "cuda" else None
+
+
+def rates_of(arguments: argparse.Namespace, scenario: str | None = None) -> Rates:
+    """As the command says.
+
+    Raises:
+        StallscopeError: the price file is wrong, or has no such instance.
+    """
+    prices = load(arguments.prices)
+    return Rates(prices, _same(arguments, prices), scenario == SCENARIO)
+
+
+def put(arguments: argparse.Namespace, setting: dict[str, Any], variants: Iterable[Variant]) -> None:
+    """Say in a comparison's setting what its trainings cost an hour.
+
+    Raises:
+        StallscopeError: the price file is wrong, or has no such instance.
+    """
+    target = arguments.target
+    if target is None and setting["scenario"] == SCENARIO:
+        target = TARGET
+    places, base = [(each.device, each.threads) for each in variants], arguments.relative_to
+    if base is not None and not any(is_at(base, *place) for place in places):
+        raise StallscopeError(
+            f"--relative-to {base}: nothing trains there. Name one of the devices, or of the --threads."
+        )
+    said = setting_of(rates_of(arguments, setting["scenario"]).of, places, target, base)
+    if said is not None:
+        setting[SETTING] = said
+
+
+def price_of(arguments: argparse.Namespace) -> Price | None:
+    """The one price that the command names; `None` where it names none.
+
+    Raises:
+        StallscopeError: the price file is wrong, or has no such instance.
+    """
+    return rates_of(arguments).same
+
+
+def put_price(price: Price | None, cells: Iterable[Cell], setting: dict[str, Any]) -> None:
+    """Have a comparison that is over priced anew."""
+    if price is not None:
+        before = setting.get(SETTING) or {}
+        places = ((str(cell.axes.get("device")), cell.axes.get("threads")) for cell in cells)
+        setting[SETTING] = setting_of(
+            lambda *_: price, places, before.get("target_accuracy"), before.get("relative_to")
+        )
+
+
+def line_of(analysis: Analysis, price: Price | None) -> str | None:
+    """What a recorded run cost, in words; nothing without a price."""
+    return None if price is None else cost_text.spent(spent_on(analysis, price))
+
+
+def json_of(analysis: Analysis, price: Price | None) -> dict[str, Any]:
+    """What a recorded run cost, for its JSON: `cost`, where there is a price."""
+    return {} if price is None else {"cost": cost_json.spent(spent_on(analysis, price))}
+
+
+def spent_on(analysis: Analysis, price: Price) -> cost.Spent:
+    """What a recorded run, or a job of several ranks, cost."""
+    each = [part.analysis for part in analysis.ranks] or [analysis]
+    facts = [one.facts for one in each if one.facts is not None]
+    return cost.spent(price, analysis.duration_s, facts if len(facts) == len(each) else [])
+
+
+def run_logs(arguments: argparse.Namespace) -> int:
+    """`compare cost --logs DIR`.
+
+    Raises:
+        StallscopeError: the logs or the prices cannot be used.
+    """
+    if arguments.scenario != SCENARIO:
+        raise StallscopeError(f"--logs is an option of `compare {SCENARIO}`, not of {arguments.scenario}.")
+    require_folder(arguments.json)
+    found = epoch_logs.read(arguments.logs)
+    bills = cost.bills(found.logs, load(arguments.prices), arguments.relative_to, arguments.target)
+    base = arguments.relative_to or cost.default_base([each.machine for each in bills])
+    folder = str(arguments.logs)
+    if arguments.json != "-":
+        show(lambda target: cost_text.render(bills, base, arguments.target, found.problems, folder, target), console())
+    if arguments.json:
+        write_json(cost_json.logged(bills, base, arguments.target, found.problems, folder), arguments.json)
+    return 0
+
+
+def _same(arguments: argparse.Namespace, prices: Prices) -> Price | None:
+    if arguments.price is not None:
+        return Price(usd_per_hour=arguments.price)
+    return None if arguments.instance is None else prices.instance(arguments.instance)
+
+
+def _usd(text: str) -> float:
+    value = _number(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a price in USD from 0 on")
+    return value
+
+
+def _share(text: str) -> float:
+    value = _number(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an accuracy between 0 and 1")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

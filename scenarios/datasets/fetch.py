@@ -1,0 +1,80 @@
+"""Downloads of dataset files: whole and verified, or not there at all."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import tempfile
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from stallscope.errors import DataError
+
+_CHUNK = 1 << 20
+_TIMEOUT_S = 30
+"""Without a byte from the server."""
+
+
+def fetch(
+    urls: Sequence[str],
+    target: Path,
+    *,
+    md5: str | None = None,
+    sha256: str | None = None,
+    say: Callable[[str], None],
+) -> Path:
+    """The file at `target`: as it is if it is there, else from the first of the mirrors that has it.
+
+    It is written under another name, compared with its checksum (give one of the two), and renamed only then. A
+    download that stops is begun anew the next time.
+
+    Raises:
+        DataError: no mirror gave the file, or it cannot be written; the message says where to put it by hand.
+    """
+    if target.exists():
+        return target
+    kind, wanted = ("md5", md5) if md5 else ("sha256", sha256)
+    if not wanted:
+        raise ValueError(f"{target.name} has no checksum to verify it with")
+    failures = []
+    for url in urls:
+        say(f"Downloading {url}")
+        try:
+            got = _download(url, target, kind, wanted)
+        except (OSError, http.client.HTTPException, ValueError) as problem:
+            failures.append(f"{url}: {getattr(problem, 'reason', None) or problem}")
+            continue
+        if got == wanted:
+            return target
+        failures.append(f"{url}: its {kind} is {got}")
+    raise DataError(
+        f"{target.name} could not be downloaded ({'; '.join(failures)}). Without a network, put the file "
+        f"({kind} {wanted}) into {target.parent}, or name a folder that has it with --data."
+    )
+
+
+def _download(url: str, target: Path, kind: str, wanted: str) -> str:
+    """Leaves the file at `target` if its checksum is the wanted one, nothing otherwise. Returns the checksum."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    try:
+        with open(descriptor, "wb") as file:
+            got = _copy(url, file, kind)
+        if got == wanted:
+            Path(name).chmod(0o644)
+            Path(name).replace(target)
+    finally:
+        Path(name).unlink(missing_ok=True)
+    return got
+
+
+def _copy(url: str, file: BinaryIO, kind: str) -> str:
+    """Writes what the server sends; its checksum."""
+    hasher = hashlib.new(kind, usedforsecurity=False)
+    with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
+        while chunk := answer.read(_CHUNK):
+            hasher.update(chunk)
+            file.write(chunk)
+    return hasher.hexdigest()

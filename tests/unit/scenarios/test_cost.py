@@ -1,0 +1,317 @@
+"""The scenario of costs: its nets as Keras counts them, its data, real and made, and what its experiments train."""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stallscope.devices.profiles.load import load
+from stallscope.errors import DataError, StallscopeError
+from stallscope.pipelines.assemble import make_batch
+from stallscope.pipelines.protocol import Settings
+from stallscope.scenarios import cost_data, cost_nets
+from stallscope.scenarios.cost import SCENARIO
+from stallscope.scenarios.datasets import cifar, reviews, text
+from stallscope.scenarios.registry import scenario
+from stallscope.scenarios.scenario import Asked, DataRequest
+
+PARAMETERS = {
+    ("mnist-mlp", 0): 669_706,
+    ("mnist-cnn", 0): 1_199_882,
+    ("cifar10-cnn", 0): 1_250_858,
+    ("imdb-fasttext", 1000): 1000 * 50 + 51,
+    ("imdb-bilstm", 20_000): 2_658_945,
+    ("imdb-bilstm-unfused", 20_000): 2_658_945,
+    ("lstm-text", 57): 102_585,
+}
+
+
+@pytest.fixture(autouse=True)
+def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's cache, and no set that the system has."""
+    monkeypatch.setattr(cost_data, "user_cache_dir", lambda _: str(tmp_path / "cache"))
+    monkeypatch.setattr(cost_data, "_system_mnist", lambda _: None)
+    monkeypatch.setattr(text, "_docstrings", lambda: "A text of which every letter follows another, and so on. " * 40)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """On a machine whose CPUs are busy, threads of one computation wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def trust(monkeypatch: pytest.MonkeyPatch, module: Any, archive: Path) -> None:
+    """Take an archive for the published one."""
+    monkeypatch.setattr(module, "ARCHIVE_MD5", hashlib.md5(archive.read_bytes()).hexdigest())
+
+
+def data_of(net: str, **more: Any) -> Any:
+    return SCENARIO.open_data(DataRequest(folder=cost_data.default_folder(), net=net, **{"limit": 64, **more}))
+
+
+def asked(**more: Any) -> Asked:
+    return Asked(**{"kind": "cpu", "devices": ("cpu",), "pipelines": ("naive", "workers"), "cpus": 2, **more})
+
+
+@pytest.mark.parametrize(("net", "symbols"), PARAMETERS)
+def test_nets_have_as_many_trained_parameters_as_the_study_says(net: str, symbols: int) -> None:
+    model = cost_nets.build(net, symbols)
+    assert sum(each.numel() for each in model.parameters() if each.requires_grad) == PARAMETERS[net, symbols]
+
+
+@pytest.mark.parametrize("net", cost_nets.NETS)
+def test_every_net_takes_its_stand_in_data_and_a_small_step_lowers_its_loss(net: str) -> None:
+    torch.manual_seed(0)
+    data = data_of(net)
+    assert data.describe()["stand_in"]
+    batch = make_batch(data, range(8), 0, Settings(8), 0)
+    model = SCENARIO.build(net, data).eval()  # dropout off: losses of the same net
+    optimizer = SCENARIO.optimizer(model, net, 8)
+    for group in optimizer.param_groups:
+        group["lr"] = 1e-5
+    before = SCENARIO.loss(model, batch)
+    before.backward()
+    optimizer.step()
+    with torch.no_grad():
+        assert float(SCENARIO.loss(model, batch)) < float(before.detach())
+
+
+def test_the_unfused_lstm_computes_what_a_cell_step_by_step_does() -> None:
+    torch.manual_seed(0)
+    lstm = cost_nets.UnfusedLstm(3, 5)
+    inputs = torch.randn(2, 7, 3)
+    state = cell = torch.zeros(2, 5)
+    for step in inputs.unbind(1):
+        gates = step @ lstm.kernel + state @ lstm.recurrent + lstm.bias
+        enter, forget, new, leave = gates.chunk(4, 1)
+        hard = [(0.2 * gate + 0.5).clamp(0, 1) for gate in (enter, forget, leave)]
+        cell = hard[1] * cell + hard[0] * new.tanh()
+        state = hard[2] * cell.tanh()
+    torch.testing.assert_close(lstm(inputs), state)
+    assert lstm.bias.detach().reshape(4, 5).tolist() == [[0.0] * 5, [1.0] * 5, [0.0] * 5, [0.0] * 5]
+
+
+def test_learning_rates_decay_as_keras_decays_them() -> None:
+    model = torch.nn.Linear(2, 1)
+    optimizer = cost_nets.optimizer(model, "text-generator")
+    for _ in range(100):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.001 / (1 + 1e-4 * 100))
+
+
+def test_one_output_a_sample_is_judged_as_two_classes() -> None:
+    said, targets = torch.tensor([2.0, -1.0]), torch.tensor([1, 1])
+    two = cost_nets.classes(said)
+    assert two.argmax(1).tolist() == [1, 0]
+    assert torch.nn.functional.cross_entropy(two, targets) == pytest.approx(float(cost_nets.loss(said, targets)))
+
+
+def test_made_images_can_be_learnt_and_held_out_ones_are_others() -> None:
+    """A nearest mean of the training images does far better than chance, and not perfectly."""
+    train, test = data_of("mnist-mlp", limit=2000), data_of("mnist-mlp", split="test", limit=500)
+    means = np.stack([train.rows[train.labels == label].mean(axis=0) for label in range(10)]).reshape(10, -1)
+    rows = test.rows.reshape(len(test), -1).astype(np.float32)
+    nearest = ((rows[:, None] - means[None]) ** 2).sum(axis=2).argmin(axis=1)
+    assert 0.3 < (nearest == test.labels).mean() < 1
+    assert not np.array_equal(train.rows[:500], test.rows)
+    assert np.array_equal(train.rows[:64], data_of("mnist-mlp", limit=2000, seed=5).rows[:64])
+
+
+def test_stand_ins_have_the_size_of_what_they_stand_for() -> None:
+    assert len(data_of("mnist-mlp", limit=None)) == 60_000
+    assert len(data_of("mnist-mlp", limit=None, split="test")) == 10_000
+    assert len(data_of("imdb-bilstm", limit=None)) == 25_000
+    windows = text.windows("ab" * (text.CHARACTERS // 2) + "c", None, None, {}, "")
+    assert len(windows) == 200_285
+
+
+def test_text_is_read_in_windows_each_with_the_character_that_follows() -> None:
+    data = text.windows("The Quick Brown Fox " * 10, None, None, {}, "")
+    window = "".join(data.alphabet[at] for at in data.decode(data.read(2), 2))
+    whole = "the quick brown fox " * 10
+    assert window == whole[6:46]
+    assert data.alphabet[int(data.targets(2))] == whole[46]
+
+
+def test_a_text_of_ones_own_is_no_stand_in_and_is_only_for_text_nets(tmp_path: Path) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text("my own words, over and over again. " * 10)
+    data = SCENARIO.open_data(DataRequest(folder=file, net="lstm-text"))
+    assert data.describe()["stand_in"] is None
+    assert data.describe()["files"] == ["mine.txt"]
+    with pytest.raises(DataError, match="mnist-mlp trains on a folder"):
+        SCENARIO.open_data(DataRequest(folder=file, net="mnist-mlp"))
+    file.write_text("short")
+    with pytest.raises(DataError, match="has 5 characters; more than 40"):
+        SCENARIO.open_data(DataRequest(folder=file, net="lstm-text"))
+    with pytest.raises(DataError, match="holds no text out"):
+        data_of("lstm-text", split="test")
+
+
+def test_a_named_folder_without_the_set_is_refused_not_replaced_by_a_stand_in(tmp_path: Path) -> None:
+    for net, said in (
+        ("mnist-cnn", "has no train-images"),
+        ("cifar10-cnn", "holds no CIFAR-10"),
+        ("imdb-bilstm", "holds no reviews"),
+        ("text-generator", "holds no .txt file"),
+    ):
+        with pytest.raises(DataError, match=said):
+            SCENARIO.open_data(DataRequest(folder=tmp_path, net=net))
+    with pytest.raises(DataError, match="there is no"):
+        SCENARIO.open_data(DataRequest(folder=tmp_path / "none", net="mnist-cnn"))
+
+
+def records(count: int, label: int) -> bytes:
+    return b"".join(bytes([label]) + bytes([n % 256]) * 3072 for n in range(count))
+
+
+def cifar_folder(folder: Path) -> Path:
+    (folder / "cifar10" / cifar.FOLDER).mkdir(parents=True)
+    for part in cifar.PARTS.values():
+        for number, name in enumerate(part):
+            (folder / "cifar10" / cifar.FOLDER / name).write_bytes(records(3, number))
+    return folder
+
+
+def test_cifar_is_read_from_files_and_from_the_archive_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = cifar_folder(tmp_path)
+    opened = SCENARIO.open_data(DataRequest(folder=folder, net="cifar10-cnn", limit=14))
+    assert opened.describe()["stand_in"] is None
+    assert len(opened) == 14
+    assert [int(opened.targets(at)) for at in (0, 3, 13)] == [0, 1, 4]
+    assert opened.decode(opened.read(4), 4).tolist() == [[[1] * 32] * 32] * 3
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    with tarfile.open(packed / cifar.ARCHIVE, "w:gz") as tar:
+        tar.add(folder / "cifar10" / cifar.FOLDER, cifar.FOLDER)
+    with pytest.raises(DataError, match="its md5 is"):
+        cifar.open_cifar(packed, "train")
+    trust(monkeypatch, cifar, packed / cifar.ARCHIVE)
+    assert np.array_equal(cifar.open_cifar(packed, "train").rows[:14], opened.rows)
+
+
+def test_broken_cifar_files_are_named_and_pickles_refused(tmp_path: Path) -> None:
+    folder = cifar_folder(tmp_path) / "cifar10"
+    second = folder / cifar.FOLDER / "data_batch_2.bin"
+    second.write_bytes(records(3, 1)[:-5])
+    with pytest.raises(DataError, match=r"data_batch_2.bin is cut off"):
+        cifar.open_cifar(folder, "train")
+    second.write_bytes(records(3, 77))
+    with pytest.raises(DataError, match="it has the label 77"):
+        cifar.open_cifar(folder, "train")
+    second.unlink()
+    with pytest.raises(DataError, match=r"data_batch_2.bin is missing"):
+        cifar.open_cifar(folder, "train")
+    pickled = tmp_path / "pickled" / "cifar-10-batches-py"
+    pickled.mkdir(parents=True)
+    (pickled / "data_batch_1").write_bytes(b"x")
+    with pytest.raises(DataError, match="pickles"):
+        cifar.open_cifar(tmp_path / "pickled", "train")
+
+
+def test_the_studys_augmentation_moves_and_mirrors_and_changes_no_level() -> None:
+    image = np.arange(3 * 32 * 32, dtype=np.uint16).reshape(3, 32, 32)
+    seen = set()
+    for seed in range(200):
+        made, _ = cifar.ShiftAndMirror()(image, np.asarray(0), np.random.default_rng(seed))
+        assert made.shape == image.shape
+        centre = int(made[0, 16, 16])
+        seen.add((centre // 32 - 16, min(abs(centre % 32 - 16), abs(centre % 32 - 15))))
+    assert {down for down, _ in seen} == {-3, -2, -1, 0, 1, 2, 3}
+
+
+def imdb_folder(folder: Path) -> Path:
+    for split in ("train", "test"):
+        for name, said in (("pos", "Good good film.<br />Liked it!"), ("neg", "bad film, bad; hated it")):
+            place = folder / "imdb" / "aclImdb" / split / name
+            place.mkdir(parents=True)
+            for number in range(3):
+                (place / f"{number}_9.txt").write_text(said)
+    return folder
+
+
+def test_reviews_are_numbered_as_keras_numbers_them(tmp_path: Path) -> None:
+    folder = imdb_folder(tmp_path)
+    data = SCENARIO.open_data(DataRequest(folder=folder, net="imdb-bilstm"))
+    assert data.describe()["stand_in"] is None
+    row = data.decode(data.read(0), 0)
+    words = row[row > 0].tolist()
+    assert words[0] == reviews.BEGIN
+    assert row[: 100 - len(words)].tolist() == [0] * (100 - len(words))
+    # Counted in training: bad, film, good and it six times each, hated and liked three times.
+    good, bad = [1, 6, 6, 5, 9, 7], [1, 4, 5, 4, 8, 7]
+    assert words == (good if int(data.targets(0)) else bad)
+    assert sorted(int(data.targets(at)) for at in range(6)) == [0, 0, 0, 1, 1, 1]
+
+
+def test_packed_reviews_are_the_unpacked_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = imdb_folder(tmp_path) / "imdb"
+    (tmp_path / "packed").mkdir()
+    with tarfile.open(tmp_path / "packed" / reviews.ARCHIVE, "w:gz") as tar:
+        tar.add(folder / "aclImdb", "aclImdb")
+    trust(monkeypatch, reviews, tmp_path / "packed" / reviews.ARCHIVE)
+    packed, unpacked = (reviews.open_reviews(place, "test") for place in (tmp_path / "packed", folder))
+    assert np.array_equal(packed.words, unpacked.words)
+    assert np.array_equal(packed.labels, unpacked.labels)
+
+
+def test_keras_pickled_reviews_are_refused_and_a_cut_archive_is_named(tmp_path: Path) -> None:
+    (tmp_path / "imdb.npz").write_bytes(b"")
+    with pytest.raises(DataError, match="pickles"):
+        reviews.open_reviews(tmp_path, "train")
+    (tmp_path / reviews.ARCHIVE).write_bytes(b"half of it")
+    with pytest.raises(DataError, match="is cut off or another file"):
+        reviews.open_reviews(tmp_path, "train")
+
+
+def test_bigrams_of_the_training_reviews_follow_the_words() -> None:
+    def of(*rows: list[int]) -> reviews.Reviews:
+        words = np.array([word for row in rows for word in row], np.int32)
+        return reviews.Reviews(words, np.cumsum([len(row) for row in rows]), np.zeros(len(rows), np.int64), None)
+
+    train, test = of([1, 5, 6], [1, 5, 5]), of([1, 5, 7])
+    data = reviews.with_bigrams(train, train, 8)
+    # Known pairs in order: (1, 5), (5, 5), (5, 6).
+    assert data.rows.tolist() == [[0, 0, 0, 1, 5, 6, 20001, 20003], [0, 0, 0, 1, 5, 5, 20001, 20002]]
+    assert data.describe()["symbols"] == 20_004
+    assert reviews.with_bigrams(test, train, 4).rows.tolist() == [[1, 5, 7, 20001]]
+
+
+def test_threads_are_swept_on_a_processor_and_devices_elsewhere() -> None:
+    assert scenario("cost") is SCENARIO
+    threads = SCENARIO.experiment(None)
+    assert (threads.name, threads.repeats) == ("threads", 1)
+    variants = threads.variants(asked(cpus=6))
+    assert {each.threads for each in variants} == {1, 2, 4}
+    assert {each.pipeline for each in variants} == {"naive"}
+    assert {each.net: each.batch_size for each in variants}["mnist-mlp"] == 128
+    full = threads.variants(asked(cpus=32, full=True))
+    assert {each.threads for each in full} == {8, 16, 32}
+    assert {each.net for each in full} == set(cost_nets.NETS)
+    assert {each.net: each.epochs for each in full} == cost_nets.EPOCHS
+    emulated = threads.variants(asked(kind="emulated", devices=("emulated:k80",)))
+    assert {each.net for each in emulated} <= set(load("k80").nets)
+    gpu = threads.variants(asked(kind="emulated", devices=("emulated:k80", "emulated:p100"), nets=("mnist-cnn",)))
+    assert [(each.device, each.threads) for each in gpu] == [("emulated:k80", None), ("emulated:p100", None)]
+
+
+def test_accuracy_is_asked_of_nets_that_have_some() -> None:
+    experiment = SCENARIO.experiment("accuracy")
+    variants = experiment.variants(asked(full=True))
+    assert {each.evaluate for each in variants} == {"epochs"}
+    assert not {each.net for each in variants} & {"lstm-text", "text-generator"}
+    quick = experiment.variants(asked(epochs=2, threads=(1, 2)))
+    assert {(each.epochs, each.threads) for each in quick} == {(2, 1), (2, 2)}
+    with pytest.raises(StallscopeError, match="has no net 'vgg'"):
+        experiment.variants(asked(nets=("vgg",)))
