@@ -48,14 +48,21 @@ class Cell:
     @property
     def samples_per_s(self) -> tuple[float, float, float] | None:
         """Median, lowest and highest over the repeats."""
-        rates = [f.samples_per_s for f in self.facts]
+        rates = [rate for a in self.analyses if (rate := rate_of(a)) is not None]
         return (float(np.median(rates)), min(rates), max(rates)) if rates else None
 
     @property
     def typical(self) -> Analysis | None:
         """The repeat whose throughput is the median (the lower of the two middle ones)."""
-        counted = [(a.facts.samples_per_s, n) for n, a in enumerate(self.analyses) if a.facts is not None]
+        counted = [(rate, n) for n, a in enumerate(self.analyses) if (rate := rate_of(a)) is not None]
         return self.analyses[sorted(counted)[(len(counted) - 1) // 2][1]] if counted else None
+
+
+def rate_of(analysis: Analysis) -> float | None:
+    """Samples/s of a run, of all its ranks together; `None` where no step was recorded."""
+    if analysis.job is not None:
+        return analysis.job.samples_per_s
+    return None if analysis.facts is None else analysis.facts.samples_per_s
 
 
 CHOICES = ("workers", "store")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +64,7 @@ _ROOM = 0.95
 """Inches to the right of the last bar, for what grew."""
 
 
-def check(path: Path, made: Path | None = None) -> None:
+def check(path: Path, made: Path | None = None, option: str = "--plot") -> None:
     """Whether a picture can be drawn there, before anything is measured for it; `made`: a folder that will be there.
 
     Raises:
@@ -72,18 +72,29 @@ def check(path: Path, made: Path | None = None) -> None:
         MissingExtra: matplotlib is not installed.
     """
     if path.suffix.lower() not in SUFFIXES:
-        raise StallscopeError(f"--plot {path}: unknown kind of picture. Name a file that ends in {_listed(SUFFIXES)}.")
+        raise StallscopeError(
+            f"{option} {path}: unknown kind of picture. Name a file that ends in {_listed(SUFFIXES)}."
+        )
     if path.is_dir():
-        raise StallscopeError(f"--plot {path} is a folder. Name a file in it.")
+        raise StallscopeError(f"{option} {path} is a folder. Name a file in it.")
     folder = path.absolute().parent
     if not folder.is_dir() and (made is None or folder != made.absolute()):
-        raise StallscopeError(f"--plot {path}: there is no folder {folder}. Make it, or name another.")
+        raise StallscopeError(f"{option} {path}: there is no folder {folder}. Make it, or name another.")
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtra("--plot draws with matplotlib, which is not installed: pip install 'stallscope[plot]'")
+        raise MissingExtra(f"{option} draws with matplotlib, which is not installed: pip install 'stallscope[plot]'")
 
 
 def write(verdicts: Mapping[str, BatchVerdict], title: str, path: Path) -> None:
     """Draw into a file, of the kind its name ends in; the same verdicts give the same bytes.
+
+    Raises:
+        StallscopeError: it cannot be written.
+    """
+    save(lambda: figure(verdicts, title), path)
+
+
+def save(draw: Callable[[], Figure], path: Path) -> None:
+    """Draw in our style, into a file of the kind its name ends in; the same picture gives the same bytes.
 
     Raises:
         StallscopeError: it cannot be written.
@@ -96,7 +107,7 @@ def write(verdicts: Mapping[str, BatchVerdict], title: str, path: Path) -> None:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_SETTINGS)
         try:
-            figure(verdicts, title).savefig(path, format=suffix[1:], dpi=160, metadata=_NO_DATE[suffix])
+            draw().savefig(path, format=suffix[1:], dpi=160, metadata=_NO_DATE[suffix])
         except OSError as error:
             raise StallscopeError(f"cannot write {path}: {error.strerror}. Name another file.") from error
 

@@ -1,8 +1,8 @@
-"""A comparison in words: the table, why the winner wins, what the batch size did."""
+"""A comparison in words: the table, why the winner wins, what limits each training, what the batch size did."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -10,18 +10,25 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..analyse.compare import Cell, Comparison
-from ..analyse.facts import Facts
-from ..analyse.partition import PARTS, busy_strip
-from . import bars, batch_text
+from ..analyse.batch_size.result import BatchVerdict
+from ..analyse.compare import Cell, Comparison, label, varying
+from ..analyse.differential import feed_of
+from ..analyse.partition import busy_strip
+from ..analyse.scaling import scaling
+from . import bars, batch_text, cost_text, differential_text, groups_text, results_text, scaling_text
+from .cells_table import Legend, axes_shown, in_words, namer, table
 from .command import command_line
 
-BAR_WIDTH = 14
-LEAST_RATIO = 1.05
-"""The slowest cell is set beside the winner from this ratio on."""
-_DEVICE = {"emulated": "the emulated device", "cpu": "the processor"}
+__all__ = ["render", "table", "title"]
+
 STRIP = 40
 """Signs in a stretch of the device's time."""
+MOST_STRETCHES = 8
+MOST_LOSSES = 12
+MOST_PLACES = 6
+"""Beyond these, cells that the same thing went wrong with are counted only."""
+MOST_SWEEPS = 4
+"""Sweeps over the batch size that are told in full; more of them get a paragraph each."""
 
 
 def render(result: Comparison, setting: dict[str, Any], console: Console) -> None:
@@ -30,28 +37,40 @@ def render(result: Comparison, setting: dict[str, Any], console: Console) -> Non
 
 
 def _sections(result: Comparison, setting: dict[str, Any], ascii_only: bool) -> Iterator[RenderableType]:
-    device = setting["device"]
+    kind = setting["device"]["kind"]
     recorded = setting["scenario"] is None
     yield Text(title(result, setting), style="bold")
-    yield _runs(result.cells) if recorded else Text(_conditions(setting))
+    if question := setting.get("question"):
+        yield Text(question)
+    yield from _stand_ins(setting)
+    yield _runs(result.cells) if recorded else Text(_conditions(result, setting))
     yield Text()
     for notice in setting.get("notices", ()):
         yield Text(notice, style="yellow")
         yield Text()
-    yield table(result.cells, ascii_only, device["kind"] == "emulated")
-    yield bars.legend(dict.fromkeys(PARTS, 1.0), ascii_only)
-    yield Text()
+    cells = table(result.cells, ascii_only, kind == "emulated")
+    yield cells
+    yield Legend(cells)
     yield from _errors(result)
-    yield Text("Which is fastest, and why" if recorded else "Which loader wins, and why", style="bold")
-    yield _indent(Text(_winner(result, _DEVICE.get(device["kind"], "the device"))))
-    yield from _losses(result)
-    yield Text()
-    yield Text("What they wait for" if recorded else "What each loader waits for", style="bold")
-    yield from _verdicts(result)
-    if result.batch_verdicts:
+    if wins := list(groups_text.winners(result, kind)):
+        yield Text()
+        yield Text("Which is fastest, and why" if recorded else "Which loader wins, and why", style="bold")
+        yield from wins
+    if losses := _losses(result):
+        yield from (_indent(Text(losses)),) if wins else (Text(), Text(losses))
+    if (found := scaling(result.cells)) is not None:
+        yield from scaling_text.render(found)
+    yield from differential_text.render(result.cells, setting)
+    yield from results_text.render(result, setting)
+    yield from cost_text.of_cells(result.cells, setting)
+    if waits := list(groups_text.verdicts(result)):
+        yield Text()
+        yield Text("What they wait for" if recorded else "What each loader waits for", style="bold")
+        yield from waits
+    if sweeps := _sweeps(result):
         yield Text()
         yield Text("What the batch size did", style="bold")
-        yield from batch_text.render(result.batch_verdicts)
+        yield from _told(sweeps)
     elif recorded:
         yield Text()
         yield Text("No loader ran with two batch sizes: these runs say nothing about the batch size.")
@@ -63,7 +82,23 @@ def title(result: Comparison, setting: dict[str, Any]) -> str:
     device = setting["device"]["title"]
     if setting["scenario"] is None:
         return f"{_plural(sum(len(cell.runs) for cell in result.cells), 'recorded run')} on {device}"
-    return f"{setting['scenario']} · {setting['net']} on {device}"
+    parts = (setting["scenario"], setting.get("experiment"), setting["net"])
+    stands_in = any(told.get("stand_in") for told in _datasets(setting).values())
+    return f"{' · '.join(part for part in parts if part)} on {device}{', stand-in data' * stands_in}"
+
+
+def _stand_ins(setting: dict[str, Any]) -> Iterator[Text]:
+    """That data are no real ones: above every figure that they gave."""
+    for net, told in _datasets(setting).items():
+        if stand_in := told.get("stand_in"):
+            of_net = f" ({net})" if net else ""
+            yield Text(f"STAND-IN DATA{of_net}: generated, in place of {stand_in}.", style="bold yellow")
+
+
+def _datasets(setting: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The data by net; of no net in particular where all train on the same."""
+    several: dict[str, dict[str, Any]] = setting.get("datasets") or {}
+    return several or {"": setting.get("dataset") or {}}
 
 
 def _runs(cells: tuple[Cell, ...]) -> Table:
@@ -78,138 +113,126 @@ def _runs(cells: tuple[Cell, ...]) -> Table:
     return rows
 
 
-def table(cells: tuple[Cell, ...], ascii_only: bool, emulated: bool) -> Table:
-    """One row a cell; fits 80 columns. Figures of an emulated device say so in their column's head."""
-    rows = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
-    rows.add_column("loader", no_wrap=True)
-    rows.add_column("batch", justify="right")
-    rows.add_column("emulated samples/s" if emulated else "samples/s (range)", no_wrap=True)
-    rows.add_column("busy", justify="right", no_wrap=True)
-    rows.add_column("a step's time", no_wrap=True, min_width=BAR_WIDTH)
-    rows.add_column("waits for", overflow="fold")
-    for cell in cells:
-        rows.add_row(*_row(cell, ascii_only))
-    return rows
-
-
-def _row(cell: Cell, ascii_only: bool) -> tuple[RenderableType, ...]:
-    rate, typical = cell.samples_per_s, cell.typical
-    head = (Text(cell.pipeline), str(cell.batch_size))
-    if cell.status != "ok" or rate is None or typical is None or typical.facts is None:
-        return (*head, cell.status, "", "", "")
-    parts = typical.facts.parts
-    shares = {part: parts.share(part) for part in PARTS}
-    return (
-        *head,
-        f"{rate[0]:5.1f}" + (f" ({rate[1]:.0f}-{rate[2]:.0f})" if len(cell.facts) > 1 else ""),
-        f"{100 * shares['compute']:.0f} %",
-        bars.stacked(shares, BAR_WIDTH, ascii_only),
-        typical.verdict.cause or "too few steps",
-    )
-
-
-def _conditions(setting: dict[str, Any]) -> str:
-    """What was run, on one or two lines."""
-    unit, number = next(iter(setting["stop"].items()))
+def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
+    """What was run, on one or two lines. What cells differ in stands in the table."""
+    differing = varying(result.cells)
     interleaved = " in interleaved rounds" if setting["repeats"] > 1 else ""
-    return ", ".join(
-        (
-            _plural(setting["dataset"]["images"], "image"),
-            f"{_plural(number, unit[:-1])} a run",
-            f"{_plural(setting['repeats'], 'run')} a cell{interleaved}",
-            _plural(setting["cpu_budget"], "CPU"),
-            _plural(setting["workers"], "worker"),
-            f"augmentation {'on' if setting['augment'] else 'off'}",
-        )
-    )
+    said = list(dict.fromkeys(_samples(told) for told in _datasets(setting).values()))
+    said += [f"{_plural(number, unit[:-1])} a run" for unit, number in (setting.get("stop") or {}).items()]
+    plans = list(dict.fromkeys(cell.axes.get("plan") for cell in result.cells))
+    if plans != [None] and "plan" not in differing:
+        said.append(f"plan {plans[0]}")
+    if differing:
+        # Where they do not differ, the table leaves them out.
+        said += [
+            f"loader {one}" for one in _only(cell.pipeline for cell in result.cells if feed_of(cell) != "synthetic")
+        ]
+        said += [f"batch {one}" for one in _only(cell.batch_size for cell in result.cells)]
+    said.append(f"{_plural(setting['repeats'], 'run')} a cell{interleaved}")
+    said.append(_plural(setting["cpu_budget"], "CPU"))
+    if setting.get("workers") is not None:
+        said.append(_plural(setting["workers"], "worker"))
+    if setting.get("augment") is not None and plans == [None]:
+        said.append(f"augmentation {'on' if setting['augment'] else 'off'}")
+    feeds = {feed_of(cell) for cell in result.cells}
+    if feeds == {"synthetic"}:
+        said.append("one batch served from memory again and again")
+    if feeds == {"loader-only"}:
+        said.append("steps that do nothing")
+    return ", ".join(word for word in said if word)
+
+
+def _only(values: Iterable[Any]) -> list[Any]:
+    """The value that all have, if they do."""
+    found = list(set(values))
+    return found if len(found) == 1 else []
+
+
+def _samples(told: dict[str, Any]) -> str:
+    number = told.get("samples", told.get("images"))
+    return "" if number is None else _plural(number, told.get("unit") or "image")
 
 
 def _plural(number: float, thing: str) -> str:
-    return f"{number:g} {thing}{'s' * (number != 1)}"
+    return f"{number if isinstance(number, int) else format(number, 'g')} {thing}{'s' * (number != 1)}"
 
 
 def _errors(result: Comparison) -> Iterator[RenderableType]:
-    """One line for each thing that went wrong, with the batch sizes it hit."""
-    sizes: dict[tuple[str, str, str], list[str]] = {}
+    """One line for each thing that went wrong, with the cells it hit."""
+    names = axes_shown(result.cells)
+    hit: dict[tuple[str, str, str], dict[str, list[str]]] = {}
     for cell in result.cells:
         if cell.error:
-            sizes.setdefault((cell.pipeline, cell.status, cell.error), []).append(str(cell.batch_size))
-    for (pipeline, status, error), hit in sizes.items():
-        yield Text(f"{pipeline}, batch {', '.join(hit)}: {status}: {error}", style="yellow")
-    if sizes:
+            places = hit.setdefault((cell.pipeline, cell.status, cell.error), {})
+            places.setdefault(in_words(cell, names), []).append(str(cell.batch_size))
+    if hit:
         yield Text()
+    for (pipeline, status, error), places in hit.items():
+        where = "; ".join(f"{place} batch {', '.join(sizes)}".strip() for place, sizes in places.items())
+        if len(places) > MOST_PLACES:
+            where = f"{sum(map(len, places.values()))} cells"
+        yield Text(f"{pipeline}, {where}: {status}: {error}", style="yellow")
 
 
-def _winner(result: Comparison, device: str) -> str:
-    best = result.best
-    if best is None or best.samples_per_s is None or best.typical is None or best.typical.facts is None:
-        return "No run finished, so there is no winner."
-    rate = best.samples_per_s[0]
-    facts = best.typical.facts
-    said = f"{best.pipeline} at batch {best.batch_size}: {rate:.1f} samples/s, {device} busy {_busy(facts)}."
-    if result.ties:
-        names = ", ".join(f"{c.pipeline} at batch {c.batch_size}" for c in result.ties)
-        said += f" Not told apart from it by these runs: {names}."
-    slowest = min(
-        (c for c in result.cells if c.samples_per_s is not None and c.status == "ok"),
-        key=lambda c: c.samples_per_s[0] if c.samples_per_s else 0.0,
-    )
-    ratio = rate / slowest.samples_per_s[0] if slowest.samples_per_s else 1.0
-    if ratio >= LEAST_RATIO and slowest not in result.ties and slowest.typical and slowest.typical.facts:
-        said += (
-            f" It is {ratio:.1f} times as fast as {slowest.pipeline} at batch {slowest.batch_size}, which "
-            f"keeps it busy {_busy(slowest.typical.facts)}{_limits(facts, slowest.typical.facts)}."
-        )
-    if best.typical.verdict.cause is None:
-        said += " Start-up still weighs in so short a run: this is no ranking yet."
-    return said + f" {best.typical.verdict.title}"
-
-
-def _losses(result: Comparison) -> Iterator[RenderableType]:
+def _losses(result: Comparison) -> str:
     """That the net really learnt, where it was really trained."""
-    losses = [(c, c.typical.info.get("loss")) for c in result.cells if c.status == "ok" and c.typical]
-    said = [f"{c.pipeline} {c.batch_size}: {loss['first']:.2f} to {loss['last']:.2f}" for c, loss in losses if loss]
-    if said:
-        yield _indent(Text(f"Loss, first read to last: {'; '.join(said)}."))
+    cells = [cell for cell in result.cells if cell.status == "ok" and feed_of(cell) == "real"]
+    name = namer(cells)
+    losses = [(cell, cell.typical.info.get("loss")) for cell in cells if cell.typical]
+    said = [f"{name(cell)}: {loss['first']:.2f} to {loss['last']:.2f}" for cell, loss in losses if loss]
+    more = f"; and {len(said) - MOST_LOSSES} more" if len(said) > MOST_LOSSES else ""
+    return f"Loss, first read to last: {'; '.join(said[:MOST_LOSSES])}{more}." if said else ""
 
 
-def _limits(best: Facts, other: Facts) -> str:
-    """What the two loaders could deliver, where both say so."""
-    mine, theirs = best.loader.samples_per_s_limit, other.loader.samples_per_s_limit
-    if mine is None or theirs is None:
-        return ""
-    return f" (working all the time that loader makes {theirs:.0f} samples/s, this one {mine:.0f})"
+def _sweeps(result: Comparison) -> dict[str, BatchVerdict]:
+    """What the batch size did to trainings with a loader."""
+    cells = [cell for cell in result.cells if feed_of(cell) == "real"]
+    names, shown = varying(result.cells), axes_shown(cells)
+    real = {_name(cell, names): _name(cell, shown) for cell in cells}
+    return {real[name]: verdict for name, verdict in result.batch_verdicts.items() if name in real}
 
 
-def _verdicts(result: Comparison) -> Iterator[RenderableType]:
-    """The verdict of each loader at its largest batch that has one, with what to do about it."""
-    for name in dict.fromkeys(c.pipeline for c in result.cells):
-        ran = [(c, c.typical.verdict) for c in result.cells if c.pipeline == name and c.typical and c.status == "ok"]
-        if not ran:
-            continue
-        cell, verdict = max(ran, key=lambda pair: (pair[1].cause is not None, pair[0].batch_size))
-        line = Text.assemble((name, "bold"), f" (batch {cell.batch_size}): {verdict.title}")
-        if verdict.next:
-            line.append(f" Next: {verdict.next[0].change}.")
-        yield _indent(line)
+def _name(cell: Cell, names: Sequence[str]) -> str:
+    """As sweeps over the batch size go by."""
+    return f"{label(cell, names)} {cell.pipeline}".strip()
+
+
+def _told(sweeps: dict[str, BatchVerdict]) -> Iterator[RenderableType]:
+    """In full, if they are a few; otherwise the mechanism of each."""
+    if len(sweeps) <= MOST_SWEEPS:
+        yield from batch_text.render(sweeps)
+        return
+    for name, verdict in sweeps.items():
+        said = f"{verdict.text[:1].upper()}{verdict.text[1:].rstrip('.')}. "
+        yield _indent(Text.assemble((name, "bold"), ": ", said, (f"[{verdict.cause}]", "bold")))
 
 
 def _stretches(result: Comparison, ascii_only: bool) -> Iterator[RenderableType]:
-    """The study's picture: how the device works and stands still."""
-    cells = [(c, c.typical, c.typical.facts) for c in result.cells if c.typical and c.typical.facts]
+    """The study's picture: how the device works and stands still; of the first few trainings with a loader."""
+    cells = [
+        (c, c.typical, c.typical.facts)
+        for c in result.cells
+        if feed_of(c) == "real" and c.typical and c.typical.facts
+    ]  # fmt: skip
     if not cells:
         return
-    bin_ms = _bin_ms(max(typical.step_ms["p50"] for _, typical, _ in cells))
+    name = namer([cell for cell, _, _ in cells])
+    shown = cells[:MOST_STRETCHES]
+    bin_ms = _bin_ms(max(typical.step_ms["p50"] for _, typical, _ in shown))
     yield Text()
-    yield Text("The device at work, and standing still", style="bold")
+    first = f", the first {len(shown)} of {len(cells)}" if len(shown) < len(cells) else ""
+    yield Text(f"The device at work, and standing still{first}", style="bold")
     rows = Table.grid(padding=(0, 2))
+    rows.add_column(overflow="fold")
+    rows.add_column(no_wrap=True, min_width=STRIP)
+    rows.add_column(no_wrap=True)
     rows.add_row(
         "loader, batch", f"{STRIP * bin_ms / 1e3:g} s, {bin_ms} ms a sign, high: busy", "gaps, p50 / p95", style="dim"
     )
-    for cell, typical, facts in cells:
+    for cell, typical, facts in shown:
         strip = busy_strip(facts.window, facts.parts.computing, bin_ms * 1_000_000, STRIP)
         spark = bars.spark(strip, STRIP, ascii_only)
-        rows.add_row(Text(f"{cell.pipeline} {cell.batch_size}"), spark, _gaps(typical.gaps_ms))
+        rows.add_row(Text(name(cell)), spark, _gaps(typical.gaps_ms))
     yield _indent(rows)
 
 
@@ -220,10 +243,6 @@ def _gaps(gaps: dict[str, float]) -> str:
 def _bin_ms(step_ms: float) -> int:
     """A round number of ms with which a strip holds six of the longest steps."""
     return next((n for n in (1, 2, 5, 10, 20, 25, 50, 100, 200, 500) if n * STRIP >= 6 * step_ms), 1000)
-
-
-def _busy(facts: Facts) -> str:
-    return f"{100 * facts.parts.share('compute'):.0f} %"
 
 
 def _indent(what: RenderableType) -> Padding:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..analyse.analysis import Analysis
 from ..analyse.batch_size.result import BatchVerdict, Estimate
 from ..analyse.compare import Cell, Comparison
+from ..analyse.differential import verdict_of
 from ..analyse.facts import Facts
 from ..analyse.finding import Evidence, Finding
 from ..analyse.headroom import Headroom
 from ..analyse.partition import PARTS
-from . import ranks_contract
+from ..analyse.scaling import scaling
+from . import cost_json, differential_json, ranks_contract, results_json, scaling_json
 
 VERSION = 1
 
@@ -50,27 +52,49 @@ def comparison(result: Comparison, setting: dict[str, Any]) -> dict[str, Any]:
         "format": "stallscope-compare",
         "version": VERSION,
         **setting,
-        "cells": [cell(c) for c in result.cells],
-        "best": None if result.best is None else _name(result.best) | {"ties": [_name(c) for c in result.ties]},
+        "cells": [
+            cell(c) | {name: value for name, value in costs.items() if value is not None}
+            for c, costs in zip(result.cells, cost_json.of_cells(result.cells, setting), strict=True)
+        ],
+        "best": _best(result.best, result.ties),
+        "groups": [
+            {
+                "axes": group.axes,
+                "best": None if group.best is None else differential_json.name(group.best),
+                "ties": [differential_json.name(c) for c in group.ties],
+            }
+            for group in result.groups
+        ],
         "batch_verdicts": {name: batch_verdict(v) for name, v in result.batch_verdicts.items()},
+        **differential_json.comparison(result.cells, setting),
+        "scaling": scaling_json.scaling(scaling(result.cells)),
     }
 
 
+def _best(best: Cell | None, ties: Sequence[Cell]) -> dict[str, Any] | None:
+    """The fastest cell and those not told apart from it; `None` where cells do not all train the same thing."""
+    if best is None:
+        return None
+    return differential_json.name(best) | {"ties": [differential_json.name(c) for c in ties]}
+
+
 def cell(cell: Cell) -> dict[str, Any]:
-    rate, typical = cell.samples_per_s, cell.typical
+    """One training. Steps that do nothing wait for data by construction: they have no verdict."""
+    typical = cell.typical
     facts = typical.facts if typical else None
+    verdict = verdict_of(cell)
     return {
-        **_name(cell),
+        **differential_json.name(cell),
         "repeats": len(cell.analyses),
         "status": cell.status,
         "error": cell.error,
         "runs": list(cell.runs),
-        "samples_per_s": None if rate is None else dict(zip(("median", "low", "high"), rate, strict=True)),
+        "samples_per_s": differential_json.spread(cell.samples_per_s),
         "busy_pct": _busy(facts),
         "au_pct": _au(facts),
         "breakdown": breakdown(facts),
-        "verdict": finding(typical.verdict) if typical else None,
-        "accuracy": None,
+        "verdict": None if verdict is None else finding(verdict),
+        **results_json.of_cell(cell),
         "cost_usd": None,
     }
 
@@ -255,10 +279,6 @@ def _busy(facts: Facts | None) -> float | None:
 def _au(facts: Facts | None) -> float | None:
     """MLPerf Storage's accelerator utilisation: from the begin to the end of each step's computation."""
     return 100 * facts.parts.stepping_share if facts and facts.told_apart else None
-
-
-def _name(cell: Cell) -> dict[str, Any]:
-    return {"pipeline": cell.pipeline, "batch_size": cell.batch_size}
 
 
 def _estimates(terms: Mapping[str, Estimate]) -> dict[str, dict[str, float]]:

@@ -46,14 +46,16 @@ _ON_CPU = {"compute": "the training computed", "host": "other work of the traini
 _SEVERITY = {"none": "green", "minor": "yellow", "major": "dark_orange", "critical": "bold red"}
 
 
-def render(analysis: Analysis, console: Console) -> None:
-    """Print the report."""
-    console.print(Group(*_sections(analysis, bars.is_ascii(console))))
+def render(analysis: Analysis, console: Console, cost: str | None = None) -> None:
+    """Print the report. `cost`: what the run cost, in a line."""
+    console.print(Group(*_sections(analysis, bars.is_ascii(console), cost)))
 
 
-def _sections(analysis: Analysis, ascii_only: bool) -> Iterator[RenderableType]:
+def _sections(analysis: Analysis, ascii_only: bool, cost: str | None) -> Iterator[RenderableType]:
     facts = analysis.facts
     yield Text(headline(analysis), style="bold")
+    if cost:
+        yield Text(cost)
     yield Text()
     yield from _verdict(analysis.verdict)
     if facts is not None:

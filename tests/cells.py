@@ -1,0 +1,64 @@
+"""Cells of a comparison, made of planned trainings on a virtual clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from stallscope.analyse.analysis import Analysis, analyse
+from stallscope.analyse.compare import Cell
+from stallscope.record.run import open_run, update_run
+from stallscope.scenarios.planted import MS, Step, train
+from stallscope.scenarios.variant import AXES, Variant, axes
+
+STEPS = 40
+
+
+def place(**known: Any) -> dict[str, Any]:
+    """A place on every axis: that of a plain training unless said otherwise."""
+    of_all = axes(Variant(net="vgg", pipeline="workers", batch_size=8, device="emulated:k80", workers=2))
+    assert set(known) <= set(AXES)
+    return of_all | known
+
+
+class Planned:
+    """Makes cells; their runs lie in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made = 0
+
+    def analysis(
+        self, fetch_ms: float, compute_ms: float, batch_size: int = 8, results: dict[str, Any] | None = None
+    ) -> Analysis:
+        self._made += 1
+        run = self._folder / f"run-{self._made}"
+        step = Step(fetch_ns=round(fetch_ms * MS), compute_ns=round(compute_ms * MS))
+        train(run, [[step] * STEPS], samples=batch_size)
+        if results is not None:
+            update_run(run, {"results": results})
+        return analyse(open_run(run))
+
+    def cell(
+        self,
+        fetch_ms: float,
+        compute_ms: float,
+        *,
+        pipeline: str = "workers",
+        batch_size: int = 8,
+        results: tuple[dict[str, Any] | None, ...] = (None,),
+        **place_on: Any,
+    ) -> Cell:
+        """A cell with a run for each of its results."""
+        analyses = tuple(self.analysis(fetch_ms, compute_ms, batch_size, each) for each in results)
+        runs = tuple(f"run-{number}" for number in range(len(analyses)))
+        return Cell(pipeline, batch_size, "ok", None, runs, analyses, tuple(range(len(runs))), place(**place_on))
+
+
+def on_processor(cell: Cell, **known: Any) -> Cell:
+    """The same cell, as if the processor had been its device; facts that are known of it."""
+    analyses = tuple(
+        replace(each, facts=replace(each.facts, device_kind="cpu", **known)) for each in cell.analyses if each.facts
+    )
+    return replace(cell, analyses=analyses, axes=cell.axes | {"device": "cpu"})

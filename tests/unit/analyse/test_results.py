@@ -1,0 +1,78 @@
+"""What trainings came to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cells import STEPS, Planned
+from stallscope.analyse.results import held, is_told, results
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Planned:
+    return Planned(tmp_path)
+
+
+def told(accuracy: float, seconds: float = 10.0, **more: Any) -> dict[str, Any]:
+    return {"train_s": seconds, "epochs": [], "evaluation": {"accuracy": accuracy, "loss": 0.2, **more}}
+
+
+def test_a_cell_is_the_mean_of_its_runs_and_keeps_each(planned: Planned) -> None:
+    [found] = results([planned.cell(1, 2, results=(told(0.936, 3098.0), told(0.938, 3100.0)))])
+    accuracy = found.metric("accuracy")
+    assert accuracy is not None
+    assert (accuracy.mean, accuracy.low, accuracy.high, accuracy.runs) == (pytest.approx(0.937), 0.936, 0.938, 2)
+    assert [run.train_s for run in found.runs] == [3098.0, 3100.0]
+    # Of the whole run, the warm-up included.
+    assert [run.samples for run in found.runs] == [8 * STEPS] * 2
+    assert found.metrics == ("accuracy", "loss")
+
+
+def test_the_evaluation_leaves_the_confusion_out_which_is_summed_over_the_runs(planned: Planned) -> None:
+    matrices = [[8, 2], [1, 9]], [[9, 1], [0, 10]]
+    cell = planned.cell(1, 2, results=tuple(told(0.9, confusion=m, classes=["a", "b"], samples=20) for m in matrices))
+    [found] = results([cell])
+    assert found.confusion == [[17, 3], [1, 19]]
+    assert found.evaluation == {"accuracy": 0.9, "loss": 0.2, "classes": ["a", "b"], "samples": 20}
+    assert found.classes == ["a", "b"]
+
+
+def test_runs_that_told_nothing_have_no_result(planned: Planned) -> None:
+    silent, untried = planned.cell(1, 2), planned.cell(1, 2, results=({"train_s": 3.0, "evaluation": None},))
+    assert results([silent]) == ()
+    [found] = results([untried])
+    assert (found.evaluation, found.confusion, found.metrics, is_told(found)) == (None, None, (), False)
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "says"),
+    [
+        ((0.700, 0.720), (0.705, 0.700), True),  # as much as repeats differ
+        ((0.700, 0.702), (0.690, 0.691), False),
+        ((0.700, 0.700), (0.695, 0.695), True),  # less than anybody would call a fall
+        ((0.650,), (0.700,), True),
+        ((0.700,), (0.650,), None),  # nothing was repeated
+    ],
+)
+def test_accuracy_held_where_it_fell_by_no_more_than_repeats_differ(
+    planned: Planned, small: tuple[float, ...], large: tuple[float, ...], says: bool | None
+) -> None:
+    cells = [
+        planned.cell(1, 2, batch_size=size, results=tuple(map(told, of_runs)))
+        for size, of_runs in ((64, large), (8, small))
+    ]
+    [found] = held(results(cells))
+    assert found.metric == "accuracy"  # a loss is no merit
+    assert [cell.batch_size for cell in found.cells] == [8, 64]
+    assert found.held is says
+
+
+def test_sizes_are_set_beside_each_other_only_where_all_else_is_the_same(planned: Planned) -> None:
+    cells = [
+        planned.cell(1, 2, net="a", results=(told(0.9),)),
+        planned.cell(1, 2, net="b", batch_size=64, results=(told(0.5),)),
+    ]
+    assert held(results(cells)) == ()
