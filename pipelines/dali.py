@@ -2,12 +2,15 @@
 
 Reading, decoding, augmenting and batching run in DALI's native threads. DALI's file reader takes its order from
 a list fixed at construction or from its own shuffling, so this uses the other reader it has, `fn.io.file.read`:
-an external source names the files of each batch in the common order and DALI's threads read them.
+an external source names the files of each batch in the common order and DALI's threads read them. Samples that are no
+photographs have no files to name: the external source hands in what the dataset decodes, and DALI begins with the
+stages.
 """
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -21,7 +24,6 @@ from stallscope.errors import DeviceOutOfMemory, MissingExtra, StallscopeError
 
 from .assemble import pack
 from .order import batches, count
-from .photos import photo_files
 from .protocol import Batch, Copier, Dataset, PhotoFiles, Queue, Settings
 
 
@@ -40,9 +42,9 @@ class DaliCpuPipeline:
     _on_gpu = False
 
     def __init__(self, dataset: Dataset, settings: Settings, copier: Copier) -> None:
-        self._dataset = photo_files(dataset, self.name)
+        self._dataset = dataset
         self._settings = settings
-        self._feed = _Feed(self._dataset)
+        self._feed: _Feed = _PhotoFeed(dataset) if isinstance(dataset, PhotoFiles) else _ArrayFeed(dataset)
         self._dali: Any = _build(self._feed, dataset, settings, self._on_gpu)
 
     def __len__(self) -> int:
@@ -62,9 +64,9 @@ class DaliCpuPipeline:
 
     def _batches(self) -> Iterator[Batch]:
         while self._dali is not None and not self._dali.empty():
-            images, boxes, classes = self._outputs()
+            images, *others = self._outputs()
             indices = tuple(self._feed.under_way.popleft())
-            batch = Batch(from_dlpack(images.as_tensor()), _targets(boxes, classes), indices)
+            batch = Batch(from_dlpack(images.as_tensor()), self._feed.targets(indices, others), indices)
             self._dali.release_outputs()
             self._schedule()
             yield batch
@@ -120,10 +122,10 @@ class DaliGpuPipeline(DaliCpuPipeline):
     _on_gpu = True
 
 
-class _Feed:
-    """Names the files of the next batch to DALI and remembers which batches are in flight."""
+class _Feed(ABC):
+    """Gives DALI the next batch and remembers which batches are in flight."""
 
-    def __init__(self, dataset: PhotoFiles) -> None:
+    def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
         self._order: Iterator[list[int]] = iter(())
         self.under_way: deque[list[int]] = deque()
@@ -132,13 +134,63 @@ class _Feed:
         self._order = iter(order)
         self.under_way.clear()
 
-    def __call__(self) -> tuple[list[Any], list[Any], list[Any]]:
+    def __call__(self) -> Any:
         indices = next(self._order)
         self.under_way.append(indices)
+        return self.inputs(indices)
+
+    @abstractmethod
+    def inputs(self, indices: Sequence[int]) -> Any:
+        """What the external source takes of these samples."""
+
+    def targets(self, indices: Sequence[int], others: Sequence[Any]) -> torch.Tensor:
+        """Of a finished batch. `others`: what came out of DALI beside the images."""
+        return torch.from_numpy(pack([self._dataset.targets(index) for index in indices]))
+
+    @abstractmethod
+    def define(self, dataset: Dataset, on_gpu: bool) -> tuple[Any, ...]:
+        """The graph's outputs, images first."""
+
+
+class _PhotoFeed(_Feed):
+    """Names files. Boxes go through DALI, because stages change them; labels stay here."""
+
+    def __init__(self, dataset: PhotoFiles) -> None:
+        super().__init__(dataset)
+        self._has_boxes = len(dataset) == 0 or dataset.targets(0).ndim == 2
+
+    def inputs(self, indices: Sequence[int]) -> tuple[list[Any], list[Any], list[Any]]:
         names = [np.frombuffer(os.fsencode(self._dataset.path(index)), np.uint8) for index in indices]
-        targets = [self._dataset.targets(index) for index in indices]
+        none = np.empty((0, 5), np.float32)
+        targets = [self._dataset.targets(index) if self._has_boxes else none for index in indices]
         boxes = [np.ascontiguousarray(rows[:, 1:]) for rows in targets]
         return names, boxes, [rows[:, 0].astype(np.int32) for rows in targets]
+
+    def targets(self, indices: Sequence[int], others: Sequence[Any]) -> torch.Tensor:
+        """DALI's ragged lists as `[objects, 6]` rows."""
+        if not self._has_boxes:
+            return super().targets(indices, others)
+        boxes, classes = others
+        rows = [np.column_stack((classes.at(i), boxes.at(i))).astype(np.float32) for i in range(len(boxes))]
+        return torch.from_numpy(pack(rows))
+
+    def define(self, dataset: Dataset, on_gpu: bool) -> tuple[Any, ...]:
+        from .dali_graph import define
+
+        return define(self, dataset.stages, on_gpu)
+
+
+class _ArrayFeed(_Feed):
+    """Hands in arrays. Their targets stay here: no stage changes a label."""
+
+    def inputs(self, indices: Sequence[int]) -> Any:
+        return np.stack([self._dataset.decode(self._dataset.read(index), index) for index in indices])
+
+    def define(self, dataset: Dataset, on_gpu: bool) -> tuple[Any, ...]:
+        from .dali_graph import define_arrays
+
+        shape = dataset.decode(dataset.read(0), 0).shape if len(dataset) else ()
+        return (define_arrays(self, dataset.stages, shape, on_gpu),)
 
 
 def _build(feed: _Feed, dataset: Dataset, settings: Settings, on_gpu: bool) -> Any:
@@ -148,8 +200,6 @@ def _build(feed: _Feed, dataset: Dataset, settings: Settings, on_gpu: bool) -> A
         raise MissingExtra(
             f"The DALI loaders need NVIDIA DALI, which cannot be imported ({error}): pip install 'stallscope[dali]'"
         ) from error
-    from .dali_graph import define
-
     if on_gpu and not torch.cuda.is_available():
         raise StallscopeError(
             "dali-gpu needs a CUDA device and torch sees none here. Use dali-cpu, or run on a machine with a GPU."
@@ -163,12 +213,6 @@ def _build(feed: _Feed, dataset: Dataset, settings: Settings, on_gpu: bool) -> A
         prefetch_queue_depth=max(1, settings.prefetch),
     )
     with pipeline:
-        pipeline.set_outputs(*define(feed, dataset.stages, on_gpu))
+        pipeline.set_outputs(*feed.define(dataset, on_gpu))
     pipeline.build()
     return pipeline
-
-
-def _targets(boxes: Any, classes: Any) -> torch.Tensor:
-    """DALI's ragged lists as `[objects, 6]` rows."""
-    rows = [np.column_stack((classes.at(i), boxes.at(i))).astype(np.float32) for i in range(len(boxes))]
-    return torch.from_numpy(pack(rows))

@@ -7,12 +7,16 @@ are statistically like the other loaders', not the same. Without, they differ by
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import radians
 from typing import Any
 
 from stallscope.errors import StallscopeError
 
+from .affine import Affine
+from .crops import Crop, Mirror, RandomResizedCrop, StandardiseEach
 from .protocol import Stage
 from .stages import Distort, Expand, Flip, Normalise, RandomCrop, Resize
+from .standardise import Standardise
 
 Source = Callable[[], tuple[list[Any], list[Any], list[Any]]]
 """Gives the file names (uint8 arrays), boxes (float32 `[objects, 4]`) and classes (int32 `[objects]`) of the next
@@ -31,6 +35,89 @@ def define(source: Source, stages: Sequence[Stage], on_gpu: bool) -> tuple[Any, 
     for stage in stages:
         graph.add(stage)
     return graph.image, graph.boxes, graph.classes
+
+
+def define_arrays(source: Callable[[], Any], stages: Sequence[Stage], shape: tuple[int, ...], on_gpu: bool) -> Any:
+    """What the stages make of arrays `[samples, *shape]`, as a graph node; without stages the arrays as they are.
+
+    Raises StallscopeError for a stage without a counterpart in DALI.
+    """
+    graph = _ArrayGraph(source, shape, on_gpu)
+    for stage in stages:
+        graph.add(stage)
+    return graph.image
+
+
+ARRAY_STAGES = (Affine, Standardise)
+"""What can be done to arrays."""
+
+
+class _ArrayGraph:
+    """Grows by one stage at a time, on images `[height, width]` or `[height, width, channels]` with labels."""
+
+    def __init__(self, source: Callable[[], Any], shape: tuple[int, ...], on_gpu: bool) -> None:
+        from nvidia.dali import fn, types
+
+        self._fn: Any = fn
+        self._types: Any = types
+        self._shape = shape
+        self._is_image = False
+        self.image = self._fn.external_source(source=source, batch=True)
+        if on_gpu:
+            self.image = self.image.gpu()
+
+    def add(self, stage: Stage) -> None:
+        if not self._is_image:
+            self._is_image = True
+            height, width = self._shape[:2]
+            channels = self._shape[2] if len(self._shape) == 3 else 1
+            self.image = self._fn.reshape(self.image, shape=[height, width, channels], layout="HWC")
+        match stage:
+            case Affine():
+                self._affine(stage)
+            case Standardise():
+                self._standardise(stage)
+            case _:
+                raise _no_counterpart(stage)
+
+    def _affine(self, stage: Affine) -> None:
+        """The same product of matrices in x and y, from DALI's own numbers. Its pixels have their centres at halves."""
+        from nvidia.dali import math
+
+        height, width = self._shape[:2]
+        turn, down, right, shear, zoom_rows, zoom_columns = (
+            self._fn.random.uniform(range=[-1.0, 1.0]) for _ in "abcdef"
+        )
+        angle, lean = turn * radians(stage.rotation), shear * stage.shear_radians
+        cos, sin = math.cos(angle), math.sin(angle)
+        rows, columns = 1.0 + stage.zoom * zoom_rows, 1.0 + stage.zoom * zoom_columns
+        down, right = down * (stage.shift * height), right * (stage.shift * width)
+        along, across = 0.0 - math.sin(lean) * columns, math.cos(lean) * columns
+        y_y, y_x, y = cos * rows, cos * along - sin * across, cos * down - sin * right
+        x_y, x_x, x = sin * rows, sin * along + cos * across, sin * down + cos * right
+        to_y, to_x = height / 2, width / 2
+        elements = (x_x, x_y, x + to_x - x_x * to_x - x_y * to_y, y_x, y_y, y + to_y - y_x * to_x - y_y * to_y)
+        matrix = self._fn.reshape(self._fn.stack(*elements), shape=[2, 3])
+        self.image = self._fn.warp_affine(
+            self.image, matrix, interp_type=self._types.INTERP_NN, fill_value=None, inverse_map=True
+        )
+
+    def _standardise(self, stage: Standardise) -> None:
+        channels = self._shape[2] if len(self._shape) == 3 else 1
+        self.image = self._fn.crop_mirror_normalize(
+            self.image,
+            dtype=self._types.FLOAT,
+            output_layout="CHW",
+            mean=[stage.mean * _LEVELS] * channels,
+            std=[stage.std * _LEVELS] * channels,
+        )
+
+
+def _no_counterpart(stage: Stage) -> StallscopeError:
+    return StallscopeError(
+        f"The DALI loaders have no counterpart for the stage {stage!r}. Leave it out or use another "
+        "loader, such as workers or threads."
+    )
 
 
 class _Graph:
@@ -68,11 +155,18 @@ class _Graph:
                 self._flip(stage)
             case Normalise():
                 self._normalise(stage)
-            case _:
-                raise StallscopeError(
-                    f"The DALI loaders have no counterpart for the stage {stage!r}. Leave it out or use another "
-                    "loader, such as workers or threads."
+            case Crop():
+                self._cut(stage)
+            case Mirror():
+                self._mirror = self._fn.random.coin_flip(probability=stage.probability)
+            case RandomResizedCrop():
+                self.image = self._fn.random_resized_crop(
+                    self.image, size=(stage.size,) * 2, random_area=stage.area, random_aspect_ratio=stage.aspect
                 )
+            case StandardiseEach():
+                self._standardise_each(stage)
+            case _:
+                raise _no_counterpart(stage)
 
     def _distort(self, stage: Distort) -> None:
         """Hue and saturation turn and scale colours linearly in RGB, an approximation of HSV; contrast always
@@ -134,10 +228,22 @@ class _Graph:
             dtype=self._types.FLOAT,
             output_layout="CHW",
             mean=list(stage.mean),
-            std=[1.0, 1.0, 1.0],
+            std=list(stage.deviation),
             mirror=0 if self._mirror is None else self._mirror,
         )
         self._mirror = None
+
+    def _cut(self, stage: Crop) -> None:
+        x, y = (self._uniform(0.0, 1.0) if stage.anywhere else 0.5 for _ in "xy")
+        self.image = self._fn.crop(self.image, crop=(stage.size,) * 2, crop_pos_x=x, crop_pos_y=y)
+
+    def _standardise_each(self, stage: StandardiseEach) -> None:
+        fn = self._fn
+        image = fn.cast(self.image, dtype=self._types.FLOAT) + self._uniform(-stage.brightness, stage.brightness)
+        mean = fn.reductions.mean(image, axes=[0, 1], keep_dims=True)
+        image = (image - mean) * self._uniform(*stage.contrast) + mean
+        # A picture of a single level is divided by what one level in all of its numbers would deviate.
+        self.image = fn.transpose(fn.normalize(image, epsilon=1e-9), perm=[2, 0, 1], output_layout="CHW")
 
     def _uniform(self, low: float, high: float) -> Any:
         """DALI refuses a range without width, which a stage may well have: scale one that has some."""

@@ -36,9 +36,7 @@ _LOADERS = {
     "workers": _Entry("workers", "WorkersPipeline", "torch DataLoader with persistent worker processes"),
     "threads": _Entry("threads", "ThreadsPipeline", "SPDL thread pool, Pillow decoding", "spdl.pipeline", "spdl-core"),
     "prefetch": _Entry("prefetch", "PrefetchPipeline", "DataLoader workers, pinned memory, copies one batch ahead"),
-    "dali-cpu": _Entry(
-        "dali", "DaliCpuPipeline", "NVIDIA DALI on CPU threads", "nvidia.dali", "stallscope[dali]", photos=True
-    ),
+    "dali-cpu": _Entry("dali", "DaliCpuPipeline", "NVIDIA DALI on CPU threads", "nvidia.dali", "stallscope[dali]"),
     "dali-gpu": _Entry(
         "dali",
         "DaliGpuPipeline",
@@ -46,7 +44,6 @@ _LOADERS = {
         "nvidia.dali",
         "stallscope[dali]",
         cuda=True,
-        photos=True,
     ),
 }
 
@@ -82,6 +79,12 @@ def unfit(name: str, dataset: Dataset) -> str | None:
 
     if _entry(name).photos and not isinstance(dataset, PhotoFiles):
         return f"{name} handles JPEG files itself, and these data are none"
+    if _entry(name).module == "dali" and not isinstance(dataset, PhotoFiles):
+        from .dali_graph import ARRAY_STAGES
+
+        for stage in dataset.stages:
+            if not isinstance(stage, ARRAY_STAGES):
+                return f"{name} has no counterpart for {stage!r}"
     return None
 
 

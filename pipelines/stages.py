@@ -215,6 +215,8 @@ class Normalise:
 
     mean: tuple[float, float, float] = (123.0, 117.0, 104.0)
     """RGB means of the ImageNet set as the original VGG weights expect them."""
+    deviation: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    """What is then divided by."""
 
     def __call__(self, image: Image, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]:
         height, width = image.shape[:2]
@@ -222,6 +224,8 @@ class Normalise:
         mean = np.array(self.mean, np.float32)[:, None, None]
         # Without `out` numpy would keep the channels-last memory order of the input.
         np.subtract(image.transpose(2, 0, 1), mean, out=planes)
+        if self.deviation != (1.0, 1.0, 1.0):
+            planes /= np.array(self.deviation, np.float32)[:, None, None]
         return planes, targets
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -131,7 +132,10 @@ def _collate(samples: Sequence[Sample | StallscopeError]) -> Batch | StallscopeE
 
 def _stack_shared(images: Sequence[Image]) -> torch.Tensor:
     """In a worker this fills shared memory directly, so the hand-over copies nothing."""
-    joined: torch.Tensor = default_collate([torch.from_numpy(image) for image in images])
+    with warnings.catch_warnings():
+        # Samples may be read-only views of what was read. They are only copied from.
+        warnings.simplefilter("ignore", UserWarning)
+        joined: torch.Tensor = default_collate([torch.from_numpy(image) for image in images])
     return joined
 
 

@@ -107,10 +107,10 @@ class _Table:
     def number(self, key: str) -> float:
         return self._positive(key, self.raw(key))
 
-    def whole(self, key: str) -> int:
+    def whole(self, key: str, least: int = 1) -> int:
         value = self.raw(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-            raise self.wrong(key, f"expected a whole number above 0, found {value!r}")
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise self.wrong(key, f"expected a whole number above {least - 1}, found {value!r}")
         return value
 
     def numbers(self, key: str) -> tuple[float, ...]:
@@ -180,7 +180,9 @@ def _builtin(file: str) -> dict[str, Any]:
 
 def _net(name: str, table: _Table) -> Net:
     counts = table.table("kernels")
-    kernels = Kernels(counts.whole("forward"), counts.whole("backward"), counts.whole("optimizer"), counts.origin())
+    kernels = Kernels(
+        counts.whole("forward"), counts.whole("backward", 0), counts.whole("optimizer", 0), counts.origin()
+    )
     net = Net(
         name=name,
         title=table.text("title"),

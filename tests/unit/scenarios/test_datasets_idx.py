@@ -1,0 +1,149 @@
+"""IDX sets: read wherever and however they lie, refused where they are broken."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from idx_files import NAMES, idx, make_set, write
+from stallscope.errors import DataError
+from stallscope.scenarios.datasets.idx import FASHION_MNIST, MNIST, IdxImages, IdxSet
+
+IMAGES, LABELS = NAMES["train"]
+
+
+def own(folder: Path) -> IdxSet:
+    """The set in a folder, as if it had been published."""
+    contents = {name: (folder / name).read_bytes() for pair in NAMES.values() for name in pair}
+    md5 = {name: hashlib.md5(content, usedforsecurity=False).hexdigest() for name, content in contents.items()}
+    return replace(FASHION_MNIST, title="Own", content_md5=md5)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("inner", ["", "raw", "FashionMNIST/raw", "FashionMNIST"])
+def test_flat_or_as_torchvision_has_it_packed_or_not(tmp_path: Path, inner: str, suffix: str) -> None:
+    make_set(tmp_path / inner, suffix=suffix)
+    data = IdxImages.open(FASHION_MNIST, tmp_path)
+    assert len(data) == 60
+    assert data.images.shape == (60, 28, 28)
+    assert [int(data.targets(index)) for index in (0, 9, 10)] == [0, 9, 0]
+    assert len(IdxImages.open(FASHION_MNIST, tmp_path, "test")) == 20
+
+
+def test_a_sample_is_its_bytes_and_nobody_writes_to_it(tmp_path: Path) -> None:
+    data = IdxImages.open(FASHION_MNIST, make_set(tmp_path))
+    stored = data.read(7)
+    assert len(stored) == 28 * 28
+    pixels = data.decode(stored, 7)
+    assert np.array_equal(pixels, data.images[7])
+    with pytest.raises(ValueError, match="read-only"):
+        pixels[0, 0] = 1
+    assert data.targets(7).shape == ()
+    assert data.targets(7).dtype == np.int64
+
+
+def test_a_part_of_it_keeps_the_order_asked_for(tmp_path: Path) -> None:
+    data = IdxImages.open(FASHION_MNIST, make_set(tmp_path))
+    part = data.only(np.array([5, 3]))
+    assert [int(part.targets(index)) for index in range(2)] == [5, 3]
+    assert np.array_equal(part.images[1], data.images[3])
+    assert part.describe() == {"samples": 2, "unit": "image", "stand_in": None, "set": data.title, "part": "train"}
+
+
+def test_the_published_files_go_without_a_word_and_others_are_named(tmp_path: Path) -> None:
+    folder = make_set(tmp_path)
+    which = own(folder)
+    same = IdxImages.open(which, folder)
+    assert (same.title, list(same.notices())) == ("Own", [])
+    write(folder / IMAGES, idx(np.zeros((60, 28, 28), np.uint8)))
+    other = IdxImages.open(which, folder)
+    assert other.title == f"{folder}, not Own"
+    [notice] = other.notices()
+    assert str(folder / IMAGES) in notice
+    assert "is not the published file of Own" in notice
+
+
+def test_repacked_files_are_the_published_ones(tmp_path: Path) -> None:
+    which = own(make_set(tmp_path / "raw"))
+    make_set(tmp_path / "packed", suffix=".gz")
+    assert list(IdxImages.open(which, tmp_path / "packed").notices()) == []
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_file_that_is_cut_off_is_named(tmp_path: Path, suffix: str) -> None:
+    make_set(tmp_path, suffix=suffix)
+    file = tmp_path / f"{IMAGES}{suffix}"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"is cut off|ended before") as caught:
+        IdxImages.open(FASHION_MNIST, tmp_path)
+    assert str(file) in str(caught.value)
+    assert FASHION_MNIST.mirrors[0] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (IMAGES, b"\x00\x00\x08", "does not begin as an IDX file of bytes in 3 dimensions: 000008 instead of 00000803"),
+        (IMAGES, idx(np.zeros((60, 28), np.uint8)), "in 3 dimensions: 00000802"),
+        (LABELS, idx(np.zeros((60, 1, 1), np.uint8)), "in 1 dimensions"),
+        (IMAGES, idx(np.zeros((60, 28, 28), np.uint8)) + b"x", "has more in it than it says"),
+        (IMAGES, idx(np.zeros((59, 28, 28), np.uint8)), "59 images and"),
+        (LABELS, idx(np.full(60, 10, np.uint8)), "has the label 10"),
+    ],
+)
+def test_a_file_that_contradicts_itself_or_its_partner_is_refused(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    make_set(tmp_path)
+    write(tmp_path / name, content)
+    with pytest.raises(DataError) as caught:
+        IdxImages.open(FASHION_MNIST, tmp_path)
+    assert message in str(caught.value)
+    assert str(tmp_path / name) in str(caught.value)
+
+
+def test_a_gz_that_is_none_is_named(tmp_path: Path) -> None:
+    make_set(tmp_path, suffix=".gz")
+    (tmp_path / f"{LABELS}.gz").write_bytes(b"<html>not found</html>")
+    with pytest.raises(DataError, match="cannot be read"):
+        IdxImages.open(FASHION_MNIST, tmp_path)
+
+
+def test_an_empty_folder_is_told_what_it_lacks(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"has no {IMAGES}, neither there nor in raw/ or MNIST/raw/"):
+        IdxImages.open(MNIST, tmp_path)
+
+
+def test_a_set_of_this_machine_comes_before_a_download(tmp_path: Path) -> None:
+    place = make_set(tmp_path / "place")
+    assert replace(FASHION_MNIST, places=(tmp_path / "absent", place)).find(print) == place
+
+
+def test_a_download_goes_to_the_cache_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = make_set(tmp_path / "server", suffix=".gz")
+    md5 = {
+        name: hashlib.md5((server / f"{name}.gz").read_bytes(), usedforsecurity=False).hexdigest()
+        for pair in NAMES.values()
+        for name in pair
+    }
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    which = replace(FASHION_MNIST, places=(), mirrors=(f"{server.as_uri()}/",), md5=md5)
+    said: list[str] = []
+    folder = which.find(said.append)
+    assert folder.is_relative_to(tmp_path / "cache")
+    assert len(said) == 4
+    assert len(IdxImages.open(which, folder)) == 60
+    said.clear()
+    assert which.find(said.append) == folder
+    assert said == []
+
+
+@pytest.mark.skipif(not FASHION_MNIST.places[0].is_dir(), reason="Fashion-MNIST is not on this machine")
+def test_debians_copy_is_the_published_set() -> None:
+    data = IdxImages.open(FASHION_MNIST, FASHION_MNIST.places[0], "test")
+    assert (len(data), data.title, list(data.notices())) == (10_000, "Fashion-MNIST", [])
+    assert np.bincount(data.labels).tolist() == [1000] * 10
