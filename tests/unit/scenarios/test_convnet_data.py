@@ -1,0 +1,326 @@
+"""Labelled photographs: folders, bad files, the stand-in, what is cut out of them, and the scenario's experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from stallscope.devices.cpu import CpuDevice
+from stallscope.errors import DataError, StallscopeError
+from stallscope.pipelines.assemble import make_batch, make_sample
+from stallscope.pipelines.crops import ChannelsLast, Crop, Mirror, RandomResizedCrop, StandardiseEach, cifar_stages
+from stallscope.pipelines.protocol import PhotoFiles, Settings
+from stallscope.pipelines.registry import factory, unavailable
+from stallscope.scenarios import convnets
+from stallscope.scenarios.copying import BatchCopier
+from stallscope.scenarios.datasets.image_folder import ImageFolder, open_folder
+from stallscope.scenarios.datasets.labelled_photos import labelled_photos
+from stallscope.scenarios.registry import scenario
+from stallscope.scenarios.scenario import Asked, DataRequest
+
+RANDOM = np.random.default_rng
+LABEL = np.asarray(3)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def photographs(root: Path, **classes: int) -> Path:
+    """So many small JPEG files a class."""
+    for name, count in classes.items():
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            levels = _levels(name, number)
+            Image.fromarray(levels).save(root / name / f"{number}.jpg", quality=90)
+    return root
+
+
+def _levels(name: str, number: int) -> Any:
+    coarse = RANDOM([len(name), number]).integers(0, 255, (5, 6, 3)).astype(np.uint8)
+    return np.asarray(Image.fromarray(coarse).resize((60, 50), Image.Resampling.BICUBIC))
+
+
+class TestFolder:
+    def test_classes_are_numbered_by_name_and_photographs_labelled_with_their_folder(self, tmp_path: Path) -> None:
+        data = open_folder(photographs(tmp_path / "set" / "train", zebra=2, ant=1), (), "train")
+        assert data.class_names == ("ant", "zebra")
+        assert [int(data.targets(i)) for i in range(3)] == [0, 1, 1]
+        assert data.path(0) == tmp_path / "set" / "train" / "ant" / "0.jpg"
+        assert isinstance(data, PhotoFiles)
+        assert data.describe()["stand_in"] is None
+
+    def test_every_split_numbers_the_classes_alike(self, tmp_path: Path) -> None:
+        photographs(tmp_path / "train", ant=1, bee=1, cow=1)
+        photographs(tmp_path / "val", bee=1)
+        train, test = (open_folder(tmp_path, (), split) for split in ("train", "test"))
+        assert train.class_names == test.class_names
+        assert int(test.targets(0)) == 1
+
+    def test_a_bad_file_is_named_and_left_out(self, tmp_path: Path) -> None:
+        photographs(tmp_path, ant=3)
+        whole = (tmp_path / "ant" / "1.jpg").read_bytes()
+        (tmp_path / "ant" / "1.jpg").write_bytes(whole[: len(whole) // 2])
+        (tmp_path / "ant" / "2.jpg").write_bytes(b"")
+        data = open_folder(tmp_path, ())
+        assert len(data) == 1
+        (notice,) = data.notices()
+        assert notice.startswith("image corrupt: 2, left out; first: ")
+        assert "1.jpg" in notice
+
+    def test_a_file_that_was_mended_is_taken_again(self, tmp_path: Path) -> None:
+        photographs(tmp_path, ant=2)
+        whole = (tmp_path / "ant" / "1.jpg").read_bytes()
+        (tmp_path / "ant" / "1.jpg").write_bytes(whole[:-400])
+        assert len(open_folder(tmp_path, ())) == 1
+        (tmp_path / "ant" / "1.jpg").write_bytes(whole)
+        assert len(open_folder(tmp_path, ())) == 2
+
+    def test_a_limit_draws_from_all_classes_the_same_way_each_time(self, tmp_path: Path) -> None:
+        photographs(tmp_path, ant=12, bee=12)
+        first, again = (open_folder(tmp_path, (), limit=10, seed=1) for _ in range(2))
+        assert first.names.tolist() == again.names.tolist()
+        assert set(first.labels.tolist()) == {0, 1}
+
+    @pytest.mark.parametrize(
+        ("make", "message"),
+        [
+            (lambda at: None, "does not exist"),
+            (lambda at: at.mkdir(), "holds no photographs"),
+            (lambda at: at.write_text("x"), "is not a folder"),
+            (lambda at: photographs(at / "val", ant=1), "has no train"),
+        ],
+    )
+    def test_a_folder_that_is_no_set_is_one_message(
+        self, tmp_path: Path, make: Callable[[Path], object], message: str
+    ) -> None:
+        make(tmp_path / "set")
+        with pytest.raises(DataError, match=message):
+            open_folder(tmp_path / "set", ())
+
+
+class TestStandIn:
+    def test_images_lie_in_the_folder_of_their_largest_object_and_say_what_they_are(self, tmp_path: Path) -> None:
+        folder = labelled_photos(tmp_path / "photos", tmp_path / "composed", 5)
+        data = open_folder(folder, ())
+        assert len(data) == 16  # four in the training split, each four times
+        assert "composed by stallscope" in str(data.describe()["stand_in"])
+        before = {file: file.stat().st_mtime_ns for file in folder.rglob("*.jpg")}
+        labelled_photos(folder, tmp_path / "composed", 5)
+        assert {file: file.stat().st_mtime_ns for file in folder.rglob("*.jpg")} == before
+
+    def test_a_set_made_into_a_folder_leaves_nothing_beside_it_and_stays_when_made_again(self, tmp_path: Path) -> None:
+        said: list[tuple[int, int]] = []
+        for _ in range(2):
+            scenario("convnets").make_data(tmp_path / "photos", 5, 3, lambda done, of: said.append((done, of)))
+        assert said[-1] == (5, 5)
+        assert [file.name for file in tmp_path.iterdir()] == ["photos"]
+        assert len(open_folder(tmp_path / "photos", (), "test")) == 1
+
+    def test_a_folder_of_something_else_is_left_alone(self, tmp_path: Path) -> None:
+        (tmp_path / "photos").mkdir()
+        (tmp_path / "photos" / "mine.txt").write_text("mine")
+        with pytest.raises(DataError, match="holds something else"):
+            labelled_photos(tmp_path / "photos", tmp_path / "composed", 5)
+        assert not (tmp_path / "composed").exists()
+
+
+class TestCrops:
+    image = RANDOM(0).integers(0, 255, (40, 50, 3)).astype(np.uint8)
+
+    def test_a_crop_lies_within_and_comes_from_everywhere(self) -> None:
+        corners = set()
+        for seed in range(200):
+            cut, label = Crop(38)(self.image, LABEL, RANDOM(seed))
+            assert cut.shape == (38, 38, 3)
+            assert label is LABEL
+            (at,) = [
+                (top, left)
+                for top in range(3)
+                for left in range(13)
+                if np.array_equal(self.image[top : top + 38, left : left + 38], cut)
+            ]
+            corners.add(at)
+        assert len(corners) == 3 * 13
+
+    def test_the_middle_is_the_middle(self) -> None:
+        cut, _ = Crop(30, anywhere=False)(self.image, LABEL, RANDOM(0))
+        np.testing.assert_array_equal(cut, self.image[5:35, 10:40])
+
+    def test_half_of_the_images_are_mirrored(self) -> None:
+        mirrored = [np.array_equal(Mirror()(self.image, LABEL, RANDOM(s))[0], self.image[:, ::-1]) for s in range(200)]
+        assert 70 < sum(mirrored) < 130
+
+    def test_a_resized_crop_has_its_size_and_areas_are_spread(self) -> None:
+        stage = RandomResizedCrop(24)
+        boxes = np.array([stage._box(50, 40, RANDOM(seed)) for seed in range(300)])
+        wide, tall = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
+        shares = wide * tall / 2000
+        assert 0.06 < shares.min() < 0.15
+        assert shares.max() > 0.85
+        assert (boxes[:, 2] <= 50).all()
+        assert (boxes[:, 3] <= 40).all()
+        assert 0.6 < (wide / tall).min() < (wide / tall).max() < 1.5
+        assert stage(self.image, LABEL, RANDOM(1))[0].shape == (24, 24, 3)
+
+    def test_a_shape_that_no_part_fits_is_cut_from_the_middle(self) -> None:
+        assert RandomResizedCrop(24, area=(1.0, 1.0))._box(200, 20, RANDOM(0)) == (86, 0, 113, 20)
+
+    def test_standardised_images_have_no_mean_and_a_deviation_of_one(self) -> None:
+        planes, _ = StandardiseEach(63.0, (0.2, 1.8))(self.image, LABEL, RANDOM(0))
+        assert planes.shape == (3, 40, 50)
+        assert planes.dtype == np.float32
+        assert planes.mean() == pytest.approx(0, abs=1e-5)
+        assert planes.std() == pytest.approx(1, abs=1e-4)
+        flat, _ = StandardiseEach()(np.full((4, 4, 3), 9, np.uint8), LABEL, RANDOM(0))
+        assert not flat.any()
+
+    def test_contrast_turns_about_the_mean_of_each_channel(self) -> None:
+        plain, _ = StandardiseEach()(self.image, LABEL, RANDOM(0))
+        double, _ = StandardiseEach(contrast=(2.0, 2.0))(self.image, LABEL, RANDOM(0))
+        spread = [planes.std(axis=(1, 2)) / abs(planes.mean(axis=(1, 2))) for planes in (plain, double)]
+        np.testing.assert_allclose(spread[1] / spread[0], 2, rtol=1e-3)
+
+    def test_distorted_images_are_as_small_as_the_tutorials(self) -> None:
+        image: Any = RANDOM(0).integers(0, 255, (3, 32, 32)).astype(np.uint8)
+        for stage in (ChannelsLast(), *cifar_stages()):
+            image, _ = stage(image, LABEL, RANDOM(0))
+        assert image.shape == (3, 24, 24)
+
+
+class TestScenario:
+    study = scenario("convnets")
+
+    def request(self, folder: Path, net: str, **other: Any) -> DataRequest:
+        return DataRequest(folder=folder, net=net, **other)
+
+    @pytest.mark.parametrize("augment", [False, True])
+    @pytest.mark.parametrize(("net", "side"), [("alexnet", 224), ("inception_v3", 299), ("cifar10", 24)])
+    def test_samples_have_the_size_of_the_net(self, tmp_path: Path, net: str, side: int, augment: bool) -> None:
+        folder = photographs(tmp_path / "set", ant=2, bee=2)
+        data = self.study.open_data(self.request(folder, net, augment=augment))
+        batch = make_batch(data, [0, 3], 0, Settings(2), worker=0)
+        assert batch.inputs.shape == (2, 3, side, side)
+        assert batch.inputs.dtype == torch.float32
+        assert batch.targets.tolist() == [0, 1]
+
+    @pytest.mark.skipif(unavailable("dali-cpu") is not None, reason="DALI is not installed")
+    @pytest.mark.parametrize("net", ["alexnet", "inception_v3", "cifar10"])
+    def test_dali_makes_the_same_samples_and_augments_to_the_same_size(self, tmp_path: Path, net: str) -> None:
+        folder = photographs(tmp_path / "set", ant=4)
+        settings = Settings(4, workers=1, shuffle=False)
+        made = []
+        for augment in (False, True):
+            data = self.study.open_data(self.request(folder, net, augment=augment))
+            loader = factory("dali-cpu")(data, settings, BatchCopier(CpuDevice()))
+            (batch,) = loader.epoch(0)
+            loader.close()
+            made.append(batch)
+        plain = make_batch(self.study.open_data(self.request(folder, net)), [0, 1, 2, 3], 0, settings, worker=0)
+        assert (made[0].inputs - plain.inputs).abs().mean() < 0.02
+        assert made[0].targets.tolist() == plain.targets.tolist()
+        assert made[1].inputs.shape == plain.inputs.shape
+        assert (made[1].inputs - plain.inputs).abs().mean() > 0.1
+
+    def test_a_batch_of_photographs_can_be_learnt_from(self, tmp_path: Path) -> None:
+        data = self.study.open_data(self.request(photographs(tmp_path / "set", ant=4, bee=4), "cifar10"))
+        torch.manual_seed(0)
+        model = self.study.build("cifar10", data)
+        optimizer = self.study.optimizer(model, "cifar10", 8)
+        batch = make_batch(data, list(range(8)), 0, Settings(8), worker=0)
+        losses = []
+        for _ in range(12):
+            loss = self.study.loss(model, batch)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            losses.append(float(loss.detach()))
+        assert losses[-1] < losses[0] / 1.5
+
+    def test_cifar_in_its_binary_version_is_taken_as_it_is(self, tmp_path: Path) -> None:
+        records = RANDOM(0).integers(0, 255, (6, 3073)).astype(np.uint8)
+        records[:, 0] = [0, 1, 2, 3, 4, 9]
+        (tmp_path / "cifar-10-batches-bin").mkdir()
+        for number in range(1, 6):
+            (tmp_path / "cifar-10-batches-bin" / f"data_batch_{number}.bin").write_bytes(records.tobytes())
+        data = self.study.open_data(self.request(tmp_path, "cifar10", limit=4))
+        assert len(data) == 4
+        image = make_sample(data, 2, 0, Settings(1)).image
+        plain = records[2, 1:].reshape(3, 32, 32)[:, 4:28, 4:28].astype(np.float32)
+        np.testing.assert_allclose(image, (plain - plain.mean()) / plain.std(), atol=1e-4)
+        with pytest.raises(DataError, match="raw records already"):
+            self.study.open_data(self.request(tmp_path, "cifar10", store="lmdb"))
+        assert isinstance(self.study.build("cifar10", data), torch.nn.Module)
+
+    def test_the_stand_in_is_found_and_labelled(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(convnets, "COMPOSED_IMAGES", 5)
+        data = self.study.open_data(self.request(self.study.find_data("alexnet", print), "alexnet"))
+        assert isinstance(data, ImageFolder)
+        assert data.describe()["stand_in"]
+
+
+def asked(kind: str = "emulated", **other: Any) -> Asked:
+    device = {"emulated": "emulated:p100", "cpu": "cpu", "cuda": "cuda"}[kind]
+    return Asked(kind=kind, devices=(device,), pipelines=("naive", "workers"), cpus=2, **other)
+
+
+class TestExperiments:
+    study = scenario("convnets")
+
+    def variants(self, name: str | None, what: Asked) -> Any:
+        return self.study.experiment(name).variants(what)
+
+    def test_the_net_alone_is_measured_once_and_everything_else_for_each_store(self) -> None:
+        cells = self.variants(None, asked("cpu"))
+        assert {each.net for each in cells} == {"cifar10"}
+        assert sorted((each.feed, each.store) for each in cells) == [
+            *(("loader-only", store) for store in ("files", "lmdb")),
+            *(("real", store) for store in ("files", "lmdb")),
+            ("synthetic", "files"),
+        ]
+
+    def test_scaling_crosses_batch_sizes_with_devices_that_share_the_processors(self) -> None:
+        cells = self.variants("scaling", asked(interconnects=("nvlink",)))
+        assert {(each.batch_size, each.ranks) for each in cells} == {(b, r) for b in (32, 128, 512) for r in (1, 2)}
+        assert {(each.ranks, each.workers) for each in cells} == {(1, 2), (2, 1)}
+        assert {(each.ranks, each.interconnect) for each in cells} == {(1, None), (2, "nvlink")}
+
+    def test_in_the_studys_size_there_are_all_its_nets_and_eight_devices(self) -> None:
+        cells = self.variants("scaling", asked(full=True))
+        assert {each.net for each in cells} == {"alexnet", "googlenet", "resnet50"}
+        assert {each.ranks for each in cells} == {1, 2, 4, 8}
+
+    def test_placement_keeps_slow_loaders_apart_from_fast_ones_and_none(self) -> None:
+        cells = self.variants("placement", asked())
+        ways = {(each.pipeline, each.store, each.feed) for each in cells}
+        assert ways == {
+            ("naive", "files", "real"),
+            ("workers", "files", "real"),
+            ("prefetch", "lmdb", "real"),
+            ("prefetch", "lmdb", "synthetic"),
+        }
+        # Each rank brings as many workers as there are processors: that is the mistake.
+        assert {each.workers for each in cells if each.pipeline == "workers"} == {2}
+        with pytest.raises(StallscopeError, match="add --device emulated:k40"):
+            self.variants("placement", asked("cpu"))
+
+    def test_the_benchmark_trains_both_of_its_nets_without_a_loader(self) -> None:
+        cells = self.variants("forward", asked())
+        assert [(each.net, each.feed, each.batch_size) for each in cells] == [
+            ("alexnet-forward", "synthetic", 128),
+            ("alexnet-forward-backward", "synthetic", 128),
+        ]
+
+    def test_what_the_command_asks_for_counts(self) -> None:
+        (cell,) = self.variants(
+            "differential",
+            asked(nets=("alexnet",), feeds=("real",), stores=("files",), batch_sizes=(4,), iterations=3, workers=1),
+        )
+        assert (cell.net, cell.batch_size, cell.iterations, cell.workers) == ("alexnet", 4, 3, 1)

@@ -1,0 +1,196 @@
+"""The nets of the scaling study: their sizes, TensorFlow's layers by their own formulas, and what is learnt in them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from stallscope.devices.emulated import EmulatedDevice
+from stallscope.devices.profiles.load import load
+from stallscope.errors import DeviceOutOfMemory
+from stallscope.pipelines.protocol import Batch
+from stallscope.scenarios.convnet_benchmark import EmulatedForward, Forward, Gradients
+from stallscope.scenarios.convnet_nets import (
+    INPUT_SIZE,
+    NETS,
+    AlexNetBenchmark,
+    Cifar10Net,
+    build,
+    classification_loss,
+    sgd,
+)
+
+PARAMETERS = {
+    "alexnet": 61_100_840,
+    "googlenet": 13_004_888,
+    "resnet50": 25_557_032,
+    "inception_v3": 27_161_264,
+    "cifar10": 1_068_298,
+    "alexnet-forward": 2_469_696,
+    "alexnet-forward-backward": 2_469_696,
+}
+
+
+class Heard:
+    """Remembers what a step told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def compute_begin(self) -> None:
+        self.told.append("compute_begin")
+
+    def backward_begin(self) -> None:
+        self.told.append("backward_begin")
+
+    def optimizer_begin(self) -> None:
+        self.told.append("optimizer_begin")
+
+    def optimizer_end(self) -> None:
+        self.told.append("optimizer_end")
+
+
+def batch_of(inputs: torch.Tensor) -> Batch:
+    return Batch(inputs, torch.zeros(len(inputs), dtype=torch.int64), tuple(range(len(inputs))))
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_a_net_has_the_parameters_of_the_study(net: str) -> None:
+    with torch.device("meta"):
+        model = build(net, 10 if net == "cifar10" else 1000)
+    assert sum(p.numel() for p in model.parameters()) == PARAMETERS[net]
+    assert model.training
+
+
+@pytest.mark.parametrize("net", ["alexnet", "googlenet", "resnet50", "inception_v3"])
+def test_few_classes_leave_a_net_as_large_as_for_imagenet_and_more_make_it_larger(net: str) -> None:
+    with torch.device("meta"):
+        sizes = [sum(p.numel() for p in build(net, classes).parameters()) for classes in (20, 1000, 1500)]
+    assert sizes[0] == sizes[1] < sizes[2]
+
+
+def test_the_cifar_net_multiplies_as_the_layers_of_the_tutorial_say() -> None:
+    with torch.device("meta"), FlopCounterMode(display=False) as counted:
+        Cifar10Net(10)(torch.empty(1, 3, 24, 24))
+    convolutions = 24 * 24 * 64 * 5 * 5 * 3 + 12 * 12 * 64 * 5 * 5 * 64
+    assert counted.get_total_flops() / 2 == convolutions + 6 * 6 * 64 * 384 + 384 * 192 + 192 * 10
+
+
+def test_the_benchmark_ends_in_pool5_and_its_first_convolution_pads_as_tensorflow_does() -> None:
+    net = AlexNetBenchmark()
+    assert net(torch.zeros(2, 3, 224, 224)).shape == (2, 256, 6, 6)
+    # 56 windows of 11 at stride 4 over 224 pixels stick out by 7: by 3 on the left, by 4 on the right.
+    padded = net.features[0](torch.ones(1, 3, 224, 224))
+    assert padded.shape[-1] == 231
+    assert (padded[0, 0, 100] == 0).nonzero().flatten().tolist() == [0, 1, 2, 227, 228, 229, 230]
+
+
+@pytest.mark.parametrize(
+    ("layer", "radius", "alpha", "bias"),
+    [(Cifar10Net(10).features[3], 4, 0.001 / 9, 1.0), (AlexNetBenchmark().features[3], 5, 1e-4, 2.0)],
+)
+def test_responses_are_normalised_by_tensorflows_formula(
+    layer: torch.nn.Module, radius: int, alpha: float, bias: float
+) -> None:
+    features = np.random.default_rng(0).normal(0, 20, 64).astype(np.float32)
+    expected = [
+        value / (bias + alpha * (features[max(at - radius, 0) : at + radius + 1] ** 2).sum()) ** 0.75
+        for at, value in enumerate(features)
+    ]
+    normalised = layer(torch.from_numpy(features)[None, :, None, None]).flatten()
+    np.testing.assert_allclose(normalised.numpy(), expected, rtol=1e-5)
+
+
+def test_weights_of_the_cifar_net_start_within_two_deviations() -> None:
+    net = Cifar10Net(10)
+    assert 0.08 < net.features[0].weight.abs().max() <= 0.1
+    assert net.features[4].bias.unique().tolist() == pytest.approx([0.1])
+    assert net.classifier.weight.abs().max() <= 2 / 192
+
+
+@pytest.mark.parametrize(("branches", "each"), [(2, 0.3), (1, 0.4)])
+def test_side_branches_count_for_a_part_of_the_loss(branches: int, each: float) -> None:
+    said = torch.tensor([[2.0, -1.0]])
+    labels = torch.tensor([0])
+    alone = classification_loss(lambda images: said, said, labels)
+    together = classification_loss(lambda images: (said,) * (1 + branches), said, labels)
+    assert together.item() == pytest.approx(alone.item() * (1 + branches * each))
+
+
+def test_only_the_hidden_layers_of_the_cifar_net_decay() -> None:
+    net = Cifar10Net(10)
+    decayed, others = sgd(net, "cifar10", 128).param_groups
+    assert [tuple(p.shape) for p in decayed["params"]] == [(384, 2304), (192, 384)]
+    assert (decayed["weight_decay"], others["weight_decay"]) == (0.004, 0)
+    assert len(others["params"]) == 8
+    assert decayed["lr"] == others["lr"] == 0.1
+
+
+def test_a_larger_batch_learns_at_a_higher_rate() -> None:
+    net = torch.nn.Linear(2, 2)
+    rates = [sgd(net, "alexnet", size).param_groups[0]["lr"] for size in (128, 256)]
+    assert rates == [0.005, 0.01]
+
+
+class TestBenchmark:
+    net = torch.nn.Conv2d(3, 4, 3)
+    batch = batch_of(torch.ones(2, 3, 8, 8))
+
+    def test_a_forward_pass_alone_leaves_no_gradients_and_is_seen_as_a_step(self) -> None:
+        hooks, training = Heard(), Forward(self.net)
+        training.step(self.batch, hooks)
+        assert hooks.told == ["compute_begin", "optimizer_begin", "optimizer_end"]
+        assert self.net.weight.grad is None
+        assert training.read_loss() == pytest.approx(self.net(self.batch.inputs).square().sum().item() / 2)
+
+    def test_gradients_are_those_of_half_the_squares_and_nothing_is_learnt(self) -> None:
+        hooks, training = Heard(), Gradients(self.net)
+        before = self.net.weight.detach().clone()
+        for _ in range(2):
+            training.step(self.batch, hooks)
+        assert hooks.told[:4] == ["compute_begin", "backward_begin", "optimizer_begin", "optimizer_end"]
+        assert torch.equal(self.net.weight, before)
+        said = self.net(self.batch.inputs)
+        (expected,) = torch.autograd.grad(said.square().sum() / 2, self.net.weight)
+        assert self.net.weight.grad is not None
+        torch.testing.assert_close(self.net.weight.grad, expected)
+
+    def test_emulated_a_pass_takes_what_was_published(self) -> None:
+        titanx = load("titanx")
+        queued: list[tuple[int, int]] = []
+        device = SimpleNamespace(
+            require_memory=lambda nbytes: None,
+            compute=lambda duration_ns, kernels: queued.append((duration_ns, kernels)),
+        )
+        hooks = Heard()
+        training = EmulatedForward(device, titanx, "alexnet-forward", 128)  # type: ignore[arg-type]
+        training.step(batch_of(torch.empty(128, 1)), hooks)
+        assert queued == [(pytest.approx(70e6, rel=1e-4), 33)]
+        assert titanx.step_ns("alexnet-forward-backward", 128) == pytest.approx(244e6, rel=1e-4)
+        assert hooks.told[-1] == "optimizer_end"
+
+    def test_emulated_memory_ends_at_some_batch_size(self) -> None:
+        titanx = load("titanx")
+        with pytest.raises(DeviceOutOfMemory):
+            EmulatedForward(EmulatedDevice(titanx.spec()), titanx, "alexnet-forward", 10_000)
+
+
+def test_batches_that_fit_a_p100_are_those_people_ran() -> None:
+    p100 = load("p100")
+
+    def fits(net: str, batch: int) -> bool:
+        return p100.memory_bytes_needed(net, batch) <= p100.memory_bytes.value
+
+    # Published: GoogLeNet at 128, ResNet-50 and Inception-v3 at 32, AlexNet at 128 an accelerator.
+    assert all(fits(net, size) for net, size in (("googlenet", 128), ("resnet50", 32), ("alexnet", 1024)))
+    assert not any(fits(net, size) for net, size in (("googlenet", 512), ("resnet50", 256), ("inception_v3", 256)))
+
+
+def test_every_net_says_the_size_of_its_input() -> None:
+    assert INPUT_SIZE["inception_v3"] == 299
+    assert INPUT_SIZE["cifar10"] == 24
+    assert set(INPUT_SIZE) == set(PARAMETERS)

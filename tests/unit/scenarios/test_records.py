@@ -1,0 +1,175 @@
+"""Photographs as raw records in LMDB: the same samples, whole or not there, in every process."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from stallscope.errors import DataError, MissingExtra
+from stallscope.pipelines.assemble import make_sample
+from stallscope.pipelines.crops import Crop, Mirror
+from stallscope.pipelines.protocol import PhotoFiles, Settings
+from stallscope.pipelines.stages import Normalise, Resize
+from stallscope.scenarios.datasets import records
+from stallscope.scenarios.datasets.image_folder import ImageFolder, open_folder
+from stallscope.scenarios.datasets.records import Records, open_records, store_bytes
+
+lmdb = pytest.importorskip("lmdb")
+
+SIDE = 40
+STAGES = (Crop(32), Mirror(), Normalise())
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> ImageFolder:
+    for name in ("ant", "bee"):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        for number in range(4):
+            levels = np.random.default_rng([len(name), number, ord(name[0])]).integers(0, 255, (50, 60, 3))
+            Image.fromarray(levels.astype(np.uint8)).save(tmp_path / "set" / name / f"{number}.jpg")
+    return open_folder(tmp_path / "set", (Resize(SIDE), *STAGES))
+
+
+def opened(photos: ImageFolder, said: list[str] | None = None) -> Records:
+    return open_records(photos, SIDE, STAGES, say=(said if said is not None else []).append)
+
+
+def stores(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "cache").rglob("*.lmdb"))
+
+
+def test_both_stores_give_the_same_samples(photos: ImageFolder) -> None:
+    kept, settings = opened(photos), Settings(2)
+    for index in range(len(photos)):
+        one, other = (make_sample(data, index, 1, settings) for data in (photos, kept))
+        np.testing.assert_array_equal(one.image, other.image)
+        assert int(one.targets) == int(other.targets)
+        assert other.read_bytes == SIDE * SIDE * 3
+    assert not isinstance(kept, PhotoFiles)
+
+
+def test_a_store_is_made_once_and_its_size_said_before(photos: ImageFolder, tmp_path: Path) -> None:
+    said: list[str] = []
+    opened(photos, said)
+    (file,) = stores(tmp_path)
+    before = file.stat().st_mtime_ns
+    opened(photos, said)
+    assert file.stat().st_mtime_ns == before
+    assert len(said) == 1
+    assert "8 records of 40 × 40 × 3 bytes" in said[0]
+
+
+def test_imagenet_takes_what_the_study_says() -> None:
+    # Its 240 and 9.4 "GB" are GiB.
+    assert store_bytes(1_281_167, 256) / 2**30 == pytest.approx(240, rel=0.005)
+    assert store_bytes(50_000, 256) / 2**30 == pytest.approx(9.4, rel=0.01)
+
+
+def test_the_store_is_no_larger_than_was_said(photos: ImageFolder, tmp_path: Path) -> None:
+    opened(photos)
+    (file,) = stores(tmp_path)
+    assert SIDE * SIDE * 3 * 8 < file.stat().st_size <= store_bytes(8, SIDE)
+
+
+def test_a_disk_that_is_too_small_is_told_before_anything_is_written(
+    photos: ImageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**6, 10**6, 10**4))  # type: ignore[attr-defined]
+    with pytest.raises(DataError, match=r"records of 8 photographs take .* GB left\. Use --limit, or --store files"):
+        opened(photos)
+    assert not stores(tmp_path)
+
+
+def test_a_photograph_that_cannot_be_read_leaves_no_half_of_a_store(photos: ImageFolder, tmp_path: Path) -> None:
+    photos.path(5).unlink()
+    with pytest.raises(DataError, match="cannot be read"):
+        opened(photos)
+    assert not stores(tmp_path)
+    assert not list((tmp_path / "cache").rglob("*.part"))
+
+
+def test_a_store_of_photographs_that_changed_is_refused(photos: ImageFolder, tmp_path: Path) -> None:
+    opened(photos)
+    file = photos.path(2)
+    Image.new("RGB", (70, 70), (1, 2, 3)).save(file)
+    os.utime(file, ns=(1, 1))
+    with pytest.raises(DataError, match=r"before they changed\. Remove it"):
+        opened(open_folder(tmp_path / "set", photos.stages))
+    stores(tmp_path)[0].unlink()
+    again = opened(open_folder(tmp_path / "set", photos.stages))
+    assert again.decode(again.read(2), 2)[0, 0].tolist() == pytest.approx([1, 2, 3], abs=3)
+
+
+def test_a_file_that_is_no_store_is_refused(photos: ImageFolder, tmp_path: Path) -> None:
+    opened(photos)
+    (file,) = stores(tmp_path)
+    records._OPENED.pop(file)[1].close()
+    file.write_bytes(b"something else" * 1000)
+    with pytest.raises(DataError, match="no store of records that stallscope made"):
+        opened(photos)
+
+
+def test_a_store_of_another_program_is_refused(photos: ImageFolder, tmp_path: Path) -> None:
+    opened(photos)
+    (file,) = stores(tmp_path)
+    records._OPENED.pop(file)[1].close()
+    file.unlink()
+    with lmdb.open(str(file), subdir=False, lock=False) as environment, environment.begin(write=True) as transaction:
+        transaction.put(b"00000000", b"a datum")
+    with pytest.raises(DataError, match="no store of records that stallscope made"):
+        opened(photos)
+
+
+def test_a_record_that_is_missing_is_named(photos: ImageFolder) -> None:
+    with pytest.raises(DataError, match="lacks record 99"):
+        opened(photos).read(99)
+
+
+def test_a_forked_process_reads_what_its_parent_reads_and_harms_nothing(photos: ImageFolder) -> None:
+    kept = opened(photos)
+    first = kept.read(1)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if kept.read(1) == first and kept.read(2) != first else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert kept.read(1) == first
+
+
+def test_a_pickled_dataset_reads_the_same_and_several_may_be_open(photos: ImageFolder) -> None:
+    kept = opened(photos)
+    copy = pickle.loads(pickle.dumps(kept))
+    assert copy.read(3) == kept.read(3) == opened(photos).read(3)
+
+
+def test_threads_read_at_the_same_time(photos: ImageFolder) -> None:
+    kept = opened(photos)
+    expected = [kept.read(index) for index in range(8)]
+    wrong: list[int] = []
+
+    def read() -> None:
+        wrong.extend(index for _ in range(50) for index in range(8) if kept.read(index) != expected[index])
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_without_lmdb_the_message_says_what_to_install(photos: ImageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "lmdb", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'stallscope\[lmdb\]'"):
+        opened(photos)
