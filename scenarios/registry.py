@@ -13,7 +13,7 @@ from stallscope.errors import StallscopeError
 if TYPE_CHECKING:
     from .scenario import Scenario
 
-_MODULES = {"ssd": "ssd"}
+_MODULES = {"ssd": "ssd", "fashion-mnist": "fashion_mnist", "cost": "cost", "convnets": "convnets"}
 """Name of a scenario → its module, which holds it as `SCENARIO`."""
 
 NAMES = tuple(_MODULES)

@@ -1,4 +1,4 @@
-"""The single-shot detectors of the `ssd` scenario: SSD300 and SSD512 on VGG16, and a small one for CPUs.
+"""The single-shot detectors of the `ssd` scenario: SSD300 and SSD512 on VGG16, and two small ones for CPUs.
 
 Structure after "SSD: Single Shot MultiBox Detector" (Liu et al., ECCV 2016, arXiv:1512.02325) and its Caffe code.
 Weights start at random. `docs/ssd-net.md` has the sizes and what differs.
@@ -66,7 +66,7 @@ class SsdNet(nn.Module):
 
 
 def build(name: str, classes: int) -> SsdNet:
-    """An untrained `ssd300`, `ssd512` or `ssd-mini` for `classes` classes, background included (VOC: 21).
+    """An untrained `ssd300`, `ssd512`, `ssd-mini` or `ssd-micro` for `classes` classes, background included (VOC: 21).
 
     Weights come from torch's global generator: seed it for a repeatable start.
     `StallscopeError` for an unknown name or fewer than two classes.
@@ -76,6 +76,8 @@ def build(name: str, classes: int) -> SsdNet:
         raise StallscopeError(f"SSD needs background and at least one object class; classes is {classes}.")
     if name == "ssd-mini":
         return SsdNet(plan, classes, _mini_stages(), [(width, nn.Identity()) for width in _MINI_WIDTHS])
+    if name == "ssd-micro":
+        return SsdNet(plan, classes, _micro_stages(), [(width, nn.Identity()) for width in _MICRO_WIDTHS])
     stages = [_vgg_to_conv4(), _conv5_to_fc7()]
     taps: list[tuple[int, nn.Module]] = [(512, L2Norm(512, scale=20.0)), (1024, nn.Identity())]
     channels = 1024
@@ -116,6 +118,7 @@ _EXTRAS = {
     "ssd512": ((256, 512, 3, 2, 1), *((128, 256, 3, 2, 1),) * 3, (128, 256, 4, 1, 1)),
 }
 _MINI_WIDTHS = (64, 96, 128)
+_MICRO_WIDTHS = (96, 128, 128)
 
 
 def _conv(
@@ -156,8 +159,18 @@ def _mini_stages() -> list[nn.Module]:
     return [first, _mini_block(fine, middle), _mini_block(middle, coarse)]
 
 
-def _mini_block(channels: int, out: int) -> nn.Module:
-    conv = nn.Conv2d(channels, out, 3, stride=2, padding=1, bias=False)
+def _micro_stages() -> list[nn.Module]:
+    fine, middle, coarse = _MICRO_WIDTHS
+    first = (_mini_block(3, 24), _mini_block(24, 48), _mini_block(48, 64, 1), _mini_block(64, fine))
+    return [
+        nn.Sequential(*first, _mini_block(fine, fine, 1)),
+        nn.Sequential(_mini_block(fine, middle), _mini_block(middle, middle, 1)),
+        nn.Sequential(_mini_block(middle, coarse), _mini_block(coarse, coarse, 1)),
+    ]
+
+
+def _mini_block(channels: int, out: int, stride: int = 2) -> nn.Module:
+    conv = nn.Conv2d(channels, out, 3, stride=stride, padding=1, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(out), nn.ReLU(inplace=True))
 
 

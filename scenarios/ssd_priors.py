@@ -2,7 +2,8 @@
 
 Every feature map is a square grid. Each cell proposes boxes of a few shapes around its centre; the net predicts
 for each of them an offset and a class. Sizes, ratios and steps are those of "SSD: Single Shot MultiBox Detector"
-(Liu et al., ECCV 2016, arXiv:1512.02325) for Pascal VOC, as its Caffe code sets them; the mini net's are ours.
+(Liu et al., ECCV 2016, arXiv:1512.02325) for Pascal VOC, as its Caffe code sets them; those of the small nets
+are ours.
 """
 
 from __future__ import annotations
@@ -78,6 +79,14 @@ _LAYOUTS = {
             PriorMap(12, 8, 14, 32, (2,)),
             PriorMap(6, 16, 32, 60, (2, 3)),
             PriorMap(3, 32, 60, 90, (2,)),
+        ),
+    ),
+    "ssd-micro": Layout(
+        64,
+        (
+            PriorMap(8, 8, 12, 26, (2,)),
+            PriorMap(4, 16, 24, 44, (2,)),
+            PriorMap(2, 32, 44, 62, (2,)),
         ),
     ),
 }

@@ -13,9 +13,9 @@ from pathlib import Path
 from ..analyse.compare import compare
 from ..errors import StallscopeError
 from ..report import batch_plot, compare_text, contract
-from . import compare_runs, faults, options, sweep_planted
+from . import compare_runs, cost_options, faults, options, sweep_planted
 from .console import show_comparison
-from .plot import plot
+from .plot import TRACE, check_trace, plot, plot_traces
 from .sweep import Sweep
 
 NAME = "compare"
@@ -68,8 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--activity-windows", action="store_true", help="record every kernel of a few steps (CUDA)")
     parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw time per sample by batch size (svg, png, pdf)")
+    parser.add_argument(
+        TRACE, type=Path, metavar="FILE", help="draw the device's utilisation over time (svg, png, pdf)"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the runs (default: runs/…)")
     parser.add_argument("--no-live", action="store_true", help="plain lines instead of the live view")
+    cost_options.add_arguments(parser, logs=True)
     faults.add_arguments(parser)
 
 
@@ -79,15 +83,22 @@ def run(arguments: argparse.Namespace) -> int:
         signal.signal(stop, signal.default_int_handler)
     if arguments.plot:
         batch_plot.check(arguments.plot, arguments.out)
+    check_trace(arguments.trace_plot, arguments.out)
     if compare_runs.are_runs(arguments.what):
         return compare_runs.run(arguments)
     [arguments.scenario] = arguments.what
+    if arguments.trace_plot and arguments.scenario in (faults.SCENARIO, sweep_planted.SCENARIO):
+        raise StallscopeError(f"{TRACE} draws trainings of a scenario; {arguments.scenario} plants what it finds.")
     if arguments.scenario == faults.SCENARIO:
         return faults.run(arguments)
     if arguments.scenario == sweep_planted.SCENARIO:
         return sweep_planted.run(arguments)
     faults.refuse(arguments)
+    if arguments.logs:
+        return cost_options.run_logs(arguments)
+    cost_options.price_of(arguments)
     sweep = Sweep(arguments)
+    cost_options.put(arguments, sweep.setting, sweep.keys)
     if arguments.plot and len({key.batch_size for key in sweep.keys}) < 2:
         raise StallscopeError("--plot draws what the batch size does: name two and more with --batch-sizes.")
     interrupted = sweep.run()
@@ -100,6 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.plot and (result.batch_verdicts or not interrupted):
         plot(result, sweep.setting, arguments.plot)
+    plot_traces(result, sweep.setting, arguments.trace_plot)
     return 130 if interrupted else int(all(sweep.status[k][0] != "ok" for k in sweep.keys))
 
 

@@ -14,9 +14,9 @@ from ..record.run import is_run, open_run
 from ..report import compare_text, contract
 from . import options
 from .console import console, show, write_json
-from .plot import plot
+from .plot import plot, plot_traces
 
-TAKEN = ("verb", "run", "parser", "what", "json", "plot", "no_live")
+TAKEN = ("verb", "run", "parser", "what", "json", "plot", "trace_plot", "no_live")
 """What means something here; every other option is one of trainings."""
 
 
@@ -58,6 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         write_json(contract.comparison(result, setting), arguments.json)
     if arguments.plot:
         plot(result, setting, arguments.plot)
+    plot_traces(result, setting, arguments.trace_plot)
     return 0
 
 

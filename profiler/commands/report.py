@@ -21,9 +21,9 @@ from ..record.latest import latest
 from ..record.run import RUN_JSON, is_run, open_run
 from ..report import attach_json, attach_text, batch_plot, compare_text, contract, text
 from ..report.command import command_line
-from . import faults, sweep_planted
+from . import cost_options, faults, sweep_planted
 from .console import PLAIN_WIDTH, console, show, write_json
-from .plot import plot
+from .plot import TRACE, check_trace, plot, plot_trace, plot_traces
 
 NAME = "report"
 HELP = "Shows what a recorded run waited for (no RUN: the newest on this machine)."
@@ -47,16 +47,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="of a comparison: draw time per sample by batch size (svg, png, pdf)"
     )
+    cost_options.add_arguments(parser)
+    parser.add_argument(
+        TRACE, type=Path, metavar="FILE", help="draw the device's utilisation over time (svg, png, pdf)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     folder, *others = _parts(arguments.run_folders or [_newest()])
     as_json = arguments.json or arguments.format == "json"
+    price = cost_options.price_of(arguments)
     if arguments.plot:
         _check_plot(arguments.plot, folder, others)
+    check_trace(arguments.trace_plot)
     if not others and not is_run(folder) and is_comparison(folder):
         scenario = read_comparison(folder)[0].get("scenario")
         if scenario in (faults.SCENARIO, sweep_planted.SCENARIO):
+            _refuse_trace(arguments.trace_plot, f"{folder} compares what was planted")
             table = faults.load(folder) if scenario == faults.SCENARIO else sweep_planted.load(folder)
             if as_json:
                 write_json(table.json(), arguments.output or "-")
@@ -66,15 +73,18 @@ def run(arguments: argparse.Namespace) -> int:
                 table.plot(arguments.plot)
             return 0
         result, setting = load(folder)
+        cost_options.put_price(price, result.cells, setting)
         if as_json:
             write_json(contract.comparison(result, setting), arguments.output or "-")
         else:
             _print(arguments.output, lambda target: compare_text.render(result, setting, target))
         if arguments.plot:
             plot(result, setting, arguments.plot)
+        plot_traces(result, setting, arguments.trace_plot)
         return 0
     opened = open_run(folder)
     if not others and is_attached(opened):
+        _refuse_trace(arguments.trace_plot, f"{folder} was watched from outside, which does not see when it computes")
         seen = attached(opened)
         findings = findings_of(seen)
         verdict = verdict_of(seen, findings)
@@ -85,9 +95,11 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     analysis = analyse(opened, *(open_run(other) for other in others))
     if as_json:
-        write_json(contract.report(analysis), arguments.output or "-")
+        write_json(contract.report(analysis) | cost_options.json_of(analysis, price), arguments.output or "-")
     else:
-        _print(arguments.output, lambda target: text.render(analysis, target))
+        _print(arguments.output, lambda target: text.render(analysis, target, cost_options.line_of(analysis, price)))
+    # Of several ranks, the one whose figures are shown; which samples are its own is not known.
+    plot_trace(analysis, folder, arguments.trace_plot)
     return 0
 
 
@@ -99,6 +111,11 @@ def _check_plot(file: Path, folder: Path, others: list[Path]) -> None:
         )
     if read_comparison(folder)[0].get("scenario") == faults.SCENARIO:
         raise StallscopeError(f"--plot draws batch sizes; {folder} compares planted faults.")
+
+
+def _refuse_trace(file: Path | None, why: str) -> None:
+    if file is not None:
+        raise StallscopeError(f"{TRACE} draws runs of a training; {why}.")
 
 
 def _parts(folders: list[Path]) -> list[Path]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from ..devices.profiles import Accelerator
 from ..devices.profiles import load as profiles
 from .console import console, show, write_json
 
@@ -108,7 +109,12 @@ def _devices() -> list[dict[str, Any]]:
         {"name": "cpu", "kind": "cpu", "source": "measured while it runs"},
     ]
     emulated = [
-        {"name": f"emulated:{name}", "kind": "emulated", "source": profiles.load(name).provenance("ssd300")}
+        {"name": f"emulated:{name}", "kind": "emulated", "source": _source(profiles.load(name))}
         for name in profiles.names()
     ]
     return real + emulated
+
+
+def _source(accelerator: Accelerator) -> str:
+    """Where its step times are from: those of the detector that most have, else of the first net."""
+    return accelerator.provenance("ssd300" if "ssd300" in accelerator.nets else next(iter(accelerator.nets)))

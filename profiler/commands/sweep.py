@@ -31,6 +31,7 @@ class Sweep(Cells["Variant"]):
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         from stallscope.pipelines.registry import unavailable, unfit
+        from stallscope.scenarios.ranks import unmet
         from stallscope.scenarios.registry import is_file, scenario
         from stallscope.scenarios.variant import AXES, plain
 
@@ -76,6 +77,9 @@ class Sweep(Cells["Variant"]):
         if any(told != self.setting["dataset"] for told in several.values()):
             self.setting["datasets"] = several
         for key in self.keys:
+            if why := unmet(key):
+                self.status[key] = ("skipped", why)
+                continue
             if key.feed == "synthetic":
                 continue
             if why := unavailable(key.pipeline) or unfit(key.pipeline, sources.data(key.net)):
@@ -116,7 +120,8 @@ class Sweep(Cells["Variant"]):
             prefetch=arguments.prefetch,
             limit=self._sources.limit,
             activity_windows=arguments.activity_windows,
-            seed=arguments.seed,
+            # Runs that are judged differ in what they draw: of equal ones the second would tell nothing of accuracy.
+            seed=arguments.seed + (0 if key.evaluate == "never" else number),
         )
         return Trial(spec, {"trial": asdict(spec), "device": self._devices[key.device], "notices": self.notices})
 

@@ -12,9 +12,10 @@ from copy import copy
 from dataclasses import dataclass, replace
 from math import exp, log
 
+from ..analyse.replay.advice import TIE
 from ..analyse.replay.workload import Prediction
 from ..record.tuning import LoaderSettings
-from .candidates import TIE, Predicted, as_run, choose, cost, describe, neighbours, space
+from .candidates import Predicted, as_run, choose, cost, describe, neighbours, space
 from .history import Arm, Entry, arm_of
 from .plan import Model, Plan
 from .result import Ended

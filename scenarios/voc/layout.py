@@ -33,6 +33,14 @@ CLASSES = (
 )
 """The 20 classes of VOC in the order that every published net numbers them, from 1."""
 
+KINDS = {
+    "person": ("person",),
+    "animal": ("bird", "cat", "cow", "dog", "horse", "sheep"),
+    "vehicle": ("aeroplane", "bicycle", "boat", "bus", "car", "motorbike", "train"),
+    "indoor": ("bottle", "chair", "diningtable", "pottedplant", "sofa", "tvmonitor"),
+}
+"""VOC's own grouping of its classes."""
+
 _PARTS = ("JPEGImages", "Annotations", "ImageSets/Main")
 _YEAR = re.compile(r"VOC\d{4}")
 

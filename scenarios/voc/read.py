@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +108,14 @@ class VocDataset(JpegFiles):
             raise IndexError(f"image {index} of {len(self)}")
         index %= len(self)
         return self._rows[self._starts[index] : self._starts[index + 1]]
+
+    def merged(self, kinds: Mapping[str, str]) -> VocDataset:
+        """The same images with coarser classes: `kinds` says for each class what it becomes."""
+        names = tuple(dict.fromkeys(kinds.values()))
+        number = np.array([0, *(names.index(kinds[name]) + 1 for name in self.class_names)], np.float32)
+        rows = self._rows.copy()
+        rows[:, 0] = number[rows[:, 0].astype(np.int64)]
+        return replace(self, class_names=names, _rows=rows)
 
     def notices(self) -> list[str]:
         """What was wrong with the data, a sentence each."""

@@ -97,8 +97,11 @@ RANKS = ("stallscope.report.ranks_contract", "stallscope.report.ranks_text")
 def test_verbs_do_not_import_verbs_and_reports_do_not_import_reports() -> None:
     helpers = ("child", "console", "faults", "main", "progress", "status_line", "sweep")
     helpers += ("compare_runs", "options", "plot", "sweep_cells", "sweep_planted", "sweep_rounds")
-    helpers += ("tune_batch", "tune_jobs", "tune_progress")
+    helpers += ("cost_options", "tune_batch", "tune_jobs", "tune_progress")
     shown = ("bars", "batch_plot", "batch_text", "command", "sample_time", "settings", "workers")
+    shown += ("cells_table", "cost_json", "cost_text", "fitted", "groups_text")
+    shown += ("differential_json", "differential_text", "results_json", "results_text")
+    shown += ("scaling_json", "scaling_text")
     parts = {*(f"stallscope.report.{name}" for name in shown), *RANKS}
     shared = {*parts, *(f"stallscope.commands.{name}" for name in helpers)}
     for module, path in modules():

@@ -31,6 +31,13 @@ COUNTS = {
         "backward_macs": 45_577_728,
         "net_activation_bytes": 663_552,
     },
+    "ssd-micro": {
+        "parameters": 1_048_644,
+        "priors": 336,
+        "forward_macs": 32_385_024,
+        "backward_macs": 64_106_496,
+        "net_activation_bytes": 614_400,
+    },
 }
 """What `docs/ssd-net.md` says. How many operations there are depends on the version of torch."""
 

@@ -124,7 +124,7 @@ def test_a_net_that_cannot_be_built_is_explained(name: str, classes: int, messag
         build(name, classes)
 
 
-@pytest.mark.parametrize(("name", "size"), [("ssd300", 300), ("ssd512", 512), ("ssd-mini", 96)])
+@pytest.mark.parametrize(("name", "size"), [("ssd300", 300), ("ssd512", 512), ("ssd-mini", 96), ("ssd-micro", 64)])
 def test_image_size(name: str, size: int) -> None:
     assert image_size(name) == size
 

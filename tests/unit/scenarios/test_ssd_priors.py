@@ -10,10 +10,12 @@ from torchvision.models.detection.image_list import ImageList
 from stallscope.errors import StallscopeError
 from stallscope.scenarios.ssd_priors import layout, priors
 
-NAMES = ("ssd300", "ssd512", "ssd-mini")
+NAMES = ("ssd300", "ssd512", "ssd-mini", "ssd-micro")
 
 
-@pytest.mark.parametrize(("name", "expected"), [("ssd300", 8_732), ("ssd512", 24_564), ("ssd-mini", 828)])
+@pytest.mark.parametrize(
+    ("name", "expected"), [("ssd300", 8_732), ("ssd512", 24_564), ("ssd-mini", 828), ("ssd-micro", 336)]
+)
 def test_number_of_priors(name: str, expected: int) -> None:
     boxes = priors(layout(name))
     assert boxes.shape == (expected, 4)

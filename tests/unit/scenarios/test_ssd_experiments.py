@@ -1,0 +1,174 @@
+"""What the experiments of the SSD study train, and that the scenario learns and judges end to end on a few images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from stallscope.devices.choose import choose
+from stallscope.errors import DataError, StallscopeError
+from stallscope.pipelines.assemble import make_batch
+from stallscope.pipelines.protocol import Settings
+from stallscope.scenarios.rank import Replica
+from stallscope.scenarios.scenario import Asked, DataRequest
+from stallscope.scenarios.ssd import SCENARIO
+from stallscope.scenarios.ssd_optimizer import IMAGES
+from stallscope.scenarios.training import TorchTraining
+from stallscope.scenarios.variant import Variant
+from stallscope.scenarios.voc.generate import compose
+from stallscope.scenarios.voc.layout import KINDS
+
+
+def asked(*devices: str, **rest: Any) -> Asked:
+    kind = "emulated" if devices[0].startswith("emulated") else devices[0]
+    return Asked(kind=kind, devices=devices, pipelines=("caffe", "naive", "workers"), cpus=2, **rest)
+
+
+def variants(name: str, *devices: str, **rest: Any) -> list[Variant]:
+    return SCENARIO.experiment(name).variants(asked(*devices, **rest))
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("images") / "voc"
+    compose(folder, 15, 0, workers=1)
+    return folder
+
+
+def test_loaders_by_batch_size_is_what_runs_unless_told_another() -> None:
+    assert SCENARIO.experiment(None).name == "loaders"
+    assert [each.name for each in SCENARIO.experiments[1:]] == ["stop-rule", "accuracy", "machines", "devices"]
+
+
+def test_accuracy_is_compared_after_exactly_as_many_images() -> None:
+    cells = variants("accuracy", "cpu")
+    assert [each.batch_size for each in cells] == [8, 64, 192]
+    assert {each.batch_size * (each.iterations or 0) for each in cells} == {IMAGES}
+    assert {(each.net, each.evaluate) for each in cells} == {("ssd-micro", "end")}
+    full = variants("accuracy", "cuda", full=True)
+    assert [(each.net, each.batch_size) for each in full] == [
+        ("ssd300", 8),
+        ("ssd512", 8),
+        ("ssd512", 64),
+        ("ssd512", 192),
+    ]
+
+
+def test_accuracy_is_not_asked_of_a_device_that_computes_nothing() -> None:
+    with pytest.raises(StallscopeError, match="--device cpu"):
+        variants("accuracy", "emulated:v100")
+
+
+def test_the_stop_rules_differ_in_nothing_else() -> None:
+    cells = variants("stop-rule", "emulated:v100")
+    by_rule = {
+        rule: [replace(each, plan=None, epochs=None, iterations=None) for each in cells if each.plan == rule]
+        for rule in ("epochs", "iterations")
+    }
+    assert by_rule["epochs"] == by_rule["iterations"]
+    assert {each.iterations for each in cells if each.plan == "iterations"} == {60}
+    assert {each.epochs for each in cells if each.plan == "epochs"} == {4}
+
+
+def test_the_machines_of_the_study_have_the_networks_it_had() -> None:
+    cells = variants("machines", "emulated:k520", "emulated:gtx1080")
+    assert {each.ranks for each in cells if each.device == "emulated:k520"} == {1, 2, 5}
+    assert {(each.ranks, each.batch_size) for each in cells if each.device == "emulated:gtx1080"} == {
+        (ranks, size) for ranks in (1, 2) for size in (8, 32)
+    }
+    assert all((each.interconnect is None) == (each.ranks == 1) for each in cells)
+    asked_for = variants("machines", "emulated:gtx1080", interconnects=("940Mbit/s",), ranks=(2,), batch_sizes=(8,))
+    assert [each.interconnect for each in asked_for] == ["940Mbit/s"]
+
+
+def test_four_devices_share_a_batch_or_have_16_each() -> None:
+    cells = [each for each in variants("devices", "emulated:titanx") if each.feed == "real"]
+    assert {each.ranks * each.batch_size for each in cells if each.batch_size != 16} == {24}
+    assert {each.ranks for each in cells if each.batch_size == 16} == {1, 2, 3, 4}
+    assert {each.workers for each in cells if each.ranks == 4} == {1}
+
+
+def test_a_stop_rule_that_was_asked_for_holds() -> None:
+    assert {each.iterations for each in variants("machines", "emulated:k520", iterations=3)} == {3}
+    assert {(each.epochs, each.iterations) for each in variants("accuracy", "cpu", epochs=2)} == {(2, None)}
+
+
+def test_training_and_held_out_images_have_none_in_common(images: Path) -> None:
+    request = DataRequest(folder=images, net="ssd-mini")
+    train, held_out = SCENARIO.open_data(request), SCENARIO.open_data(replace(request, split="test"))
+    assert (len(train), len(held_out)) == (12, 3)
+    assert not {train.path(n) for n in range(12)} & {held_out.path(n) for n in range(3)}
+
+
+def test_a_set_without_splits_trains_on_all_and_holds_nothing_out(tmp_path: Path) -> None:
+    compose(tmp_path / "voc", 3, 0, workers=1)
+    splits = tmp_path / "voc" / "VOCdevkit" / "VOC2012" / "ImageSets" / "Main"
+    (splits / "train.txt").unlink()
+    (splits / "val.txt").unlink()
+    request = DataRequest(folder=tmp_path / "voc", net="ssd-mini")
+    assert len(SCENARIO.open_data(request)) == 3
+    with pytest.raises(DataError, match="no split 'val'"):
+        SCENARIO.open_data(replace(request, split="test"))
+
+
+def test_the_reduced_net_tells_vocs_four_kinds_apart(images: Path) -> None:
+    whole, kinds = (SCENARIO.open_data(DataRequest(folder=images, net=net)) for net in ("ssd-mini", "ssd-micro"))
+    assert kinds.class_names == tuple(KINDS)
+    for index in range(len(whole)):
+        for fine, coarse in zip(whole.targets(index), kinds.targets(index), strict=True):
+            name = whole.class_names[int(fine[0]) - 1]
+            assert name in KINDS[kinds.class_names[int(coarse[0]) - 1]]
+            assert fine[1:].tolist() == coarse[1:].tolist()
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process group of this process only, which computes with one thread."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    meeting = torch.distributed.FileStore(str(tmp_path / "meeting"), 1)
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=meeting)
+    yield
+    torch.distributed.destroy_process_group()
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("alone")
+def test_it_learns_also_where_the_net_is_wrapped_and_is_judged_on_what_it_did_not_see(images: Path) -> None:
+    torch.manual_seed(0)
+    device = choose("cpu")
+    request = DataRequest(folder=images, net="ssd-micro")
+    data = SCENARIO.open_data(request)
+    training = SCENARIO.training("ssd-micro", device, 12, data, wrap=Replica)
+    assert isinstance(training, TorchTraining)
+    batch = make_batch(data, range(12), 0, Settings(12), worker=0)
+    losses = []
+    for _ in range(25):
+        training.step(batch, _Nobody())
+        losses.append(training.read_loss())
+    assert losses[-1] < losses[0] / 3
+
+    def accuracy(split: str) -> dict[str, Any]:
+        held = SCENARIO.open_data(replace(request, split=split))
+        told = training.evaluate(lambda net: SCENARIO.evaluate(net, "ssd-micro", held, device))
+        assert told is not None
+        return told
+
+    seen, unseen = accuracy("train"), accuracy("test")
+    assert (seen["samples"], unseen["samples"]) == (12, 3)
+    assert seen["accuracy"] == seen["average_precision"] > 0.1
+    assert len(seen["curve"]) <= 50
+    assert seen["objects"] == sum(len(data.targets(index)) for index in range(12))
+
+
+class _Nobody:
+    def compute_begin(self) -> None: ...
+    def backward_begin(self) -> None: ...
+    def optimizer_begin(self) -> None: ...
+    def optimizer_end(self) -> None: ...
