@@ -95,9 +95,10 @@ class Convnets(Scenario):
         batch_size: int,
         data: ImageFolder | Records | Arrays,
         wrap: Wrap = whole,
+        ranks: int = 1,
     ) -> Training:
         if net not in BENCHMARKS:
-            return super().training(net, device, batch_size, data, wrap)
+            return super().training(net, device, batch_size, data, wrap, ranks)
         if isinstance(device, EmulatedDevice):
             if net == "alexnet-forward":
                 return EmulatedForward(device, step_times(device), net, batch_size)

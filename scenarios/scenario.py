@@ -167,8 +167,11 @@ class Scenario(ABC):
         """What the profiles of accelerators call the net."""
         return net
 
-    def training(self, net: str, device: Device, batch_size: int, data: Any, wrap: Wrap = whole) -> Training:
-        """The training of a net on a device. `wrap` makes of a module what several ranks train together.
+    def training(
+        self, net: str, device: Device, batch_size: int, data: Any, wrap: Wrap = whole, ranks: int = 1
+    ) -> Training:
+        """The training of a net on a device, in batches of so many samples. `wrap` makes of a module what several
+        ranks train together.
 
         Raises:
             DeviceOutOfMemory: an emulated device has too little memory for the batch.
@@ -177,7 +180,7 @@ class Scenario(ABC):
         if isinstance(device, EmulatedDevice):
             return EmulatedTraining(device, step_times(device), self.profile_net(net), batch_size)
         model = self.build(net, data).to(device.torch_device)
-        return TorchTraining(model, self.loss, self.optimizer(model, net, batch_size), wrap)
+        return TorchTraining(model, self.loss, self.optimizer(model, net, batch_size * ranks), wrap)
 
     def nets_for(self, kind: str, asked: Sequence[str] | None) -> tuple[str, ...]:
         """The nets to train on a kind of device: the asked ones, else the default.

@@ -20,7 +20,7 @@ FORGOTTEN = 0.001
 """Share of its running mean of squared gradients that Adam replaces in a step, at batch `AT`."""
 WARM_UP = 3_000
 IMAGES = 96_000
-"""500 batches of 192: with 250 that size falls behind."""
+"""500 batches of 192: with 250 that size falls far behind."""
 LEAST = 0.01
 """Of the rate, from `IMAGES` on."""
 

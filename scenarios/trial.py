@@ -264,7 +264,9 @@ class Trained:
         spec = self._spec
         if spec.feed == "loader-only":
             return NoTraining()
-        training = self._scenario.training(spec.net, self._device, spec.batch_size, self._data, wrap=self._rank.wrap)
+        training = self._scenario.training(
+            spec.net, self._device, spec.batch_size, self._data, self._rank.wrap, spec.ranks
+        )
         net = self._scenario.profile_net(spec.net)
         return self._rank.training(training, self._device, net, spec.interconnect, Path(spec.folder))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..analyse.compare import place as in_words
 from ..capture.cpu_budget import cpu_budget
-from ..errors import StallscopeError
+from ..errors import MissingExtra, StallscopeError
 from ..tune.trial import Target, TrialServer
 from .console import console
 from .options import require_folder
@@ -42,12 +42,15 @@ class Sweep(Cells["Variant"]):
         devices = described(arguments.device)
         limit = arguments.limit or (None if arguments.full else experiment.limit)
         sources = Sources(arguments, chosen, limit)
-        first = sources.data(chosen.nets_for(devices[0]["kind"], arguments.net)[0])
+        nets = chosen.nets_for(devices[0]["kind"], arguments.net)
+        for net in arguments.net or ():
+            _check_profiles(chosen, devices, net)
+        first = sources.data(nets[0])
         asked = _asked(arguments, devices, loaders(arguments.pipelines, first))
         variants = list(dict.fromkeys(plain(each) for each in experiment.variants(asked)))
         for net in dict.fromkeys(each.net for each in variants):
-            sources.data(net)
             _check_profiles(chosen, devices, net)
+            sources.data(net)
         self._varying = [name for name in AXES if len({getattr(each, name) for each in variants}) > 1]
         super().__init__(new_folder(arguments.out, chosen.name), variants)
         require_folder(arguments.json, self.folder)
@@ -82,7 +85,9 @@ class Sweep(Cells["Variant"]):
                 continue
             if key.feed == "synthetic":
                 continue
-            if why := unavailable(key.pipeline) or unfit(key.pipeline, sources.data(key.net)):
+            if why := unavailable(key.pipeline) or sources.missing(key.net, key.store):
+                self.status[key] = ("skipped", why)
+            elif why := unfit(key.pipeline, sources.data(key.net, key.store)):
                 self.status[key] = ("skipped", why)
 
     def run(self) -> bool:
@@ -135,7 +140,8 @@ class Sources:
         self._store = (arguments.store or [chosen.stores[0]])[0]
         self.limit = limit
         self._folders: dict[str, Path] = {}
-        self._opened: dict[str, ScenarioData] = {}
+        self._opened: dict[tuple[str, str], ScenarioData] = {}
+        self._missing: dict[tuple[str, str], str] = {}
         for store in arguments.store or ():
             if store not in chosen.stores:
                 raise StallscopeError(
@@ -149,17 +155,28 @@ class Sources:
             self._folders[net] = found
         return self._folders[net]
 
-    def data(self, net: str) -> ScenarioData:
+    def data(self, net: str, store: str | None = None) -> ScenarioData:
         """
         Raises:
             DataError: no usable data there.
         """
         from stallscope.scenarios.scenario import DataRequest
 
-        if net not in self._opened:
-            request = DataRequest(folder=self.folder(net), net=net, store=self._store, limit=self.limit)
-            self._opened[net] = self._scenario.open_data(request)
-        return self._opened[net]
+        store = store or self._store
+        if (net, store) not in self._opened:
+            request = DataRequest(folder=self.folder(net), net=net, store=store, limit=self.limit)
+            self._opened[net, store] = self._scenario.open_data(request)
+        return self._opened[net, store]
+
+    def missing(self, net: str, store: str) -> str | None:
+        """What this store needs and is not installed. A store that is made of others is made here, before any run."""
+        if (net, store) not in self._missing:
+            try:
+                self.data(net, store)
+                self._missing[net, store] = ""
+            except MissingExtra as error:
+                self._missing[net, store] = str(error)
+        return self._missing[net, store] or None
 
     def described(self, net: str) -> dict[str, Any]:
         return {"folder": str(self.folder(net)), **self.data(net).describe()}
