@@ -12,10 +12,9 @@ from pathlib import Path
 
 from ..analyse.compare import compare
 from ..errors import StallscopeError
-from ..report import batch_plot, compare_text, contract
-from . import compare_runs, cost_options, faults, options, sweep_planted
+from ..report import compare_text, contract
+from . import compare_runs, cost_options, faults, options, plot, sweep_planted
 from .console import show_comparison
-from .plot import TRACE, check_trace, plot, plot_traces
 from .sweep import Sweep
 
 NAME = "compare"
@@ -67,10 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="order and augmentation (default: 0)")
     parser.add_argument("--activity-windows", action="store_true", help="record every kernel of a few steps (CUDA)")
     parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw time per sample by batch size (svg, png, pdf)")
-    parser.add_argument(
-        TRACE, type=Path, metavar="FILE", help="draw the device's utilisation over time (svg, png, pdf)"
-    )
+    plot.add_arguments(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the runs (default: runs/…)")
     parser.add_argument("--no-live", action="store_true", help="plain lines instead of the live view")
     cost_options.add_arguments(parser, logs=True)
@@ -81,14 +77,12 @@ def run(arguments: argparse.Namespace) -> int:
     for stop in (signal.SIGTERM, signal.SIGHUP):
         # A supervisor's stop and a closed terminal keep what was measured, as Ctrl-C does.
         signal.signal(stop, signal.default_int_handler)
-    if arguments.plot:
-        batch_plot.check(arguments.plot, arguments.out)
-    check_trace(arguments.trace_plot, arguments.out)
+    plot.check(arguments, arguments.out)
     if compare_runs.are_runs(arguments.what):
         return compare_runs.run(arguments)
     [arguments.scenario] = arguments.what
-    if arguments.trace_plot and arguments.scenario in (faults.SCENARIO, sweep_planted.SCENARIO):
-        raise StallscopeError(f"{TRACE} draws trainings of a scenario; {arguments.scenario} plants what it finds.")
+    if arguments.scenario in (faults.SCENARIO, sweep_planted.SCENARIO):
+        plot.refuse(arguments, (plot.TRACES, plot.RANKS, plot.CONFUSION), f"{arguments.scenario} plants what it finds")
     if arguments.scenario == faults.SCENARIO:
         return faults.run(arguments)
     if arguments.scenario == sweep_planted.SCENARIO:
@@ -109,9 +103,12 @@ def run(arguments: argparse.Namespace) -> int:
         sweep.folder,
         arguments.json,
     )
-    if arguments.plot and (result.batch_verdicts or not interrupted):
-        plot(result, sweep.setting, arguments.plot)
-    plot_traces(result, sweep.setting, arguments.trace_plot)
+    try:
+        plot.draw(arguments, result, sweep.setting)
+    except StallscopeError:
+        # What was measured before Ctrl-C need not be enough for every picture.
+        if not interrupted:
+            raise
     return 130 if interrupted else int(all(sweep.status[k][0] != "ok" for k in sweep.keys))
 
 

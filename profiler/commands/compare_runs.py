@@ -12,11 +12,10 @@ from ..errors import StallscopeError
 from ..record.comparison import is_comparison
 from ..record.run import is_run, open_run
 from ..report import compare_text, contract
-from . import options
+from . import options, plot
 from .console import console, show, write_json
-from .plot import plot, plot_traces
 
-TAKEN = ("verb", "run", "parser", "what", "json", "plot", "trace_plot", "no_live")
+TAKEN = ("verb", "run", "parser", "what", "json", "no_live", *plot.NAMES)
 """What means something here; every other option is one of trainings."""
 
 
@@ -56,9 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         show(lambda target: compare_text.render(result, setting, target), console())
     if arguments.json:
         write_json(contract.comparison(result, setting), arguments.json)
-    if arguments.plot:
-        plot(result, setting, arguments.plot)
-    plot_traces(result, setting, arguments.trace_plot)
+    plot.draw(arguments, result, setting)
     return 0
 
 

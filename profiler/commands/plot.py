@@ -1,51 +1,92 @@
-"""`--plot FILE` and `--trace-plot FILE`: the pictures of a comparison, and of a run."""
+"""The pictures of a comparison, each an option that names a file: `--plot`, `--trace-plot`, …."""
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..analyse.analysis import Analysis
 from ..analyse.compare import Comparison
+from ..analyse.scaling import scaling
 from ..errors import StallscopeError
-from ..report import batch_plot, compare_text, trace_plot
-
-TRACE = "--trace-plot"
+from ..report import batch_plot, compare_text, confusion_plot, scaling_plot, trace_plot
 
 
-def plot(result: Comparison, setting: dict[str, Any], file: Path) -> None:
-    """Draw what the batch size did.
+@dataclass(frozen=True)
+class Picture:
+    option: str
+    shows: str
+
+    @property
+    def name(self) -> str:
+        """Of its value among the arguments."""
+        return self.option.removeprefix("--").replace("-", "_")
+
+
+SIZES = Picture("--plot", "time per sample by batch size")
+TRACES = Picture("--trace-plot", "the device's utilisation over time")
+RANKS = Picture("--scaling-plot", "speed-up by number of ranks")
+CONFUSION = Picture("--confusion-plot", "what was taken for what on held-out data")
+PICTURES = (SIZES, TRACES, RANKS, CONFUSION)
+NAMES = tuple(picture.name for picture in PICTURES)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    for picture in PICTURES:
+        parser.add_argument(picture.option, type=Path, metavar="FILE", help=f"draw {picture.shows} (svg, png, pdf)")
+
+
+def asked(arguments: argparse.Namespace, among: Iterable[Picture] = PICTURES) -> dict[Picture, Path]:
+    """The pictures to draw, and where to."""
+    return {picture: file for picture in among if (file := getattr(arguments, picture.name)) is not None}
+
+
+def check(arguments: argparse.Namespace, made: Path | None = None) -> None:
+    """Whether they can be drawn there, before anything is measured for them; `made`: a folder that will be there.
+
+    Raises:
+        StallscopeError: one of them cannot.
+    """
+    for picture, file in asked(arguments).items():
+        batch_plot.check(file, made, picture.option)
+
+
+def refuse(arguments: argparse.Namespace, among: Iterable[Picture], why: str) -> None:
+    """
+    Raises:
+        StallscopeError: one of them was asked for where there is nothing to draw it from.
+    """
+    for picture in asked(arguments, among):
+        raise StallscopeError(f"{picture.option} draws {picture.shows}; {why}. Leave it out.")
+
+
+def draw(arguments: argparse.Namespace, result: Comparison, setting: dict[str, Any]) -> None:
+    """Those of a comparison that were asked for.
 
     Raises:
         StallscopeError: there is nothing to draw, or it cannot be written.
     """
-    if not result.batch_verdicts:
-        raise StallscopeError("--plot: no loader ran with two batch sizes, so no picture was drawn.")
-    batch_plot.write(result.batch_verdicts, compare_text.title(result, setting), file)
+    title = compare_text.title(result, setting)
+    wanted = asked(arguments)
+    if SIZES in wanted:
+        if not result.batch_verdicts:
+            raise StallscopeError("--plot: no loader ran with two batch sizes, so no picture was drawn.")
+        batch_plot.write(result.batch_verdicts, title, wanted[SIZES])
+    if TRACES in wanted:
+        trace_plot.write(trace_plot.traces_of(result), title, wanted[TRACES])
+    if RANKS in wanted:
+        if (found := scaling(result.cells)) is None:
+            raise StallscopeError("--scaling-plot: nothing ran on several ranks, so no picture was drawn.")
+        scaling_plot.write(found, title, wanted[RANKS])
+    if CONFUSION in wanted:
+        confusion_plot.write(result, setting, title, wanted[CONFUSION])
 
 
-def check_trace(file: Path | None, made: Path | None = None) -> None:
-    """Whether such a picture can be drawn there, before anything is measured for it.
-
-    Raises:
-        StallscopeError: it cannot.
-    """
-    if file is not None:
-        batch_plot.check(file, made, TRACE)
-
-
-def plot_traces(result: Comparison, setting: dict[str, Any], file: Path | None) -> None:
-    """Draw when the device of each cell computed, if that was asked for.
-
-    Raises:
-        StallscopeError: there is nothing to draw, or it cannot be written.
-    """
-    if file is not None:
-        trace_plot.write(trace_plot.traces_of(result), compare_text.title(result, setting), file)
-
-
-def plot_trace(analysis: Analysis, folder: Path, file: Path | None) -> None:
-    """The same of one run."""
-    if file is not None:
+def draw_run(arguments: argparse.Namespace, analysis: Analysis, folder: Path) -> None:
+    """The traces of one run. Of several ranks, the one whose figures are shown."""
+    for file in asked(arguments, (TRACES,)).values():
         title = (analysis.info.get("device") or {}).get("title") or "device"
         trace_plot.write([trace_plot.trace_of(folder.name, analysis, folder)], str(title), file)

@@ -19,11 +19,10 @@ from ..record.comparison import is_comparison, read_comparison
 from ..record.files import plain
 from ..record.latest import latest
 from ..record.run import RUN_JSON, is_run, open_run
-from ..report import attach_json, attach_text, batch_plot, compare_text, contract, text
+from ..report import attach_json, attach_text, compare_text, contract, text
 from ..report.command import command_line
-from . import cost_options, faults, sweep_planted
+from . import cost_options, faults, plot, sweep_planted
 from .console import PLAIN_WIDTH, console, show, write_json
-from .plot import TRACE, check_trace, plot, plot_trace, plot_traces
 
 NAME = "report"
 HELP = "Shows what a recorded run waited for (no RUN: the newest on this machine)."
@@ -44,26 +43,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
     parser.add_argument("--json", action="store_true", help="short for --format json")
     parser.add_argument("-o", "--output", metavar="FILE", help="write to a file instead of the terminal")
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="of a comparison: draw time per sample by batch size (svg, png, pdf)"
-    )
+    plot.add_arguments(parser)
     cost_options.add_arguments(parser)
-    parser.add_argument(
-        TRACE, type=Path, metavar="FILE", help="draw the device's utilisation over time (svg, png, pdf)"
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     folder, *others = _parts(arguments.run_folders or [_newest()])
     as_json = arguments.json or arguments.format == "json"
     price = cost_options.price_of(arguments)
-    if arguments.plot:
-        _check_plot(arguments.plot, folder, others)
-    check_trace(arguments.trace_plot)
+    _check_plots(arguments, folder, others)
     if not others and not is_run(folder) and is_comparison(folder):
         scenario = read_comparison(folder)[0].get("scenario")
         if scenario in (faults.SCENARIO, sweep_planted.SCENARIO):
-            _refuse_trace(arguments.trace_plot, f"{folder} compares what was planted")
             table = faults.load(folder) if scenario == faults.SCENARIO else sweep_planted.load(folder)
             if as_json:
                 write_json(table.json(), arguments.output or "-")
@@ -78,13 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
             write_json(contract.comparison(result, setting), arguments.output or "-")
         else:
             _print(arguments.output, lambda target: compare_text.render(result, setting, target))
-        if arguments.plot:
-            plot(result, setting, arguments.plot)
-        plot_traces(result, setting, arguments.trace_plot)
+        plot.draw(arguments, result, setting)
         return 0
     opened = open_run(folder)
     if not others and is_attached(opened):
-        _refuse_trace(arguments.trace_plot, f"{folder} was watched from outside, which does not see when it computes")
+        plot.refuse(arguments, (plot.TRACES,), f"{folder} was watched from outside, which does not see that")
         seen = attached(opened)
         findings = findings_of(seen)
         verdict = verdict_of(seen, findings)
@@ -98,24 +87,21 @@ def run(arguments: argparse.Namespace) -> int:
         write_json(contract.report(analysis) | cost_options.json_of(analysis, price), arguments.output or "-")
     else:
         _print(arguments.output, lambda target: text.render(analysis, target, cost_options.line_of(analysis, price)))
-    # Of several ranks, the one whose figures are shown; which samples are its own is not known.
-    plot_trace(analysis, folder, arguments.trace_plot)
+    plot.draw_run(arguments, analysis, folder)
     return 0
 
 
-def _check_plot(file: Path, folder: Path, others: list[Path]) -> None:
-    batch_plot.check(file)
+def _check_plots(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> None:
+    plot.check(arguments)
+    of_cells = (plot.SIZES, plot.RANKS, plot.CONFUSION)
     if others or is_run(folder) or not is_comparison(folder):
-        raise StallscopeError(
-            f"--plot draws a comparison; {folder} is none. `stallscope compare RUN RUN` compares runs."
-        )
-    if read_comparison(folder)[0].get("scenario") == faults.SCENARIO:
-        raise StallscopeError(f"--plot draws batch sizes; {folder} compares planted faults.")
-
-
-def _refuse_trace(file: Path | None, why: str) -> None:
-    if file is not None:
-        raise StallscopeError(f"{TRACE} draws runs of a training; {why}.")
+        plot.refuse(arguments, of_cells, f"{folder} is no comparison. `stallscope compare RUN RUN` makes one of runs")
+        return
+    scenario = read_comparison(folder)[0].get("scenario")
+    if scenario == faults.SCENARIO:
+        plot.refuse(arguments, plot.PICTURES, f"{folder} compares planted faults")
+    elif scenario == sweep_planted.SCENARIO:
+        plot.refuse(arguments, (plot.TRACES, plot.RANKS, plot.CONFUSION), f"{folder} compares planted sweeps")
 
 
 def _parts(folders: list[Path]) -> list[Path]:

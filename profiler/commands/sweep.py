@@ -85,9 +85,9 @@ class Sweep(Cells["Variant"]):
                 continue
             if key.feed == "synthetic":
                 continue
-            if why := unavailable(key.pipeline) or sources.missing(key.net, key.store):
-                self.status[key] = ("skipped", why)
-            elif why := unfit(key.pipeline, sources.data(key.net, key.store)):
+            if (why := unavailable(key.pipeline) or sources.missing(key.net, key.store)) or (
+                why := unfit(key.pipeline, sources.data(key.net, key.store))
+            ):
                 self.status[key] = ("skipped", why)
 
     def run(self) -> bool:

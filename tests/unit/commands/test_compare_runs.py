@@ -199,7 +199,7 @@ def test_a_mistake_is_one_message_that_says_what_to_do(
         assert len(printed.err.splitlines()) == 1
         assert printed.out == ""
     assert main(["report", one, "--plot", str(tmp_path / "x.svg")]) == 2
-    assert "--plot draws a comparison" in capsys.readouterr().err
+    assert "is no comparison" in capsys.readouterr().err
     assert not list(tmp_path.glob("x.*"))
 
 
