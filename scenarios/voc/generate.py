@@ -20,10 +20,9 @@ from PIL import Image
 
 from stallscope.errors import DataError
 
-from .layout import Layout
+from .layout import COMPOSED, Layout
 from .scene import Placed, render
 
-_MARKER = "stallscope-data.json"
 _RECIPE = 1
 """Goes up when the same seed gives other images."""
 _TRAIN_SHARE = 0.8
@@ -75,7 +74,7 @@ def compose(
 
 def _claim(out: Path, wanted: dict[str, Any]) -> None:
     """Makes `out` the folder of this set, or finds that it is."""
-    marker = out / _MARKER
+    marker = out / COMPOSED
     try:
         there = json.loads(marker.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):

@@ -41,6 +41,8 @@ KINDS = {
 }
 """VOC's own grouping of its classes."""
 
+COMPOSED = "stallscope-data.json"
+"""Lies in the folder of a set that stallscope composed, beside `VOCdevkit`."""
 _PARTS = ("JPEGImages", "Annotations", "ImageSets/Main")
 _YEAR = re.compile(r"VOC\d{4}")
 
@@ -50,6 +52,11 @@ class Layout:
     """A set on disk. `root` is the folder of one year, such as `VOCdevkit/VOC2012`."""
 
     root: Path
+
+    @property
+    def is_composed(self) -> bool:
+        """Whether these are no photographs."""
+        return (self.root.parent.parent / COMPOSED).is_file()
 
     @property
     def images(self) -> Path:

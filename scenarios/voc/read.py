@@ -21,6 +21,8 @@ from .layout import CLASSES, Layout, class_index, find
 if TYPE_CHECKING:  # the protocol imports torch, which reading does not need
     from stallscope.pipelines.protocol import Stage, Targets
 
+STAND_IN = "Pascal VOC's photographs: images composed by stallscope"
+
 
 @dataclass(eq=False)
 class VocDataset(JpegFiles):
@@ -127,7 +129,7 @@ class VocDataset(JpegFiles):
         return {
             "samples": len(self),
             "unit": "image",
-            "stand_in": None,
+            "stand_in": STAND_IN if self.layout.is_composed else None,
             "images": len(self),
             "objects": len(self._rows),
             "classes": len(np.unique(self._rows[:, 0])),

@@ -115,6 +115,9 @@ def test_describe_tells_how_much_there_is(maker: Maker) -> None:
     facts = maker.open().describe()
     size = sum(file.stat().st_size for file in (maker.root / "JPEGImages").iterdir())
     assert facts == {
+        "samples": 2,
+        "unit": "image",
+        "stand_in": None,
         "images": 2,
         "objects": 3,
         "classes": 2,

@@ -48,6 +48,7 @@ def test_what_is_composed_can_be_read_without_findings(made: Path) -> None:
     assert len(dataset) == 40
     assert dataset.findings == []
     assert dataset.classes == 20
+    assert dataset.describe()["stand_in"] == "Pascal VOC's photographs: images composed by stallscope"
     for i in range(len(dataset)):
         with Image.open(dataset.path(i)) as image:
             assert image.size == tuple(dataset.sizes[i])
