@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DATA ?=
 
-.PHONY: demo test lint setup-demo setup-test benchmarks truth overhead faults batch-sizes tuning rivals clean help
+.PHONY: demo test lint setup-demo setup-test benchmarks truth overhead faults batch-sizes tuning studies rivals clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -38,6 +38,9 @@ tuning: setup-test ## how good predicted and proven loader settings are, beside 
 	@$(BIN)/python benchmarks/tuning_grid.py --json runs/tuning-grid.json
 	@$(BIN)/python benchmarks/prediction.py --grid runs/tuning-grid.json
 	@$(BIN)/python benchmarks/tuning.py --grid runs/tuning-grid.json --budget 60
+
+studies: setup-test ## the four studies in their quick forms; figures under runs/studies (an hour)
+	@scripts/studies.sh $(BIN) runs/studies-$$(date +%Y%m%d-%H%M%S)
 
 rivals: setup-test ## the planted faults given to other tools, in an environment of their own (half an hour)
 	@$(BIN)/python benchmarks/rivals.py
