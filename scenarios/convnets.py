@@ -74,7 +74,7 @@ class Convnets(Scenario):
             return _cifar(request)
         stages = _stages(request.net, request.augment)
         squares = (Resize(_side(request.net)), *stages)
-        photos = open_folder(request.folder, squares, request.split, request.limit, request.seed)
+        photos = open_folder(request.folder, squares, request.split, request.limit)
         if request.store == "lmdb":
             return open_records(photos, _side(request.net), stages)
         return photos

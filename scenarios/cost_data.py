@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from stallscope.pipelines.protocol import Stage
 from .datasets import cifar, reviews, text
 from .datasets.arrays import Arrays, stand_in_images
 from .datasets.fetch import fetch
-from .datasets.idx import MNIST, IdxImages
+from .datasets.idx import MNIST, IdxImages, Part
 from .scenario import DataRequest, ScenarioData
 
 SEED = 0
@@ -53,10 +54,10 @@ def opened(request: DataRequest) -> ScenarioData:
     if request.folder.resolve() == default_folder().resolve():
         return _OPENERS[kind](request, _system_mnist(request.net))
     if not request.folder.exists():
-        raise DataError(f"there is no {request.folder}. Name a folder with --data, or none for a stand-in.")
+        raise DataError(f"{request.folder} does not exist. Name a folder with --data, or none for a stand-in.")
     if request.folder.is_file() and kind != "text":
         raise DataError(
-            f"{request.folder} is a file; {request.net} trains on a folder with {kind}/. Name that with --data."
+            f"{request.folder} is not a folder; {request.net} trains on one with {kind}/. Name that with --data."
         )
     return _OPENERS[kind](request, request.folder)  # the folder of the set itself, or a text
 
@@ -89,8 +90,15 @@ def _mnist(request: DataRequest, place: Path | None) -> IdxImages | Arrays:
         count = min(request.limit or _MNIST_SAMPLES[request.split], _MNIST_SAMPLES[request.split])
         images, labels = stand_in_images((28, 28), count, int(request.split == "test"), SEED)
         return Arrays(images, labels, "image", "MNIST (made images of ten classes)", stages, {"part": request.split})
-    found = IdxImages.open(MNIST, place, "test" if request.split == "test" else "train", stages)
-    return found if request.limit is None else found.only(slice(request.limit))
+    found = _idx(place, "test" if request.split == "test" else "train").only(slice(request.limit))
+    found.stages = stages
+    return found
+
+
+@lru_cache(maxsize=2)
+def _idx(place: Path, part: Part) -> IdxImages:
+    """Read once a process."""
+    return IdxImages.open(MNIST, place, part)
 
 
 def _cifar(request: DataRequest, place: Path | None) -> Arrays:
@@ -124,7 +132,7 @@ def _text(request: DataRequest, place: Path | None) -> text.Windows:
 
 
 def _system_mnist(net: str) -> Path | None:
-    return next((place for place in MNIST.places if folder_name(net) == "mnist" and place.is_dir()), None)
+    return MNIST.installed() if folder_name(net) == "mnist" else None
 
 
 _OPENERS: dict[str, Callable[[DataRequest, Path | None], ScenarioData]] = {

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -71,7 +72,8 @@ def train_ranks(spec: TrialSpec, folder: Path, train: Callable[[TrialSpec, Path,
         StallscopeError: one of them failed or was killed.
         KeyboardInterrupt: this process was told to stop.
     """
-    with tempfile.TemporaryDirectory(prefix="stallscope-ranks-") as place:
+    # In the run folder: if this process is killed, what stays lies with the run and goes with it.
+    with tempfile.TemporaryDirectory(prefix=".ranks-", dir=folder.resolve()) as place:
         meeting = Path(place)
         _stay_on_this_machine()
         config = LaunchConfig(
@@ -140,7 +142,8 @@ def _rank(spec: TrialSpec, folder: str, place: str, train: Callable[[TrialSpec, 
             torch.set_num_threads(max(1, torch.get_num_threads() // rank.size))
         dist.init_process_group(
             "nccl" if spec.device == "cuda" else "gloo",
-            init_method=f"file://{place}/ranks",
+            # No file:// URL, in which some signs of a path mean something.
+            store=FileStore(f"{place}/ranks", rank.size),
             rank=rank.number,
             world_size=rank.size,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,19 @@ from stallscope.errors import StallscopeError
 if TYPE_CHECKING:
     from .scenario import Scenario
 
-_MODULES = {"ssd": "ssd", "fashion-mnist": "fashion_mnist", "cost": "cost", "convnets": "convnets"}
+_MODULES = {"ssd": "ssd", "fashion-mnist": "fashion_mnist", "convnets": "convnets", "cost": "cost"}
 """Name of a scenario → its module, which holds it as `SCENARIO`."""
 
 NAMES = tuple(_MODULES)
 """Of those that come with stallscope."""
+
+_SAID = ("name", "study", "question", "data")
+_LISTED = ("nets", "cpu_nets", "batch_sizes", "stores")
+_CALLED = ("find_data", "open_data", "build", "loss", "optimizer", "evaluate")
+_OF_DATA = ("__len__", "read", "decode", "targets", "stages", "describe", "notices")
+_WRITTEN_IN = "docs/scenarios/your-own.md"
+_files: set[str] = set()
+"""Files of the user's own that were run."""
 
 
 def scenario(name: str) -> Scenario:
@@ -53,9 +62,55 @@ def _of_file(path: Path) -> Scenario:
     if not isinstance(found, Scenario):
         raise StallscopeError(
             f"{path} defines no SCENARIO, an instance of a subclass of stallscope.scenarios.scenario.Scenario: see "
-            "docs/scenarios/your-own.md."
+            f"{_WRITTEN_IN}."
         )
+    _require_whole(found, path)
     return found
+
+
+def _require_whole(found: Scenario, path: Path) -> None:
+    """
+    Raises:
+        StallscopeError: an attribute that every scenario has is missing, empty or of another kind.
+    """
+    wrong = [f"{name} (a text)" for name in _SAID if not _is_text(getattr(found, name, None))]
+    wrong += [f"{name} (a tuple)" for name in _LISTED if not _is_filled(getattr(found, name, None))]
+    wrong += [f"{name} (a method)" for name in _CALLED if not callable(getattr(found, name, None))]
+    if wrong:
+        raise StallscopeError(
+            f"{path}: {type(found).__name__} has no {', no '.join(wrong)}. Every scenario says these: see "
+            f"{_WRITTEN_IN}."
+        )
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_filled(value: object) -> bool:
+    return isinstance(value, tuple | list) and bool(value)
+
+
+def require_data(opened: object, chosen: Scenario) -> None:
+    """What `open_data` gave must be a dataset.
+
+    Raises:
+        StallscopeError: it is none; the message names what it lacks.
+    """
+    if lacking := [name for name in _OF_DATA if not hasattr(opened, name)]:
+        raise StallscopeError(
+            f"{chosen.name}'s open_data gave a {type(opened).__name__}, which has no {', no '.join(lacking)}: see "
+            f"{_WRITTEN_IN}."
+        )
+
+
+def own_error(error: BaseException) -> str | None:
+    """An error that came out of a scenario's file of the user's own, and where; `None` of any other."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in _files]
+    if not frames:
+        return None
+    where = f"{frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name}"
+    return f"{type(error).__name__}: {error} ({where})"
 
 
 def _load(path: Path) -> Any:
@@ -71,11 +126,14 @@ def _load(path: Path) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    _files.add(str(path))
     # Worker processes that are spawned import it by its name.
     sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise StallscopeError(f"{path} could not be run: {type(error).__name__}: {error}") from error
+        raise StallscopeError(
+            f"{path} could not be run: {own_error(error) or f'{type(error).__name__}: {error}'}"
+        ) from error
     return module

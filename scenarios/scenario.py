@@ -31,7 +31,7 @@ class DataRequest:
     """`train`, or `test`: held out."""
     store: str = "files"
     limit: int | None = None
-    """The first so many samples only."""
+    """So many samples only; which ones, the data say."""
     seed: int = 0
 
 
@@ -224,6 +224,7 @@ class Scenario(ABC):
             feed=asked.feeds or ("real",),
             ranks=asked.ranks or (1,),
             interconnect=asked.interconnects or (None,),
+            threads=asked.threads or (None,),
             pipeline=asked.pipelines,
             batch_size=asked.batch_sizes
             or (self.batch_sizes if asked.full else self.quick_batch_sizes or self.batch_sizes[:2]),

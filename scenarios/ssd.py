@@ -15,6 +15,7 @@ import torch
 from platformdirs import user_cache_dir
 
 from stallscope.devices.protocol import Device
+from stallscope.errors import DataError
 from stallscope.pipelines.protocol import Batch, Stage
 from stallscope.pipelines.stages import Distort, Flip, Normalise, RandomCrop, Resize, plain_stages, ssd_stages
 
@@ -25,7 +26,7 @@ from .ssd_experiments import experiments
 from .ssd_judge import curve, result
 from .ssd_loss import multibox_loss
 from .ssd_net import SsdNet, build, image_size, sgd
-from .ssd_optimizer import adam
+from .ssd_optimizer import muon
 from .voc.generate import compose
 from .voc.layout import KINDS, find
 from .voc.read import VocDataset
@@ -66,7 +67,14 @@ class Ssd(Scenario):
 
     def open_data(self, request: DataRequest) -> VocDataset:
         stages = _stages(request.net) if request.augment else plain_stages(image_size(request.net))
-        split = "val" if request.split == "test" else _training_split(request.folder)
+        split = _training_split(request.folder)
+        if request.split == "test":
+            if split != "train":
+                raise DataError(
+                    f"{request.folder} has no split `train`: all of it is trained on, and nothing is left to evaluate "
+                    "on. Write ImageSets/Main/train.txt and val.txt, a name a line."
+                )
+            split = "val"
         data = VocDataset.open(request.folder, split, stages, request.limit)
         # What can be learnt within minutes from a thousand small images: which of VOC's four kinds, not which of 20.
         return data.merged(_KINDS) if request.net == "ssd-micro" and set(data.class_names) <= set(_KINDS) else data
@@ -79,7 +87,7 @@ class Ssd(Scenario):
         return multibox_loss(locations, confidences, batch.targets, model.priors).total
 
     def optimizer(self, model: torch.nn.Module, net: str, batch_size: int) -> torch.optim.Optimizer:
-        return adam(model, batch_size) if net == "ssd-micro" else sgd(model, batch_size)
+        return muon(model, batch_size) if net == "ssd-micro" else sgd(model, batch_size)
 
     def evaluate(self, model: Any, net: str, data: VocDataset, device: Device) -> dict[str, Any]:
         """Precision and recall at IoU 0.2, the study's: see `ssd_judge.result`."""

@@ -8,6 +8,7 @@ from statistics import median
 
 from .compare import Cell
 from .differential import Differential, Limit, Rate, feed_of, ranges_meet
+from .rests_on import too_little
 from .results import RunResult, results
 
 FREE = 0.05
@@ -26,9 +27,11 @@ class Augmentation:
     cost: float
     """What augmenting adds to the time, as a share of that without."""
     sure: bool
-    """Whether the repeats differ by less."""
+    """Whether the repeats differ by less; of one run, whether its epochs do."""
     limit: Limit | None
     """What limits the augmented training, where the differential test says so."""
+    doubt: str | None = None
+    """Why either cell is too little to claim anything: too few steps, or one short run. Such a cost is never sure."""
 
     @property
     def free(self) -> bool:
@@ -44,9 +47,10 @@ def augmentations(
     if plain is not None and plain.samples_per_s is not None and cell.samples_per_s is not None:
         fast, slow = plain.samples_per_s, cell.samples_per_s
         limit = next((each.limit for each in tested if each.cell is cell), None)
-        sure = not ranges_meet(fast, slow)
+        doubt = too_little(cell) or too_little(plain)
+        sure = doubt is None and not ranges_meet(fast, slow)
         found.append(
-            Augmentation(cell, _epoch(samples, fast), _epoch(samples, slow), fast[0] / slow[0] - 1, sure, limit)
+            Augmentation(cell, _epoch(samples, fast), _epoch(samples, slow), fast[0] / slow[0] - 1, sure, limit, doubt)
         )
     return tuple(found)
 
@@ -71,28 +75,39 @@ def _of_epochs(cell: Cell) -> Augmentation | None:
     pairs = [pair for each in results([cell]) for run in each.runs if (pair := _of_run(run)) is not None]
     if not pairs:
         return None
-    costs = [augmented / plain - 1 for plain, augmented in pairs]
-    plain, augmented = (median(pair[which] for pair in pairs) for which in (0, 1))
-    alike = max(costs) - min(costs) < abs(augmented / plain - 1)
-    return Augmentation(cell, plain, augmented, augmented / plain - 1, alike, None)
+    plain, augmented = (median(median(pair[which]) for pair in pairs) for which in (0, 1))
+    cost = augmented / plain - 1
+    if len(pairs) > 1:
+        costs = [median(of_augmented) / median(of_plain) - 1 for of_plain, of_augmented in pairs]
+        sure = max(costs) - min(costs) < abs(cost)
+    else:
+        sure = _apart(*pairs[0])
+    doubt = too_little(cell, sum(map(sum, pairs[0])))
+    return Augmentation(cell, plain, augmented, cost, sure and doubt is None, None, doubt)
 
 
-def _of_run(run: RunResult) -> tuple[float, float] | None:
-    """The usual seconds of an epoch without augmentation and with it."""
+def _apart(plain: Sequence[float], augmented: Sequence[float]) -> bool:
+    """Of a single run: whether its epochs of each kind, two or more, are all on one side of those of the other."""
+    several = len(plain) > 1 and len(augmented) > 1
+    return several and (max(plain) < min(augmented) or max(augmented) < min(plain))
+
+
+def _of_run(run: RunResult) -> tuple[list[float], list[float]] | None:
+    """The seconds of its epochs without augmentation and with it."""
     kinds: dict[bool, list[float]] = {}
     for each in run.epochs:
         if each.get("seconds"):
             kinds.setdefault(bool(each.get("augment")), []).append(float(each["seconds"]))
     if len(kinds) < 2:
         return None
-    return tuple(median(kinds[kind][1:] or kinds[kind]) for kind in (False, True))  # type: ignore[return-value]
+    return kinds[False][1:] or kinds[False], kinds[True][1:] or kinds[True]
 
 
 def turns(found: Sequence[Augmentation]) -> list[tuple[Augmentation, Augmentation]]:
     """The same training on two devices, free on one and surely not on the other: of each the pair that differs
     most."""
     alike: dict[str, list[Augmentation]] = {}
-    for each in sorted(found, key=lambda each: each.cost):
+    for each in sorted((each for each in found if each.doubt is None), key=lambda each: each.cost):
         alike.setdefault(_without_device(each.cell), []).append(each)
     return [
         (several[0], several[-1])

@@ -65,6 +65,8 @@ def rate_of(analysis: Analysis) -> float | None:
     return None if analysis.facts is None else analysis.facts.samples_per_s
 
 
+OF_LOADING = ("augment", "store", "workers")
+"""Axes on which a cell whose batches come from memory stands nowhere."""
 CHOICES = ("workers", "store")
 """Axes that are a choice of loading, as loader and batch size are: among cells that differ in these alone one wins."""
 
@@ -114,8 +116,15 @@ def place(name: str, value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
-        return name if value else f"no-{name}"
-    return f"{value} {name}" if isinstance(value, int) else str(value).removeprefix("emulated:")
+        said = _NAMED.get(name, name)
+        return said if value else f"no {said}"
+    if isinstance(value, int):
+        return f"{value} {name.removesuffix('s') if value == 1 else name}"
+    return str(value).removeprefix("emulated:")
+
+
+_NAMED = {"augment": "augmentation"}
+"""Of axes whose name is no noun."""
 
 
 ONE_RUN_NOISE = 0.05

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import mean, median
 
 from ..errors import StallscopeError
 from .epoch_logs import EpochLog
 from .facts import Facts
 from .prices import Price, Prices
 
-COMPUTE = "compute"
+COMPUTE, BOUNDARY = "compute", "boundary"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,11 +104,13 @@ def ratio(one: float | None, base: float | None) -> float | None:
     return None if one is None or not base else one / base
 
 
-def of_epoch(samples: int | None, samples_per_s: float | None, price: Price | None) -> float | None:
-    """USD for one pass over so many samples at this rate."""
+def of_epoch(
+    samples: int | None, samples_per_s: float | None, price: Price | None, outside: float = 0.0
+) -> float | None:
+    """USD for one pass over so many samples at this rate, less the share of the time that was outside the steps."""
     if samples is None or not samples_per_s or price is None:
         return None
-    return price.of(samples / samples_per_s)
+    return price.of(samples / samples_per_s * (1 - outside))
 
 
 @dataclass(frozen=True)
@@ -119,24 +121,37 @@ class Spent:
     usd: float | None
     """From its start to its end, the start of the program included."""
     waited_usd: float | None
-    """The time in which the device waited, in the part of the run that was judged."""
+    """The time within steps in which the device waited, in the part of the run that was judged."""
     waited_share: float | None
     """Of that part, 0..1."""
     waiter: str = "device"
     """Who waited: the training itself where the processor is the device."""
+    boundary_usd: float | None = None
+    """The time outside the steps in the part that was judged: validation, checkpoints."""
+    boundary_share: float | None = None
+    """Of that part, 0..1."""
 
 
 def spent(price: Price, duration_s: float | None, facts: Sequence[Facts]) -> Spent:
     """What a run cost. `facts` are those of its ranks: the machine waits as their devices do on average."""
-    shares = [share for each in facts if (share := waiting(each.shares)) is not None]
+    told = [(share, boundary(each.shares)) for each in facts if (share := waiting(each.shares)) is not None]
     usd = None if duration_s is None else price.of(duration_s)
     waiter = facts[0].waiter if facts else "device"
-    if not shares or len(shares) < len(facts):
+    if not told or len(told) < len(facts):
         return Spent(price, usd, None, None, waiter)
-    waited_s = sum(share * each.parts.wall_ns / 1e9 for share, each in zip(shares, facts, strict=True)) / len(shares)
-    return Spent(price, usd, price.of(waited_s), sum(shares) / len(shares), waiter)
+    walls = [each.parts.wall_ns / 1e9 for each in facts]
+    (waited, waited_usd), (outside, outside_usd) = (
+        (mean(shares), price.of(mean(share * wall for share, wall in zip(shares, walls, strict=True))))
+        for shares in zip(*told, strict=True)
+    )
+    return Spent(price, usd, waited_usd, waited, waiter, outside_usd, outside)
 
 
 def waiting(shares: Mapping[str, float]) -> float | None:
-    """Share of wall time in which nothing was computed, 0..1; `None` where computing is not told apart."""
-    return max(0.0, 1.0 - shares[COMPUTE]) if COMPUTE in shares else None
+    """Share of wall time within steps, 0..1, without computation; `None` where computing is not told apart."""
+    return max(0.0, 1.0 - shares[COMPUTE] - boundary(shares)) if COMPUTE in shares else None
+
+
+def boundary(shares: Mapping[str, float]) -> float:
+    """Share of wall time outside the steps, 0..1: validation, checkpoints. It is work, not waiting."""
+    return shares.get(BOUNDARY, 0.0)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .batch_size.terms import median
-from .batch_size.words import FULL_PCT, MORE_FOREIGN
 from .compare import ONE_RUN_NOISE, Cell
 from .facts import Facts
 from .finding import Finding
+from .rests_on import foreign_cpus
 
 Rate = tuple[float, float, float]
 """Samples/s: median, lowest and highest over the repeats."""
@@ -258,16 +258,11 @@ def _seen(both: _Both, training: Facts, net: Facts, loader: Facts) -> list[Reaso
 
 def _others(training: Facts, loader: Facts) -> Reason | None:
     """That other programs were in the way of either: their share of the CPUs is that of no other run."""
-    used = [
-        facts.foreign_cpus
-        for facts in (training, loader)
-        if facts.foreign_cpus is not None and (facts.sampled.machine_busy_pct or 0.0) >= FULL_PCT
-    ]
-    if not used or max(used) < MORE_FOREIGN:
+    if (used := foreign_cpus((training, loader))) is None:
         return None
     return Reason(
         "foreign_load",
-        f"other programs used {max(used):.1f} CPUs of a machine that had none to spare: run it again without them",
+        f"other programs used {used:.1f} CPUs of a machine that had none to spare: run it again without them",
     )
 
 

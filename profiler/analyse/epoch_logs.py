@@ -59,7 +59,7 @@ def read(folder: Path) -> EpochLogs:
     if not files:
         raise DataError(f"{folder} holds no logs: a log is a CSV file with columns epoch and elapsed.")
     logs, problems = [], []
-    there = [(file.stem.removesuffix(FRAMEWORK), str(file.parent.relative_to(folder))) for file in files]
+    there = [(file.stem.removesuffix(FRAMEWORK), _machine(file, folder)) for file in files]
     for file, (test, machine) in zip(files, there, strict=True):
         try:
             logs.append(EpochLog(test, machine, _epochs(file)))
@@ -69,6 +69,12 @@ def read(folder: Path) -> EpochLogs:
         raise DataError(f"no log in {folder} can be used. The first: {problems[0]}")
     kept, cut = _without_cut(logs)
     return EpochLogs(kept, (*problems, *cut, *_missing(there)))
+
+
+def _machine(file: Path, folder: Path) -> str:
+    """The folder from the named one on; of a log right in that one, its own name."""
+    below = file.parent.relative_to(folder)
+    return str(below) if below.parts else folder.resolve().name
 
 
 def _natural(file: Path) -> list[tuple[int, str]]:
@@ -85,7 +91,10 @@ def _epochs(file: Path) -> tuple[Epoch, ...]:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-    rows = list(csv.reader(text.splitlines()))
+    try:
+        rows = list(csv.reader(text.splitlines()))
+    except csv.Error as error:
+        raise DataError(f"{file} is no log of epochs: {error}.") from error
     head = rows[0] if rows else []
     if not {"epoch", "elapsed"} <= set(head) or not set(head) <= _KNOWN:
         raise DataError(f"{file} is no log of epochs: its first line is {','.join(head)!r}.")

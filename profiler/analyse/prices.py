@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,17 @@ class Price:
     def of(self, seconds: float) -> float:
         """USD for a time."""
         return seconds * self.usd_per_hour / 3600
+
+    def times(self, count: int) -> Price:
+        """So many of them."""
+        if count == 1:
+            return self
+        return replace(
+            self,
+            usd_per_hour=self.usd_per_hour * count,
+            name=f"{count} x {self.name}",
+            vcpus=None if self.vcpus is None else self.vcpus * count,
+        )
 
 
 @dataclass(frozen=True)

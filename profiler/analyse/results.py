@@ -13,6 +13,8 @@ from .compare import Cell
 
 HELD = 0.01
 """A share that fell by less than this held, however alike the repeats are."""
+LEAST_MERIT = 0.1
+"""Nets whose best figure is lower have learnt too little for it to hold or fall."""
 SETTINGS = ("samples", "objects", "iou", "threshold")
 """Figures that say how a net was tried, not what it is worth."""
 
@@ -102,6 +104,8 @@ class Held:
     cells: tuple[Cell, ...]
     """By batch size."""
     means: tuple[Mean, ...]
+    learnt: bool
+    """Whether the best of these nets is clearly above what chance or nothing gives."""
 
     @property
     def change(self) -> float:
@@ -165,8 +169,26 @@ def held(found: Sequence[CellResult]) -> tuple[Held, ...]:
             known = [(each.cell, mean) for each in several if (mean := each.metric(metric)) is not None]
             if len(known) > 1:
                 cells, means = zip(*known, strict=True)
-                told.append(Held(metric, cells, means))
+                told.append(Held(metric, cells, means, _learnt(several, metric)))
     return tuple(told)
+
+
+def _learnt(found: Sequence[CellResult], metric: str) -> bool:
+    """Detections by their average precision, whatever the metric; an accuracy from twice chance on, of two classes
+    from half the way between chance and 1."""
+    merit = "average_precision" if any("average_precision" in each.metrics for each in found) else metric
+    best = max(mean.mean for each in found if (mean := each.metric(merit)) is not None)
+    classes = _classes(found) if merit == "accuracy" else None
+    if classes is None:
+        return best >= LEAST_MERIT
+    chance = 1 / classes
+    return best >= max(LEAST_MERIT, min(2 * chance, (1 + chance) / 2))
+
+
+def _classes(found: Sequence[CellResult]) -> int | None:
+    """How many classes there are, by their names or the confusion matrix."""
+    every = (each.classes or each.confusion for each in found)
+    return next((len(known) for known in every if known), None)
 
 
 def mean_of(values: Sequence[Any]) -> Mean | None:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from .compare import Cell, label, varying
+from .compare import OF_LOADING, Cell, label, varying
+from .differential import feed_of
 
 Held = Literal["per rank", "total"]
 """Which batch size is the same on all points of a curve: that of each rank (weak scaling) or that of all together
@@ -147,6 +148,7 @@ def _place(cell: Cell, without: Iterable[str]) -> str:
 
 def _curves(family: Sequence[Cell], names: Sequence[str], held: Held) -> Iterable[Curve]:
     several = [cell for cell in family if _ranks(cell) > 1]
+    synthetic = feed_of(family[0]) == "synthetic"
     seen = dict.fromkeys((_held(cell, held), cell.axes.get("interconnect")) for cell in several)
     for batch_size, interconnect in seen:
         alone = _alone(family, batch_size, interconnect)
@@ -158,7 +160,7 @@ def _curves(family: Sequence[Cell], names: Sequence[str], held: Held) -> Iterabl
             batch_size,
             family[0].pipeline,
             interconnect,
-            label(family[0], names),
+            label(family[0], [name for name in names if not (synthetic and name in OF_LOADING)]),
             str(family[0].axes.get("device", "")).startswith("emulated"),
             tuple(_against(point, alone, batch_size) for point in points),
         )

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..analyse import cost, epoch_logs
 from ..analyse.analysis import Analysis
-from ..analyse.cell_costs import SETTING, is_at, setting_of
+from ..analyse.cell_costs import SETTING, is_at, place_of, setting_of
 from ..analyse.compare import Cell
 from ..analyse.prices import Price, Prices, load
 from ..capture.cpu_budget import cpu_budget
 from ..errors import StallscopeError
 from ..report import cost_json, cost_text
 from .console import console, show, write_json
-from .options import require_folder
+from .options import are, given, require_folder
 
 if TYPE_CHECKING:
     from stallscope.scenarios.variant import Variant
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SCENARIO = "cost"
 TARGET = 0.9
 """Accuracy up to which the scenario of costs counts, unless told another."""
+_OF_LOGS = {"what", "scenario", "logs", "relative_to", "target", "prices", "json", "no_live", "verb", "run", "parser"}
+"""What has a meaning beside `--logs`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, logs: bool = False) -> None:
@@ -50,14 +52,16 @@ class Rates:
     study: bool
     """Otherwise: whether trainings are priced as in the study of costs, by vCPU or accelerator."""
 
-    def of(self, device: str, threads: int | None) -> Price | None:
-        """Of a training on a device (`cpu`, `cuda`, `emulated:NAME`) with so many threads; by default a thread for
-        every CPU that the job may use."""
+    def of(self, device: str, threads: int | None, ranks: int) -> Price | None:
+        """Of a training of so many ranks, each on a device (`cpu`, `cuda`, `emulated:NAME`) with so many threads; by
+        default they share a thread for every CPU that the job may use. Worker processes of loaders are not in it."""
         if self.same is not None or not self.study:
             return self.same
         if device == "cpu":
-            return self.prices.of_vcpus(threads or max(1, int(cpu_budget().budget)))
-        return self.prices.of_accelerator(device.removeprefix("emulated:")) if device != "cuda" else None
+            cpus = max(1, int(cpu_budget().budget))
+            return self.prices.of_vcpus(ranks * (threads or max(1, cpus // ranks)))
+        price = self.prices.of_accelerator(device.removeprefix("emulated:")) if device != "cuda" else None
+        return None if price is None else price.times(ranks)
 
 
 def rates_of(arguments: argparse.Namespace, scenario: str | None = None) -> Rates:
@@ -70,7 +74,7 @@ def rates_of(arguments: argparse.Namespace, scenario: str | None = None) -> Rate
     return Rates(prices, _same(arguments, prices), scenario == SCENARIO)
 
 
-def put(arguments: argparse.Namespace, setting: dict[str, Any], variants: Iterable[Variant]) -> None:
+def put(arguments: argparse.Namespace, setting: dict[str, Any], variants: Collection[Variant]) -> None:
     """Say in a comparison's setting what its trainings cost an hour.
 
     Raises:
@@ -79,12 +83,19 @@ def put(arguments: argparse.Namespace, setting: dict[str, Any], variants: Iterab
     target = arguments.target
     if target is None and setting["scenario"] == SCENARIO:
         target = TARGET
-    places, base = [(each.device, each.threads) for each in variants], arguments.relative_to
-    if base is not None and not any(is_at(base, *place) for place in places):
+    places, base = [(each.device, each.threads, each.ranks) for each in variants], arguments.relative_to
+    if base is not None and not any(is_at(base, device, threads) for device, threads, _ in places):
         raise StallscopeError(
             f"--relative-to {base}: nothing trains there. Name one of the devices, or of the --threads."
         )
-    said = setting_of(rates_of(arguments, setting["scenario"]).of, places, target, base)
+    if arguments.target is not None and not any(each.evaluate == "epochs" for each in variants):
+        raise StallscopeError(
+            f"--target {arguments.target:g}: this experiment does not evaluate after every epoch, so that nothing says "
+            "when it is reached. `stallscope compare cost --experiment accuracy` does."
+        )
+    rates = rates_of(arguments, setting["scenario"])
+    _require_one_machine(rates.same, (device for device, *_ in places))
+    said = setting_of(rates.of, places, target, base, rates.same is not None)
     if said is not None:
         setting[SETTING] = said
 
@@ -98,13 +109,27 @@ def price_of(arguments: argparse.Namespace) -> Price | None:
     return rates_of(arguments).same
 
 
-def put_price(price: Price | None, cells: Iterable[Cell], setting: dict[str, Any]) -> None:
+def put_price(price: Price | None, cells: Collection[Cell], setting: dict[str, Any]) -> None:
     """Have a comparison that is over priced anew."""
     if price is not None:
         before = setting.get(SETTING) or {}
-        places = ((str(cell.axes.get("device")), cell.axes.get("threads")) for cell in cells)
+        _require_one_machine(price, (str(cell.axes.get("device")) for cell in cells))
         setting[SETTING] = setting_of(
-            lambda *_: price, places, before.get("target_accuracy"), before.get("relative_to")
+            lambda *_: price, map(place_of, cells), before.get("target_accuracy"), before.get("relative_to"), True
+        )
+
+
+def _require_one_machine(price: Price | None, devices: Iterable[str]) -> None:
+    """
+    Raises:
+        StallscopeError: one price for trainings on several devices.
+    """
+    several = list(dict.fromkeys(devices))
+    if price is not None and len(several) > 1:
+        raise StallscopeError(
+            f"one price ({price.title}) says nothing of trainings on {len(several)} devices ({', '.join(several)}). "
+            f"Compare one device at a time, or leave --price and --instance out: scenario {SCENARIO} has a price for "
+            "each device."
         )
 
 
@@ -133,6 +158,8 @@ def run_logs(arguments: argparse.Namespace) -> int:
     """
     if arguments.scenario != SCENARIO:
         raise StallscopeError(f"--logs is an option of `compare {SCENARIO}`, not of {arguments.scenario}.")
+    if idle := given(arguments, sorted(vars(arguments).keys() - _OF_LOGS)):
+        raise StallscopeError(f"{idle} {are(idle)} of trainings: --logs tells of those that are over.")
     require_folder(arguments.json)
     found = epoch_logs.read(arguments.logs)
     bills = cost.bills(found.logs, load(arguments.prices), arguments.relative_to, arguments.target)

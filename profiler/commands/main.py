@@ -66,6 +66,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"stallscope: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", file=sys.stderr
         )
         return USAGE_ERROR
+    except Exception as error:
+        said = _of_own_scenario(error)
+        if said is None:
+            raise
+        print(f"stallscope: your scenario failed: {said}", file=sys.stderr)
+        return USAGE_ERROR
+
+
+def _of_own_scenario(error: Exception) -> str | None:
+    """A mistake in a scenario's file of the user's own; `None` of any other."""
+    registry = sys.modules.get("stallscope.scenarios.registry")
+    return None if registry is None else registry.own_error(error)
 
 
 def _discard_output() -> None:

@@ -12,7 +12,7 @@ from ..analyse.analysis import Analysis
 from ..analyse.compare import Comparison
 from ..analyse.scaling import scaling
 from ..errors import StallscopeError
-from ..report import batch_plot, compare_text, confusion_plot, scaling_plot, trace_plot
+from ..report import batch_plot, compare_text, confusion_plot, scaling_plot, text, trace_plot
 
 
 @dataclass(frozen=True)
@@ -89,4 +89,5 @@ def draw_run(arguments: argparse.Namespace, analysis: Analysis, folder: Path) ->
     """The traces of one run. Of several ranks, the one whose figures are shown."""
     for file in asked(arguments, (TRACES,)).values():
         title = (analysis.info.get("device") or {}).get("title") or "device"
-        trace_plot.write([trace_plot.trace_of(folder.name, analysis, folder)], str(title), file)
+        generated = ", stand-in data" if text.stand_in_of(analysis) else ""
+        trace_plot.write([trace_plot.trace_of(folder.name, analysis, folder)], f"{title}{generated}", file)

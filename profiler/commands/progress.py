@@ -59,11 +59,8 @@ class Progress(Drawn):
         if self._live is None:
             cell = self._sweep.cell(key)
             rate = cell.samples_per_s
-            said = (
-                cell.error or ""
-                if cell.status != "ok" or rate is None
-                else f"{rate[0]:.1f} samples/s on {self._device}"
-            )
+            device = cell.axes.get("device") or self._device
+            said = cell.error or "" if cell.status != "ok" or rate is None else f"{rate[0]:.1f} samples/s on {device}"
             self._target.print(
                 f"[{self._done}/{self._total}] {self._sweep.title(key)}: {cell.status} {said}",
                 markup=False,

@@ -16,6 +16,7 @@ from ..tune.trial import Target, TrialServer
 from .console import console
 from .options import require_folder
 from .progress import Progress
+from .sweep_asked import beyond_cpus, require_used
 from .sweep_cells import Cells, Place
 from .sweep_rounds import Trial, new_folder
 
@@ -48,6 +49,7 @@ class Sweep(Cells["Variant"]):
         first = sources.data(nets[0])
         asked = _asked(arguments, devices, loaders(arguments.pipelines, first))
         variants = list(dict.fromkeys(plain(each) for each in experiment.variants(asked)))
+        require_used(asked, variants, experiment.name, chosen.name)
         for net in dict.fromkeys(each.net for each in variants):
             _check_profiles(chosen, devices, net)
             sources.data(net)
@@ -75,12 +77,17 @@ class Sweep(Cells["Variant"]):
             "repeats": self._repeats,
             "augment": _alike(each.augment for each in variants),
             "dataset": sources.described(variants[0].net),
+            "notices": self.notices,
         }
         several = {net: sources.described(net) for net in dict.fromkeys(each.net for each in variants)}
         if any(told != self.setting["dataset"] for told in several.values()):
             self.setting["datasets"] = several
+        never = [why for key in self.keys if (why := unmet(key) or sources.too_few(key))]
+        if len(never) == len(self.keys):
+            raise StallscopeError(f"nothing could be trained: {'; '.join(dict.fromkeys(never))}.")
         for key in self.keys:
-            if why := unmet(key):
+            # A batch that the data do not fill may be one that an emulated device has no memory for: its training tells.
+            if why := unmet(key) or (None if key.device.startswith("emulated:") else sources.too_few(key)):
                 self.status[key] = ("skipped", why)
                 continue
             if key.feed == "synthetic":
@@ -95,6 +102,8 @@ class Sweep(Cells["Variant"]):
         target = console(stderr=True)
         for notice in self.notices:
             target.print(f"data: {notice}", soft_wrap=True, markup=False)
+        for notice in beyond_cpus(self._arguments, cpu_budget().budget):
+            target.print(f"CPUs: {notice}", soft_wrap=True, markup=False)
         shown = Progress(target, self, len(self.pending) * self._repeats, self._arguments.no_live)
         return self.measure(lambda: TrialServer(TARGET), self._repeats, self._arguments.seed, shown)
 
@@ -104,7 +113,7 @@ class Sweep(Cells["Variant"]):
         return Place(key.pipeline, key.batch_size, axes(key))
 
     def title(self, key: Variant) -> str:
-        return f"{' '.join([*self._words(key), key.pipeline])}, batch {key.batch_size}"
+        return ", ".join(dict.fromkeys([*self._words(key), key.pipeline, f"batch {key.batch_size}"]))
 
     def _name(self, key: Variant) -> str:
         return re.sub(r"[^\w.+-]+", "-", "-".join([*self._words(key), key.pipeline, f"b{key.batch_size}"]))
@@ -128,7 +137,15 @@ class Sweep(Cells["Variant"]):
             # Runs that are judged differ in what they draw: of equal ones the second would tell nothing of accuracy.
             seed=arguments.seed + (0 if key.evaluate == "never" else number),
         )
-        return Trial(spec, {"trial": asdict(spec), "device": self._devices[key.device], "notices": self.notices})
+        return Trial(
+            spec,
+            {
+                "trial": asdict(spec),
+                "device": self._devices[key.device],
+                "dataset": self._sources.described(key.net, None if key.feed == "synthetic" else key.store),
+                "notices": self.notices,
+            },
+        )
 
 
 class Sources:
@@ -160,12 +177,15 @@ class Sources:
         Raises:
             DataError: no usable data there.
         """
+        from stallscope.scenarios.registry import require_data
         from stallscope.scenarios.scenario import DataRequest
 
         store = store or self._store
         if (net, store) not in self._opened:
             request = DataRequest(folder=self.folder(net), net=net, store=store, limit=self.limit)
-            self._opened[net, store] = self._scenario.open_data(request)
+            opened = self._scenario.open_data(request)
+            require_data(opened, self._scenario)
+            self._opened[net, store] = opened
         return self._opened[net, store]
 
     def missing(self, net: str, store: str) -> str | None:
@@ -178,8 +198,26 @@ class Sources:
                 self._missing[net, store] = str(error)
         return self._missing[net, store] or None
 
-    def described(self, net: str) -> dict[str, Any]:
-        return {"folder": str(self.folder(net)), **self.data(net).describe()}
+    def too_few(self, key: Variant) -> str | None:
+        """Why a training cannot fill one batch; `None` if it can, or if what its store needs is not installed."""
+        from stallscope.pipelines.order import count
+        from stallscope.pipelines.protocol import Settings
+
+        # A store of samples holds as many as another; what is served from memory has none of its own.
+        store = self._store if key.feed == "synthetic" else key.store
+        if self.missing(key.net, store):
+            return None
+        samples = len(self.data(key.net, store))
+        if count(samples, Settings(key.batch_size, 0, 1, ranks=key.ranks)):
+            return None
+        ranks = f" for each of {key.ranks} ranks" if key.ranks > 1 else ""
+        return (
+            f"{samples} samples do not fill one batch of {key.batch_size}{ranks}; use a smaller --batch-sizes, "
+            "a larger --limit, or more data"
+        )
+
+    def described(self, net: str, store: str | None = None) -> dict[str, Any]:
+        return {"folder": str(self.folder(net)), **self.data(net, store).describe()}
 
     @property
     def notices(self) -> list[str]:

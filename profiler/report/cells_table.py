@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from ..analyse.compare import Cell, label, varying
+from ..analyse.compare import OF_LOADING, Cell, label, varying
 from ..analyse.differential import feed_of, verdict_of
 from ..analyse.partition import PARTS
 from . import bars
@@ -18,7 +18,6 @@ BAR_WIDTH = 14
 BAR = "a step's time"
 HEADS = {"augment": "augm.", "interconnect": "link", "batch_size": "batch", "pipeline": "loader"}
 """Of columns whose axis has a long name."""
-OF_LOADING = ("augment", "store", "workers")
 EMULATED = "emulated"
 """Stands in the head of every column whose figures no real device made."""
 BAR_GOES, RANGE_GOES, BUSY_GOES, CAUSE_GOES = 4, 3, 2, 1

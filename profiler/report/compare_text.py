@@ -42,7 +42,7 @@ def _sections(result: Comparison, setting: dict[str, Any], ascii_only: bool) -> 
     yield Text(title(result, setting), style="bold")
     if question := setting.get("question"):
         yield Text(question)
-    yield from _stand_ins(setting)
+    yield from _stand_ins(_datasets(setting) or _of_runs(result))
     yield _runs(result.cells) if recorded else Text(_conditions(result, setting))
     yield Text()
     for notice in setting.get("notices", ()):
@@ -74,22 +74,25 @@ def _sections(result: Comparison, setting: dict[str, Any], ascii_only: bool) -> 
     elif recorded:
         yield Text()
         yield Text("No loader ran with two batch sizes: these runs say nothing about the batch size.")
-    yield from _stretches(result, ascii_only)
+    yield from _stretches(result, ascii_only, kind == "emulated")
 
 
 def title(result: Comparison, setting: dict[str, Any]) -> str:
     """What was compared, on what."""
     device = setting["device"]["title"]
     if setting["scenario"] is None:
-        return f"{_plural(sum(len(cell.runs) for cell in result.cells), 'recorded run')} on {device}"
-    parts = (setting["scenario"], setting.get("experiment"), setting["net"])
-    stands_in = any(told.get("stand_in") for told in _datasets(setting).values())
+        told = _of_runs(result)
+        parts: list[str | None] = [_plural(sum(len(cell.runs) for cell in result.cells), "recorded run")]
+    else:
+        told = _datasets(setting)
+        parts = [setting["scenario"], setting.get("experiment"), setting["net"]]
+    stands_in = any(each.get("stand_in") for each in told.values())
     return f"{' · '.join(part for part in parts if part)} on {device}{', stand-in data' * stands_in}"
 
 
-def _stand_ins(setting: dict[str, Any]) -> Iterator[Text]:
+def _stand_ins(datasets: dict[str, dict[str, Any]]) -> Iterator[Text]:
     """That data are no real ones: above every figure that they gave."""
-    for net, told in _datasets(setting).items():
+    for net, told in datasets.items():
         if stand_in := told.get("stand_in"):
             of_net = f" ({net})" if net else ""
             yield Text(f"STAND-IN DATA{of_net}: generated, in place of {stand_in}.", style="bold yellow")
@@ -98,7 +101,15 @@ def _stand_ins(setting: dict[str, Any]) -> Iterator[Text]:
 def _datasets(setting: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The data by net; of no net in particular where all train on the same."""
     several: dict[str, dict[str, Any]] = setting.get("datasets") or {}
-    return several or {"": setting.get("dataset") or {}}
+    if several or setting["scenario"] is not None:
+        return several or {"": setting.get("dataset") or {}}
+    return {}
+
+
+def _of_runs(result: Comparison) -> dict[str, dict[str, Any]]:
+    """The data by net, as recorded runs tell them."""
+    infos = [analysis.info for cell in result.cells for analysis in cell.analyses]
+    return {str((info.get("trial") or {}).get("net") or ""): info["dataset"] for info in infos if info.get("dataset")}
 
 
 def _runs(cells: tuple[Cell, ...]) -> Table:
@@ -132,6 +143,7 @@ def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
     said.append(_plural(setting["cpu_budget"], "CPU"))
     if setting.get("workers") is not None:
         said.append(_plural(setting["workers"], "worker"))
+    said += _uniform(result.cells)
     if setting.get("augment") is not None and plans == [None]:
         said.append(f"augmentation {'on' if setting['augment'] else 'off'}")
     feeds = {feed_of(cell) for cell in result.cells}
@@ -148,9 +160,23 @@ def _only(values: Iterable[Any]) -> list[Any]:
     return found if len(found) == 1 else []
 
 
+def _uniform(cells: Sequence[Cell]) -> Iterator[str]:
+    """Where all cells stand on axes on which a plain training stands nowhere."""
+    loading = [cell for cell in cells if feed_of(cell) != "synthetic"]
+    for name, among in (("threads", cells), ("ranks", cells), ("interconnect", cells), ("store", loading)):
+        for value in _only(cell.axes.get(name) for cell in among):
+            if value is None or (name, value) in (("ranks", 1), ("store", "files")):
+                continue
+            if name in ("threads", "ranks"):
+                yield _plural(value, name[:-1])
+            else:
+                yield f"over {value}" if name == "interconnect" else f"store {value}"
+
+
 def _samples(told: dict[str, Any]) -> str:
     number = told.get("samples", told.get("images"))
-    return "" if number is None else _plural(number, told.get("unit") or "image")
+    of_set = f" of {told['set']}" if told.get("set") else ""
+    return "" if number is None else f"{_plural(number, told.get('unit') or 'image')}{of_set}"
 
 
 def _plural(number: float, thing: str) -> str:
@@ -207,7 +233,7 @@ def _told(sweeps: dict[str, BatchVerdict]) -> Iterator[RenderableType]:
         yield _indent(Text.assemble((name, "bold"), ": ", said, (f"[{verdict.cause}]", "bold")))
 
 
-def _stretches(result: Comparison, ascii_only: bool) -> Iterator[RenderableType]:
+def _stretches(result: Comparison, ascii_only: bool, emulated: bool) -> Iterator[RenderableType]:
     """The study's picture: how the device works and stands still; of the first few trainings with a loader."""
     cells = [
         (c, c.typical, c.typical.facts)
@@ -221,13 +247,16 @@ def _stretches(result: Comparison, ascii_only: bool) -> Iterator[RenderableType]
     bin_ms = _bin_ms(max(typical.step_ms["p50"] for _, typical, _ in shown))
     yield Text()
     first = f", the first {len(shown)} of {len(cells)}" if len(shown) < len(cells) else ""
-    yield Text(f"The device at work, and standing still{first}", style="bold")
+    yield Text(f"The {'emulated ' * emulated}device at work, and standing still{first}", style="bold")
     rows = Table.grid(padding=(0, 2))
     rows.add_column(overflow="fold")
     rows.add_column(no_wrap=True, min_width=STRIP)
     rows.add_column(no_wrap=True)
     rows.add_row(
-        "loader, batch", f"{STRIP * bin_ms / 1e3:g} s, {bin_ms} ms a sign, high: busy", "gaps, p50 / p95", style="dim"
+        "cell" if axes_shown([cell for cell, _, _ in cells]) else "loader, batch",
+        f"{STRIP * bin_ms / 1e3:g} s, {bin_ms} ms a sign, high: busy",
+        "gaps, p50 / p95",
+        style="dim",
     )
     for cell, typical, facts in shown:
         strip = busy_strip(facts.window, facts.parts.computing, bin_ms * 1_000_000, STRIP)

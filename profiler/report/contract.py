@@ -53,8 +53,7 @@ def comparison(result: Comparison, setting: dict[str, Any]) -> dict[str, Any]:
         "version": VERSION,
         **setting,
         "cells": [
-            cell(c) | {name: value for name, value in costs.items() if value is not None}
-            for c, costs in zip(result.cells, cost_json.of_cells(result.cells, setting), strict=True)
+            cell(c) | costs for c, costs in zip(result.cells, cost_json.of_cells(result.cells, setting), strict=True)
         ],
         "best": _best(result.best, result.ties),
         "groups": [
@@ -169,6 +168,7 @@ def _run(analysis: Analysis) -> dict[str, Any]:
             "name": device.get("title") or device.get("name"),
             "count": device.get("count"),
         },
+        "dataset": info.get("dataset"),
     }
 
 

@@ -44,14 +44,16 @@ def spent(of: Spent) -> dict[str, Any]:
         "usd": of.usd,
         "waited_usd": of.waited_usd,
         "waited_pct": None if of.waited_share is None else 100 * of.waited_share,
+        "boundary_usd": of.boundary_usd,
+        "boundary_pct": None if of.boundary_share is None else 100 * of.boundary_share,
     }
 
 
 def of_cells(cells: Sequence[Cell], setting: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What each cell of a comparison adds to its JSON."""
+    """What each cell of a comparison adds to its JSON; nothing where the setting has no prices."""
     costs = cell_costs(cells, setting)
     if not costs:
-        return [{"cost_usd": None, "cost": None} for _ in cells]
+        return [{} for _ in cells]
     return [{"cost_usd": each.usd_per_epoch, "cost": _cell(each)} for each in costs]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -11,13 +11,23 @@ from rich.table import Table
 from rich.text import Text
 
 from ..analyse.cell_costs import SETTING, CellCost, cell_costs, is_tried
-from ..analyse.compare import Cell
+from ..analyse.compare import ONE_RUN_NOISE, Cell
 from ..analyse.cost import Bill, Spent
 from ..analyse.prices import Price
+from ..analyse.rests_on import foreign_cpus, single
 from .cells_table import head, place_columns
 from .fitted import Column, Fitted
 
 NOT_KNOWN = "n/a"
+PREEMPTIBLE = "preemptible"
+"""In what a price's provider is said to be."""
+NOTABLE = 0.01
+"""Share of the time from which on validation and checkpoints are worth naming."""
+
+
+LEAST_USD = 0.0001
+"""Costs below are told of more epochs than one."""
+EPOCHS_SHOWN = (1, 1_000, 1_000_000)
 
 
 def usd(amount: float | None) -> str:
@@ -39,7 +49,11 @@ def spent(of: Spent) -> str:
     if of.waited_usd is None or of.waited_share is None:
         return f"{line}; how long the {of.waiter} waited was not measured."
     share = f"{100 * of.waited_share:.0f} % of the time that was judged"
-    return f"{line}, of which the {of.waiter} waited for {usd(of.waited_usd)} ({share})."
+    said = f"{line}, of which the {of.waiter} waited for {usd(of.waited_usd)} ({share})"
+    if of.boundary_share is not None and of.boundary_share >= NOTABLE:
+        outside = f"{100 * of.boundary_share:.0f} %"
+        return f"{said}; {usd(of.boundary_usd)} ({outside}) more went outside the steps: validation, checkpoints."
+    return f"{said}."
 
 
 def of_cells(cells: Sequence[Cell], setting: Mapping[str, Any]) -> Iterator[RenderableType]:
@@ -47,31 +61,65 @@ def of_cells(cells: Sequence[Cell], setting: Mapping[str, Any]) -> Iterator[Rend
     costs = cell_costs(cells, setting)
     if not costs:
         return
-    beside = setting[SETTING].get("relative_to") or "the first row"
+    beside = setting[SETTING].get("relative_to") or "the first row of real data that has a cost"
     emulated, target = setting["device"]["kind"] == "emulated", setting[SETTING].get("target_accuracy")
+    epochs = _epochs_shown(each.usd_per_epoch for each in costs)
+    passes = "an epoch" if epochs == 1 else f"{epochs:,} epochs"
     columns = [
         *place_columns(cells),
         Column("$/h", [NOT_KNOWN if each.price is None else f"{each.price.usd_per_hour:.4g}" for each in costs], True),
-        Column(head("an epoch", emulated), [usd(each.usd_per_epoch) for each in costs], True),
+        Column(head(passes, emulated), [_of(epochs, each.usd_per_epoch) for each in costs], True),
         Column("ratio", [_ratio(each.ratio) for each in costs], True),
-        Column(head("waiting", emulated), [usd(each.waited_usd) for each in costs], True),
+        Column(head("waiting", emulated), [_of(epochs, each.waited_usd) for each in costs], True),
     ]
     if target is not None and any(is_tried(cell) for cell in cells):
         columns.append(Column(f"to {target:g}", [_until(each) for each in costs], True))
     yield Text()
     yield Text("What it costs", style="bold")
     yield Padding(Fitted(columns), (0, 0, 0, 2))
+    if (doubts := _doubts([each.cell for each in costs if each.usd_per_epoch is not None])) is not None:
+        yield Padding(Text(doubts, style="yellow"), (0, 0, 0, 2))
     prices = {each.price.title: each.price for each in costs if each.price is not None}
     for title, price in prices.items():
         yield Padding(Text(f"{title}: {_origin(price)}", style="dim"), (0, 0, 0, 2))
     yield Padding(
         Text(
-            "An epoch is one pass over the data at the rate of the table. Waiting is what of it paid for time in which "
-            f"nothing was computed. Ratios are to {beside} of the same net.",
+            "An epoch is one pass over the data at the rate of the table, without the time outside the steps "
+            "(validation, checkpoints). Waiting is what of it paid for time in which nothing was computed. "
+            f"Ratios are to {beside}, of the same net.{_unpriced(costs, setting)}",
             style="dim",
         ),
         (0, 0, 0, 2),
     )
+
+
+def _doubts(cells: Sequence[Cell]) -> str | None:
+    """Why the costs, and so their ratios, may be others in the next run; `None` where nothing says so."""
+    said = []
+    if (others := foreign_cpus(facts for cell in cells for facts in cell.facts)) is not None:
+        said.append(
+            f"Other programs used {others:.1f} CPUs of a machine that had none to spare: run it again without them."
+        )
+    if single(cells):
+        said.append(f"Costs of one run each may differ by {100 * ONE_RUN_NOISE:.0f} % for no reason.")
+    return " ".join(said) or None
+
+
+def _epochs_shown(of_one: Iterable[float | None]) -> int:
+    """How many epochs to tell the price of, so that the cheapest is no long row of zeros."""
+    cheapest = min((usd for usd in of_one if usd), default=LEAST_USD)
+    return next((many for many in EPOCHS_SHOWN if cheapest * many >= LEAST_USD), EPOCHS_SHOWN[-1])
+
+
+def _of(epochs: int, one: float | None) -> str:
+    return usd(None if one is None else epochs * one)
+
+
+def _unpriced(costs: Sequence[CellCost], setting: Mapping[str, Any]) -> str:
+    """What prices by thread or accelerator leave out."""
+    if setting[SETTING].get("whole_machine") or not any(each.cell.axes.get("workers") for each in costs):
+        return ""
+    return " Worker processes of loaders are not priced."
 
 
 def _until(of: CellCost) -> str:
@@ -99,7 +147,10 @@ def render(
     machines = len({each.machine for each in bills})
     tests = list(dict.fromkeys(each.test for each in bills))
     console.print(
-        Text(f"{len(bills)} logs in {folder}: {len(tests)} trainings, {machines} machines", style="bold"),
+        Text(
+            f"{_count(len(bills), 'log')} in {folder}: {_count(len(tests), 'training')}, {_count(machines, 'machine')}",
+            style="bold",
+        ),
         soft_wrap=True,
     )
     for problem in problems:
@@ -110,8 +161,26 @@ def render(
         console.print(Text(f"{test}, {own[0].epochs} epochs", style="bold"))
         console.print(_table(own, relative_to, target))
     console.print()
-    for line in _prices(bills):
-        console.print(Text(line), soft_wrap=True)
+    console.print(Text(_ratios(bills, relative_to), style="dim"))
+    head, *lines = _prices(bills) or [""]
+    console.print(Text(head))
+    for line in lines:
+        console.print(Padding(Text(line), (0, 0, 0, 2)))
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"
+
+
+def _ratios(bills: Sequence[Bill], relative_to: str) -> str:
+    """What the ratios are of, and that prices of two kinds stand beside each other, where they do."""
+    base = relative_to.rpartition("/")[2]
+    said = f"time/{base} and cost/{base}: totals over those of the same training on {relative_to} (--relative-to)."
+    kinds = {PREEMPTIBLE in (each.price.provider or "") for each in bills if each.price is not None}
+    gpu = any(each.price is not None and each.price.accelerator for each in bills)
+    if len(kinds) == 2 and gpu:
+        said += " As the study did, this sets the price of preemptible CPUs beside that of an on-demand GPU."
+    return said
 
 
 def _table(bills: Sequence[Bill], relative_to: str, target: float | None) -> Table:
@@ -158,4 +227,4 @@ def _prices(bills: Sequence[Bill]) -> list[str]:
     without = sorted({each.machine for each in bills if each.price is None})
     if without:
         lines.append(f"No price is known of {', '.join(without)}: --prices FILE adds them, under [logs].")
-    return ["Prices", *(f"  {line}" for line in lines)] if lines else []
+    return ["Prices", *lines] if lines else []

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..analyse.augmentation import Augmentation
+from ..analyse.cell_costs import samples_of
 from ..analyse.compare import Cell
 from ..analyse.differential import Differential, Rate, differentials
-from .differential_text import augmentations_of, samples_of
+from .differential_text import augmentations_of
 
 
 def comparison(cells: Sequence[Cell], setting: dict[str, Any]) -> dict[str, Any]:
@@ -16,7 +17,7 @@ def comparison(cells: Sequence[Cell], setting: dict[str, Any]) -> dict[str, Any]
     tested = differentials(cells)
     dearer = [each for cell in cells for each in augmentations_of(cell, cells, tested, setting)]
     return {
-        "differential": [of_cell(each, samples_of(setting, each.cell)) for each in tested],
+        "differential": [of_cell(each, samples_of(each.cell, setting)) for each in tested],
         "augmentation": [augmentation(each) for each in dearer],
     }
 
@@ -53,6 +54,7 @@ def augmentation(found: Augmentation) -> dict[str, Any]:
         "cost_pct": 100 * found.cost,
         "free": found.free,
         "sure": found.sure,
+        "doubt": found.doubt,
         "limit": found.limit,
     }
 

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..analyse.augmentation import FREE, Augmentation, augmentations, turns
+from ..analyse.cell_costs import samples_of
 from ..analyse.compare import Cell, label
 from ..analyse.differential import OFF, Differential, Rate, differentials
 from .cells_table import figures, namer, place_columns
@@ -24,36 +25,31 @@ LITTLE = 0.005
 """Less than this is written as no difference."""
 
 
-def samples_of(setting: dict[str, Any], cell: Cell) -> int | None:
-    """In an epoch of this cell's data."""
-    several = setting.get("datasets") or {}
-    told = several.get(cell.axes.get("net")) or setting.get("dataset") or {}
-    number = told.get("samples")
-    return number if isinstance(number, int) else None
-
-
 def render(cells: Sequence[Cell], setting: dict[str, Any]) -> Iterator[RenderableType]:
     """What there is of both; nothing where the cells allow neither."""
     tested = differentials(cells)
+    both = [each for each in tested if each.expected is not None]
     emulated = "emulated " if setting["device"]["kind"] == "emulated" else ""
-    if tested:
+    if both:
         yield Text()
         yield Text(f"Net alone, loader alone, and both: {emulated}samples/s", style="bold")
-        yield _indent(_table(tested, setting))
-        yield _indent(Text(summary(tested)))
-        yield from _unexpected(tested)
+        yield _indent(_table(both, setting))
+        yield _indent(Text(summary(both)))
+        yield from _unexpected(both)
     dearer = [each for cell in cells for each in augmentations_of(cell, cells, tested, setting)]
     if dearer:
         yield Text()
         yield Text(f"What augmentation costs{f' ({emulated}device)' if emulated else ''}", style="bold")
         yield _indent(_augmented(dearer))
+        if (why := unsure(dearer)) is not None:
+            yield _indent(Text(why, style="yellow"))
         if (said := contrast(dearer)) is not None:
             yield _indent(Text(said))
 
 
 def _table(tested: Sequence[Differential], setting: dict[str, Any]) -> Fitted:
     cells = [each.cell for each in tested]
-    epochs = [samples_of(setting, cell) for cell in cells]
+    epochs = [samples_of(cell, setting) for cell in cells]
     return Fitted(
         [
             *place_columns(cells),
@@ -81,17 +77,14 @@ def _table(tested: Sequence[Differential], setting: dict[str, Any]) -> Fitted:
 
 def summary(tested: Sequence[Differential]) -> str:
     """How well the two limits explain the trainings, and which of them limits how many."""
-    known = [each for each in tested if each.expected is not None]
-    if not known:
-        return "Net alone and loader alone did not both run, so nothing is expected."
-    agree = sum(bool(each.agrees) for each in known)
-    overlapping = {each.overlaps for each in known}
+    agree = sum(bool(each.agrees) for each in tested)
+    overlapping = {each.overlaps for each in tested}
     time = {True: "the slower of the two takes", False: "both take together"}
     rule = time[overlapping.pop()] if len(overlapping) == 1 else "the slower takes, or without overlap both together"
-    said = f"Within {100 * OFF:.0f} % of the time that {rule}: {agree} of {len(known)}."
+    said = f"Within {100 * OFF:.0f} % of the time that {rule}: {agree} of {len(tested)}."
     for limit, words in (("loader", "The loader is the floor"), ("net", "The net is the limit")):
-        if number := sum(each.limit == limit for each in known):
-            said += f" {words} in {number} of {len(known)}."
+        if number := sum(each.limit == limit for each in tested):
+            said += f" {words} in {number} of {len(tested)}."
     return said
 
 
@@ -120,7 +113,7 @@ def augmentations_of(
     cell: Cell, cells: Sequence[Cell], tested: Sequence[Differential], setting: dict[str, Any]
 ) -> tuple[Augmentation, ...]:
     """What augmentation costs this cell, by whatever there is to set it beside."""
-    return augmentations(cell, cells, tested, samples_of(setting, cell))
+    return augmentations(cell, cells, tested, samples_of(cell, setting))
 
 
 def _augmented(found: Sequence[Augmentation]) -> Fitted:
@@ -137,10 +130,16 @@ def _augmented(found: Sequence[Augmentation]) -> Fitted:
 
 
 def cost_in_words(found: Augmentation) -> str:
-    """`free`, `+49 %`; with a question mark where repeats differ by as much."""
+    """`free`, `+49 %`; with a question mark where repeats differ by as much, or too little was run."""
     if abs(found.cost) < FREE:
-        return "free"
+        return "free" if found.doubt is None else "free ?"
     return f"{100 * found.cost:+.0f} %{'' if found.sure else ' ?'}"
+
+
+def unsure(found: Sequence[Augmentation]) -> str | None:
+    """Why figures have a question mark; `None` where none has."""
+    doubts = [each.doubt or "runs differ by as much" for each in found if cost_in_words(each).endswith("?")]
+    return f"?: {', or '.join(dict.fromkeys(doubts))}. Longer runs, and several of each, tell." if doubts else None
 
 
 def contrast(found: Sequence[Augmentation]) -> str | None:

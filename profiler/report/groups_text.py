@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from ..analyse.compare import Cell, Comparison, Group, label, varying
+from ..analyse.compare import CHOICES, Cell, Comparison, Group, label, varying
 from ..analyse.differential import feed_of, verdict_of
 from ..analyse.facts import Facts
 from ..analyse.finding import Finding
@@ -20,6 +20,8 @@ LEAST_RATIO = 1.05
 """The slowest cell is set beside the winner from this ratio on."""
 MOST_TOLD = 3
 """Groups that get a paragraph each; more of them get a line each."""
+MOST_NAMED = 4
+"""Cells with one and the same verdict that are named; of more of them their number."""
 _DEVICE = {"emulated": "the emulated device", "cpu": "the processor"}
 
 
@@ -37,7 +39,7 @@ def winners(result: Comparison, kind: str) -> Iterator[RenderableType]:
         line = Text()
         if len(result.groups) > 1 and (place := in_words(group.cells[0], names)):
             line.append(f"{place}: ", "bold")
-        yield _indent(line.append(_winner(group, device)))
+        yield _indent(line.append(_winner(group, device, result.cells)))
 
 
 def _has_choice(group: Group) -> bool:
@@ -46,7 +48,7 @@ def _has_choice(group: Group) -> bool:
     return len(ran) > 1 and feed_of(ran[0]) != "synthetic"
 
 
-def _winner(group: Group, device: str) -> str:
+def _winner(group: Group, device: str, cells: Sequence[Cell]) -> str:
     best = group.best
     if best is None or best.samples_per_s is None or best.typical is None or best.typical.facts is None:
         return "No run finished, so there is no winner."
@@ -64,7 +66,9 @@ def _winner(group: Group, device: str) -> str:
         said += f" It is {ratio:.1f} times as fast as {_name(slowest, group)}"
         if idle:
             said += f", which keeps it busy {_busy(slowest.typical.facts)}"
-        said += f"{_limits(facts, slowest.typical.facts)}."
+        measured = any(feed_of(c) == "loader-only" and c.pipeline in (best.pipeline, slowest.pipeline) for c in cells)
+        # What a loader did alone is measured then, and stands in the table.
+        said += "." if measured else f"{_limits(facts, slowest.typical.facts)}."
     if best.typical.verdict.cause is None:
         said += " Start-up still weighs in so short a run: this is no ranking yet."
     verdict = verdict_of(best)
@@ -92,7 +96,7 @@ def _table(groups: Sequence[Group], emulated: bool) -> Fitted:
     """A line a group: its fastest cell."""
     ran = [(group, group.best) for group in groups if group.best is not None]
     best = [cell for _, cell in ran]
-    slower = [(namer(group.cells), *_slowest(group)) for group, _ in ran]
+    slower = [(_namer(group), *_slowest(group)) for group, _ in ran]
     return Fitted(
         [
             *place_columns(best, axes_shown([cell for group in groups for cell in group.cells]), whole=True),
@@ -111,8 +115,16 @@ def _table(groups: Sequence[Group], emulated: bool) -> Fitted:
     )
 
 
-def _ties(group: Group) -> str:
+def _namer(group: Group) -> Callable[[Cell], str]:
+    """Of a cell among those of its group: with the loader wherever the store is named."""
     name = namer(group.cells)
+    if "store" not in varying(group.cells) or len({cell.pipeline for cell in group.cells}) > 1:
+        return name
+    return lambda cell: f"{cell.pipeline} {name(cell)}"
+
+
+def _ties(group: Group) -> str:
+    name = _namer(group)
     return ", ".join(name(cell) for cell in group.ties)
 
 
@@ -131,17 +143,38 @@ def verdicts(result: Comparison) -> Iterator[RenderableType]:
         yield from (_indent(line) for line in _by_cause(groups))
         return
     names = varying([group.cells[0] for group in groups])
+    names = tuple(name for name in names if name not in CHOICES)
+    said: dict[str, list[str]] = {}
     for group in groups:
         where = f"{place} " if (place := label(group.cells[0], names)) else ""
-        for name in dict.fromkeys(cell.pipeline for cell in group.cells):
-            ran = [(c, v) for c in group.cells if c.pipeline == name and _is_told(c) and (v := verdict_of(c))]
+        for loading in dict.fromkeys(_loading(cell) for cell in group.cells):
+            ran = [(c, v) for c in group.cells if _loading(c) == loading and _is_told(c) and (v := verdict_of(c))]
             if not ran:
                 continue
             cell, verdict = max(ran, key=lambda pair: (pair[1].cause is not None, pair[0].batch_size))
-            line = Text.assemble((f"{where}{name}", "bold"), f" (batch {cell.batch_size}): {verdict.title}")
-            if verdict.next:
-                line.append(f" Next: {verdict.next[0].change}.")
-            yield _indent(line)
+            text = verdict.title + (f" Next: {verdict.next[0].change}." if verdict.next else "")
+            said.setdefault(text, []).append(f"{where}{cell.pipeline} ({_place(cell, group)})")
+    of = sum(map(len, said.values()))
+    for text, whom in said.items():
+        yield _indent(Text.assemble((_counted(whom, of), "bold"), f": {text}"))
+
+
+def _loading(cell: Cell) -> tuple[str, str | None]:
+    """Loader and store."""
+    return cell.pipeline, cell.axes.get("store")
+
+
+def _place(cell: Cell, group: Group) -> str:
+    """The batch size, and the store where it differs within the group."""
+    stores = {each.axes.get("store") for each in group.cells if _is_told(each)}
+    return f"{cell.axes.get('store')}, batch {cell.batch_size}" if len(stores) > 1 else f"batch {cell.batch_size}"
+
+
+def _counted(names: Sequence[str], of: int) -> str:
+    """A few by name; more of them counted."""
+    if len(names) <= MOST_NAMED:
+        return "; ".join(names)
+    return f"all {of} cells" if len(names) == of else f"{len(names)} of {of} cells"
 
 
 def _is_told(cell: Cell) -> bool:
@@ -157,11 +190,12 @@ def _by_cause(groups: Sequence[Group]) -> Iterator[Text]:
         if (verdict := verdict_of(cell)) is not None:
             causes.setdefault(verdict.cause or "too few steps", []).append((cell, verdict))
     for cause, having in sorted(causes.items(), key=lambda item: (item[0] == "none", -len(item[1]))):
-        where = "; ".join(name(cell) for cell, _ in having)
+        where = _counted([name(cell) for cell, _ in having], len(cells))
         line = Text.assemble((cause, "bold"), f": {where}.")
         worst = max((verdict for _, verdict in having), key=lambda verdict: verdict.share)
         if cause != "none":
-            line.append(f" At worst: {worst.title}")
+            alike = len({verdict.title for _, verdict in having}) == 1
+            line.append(f" {worst.title}" if alike else f" At worst: {worst.title}")
             if worst.next:
                 line.append(f" Next: {worst.next[0].change}.")
         yield line

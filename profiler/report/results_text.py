@@ -46,6 +46,8 @@ def render(result: Comparison, setting: dict[str, Any]) -> Iterator[RenderableTy
     yield _indent(_table(found, emulated))
     if (said := work(found)) is not None:
         yield _indent(Text(said, style="yellow"))
+    if emulated and not metric_names(found):
+        yield _indent(Text("An emulated device learns nothing: no accuracy."))
     names = varying([each.cell for each in found])
     for each in held(found):
         yield _indent(Text(held_in_words(each, names)))
@@ -100,6 +102,8 @@ def held_in_words(found: Held, names: Sequence[str]) -> str:
         f"{mean.mean:.3f} at {each.batch_size}" for each, mean in zip(found.cells, found.means, strict=True)
     )
     word = {True: "held", False: "fell", None: "fell, or not: runs were not repeated"}[found.held]
+    if not found.learnt:
+        word = "too little training to tell"
     spread = "" if found.spread is None else f"; repeats differ by up to {found.spread:.3f}"
     return f"{where}, {HEADS.get(found.metric, found.metric)} as the batch grows: {word} ({figures_said}{spread})."
 

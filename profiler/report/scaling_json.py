@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..analyse.scaling import Curve, Point, Ratio, Scaling
+from .differential_json import spread
 
 
 def scaling(found: Scaling | None) -> list[dict[str, Any]]:
@@ -28,12 +29,11 @@ def _curve(curve: Curve) -> dict[str, Any]:
 def _point(point: Point) -> dict[str, Any]:
     """`samples_per_s` is of all ranks, `batch_size` of each; `exchange_ms` is computed; `waiting_pct` is the share of
     the time in which ranks wait for the last of them."""
-    rate = point.rate
     return {
         "ranks": point.ranks,
         "batch_size": point.batch_size,
         "status": point.cell.status,
-        "samples_per_s": None if rate is None else dict(zip(("median", "low", "high"), rate, strict=True)),
+        "samples_per_s": spread(point.rate),
         "speedup": _ratio(point.speedup),
         "efficiency": _ratio(point.efficiency),
         "why": point.why,

@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from ..analyse.differential import feed_of
 from ..analyse.scaling import Curve, Held, Point, Ratio, Scaling
 from .cells_table import figures, head
 from .fitted import Column, Fitted
@@ -43,9 +44,13 @@ def render(scaling: Scaling) -> Iterator[RenderableType]:
 
 def names(curves: Sequence[Curve]) -> list[str]:
     """What tells each from the other ones beside its batch size; nothing where that is all."""
-    parts = [(curve.place, curve.pipeline, curve.interconnect or "") for curve in curves]
+    parts = [(curve.place, _loader(curve), curve.interconnect or "") for curve in curves]
     differing = [number for number in range(3) if len({each[number] for each in parts}) > 1]
     return [" ".join(word for number in differing if (word := each[number])) for each in parts]
+
+
+def _loader(curve: Curve) -> str:
+    return "" if feed_of(curve.points[0].cell) == "synthetic" else curve.pipeline
 
 
 def ranged(ratio: Ratio | None, scale: float = 1.0, digits: int = 2, unit: str = "", wide: bool = True) -> str:

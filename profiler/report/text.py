@@ -54,6 +54,8 @@ def render(analysis: Analysis, console: Console, cost: str | None = None) -> Non
 def _sections(analysis: Analysis, ascii_only: bool, cost: str | None) -> Iterator[RenderableType]:
     facts = analysis.facts
     yield Text(headline(analysis), style="bold")
+    if stand_in := stand_in_of(analysis):
+        yield Text(f"STAND-IN DATA: generated, in place of {stand_in}.", style="bold yellow")
     if cost:
         yield Text(cost)
     yield Text()
@@ -113,6 +115,11 @@ def _machine(seen: Sampled) -> Iterator[RenderableType]:
 def headline(analysis: Analysis) -> str:
     """What ran, on what, how fast, and how it ended unless well."""
     return f"{_what_ran(analysis)}{_planted(analysis)}{_ending(analysis)}"
+
+
+def stand_in_of(analysis: Analysis) -> str | None:
+    """What the generated data of a run stand for; `None` of real ones, and of a run that does not say."""
+    return (analysis.info.get("dataset") or {}).get("stand_in")
 
 
 def _planted(analysis: Analysis) -> str:

@@ -52,6 +52,8 @@ class Trace:
     """NVML's readings of the same stretch: (seconds from its begin to the middle of the reading's window, percent)."""
     gaps: str
     """How long the device stood still at a time, in words."""
+    cut: bool = False
+    """Whether it is the middle of a longer training."""
 
 
 def traces_of(result: Comparison) -> list[Trace]:
@@ -77,6 +79,7 @@ def traces_of(result: Comparison) -> list[Trace]:
 
 def trace_of(name: str, analysis: Analysis, folder: Path | None) -> Trace:
     """Of one run; `folder`: where its samples are."""
+    name += _ending(analysis)
     facts = analysis.facts
     if facts is None or not facts.told_apart:
         return Trace(name, (), (), "not measured")
@@ -86,7 +89,16 @@ def trace_of(name: str, analysis: Analysis, folder: Path | None) -> Trace:
     begin = window.begin_ns + (window.wall_ns - shown) // 2
     gaps = analysis.gaps_ms
     said = f"gaps: half below {gaps['p50']:.0f} ms, 95 % below {gaps['p95']:.0f} ms" if gaps else "no gaps"
-    return Trace(name, busy, () if folder is None else _sampled(folder, begin, begin + shown), said)
+    cut = window.wall_ns - shown >= WINDOW_NS
+    return Trace(name, busy, () if folder is None else _sampled(folder, begin, begin + shown), said, cut)
+
+
+def _ending(analysis: Analysis) -> str:
+    """That the training was interrupted, or its recording never ended."""
+    ended = analysis.info.get("ended")
+    if not isinstance(ended, dict):
+        return ", not ended"
+    return ", stopped" if ended.get("status") == "stopped" else ""
 
 
 def _sampled(folder: Path, begin: int, end: int) -> tuple[tuple[float, float], ...]:
@@ -128,7 +140,9 @@ def figure(traces: Sequence[Trace], title: str) -> Figure:
     axes[0].set_ylim(-4, 104)
     axes[0].set_yticks((0, 50, 100))
     axes[0].set_xlim(0, max(len(trace.busy) for trace in traces) * WINDOW_NS / 1e9)
-    axes[-1].set_xlabel("seconds, from the middle of a longer training", color=_INK)
+    cut = [trace.cut for trace in traces if trace.busy]
+    longer = "" if not any(cut) else ", from the middle of a longer training" + " where it was" * (not all(cut))
+    axes[-1].set_xlabel(f"seconds{longer}", color=_INK)
     drawn.supylabel(f"device busy, % of {WINDOW_NS / 1e6:.0f} ms", color=_INK, fontsize=9)
     if any(trace.sampled for trace in traces):
         handles = {

@@ -26,6 +26,8 @@ from ..record.run import create_run, open_run, update_run
 
 STOP_SECONDS = 20.0
 """How long a child may take to close its loader and files after it was asked to stop."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +120,16 @@ def _child(target: Target, spec: Any, start: Connection) -> None:
     os.setpgid(0, 0)
     # Its loaders start workers the way this Python does by default, as in a training started by hand.
     multiprocessing.set_start_method(None, force=True)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    if not _word(start):
-        return
-    threading.Thread(target=_end_with_starter, args=(start,), name="stallscope-starter", daemon=True).start()
-    getattr(importlib.import_module(target.module), target.function)(spec)
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        if not _word(start):
+            return
+        threading.Thread(target=_end_with_starter, args=(start,), name="stallscope-starter", daemon=True).start()
+        getattr(importlib.import_module(target.module), target.function)(spec)
+    except KeyboardInterrupt:
+        # Whoever pressed it knows: no traceback of whatever was being imported.
+        os._exit(INTERRUPTED)
 
 
 def _word(start: Connection) -> bool:

@@ -25,19 +25,22 @@ def fetch(
     sha256: str | None = None,
     say: Callable[[str], None],
 ) -> Path:
-    """The file at `target`: as it is if it is there, else from the first of the mirrors that has it.
+    """The file at `target`: the one that is there if it is the wanted one, else from the first of the mirrors that has
+    it.
 
     It is written under another name, compared with its checksum (give one of the two), and renamed only then. A
     download that stops is begun anew the next time.
 
     Raises:
-        DataError: no mirror gave the file, or it cannot be written; the message says where to put it by hand.
+        DataError: another file is there; or no mirror gave the file, or it cannot be written, and the message says
+            where to put it by hand.
     """
-    if target.exists():
-        return target
     kind, wanted = ("md5", md5) if md5 else ("sha256", sha256)
     if not wanted:
         raise ValueError(f"{target.name} has no checksum to verify it with")
+    if target.exists():
+        _require(target, kind, wanted)
+        return target
     failures = []
     for url in urls:
         say(f"Downloading {url}")
@@ -53,6 +56,19 @@ def fetch(
         f"{target.name} could not be downloaded ({'; '.join(failures)}). Without a network, put the file "
         f"({kind} {wanted}) into {target.parent}, or name a folder that has it with --data."
     )
+
+
+def _require(target: Path, kind: str, wanted: str) -> None:
+    try:
+        with target.open("rb") as file:
+            there = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
+    except OSError as error:
+        raise DataError(f"{target} cannot be read: {error.strerror}.") from error
+    if there != wanted:
+        raise DataError(
+            f"{target} is cut off or another file: its {kind} is {there}, the published one's {wanted}. Remove it, and "
+            "it is downloaded."
+        )
 
 
 def _download(url: str, target: Path, kind: str, wanted: str) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # the protocol imports torch, which reading does not need
 
 _UNSIGNED_BYTE = 8
 _CLASSES = 10
+_SIDE = 28
 
 Part = Literal["train", "test"]
 
@@ -54,15 +55,19 @@ class IdxSet:
     places: tuple[Path, ...] = ()
     """Folders where systems keep it."""
 
+    def installed(self) -> Path | None:
+        """The folder where this machine's system keeps all files of it."""
+        names = [name for part in _FILES.values() for name in part]
+        return next((place for place in self.places if all(_found(self, place, name) for name in names)), None)
+
     def find(self, say: Callable[[str], None]) -> Path:
         """A folder with the set: one of this machine, the user's cache, or downloaded into that.
 
         Raises:
             DataError: it cannot be downloaded.
         """
-        for place in self.places:
-            if place.is_dir():
-                return place
+        if (place := self.installed()) is not None:
+            return place
         cache = Path(user_cache_dir("stallscope")) / "data" / self.key
         self.download(cache, say)
         return cache
@@ -153,6 +158,12 @@ class IdxImages:
                 f"{files[0]} has {len(images)} images and {files[1]} {len(labels)} labels: they do not belong "
                 f"together. {_again(which)}"
             )
+        if images.shape[1:] != (_SIDE, _SIDE):
+            height, width = images.shape[1:]
+            raise DataError(
+                f"{files[0]} has images of {height} x {width}; those of {which.title} are {_SIDE} x {_SIDE}. "
+                f"{_again(which)}"
+            )
         if labels.max() >= _CLASSES:
             raise DataError(f"{files[1]} has the label {labels.max()}; {which.title} has 0 to 9. {_again(which)}")
         title = f"{folder}, not {which.title}" if others else which.title
@@ -186,7 +197,7 @@ class IdxImages:
         return self.others
 
 
-def _locate(which: IdxSet, folder: Path, name: str) -> Path:
+def _found(which: IdxSet, folder: Path, name: str) -> Path | None:
     """The file, unpacked rather than gzipped where there are both."""
     inner = Path(which.torchvision)
     for place in (folder, folder / "raw", folder / inner / "raw", folder / inner):
@@ -194,9 +205,17 @@ def _locate(which: IdxSet, folder: Path, name: str) -> Path:
         for spelling in (name, f"{name}.gz", name.replace("-idx", ".idx")):
             if (place / spelling).is_file():
                 return place / spelling
-    raise DataError(
-        f"{folder} has no {name}, neither there nor in raw/ or {inner}/raw/, with or without .gz. {_again(which)}"
-    )
+    return None
+
+
+def _locate(which: IdxSet, folder: Path, name: str) -> Path:
+    found = _found(which, folder, name)
+    if found is None:
+        inner = f"{which.torchvision}/raw/"
+        raise DataError(
+            f"{folder} has no {name}, neither there nor in raw/ or {inner}, with or without .gz. {_again(which)}"
+        )
+    return found
 
 
 def _again(which: IdxSet) -> str:

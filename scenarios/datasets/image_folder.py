@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # the protocol imports torch, which reading does not need
 MARKER = "stallscope-data.json"
 """In the folder of a set that stallscope made: what it stands for."""
 SPLITS = {"train": ("train",), "test": ("val", "test")}
+SUBSET_SEED = 0
+"""Draws the photographs of a limited set."""
 _SUFFIXES = (".jpg", ".jpeg")
 _LAYOUT = "DIR/train/CLASS/*.jpg or DIR/CLASS/*.jpg"
 
@@ -82,12 +84,11 @@ class ImageFolder(JpegFiles):
         }
 
 
-def open_folder(
-    folder: Path, stages: Sequence[Stage], split: str = "train", limit: int | None = None, seed: int = 0
-) -> ImageFolder:
-    """Reads and checks the photographs of a split, or `limit` of them drawn at random with this seed.
+def open_folder(folder: Path, stages: Sequence[Stage], split: str = "train", limit: int | None = None) -> ImageFolder:
+    """Reads and checks the photographs of a split, or `limit` of them: the same ones whatever a training's seed, as
+    a store of them is made once.
 
-    A set without splits is all of both.
+    A set without splits is all of `train`, and nothing is held out.
 
     Raises:
         DataError: there is no such set, or none of its files can be used.
@@ -103,7 +104,7 @@ def open_folder(
     if not listed:
         raise DataError(f"{root} holds no photographs in folders of their classes. --data takes {_LAYOUT}.")
     if limit is not None and limit < len(listed):
-        drawn = np.random.default_rng(seed).choice(len(listed), limit, replace=False)
+        drawn = np.random.default_rng(SUBSET_SEED).choice(len(listed), limit, replace=False)
         listed = [listed[at] for at in sorted(drawn)]
     found = _verified(root, [name for name, _ in listed])
     good = [(*pair, each) for pair, each in zip(listed, found, strict=True) if not each.fault]
@@ -135,6 +136,11 @@ def _root(folder: Path, split: str) -> Path:
             return folder / name
     if split_there:
         raise DataError(f"{folder} has no {' or '.join(SPLITS[split])} beside its other split. Add one.")
+    if split == "test":
+        raise DataError(
+            f"{folder} has no val/ or test/ folder to evaluate on. Part its photographs into {folder / 'train'} and "
+            f"{folder / 'val'}, with the folders of the classes in both."
+        )
     return folder
 
 

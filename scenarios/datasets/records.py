@@ -112,7 +112,8 @@ def open_records(
     wanted = About("stallscope-records", len(source), side, content.hexdigest())
     folder = folder or Path(user_cache_dir("stallscope")) / "records"
     whose = hashlib.sha256(os.fsencode(source.root.resolve())).hexdigest()[:16]
-    file = folder / f"{whose}-{len(source)}-{side}.lmdb"
+    # Of its content too: another choice of the same photographs has a store of its own.
+    file = folder / f"{whose}-{len(source)}-{side}-{wanted.content[:16]}.lmdb"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with file.with_suffix(".lock").open("w") as lock:
@@ -180,8 +181,7 @@ def _require(file: Path, wanted: About, root: Path) -> None:
         raise DataError(f"{file} is no store of records that stallscope made. Remove it; it is made again.")
     if there != asdict(wanted):
         raise DataError(
-            f"{file} was made from other photographs than {root} now holds, or from them before they changed. "
-            "Remove it; it is made again."
+            f"{file} holds other records than its name says, which {root} asks for. Remove it; it is made again."
         )
 
 

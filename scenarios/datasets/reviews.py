@@ -6,7 +6,8 @@ import re
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ VOCABULARY = 20_000
 BEGIN, UNKNOWN, FIRST = 1, 2, 4
 """As Keras numbers them: 0 pads, the commonest word is 4."""
 SAMPLES = 25_000
-"""In either split."""
+"""In either split, half of them of each class."""
+TITLE = "IMDb's reviews"
 SEED = 113
 """Of the order of the reviews, as in Keras."""
 STAND_IN = "IMDb's reviews (words drawn at random, some more often in one class)"
@@ -52,6 +54,10 @@ class Reviews:
     labels: npt.NDArray[np.int64]
     """1 of praise, 0 of blame."""
     stand_in: str | None
+    others: tuple[str, ...] = ()
+    """How they are not those of the published set, a sentence each."""
+    title: str | None = None
+    """Of the set; `None` of a stand-in."""
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -61,7 +67,7 @@ class Reviews:
         if count is None or count >= len(self):
             return self
         ends = self.ends[:count]
-        return Reviews(self.words[: ends[-1]], ends, self.labels[:count], self.stand_in)
+        return replace(self, words=self.words[: ends[-1]], ends=ends, labels=self.labels[:count])
 
     def each(self) -> Iterator[Words]:
         start = 0
@@ -93,7 +99,8 @@ def padded(rows: Iterable[npt.NDArray[Any]], count: int, length: int) -> npt.NDA
 
 
 def _arrays(reviews: Reviews, rows: npt.NDArray[np.int64], symbols: int) -> Arrays:
-    return Arrays(rows, reviews.labels, "review", reviews.stand_in, facts={"symbols": symbols})
+    facts = {"symbols": symbols} | ({"set": reviews.title} if reviews.title else {})
+    return Arrays(rows, reviews.labels, "review", reviews.stand_in, facts=facts, said=reviews.others)
 
 
 def _pairs(words: Words) -> npt.NDArray[np.int64]:
@@ -103,6 +110,8 @@ def _pairs(words: Words) -> npt.NDArray[np.int64]:
 
 def _known(pairs: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The numbers of those pairs that are known."""
+    if not len(known):
+        return known
     places = np.searchsorted(known, pairs).clip(max=len(known) - 1)
     numbers: npt.NDArray[np.int64] = places[known[places] == pairs] + VOCABULARY + 1
     return numbers
@@ -126,6 +135,7 @@ def stand_in(split: str, samples: int | None, seed: int) -> Reviews:
     return Reviews(numbered, ends, labels, STAND_IN)
 
 
+@lru_cache(maxsize=2)
 def open_reviews(folder: Path, split: str) -> Reviews:
     """A split of aclImdb, from its folder of texts or its archive, its words numbered by how often the training
     reviews have them.
@@ -133,20 +143,38 @@ def open_reviews(folder: Path, split: str) -> Reviews:
     Raises:
         DataError: the texts are not there, or not as they should be.
     """
-    train = _texts(folder, "train")
-    wanted = train if split == "train" else _texts(folder, split)
+    train, numbers = _training(folder)
+    return train if split == "train" else _numbered(folder, split, _texts(folder, split), numbers)
+
+
+@lru_cache(maxsize=1)
+def _training(folder: Path) -> tuple[Reviews, dict[str, int]]:
+    """The training reviews and the numbers of their words; read once a process, other splits want the numbers."""
+    texts = _texts(folder, "train")
     counts: Counter[str] = Counter()
-    for words, _ in train:
+    for words, _ in texts:
         counts.update(words)
     # By number, then by name: the same numbers on every machine.
     common = sorted(counts, key=lambda word: (-counts[word], word))[: VOCABULARY - FIRST]
     numbers = {word: FIRST + rank for rank, word in enumerate(common)}
+    return _numbered(folder, "train", texts, numbers), numbers
+
+
+def _numbered(folder: Path, split: str, wanted: Sequence[tuple[list[str], int]], numbers: dict[str, int]) -> Reviews:
+    """A split in Keras's order."""
     order = np.random.default_rng(SEED).permutation(len(wanted))
     rows = [
         np.array([BEGIN, *(numbers.get(word, UNKNOWN) for word in wanted[at][0])], np.int32) for at in order.tolist()
     ]
     ends = np.cumsum([len(row) for row in rows])
-    return Reviews(np.concatenate(rows), ends, np.array([wanted[at][1] for at in order.tolist()], np.int64), None)
+    labels = np.array([wanted[at][1] for at in order.tolist()], np.int64)
+    each = SAMPLES // 2
+    others = tuple(
+        f"{folder} does not hold the published reviews: aclImdb/{split}/{name} has {count}, not {each}."
+        for name, count in zip(("neg", "pos"), np.bincount(labels, minlength=2).tolist(), strict=True)
+        if count != each
+    )
+    return Reviews(np.concatenate(rows), ends, labels, None, others, f"{folder}, not {TITLE}" if others else TITLE)
 
 
 def download(folder: Path, say: Callable[[str], None]) -> None:
@@ -203,6 +231,9 @@ def _packed(archive: Path, split: str) -> list[tuple[list[str], int]]:
 
 def _split(text: bytes, where: str) -> list[str]:
     try:
-        return _WORD.findall(text.decode("utf-8").lower().replace("<br />", " "))
+        words = _WORD.findall(text.decode("utf-8").lower().replace("<br />", " "))
     except UnicodeDecodeError as error:
         raise DataError(f"{where} is not UTF-8 text: {error}. {_GET}") from error
+    if not words:
+        raise DataError(f"{where} has no word. {_GET}")
+    return words

@@ -341,7 +341,7 @@ def own(images: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[subproc
 
     shutil.copytree(images, folder / "voc")
     root = folder / "voc" / "VOCdevkit" / "VOC2012"
-    names = (root / "ImageSets" / "Main" / "trainval.txt").read_text().split()
+    names = (root / "ImageSets" / "Main" / "train.txt").read_text().split()
     corrupt, orphan, outside = (n for n in names[:3])
     jpeg = root / "JPEGImages" / f"{corrupt}.jpg"
     jpeg.write_bytes(jpeg.read_bytes()[:2000])
@@ -392,8 +392,9 @@ def test_without_data_a_composed_set_is_used(tmp_path: Path, monkeypatch: pytest
 
 def test_scenarios_lists_what_the_contract_says() -> None:
     listed = json.loads(stallscope("scenarios", "--json").stdout)
-    assert [s["name"] for s in listed["scenarios"]] == ["ssd", "faults", "batch-sizes"]
-    assert set(listed["scenarios"][0]) == {"name", "study", "question", "nets", "data"}
+    studies = ["ssd", "fashion-mnist", "convnets", "cost"]
+    assert [s["name"] for s in listed["scenarios"]] == [*studies, "faults", "batch-sizes"]
+    assert set(listed["scenarios"][0]) == {"name", "study", "question", "nets", "data", "experiments"}
     names = {d["name"] for d in listed["devices"]}
     assert {"cpu", "cuda", "emulated:v100", "emulated:titanx", "emulated:k80"} <= names
     assert all(set(d) == {"name", "kind", "source"} and d["source"] for d in listed["devices"])

@@ -10,12 +10,14 @@ import pytest
 
 from stallscope.analyse.analysis import analyse
 from stallscope.analyse.cell_costs import cell_costs, setting_of
-from stallscope.analyse.compare import Cell
+from stallscope.analyse.compare import Cell, compare
 from stallscope.analyse.cost import spent, waiting
 from stallscope.analyse.prices import Price, load
+from stallscope.commands.cost_options import Rates
 from stallscope.commands.main import main
 from stallscope.errors import StallscopeError
 from stallscope.record.run import open_run, update_run
+from stallscope.report import contract, cost_text
 from stallscope.report.cost_text import usd
 from stallscope.scenarios.planted import MS, Step, train
 
@@ -93,8 +95,9 @@ def test_money_has_two_decimals_or_two_digits_that_say_something(amount: float |
     assert usd(amount) == said
 
 
-def test_waiting_is_whatever_is_not_compute_and_unknown_where_that_is() -> None:
+def test_waiting_is_whatever_within_steps_is_not_compute_and_unknown_where_that_is() -> None:
     assert waiting({"compute": 0.59, "input": 0.4, "host": 0.01}) == pytest.approx(0.41)
+    assert waiting({"compute": 0.59, "input": 0.1, "boundary": 0.31}) == pytest.approx(0.1)
     assert waiting({"input": 0.4, "untold": 0.6}) is None
 
 
@@ -131,6 +134,32 @@ def test_report_says_in_one_line_what_the_run_and_its_waiting_cost(
     assert "cost" not in json.loads(capsys.readouterr().out)
 
 
+@pytest.fixture
+def validating(tmp_path: Path) -> Path:
+    """20 ms a step, half of it waiting, and after every tenth step as long again outside the steps."""
+    steps = [Step(fetch_ns=20 * MS, compute_ns=10 * MS, boundary_ns=200 * MS * (n % 10 == 9)) for n in range(100)]
+    train(tmp_path / "validating", [steps])
+    return tmp_path / "validating"
+
+
+def test_validation_is_no_waiting_and_in_no_epochs_cost(validating: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    facts = analyse(open_run(validating)).facts
+    assert facts is not None
+    outside = facts.shares["boundary"]
+    assert outside > 0.3
+    found = spent(Price(usd_per_hour=3600.0), 10.0, [facts])
+    assert found.waited_share == pytest.approx(1 - facts.shares["compute"] - outside)
+    assert found.boundary_usd == pytest.approx(outside * facts.parts.wall_ns / 1e9)
+    one = cell(validating, "cpu", 1)
+    [priced] = cell_costs([one], {"cost": setting_of(tariff, [("cpu", 1, 1)], None), "dataset": {"samples": 1000}})
+    assert one.samples_per_s is not None
+    assert priced.usd_per_epoch == pytest.approx(1000 / one.samples_per_s[0] * (1 - outside))
+    waited = (1 - facts.shares["compute"] - outside) / (1 - outside)
+    assert priced.waited_usd == pytest.approx(priced.usd_per_epoch * waited)
+    assert main(["report", str(validating), "--price", "3600"]) == 0
+    assert "more went outside the steps: validation, checkpoints." in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -165,13 +194,13 @@ def cell(folder: Path, device: str, threads: int | None, **axes: Any) -> Cell:
     return Cell("naive", 8, "ok", None, (), (analyse(open_run(folder)),), (), places)
 
 
-def tariff(device: str, threads: int | None) -> Price | None:
-    return None if device == "cuda" else Price(usd_per_hour=3600.0 * (threads or 10))
+def tariff(device: str, threads: int | None, ranks: int) -> Price | None:
+    return None if device == "cuda" else Price(usd_per_hour=3600.0 * ranks * (threads or 10))
 
 
 def test_cells_cost_an_epoch_of_their_data_at_their_rate_and_price(starved: Path) -> None:
     one, four = cell(starved, "cpu", 1), cell(starved, "cpu", 4)
-    said = setting_of(tariff, [("cpu", 1), ("cpu", 4)], 0.95)
+    said = setting_of(tariff, [("cpu", 1, 1), ("cpu", 4, 1)], 0.95)
     rate = one.samples_per_s
     assert rate is not None
     first, second = cell_costs([one, four], {"cost": said, "dataset": {"samples": 1000}})
@@ -184,27 +213,75 @@ def test_cells_cost_an_epoch_of_their_data_at_their_rate_and_price(starved: Path
 
 def test_costs_are_set_beside_a_chosen_device_or_number_of_threads(starved: Path) -> None:
     cells = [cell(starved, "cpu", 1), cell(starved, "cpu", 4), cell(starved, "cpu", 2, net="other")]
-    places = [("cpu", count) for count in (1, 2, 4)]
+    places = [("cpu", count, 1) for count in (1, 2, 4)]
     setting = {"cost": setting_of(tariff, places, None, "4"), "dataset": {"samples": 1000}}
     assert [each.ratio for each in cell_costs(cells, setting)] == [pytest.approx(0.25), 1.0, None]
     devices = [cell(starved, "emulated:k80", None), cell(starved, "emulated:p100", None)]
-    setting["cost"] = setting_of(tariff, [("emulated:k80", None), ("emulated:p100", None)], None, "p100")
+    setting["cost"] = setting_of(tariff, [(each, None, 1) for each in ("emulated:k80", "emulated:p100")], None, "p100")
     assert [each.ratio for each in cell_costs(devices, setting)] == [1.0, 1.0]
 
 
 def test_a_cell_without_a_price_or_a_training_costs_nothing_known_rather_than_nothing(starved: Path) -> None:
-    places = [("cuda", None), ("cpu", 1)]
+    places = [("cuda", None, 1), ("cpu", 1, 1)]
     cells = [cell(starved, "cuda", None), cell(starved, "cpu", 1, feed="loader-only")]
     unpriced, loader = cell_costs(cells, {"cost": setting_of(tariff, places, None), "dataset": {"samples": 1000}})
     assert (unpriced.price, unpriced.usd_per_epoch, unpriced.waited_usd) == (None, None, None)
     assert loader.usd_per_epoch is None
     assert cell_costs(cells, {"dataset": {"samples": 1000}}) == []
-    assert setting_of(tariff, [("cuda", None)], 0.9) is None
+    assert setting_of(tariff, [("cuda", None, 1)], 0.9) is None
 
 
 def test_each_net_is_priced_by_its_own_data(starved: Path) -> None:
-    setting = {"cost": setting_of(tariff, [("cpu", 1)], None), "datasets": {"mlp": {"samples": 500}}}
+    setting = {"cost": setting_of(tariff, [("cpu", 1, 1)], None), "datasets": {"mlp": {"samples": 500}}}
     [found] = cell_costs([cell(starved, "cpu", 1)], setting)
     rate = found.cell.samples_per_s
     assert rate is not None
     assert found.usd_per_epoch == pytest.approx(500 / rate[0])
+
+
+def test_ratios_are_to_the_first_row_of_real_data_that_has_a_cost(starved: Path) -> None:
+    cells = [
+        cell(starved, "cuda", None),
+        cell(starved, "cpu", 2, feed="synthetic"),
+        cell(starved, "cpu", 1, feed="real"),
+    ]
+    places = [("cuda", None, 1), ("cpu", 2, 1), ("cpu", 1, 1)]
+    found = cell_costs(cells, {"cost": setting_of(tariff, places, None), "dataset": {"samples": 1000}})
+    assert [each.ratio for each in found] == [None, pytest.approx(2.0), 1.0]
+
+
+def test_several_ranks_cost_several_accelerators_or_threads_but_one_machine() -> None:
+    prices = load()
+    study, same = Rates(prices, None, True), Rates(prices, Price(usd_per_hour=3.0), True)
+    one, two = (study.of("emulated:k80", None, ranks) for ranks in (1, 2))
+    assert one is not None
+    assert two is not None
+    assert two.usd_per_hour == pytest.approx(2 * one.usd_per_hour)
+    assert two.title.startswith("$0.995/h (2 x gcp-k80-2017-11")
+    assert study.of("cpu", 2, 3) == prices.of_vcpus(6)
+    assert same.of("cpu", 2, 3) == same.of("cpu", 2, 1)
+
+
+def test_cells_of_other_ranks_have_other_prices_and_workers_are_said_to_have_none(starved: Path) -> None:
+    cells = [cell(starved, "cpu", 1, ranks=ranks, workers=2) for ranks in (1, 2)]
+    said = setting_of(tariff, [("cpu", 1, 1), ("cpu", 1, 2)], None)
+    setting = {"cost": said, "dataset": {"samples": 1000}, "device": {"kind": "cpu"}}
+    first, second = cell_costs(cells, setting)
+    assert second.usd_per_epoch == pytest.approx(2 * (first.usd_per_epoch or 0))
+    assert any("Worker processes of loaders are not priced" in line for line in words(cells, setting))
+    setting["cost"] = setting_of(tariff, [("cpu", 1, 1), ("cpu", 1, 2)], None, whole=True)
+    assert not any("Worker processes" in line for line in words(cells, setting))
+
+
+def words(cells: list[Cell], setting: dict[str, Any]) -> list[str]:
+    """The lines below the table of costs."""
+    return [str(getattr(each, "renderable", each)) for each in cost_text.of_cells(cells, setting)]
+
+
+def test_a_cost_that_is_not_known_is_null_wherever_there_are_prices(starved: Path) -> None:
+    cells = [cell(starved, "cuda", None), cell(starved, "cpu", 1)]
+    setting = {"cost": setting_of(tariff, [("cpu", 1, 1)], None), "dataset": {"samples": 1000}}
+    unpriced, priced = contract.comparison(compare(cells), setting)["cells"]
+    assert priced["cost_usd"] > 0
+    assert (unpriced["cost_usd"], unpriced["cost"]["usd_per_hour"]) == (None, None)
+    assert unpriced["cost"].keys() == priced["cost"].keys()

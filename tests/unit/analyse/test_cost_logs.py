@@ -159,6 +159,33 @@ def test_the_command_prints_the_table_and_the_same_as_json(capsys: pytest.Captur
     assert content["prices"][gpu["price"]]["usd_per_hour"] == 0.745
 
 
+def test_a_log_right_in_the_folder_is_of_the_machine_that_this_is_named_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = WOOLF / "logs" / "cpu-pip" / "cpu8"
+    assert {log.machine for log in epoch_logs.read(folder).logs} == {"cpu8"}
+    monkeypatch.chdir(folder)
+    assert {log.machine for log in epoch_logs.read(Path()).logs} == {"cpu8"}
+    assert main(["compare", "cost", "--logs", "."]) == 0
+    shown = capsys.readouterr().out
+    assert "2 logs in .: 2 trainings, 1 machine\n" in shown
+    assert "time/cpu8 and cost/cpu8: totals over those of the same training on cpu8" in " ".join(shown.split())
+
+
+def test_prices_are_folded_and_preemptible_ones_beside_others_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "cost", "--logs", str(WOOLF / "logs")]) == 0
+    shown = capsys.readouterr().out
+    after = shown[shown.index("time/gpu and") :]
+    assert max(map(len, after.splitlines())) <= 100  # of what is no terminal
+    assert "preemptible CPUs beside that of an on-demand GPU." in " ".join(after.split())
+
+
 def test_published_logs_belong_to_the_scenario_of_costs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "ssd", "--logs", str(WOOLF / "logs")]) == 2
     assert "--logs is an option of `compare cost`" in capsys.readouterr().err
+
+
+def test_a_file_that_csv_refuses_is_named_and_left_out(tmp_path: Path) -> None:
+    (tmp_path / "odd.csv").write_text("epoch,elapsed\n0," + "1" * (csv.field_size_limit() + 1) + "\n")
+    with pytest.raises(DataError, match=r"odd.csv is no log of epochs: field larger"):
+        epoch_logs.read(tmp_path)

@@ -173,7 +173,7 @@ def test_steps_that_do_nothing_have_no_verdict_and_a_batch_from_memory_none_on_a
 
 def test_augmentation_is_free_behind_a_slow_device_and_costs_half_on_a_fast_one(planned: Planned) -> None:
     cells = [
-        planned.cell(12 if augment else 1, compute_ms, device=device, augment=augment)
+        planned.cell(12 if augment else 1, compute_ms, device=device, augment=augment, results=(None, None))
         for device, compute_ms in (("emulated:k80", 44), ("emulated:v100", 8))
         for augment in (False, True)
     ]
@@ -188,6 +188,17 @@ def test_augmentation_is_free_behind_a_slow_device_and_costs_half_on_a_fast_one(
     assert (free.cell, dear.cell) == (cells[1], cells[3])
 
 
+def test_one_short_run_of_each_makes_no_claim_of_what_augmentation_costs(planned: Planned) -> None:
+    cells = [
+        planned.cell(12 if augment else 1, compute_ms, device=device, augment=augment)
+        for device, compute_ms in (("emulated:k80", 44), ("emulated:v100", 8))
+        for augment in (False, True)
+    ]
+    found = [each for cell in cells for each in augmentations(cell, cells, (), 48_000)]
+    assert [(each.sure, each.doubt) for each in found] == [(False, "one run of less than 5 s")] * 2
+    assert turns(found) == []
+
+
 def test_the_epochs_of_a_plan_tell_what_augmentation_costs_by_themselves(planned: Planned) -> None:
     # Published times of a V100: 8.1 s and 12.1 s; the first epoch of each kind starts something.
     seconds = [(9.5, False), *[(8.1, False)] * 5, (13.0, True), *[(12.1, True)] * 5]
@@ -195,5 +206,24 @@ def test_the_epochs_of_a_plan_tell_what_augmentation_costs_by_themselves(planned
     cell = planned.cell(1, 8, results=({"train_s": 150.0, "epochs": epochs, "evaluation": None},), plan="article-50")
     [found] = augmentations(cell, [cell], (), None)
     assert (found.plain_s, found.augmented_s) == (8.1, 12.1)
+    assert found.sure
     assert found.cost == pytest.approx(0.494, abs=0.001)
     assert not found.free
+
+
+@pytest.mark.parametrize(
+    ("plain", "augmented", "sure"),
+    [
+        ((9.0, 8.0, 10.0, 8.1), (13.0, 9.9, 12.0, 8.2), False),  # epochs of one kind are as long as some of the other
+        ((9.0, 8.0), (13.0, 12.0), False),  # of one epoch each nothing is known of what epochs differ by
+        ((9.0, 8.0, 8.2), (13.0, 12.0, 11.0), True),
+    ],
+)
+def test_one_run_is_sure_of_what_augmentation_costs_only_if_its_epochs_are(
+    planned: Planned, plain: tuple[float, ...], augmented: tuple[float, ...], sure: bool
+) -> None:
+    seconds = [*((s, False) for s in plain), *((s, True) for s in augmented)]
+    epochs = [{"epoch": n, "seconds": s, "augment": augment} for n, (s, augment) in enumerate(seconds)]
+    cell = planned.cell(1, 8, results=({"train_s": 50.0, "epochs": epochs, "evaluation": None},), plan="quick")
+    [found] = augmentations(cell, [cell], (), None)
+    assert found.sure is sure

@@ -76,3 +76,23 @@ def test_sizes_are_set_beside_each_other_only_where_all_else_is_the_same(planned
         planned.cell(1, 2, net="b", batch_size=64, results=(told(0.5),)),
     ]
     assert held(results(cells)) == ()
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "more", "learnt"),
+    [
+        ((0.15, 0.12), {"classes": [str(n) for n in range(10)]}, False),
+        ((0.85, 0.12), {"classes": [str(n) for n in range(10)]}, True),
+        ((0.55, 0.52), {"confusion": [[5, 5], [4, 6]]}, False),
+        ((0.80, 0.52), {"confusion": [[8, 2], [2, 8]]}, True),
+        ((0.04, 0.042), {"average_precision": 0.04, "recall": 0.6}, False),
+    ],
+)
+def test_whether_nets_learnt_is_judged_by_what_chance_gives(
+    planned: Planned, accuracies: tuple[float, float], more: dict[str, Any], learnt: bool
+) -> None:
+    cells = [
+        planned.cell(1, 2, batch_size=size, results=(told(accuracy, **more),))
+        for size, accuracy in zip((8, 16), accuracies, strict=True)
+    ]
+    assert {each.learnt for each in held(results(cells))} == {learnt}

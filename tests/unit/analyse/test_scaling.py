@@ -41,6 +41,18 @@ def curves(*cells: Cell) -> tuple[Curve, ...]:
     return found.curves
 
 
+def test_a_net_fed_from_memory_is_named_without_store_and_loader() -> None:
+    known = scaling(
+        [
+            cell(ranks, 8, [100.0 * ranks], pipeline=pipeline, feed=feed, store=store)
+            for feed, pipeline, store in (("real", "workers", "lmdb"), ("synthetic", "synthetic", "files"))
+            for ranks in (1, 2)
+        ]
+    )
+    assert known is not None
+    assert scaling_text.names(known.of("per rank")) == ["real lmdb workers", "synthetic"]
+
+
 def values(curve: Curve) -> list[float | None]:
     return [None if point.speedup is None else point.speedup.value for point in curve.points]
 

@@ -14,7 +14,9 @@ from PIL import Image
 from rich.console import Console
 
 from cells import Planned
+from stallscope.analyse.cell_costs import place_of, setting_of
 from stallscope.analyse.compare import Cell, compare
+from stallscope.analyse.prices import Price
 from stallscope.errors import StallscopeError
 from stallscope.report import compare_text, confusion_plot, contract
 from stallscope.report.fitted import Column, fitting
@@ -62,9 +64,11 @@ def content(cells: Sequence[Cell], **more: Any) -> dict[str, Any]:
 
 def study(planned: Planned) -> list[Cell]:
     """A net on a slow and a fast device, with and without augmentation, and both sides of each."""
-    cells = []
+    cells, twice = [], (None, None)
     for device, compute_ms in (("emulated:k80", 44.0), ("emulated:v100", 8.0)):
-        cells += [planned.cell(12 if on else 1, compute_ms, device=device, augment=on) for on in (False, True)]
+        cells += [
+            planned.cell(12 if on else 1, compute_ms, device=device, augment=on, results=twice) for on in (False, True)
+        ]
         cells.append(planned.cell(NOTHING, compute_ms, device=device, feed="synthetic", augment=False))
     cells += [planned.cell(12 if on else 1, NOTHING, feed="loader-only", augment=on) for on in (False, True)]
     return cells
@@ -94,7 +98,7 @@ def test_with_every_axis_the_table_keeps_places_and_rates_in_80_columns(planned:
     assert all(len(line) <= 80 for line in shown.splitlines())
     # Too many for columns of their own: the places become words, folded beside the figures.
     row = words(shown[shown.index("inception") :]).replace("888.9 ", "")
-    assert row.startswith("inception v100 no-augment loader-only lmdb 2 ranks 4 threads 8 workers prefetch 256")
+    assert row.startswith("inception v100 no augmentation loader-only lmdb 2 ranks 4 threads 8 workers prefetch 256")
     assert shown.count("888.9") >= 2
 
 
@@ -138,6 +142,13 @@ def test_many_groups_get_a_line_each(planned: Planned) -> None:
     assert words(shown).count("Next: ") == 1  # one paragraph a cause
 
 
+def test_where_stores_differ_the_slowest_is_named_with_its_loader(planned: Planned) -> None:
+    slow, fast = (planned.cell(fetch, 9, store=store) for fetch, store in ((20, "files"), (2, "lmdb")))
+    nets = ("alexnet", "googlenet", "resnet50", "inception")
+    cells = [replace(cell, axes=cell.axes | {"net": net}) for net in nets for cell in (slow, fast)]
+    assert "2.2 x workers files" in words(printed(cells, width=120))
+
+
 def test_the_three_sides_are_set_beside_each_other(planned: Planned) -> None:
     cells = study(planned)
     shown = printed(cells)
@@ -167,6 +178,91 @@ def test_that_augmentation_is_free_on_one_device_and_not_on_another_is_said_in_a
     free, dear = content(cells)["augmentation"]
     assert (free["free"], dear["free"]) == (True, False)
     assert dear["cost_pct"] == pytest.approx(50, abs=1)
+
+
+def test_a_short_run_gets_a_question_mark_and_no_claim_of_augmentation(planned: Planned) -> None:
+    cells = [
+        planned.cell(12 if on else 1, compute_ms, device=device, augment=on)
+        for device, compute_ms in (("emulated:k80", 44.0), ("emulated:v100", 8.0))
+        for on in (False, True)
+    ]
+    shown = words(printed(cells))
+    assert "free ?" in shown
+    assert "+50 % ?" in shown
+    assert "?: one run of less than 5 s." in shown
+    assert "the same code and data" not in shown
+
+
+def test_where_neither_side_ran_alone_nothing_is_set_beside_the_training(planned: Planned) -> None:
+    cells = [planned.cell(20, 5), planned.cell(NOTHING, 5, feed="synthetic")]
+    assert "Net alone, loader alone" not in printed(cells)
+
+
+def test_costs_of_one_run_and_of_a_busy_machine_are_told_with_caution(planned: Planned) -> None:
+    def costs(runs: int, busy: float) -> str:
+        cell = planned.cell(1, 9, results=(None,) * runs)
+        facts = [
+            replace(f, machine_cpus=2, sampled=replace(f.sampled, machine_busy_pct=busy, tree_cpus=0.5))
+            for f in cell.facts
+        ]
+        cell = replace(cell, analyses=tuple(replace(a, facts=f) for a, f in zip(cell.analyses, facts, strict=True)))
+        priced = setting_of(lambda *_: Price(usd_per_hour=1.0), [place_of(cell)], None)
+        return words(printed([cell], cost=priced))
+
+    assert "Costs of one run each may differ by 5 %" in costs(1, 30.0)
+    assert "one run each" not in costs(2, 30.0)
+    assert "Other programs used 1.5 CPUs" in costs(2, 99.0)
+    assert "Other programs" not in costs(2, 30.0)
+
+
+def test_a_plan_on_an_emulated_device_says_that_nothing_is_learnt(planned: Planned) -> None:
+    cells = [planned.cell(1, 9, plan="25", results=({"train_s": 3.0, "epochs": [], "evaluation": None},))]
+    assert "An emulated device learns nothing: no accuracy." in printed(cells)
+    assert "learns nothing" not in printed([planned.cell(1, 9, plan="25", results=(told(0.9),))])
+
+
+def test_nets_that_learnt_nothing_neither_held_nor_fell(planned: Planned) -> None:
+    cells = [
+        planned.cell(1, 9, batch_size=size, results=(told(ap, average_precision=ap),))
+        for size, ap in ((8, 0.040), (16, 0.042))
+    ]
+    assert "AP as the batch grows: too little training to tell (0.040 at 8, 0.042 at 16)" in words(printed(cells))
+
+
+def test_the_same_verdict_of_many_cells_is_told_once(planned: Planned) -> None:
+    starved = planned.cell(20, 9)
+    nets = ("alexnet", "googlenet", "resnet50", "inception", "vgg")
+    many = words(printed([replace(starved, axes=starved.axes | {"net": net}) for net in nets]))
+    assert ": all 5 cells. The device waits" in many
+    of_two = words(printed([replace(starved, axes=starved.axes | {"store": store}) for store in ("files", "lmdb")]))
+    assert "workers (files, batch 8); workers (lmdb, batch 8): The device waits" in of_two
+
+
+def test_what_a_loader_makes_is_not_told_twice_where_it_was_measured_alone(planned: Planned) -> None:
+    real = [planned.cell(fetch, 9, pipeline=loader) for loader, fetch in (("naive", 20), ("workers", 2))]
+    assert "working all the time" in words(printed([planned_making(each) for each in real]))
+    alone = planned.cell(20, NOTHING, pipeline="naive", feed="loader-only")
+    assert "working all the time" not in words(printed([*map(planned_making, real), alone]))
+
+
+def planned_making(cell: Cell) -> Cell:
+    """As if its loader had told how fast it could be."""
+    analyses = tuple(
+        replace(each, facts=replace(each.facts, loader=replace(each.facts.loader, samples_per_s_limit=500.0)))
+        for each in cell.analyses
+        if each.facts
+    )
+    return replace(cell, analyses=analyses)
+
+
+def test_the_strips_say_emulated_and_what_their_rows_are(planned: Planned) -> None:
+    two = [planned.cell(2, 9, net=net) for net in ("cnn1", "vgg")]
+    shown = printed(two)
+    below = shown[shown.index("The emulated device at work") :]
+    assert below.splitlines()[1].split()[0] == "cell"
+    assert "loader, batch" in printed(two[:1])
+    on_a_gpu = {"device": {"kind": "cuda", "title": "H200"}}
+    assert "The device at work" in printed(two, **on_a_gpu)
 
 
 def test_a_training_that_takes_longer_than_both_sides_is_told_with_a_reason(planned: Planned) -> None:
@@ -209,7 +305,7 @@ def test_cells_that_load_nothing_stand_on_no_axis_of_loading(planned: Planned) -
     shown = printed(cells)
     assert ["feed", "loader"] in [row[:2] for row in rows_of(shown)]
     assert "real: workers at batch 8" in words(shown)
-    assert "no-augment" not in shown
+    assert "no augmentation" not in shown
 
 
 def test_what_trainings_came_to_is_told_of_each_run(planned: Planned) -> None:
@@ -281,3 +377,27 @@ def test_columns_go_from_the_least_important_on_until_the_rest_fits() -> None:
         (16, ["place", "rate"]),
     ):
         assert [column.head for column in fitting(columns, width)] == heads
+
+
+def test_axes_on_which_all_cells_stand_alike_are_told_above_the_table(planned: Planned) -> None:
+    place = {"ranks": 2, "threads": 4, "interconnect": "pcie3", "store": "lmdb"}
+    shown = words(printed([planned.cell(1, 9, net=net, **place) for net in ("cnn1", "vgg")]))
+    assert "4 threads, 2 ranks, over pcie3, store lmdb" in shown
+    plain = words(printed([planned.cell(1, 9, net=net) for net in ("cnn1", "vgg")]))
+    assert not [said for said in ("thread", "1 rank", "store", "over ") if said in plain[: plain.index("samples/s")]]
+
+
+def test_what_the_data_are_and_what_is_wrong_with_them_is_told(planned: Planned) -> None:
+    data = {"samples": 320, "unit": "image", "stand_in": None, "set": "mine, not Fashion-MNIST"}
+    shown = words(printed([planned.cell(1, 9)], dataset=data, notices=["mine/x is not the published file."]))
+    assert "320 images of mine, not Fashion-MNIST, 2 epochs a run" in shown
+    assert shown.index("mine/x is not the published file.") < shown.index("samples/s")
+
+
+def test_recorded_runs_on_generated_data_are_told_so(planned: Planned) -> None:
+    cell = planned.cell(1, 9)
+    data = {"samples": 50, "unit": "image", "stand_in": "CIFAR-10"}
+    cell = replace(cell, analyses=tuple(replace(each, info=each.info | {"dataset": data}) for each in cell.analyses))
+    setting = SETTING | {"scenario": None}
+    assert compare_text.title(compare([cell]), setting).endswith("stand-in data")
+    assert "in place of CIFAR-10." in printed([cell], scenario=None)

@@ -326,3 +326,13 @@ def test_too_short_runs_are_not_sold_as_a_ranking(tmp_path: Path) -> None:
     short = analyse(open_run(tmp_path / "short"))
     cells = compare([Cell("naive", 8, "ok", None, ("a",), (short,))])
     assert "no ranking yet" in printed(lambda c: compare_text.render(cells, SETTING, c), width=300)
+
+
+def test_a_run_on_generated_data_is_told_so_above_its_figures(starved: Analysis) -> None:
+    data = {"samples": 50, "unit": "image", "stand_in": "CIFAR-10"}
+    generated = replace(starved, info=dict(starved.info) | {"dataset": data})
+    shown = printed(lambda c: text.render(generated, c))
+    assert shown.index("STAND-IN DATA: generated, in place of CIFAR-10.") < shown.index("Verdict")
+    assert contract.report(generated)["run"]["dataset"] == data
+    assert "STAND-IN" not in printed(lambda c: text.render(starved, c))
+    assert contract.report(starved)["run"]["dataset"] is None

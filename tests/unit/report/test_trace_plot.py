@@ -15,7 +15,7 @@ from stallscope.analyse.analysis import Analysis, analyse
 from stallscope.analyse.compare import Cell, compare
 from stallscope.commands.main import main
 from stallscope.errors import StallscopeError
-from stallscope.record.run import open_run
+from stallscope.record.run import open_run, update_run
 from stallscope.record.schema import DEVICE
 from stallscope.report import trace_plot
 from stallscope.report.trace_plot import WINDOW_NS, trace_of, traces_of
@@ -120,6 +120,21 @@ def test_a_picture_has_a_panel_a_training(tmp_path: Path) -> None:
     trace_plot.write(two, "ssd on an emulated V100", tmp_path / "out.png")
     with Image.open(tmp_path / "out.png") as picture:
         assert picture.width > picture.height > 200
+
+
+def test_the_axis_says_what_is_cut_and_the_title_what_was_stopped(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    short_run = recorded(tmp_path / "short", 50, 50)
+    update_run(short_run, {"ended": {"status": "stopped", "error": None, "exit_code": 1}})
+    runs = short_run, recorded(tmp_path / "long", 200, 800, 60)
+    short, long = (trace_of(run.name, analysed(run), None) for run in runs)
+    assert short.name == "short, stopped"
+    said = [trace_plot.figure(several, "x").axes[-1].get_xlabel() for several in ([short], [long], [short, long])]
+    assert said == [
+        "seconds",
+        "seconds, from the middle of a longer training",
+        "seconds, from the middle of a longer training where it was",
+    ]
 
 
 def test_nothing_to_draw_is_said_and_nothing_is_written(tmp_path: Path) -> None:

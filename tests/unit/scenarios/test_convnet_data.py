@@ -83,11 +83,20 @@ class TestFolder:
         (tmp_path / "ant" / "1.jpg").write_bytes(whole)
         assert len(open_folder(tmp_path, ())) == 2
 
-    def test_a_limit_draws_from_all_classes_the_same_way_each_time(self, tmp_path: Path) -> None:
+    def test_a_limit_draws_from_all_classes_the_same_way_whatever_the_seed(self, tmp_path: Path) -> None:
         photographs(tmp_path, ant=12, bee=12)
-        first, again = (open_folder(tmp_path, (), limit=10, seed=1) for _ in range(2))
+        first, again = (
+            convnets.SCENARIO.open_data(DataRequest(folder=tmp_path, net="alexnet", limit=10, seed=seed))
+            for seed in (0, 7)
+        )
         assert first.names.tolist() == again.names.tolist()
         assert set(first.labels.tolist()) == {0, 1}
+
+    def test_without_a_split_to_evaluate_on_nothing_is_evaluated(self, tmp_path: Path) -> None:
+        photographs(tmp_path, ant=2, bee=2)
+        assert len(open_folder(tmp_path, ())) == 4
+        with pytest.raises(DataError, match=r"no val/ or test/ folder to evaluate on"):
+            open_folder(tmp_path, (), "test")
 
     @pytest.mark.parametrize(
         ("make", "message"),

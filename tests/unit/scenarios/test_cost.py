@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from stallscope.devices.cpu import CpuDevice
 from stallscope.devices.profiles.load import load
 from stallscope.errors import DataError, StallscopeError
 from stallscope.pipelines.assemble import make_batch
@@ -19,6 +20,8 @@ from stallscope.pipelines.protocol import Settings
 from stallscope.scenarios import cost_data, cost_nets
 from stallscope.scenarios.cost import SCENARIO
 from stallscope.scenarios.datasets import cifar, reviews, text
+from stallscope.scenarios.datasets.arrays import Arrays
+from stallscope.scenarios.evaluation import MOST_CLASSES, classified
 from stallscope.scenarios.registry import scenario
 from stallscope.scenarios.scenario import Asked, DataRequest
 
@@ -117,6 +120,21 @@ def test_one_output_a_sample_is_judged_as_two_classes() -> None:
     assert torch.nn.functional.cross_entropy(two, targets) == pytest.approx(float(cost_nets.loss(said, targets)))
 
 
+@pytest.mark.parametrize(("classes", "told"), [(MOST_CLASSES, True), (MOST_CLASSES + 1, False)])
+def test_of_very_many_classes_there_is_an_accuracy_and_no_confusion(classes: int, told: bool) -> None:
+    labels = np.arange(12) % 4
+    data = Arrays(np.zeros((12, 1), np.float32), labels, "image", None)
+
+    def third(inputs: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.one_hot(torch.full((len(inputs),), 2), classes).float()
+
+    found = classified(third, data, CpuDevice())
+    assert (found["accuracy"], found["samples"]) == (0.25, 12)
+    assert ("confusion" in found) is told
+    if told:
+        assert [found["confusion"][row][2] for row in range(4)] == [3, 3, 3, 3]
+
+
 def test_made_images_can_be_learnt_and_held_out_ones_are_others() -> None:
     """A nearest mean of the training images does far better than chance, and not perfectly."""
     train, test = data_of("mnist-mlp", limit=2000), data_of("mnist-mlp", split="test", limit=500)
@@ -150,7 +168,7 @@ def test_a_text_of_ones_own_is_no_stand_in_and_is_only_for_text_nets(tmp_path: P
     data = SCENARIO.open_data(DataRequest(folder=file, net="lstm-text"))
     assert data.describe()["stand_in"] is None
     assert data.describe()["files"] == ["mine.txt"]
-    with pytest.raises(DataError, match="mnist-mlp trains on a folder"):
+    with pytest.raises(DataError, match="mnist-mlp trains on one with mnist"):
         SCENARIO.open_data(DataRequest(folder=file, net="mnist-mlp"))
     file.write_text("short")
     with pytest.raises(DataError, match="has 5 characters; more than 40"):
@@ -168,7 +186,7 @@ def test_a_named_folder_without_the_set_is_refused_not_replaced_by_a_stand_in(tm
     ):
         with pytest.raises(DataError, match=said):
             SCENARIO.open_data(DataRequest(folder=tmp_path, net=net))
-    with pytest.raises(DataError, match="there is no"):
+    with pytest.raises(DataError, match="does not exist"):
         SCENARIO.open_data(DataRequest(folder=tmp_path / "none", net="mnist-cnn"))
 
 
@@ -199,6 +217,27 @@ def test_cifar_is_read_from_files_and_from_the_archive_alike(tmp_path: Path, mon
         cifar.open_cifar(packed, "train")
     trust(monkeypatch, cifar, packed / cifar.ARCHIVE)
     assert np.array_equal(cifar.open_cifar(packed, "train").rows[:14], opened.rows)
+
+
+def test_a_part_of_cifar_or_of_the_reviews_is_no_published_set(tmp_path: Path) -> None:
+    images = cifar.open_cifar(cifar_folder(tmp_path) / "cifar10", "test")
+    assert images.describe()["set"] == f"{tmp_path / 'cifar10'}, not CIFAR-10"
+    [notice] = images.notices()
+    assert "of 10000 images a file: test_batch.bin has 3." in notice
+    imdb_folder(tmp_path)
+    some = SCENARIO.open_data(DataRequest(folder=tmp_path, net="imdb-bilstm", limit=4))
+    assert some.describe()["set"] == f"{tmp_path / 'imdb'}, not IMDb's reviews"
+    assert ["aclImdb/train/neg has 3, not 12500" in each for each in some.notices()] == [True, False]
+
+
+def test_whole_cifar_is_called_so_and_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cifar, "_RECORDS", 3)
+    folder = cifar_folder(tmp_path)
+    request = DataRequest(folder=folder, net="cifar10-cnn", limit=4)
+    found = SCENARIO.open_data(request)
+    assert (found.describe()["set"], list(found.notices())) == ("CIFAR-10", [])
+    again = SCENARIO.open_data(DataRequest(folder=folder, net="cifar10-cnn", limit=2))
+    assert np.shares_memory(found.rows, again.rows)
 
 
 def test_broken_cifar_files_are_named_and_pickles_refused(tmp_path: Path) -> None:
@@ -266,6 +305,12 @@ def test_packed_reviews_are_the_unpacked_ones(tmp_path: Path, monkeypatch: pytes
     assert np.array_equal(packed.labels, unpacked.labels)
 
 
+def test_a_review_without_a_word_is_named(tmp_path: Path) -> None:
+    (imdb_folder(tmp_path) / "imdb" / "aclImdb" / "train" / "pos" / "1_9.txt").write_text("")
+    with pytest.raises(DataError, match=r"1_9.txt has no word"):
+        reviews.open_reviews(tmp_path / "imdb", "train")
+
+
 def test_keras_pickled_reviews_are_refused_and_a_cut_archive_is_named(tmp_path: Path) -> None:
     (tmp_path / "imdb.npz").write_bytes(b"")
     with pytest.raises(DataError, match="pickles"):
@@ -286,6 +331,7 @@ def test_bigrams_of_the_training_reviews_follow_the_words() -> None:
     assert data.rows.tolist() == [[0, 0, 0, 1, 5, 6, 20001, 20003], [0, 0, 0, 1, 5, 5, 20001, 20002]]
     assert data.describe()["symbols"] == 20_004
     assert reviews.with_bigrams(test, train, 4).rows.tolist() == [[1, 5, 7, 20001]]
+    assert reviews.with_bigrams(test, of([1]), 4).rows.tolist() == [[0, 1, 5, 7]]
 
 
 def test_threads_are_swept_on_a_processor_and_devices_elsewhere() -> None:

@@ -92,9 +92,16 @@ def test_a_folder_that_cannot_be_made_is_told(server: str, tmp_path: Path) -> No
 
 
 def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"here")
-    fetch(["http://127.0.0.1:9/file"], tmp_path / "file", md5=MD5, say=nothing)
-    assert (tmp_path / "file").read_bytes() == b"here"
+    (tmp_path / "file").write_bytes(CONTENT)
+    assert fetch(["http://127.0.0.1:9/file"], tmp_path / "file", md5=MD5, say=nothing).read_bytes() == CONTENT
+
+
+def test_another_file_in_its_place_is_refused_and_left_alone(server: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(CONTENT[:-1])
+    with pytest.raises(DataError, match="is cut off or another file: its md5 is") as caught:
+        fetch([f"{server}/whole"], tmp_path / "file", md5=MD5, say=nothing)
+    assert f"the published one's {MD5}" in str(caught.value)
+    assert (tmp_path / "file").read_bytes() == CONTENT[:-1]
 
 
 def test_a_download_without_a_checksum_is_refused(tmp_path: Path) -> None:

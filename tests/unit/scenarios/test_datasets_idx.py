@@ -93,6 +93,7 @@ def test_a_file_that_is_cut_off_is_named(tmp_path: Path, suffix: str) -> None:
         (IMAGES, idx(np.zeros((60, 28, 28), np.uint8)) + b"x", "has more in it than it says"),
         (IMAGES, idx(np.zeros((59, 28, 28), np.uint8)), "59 images and"),
         (LABELS, idx(np.full(60, 10, np.uint8)), "has the label 10"),
+        (IMAGES, idx(np.zeros((60, 32, 30), np.uint8)), "has images of 32 x 30; those of Fashion-MNIST are 28 x 28"),
     ],
 )
 def test_a_file_that_contradicts_itself_or_its_partner_is_refused(
@@ -121,6 +122,13 @@ def test_an_empty_folder_is_told_what_it_lacks(tmp_path: Path) -> None:
 def test_a_set_of_this_machine_comes_before_a_download(tmp_path: Path) -> None:
     place = make_set(tmp_path / "place")
     assert replace(FASHION_MNIST, places=(tmp_path / "absent", place)).find(print) == place
+
+
+def test_an_incomplete_set_of_this_machine_is_passed_over(tmp_path: Path) -> None:
+    half, whole = make_set(tmp_path / "half"), make_set(tmp_path / "whole", suffix=".gz")
+    (half / NAMES["test"][1]).unlink()
+    assert replace(FASHION_MNIST, places=(half, whole)).find(print) == whole
+    assert replace(FASHION_MNIST, places=(half,)).installed() is None
 
 
 def test_a_download_goes_to_the_cache_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,16 +100,41 @@ def test_a_photograph_that_cannot_be_read_leaves_no_half_of_a_store(photos: Imag
     assert not list((tmp_path / "cache").rglob("*.part"))
 
 
-def test_a_store_of_photographs_that_changed_is_refused(photos: ImageFolder, tmp_path: Path) -> None:
+def test_photographs_that_changed_get_a_store_of_their_own(photos: ImageFolder, tmp_path: Path) -> None:
     opened(photos)
     file = photos.path(2)
     Image.new("RGB", (70, 70), (1, 2, 3)).save(file)
     os.utime(file, ns=(1, 1))
-    with pytest.raises(DataError, match=r"before they changed\. Remove it"):
-        opened(open_folder(tmp_path / "set", photos.stages))
-    stores(tmp_path)[0].unlink()
     again = opened(open_folder(tmp_path / "set", photos.stages))
     assert again.decode(again.read(2), 2)[0, 0].tolist() == pytest.approx([1, 2, 3], abs=3)
+    assert len(stores(tmp_path)) == 2
+
+
+def test_choices_of_as_many_photographs_have_stores_side_by_side(photos: ImageFolder, tmp_path: Path) -> None:
+    # Another photograph in the place of one: as many of the same folder.
+    few = open_folder(tmp_path / "set", photos.stages, limit=4)
+    gone = photos.path(0)
+    kept = gone.read_bytes()
+    gone.unlink()
+    others = open_folder(tmp_path / "set", photos.stages, limit=4)
+    gone.write_bytes(kept)
+    assert few.names.tolist() != others.names.tolist()
+    for data in (few, others):
+        for index in range(4):
+            one, other = (make_sample(each, index, 1, Settings(2)) for each in (data, opened(data)))
+            np.testing.assert_array_equal(one.image, other.image)
+    assert len(stores(tmp_path)) == 2
+
+
+def test_a_store_that_holds_other_records_than_its_name_says_is_refused(photos: ImageFolder, tmp_path: Path) -> None:
+    opened(photos)
+    (whole,) = stores(tmp_path)
+    opened(open_folder(tmp_path / "set", photos.stages, limit=4))
+    (few,) = set(stores(tmp_path)) - {whole}
+    records._OPENED.pop(few)[1].close()
+    few.replace(whole)
+    with pytest.raises(DataError, match=r"other records than its name says.*Remove it"):
+        opened(photos)
 
 
 def test_a_file_that_is_no_store_is_refused(photos: ImageFolder, tmp_path: Path) -> None:

@@ -1,36 +1,49 @@
-"""How the reduced net's learning rate follows the images, whatever the batch."""
+"""How the reduced net's learning rates follow the images, whatever the batch, and what Muon makes of a gradient."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
+from stallscope.scenarios.ssd_muon import orthogonal
 from stallscope.scenarios.ssd_net import build
-from stallscope.scenarios.ssd_optimizer import AT, IMAGES, LEAST, RATE, WARM_UP, adam, share
+from stallscope.scenarios.ssd_optimizer import AT, IMAGES, KERNEL_RATE, LEAST, RATE, WARM_UP, muon, share
 
 
-def rates(batch_size: int, steps: int) -> list[float]:
-    """The rate that each of these steps took."""
-    net = build("ssd-micro", 3)
-    optimizer = adam(net, batch_size)
+class Small(nn.Module):
+    """What of an SSD net the optimizer looks at: a trunk of stages, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stages = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.Conv2d(8, 16, 3))
+        self.classify = nn.Conv2d(16, 2, 3)
+
+
+def rates(batch_size: int, steps: int) -> list[list[float]]:
+    """The rates that each of these steps took: of the kernels, and of the rest."""
+    net = Small()
+    optimizer = muon(net, batch_size)
     taken = []
     for _ in range(steps):
-        taken.append(optimizer.param_groups[0]["lr"])
+        taken.append([group["lr"] for group in optimizer.param_groups])
         for parameter in net.parameters():
             parameter.grad = torch.zeros_like(parameter)
         optimizer.step()
     return taken
 
 
-def test_the_rate_grows_with_the_square_root_of_the_batch() -> None:
-    small, large = adam(build("ssd-micro", 3), 8), adam(build("ssd-micro", 3), 128)
-    ratio = large.param_groups[0]["initial_lr"] / small.param_groups[0]["initial_lr"]
-    assert ratio == pytest.approx(4)
-    assert adam(build("ssd-micro", 3), AT).param_groups[0]["initial_lr"] == RATE
+def highest(batch_size: int) -> list[float]:
+    return [group["initial_lr"] for group in muon(Small(), batch_size).param_groups]
+
+
+def test_the_rates_grow_with_the_square_root_of_the_batch() -> None:
+    assert highest(128) == pytest.approx([4 * rate for rate in highest(8)])
+    assert highest(AT) == [KERNEL_RATE, RATE]
 
 
 def test_squared_gradients_are_forgotten_over_as_many_images_whatever_the_batch() -> None:
-    images = [size / (1 - adam(build("ssd-micro", 3), size).defaults["betas"][1]) for size in (8, 64, 192)]
+    images = [size / (1 - muon(Small(), size).defaults["betas"][1]) for size in (8, 64, 192)]
     assert images == pytest.approx([images[0]] * 3)
 
 
@@ -46,8 +59,53 @@ def test_the_plan_is_counted_in_images_and_alike_at_every_batch_size(batch_size:
     assert falling == sorted(falling, reverse=True)
 
 
-def test_every_step_takes_the_next_rate_of_the_plan() -> None:
-    full = adam(build("ssd-micro", 3), 192).param_groups[0]["initial_lr"]
-    expected = [full * share(step * 192, 192) for step in range(20)]
-    assert rates(192, 20) == pytest.approx(expected)
+def test_every_step_takes_the_next_rates_of_the_plan() -> None:
+    expected = [share(step * 192, 192) for step in range(6)]
+    taken = rates(192, 6)
+    assert [kernels for kernels, _ in taken] == pytest.approx([KERNEL_RATE * each for each in expected])
+    assert [rest for _, rest in taken] == pytest.approx([RATE * each for each in expected])
     assert expected[0] < expected[5]
+
+
+def test_no_head_of_the_reduced_net_learns_by_muon() -> None:
+    net = build("ssd-micro", 3)
+    kernels, rest = (group["params"] for group in muon(net, 192).param_groups)
+    assert len(kernels) == 9
+    assert {id(weight) for weight in (*net.locate.parameters(), *net.classify.parameters())} < {*map(id, rest)}
+
+
+def test_a_kernel_moves_as_far_in_every_direction_and_everything_else_by_adam() -> None:
+    torch.manual_seed(0)
+    net = Small()
+    optimizer = muon(net, 192)
+    kernels, rest = ([*group["params"]] for group in optimizer.param_groups)
+    assert len(kernels) == 2
+    assert {id(weight) for weight in kernels + rest} == {id(weight) for weight in net.parameters()}
+    before = [weight.detach().clone() for weight in kernels + rest]
+    for weight in kernels + rest:
+        weight.grad = torch.randn_like(weight)
+    rate, adams = (group["lr"] for group in optimizer.param_groups)
+    optimizer.step()
+    moved = [was - weight.detach() for was, weight in zip(before, kernels + rest, strict=True)]
+    for step in moved[: len(kernels)]:
+        along = torch.linalg.svdvals(step.flatten(1)) / rate
+        assert along.min() > 0.5
+        assert along.max() < 1.3
+    for step in moved[len(kernels) :]:
+        # Adam's first step is the rate itself, whatever the gradient.
+        torch.testing.assert_close(step.abs(), torch.full_like(step, adams), rtol=0.01, atol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(24, 27), (128, 1152), (8, 1)])
+def test_an_orthogonal_matrix_points_where_the_matrix_does(rows: int, columns: int) -> None:
+    torch.manual_seed(0)
+    matrix = torch.randn(rows, columns) * 1e-4
+    left, sizes, right = torch.linalg.svd(matrix, full_matrices=False)
+    found = left.T @ orthogonal(matrix) @ right.T
+    clear = sizes > 0.02 * sizes[0]
+    assert (found.diagonal()[clear] - 1).abs().max() < 0.4
+    assert (found - torch.diag(found.diagonal())).abs().max() < 0.01
+
+
+def test_no_gradient_moves_nothing() -> None:
+    assert orthogonal(torch.zeros(3, 5)).tolist() == torch.zeros(3, 5).tolist()

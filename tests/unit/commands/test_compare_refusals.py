@@ -1,0 +1,179 @@
+"""What `compare` can know before it trains, it says before: one message, nothing measured."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
+from stallscope.analyse.cell_costs import setting_of
+from stallscope.analyse.compare import Cell, place
+from stallscope.analyse.prices import Price
+from stallscope.commands.cost_options import put_price
+from stallscope.commands.main import main, parser
+from stallscope.commands.progress import Progress
+from stallscope.commands.sweep import Sweep
+from stallscope.commands.sweep_asked import beyond_cpus
+from stallscope.errors import StallscopeError
+from stallscope.report.cost_text import _epochs_shown, of_cells
+from stallscope.tune.trial import INTERRUPTED, Target, _child
+
+SCENARIO = """
+from stallscope.scenarios.scenario import Scenario
+
+
+class Mine(Scenario):
+    {name}, study, question, data = "mine", "none", "which?", "none"
+    nets = cpu_nets = ("linear",)
+    batch_sizes = (8,)
+
+    def find_data(self, net, say):
+        raise NotImplementedError
+
+    def open_data(self, request):
+        return {data}
+
+    def build(self, net, data):
+        raise NotImplementedError
+
+
+SCENARIO = Mine()
+"""
+COST = ["cost", "--device", "cpu", "--net", "mnist-mlp"]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["compare", *words]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "Traceback" not in said.err
+    return " ".join(said.err.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("nam", "None", "Mine has no name (a text). Every scenario says these"),
+        ("name", "request.folder + 1", "your scenario failed: TypeError: unsupported operand"),
+        ("name", "request", "open_data gave a DataRequest, which has no __len__, no read"),
+    ],
+)
+def test_a_mistake_in_a_scenario_of_ones_own_is_one_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, data: str, said: str
+) -> None:
+    file = tmp_path / f"mine_{name}_{len(data)}.py"
+    file.write_text(SCENARIO.format(name=name, data=data))
+    shown = refused(capsys, str(file), "--device", "cpu", "--data", str(tmp_path))
+    assert said in shown
+    assert "failed" not in said or f"{file}:14, in open_data" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["cost", "--logs", ".", "--price", "3", "--limit", "8"], "--limit, --price are options of trainings"),
+        ([*COST, "--target", "0.5"], "--target 0.5: this experiment does not evaluate after every epoch"),
+        ([*COST, "--limit", "3", "--batch-sizes", "8"], "3 samples do not fill one batch of 8"),
+        (
+            [*COST, "--experiment", "loaders", "--ranks", "2", "--interconnect", "ethernet-10g"],
+            "ethernet-10g can be emulated only",
+        ),
+        (["fashion-mnist", "--data", "no/where"], "no/where does not exist"),
+        (["fashion-mnist", "--data", __file__], "is not a folder"),
+        (["cost", "--device", "cpu", "--data", "no/where"], "no/where does not exist"),
+        (["cost", "--device", "cpu", "--data", __file__], "is not a folder"),
+    ],
+)
+def test_what_could_never_be_measured_is_refused_before_anything_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said in refused(capsys, *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_size_too_large_for_the_data_is_skipped_and_titles_say_where_a_cell_stands(tmp_path: Path) -> None:
+    asked = [*COST, "--limit", "320", "--batch-sizes", "8,512", "--threads", "1,2", "--out", str(tmp_path / "runs")]
+    sweep = Sweep(parser().parse_args(["compare", *asked], namespace=argparse.Namespace(scenario="cost")))
+    status = {sweep.title(key): sweep.status[key] for key in sweep.keys}
+    assert list(status) == [f"{threads}, naive, batch {n}" for threads in ("1 thread", "2 threads") for n in (8, 512)]
+    assert status["1 thread, naive, batch 8"] == ("pending", None)
+    skipped, why = status["2 threads, naive, batch 512"]
+    assert skipped == "skipped"
+    assert "320 samples do not fill one batch of 512" in str(why)
+
+
+def test_each_line_of_progress_names_the_device_of_its_own_cell() -> None:
+    said = io.StringIO()
+    sweep = SimpleNamespace(
+        setting={"device": {"name": "emulated:k80, emulated:v100", "kind": "emulated"}},
+        title=lambda key: "a cell",
+        cell=lambda key: SimpleNamespace(status="ok", error=None, samples_per_s=(5, 5, 5), axes={"device": key}),
+    )
+    shown = Progress(Console(file=said), cast("Any", sweep), 2, plain=True)
+    shown.end("emulated:k80")
+    shown.end("emulated:v100")
+    assert said.getvalue().splitlines() == [
+        "[1/2] a cell: ok 5.0 samples/s on emulated:k80",
+        "[2/2] a cell: ok 5.0 samples/s on emulated:v100",
+    ]
+
+
+def test_more_threads_or_workers_than_cpus_are_told_of() -> None:
+    asked = argparse.Namespace(threads=[1, 999], workers=2)
+    assert beyond_cpus(asked, 2.0) == ["--threads 999 is more than the 2 CPUs that this job may use: they take turns"]
+    assert beyond_cpus(argparse.Namespace(threads=None, workers=None), 2.0) == []
+
+
+@pytest.mark.parametrize(("usd", "epochs"), [(0.0, 1), (0.02, 1), (4e-6, 1_000), (9.2e-9, 1_000_000)])
+def test_so_many_epochs_are_priced_that_the_price_can_be_read(usd: float, epochs: int) -> None:
+    assert _epochs_shown([None, 5.0, usd]) == epochs
+
+
+def cell(device: str) -> Cell:
+    return Cell("naive", 8, "skipped", None, (), (), axes={"device": device, "threads": None, "ranks": 1})
+
+
+def test_one_price_is_refused_for_trainings_on_two_devices() -> None:
+    with pytest.raises(StallscopeError, match="trainings on 2 devices"):
+        put_price(Price(usd_per_hour=1.0), [cell("emulated:k80"), cell("emulated:v100")], {})
+    setting: dict[str, object] = {}
+    put_price(Price(usd_per_hour=1.0), [cell("cpu"), cell("cpu")], setting)
+    assert setting["cost"] == setting_of(lambda *_: Price(usd_per_hour=1.0), [("cpu", None, 1)], None, None, True)
+    assert list(of_cells([cell("cpu")], setting | {"device": {"kind": "cpu"}}))
+
+
+def test_places_are_told_in_words_that_agree_with_their_number() -> None:
+    told = [place("workers", 1), place("ranks", 2), place("ranks", 1), place("augment", False)]
+    assert told == ["1 worker", "2 ranks", "1 rank", "no augmentation"]
+
+
+def test_ctrl_c_while_a_training_is_being_imported_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "slow_to_import.py").write_text(
+        f"import pathlib, time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(60)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    child = context.Process(target=_child, args=(Target("slow_to_import", "run"), None, there))
+    child.start()
+    here.send("go")
+    while not (tmp_path / "begun").exists():
+        assert child.is_alive()
+        time.sleep(0.01)
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGINT)
+    child.join(20)
+    assert child.exitcode == INTERRUPTED
+    assert capfd.readouterr().err == ""

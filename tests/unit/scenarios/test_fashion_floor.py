@@ -1,0 +1,64 @@
+"""The floor from its command to its report: net alone, loader alone and both, really run on emulated devices."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from idx_files import make_set
+from stallscope.commands.main import main
+
+DEVICES = ("emulated:k80", "emulated:v100")
+
+
+@dataclass(frozen=True)
+class Compared:
+    folder: Path
+    printed: str
+    result: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    """The smallest net and the largest, on a few images that are nobody's."""
+    folder = tmp_path_factory.mktemp("floor")
+    data = make_set(folder / "set", images=1600)
+    words = ["--device", ",".join(DEVICES), "--net", "cnn1,cnn5", "--batch-sizes", "32", "--iterations", "36"]
+    words += ["--no-augment", "--no-live", "--data", str(data), "--out", str(folder / "runs")]
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main(["compare", "fashion-mnist", *words, "--json", str(folder / "floor.json")]) == 0
+    return Compared(folder, printed.getvalue(), json.loads((folder / "floor.json").read_text()))
+
+
+def test_every_training_is_as_long_as_the_slower_of_its_two_partners(compared: Compared) -> None:
+    found = {(each["net"], each["device"]): each for each in compared.result["differential"]}
+    assert set(found) == {(net, device) for net in ("cnn1", "cnn5") for device in DEVICES}
+    for each in found.values():
+        net, loader, expected, measured = (
+            each[side]["median"] for side in ("net_alone", "loader_alone", "expected", "measured")
+        )
+        assert expected == pytest.approx(min(net, loader))
+        assert each["overlaps"]
+        # Where other programs had the processors during one of the short runs, it says so.
+        disturbed = "foreign_load" in [reason["code"] for reason in each["reasons"]]
+        assert disturbed or expected / 2 < measured < 2 * expected
+    assert found["cnn5", "emulated:k80"]["limit"] == "net"
+    assert {found["cnn1", device]["limit"] for device in DEVICES} == {"loader"}
+
+
+def test_a_foreign_set_is_named_in_all_outputs(compared: Compared, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(compared.folder / "runs")]) == 0
+    for shown in (compared.printed, capsys.readouterr().out):
+        text = "".join(shown.split())
+        assert "1280images" in text
+        assert "set,notFashion-MNIST" in text
+        assert text.index("isnotthepublishedfileofFashion-MNIST") < text.index("samples/s")
+    assert len(compared.result["notices"]) == 4
+    run = next((compared.folder / "runs").glob("*/run.json"))
+    assert json.loads(run.read_text())["dataset"]["set"].endswith("set, not Fashion-MNIST")
