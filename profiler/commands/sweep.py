@@ -86,7 +86,7 @@ class Sweep(Cells["Variant"]):
         if len(never) == len(self.keys):
             raise StallscopeError(f"nothing could be trained: {'; '.join(dict.fromkeys(never))}.")
         for key in self.keys:
-            # A batch that the data do not fill may be one that an emulated device has no memory for: its training tells.
+            # What the data do not fill an emulated device may have no memory for: that is told first.
             if why := unmet(key) or (None if key.device.startswith("emulated:") else sources.too_few(key)):
                 self.status[key] = ("skipped", why)
                 continue

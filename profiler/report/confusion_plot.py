@@ -62,7 +62,7 @@ def write(result: Comparison, setting: dict[str, Any], title: str, path: Path) -
     found = panels(result, setting)
     if not found:
         raise StallscopeError(
-            "--confusion-plot: none of these trainings was tried on held-out classes, so there is no confusion matrix to draw."
+            "--confusion-plot: none of these trainings was tried on held-out classes, so there is nothing to draw."
         )
     batch_plot.save(lambda: figure(found, title), path)
 

@@ -112,7 +112,7 @@ def test_a_set_without_splits_trains_on_all_and_holds_nothing_out(tmp_path: Path
     (splits / "val.txt").unlink()
     request = DataRequest(folder=tmp_path / "voc", net="ssd-mini")
     assert len(SCENARIO.open_data(request)) == 3
-    with pytest.raises(DataError, match="no split .train."):
+    with pytest.raises(DataError, match=r"no split .train."):
         SCENARIO.open_data(replace(request, split="test"))
 
 
