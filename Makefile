@@ -12,7 +12,7 @@ demo: setup-demo ## set up, compare the loaders of the SSD study, show the repor
 	@scripts/demo.sh $(BIN) $(DATA)
 
 test: setup-test lint ## set up, lint, type-check and run all tests
-	@$(BIN)/python -m pytest -m together -n 3 --dist loadfile
+	@$(BIN)/python -m pytest -m together -n 4 --dist loadfile
 	@$(BIN)/python -m pytest -m "not together"
 
 lint: setup-test ## ruff and mypy

@@ -56,7 +56,7 @@ class Cost(Scenario):
         """Where published sets may lie; for those that do not, `open_data` makes stand-ins."""
         if cost_data.is_stand_in(net):
             say(f"No --data: {net} trains on a stand-in for its {cost_data.folder_name(net)} data, made in memory")
-        return cost_data.default_folder()
+        return cost_data.stand_in_folder()
 
     def open_data(self, request: DataRequest) -> ScenarioData:
         return cost_data.opened(request)

@@ -19,6 +19,8 @@ from .datasets.fetch import fetch
 from .datasets.idx import MNIST, IdxImages, Part
 from .scenario import DataRequest, ScenarioData
 
+MARKER = "stallscope-stand-ins.txt"
+"""Lies in the one folder for whose missing sets stand-ins are made."""
 SEED = 0
 """Of stand-ins: they are the same in every run."""
 _FOLDERS = {"mnist": "mnist", "cifar10": "cifar10", "imdb": "imdb", "lstm": "text", "text": "text"}
@@ -38,6 +40,20 @@ def default_folder() -> Path:
     return Path(user_cache_dir("stallscope")) / "data" / "cost"
 
 
+def stand_in_folder() -> Path:
+    """The same, made and marked: for what is not in it, stand-ins may be made."""
+    folder = default_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARKER).touch()
+    except OSError as error:
+        raise DataError(
+            f"Cannot write {error.filename or folder}: {error.strerror}. Name a folder with data with --data, or set "
+            "XDG_CACHE_HOME."
+        ) from error
+    return folder
+
+
 def is_stand_in(net: str) -> bool:
     """Whether a net has no data of its own there."""
     return not (default_folder() / folder_name(net)).exists() and _system_mnist(net) is None
@@ -51,7 +67,7 @@ def opened(request: DataRequest) -> ScenarioData:
     kind, place = folder_name(request.net), request.folder / folder_name(request.net)
     if place.exists():
         return _OPENERS[kind](request, place)
-    if request.folder.resolve() == default_folder().resolve():
+    if (request.folder / MARKER).exists():
         return _OPENERS[kind](request, _system_mnist(request.net))
     if not request.folder.exists():
         raise DataError(f"{request.folder} does not exist. Name a folder with --data, or none for a stand-in.")

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+import tempfile
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,16 @@ torch._dynamo = sys.modules["torch._dynamo"] = types.SimpleNamespace(
 """
 """Begins a program that compiles nothing: torch imports its compiler with the first optimizer, which takes as long as
 the rest of the program's start."""
+
+
+def short_folder(below: Path) -> Path:
+    """A folder for temporary files by a short path, which is a link to remove. Sockets by which workers hand over
+    memory lie in it, whose paths have at most 107 bytes: side by side, pytest's own folders are too deep."""
+    link = Path(tempfile.mkdtemp(prefix="st-"))
+    link.rmdir()
+    below.mkdir()
+    link.symlink_to(below)
+    return link
 
 
 def run(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from runs import STALLSCOPE, WITHOUT_COMPILER
+from runs import STALLSCOPE, WITHOUT_COMPILER, short_folder
 from stallscope.commands.main import main
 from stallscope.tune.leftovers import members
 
@@ -98,8 +98,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     script = folder / "train.sh"
     script.write_text(f"#!/bin/sh\n{sys.executable} {program(folder, 0.004, 0.002)}\necho ended\n")
     script.chmod(0o755)
-    temporary = folder / "tmp"
-    temporary.mkdir()
+    temporary = short_folder(folder / "tmp")
     environment = {**os.environ, "TMPDIR": str(temporary)}
     out = folder / "out"
     words = [*STALLSCOPE, "tune", "--budget", "100", "--max-workers", "3", "--out", str(out), "--json", "r.json"]
@@ -234,8 +233,7 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     os.utime(kept, (1e9, 1e9))
     path = program(tmp_path, 0.0, 0.0, f"open({str(kept)!r}, 'w').write('theirs')")
     # What lies in the folder for temporary files is not guarded.
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
+    temporary = short_folder(tmp_path / "tmp")
     done = tune("--out", tmp_path / "out", "--", sys.executable, path, env={**os.environ, "TMPDIR": str(temporary)})
     assert done.returncode == 2, done.stderr
     assert f"overwrite {kept}" in done.stderr

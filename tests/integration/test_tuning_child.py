@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from runs import WITHOUT_COMPILER
+from runs import WITHOUT_COMPILER, short_folder
 from stallscope.capture.bootstrap import environment
 from stallscope.record.run import create_run, open_run
 from stallscope.record.schema import NOT_MEASURED, STEP
@@ -108,11 +108,11 @@ def tuned(
     script.write_text(program)
     told = {"after_steps": 12, "after_s": 0.0, "before_s": 20.0, "tuner": tuner or os.getpid(), "began": time.time()}
     rest = {"headroom": True} if options.pop("headroom", False) else {}
-    (folder / "tmp").mkdir()
+    temporary = short_folder(folder / "tmp")
     process = subprocess.Popen(
         [sys.executable, str(script), *map(str, arguments)],
         env=environment(run, dict(os.environ), {"tune": told | options, **rest})
-        | {"TMPDIR": str(folder / "tmp")}
+        | {"TMPDIR": str(temporary)}
         | (extra or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -127,6 +127,7 @@ def tuned(
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         channel.close()
+        temporary.unlink()
 
 
 def in_session(of: int) -> list[int]:

@@ -361,7 +361,7 @@ def test_confusion_is_drawn_a_panel_a_cell(planned: Planned, tmp_path: Path, cel
 
 
 def test_without_a_matrix_no_confusion_is_drawn(planned: Planned, tmp_path: Path) -> None:
-    with pytest.raises(StallscopeError, match="no confusion matrix"):
+    with pytest.raises(StallscopeError, match="nothing to draw"):
         confusion_plot.write(compare([planned.cell(1, 9)]), SETTING, "x", tmp_path / "a.png")
 
 

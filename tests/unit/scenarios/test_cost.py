@@ -59,7 +59,7 @@ def trust(monkeypatch: pytest.MonkeyPatch, module: Any, archive: Path) -> None:
 
 
 def data_of(net: str, **more: Any) -> Any:
-    return SCENARIO.open_data(DataRequest(folder=cost_data.default_folder(), net=net, **{"limit": 64, **more}))
+    return SCENARIO.open_data(DataRequest(folder=cost_data.stand_in_folder(), net=net, **{"limit": 64, **more}))
 
 
 def asked(**more: Any) -> Asked:
