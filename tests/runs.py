@@ -7,7 +7,8 @@ import json
 import subprocess
 import sys
 import tempfile
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,12 @@ torch._dynamo = sys.modules["torch._dynamo"] = types.SimpleNamespace(
 the rest of the program's start."""
 
 
-def short_folder(below: Path) -> Path:
-    """A folder for temporary files by a short path, which is a link to remove. Sockets by which workers hand over
-    memory lie in it, whose paths have at most 107 bytes: side by side, pytest's own folders are too deep."""
-    link = Path(tempfile.mkdtemp(prefix="st-"))
-    link.rmdir()
-    below.mkdir()
-    link.symlink_to(below)
-    return link
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """A folder for temporary files by a short path. Sockets by which workers hand over memory lie in it, whose paths
+    have at most 107 bytes: side by side, pytest's own folders are too deep."""
+    with tempfile.TemporaryDirectory(prefix="st-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 def run(

@@ -98,34 +98,34 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     script = folder / "train.sh"
     script.write_text(f"#!/bin/sh\n{sys.executable} {program(folder, 0.004, 0.002)}\necho ended\n")
     script.chmod(0o755)
-    temporary = short_folder(folder / "tmp")
-    environment = {**os.environ, "TMPDIR": str(temporary)}
-    out = folder / "out"
-    words = [*STALLSCOPE, "tune", "--budget", "100", "--max-workers", "3", "--out", str(out), "--json", "r.json"]
-    running = subprocess.Popen(
-        [*words, "--", str(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        env=environment,
-        # In the background of a shell SIGINT is ignored, which is inherited.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    until = time.monotonic() + 90
-    while time.monotonic() < until and running.poll() is None and blocks_in(out) < 3:
-        time.sleep(0.05)
-    running.send_signal(signal.SIGINT)
-    shown, said = running.communicate(timeout=60)
-    assert running.returncode == 130, said
-    assert "Traceback" not in said
-    nothing_is_left(out)
-    blocks = blocks_in(out)
-    after = tune("--resume", out, "--budget", "25", "--json", folder / "again.json", env=environment)
-    assert after.returncode == 0, after.stderr
-    assert "Traceback" not in after.stderr
-    nothing_is_left(out)
-    assert not list(temporary.glob("pymp-*"))
+    with short_folder() as temporary:
+        environment = {**os.environ, "TMPDIR": str(temporary)}
+        out = folder / "out"
+        words = [*STALLSCOPE, "tune", "--budget", "100", "--max-workers", "3", "--out", str(out), "--json", "r.json"]
+        running = subprocess.Popen(
+            [*words, "--", str(script)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env=environment,
+            # In the background of a shell SIGINT is ignored, which is inherited.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        until = time.monotonic() + 90
+        while time.monotonic() < until and running.poll() is None and blocks_in(out) < 3:
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        shown, said = running.communicate(timeout=60)
+        assert running.returncode == 130, said
+        assert "Traceback" not in said
+        nothing_is_left(out)
+        blocks = blocks_in(out)
+        after = tune("--resume", out, "--budget", "25", "--json", folder / "again.json", env=environment)
+        assert after.returncode == 0, after.stderr
+        assert "Traceback" not in after.stderr
+        nothing_is_left(out)
+        assert not list(temporary.glob("pymp-*"))
     results = [json.loads((folder / name).read_text()) for name in ("r.json", "again.json")]
     return Tuned(folder, results[0], shown, said, blocks, results[1], after)
 
@@ -233,8 +233,8 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     os.utime(kept, (1e9, 1e9))
     path = program(tmp_path, 0.0, 0.0, f"open({str(kept)!r}, 'w').write('theirs')")
     # What lies in the folder for temporary files is not guarded.
-    temporary = short_folder(tmp_path / "tmp")
-    done = tune("--out", tmp_path / "out", "--", sys.executable, path, env={**os.environ, "TMPDIR": str(temporary)})
+    with short_folder() as temporary:
+        done = tune("--out", tmp_path / "out", "--", sys.executable, path, env={**os.environ, "TMPDIR": str(temporary)})
     assert done.returncode == 2, done.stderr
     assert f"overwrite {kept}" in done.stderr
     assert kept.read_text() == "mine"

@@ -108,26 +108,25 @@ def tuned(
     script.write_text(program)
     told = {"after_steps": 12, "after_s": 0.0, "before_s": 20.0, "tuner": tuner or os.getpid(), "began": time.time()}
     rest = {"headroom": True} if options.pop("headroom", False) else {}
-    temporary = short_folder(folder / "tmp")
-    process = subprocess.Popen(
-        [sys.executable, str(script), *map(str, arguments)],
-        env=environment(run, dict(os.environ), {"tune": told | options, **rest})
-        | {"TMPDIR": str(temporary)}
-        | (extra or {}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        start_new_session=True,
-    )
-    try:
-        yield Tuner(process, channel, run)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        channel.close()
-        temporary.unlink()
+    with short_folder() as temporary:
+        process = subprocess.Popen(
+            [sys.executable, str(script), *map(str, arguments)],
+            env=environment(run, dict(os.environ), {"tune": told | options, **rest})
+            | {"TMPDIR": str(temporary)}
+            | (extra or {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            start_new_session=True,
+        )
+        try:
+            yield Tuner(process, channel, run)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            channel.close()
 
 
 def in_session(of: int) -> list[int]:
