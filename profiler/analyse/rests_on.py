@@ -10,6 +10,8 @@ from .facts import Facts
 
 SHORT_S = 5.0
 """A single run that was measured for less says little of costs: starting, caches and the scheduler weigh as much."""
+SEEN_NS = 1_000_000_000
+"""A shorter run has been looked at too seldom: workers of its own that were not seen yet would be other programs."""
 
 
 def foreign_cpus(runs: Iterable[Facts]) -> float | None:
@@ -17,7 +19,9 @@ def foreign_cpus(runs: Iterable[Facts]) -> float | None:
     used = [
         facts.foreign_cpus
         for facts in runs
-        if facts.foreign_cpus is not None and (facts.sampled.machine_busy_pct or 0.0) >= FULL_PCT
+        if facts.foreign_cpus is not None
+        and facts.window.wall_ns >= SEEN_NS
+        and (facts.sampled.machine_busy_pct or 0.0) >= FULL_PCT
     ]
     most = max(used, default=0.0)
     return most if most >= MORE_FOREIGN else None

@@ -227,3 +227,8 @@ def test_one_run_is_sure_of_what_augmentation_costs_only_if_its_epochs_are(
     cell = planned.cell(1, 8, results=({"train_s": 50.0, "epochs": epochs, "evaluation": None},), plan="quick")
     [found] = augmentations(cell, [cell], (), None)
     assert found.sure is sure
+
+
+def test_other_programs_are_not_made_out_of_workers_that_a_short_run_had_no_time_to_see(planned: Planned) -> None:
+    short = sides(planned, 2, 0.5, measured_ms=3)
+    assert reasons_of([using(cell, 0.5, machine_busy_pct=99.0) for cell in short]) == ["unknown"]

@@ -200,7 +200,7 @@ def test_where_neither_side_ran_alone_nothing_is_set_beside_the_training(planned
 
 def test_costs_of_one_run_and_of_a_busy_machine_are_told_with_caution(planned: Planned) -> None:
     def costs(runs: int, busy: float) -> str:
-        cell = planned.cell(1, 9, results=(None,) * runs)
+        cell = planned.cell(10, 30, results=(None,) * runs)
         facts = [
             replace(f, machine_cpus=2, sampled=replace(f.sampled, machine_busy_pct=busy, tree_cpus=0.5))
             for f in cell.facts
