@@ -26,6 +26,7 @@ ALONE = (
     "integration/test_headroom.py",
     "integration/test_plain_loop.py",
     "integration/test_programs.py",
+    "integration/test_sweeps.py",
     "integration/test_tune.py::test_a_training_that_does_not_wait_for_its_loader_is_left_as_it_is",
     "integration/test_tuning_batch.py::test_the_gradient_noise_of_a_training_under_way_is_estimated_from_its_blocks",
     "integration/test_tuning_child.py::test_blocks_of_several_settings_are_measured_in_one_training",
