@@ -56,11 +56,6 @@ class TrialSpec(Variant):
     seed: int = 0
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> TrialSpec:
-        """Back from `dataclasses.asdict` and JSON."""
-        return cls(**{**content, "phases": tuple(Phase(**each) for each in content["phases"])})
-
-    @classmethod
     def of(cls, variant: Variant, **rest: Any) -> TrialSpec:
         """A variant, with what all cells of a comparison have in common."""
         return cls(**{name: getattr(variant, name) for name in variant.__dataclass_fields__}, **rest)
