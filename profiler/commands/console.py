@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from ..errors import StallscopeError
+from ..record.files import replacing, write_text
 
 PLAIN_WIDTH = 100
 """Where the output is not a terminal."""
@@ -35,6 +36,22 @@ def show(draw: Callable[[Console], None], target: Console) -> None:
     target.file.flush()
 
 
+def show_in(output: str | None, draw: Callable[[Console], None]) -> None:
+    """As `show`, into a file that is named; none, or `-`, is the terminal.
+
+    Raises:
+        StallscopeError: it cannot be written.
+    """
+    if output in (None, "-"):
+        show(draw, console())
+        return
+    try:
+        with replacing(Path(output)) as draft, draft.open("w", encoding="utf-8") as file:
+            show(draw, Console(file=file, width=PLAIN_WIDTH, highlight=False))
+    except OSError as error:
+        raise StallscopeError(f"cannot write {output}: {error.strerror}. Name another file.") from error
+
+
 def show_comparison(
     draw: Callable[[Console], None], content: Callable[[], dict[str, Any]], to: Path, json_file: str | None
 ) -> None:
@@ -42,7 +59,11 @@ def show_comparison(
     if json_file != "-":
         target = console()
         show(draw, target)
-        target.print(f"\nruns and figures: {to}   (stallscope report {to})", soft_wrap=True, markup=False)
+        target.print(
+            f"\nruns and figures: {to}   (stallscope report {to}; --format html: as a page)",
+            soft_wrap=True,
+            markup=False,
+        )
     if json_file:
         write_json(content(), json_file)
 
@@ -54,7 +75,7 @@ def write_json(content: dict[str, Any], target: str) -> None:
         print(text)
         return
     try:
-        Path(target).write_text(text + "\n")
+        write_text(Path(target), text + "\n")
     except OSError as error:
         raise StallscopeError(f"cannot write {target}: {error.strerror}. Name another file.") from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from ..errors import RecordError
@@ -65,5 +65,23 @@ def read_comparison(folder: Path) -> tuple[dict[str, Any], list[CellRecord]]:
             f"{path} has version {content.get('version')}; this stallscope reads version {VERSION}. "
             "Read it with the version of stallscope that wrote it, or a newer one."
         )
-    cells = [CellRecord(**{**c, "runs": tuple(c["runs"])}) for c in content["cells"]]
-    return content["setting"], cells
+    try:
+        return content["setting"], [
+            CellRecord(**{**c, "runs": tuple(map(_within, c["runs"])), "axes": _axes(c.get("axes", {}))})
+            for c in content["cells"]
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"{path} is not a readable comparison: {error}.") from error
+
+
+def _axes(axes: Any) -> dict[str, Any]:
+    if not isinstance(axes, dict) or not isinstance(axes.get("ranks", 1), int):
+        raise ValueError(f"{axes!r:.60} is no place on axes")
+    return axes
+
+
+def _within(name: str) -> str:
+    """A folder's name: the file may be anyone's, and its runs are read, and get pages, where it says that they are."""
+    if PurePath(name).name != name or name in ("", ".."):
+        raise ValueError(f"{name!r} names no folder beside it")
+    return name

@@ -6,10 +6,14 @@ import contextlib
 import json
 import os
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ..errors import RecordError
+
+_REORDERS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Signs that show what follows in another order than it has."""
 
 
 def read_json(path: Path) -> Any:
@@ -25,9 +29,10 @@ def read_json(path: Path) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """The value with every control character in its texts replaced by `?`."""
+    """The value with every character in its texts replaced by `?` that controls a terminal, reorders what is shown, or
+    stands for a byte that is no text (of a file's name): no encoding can write that."""
     if isinstance(value, str):
-        return "".join("?" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in value)
+        return value if value.isprintable() else "".join("?" if _is_no_text(c) else c for c in value)
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, dict):
@@ -35,17 +40,45 @@ def plain(value: Any) -> Any:
     return value
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Written beside and renamed.
+def _is_no_text(sign: str) -> bool:
+    return (unicodedata.category(sign) in ("Cc", "Cs") and sign not in "\n\t") or sign in _REORDERS
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """The file to write: one beside `path` that takes its place where the block ends well, and else is gone. So nobody
+    sees half of one. A pipe or a device, such as /dev/null, is written to itself, and a link stays one.
+
+    Raises:
+        OSError: it could not take the place.
+    """
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    whole = Path(os.path.realpath(path))
+    draft = whole.with_name(f".{whole.name}.{os.getpid()}")
+    try:
+        yield draft
+        draft.replace(whole)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Written at once, as `replacing` does.
 
     Raises:
         OSError: it could not be written; what was there before is still there.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(json.dumps(content, indent=1))
-        draft.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        raise
+    with replacing(path) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """As `write_text`.
+
+    Raises:
+        OSError: it could not be written; what was there before is still there.
+    """
+    write_text(path, json.dumps(content, indent=1))

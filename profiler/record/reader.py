@@ -22,6 +22,8 @@ Records = npt.NDArray[np.void]
 """A structured array with the dtype of its kind."""
 
 CHUNK_BYTES = 1 << 20
+FEW = 64
+"""Records that a look at a growing file asks for first: most looks find fewer."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,23 @@ class RecordFile:
     def __init__(self, path: Path) -> None:
         self.header = read_header(path)
         self.path = path
+        self._dtype = self.header.kind.dtype
+
+    def read(self, first: int, count: int) -> Records:
+        """At most `count` whole records from number `first` (from 0) on; cheap where there are few. Not to be written.
+
+        Raises:
+            OSError: the file cannot be read (any more).
+        """
+        size = self.header.kind.record_bytes
+        file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.pread(file, count * size, HEADER_BYTES + first * size)
+        finally:
+            os.close(file)
+        records: Records = np.frombuffer(data, dtype=self._dtype, count=len(data) // size)
+        fits = records["seq"] == np.arange(first + 1, first + 1 + len(records))
+        return records if fits.all() else records[: int(np.argmin(fits))]
 
     def chunks(self, first: int = 0) -> Iterator[Records]:
         """Runs of whole records from number `first` (from 0) on, about a megabyte each.
@@ -142,19 +161,26 @@ class Follower:
 
     def first(self) -> Records:
         """The first record of the file, if there is one."""
-        return next(self._file.chunks(), np.empty(0, dtype=self.header.kind.dtype))[:1].copy()
+        return self._file.read(0, 1)
 
     def new(self) -> Records:
         """Records stored since the last call."""
-        fresh = _joined([chunk.copy() for chunk in self._file.chunks(self.seen)], self._file.header.kind)
-        self.seen += len(fresh)
-        return fresh
+        parts: list[Records] = []
+        count = FEW
+        while not parts or len(parts[-1]) == count:
+            count = FEW if not parts else CHUNK_BYTES // self.header.kind.record_bytes
+            parts.append(self._file.read(self.seen, count))
+            self.seen += len(parts[-1])
+        return _joined(parts if len(parts) == 1 else [part for part in parts if len(part)], self.header.kind)
+
+    def at(self, number: int) -> Records:
+        """The record of that number, from 0, alone; empty where there is none."""
+        return self._file.read(number, 1)
 
     def latest(self, count: int) -> Records:
         """The last `count` records seen, as they stand now: late fields may have been filled in since."""
         wanted = min(count, self.seen)
-        chunks = self._file.chunks(self.seen - wanted)
-        return _joined([chunk.copy() for chunk in chunks], self._file.header.kind)[:wanted]
+        return self._file.read(self.seen - wanted, wanted)
 
 
 def measured(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from .. import __version__
 from ..errors import RecordError
 from .files import read_json, write_json
 from .processes import processes
-from .reader import RecordFile, Records
+from .reader import RecordFile, RecordHeader, Records
 from .schema import FORMAT_VERSION, KINDS, NAN, NOT_MEASURED, Field, Kind
 
 FORMAT = "stallscope-run"
@@ -142,11 +143,25 @@ class Run:
         files = self.files(kind)
         parts = [f.all() for f in files if writer in (None, (f.header.rank, f.header.pid))]
         records = np.concatenate(parts) if parts else np.empty(0, dtype=kind.dtype)
-        for later in self._unrecorded(kind):
+        for later in self.unrecorded(kind):
             records[later.name] = NAN if later.type == "f8" else NOT_MEASURED
         return records
 
-    def _unrecorded(self, kind: Kind) -> list[Field]:
+    def chunks(self, kind: Kind, writer: Writer | None = None) -> Iterator[tuple[RecordHeader, Records]]:
+        """All records of one kind about a megabyte at a time, each array with the header of its file.
+
+        An array is valid until the next one is asked for.
+        """
+        later = self.unrecorded(kind)
+        for file in self.files(kind):
+            if writer not in (None, (file.header.rank, file.header.pid)):
+                continue
+            for chunk in file.chunks():
+                for field_ in later:
+                    chunk[field_.name] = NAN if field_.type == "f8" else NOT_MEASURED
+                yield file.header, chunk
+
+    def unrecorded(self, kind: Kind) -> list[Field]:
         """Fields that came after the run was recorded: where they are now, its records hold zeros."""
         told = self.info.get("fields")
         of_kind = told.get(kind.name) if isinstance(told, dict) else None

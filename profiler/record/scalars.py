@@ -1,0 +1,90 @@
+"""Flat figures on their way from the command that records to the training that logs them: two files in the run folder.
+
+The training says that it wants them; the command, which follows the recording anyway, writes them now and then; the
+training reads the few bytes. Nothing is computed in the training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import RecordError
+from .files import read_json, write_json
+
+WANTED = "scalars-wanted.json"
+SCALARS = "scalars.json"
+MOST_BYTES = 1 << 20
+"""No file of ours is larger: with a thousand ranks it has 200 kB."""
+
+PREFIX = "stallscope/"
+"""Of the names that a logger sees."""
+
+Values = dict[str, float]
+"""By name, without a prefix; what was not measured is left out."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the command says."""
+
+    step: int
+    """How many steps had begun when the figures were taken."""
+    values: Values
+    ranks: dict[int, Values]
+    """Of a job of several ranks: each rank's own."""
+
+
+def want(folder: Path, every_s: float) -> None:
+    """Ask for figures, at least so often: somebody else may want them sooner.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    write_json(folder / WANTED, {"every_s": min(every_s, wanted(folder) or every_s)})
+
+
+def wanted(folder: Path) -> float | None:
+    """How often figures are asked for, in seconds; `None`: nobody asks."""
+    if not (folder / WANTED).exists():
+        return None
+    try:
+        every = read_json(folder / WANTED)["every_s"]
+        return float(every) if math.isfinite(every) and every > 0 else None
+    except (RecordError, KeyError, TypeError):
+        return None
+
+
+def tell(folder: Path, told: Told) -> None:
+    """Write figures, atomically.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    ranks = {str(rank): values for rank, values in told.ranks.items()}
+    write_json(folder / SCALARS, {"step": told.step, "values": told.values, "ranks": ranks})
+
+
+def state(folder: Path) -> tuple[int, int] | None:
+    """What changes whenever figures are written; `None` where there are none."""
+    with contextlib.suppress(OSError):
+        stat = (folder / SCALARS).stat()
+        if stat.st_size <= MOST_BYTES:
+            return stat.st_mtime_ns, stat.st_ino
+    return None
+
+
+def told(folder: Path) -> Told | None:
+    """The newest figures; `None` where there are none that can be read."""
+    try:
+        content = read_json(folder / SCALARS)
+        ranks = {int(rank): _values(values) for rank, values in content["ranks"].items()}
+        return Told(int(content["step"]), _values(content["values"]), ranks)
+    except (RecordError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _values(content: dict[str, object]) -> Values:
+    return {name: float(v) for name, v in content.items() if isinstance(v, int | float) and math.isfinite(v)}
