@@ -16,6 +16,7 @@ from ..devices.protocol import Device
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, SPAN, STEP, EventKind
 from ..record.segment import RecordWriter
+from . import scalars
 from .steps import QueueLook, StepRecorder
 from .thinning import Thinning
 from .threads import PythonThreads
@@ -268,11 +269,13 @@ class Session:
             if now >= self._threads_at:
                 self._threads_at = now + THREADS_EVERY_NS
                 self._look_at_threads(get_native_id())
+        log = scalars.log
+        logged = log is not None and log(number, now, self._rank, self.notice)
         if self._activity is None:
-            return False
+            return logged
         before = self._activity.cost_ns
         self._activity.step(number)
-        return self._activity.cost_ns > before
+        return logged or self._activity.cost_ns > before
 
     def _gc_watch(self, phase: str, _info: dict[str, int]) -> None:
         if phase == "start":

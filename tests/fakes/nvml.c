@@ -209,6 +209,26 @@ int nvmlDeviceGetUUID(int *h, char *uuid, unsigned length)
     return 0;
 }
 
+/* Of what is asked once, before the looks: not among the calls that are counted for all. */
+static int refused(const char *name, int gpu)
+{
+    for (int i = 0; i < n_faults; i++)
+        if (!strcmp(faults[i].name, name) && (faults[i].gpu < 0 || faults[i].gpu == gpu)) return faults[i].code;
+    return 0;
+}
+
+int nvmlDeviceGetName(int *h, char *name, unsigned length)
+{
+    snprintf(name, length, is_instance(h) ? "NVIDIA Fake MIG 1g.10gb" : "NVIDIA Fake %d", *h);
+    return refused(__func__, *h);
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(int *h, unsigned *out)
+{
+    *out = 700000;
+    return is_instance(h) ? NOT_SUPPORTED : refused(__func__, *h);
+}
+
 int nvmlDeviceGetUtilizationRates(int *h, unsigned *out)
 {
     ENTER_WHOLE(h);

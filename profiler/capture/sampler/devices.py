@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...devices.conditions import Conditions
 from ...record.run import RUN_JSON
+from ...record.sampled_devices import note_devices
 from .emulated import EmulatedSource
 from .row import Row
 from .schedule import NS_PER_S, Cadence
@@ -40,7 +42,8 @@ class RunDevice:
         """Read leniently: the file is written by another process, perhaps of another version."""
         device = info.get("device") if isinstance(info, dict) else None
         if not isinstance(device, dict) or not isinstance(device.get("kind"), str):
-            return cls()
+            # Where nothing trains, nothing will name a device: all GPUs are looked at.
+            return cls("cuda" if isinstance(info, dict) and info.get("watching") else None)
         uuids, count, memory = (device.get(key) for key in ("uuids", "count", "memory_bytes"))
         return cls(
             device["kind"],
@@ -103,5 +106,8 @@ class Devices:
             from .nvml import Gateway
 
             self._gateway = self._gateway or Gateway(self._say)
-            return NvmlSource(self._gateway, device.uuids, since_ns)
+            source = NvmlSource(self._gateway, device.uuids, since_ns)
+            with contextlib.suppress(OSError):  # a disk that is full: the figures then have numbers only
+                note_devices(self._folder, source.devices)
+            return source
         return None

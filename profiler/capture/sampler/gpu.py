@@ -15,6 +15,7 @@ from typing import Any
 
 import pynvml
 
+from ...record.sampled_devices import SampledDevice
 from ...record.schema import DEVICE
 from .critical import CriticalErrors
 from .gpm import Gpm
@@ -52,6 +53,7 @@ class NvmlSource:
         opened = {device: gateway.open(device, uuid) for device, uuid in enumerate(wanted)}
         targets = {device: target for device, target in opened.items() if target is not None}
         self._gpus = [Gpu(gateway, device, target, start_ns) for device, target in targets.items()]
+        self.devices = [_described(gateway, device, target) for device, target in targets.items()]
         self._critical = CriticalErrors(gateway, targets, start_ns)
         self._look_for_errors = Cadence(STATE_PERIOD_NS)
 
@@ -239,6 +241,14 @@ class Gpu:
     def _read_rates(self) -> Values:
         rates = self._ask(RATES, lambda: pynvml.nvmlDeviceGetUtilizationRates(self._handle))
         return {} if rates is None else {"utilisation_pct": rates.gpu, "memory_util_pct": rates.memory}
+
+
+def _described(gateway: Gateway, device: int, target: Target) -> SampledDevice:
+    """What does not change while it is sampled."""
+    name = gateway.read(device, "what the GPU is called", lambda: pynvml.nvmlDeviceGetName(target.handle))
+    limit = gateway.read(device, "the power limit", lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(target.board))
+    # Older bindings give bytes.
+    return SampledDevice(device, name.decode(errors="replace") if isinstance(name, bytes) else name, limit)
 
 
 def clock_pair() -> ClockPair:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -13,7 +14,9 @@ import pytest
 
 from fakes.driver import HEALTHY, NAMES, FakeDriver, Named, wait_for
 from stallscope.capture.sampler.start import start_sampler
+from stallscope.commands.main import main
 from stallscope.record.run import create_run, open_run, update_run
+from stallscope.record.sampled_devices import SampledDevice, sampled_devices
 from stallscope.record.schema import DEVICE
 
 
@@ -155,6 +158,31 @@ def test_devices_are_those_named_in_their_order(looks: Callable[..., Any], drive
 def test_all_devices_where_none_is_named(looks: Callable[..., Any]) -> None:
     _, rows = looks(HEALTHY + "devices 3\n", [0])
     assert [r["device"] for r in rows[0]] == [0, 1, 2]
+
+
+def test_what_devices_are_called_is_noted_once_and_what_is_refused_is_not_made_up(
+    recorded: Callable[..., Any], tmp_path: Path
+) -> None:
+    recorded(HEALTHY + "devices 2\nfault nvmlDeviceGetEnforcedPowerLimit 3 0 1\nmig 1", 0.5)
+    assert sampled_devices(tmp_path / "run") == (
+        SampledDevice(0, "NVIDIA Fake MIG 1g.10gb", 700_000),
+        SampledDevice(1, "NVIDIA Fake 1", None),
+    )
+
+
+def test_where_nothing_trains_all_gpus_are_looked_at_at_once(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    driver.behave(HEALTHY + "devices 2")
+    for name, value in driver.environment.items():
+        monkeypatch.setenv(name, value)
+    assert main(["live", "--gpus", "--once", "--json"]) == 0
+    devices = json.loads(capsys.readouterr().out)["devices"]
+    assert [(device["name"], device["memory_used_bytes"]) for device in devices] == [
+        ("NVIDIA Fake 0", 5_000_000_000),
+        ("NVIDIA Fake 1", 5_000_000_000),
+    ]
+    assert all(device["busy_pct"][-1] == 37 for device in devices)
 
 
 def test_a_driver_without_a_gpu_says_so(looks: Callable[..., Any]) -> None:

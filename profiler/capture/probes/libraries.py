@@ -1,0 +1,56 @@
+"""Libraries that more of stallscope needs, or that it hooks into."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from dataclasses import dataclass
+
+from ...record.check import Check
+
+GROUP = "Libraries"
+
+
+@dataclass(frozen=True)
+class Library:
+    name: str
+    package: str
+    """As installed; where it ends in `*` the begin of it."""
+    lost: str
+    """Without it."""
+    extra: str = ""
+    """What of ours brings it; empty: stallscope itself."""
+
+
+LIBRARIES = (
+    Library("torchvision", "torchvision", "Scenarios whose nets or transforms come from it."),
+    Library("SPDL", "spdl-core", "The `threads` loader of `compare`."),
+    Library("DALI", "nvidia-dali-cuda*", "The `dali-cpu` and `dali-gpu` loaders of `compare`.", "dali"),
+    Library("pyarrow", "pyarrow", "`report --format parquet`.", "parquet"),
+    Library("matplotlib", "matplotlib", "Pictures (`--plot`).", "plot"),
+    Library("lmdb", "lmdb", "Scenarios whose samples lie in LMDB.", "lmdb"),
+)
+
+
+def libraries() -> list[Check]:
+    return [_look(library) for library in LIBRARIES]
+
+
+def _look(library: Library) -> Check:
+    version = _version(library.package)
+    values: dict[str, float | str | None] = {"version": version}
+    if version is not None:
+        return Check(GROUP, library.name, "ok", f"{version}.", values=values)
+    fix = f"pip install 'stallscope[{library.extra}]'" if library.extra else f"pip install {library.package}"
+    return Check(GROUP, library.name, "missing", "Not installed.", library.lost, fix, values)
+
+
+def _version(package: str) -> str | None:
+    if package.endswith("*"):
+        for found in importlib.metadata.distributions():
+            if (found.name or "").lower().startswith(package[:-1]):
+                return found.version
+        return None
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,150 @@
+"""A Python started as `stallscope run` starts one: whether our hooks get into it, and what its torch can do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ...record.check import Check
+from ..bootstrap import LOADED, environment
+
+GROUP = "Python and torch"
+LEAST_TORCH = (2, 6)
+RUN_WITH = "2.15"
+"""The torch that the hooks were last run with, see docs/libraries.md."""
+SECONDS = 120.0
+"""A first import of torch from a cold network disk takes a minute."""
+_MARK = "stallscope-doctor:"
+RECORDING = 'In the training: from stallscope.capture.recording import recording; with recording("runs/mine"): …'
+_ASK = """
+import json, multiprocessing, sys
+said = {"sitecustomize": getattr(sys.modules.get("sitecustomize"), "__file__", None)}
+said["start_method"] = multiprocessing.get_start_method()
+try:
+    import torch
+    said["torch"] = torch.__version__
+    said["cuda"], said["hip"] = torch.version.cuda, torch.version.hip
+    said["sharing"] = torch.multiprocessing.get_sharing_strategy()
+    said["available"] = torch.cuda.is_available()
+    said["gpus"] = torch.cuda.device_count() if said["available"] else 0
+    if said["cuda"] and not said["available"]:
+        try:
+            torch.cuda.init()
+        except Exception as error:
+            said["refused"] = str(error)
+except Exception as error:
+    said["no_torch"] = f"{type(error).__name__}: {error}"
+said["armed"] = "stallscope.capture.bootstrap.arm" in sys.modules
+print("stallscope-doctor:" + json.dumps(said))
+"""
+
+
+def python(gpus: float | str | None) -> list[Check]:
+    """`gpus`: how many the driver shows; `None` without a driver. Takes as long as importing torch."""
+    with tempfile.TemporaryDirectory(prefix="st-") as folder:
+        said, why = _ask(Path(folder))
+        loaded = (Path(folder) / LOADED).exists()
+        notices = Path(folder) / "training-notices.txt"
+        noticed = notices.read_text(errors="replace").strip() if notices.exists() else ""
+    if said is None:
+        lost = "Whether a training can be recorded here."
+        return [Check(GROUP, "Python", "missing", f"A Python started for a look failed: {why}.", lost)]
+    return [_hooks(said, loaded, noticed), _torch(said), _cuda(said, gpus), _workers(said)]
+
+
+def _ask(folder: Path) -> tuple[dict[str, Any] | None, str]:
+    settings = environment(folder, os.environ, {})
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _ASK],
+            env=settings,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"no answer within {SECONDS:.0f} s"
+    except OSError as error:
+        return None, str(error.strerror)
+    for line in done.stdout.splitlines():
+        if line.startswith(_MARK):
+            return json.loads(line.removeprefix(_MARK)), ""
+    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return None, last[:200]
+
+
+def _hooks(said: dict[str, Any], loaded: bool, noticed: str) -> Check:
+    name = "Hooks (stallscope run)"
+    theirs = said.get("sitecustomize")
+    values: dict[str, float | str | None] = {
+        "loaded": "yes" if loaded else "no",
+        "armed": "yes" if said["armed"] else "no",
+        "python": sys.version.split()[0],
+        "executable": sys.executable,
+        "sitecustomize": theirs,
+    }
+    lost = "`stallscope run` sees no steps, only host and accelerator."
+    if not loaded:
+        says = "Python did not read our sitecustomize."
+        fix = "Unset what makes it ignore PYTHONPATH (PYTHONSAFEPATH does not; a wrapper with -I, -E or -S does)."
+        return Check(GROUP, name, "missing", says, lost, fix, values)
+    if said.get("no_torch"):
+        says = "Python reads our sitecustomize; there is no torch that it could hook into."
+        return Check(GROUP, name, "missing", says, lost, "Install torch into this Python.", values)
+    if not said["armed"]:
+        says = f"Python reads our sitecustomize, the hooks were not set up{f': {noticed}' if noticed else '.'}"
+        return Check(GROUP, name, "missing", says, lost, RECORDING, values)
+    own = theirs is not None and Path(theirs).resolve().parent != Path(environment.__code__.co_filename).parent / "site"
+    says = f"They get into Python {values['python']}" + (f"; {theirs} is run after ours." if own else ".")
+    says += " A command that starts python -I, -E or -S is not seen."
+    return Check(GROUP, name, "ok", says, values=values)
+
+
+def _torch(said: dict[str, Any]) -> Check:
+    if said.get("no_torch"):
+        says = f"Cannot be imported: {said['no_torch']}"[:200]
+        fix = "pip install torch, for this machine's CUDA: pytorch.org/get-started."
+        return Check(GROUP, "torch", "missing", says, "Everything but attaching.", fix, {"version": None})
+    version = str(said["torch"])
+    values: dict[str, float | str | None] = {"version": version, "cuda": said["cuda"], "hip": said["hip"]}
+    built = f"for CUDA {said['cuda']}" if said["cuda"] else "for ROCm" if said["hip"] else "for the CPU only"
+    says = f"{version}, built {built}."
+    numbers = tuple(int(n) for n in version.split("+")[0].split(".")[:2] if n.isdigit())
+    if numbers < LEAST_TORCH:
+        return Check(GROUP, "torch", "limited", says, "The hooks were made for 2.6 and newer.", "Update torch.", values)
+    if ".".join(map(str, numbers)) != RUN_WITH:
+        says += f" The hooks were last run with {RUN_WITH}; one that does not fit leaves itself out, with a notice."
+    return Check(GROUP, "torch", "ok", says, values=values)
+
+
+def _cuda(said: dict[str, Any], gpus: float | str | None) -> Check:
+    name = "CUDA in torch"
+    built, count = said.get("cuda"), said.get("gpus")
+    values: dict[str, float | str | None] = {"available": "yes" if said.get("available") else "no", "gpus": count}
+    if said.get("available"):
+        says = f"{count} GPU{'' if count == 1 else 's'} to be used."
+        return Check(GROUP, name, "ok", says, values=values)
+    lost = "Trainings run on the CPU; only an emulated device stands in for a GPU (compare --device emulated:NAME)."
+    if not gpus:
+        return Check(GROUP, name, "not applicable", "No GPU to use.", values=values)
+    if not built:
+        says = "There is a GPU, and this torch was built without CUDA."
+        return Check(GROUP, name, "missing", says, lost, "Install the CUDA build: pytorch.org/get-started.", values)
+    why = " ".join(str(said.get("refused") or "torch does not say why").split())[:200]
+    fix = "Mostly the driver is older than this CUDA: update it, or install a torch for an older CUDA. Or "
+    fix += "CUDA_VISIBLE_DEVICES hides every GPU."
+    return Check(GROUP, name, "missing", f"There is a GPU, and torch cannot use it: {why}", lost, fix, values)
+
+
+def _workers(said: dict[str, Any]) -> Check:
+    method = said["start_method"]
+    values: dict[str, float | str | None] = {"start_method": method, "sharing_strategy": said.get("sharing")}
+    says = f"Started by {method}" + (f", hand memory over by {said['sharing']}." if said.get("sharing") else ".")
+    return Check(GROUP, "Workers", "ok", says, values=values)

@@ -1,0 +1,29 @@
+"""`stallscope doctor`: what can be measured on this machine and what cannot, and why."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..report import doctor_json, doctor_text
+from .console import console, show, write_json
+
+NAME = "doctor"
+HELP = "Says what can be measured on this machine and what cannot, why, and how to change that."
+EXAMPLE = "stallscope doctor"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="where recordings are to lie")
+    parser.add_argument("--json", action="store_true", help="print the checks as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from ..capture.probes.look import look
+
+    found = look(arguments.out)
+    if arguments.json:
+        write_json(doctor_json.checks(found), "-")
+    else:
+        show(lambda target: doctor_text.render(found, target), console())
+    return 0

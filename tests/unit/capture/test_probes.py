@@ -1,0 +1,276 @@
+"""What `doctor` looks at, on faked machines: each trouble is named with its value, its price and the way out."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stallscope.capture.probes import cpus, libraries, look, python, stacks, storage
+from stallscope.capture.sampler.procfs import MachineCpu
+from stallscope.record.check import Check
+
+CGROUP2 = "29 23 0:26 / {mount} rw,nosuid - cgroup2 cgroup2 rw"
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def named(checks: list[Check], name: str) -> Check:
+    (found,) = [check for check in checks if check.name == name]
+    return found
+
+
+def test_a_quota_is_told_as_the_budget_that_it_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        "proc/self/cgroup": "0::/job\n",
+        "proc/self/mountinfo": CGROUP2.format(mount="/sys/fs/cgroup") + "\n",
+        "sys/fs/cgroup/job/cpu.max": "150000 100000\n",
+        "sys/fs/cgroup/job/cpu.stat": "usage_usec 9\nnr_periods 50\nnr_throttled 12\nthrottled_usec 3400000\n",
+    }
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    checks = cpus.cpus(write(tmp_path, files))
+
+    budget = named(checks, "CPU budget")
+    assert budget.status == "limited"
+    assert "1.5 of the machine's 64 CPUs, by a cgroup quota" in budget.says
+    assert "limits.cpu" in budget.fix
+    assert budget.values == {"cpus": 64, "affinity": 8, "quota": 1.5, "budget": 1.5}
+    group = named(checks, "cgroup")
+    assert (group.status, group.values["throttled_periods"], group.values["throttled_s"]) == ("limited", 12, 3.4)
+    assert "12 periods" in group.says
+
+
+def test_an_affinity_is_told_from_a_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    budget = named(cpus.cpus(tmp_path), "CPU budget")
+    assert "2 of the machine's 64 CPUs, by affinity" in budget.says
+    assert "taskset" in budget.fix
+
+
+def test_what_a_kernel_does_not_tell_is_missing_with_what_is_lost(tmp_path: Path) -> None:
+    checks = cpus.cpus(tmp_path)
+    for name in ("cgroup", "Pressure (PSI)", "Run-queue time"):
+        check = named(checks, name)
+        assert check.status == "missing"
+        assert check.lost
+        assert check.fix
+    assert storage.reads(tmp_path).status == "missing"
+    assert cpus.machine(tmp_path) is None
+    assert cpus.steal(None, None, 1.0).status == "missing"
+
+
+def test_pressure_that_is_told_in_part_is_limited(tmp_path: Path) -> None:
+    write(tmp_path, {"proc/pressure/cpu": "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\n"})
+    check = named(cpus.cpus(tmp_path), "Pressure (PSI)")
+    assert (check.status, check.says) == ("limited", "Of cpu only.")
+
+
+@pytest.mark.parametrize(("stolen", "status"), [(1, "ok"), (30, "limited")])
+def test_steal_is_what_the_hypervisor_took_between_two_looks(stolen: int, status: str) -> None:
+    before = MachineCpu(busy=100, iowait=0, steal=0, total=1000)
+    after = MachineCpu(busy=150, iowait=0, steal=stolen, total=1100)
+    check = cpus.steal(before, after, 2.0)
+    assert check.status == status
+    assert check.values["steal_pct"] == stolen
+    assert f"{stolen}.0 % over the last 2.0 s" in check.says
+
+
+def test_a_slow_clock_source_is_limited(tmp_path: Path) -> None:
+    check = cpus.clock(write(tmp_path, {"sys/devices/system/clocksource/clocksource0/current_clocksource": "hpet\n"}))
+    assert check.status == "limited"
+    assert "hpet" in check.says
+    assert "clocksource=tsc" in check.fix
+    assert cpus.clock(tmp_path / "nowhere").values["source"] is None
+
+
+def test_a_long_tmpdir_is_told_before_workers_hang() -> None:
+    assert storage.sockets("/tmp").status == "ok"
+    longest = "/" + "x" * (storage.LONGEST_SOCKET - storage.SOCKET_BELOW - 1)
+    assert storage.sockets(longest).status == "ok"
+    check = storage.sockets(longest + "y")
+    assert check.status == "limited"
+    assert "108 bytes, 107 are possible" in check.says
+    assert "TMPDIR" in check.fix
+
+
+def test_shared_memory_of_a_container_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"shm_total_bytes": 64 * 2**20, "shm_used_bytes": 2**20}
+    monkeypatch.setattr(storage, "shared_memory", lambda root: sizes)
+    check = storage.shm(tmp_path)
+    assert check.status == "limited"
+    assert "64.0 MiB, 1.0 MiB in use" in check.says
+    assert "bus error" in check.lost
+    assert "--shm-size" in check.fix
+    monkeypatch.setattr(storage, "shared_memory", lambda root: {})
+    assert storage.shm(tmp_path).values["total_bytes"] is None
+
+
+def test_few_open_files_are_limited_and_no_limit_is_not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (1024, 4096))
+    check = storage.open_files()
+    assert (check.status, check.values["soft"]) == ("limited", 1024)
+    assert "ulimit -n" in check.fix
+    endless = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    monkeypatch.setattr(resource, "getrlimit", lambda what: endless)
+    assert storage.open_files().status == "ok"
+    assert storage.open_files().says == "no limit."
+    assert storage.locked_memory().values["soft_bytes"] is None
+
+
+def test_the_place_for_runs_is_measured_and_left_as_it_was(tmp_path: Path) -> None:
+    check = storage.place(tmp_path / "runs" / "deep", Path("/"))
+    assert list(tmp_path.iterdir()) == []
+    assert check.values["folder"] == str(tmp_path)
+    for name in ("free_bytes", "write_mb_s", "record_ns"):
+        value = check.values[name]
+        assert isinstance(value, float | int)
+        assert value > 0
+
+
+def test_a_place_on_a_network_or_without_rights_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = f"20 1 0:1 / / rw - ext4 /dev/a rw\n21 20 0:2 / {tmp_path} rw - nfs4 server:/x rw\n"
+    root = write(tmp_path / "root", {"proc/self/mountinfo": mounts})
+    assert storage.file_system(tmp_path / "runs", root) == "nfs4"
+    assert storage.file_system(Path("/somewhere"), root) == "ext4"
+    check = storage.place(tmp_path / "runs", root)
+    assert check.status == "limited"
+    assert "network" in check.lost
+
+    def refuse(folder: Path) -> float:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(storage, "_write_speed", refuse)
+    check = storage.place(tmp_path / "runs", root)
+    assert check.status == "missing"
+    assert "Permission denied" in check.says
+    assert "--out" in check.fix
+
+
+@pytest.mark.parametrize(
+    ("scope", "status", "way_out"),
+    [("0", "ok", ""), ("1", "limited", "ptrace_scope=0"), ("2", "missing", "setcap"), ("3", "missing", "reboot")],
+)
+def test_yamas_rule_decides_without_a_capability(
+    scope: str, status: str, way_out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"proc/sys/kernel/yama/ptrace_scope": scope, "proc/self/status": "CapEff:\t0000000000000000\nSeccomp:\t0\n"}
+    root = write(tmp_path, files)
+    monkeypatch.setattr(stacks, "find_py_spy", lambda: None)
+    monkeypatch.setattr(stacks, "may_read_memory", lambda: True)
+    program, right = stacks.stacks(root)
+    assert (program.status, program.fix) == ("missing", "pip install py-spy")
+    assert (right.status, right.values["ptrace_scope"]) == (status, int(scope))
+    assert way_out in right.fix
+    write(root, {"proc/self/status": f"CapEff:\t{stacks.CAP_SYS_PTRACE:016x}\nSeccomp:\t0\n"})
+    assert stacks.stacks(root)[1].status == "ok"
+
+
+def test_in_a_container_a_filter_that_refuses_the_call_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write(tmp_path, {".dockerenv": "", "proc/self/status": "CapEff:\t0\nSeccomp:\t2\n"})
+    monkeypatch.setattr(stacks, "may_read_memory", lambda: False)
+    right = stacks.stacks(root)[1]
+    assert right.status == "missing"
+    assert "seccomp filter" in right.says
+    assert "--cap-add SYS_PTRACE" in right.fix
+
+
+def said(**changed: Any) -> dict[str, Any]:
+    asked = {
+        "sitecustomize": None,
+        "start_method": "fork",
+        "torch": "2.15.0+cu132",
+        "cuda": "13.2",
+        "hip": None,
+        "sharing": "file_descriptor",
+        "available": False,
+        "gpus": 0,
+        "armed": True,
+    }
+    return asked | changed
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, shown: float | None, loaded: bool = True, **changed: Any) -> list[Check]:
+    def ask(folder: Path) -> tuple[dict[str, Any], str]:
+        if loaded:
+            (folder / "bootstrap-loaded").touch()
+        return said(**changed), ""
+
+    monkeypatch.setattr(python, "_ask", ask)
+    return python.python(shown)
+
+
+def test_a_torch_that_cannot_use_the_gpu_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "The NVIDIA driver on your system is too old"
+    check = named(asked(monkeypatch, 1, refused=reason), "CUDA in torch")
+    assert check.status == "missing"
+    assert reason in check.says
+    check = named(asked(monkeypatch, 1, cuda=None), "CUDA in torch")
+    assert "built without CUDA" in check.says
+    assert named(asked(monkeypatch, None), "CUDA in torch").status == "not applicable"
+    check = named(asked(monkeypatch, 2, available=True, gpus=2), "CUDA in torch")
+    assert (check.status, check.says) == ("ok", "2 GPUs to be used.")
+
+
+def test_torch_is_judged_by_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert named(asked(monkeypatch, 0), "torch").says == "2.15.0+cu132, built for CUDA 13.2."
+    assert named(asked(monkeypatch, 0, torch="2.4.1+cpu", cuda=None), "torch").status == "limited"
+    newer = named(asked(monkeypatch, 0, torch="3.1.0", cuda=None), "torch")
+    assert newer.status == "ok"
+    assert "last run with 2.15" in newer.says
+
+
+def test_hooks_that_do_not_get_in_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "Hooks (stallscope run)"
+    check = named(asked(monkeypatch, 0, loaded=False, armed=False), name)
+    assert check.status == "missing"
+    assert "did not read our sitecustomize" in check.says
+    check = named(asked(monkeypatch, 0, no_torch="ModuleNotFoundError: No module named 'torch'", armed=False), name)
+    assert "no torch" in check.says
+    check = named(asked(monkeypatch, 0, sitecustomize="/etc/python/sitecustomize.py"), name)
+    assert check.status == "ok"
+    assert "/etc/python/sitecustomize.py is run after ours" in check.says
+
+
+def test_a_python_that_fails_is_told_by_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = subprocess.CompletedProcess([], 1, stdout="", stderr="Traceback\nImportError: libc.so.7: no such file\n")
+    monkeypatch.setattr(python.subprocess, "run", lambda *_, **__: done)
+    (check,) = python.python(None)
+    assert check.status == "missing"
+    assert "libc.so.7" in check.says
+
+
+def test_a_library_that_is_not_there_comes_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "_version", lambda package: None if package == "pyarrow" else "1.2")
+    checks = libraries.libraries()
+    arrow = named(checks, "pyarrow")
+    assert (arrow.status, arrow.fix) == ("missing", "pip install 'stallscope[parquet]'")
+    assert named(checks, "lmdb").says == "1.2."
+
+
+def test_a_check_that_fails_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*_: object) -> list[Check]:
+        raise RuntimeError("of ours")
+
+    monkeypatch.setattr(look.python, "python", fail)
+    monkeypatch.setattr(look.gpus, "gpus", list)
+    checks = look.look(tmp_path)
+    assert "RuntimeError: of ours" in named(checks, "Python").says
+    assert named(checks, "Place for runs").values["record_ns"]
+    groups = [check.group for check in checks]
+    # One heading a group.
+    assert len({*groups}) == 1 + sum(one != other for one, other in pairwise(groups))

@@ -1,0 +1,79 @@
+"""The checks of a machine, as people and programs read them."""
+
+from __future__ import annotations
+
+import io
+import json
+
+from rich.console import Console
+
+from stallscope.record.check import Check
+from stallscope.report import doctor_json, doctor_text
+
+CHECKS = [
+    Check("Accelerator", "NVIDIA driver", "ok", "Driver 550, it shows 1 GPU.", values={"gpus": 1}),
+    Check("Accelerator", "GPU 0: SM activity", "missing", "Refused.", "How busy it is.", "Run as root."),
+    Check("Accelerator", "GPU 0: MIG", "not applicable", "Not divided.", "never shown", "nor this"),
+    Check("CPU", "Steal", "limited", "30.0 % over the last 2.0 s.", "Times vary.", values={"steal_pct": None}),
+]
+
+
+def printed(checks: list[Check], width: int = 80, encoding: str = "utf-8") -> str:
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
+    doctor_text.render(checks, Console(file=file, width=width, highlight=False, color_system=None))
+    file.seek(0)
+    return file.read()
+
+
+def test_only_what_is_not_well_costs_further_lines() -> None:
+    lines = [line.rstrip() for line in printed(CHECKS).splitlines()]
+    assert lines[0] == "What can be measured here: ✓ 1 ok, ! 1 limited, ✗ 1 missing, - 1 not applicable"
+    assert lines[2] == "Accelerator"
+    assert lines[3].startswith("✓ NVIDIA driver")
+    assert lines[4].startswith("✗ GPU 0: SM activity")
+    assert lines[5].split() == ["lost", "How", "busy", "it", "is."]
+    assert lines[6].split() == ["fix", "Run", "as", "root."]
+    assert lines[7].startswith("- GPU 0: MIG")
+    assert lines[9] == "CPU"
+    # No way out is known, so none is told.
+    assert lines[11].split() == ["lost", "Times", "vary."]
+    assert len(lines) == 12
+
+
+def test_it_fits_eighty_columns_and_plain_letters() -> None:
+    long = [Check("A group", "A name of middling length", "missing", "word " * 60, "loss " * 40, "fix/" * 60)]
+    text = printed(CHECKS + long, 80, "ascii")
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "?" not in text
+    assert text.startswith("What can be measured here: + 1 ok, ! 1 limited, x 2 missing")
+
+
+def test_gpus_of_which_the_same_is_said_share_a_line() -> None:
+    checks = [Check("A", f"GPU {n}: PCIe link", "ok", "Wide." if n != 2 else "Narrow.") for n in range(4)]
+    text = printed(checks)
+    assert "✓ GPU 0,1,3: PCIe link" in text
+    assert "✓ GPU 2: PCIe link" in text
+    assert text.startswith("What can be measured here: ✓ 4 ok")
+
+
+def test_nothing_found_acts_on_the_terminal_or_is_taken_for_markup() -> None:
+    text = printed([Check("G", "N\x1b[31m", "limited", "a [bold]b[/bold]\x07", "c\x1b]0;x\x07", "[link=http://x]d")])
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "a [bold]b[/bold]?" in text
+    assert "[link=http://x]d" in text
+
+
+def test_the_json_holds_every_check_with_its_figures() -> None:
+    content = json.loads(json.dumps(doctor_json.checks(CHECKS)))
+    assert (content["format"], content["version"]) == ("stallscope-doctor", 1)
+    assert content["checks"][0] == {
+        "group": "Accelerator",
+        "name": "NVIDIA driver",
+        "status": "ok",
+        "says": "Driver 550, it shows 1 GPU.",
+        "lost": "",
+        "fix": "",
+        "values": {"gpus": 1},
+    }
+    assert content["checks"][3]["values"] == {"steal_pct": None}
