@@ -1,4 +1,4 @@
-"""What a training may call to say what cannot be seen of it: `watch`, `step` and `phase`.
+"""What a training may call: `watch`, `step` and `phase` say what cannot be seen of it, `log_to` logs what was.
 
 Outside a recording they do nothing. Importing this imports neither torch nor anything else of ours.
 """
@@ -61,6 +61,48 @@ def step() -> None:
     running = _recording()
     if running is not None:
         running.hooks.tell(lambda loop: loop.step_begins(), learns=True)
+
+
+def log_to(
+    target: Any, every_s: float = 10.0, *, run: str | os.PathLike[str] | None = None, every_rank: bool = False
+) -> None:
+    """Log what the training waits for with its own logger, beside its loss: flat figures named `stallscope/…`.
+
+    Under `stallscope run` the figures of the last seconds are logged at the begin of a step, in the thread that trains,
+    by the step's number. An error of the logger's ends that and nothing else. Outside a recording nothing happens.
+
+    Args:
+        target: a TensorBoard `SummaryWriter`, a Weights & Biases run, the `mlflow` module, a Lightning logger, or any
+            function of (figures, step). `None` is logged to by nobody: ranks without a logger may pass it.
+        every_s: seconds between two times, at the least.
+        run: folder of a recording that has ended: it is logged now, as it went and as a whole.
+        every_rank: log in each process of a job, with its own figures, instead of in rank 0 alone.
+
+    Raises:
+        TypeError: `target` is no logger.
+        ValueError: `every_s` is not above 0.
+        StallscopeError: `run` holds no recorded steps.
+    """
+    from .capture.loggers import sender
+
+    if not 0 < every_s < float("inf"):
+        raise ValueError(f"log_to: every_s is {every_s!r}; it takes a number of seconds above 0.")
+    if target is None:
+        return
+    send = sender(target, alone=run is not None)
+    if run is not None:
+        from pathlib import Path
+
+        from .report.scalar_runs import figures_of
+
+        for figures, at in figures_of(Path(run), every_s):
+            send(figures, at)
+    elif folder := os.environ.get(_RUN):
+        from pathlib import Path
+
+        from .capture import scalars
+
+        scalars.begin(Path(folder), send, every_s, every_rank)
 
 
 class phase:  # noqa: N801

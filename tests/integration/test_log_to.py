@@ -1,0 +1,49 @@
+"""`stallscope.log_to` and `run --prometheus` with the command that computes their figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import runs
+from stallscope.record.notices import read_notices
+
+PROGRAM = Path(__file__).with_name("programs") / "logs_to.py"
+
+
+def test_a_training_gets_the_figures_that_the_command_computes(tmp_path: Path) -> None:
+    textfile, program = tmp_path / "stallscope.prom", tmp_path / "train.py"
+    _, _, rest = PROGRAM.read_text().partition("from __future__ import annotations\n")
+    program.write_text(f"from __future__ import annotations\n{runs.WITHOUT_COMPILER}{rest}")
+    options = ("--no-live", "--prometheus", str(textfile))
+    done = runs.run(tmp_path / "run", sys.executable, program, tmp_path / "said", options=options)
+
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    said = json.loads((tmp_path / "said").read_text())
+    (_, first), (figures, step) = said["calls"]
+    assert 0 < first < step < said["steps"]
+    told = runs.report(tmp_path / "run")
+    # The samples sleep: most of the time is waiting for them.
+    assert figures["stallscope/input_pct"] > 50
+    assert told["breakdown"]["input_pct"] > 50
+    assert figures["stallscope/samples_per_s"] == pytest.approx(told["window"]["samples_per_s"], rel=0.5)
+    text = textfile.read_text()
+    assert 'of="run"' in text
+    assert f'cause="{told["verdict"]["cause"]}"' in text
+    # The logger that failed was called once, which only a notice tells.
+    assert said["failures"] == [first]
+    assert "Traceback" not in done.stderr
+    (note,) = (note for note in read_notices(tmp_path / "run") if "log_to" in note)
+    assert "ConnectionError: the server is away" in note
+
+
+def test_a_prometheus_file_without_a_folder_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+    options = ("--no-live", "--prometheus", str(tmp_path / "no" / "x.prom"))
+    done = runs.run(tmp_path / "run", sys.executable, "-c", "print('ran')", options=options)
+    assert done.returncode == 2
+    assert "is no folder" in done.stderr
+    assert done.stdout == ""
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,363 @@
+"""`log_to`: figures reach a training's own logger at its steps, and nothing that a logger does reaches the training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import stallscope
+from stallscope.analyse.analysis import analyse
+from stallscope.capture import scalars
+from stallscope.capture.loggers import sender
+from stallscope.capture.recording import recording
+from stallscope.capture.scalars import ScalarLog
+from stallscope.errors import RecordError, StallscopeError
+from stallscope.record.notices import read_notices
+from stallscope.record.run import open_run, update_run
+from stallscope.record.scalars import SCALARS, WANTED, Told, tell, told, wanted
+from stallscope.scenarios.planted import MS, Step, train
+
+FIGURES = {"input_pct": 31.5, "samples_per_s": 99.0}
+SECOND = 1_000_000_000
+Call = tuple[dict[str, float], int]
+
+
+class Kept:
+    """A logger that is a function."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+
+    def __call__(self, figures: dict[str, float], step: int) -> None:
+        self.calls.append((figures, step))
+
+
+def unheard(sentence: str) -> None:
+    raise AssertionError(sentence)
+
+
+@pytest.fixture(autouse=True)
+def nobody_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scalars, "log", None)
+    monkeypatch.delenv("STALLSCOPE_RUN", raising=False)
+
+
+def test_figures_survive_the_way_through_the_folder(tmp_path: Path) -> None:
+    tell(tmp_path, Told(7, FIGURES, {1: {"input_pct": 2.0}}))
+    assert told(tmp_path) == Told(7, FIGURES, {1: {"input_pct": 2.0}})
+    assert (tmp_path / SCALARS).stat().st_size < 1024
+
+
+def test_what_is_no_figure_is_left_out(tmp_path: Path) -> None:
+    content = {"step": 1, "values": {"a": 1, "b": "x", "c": None, "d": float("nan")}, "ranks": {}}
+    (tmp_path / SCALARS).write_text(json.dumps(content))
+    assert told(tmp_path) == Told(1, {"a": 1.0}, {})
+    for broken in ("", "{}", "[]", '{"step": 1, "values": [], "ranks": {}}', '{"step": 1, "values": {}, "ranks": []}'):
+        (tmp_path / SCALARS).write_text(broken)
+        assert told(tmp_path) is None
+
+
+def test_who_asks_says_how_often(tmp_path: Path) -> None:
+    assert wanted(tmp_path) is None
+    log = ScalarLog(tmp_path, Kept(), 2.5, False)
+    assert not log(0, SECOND, 0, unheard)
+    assert wanted(tmp_path) == 2.5
+    for broken in ("", "3", '{"every_s": -1}', '{"every_s": "x"}'):
+        (tmp_path / WANTED).write_text(broken)
+        assert wanted(tmp_path) is None
+
+
+def test_of_two_loggers_each_gets_figures_as_often_as_it_asked(tmp_path: Path) -> None:
+    for every_s in (30.0, 2.0, 10.0):
+        ScalarLog(tmp_path, Kept(), every_s, False)(0, SECOND, 0, unheard)
+    assert wanted(tmp_path) == 2.0
+
+
+def test_new_figures_are_sent_once_with_the_trainings_own_step(tmp_path: Path) -> None:
+    kept = Kept()
+    log = ScalarLog(tmp_path, kept, 10.0, False)
+    assert not log(0, 0, 0, unheard)
+    tell(tmp_path, Told(5, FIGURES, {}))
+    # Not looked for again within a second.
+    assert not log(1, SECOND // 2, 0, unheard)
+    assert log(6, SECOND, 0, unheard)
+    assert kept.calls == [({"stallscope/input_pct": 31.5, "stallscope/samples_per_s": 99.0}, 6)]
+    # No sooner than ten seconds later, and not the same figures again.
+    tell(tmp_path, Told(8, {"input_pct": 1.0}, {}))
+    assert not log(9, 10 * SECOND, 0, unheard)
+    assert log(10, 11 * SECOND, 0, unheard)
+    assert not log(11, 40 * SECOND, 0, unheard)
+    assert [step for _, step in kept.calls] == [6, 10]
+
+
+def test_figures_of_an_earlier_recording_in_the_folder_are_not_sent(tmp_path: Path) -> None:
+    tell(tmp_path, Told(5, FIGURES, {}))
+    kept = Kept()
+    assert not ScalarLog(tmp_path, kept, 1.0, False)(0, SECOND, 0, unheard)
+    assert kept.calls == []
+
+
+def test_rank_0_logs_alone_unless_told(tmp_path: Path) -> None:
+    alone, kept, every = Kept(), Kept(), Kept()
+    others = ScalarLog(tmp_path, alone, 1.0, False)
+    assert not others(0, 0, 1, unheard)
+    assert wanted(tmp_path) is None
+    zero, one = ScalarLog(tmp_path, kept, 1.0, False), ScalarLog(tmp_path, every, 1.0, True)
+    zero(0, 0, 0, unheard)
+    one(0, 0, 1, unheard)
+    tell(tmp_path, Told(5, FIGURES, {0: {"input_pct": 10.0}, 1: {"input_pct": 2.0}}))
+    zero(3, 2 * SECOND, 0, unheard)
+    one(3, 2 * SECOND, 1, unheard)
+    others(3, 2 * SECOND, 1, unheard)
+    assert alone.calls == []
+    assert kept.calls[0][0]["stallscope/input_pct"] == 31.5
+    assert every.calls == [({"stallscope/input_pct": 2.0}, 3)]
+
+
+def test_a_logger_that_fails_is_left_alone_with_one_notice(tmp_path: Path) -> None:
+    calls, said = [], []
+
+    def fail(figures: dict[str, float], step: int) -> None:
+        calls.append(step)
+        raise ConnectionError("the server is away")
+
+    log = ScalarLog(tmp_path, fail, 1.0, False)
+    log(0, 0, 0, said.append)
+    for number in range(1, 5):
+        tell(tmp_path, Told(number, FIGURES, {}))
+        log(number, 5 * number * SECOND, 0, said.append)
+    assert calls == [1]
+    (sentence,) = said
+    assert "ConnectionError: the server is away" in sentence
+
+
+def test_ctrl_c_within_a_logger_is_the_trainings(tmp_path: Path) -> None:
+    def interrupt(figures: dict[str, float], step: int) -> None:
+        raise KeyboardInterrupt
+
+    log = ScalarLog(tmp_path, interrupt, 1.0, False)
+    log(0, 0, 0, unheard)
+    tell(tmp_path, Told(1, FIGURES, {}))
+    with pytest.raises(KeyboardInterrupt):
+        log(1, 2 * SECOND, 0, unheard)
+
+
+class Writer:
+    """As a SummaryWriter."""
+
+    def __init__(self) -> None:
+        self.scalars: list[tuple[str, float, int]] = []
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> None:
+        assert global_step is not None
+        self.scalars.append((tag, scalar_value, global_step))
+
+
+class Mlflow:
+    """As the mlflow module: outside a run of the user's, `log_metrics` would begin one."""
+
+    def __init__(self) -> None:
+        self.run: object | None = None
+        self.logged: list[Call] = []
+
+    def active_run(self) -> object | None:
+        return self.run
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        assert step is not None
+        self.logged.append((metrics, step))
+
+
+class WandbRun:
+    """As a Weights & Biases run."""
+
+    def __init__(self) -> None:
+        self.defined: list[str] = []
+        self.rows: list[tuple[dict[str, float], bool | None]] = []
+
+    def define_metric(self, name: str, step_metric: str | None = None, hidden: bool | None = None) -> None:
+        self.defined.append(name)
+
+    def log(self, data: dict[str, float], step: int | None = None, commit: bool | None = None) -> None:
+        assert step is None
+        self.rows.append((data, commit))
+
+
+def test_each_logger_is_called_its_own_way() -> None:
+    writer, mlflow, run = Writer(), Mlflow(), WandbRun()
+    sender(writer)({"stallscope/a": 1.0, "stallscope/b": 2.0}, 7)
+    assert writer.scalars == [("stallscope/a", 1.0, 7), ("stallscope/b", 2.0, 7)]
+    send = sender(mlflow)
+    send({"stallscope/a": 1.0}, 7)
+    assert mlflow.logged == []
+    mlflow.run = object()
+    send({"stallscope/a": 1.0}, 8)
+    assert mlflow.logged == [({"stallscope/a": 1.0}, 8)]
+    send = sender(run)
+    send({"stallscope/a": 1.0}, 7)
+    send({"stallscope/a": 2.0}, 9)
+    assert run.rows == [
+        ({"stallscope/a": 1.0, "stallscope/step": 7}, False),
+        ({"stallscope/a": 2.0, "stallscope/step": 9}, False),
+    ]
+    assert run.defined == ["stallscope/step", "stallscope/*"]
+    sender(run, alone=True)({"stallscope/a": 3.0}, 1)
+    assert run.rows[-1][1] is True
+
+
+def test_what_is_no_logger_is_refused_everywhere_alike() -> None:
+    with pytest.raises(TypeError, match="int is no logger it knows"):
+        stallscope.log_to(3)
+    with pytest.raises(ValueError, match="seconds above 0"):
+        stallscope.log_to(Kept(), every_s=0)
+
+
+def test_outside_stallscope_run_nothing_happens() -> None:
+    kept = Kept()
+    stallscope.log_to(kept)
+    assert scalars.log is None
+
+
+def test_a_rank_without_a_logger_logs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STALLSCOPE_RUN", str(tmp_path))
+    stallscope.log_to(None)
+    assert scalars.log is None
+    stallscope.log_to(Kept())
+    assert scalars.log is not None
+
+
+class Batches(torch.utils.data.Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.ones(3)
+
+
+def test_a_training_logs_at_its_steps_to_every_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, kept, also = tmp_path / "run", Kept(), Kept()
+    net = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    with recording(folder, "cpu", sampler=False) as session:
+        monkeypatch.setenv("STALLSCOPE_RUN", str(folder))
+        for target in (kept, also):
+            stallscope.log_to(target, every_s=1e-6)
+        monkeypatch.delenv("STALLSCOPE_RUN")
+        for number, batch in enumerate(DataLoader(Batches(), batch_size=8)):
+            if number == 3:
+                assert wanted(folder) == 1e-6
+                tell(folder, Told(3, FIGURES, {}))
+            optimizer.zero_grad()
+            net(batch).sum().backward()
+            optimizer.step()
+        assert session.steps.count == 8
+    assert [step for _, step in kept.calls] == [4]
+    assert also.calls == kept.calls
+    assert [note for note in read_notices(folder) if "log_to" in note] == []
+
+
+@pytest.fixture
+def starved(tmp_path: Path) -> Path:
+    train(tmp_path / "starved", [[Step(fetch_ns=20 * MS)] * 100])
+    return tmp_path / "starved"
+
+
+def test_a_run_that_has_ended_is_logged_as_it_went_and_as_a_whole(starved: Path) -> None:
+    kept = Kept()
+    stallscope.log_to(kept, 0.5, run=starved)
+    facts = analyse(open_run(starved)).facts
+    assert facts is not None
+    *stretches, (whole, last) = kept.calls
+    assert len(stretches) == -(-facts.parts.wall_ns // (SECOND // 2))
+    steps = [step for _, step in stretches]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == last == 99
+    prefix = next(iter(whole)).partition("/")[0]
+    for figures, _ in stretches[1:-1]:
+        shares = [value for name, value in figures.items() if name.endswith("_pct") and "utilisation" not in name]
+        assert sum(shares) == pytest.approx(100)
+        assert figures[f"{prefix}/input_pct"] == pytest.approx(100 * facts.shares["input"], abs=5)
+    rates = [figures[f"{prefix}/samples_per_s"] for figures, _ in stretches[1:-1]]
+    assert sum(rates) / len(rates) == pytest.approx(facts.samples_per_s, rel=0.1)
+    assert whole[f"{prefix}/whole_run/input_pct"] == 100 * facts.shares["input"]
+    assert whole[f"{prefix}/whole_run/samples_per_s"] == facts.samples_per_s
+
+
+def test_figures_of_an_emulated_device_have_names_of_their_own(starved: Path) -> None:
+    for kind, prefix in (("emulated", "stallscope-emulated/"), ("cuda", "stallscope/")):
+        update_run(starved, {"device": {"kind": kind, "title": "X"}})
+        kept = Kept()
+        stallscope.log_to(kept, run=starved)
+        names = {name for figures, _ in kept.calls for name in figures}
+        assert names
+        assert all(name.startswith(prefix) for name in names)
+
+
+def test_a_folder_without_steps_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="does not exist"):
+        stallscope.log_to(Kept(), run=tmp_path / "nowhere")
+    train(tmp_path / "empty", [[]])
+    with pytest.raises(StallscopeError, match="no training step"):
+        stallscope.log_to(Kept(), run=tmp_path / "empty")
+
+
+def test_tensorboard_reads_what_was_logged(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path)) as writer:
+        sender(writer)({"stallscope/input_pct": 31.5}, 7)
+    read = EventAccumulator(str(tmp_path)).Reload()
+    assert [(each.step, each.value) for each in read.Scalars("stallscope/input_pct")] == [(7, 31.5)]
+
+
+@pytest.fixture
+def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    # The light mlflow has no data base.
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    module = pytest.importorskip("mlflow")
+    before = module.get_tracking_uri()
+    module.set_tracking_uri((tmp_path / "mlruns").as_uri())
+    yield module
+    module.set_tracking_uri(before)
+
+
+def test_mlflow_reads_what_was_logged_and_gets_no_run_that_the_user_did_not_begin(mlflow: Any) -> None:
+    send = sender(mlflow)
+    send({"stallscope/input_pct": 1.0}, 1)
+    assert mlflow.active_run() is None
+    with mlflow.start_run() as run:
+        send({"stallscope/input_pct": 31.5}, 7)
+    send({"stallscope/input_pct": 2.0}, 9)
+    assert mlflow.active_run() is None
+    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "stallscope/input_pct")
+    assert [(each.step, each.value) for each in history] == [(7, 31.5)]
+
+
+def test_weights_and_biases_keeps_the_trainings_own_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    for name, value in {"WANDB_SILENT": "true", "WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    run = wandb.init(project="p", dir=str(tmp_path), mode="offline")
+    send = sender(run)
+    run.log({"loss": 1.0}, step=5)
+    send({"stallscope/input_pct": 31.5}, 700)
+    assert run.step == 5
+    run.log({"loss": 2.0}, step=10)
+    # Merged into the training's row: neither refused nor a row of its own.
+    assert run.step == 10
+    send({"stallscope/input_pct": 41.5}, 900)
+    run.log({"loss": 3.0}, step=11)
+    # What joined row 10 was committed with it.
+    assert run.summary.get("stallscope/input_pct") == 41.5
+    assert run.summary.get("stallscope/step") == 900
+    run.finish()
+    # After its end nothing is sent, and nothing raised.
+    sender(wandb)({"stallscope/input_pct": 1.0}, 901)
