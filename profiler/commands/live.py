@@ -1,116 +1,202 @@
-"""`stallscope live [RUN]`: looks at a recording while it is made."""
+"""`stallscope live [RUN]`: looks at a recording while it is made, or plays one again."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.live import Live
 
-from ..analyse.recent import RecentReader, Snapshot
 from ..errors import RecordError, StallscopeError
 from ..record.comparison import is_comparison
 from ..record.latest import latest
-from ..record.run import RUN_JSON, is_run
+from ..record.run import RUN_JSON, is_run, open_run
 from ..report import bars, live
-from .console import console
+from ..report.live import as_json
+from . import child
+from .console import console, json_text
+from .live_ended import LastWord
+from .live_program import Program
+from .live_screen import Ended, Screen, ended_by_signals
+from .live_sources import Following, Replaying, Source, Watching, watching
 
 NAME = "live"
-HELP = "Shows a recording in progress (no RUN: the newest on this machine, and the next ones after it)."
+HELP = "Shows a recording in progress (no RUN: the newest on this machine, and the next ones after it), or plays one."
 EXAMPLE = "stallscope live"
 
 PLAIN_SECONDS = 2.0
 """Between lines where the output is not a terminal."""
-NEXT_RUN_SECONDS = 15.0
-"""How long to wait for another run after one has ended, when following the newest."""
+ONCE_ROWS = 48
+"""Of one look, where the output is not a terminal."""
+FIRST_FIGURES_SECONDS = 5.0
+"""How long one look at the accelerators alone waits for its sampler."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run_folder", metavar="RUN", type=Path, nargs="?", help="folder of a run, or one around several runs"
     )
-    parser.add_argument("--interval", type=_seconds, default=0.25, metavar="S", help="seconds between looks")
+    parser.add_argument("--gpus", action="store_true", help="the accelerators and the machine, without any recording")
+    parser.add_argument("--interval", type=_seconds, default=0.25, metavar="S", help="seconds between looks (0.25)")
     parser.add_argument("--once", action="store_true", help="one look, then end")
+    parser.add_argument("--json", action="store_true", help="the look as JSON (with --once)")
+    parser.add_argument("--replay", action="store_true", help="play the recording from its begin")
+    parser.add_argument("--speed", type=_speed, metavar="X", help="replay so many times as fast (implies --replay)")
+    parser.add_argument("--at", type=_moment, metavar="S", help="replay from so many seconds on (implies --replay)")
+    parser.add_argument("--ascii", action="store_true", help="signs that every terminal has")
+    parser.add_argument(
+        "--no-colour", "--no-color", action="store_true", dest="no_colour", help="as with NO_COLOR: weights, no colours"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    folder = latest() if arguments.run_folder is None else _newest_within(arguments.run_folder)
-    if folder is None:
-        raise StallscopeError(
-            "no recording was made on this machine yet. Start one with `stallscope run -- python train.py`, or name "
-            "its folder."
-        )
-    target = console()
-    reader = RecentReader(folder)
-    if arguments.once:
-        target.print(live.render(reader.snapshot(), target.width, bars.is_ascii(target)))
-        return 0
-    follow = arguments.run_folder is None
-    if target.is_terminal:
-        _draw(target, reader, arguments.interval, follow)
-    else:
-        _lines(reader, max(arguments.interval, PLAIN_SECONDS), follow)
+    if arguments.json and not arguments.once:
+        raise StallscopeError("--json prints one look: add --once. For a whole run use `stallscope report --json`.")
+    try:
+        with ended_by_signals(), _source(arguments) as source:
+            if arguments.once:
+                _once(arguments, source)
+            elif _is_screen():
+                _draw(arguments, source)
+            else:
+                _lines(source, max(arguments.interval, PLAIN_SECONDS))
+    except Ended as ended:
+        return child.end_as(-ended.signum)
     return 0
+
+
+@contextmanager
+def _source(arguments: argparse.Namespace) -> Iterator[Source]:
+    replayed = arguments.replay or arguments.at is not None or arguments.speed is not None
+    if arguments.gpus and (replayed or arguments.run_folder is not None):
+        raise StallscopeError("--gpus shows no recording: leave out RUN, --replay, --at and --speed.")
+    folder = latest() if arguments.run_folder is None else _newest_within(arguments.run_folder)
+    if arguments.gpus or (folder is None and not replayed and _is_screen()):
+        with watching() as accelerators:
+            yield accelerators
+    elif folder is None:
+        raise StallscopeError(
+            "no recording was made on this machine yet. Start one with `stallscope run -- python train.py`, name "
+            "its folder, or see the accelerators alone with `stallscope live --gpus`."
+        )
+    elif replayed:
+        source = Replaying(folder, arguments.at or 0.0, arguments.speed or 1.0)
+        if (arguments.at or 0.0) > source.length_s:
+            raise StallscopeError(
+                f"--at {arguments.at:g} is beyond the recording's end: it is {source.length_s:.1f} s long."
+            )
+        yield source
+    else:
+        yield Following(folder, next_ones=arguments.run_folder is None)
 
 
 def _newest_within(folder: Path) -> Path:
     """The folder itself, or of a comparison and of a folder with many runs the one that began last."""
     if is_run(folder):
         return folder
-    runs = sorted(folder.glob(f"*/{RUN_JSON}"), key=lambda path: path.stat().st_ctime_ns)
+    runs = [path.parent for path in folder.glob(f"*/{RUN_JSON}")]
     if not runs and is_comparison(folder):
         raise StallscopeError(f"{folder} is a comparison of which no run has begun yet.")
-    return runs[-1].parent if runs else folder
+    return max(runs, key=_began_ns, default=folder)
 
 
-def _draw(target: Console, reader: RecentReader, interval: float, follow: bool) -> None:
-    with Live(console=target, auto_refresh=False) as screen:
-        while True:
-            view = reader.snapshot()
-            screen.update(live.render(view, target.width, bars.is_ascii(target)), refresh=True)
-            following = _after(reader, view, follow)
-            if following is None:
-                return
-            reader = following
-            time.sleep(interval)
+def _began_ns(run: Path) -> int:
+    """Unix time; 0 of one that cannot be read (any more)."""
+    try:
+        clock = open_run(run).info.get("clock")
+    except RecordError:
+        return 0
+    began_ns = clock.get("time_ns") if isinstance(clock, dict) else None
+    return began_ns if isinstance(began_ns, int) else 0
 
 
-def _lines(reader: RecentReader, interval: float, follow: bool) -> None:
+def _is_screen() -> bool:
+    """Whether the output is a terminal that can be drawn on."""
+    try:
+        return os.isatty(sys.stdout.fileno()) and os.environ.get("TERM", "dumb") not in ("", "dumb")
+    except (AttributeError, OSError, ValueError):
+        return False  # closed, or not a file
+
+
+def _has_colour(arguments: argparse.Namespace, target: Console) -> bool:
+    return target.color_system is not None and not target.no_color and not arguments.no_colour
+
+
+def _draw(arguments: argparse.Namespace, source: Source) -> None:
+    target = console()
+    options = live.Options(ascii_only=arguments.ascii or bars.is_ascii(target))
+    program = Program(source, options)
+    try:
+        with Screen(_has_colour(arguments, target), target.encoding) as to:
+            program.run(to, arguments.interval)
+    except KeyboardInterrupt:
+        pass  # ends the look, as q does
+    if program.view is not None:
+        # The screen is gone; what stays says how far one has come since it was drawn.
+        print(live.line(source.look() if isinstance(source, Replaying) else program.view))
+
+
+def _once(arguments: argparse.Namespace, source: Source) -> None:
+    view = source.look()
+    until = time.monotonic() + FIRST_FIGURES_SECONDS
+    while isinstance(source, Watching) and not source.is_complete(view) and time.monotonic() < until:
+        time.sleep(0.1)
+        view = source.look()
+    view = LastWord().told(source.folder, view)
+    if arguments.json:
+        print(json_text(as_json.content(view)))
+        return
+    target = console()
+    # Whoever asks for a size without a terminal, as scripts that take pictures do, says so as for any program.
+    width, rows = (_environ(name) for name in ("COLUMNS", "LINES"))
+    options = live.Options(ascii_only=arguments.ascii or bars.is_ascii(target))
+    if isinstance(source, Replaying):
+        options = live.Options(ascii_only=options.ascii_only, replay_length_s=source.length_s)
+    height = rows or (target.height - 1 if target.is_terminal else ONCE_ROWS)
+    shown = live.screen(view, width or target.width, height, options)
+    colour = _has_colour(arguments, target)
+    for row in shown:
+        print(row.ansi(colour) if target.is_terminal else row.plain.rstrip())
+
+
+def _lines(source: Source, interval: float) -> None:
+    said = ""
     while True:
-        view = reader.snapshot()
-        print(live.line(view), flush=True)
-        following = _after(reader, view, follow)
-        if following is None:
+        before, said = said, live.line(source.look())
+        if said != before:
+            print(said, flush=True)
+        if source.over:
             return
-        reader = following
         time.sleep(interval)
 
 
-def _after(reader: RecentReader, view: Snapshot, follow: bool) -> RecentReader | None:
-    """What to look at next: the same run, a newer one, or nothing more."""
-    if view.state in ("running", "starting"):
-        return reader
-    if not follow:
-        return None
-    until = time.monotonic() + NEXT_RUN_SECONDS
-    while time.monotonic() < until:
-        newest = latest()
-        if newest is not None and newest.resolve() != reader.folder.resolve():
-            try:
-                return RecentReader(newest)
-            except RecordError:
-                pass  # it is being made
-        time.sleep(0.5)
-    return None
+def _environ(name: str) -> int | None:
+    value = os.environ.get(name, "")
+    return int(value) if value.isdecimal() and int(value) > 0 else None
 
 
 def _seconds(text: str) -> float:
+    return _number(text, 0.05, 60, "a number of seconds from 0.05 to 60")
+
+
+def _speed(text: str) -> float:
+    return _number(text, 0.125, 256, "a factor from 0.125 to 256")
+
+
+def _moment(text: str) -> float:
+    return _number(text, 0, float("inf"), "a number of seconds from 0 on")
+
+
+def _number(text: str, low: float, high: float, what: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = 0.0
-    if not 0.05 <= value <= 60:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.05 to 60")
+        value = float("nan")
+    if not low <= value <= high:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
     return value

@@ -1,7 +1,7 @@
-"""A terminal shared by a program and one line of ours below it, which never mix.
+"""A terminal shared by a program and a few rows of ours below it, which never mix.
 
-The program writes to a terminal of its own, one row shorter; what it writes is passed on to the real one, where the
-rows above the last are set to scroll by themselves. The line is drawn only between whole characters and control
+The program writes to a terminal of its own, by our rows shorter; what it writes is passed on to the real one, where the
+rows above ours are set to scroll by themselves. Ours are drawn only between whole characters and control
 sequences of the program, and not at all while the program has the whole screen, as an editor does.
 """
 
@@ -34,7 +34,13 @@ CHUNK = 65536
 LEAST_ROWS = 4
 TAIL = 256
 _UNFINISHED = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[\]P_^X][^\x07\x1b]*\x1b?|[ -/]*)?$")
-_WHOLE_SCREEN = re.compile(rb"\x1b\[\?(?:1049|1047|47)([hl])")
+_WHOLE_SCREEN = re.compile(rb"\x1b\[\?(?:[0-9]+;)*(?:1049|1047|47)(?:;[0-9]+)*([hl])")
+_SAVED = re.compile(rb"\x1b(?:(7|\[s)|8|\[u)")
+SAVED_SECONDS = 30.0
+"""A program that has saved the cursor's place wants it back, and terminals keep only one: nothing is drawn until then,
+or for so long, should it never ask."""
+_STRING = re.compile(rb"\x1b[\]P_^X][^\x07\x1b]*\x1b?$")
+"""Unfinished: a title, a picture. It may be of any length."""
 
 
 def usable() -> bool:
@@ -67,19 +73,41 @@ def between(tail: bytes) -> bool:
     return True
 
 
-class StatusLine:
-    """Use as a context manager around the program's life; `streams` and `prepare` are for `child.start`."""
+def ending(written: bytes) -> bytes:
+    """As much of the end as tells whether it is `between`: of a long string its begin, and its end."""
+    string = _STRING.search(written)
+    begin = b"" if string is None or string.start() >= len(written) - TAIL else written[string.start() :][:2]
+    return begin + written[-TAIL:]
 
-    def __init__(self) -> None:
+
+Paint = Callable[[int, int], list[str]]
+"""Exactly so many rows for so many columns, which come first; each may hold colours, and no other control sequence."""
+
+
+class StatusLine:
+    """Use as a context manager around the program's life; `streams` and `prepare` are for `child.start`.
+
+    Args:
+        rows_for: how many rows are ours, of a terminal of so many.
+    """
+
+    def __init__(self, rows_for: Callable[[int], int]) -> None:
+        self._rows_for = rows_for
         self._in, self._out = sys.stdin.fileno(), sys.stderr.fileno()
         self._typed = b""
         """What the program has not taken yet; no more is read until it has."""
         self._deserted = False
         """The terminal is gone. The program goes on, if it does not mind the SIGHUP that comes with it."""
-        self._rows, self._columns = 0, 0
+        self._rows, self._columns, self._ours = 0, 0, 1
+        self._moved = False
+        """The terminal has another size: what was drawn lies anywhere below the cursor."""
         self._tail = b""
         self._whole_screen = False
-        self._text = ""
+        self._saved_at: float | None = None
+        """When the program saved the cursor's place, until it asks for it."""
+        self._postponed = False
+        """Ours were to be drawn in the midst of what the program writes."""
+        self._paint: Paint | None = None
         self._master, self._slave = pty.openpty()
         os.set_blocking(self._master, False)
         self._cooked = termios.tcgetattr(self._in)
@@ -105,15 +133,21 @@ class StatusLine:
         _to_foreground(self._slave)
 
     def __enter__(self) -> Self:
-        # Room for the line, should the cursor stand in the last row.
-        self._write(b"\n\x1b[A")
+        # Room for our rows, should the cursor stand in the last one.
+        self._write(b"\n" * self._ours + b"\x1b[%dA" % self._ours)
         tty.setraw(self._in)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._write(b"\x1b7\x1b[r\x1b[%d;1H\x1b[2K\x1b8" % self._rows)
+        if self._whole_screen:
+            # The program was killed and could not give it back.
+            self._write(b"\x1b[?1049l")
+        if self._moved:
+            self._settle()
+        rows = range(self._rows - self._ours + 1, self._rows + 1)
+        self._write(b"\x1b7\x1b[0m\x1b[r" + b"".join(b"\x1b[%d;1H\x1b[2K" % row for row in rows) + b"\x1b8")
         with suppress(termios.error):
             termios.tcsetattr(self._in, termios.TCSADRAIN, self._cooked)
         if self._tail and not self._tail.endswith(b"\n"):
@@ -122,9 +156,9 @@ class StatusLine:
         if self._slave >= 0:
             os.close(self._slave)
 
-    def draw(self, text: str) -> None:
-        """Show this line from now on; `text` holds no control characters."""
-        self._text = text[: max(0, self._columns - 1)]
+    def draw(self, paint: Paint) -> None:
+        """Show from now on what `paint` returns; it is asked again when the terminal has another size."""
+        self._paint = paint
         self._redraw()
 
     def wait(
@@ -134,9 +168,11 @@ class StatusLine:
         # The program holds its end now; only then does reading tell when it has let go.
         os.close(self._slave)
         self._slave = -1
-        left = tick_seconds
+        due = time.monotonic() + tick_seconds
         while (code := child.poll()) is None:
             self._pass_on(TICK_SECONDS)
+            if self._postponed:
+                self._redraw()
             while (caught := signals.next(0)) is not None:
                 if caught.si_signo == signal.SIGWINCH:
                     self._resize()
@@ -144,10 +180,9 @@ class StatusLine:
                     # In a session of its own nobody else has told it.
                     with suppress(OSError):
                         os.killpg(os.tcgetpgrp(self._master), caught.si_signo)
-            left -= TICK_SECONDS
-            if left <= 0:
-                left = tick_seconds
+            if time.monotonic() >= due:
                 on_tick()
+                due = time.monotonic() + tick_seconds
         until = time.monotonic() + MOST_DRAIN_SECONDS
         while self._pass_on(DRAIN_SECONDS) and time.monotonic() < until:
             pass
@@ -173,28 +208,50 @@ class StatusLine:
         self._write(written)
         for switch in _WHOLE_SCREEN.finditer(self._tail + written):
             self._whole_screen = switch[1] == b"h"
-        self._tail = (self._tail + written)[-TAIL:]
+        for place in _SAVED.finditer(self._tail[-2:] + written):
+            self._saved_at = None if place[1] is None else time.monotonic()
+        self._tail = ending(self._tail + written)
         return bool(written)
 
     def _redraw(self) -> None:
-        if self._whole_screen or self._rows < LEAST_ROWS or not between(self._tail):
+        saved = self._saved_at is not None and time.monotonic() < self._saved_at + SAVED_SECONDS
+        self._postponed = saved or not between(self._tail)
+        if self._whole_screen or self._rows < LEAST_ROWS or self._paint is None or self._postponed:
             return
+        if self._moved:
+            self._settle()
         # The scrolling rows are set anew each time: a program that resets the terminal takes them away.
-        line = self._text.encode("utf-8", "replace")
-        self._write(b"\x1b7\x1b[1;%dr\x1b[%d;1H\x1b[2K\x1b[7m%s\x1b[0m\x1b8" % (self._rows - 1, self._rows, line))
+        top = self._rows - self._ours
+        drawn = b"\x1b7\x1b[1;%dr" % top
+        for number, row in enumerate(self._paint(max(1, self._columns - 1), self._ours), top + 1):
+            # The program's colours are not ours, and clearing would spread its background.
+            drawn += b"\x1b[%d;1H\x1b[0m\x1b[2K%s" % (number, row.encode("utf-8", "replace"))
+        self._write(drawn + b"\x1b[0m\x1b8")
 
     def _resize(self) -> None:
-        rows = self._rows
-        self._measure()
-        if rows != self._rows:
-            self._write(b"\x1b7\x1b[r\x1b[%d;1H\x1b[2K\x1b8" % rows)
-        self.draw(self._text)
+        before = self._rows, self._columns
+        with suppress(OSError):  # the terminal is gone
+            self._measure()
+        self._moved |= before != (self._rows, self._columns)
+        self._redraw()
+
+    def _settle(self) -> None:
+        """Take away what was drawn for another size, and make room anew.
+
+        Terminals differ in what they do with their rows when their size changes: cut them below, move them up, pull
+        them down, fold the long ones. Whatever they do, ours stay below the cursor.
+        """
+        self._moved = False
+        room = b"\x1bD" * self._ours + b"\x1b[%dA" % self._ours
+        self._write(b"\x1b7\x1b[r\x1b8" + b"\x1bD\x1b[A" + b"\x1b7\x1b[B\r\x1b[0m\x1b[J\x1b8" + room)
 
     def _measure(self) -> None:
         """Take the terminal's size, and give the program's terminal its own."""
         size = os.get_terminal_size(self._out)
         self._rows, self._columns = max(2, size.lines), size.columns
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", self._rows - 1, self._columns, 0, 0))
+        self._ours = min(self._rows_for(self._rows), self._rows - 1)
+        theirs = self._rows - self._ours
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", theirs, self._columns, 0, 0))
 
     def _write(self, data: bytes) -> None:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""`stallscope run` on a terminal: the program above, one line of ours below, never mixed."""
+"""`stallscope run` on a terminal: the program above, a few rows of ours below, never mixed."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ from pathlib import Path
 import pytest
 
 from runs import STALLSCOPE
-from stallscope.commands.status_line import between
+from stallscope.commands.status_line import TAIL, between, ending
+from tmux import THERE_IS, Tmux
 
 ROWS, COLUMNS = 24, 80
+OURS = 6
+"""Rows of the panel in a terminal of so many."""
 
 
 class Terminal:
     """A terminal with `stallscope run` in its foreground."""
 
-    def __init__(self, folder: Path, *command: str) -> None:
+    def __init__(self, folder: Path, *command: str, rows: int = ROWS, options: tuple[str, ...] = ()) -> None:
         self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        self._rows = rows
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, COLUMNS, 0, 0))
         self.before = termios.tcgetattr(slave)
         self.slave = slave
         self.raw = b""
@@ -38,7 +42,7 @@ class Terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
         self.process = subprocess.Popen(
-            [*STALLSCOPE, "run", "--out", folder, "--", *command],
+            [*STALLSCOPE, "run", *options, "--out", folder, "--", *command],
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -51,6 +55,9 @@ class Terminal:
         while text.encode() not in self.raw:
             assert time.monotonic() < until, self.raw[-2000:]
             self._read(0.2)
+
+    def resize(self, rows: int) -> None:
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, COLUMNS, 0, 0))
 
     def type(self, keys: bytes) -> None:
         os.write(self._master, keys)
@@ -106,16 +113,106 @@ def test_what_a_program_writes_arrives_whole_around_our_line(tmp_path: Path, ter
     terminal = Terminal(tmp_path / "run", sys.executable, "-u", "-c", CHATTY)
     terminals.append(terminal)
     assert terminal.end() == 0
-    # One row fewer: the last one is ours.
-    assert f"True True True {ROWS - 1}\r\n" in terminal.program_output
+    # Some rows fewer: the last ones are ours.
+    assert f"True True True {ROWS - OURS}\r\n" in terminal.program_output
     expected = "".join(f"\x1b[31mr\u00e4d \u20ac\x1b[0m {i}\r" for i in range(400))
     assert expected in terminal.program_output
-    drawn = re.findall(rb"\x1b7\x1b\[1;%dr\x1b\[%d;1H\x1b\[2K\x1b\[7m stallscope" % (ROWS - 1, ROWS), terminal.raw)
+    top = ROWS - OURS
+    first = rb"\x1b7\x1b\[1;%dr\x1b\[%d;1H\x1b\[0m\x1b\[2K\x1b\[7m stallscope" % (top, top + 1)
+    drawn = re.findall(first + rb"[^\x1b]*\x1b\[0m\x1b\[%d;1H" % (top + 2), terminal.raw)
     assert len(drawn) >= 2
     # The rows are given back before the report.
-    assert b"\x1b7\x1b[r" in terminal.raw
-    assert terminal.raw.index(b"\x1b7\x1b[r") < terminal.raw.index(b"Verdict")
+    given_back = b"\x1b7\x1b[0m\x1b[r" + b"".join(b"\x1b[%d;1H\x1b[2K" % row for row in range(top + 1, ROWS + 1))
+    assert terminal.raw.index(given_back + b"\x1b8") < terminal.raw.index(b"Verdict")
     assert termios.tcgetattr(terminal.slave) == terminal.before
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "ours"), [(24, ("--live", "line"), 1), (20, (), 3), (10, (), 1), (24, (), 6)]
+)
+def test_a_smaller_terminal_gives_fewer_rows(
+    tmp_path: Path, terminals: list[Terminal], rows: int, options: tuple[str, ...], ours: int
+) -> None:
+    size = "import os; print('rows', os.get_terminal_size().lines)"
+    terminal = Terminal(tmp_path / "run", sys.executable, "-c", size, rows=rows, options=options)
+    terminals.append(terminal)
+    assert terminal.end() == 0
+    assert f"rows {rows - ours}\r\n" in terminal.program_output
+    assert (b"\x1b[1;%dr" % (rows - ours)) in terminal.raw
+
+
+RESIZED = """
+import os, signal, time
+sizes = []
+signal.signal(signal.SIGWINCH, lambda *_: sizes.append(os.get_terminal_size().lines))
+print("ready")
+until = time.monotonic() + 30
+while len(sizes) < 2 and time.monotonic() < until:
+    time.sleep(0.02)
+    if len(sizes) == 1:
+        print("told", sizes[0], flush=True)
+        sizes.append(0)
+time.sleep(1.5)
+print("done")
+"""
+
+
+def test_another_size_reaches_the_program_and_the_rows_of_ours_move(tmp_path: Path, terminals: list[Terminal]) -> None:
+    terminal = Terminal(tmp_path / "run", sys.executable, "-u", "-c", RESIZED)
+    terminals.append(terminal)
+    terminal.read_until("ready")
+    terminal.resize(40)
+    terminal.read_until(f"told {40 - OURS}")
+    terminal.read_until(f"\x1b[1;{40 - OURS}r\x1b[{40 - OURS + 1};1H")
+    # All that was below the program's cursor was ours, wherever the terminal moved it: it goes, and room is made anew.
+    settled = b"\x1b7\x1b[r\x1b8\x1bD\x1b[A\x1b7\x1b[B\r\x1b[0m\x1b[J\x1b8" + b"\x1bD" * OURS + b"\x1b[%dA" % OURS
+    assert terminal.raw.count(settled) == 1
+    assert terminal.end() == 0
+
+
+TAKES_AND_GIVES_BACK = """
+import sys, time
+sys.stdout.write(sys.argv[1] + "editing")
+sys.stdout.flush()
+time.sleep(2.5)
+sys.stdout.write(sys.argv[2])
+sys.stdout.flush()
+time.sleep(1.5)
+"""
+
+
+@pytest.mark.parametrize(
+    ("takes", "gives"), [("\x1b[?1049h\x1b[2J", "\x1b[?1049l"), ("\x1b7", "\x1b8")], ids=["screen", "saved place"]
+)
+def test_nothing_is_drawn_while_a_program_has_the_whole_screen_or_the_saved_place_of_the_cursor(
+    takes: str, gives: str, tmp_path: Path, terminals: list[Terminal]
+) -> None:
+    terminal = Terminal(tmp_path / "run", sys.executable, "-c", TAKES_AND_GIVES_BACK, takes, gives)
+    terminals.append(terminal)
+    terminal.read_until("editing")
+    terminal.resize(30)
+    assert terminal.end() == 0
+    within = terminal.raw.split(b"editing", 1)[1].split(gives.encode(), 1)
+    assert within[0] == b""
+    assert b"\x1b[1;%dr" % (30 - OURS) in within[1]
+
+
+@pytest.mark.skipif(not THERE_IS, reason="tmux is not installed")
+def test_on_a_real_screen_the_panel_stays_below_the_programs_lines_whatever_its_size(tmp_path: Path) -> None:
+    counting = "import time\nfor i in range(400): print('line', i, flush=True); time.sleep(0.05)"
+    with Tmux([*STALLSCOPE, "run", "--out", tmp_path / "run", "--", sys.executable, "-c", counting], 80, 24) as screen:
+        for columns, rows, ours in ((80, 24, 6), (80, 40, 6), (60, 18, 3), (100, 30, 6)):
+            screen.resize(columns, rows)
+
+            def settled(shown: list[str], rows: int = rows, ours: int = ours) -> bool:
+                """The panel once, in the last rows, and above it successive lines and nothing else."""
+                heads = [number for number, row in enumerate(shown) if row.startswith(" stallscope")]
+                lines = [row for row in shown[: rows - ours] if row]
+                counted = [int(row.split()[1]) for row in lines if re.fullmatch(r"line \d+", row)]
+                one_by_one = counted == list(range(counted[0], counted[0] + len(counted))) if counted else False
+                return heads == [rows - ours] and one_by_one and len(counted) == len(lines) > 3
+
+            screen.until(settled, 30)
 
 
 INTERRUPTED = """
@@ -133,6 +230,32 @@ time.sleep(0.5)
 print("interrupts:", count)
 raise SystemExit(6)
 """
+
+
+FLOOD = """
+import os, time
+until = time.monotonic() + 4
+while time.monotonic() < until:
+    os.write(1, b"%s" % (b"x" * 4000 + b"\\r\\n"))
+"""
+
+
+def test_a_program_that_writes_much_is_not_looked_at_more_often(tmp_path: Path, terminals: list[Terminal]) -> None:
+    terminal = Terminal(tmp_path / "run", sys.executable, "-c", FLOOD)
+    terminals.append(terminal)
+    assert terminal.end() == 0
+    assert len(terminal.program_output) > 2_000_000
+    # Once a second, and at the begin.
+    assert terminal.raw.count(b"\x1b[7m stallscope") <= 2 * 5
+
+
+def test_a_program_that_is_killed_does_not_keep_the_whole_screen(tmp_path: Path, terminals: list[Terminal]) -> None:
+    killed = r"printf '\033[?25;1049h'; kill -9 $$"
+    terminal = Terminal(tmp_path / "run", "/bin/sh", "-c", killed)
+    terminals.append(terminal)
+    terminal.end()
+    assert terminal.raw.rindex(b"\x1b[?1049l") < terminal.raw.index(b"The recording is in")
+    assert b" stallscope" not in terminal.raw[terminal.raw.index(b"1049h") : terminal.raw.rindex(b"\x1b[?1049l")]
 
 
 def test_ctrl_c_reaches_the_program_once_and_the_report_still_comes(tmp_path: Path, terminals: list[Terminal]) -> None:
@@ -212,3 +335,14 @@ def test_more_may_be_typed_than_the_program_reads(tmp_path: Path, terminals: lis
 )
 def test_our_line_is_drawn_between_whole_signs_only(tail: bytes, whole: bool) -> None:
     assert between(tail) is whole
+
+
+@pytest.mark.parametrize("chunk", [1, 100, 4000])
+def test_within_a_picture_of_any_length_nothing_is_drawn(chunk: int) -> None:
+    tail = b"before\r\n"
+    for written in (b"\x1bPq", *[b"#" * chunk] * (3 * TAIL // chunk + 1)):
+        tail = ending(tail + written)
+        assert not between(tail)
+    assert len(tail) <= TAIL + 2
+    assert between(ending(tail + b"\x1b\\"))
+    assert between(ending(b"x" * 1000))

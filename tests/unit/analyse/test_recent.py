@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stallscope.analyse.recent import RecentReader
+from stallscope.analyse.recent.reader import RecentReader
 from stallscope.capture.session import Session
 from stallscope.devices.clock import VirtualClock
 from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
@@ -24,7 +24,7 @@ def test_shares_while_recording_are_those_of_the_finished_run(tmp_path: Path) ->
     clock = VirtualClock(START)
     device = EmulatedDevice(EmulatedSpec("test", "Test", 10**9, 10e9, 5e9), clock)
     folder = create_run(tmp_path / "run", {"device": device.describe(), "plan": {"steps": 80}})
-    reader = RecentReader(folder)
+    reader = RecentReader(folder, judge_s=0)
     assert reader.snapshot().state == "starting"
     session = Session(folder, device)
 
@@ -61,13 +61,15 @@ def test_a_run_whose_process_is_gone_is_lost(tmp_path: Path) -> None:
     script = (
         "import sys, os, signal; from pathlib import Path\n"
         "from stallscope.record.schema import STEP; from stallscope.record.segment import RecordWriter\n"
-        "row = STEP.missing(); row[:3] = (0, 0, 0); row[3] = 8; row[4:6] = (1000, 2000); row[17] = 9000\n"
-        "row[20] = 0; writer = RecordWriter(Path(sys.argv[1]), STEP); writer.append(*row)\n"
+        "row = STEP.missing(); row[:6] = (0, 0, 0, 8, 1000, 2000); row[STEP.offset('step_end_ns') // 8 - 1] = 9000\n"
+        "writer = RecordWriter(Path(sys.argv[1]), STEP); writer.append(*row)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     killed = subprocess.run([sys.executable, "-c", script, folder])
     assert killed.returncode == -9
     assert RecentReader(folder).snapshot().state == "lost"
+    # Of one that ended a moment ago its starter may not have said yet how.
+    assert RecentReader(folder, lambda: 10**9).snapshot().state == "running"
 
 
 def test_a_folder_without_run_is_one_message(tmp_path: Path) -> None:

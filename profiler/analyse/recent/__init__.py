@@ -1,0 +1,1 @@
+"""What a run does now, or did at some moment: what the live view shows."""

@@ -1,0 +1,238 @@
+"""What was recorded of a run up to some moment: the windows of records that a look is computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...record.processes import TrainingProcess
+from ...record.reader import RecordHeader, Records
+from ...record.run import Run, Writer
+from ...record.sampled_devices import SampledDevice
+from ...record.schema import BATCH, DEVICE, EVENT, HOST, KINDS, NAN, NOT_MEASURED, PAUSE, STEP, EventKind, Field, Kind
+from .epochs import Epoch, Epochs
+from .extent import HISTORY_S, MAKERS_S, MOST_LOOKED_AT, last_steps
+from .moments import moments
+
+PAUSES_A_STEP = 32
+"""As many as have device stamps."""
+KEPT = {
+    STEP.name: 12_000,
+    BATCH.name: 2000,
+    PAUSE.name: 2048 * PAUSES_A_STEP,
+    EVENT.name: 4000,
+    DEVICE.name: 16_384,
+    HOST.name: 4096,
+}
+"""Records of a file that a look may use. Kernels are not among them: there may be very many."""
+TOLD = (
+    EventKind.LOADER_WORKERS,
+    EventKind.LOADER_PREFETCH,
+    EventKind.LOADER_FLAGS,
+    EventKind.ALLOCATOR_RETRIES,
+)
+"""Events of which the last one counts, however long ago."""
+ABOUT_AS_MANY = 0.9
+"""Share of the most steps of any process that makes a process as good as that one."""
+
+
+def settled(events: Records) -> Records:
+    """Those of `TOLD`."""
+    kept: Records = events[np.isin(events["what"], TOLD)]
+    return kept
+
+
+NS_PER_S = 1_000_000_000
+MARGIN_S = 10
+"""Read before the first second shown: what began before it reaches into it."""
+
+
+class Source(Protocol):
+    """The last records of one file: `Tail` or `Past`."""
+
+    header: RecordHeader
+
+    @property
+    def seen(self) -> int: ...
+
+    def records(self, since_ns: int | None = None, most: int | None = None) -> Records: ...
+
+    def at(self, number: int) -> Records: ...
+
+
+@dataclass(frozen=True)
+class ProcessRecords:
+    """Of one training process, each kind in the order of its moments."""
+
+    name: str
+    """Of the file of its steps."""
+    writer: Writer
+    host: str
+    seen: int
+    """STEP records so far."""
+    first_ns: int | None
+    """When its first step began."""
+    epoch: Epoch | None
+    steps: Records
+    last_steps: Records
+    """Of these, what is judged."""
+    batches: Records
+    pauses: Records
+    events: Records
+    """No older than these, as the batches and pauses are, but for those of `TOLD`."""
+
+    @property
+    def rank(self) -> int:
+        return self.writer[0]
+
+
+@dataclass(frozen=True)
+class RunRecords:
+    """Of all processes and of the sampler."""
+
+    info: dict[str, Any]
+    told: tuple[TrainingProcess, ...]
+    now_ns: int
+    """The moment; of a run that is over, its end."""
+    over: str | None
+    """How the run ended, or `lost`; `None` while it goes on."""
+    processes: tuple[ProcessRecords, ...]
+    """Those that recorded steps, or are about to, by rank and process id."""
+    device: Records
+    host: Records
+    sampled: tuple[SampledDevice, ...] = ()
+    """What the sampler says of the devices it looks at."""
+
+    @property
+    def mine(self) -> ProcessRecords | None:
+        """The lowest rank among the processes that ran about as many steps as any: ranks overtake each other."""
+        most = max((process.seen for process in self.processes), default=0)
+        return next((process for process in self.processes if process.seen >= ABOUT_AS_MANY * most), None)
+
+    @property
+    def device_kind(self) -> str:
+        return str((self.info.get("device") or {}).get("kind", "cpu"))
+
+    @property
+    def first_ns(self) -> int | None:
+        """When the first step of all began."""
+        return min((p.first_ns for p in self.processes if p.first_ns is not None), default=None)
+
+
+class Folder:
+    """The files of a run folder, whichever way they are read."""
+
+    def __init__(self) -> None:
+        self.sources: dict[str, Source] = {}
+        """By file name."""
+        self.settled: dict[str, Records] = {}
+        """All events of `TOLD`, by the name of their file."""
+        self._epochs = Epochs()
+        self._later: dict[str, list[Field]] = {}
+
+    def gather(
+        self,
+        run: Run,
+        told: Iterable[TrainingProcess],
+        now_ns: int,
+        over: str | None = None,
+        history: bool = True,
+        sampled: Iterable[SampledDevice] = (),
+    ) -> RunRecords:
+        """Put together what was recorded until now: as far back as it is shown or judged.
+
+        Args:
+            run: what run.json says.
+            told: what its processes say.
+            now_ns: the moment.
+            over: how the run ended, if it has.
+            history: whether more is wanted than what is judged.
+            sampled: what the sampler says of its devices.
+        """
+        self._later = {kind.name: run.unrecorded(kind) for kind in KINDS.values()}
+        told = tuple(told)
+        hosts = {(process.rank, process.pid): process.host for process in told}
+        here = str((run.info.get("host") or {}).get("name", ""))
+        writers = {(s.header.rank, s.header.pid): name for name, s in self._of(STEP)}
+        parts = tuple(
+            self._process(writer, hosts.get(writer) or here, writers[writer], now_ns, history)
+            for writer in sorted(writers)
+        )
+        begins = [int(p.last_steps["fetch_begin_ns"][0]) for p in parts if len(p.last_steps)]
+        shown = [now_ns - (HISTORY_S + MARGIN_S) * NS_PER_S] if history or not begins else []
+        since_ns = min(begins + shown)
+        device, host = (self._joined(kind, since_ns) for kind in (DEVICE, HOST))
+        return RunRecords(run.info, told, now_ns, over, parts, device, host, tuple(sampled))
+
+    def epoch(self, name: str) -> Epoch | None:
+        """The epoch that the last step of a file belongs to."""
+        return self._epochs.of(name, self.sources[name])
+
+    def newest_ns(self) -> int | None:
+        """The last moment that any record tells of."""
+        windows = ((source.header.kind, source.records(most=1)) for source in self.sources.values())
+        return max((int(moments(kind, rows[-1:])[0]) for kind, rows in windows if len(rows)), default=None)
+
+    def _process(self, writer: Writer, host: str, name: str, now_ns: int, history: bool) -> ProcessRecords:
+        source = self.sources[name]
+        first = source.at(0) if source.seen else source.records()
+        steps = self._window(source, most=None if history else MOST_LOOKED_AT)
+        last = last_steps(steps)
+        since_ns = int(last["fetch_begin_ns"][0]) if len(last) else now_ns
+        shown_ns = now_ns - (MAKERS_S + MARGIN_S) * NS_PER_S if history else since_ns
+        return ProcessRecords(
+            name,
+            writer,
+            host,
+            source.seen,
+            int(first["fetch_begin_ns"][0]) if len(first) else None,
+            self.epoch(name),
+            steps,
+            last,
+            self._joined(BATCH, min(since_ns, shown_ns), writer),
+            self._joined(PAUSE, since_ns, writer),
+            self._events(writer),
+        )
+
+    def _events(self, writer: Writer) -> Records:
+        """The window, and what was told before it and still counts."""
+        parts = []
+        for name, source in self._of(EVENT, writer):
+            window = self._window(source)
+            told = self.settled.get(name)
+            if told is not None and len(window):
+                before = told[told["seq"] < window["seq"][0]]
+                parts += [before[before["what"] == what][-1:] for what in TOLD]
+            parts.append(window)
+        return np.concatenate(parts) if parts else np.empty(0, dtype=EVENT.dtype)
+
+    def _joined(self, kind: Kind, since_ns: int, writer: Writer | None = None) -> Records:
+        """Of all files of a kind, in the order of their moments; a file's own order is good enough."""
+        windows = [self._window(source, since_ns) for _, source in self._of(kind, writer)]
+        windows = [window for window in windows if len(window)]
+        if not windows:
+            return np.empty(0, dtype=kind.dtype)
+        if len(windows) == 1:
+            return windows[0]
+        records: Records = np.concatenate(windows)
+        ordered: Records = records[np.argsort(moments(kind, records), kind="stable")]
+        return ordered
+
+    def _window(self, source: Source, since_ns: int | None = None, most: int | None = None) -> Records:
+        """Without what an older recording does not tell: it holds zeros there."""
+        records, later = source.records(since_ns, most), self._later.get(source.header.kind.name)
+        if later:
+            records = records.copy()
+            for field in later:
+                records[field.name] = NAN if field.type == "f8" else NOT_MEASURED
+        return records
+
+    def _of(self, kind: Kind, writer: Writer | None = None) -> list[tuple[str, Source]]:
+        return [
+            (name, source)
+            for name, source in sorted(self.sources.items())
+            if source.header.kind.name == kind.name and writer in (None, (source.header.rank, source.header.pid))
+        ]

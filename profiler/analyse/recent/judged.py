@@ -1,0 +1,94 @@
+"""The last steps of one training process, judged as a whole run is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...record.reader import Records
+from ...record.schema import BATCH, DEVICE, EVENT, HOST, KERNEL, PAUSE, STEP, EventKind, Kind
+from ..diagnosis import LEAST_STEPS, findings_of, verdict_of
+from ..excise import excised
+from ..facts import Facts, judge
+from ..finding import Finding
+from ..headroom import cuts_of
+from ..window import Window, begin_of, resolved, warmup_steps
+from .extent import RECENT_NS, STEPS_BEFORE
+from .gathered import TOLD, ProcessRecords
+from .moments import moments
+
+
+@dataclass(frozen=True)
+class Judged:
+    facts: Facts
+    findings: tuple[Finding, ...]
+    verdict: Finding
+
+
+def judged(process: ProcessRecords, device: Records, host: Records, info: dict[str, Any]) -> Judged | None:
+    """`None` as long as no step is known to its end."""
+    facts = facts_of_last(process, device, host, info)
+    if facts is None:
+        return None
+    findings = findings_of(facts)
+    return Judged(facts, findings, verdict_of(facts, findings))
+
+
+def facts_of_last(process: ProcessRecords, device: Records, host: Records, info: dict[str, Any]) -> Facts | None:
+    """The facts of the last steps, without the stretches of `run --headroom`."""
+    recorded = process.last_steps
+    if len(recorded) == 0:
+        return None
+    since = int(recorded["fetch_begin_ns"][0])
+    events = _since(EVENT, process.events, since)
+    cuts = cuts_of(recorded, events)
+    steps = excised(STEP, recorded, cuts)
+    if (info.get("device") or {}).get("kind", "cpu") != "cpu":
+        steps = resolved(steps)
+    if len(steps) == 0:
+        return None
+    window = _window(steps, planned_steps(info) or int(steps["step"][-1]) + 1)
+    if window.wall_ns <= 0:
+        return None
+    # Activity windows are told by kernels, which are not followed.
+    events = excised(EVENT, events[events["what"] != EventKind.ACTIVITY_WINDOW], cuts)
+    parts = ((PAUSE, process.pauses), (BATCH, process.batches), (DEVICE, device), (HOST, host))
+    pauses, batches, device, host = (excised(kind, _since(kind, rows, since), cuts) for kind, rows in parts)
+    return judge(window, events, pauses, np.empty(0, dtype=KERNEL.dtype), batches, device, host, info)
+
+
+def _window(steps: Records, in_all: int) -> Window:
+    """The last seconds, and of what is before them as much as reaches into them."""
+    counted = int(np.searchsorted(steps["step"], warmup_steps(in_all)))
+    counted = min(counted, len(steps) - 1)
+    late = int((steps["fetch_begin_ns"][counted:] >= steps["step_end_ns"][-1] - RECENT_NS).sum())
+    first = max(counted, len(steps) - max(late, LEAST_STEPS))
+    before = max(0, first - STEPS_BEFORE)
+    end = max(int(steps["step_end_ns"][-1]), int(steps["device_end_ns"][first:].max()))
+    return Window(begin_of(steps, first), end, steps[first:], 0, steps[before:])
+
+
+def _since(kind: Kind, records: Records, since_ns: int) -> Records:
+    """What happened since then, and of events what was told before and still counts."""
+    late = moments(kind, records) >= since_ns
+    if kind is EVENT:
+        late |= np.isin(records["what"], TOLD)
+    kept: Records = records[late]
+    return kept
+
+
+def planned_steps(info: dict[str, Any]) -> int | None:
+    """By the plan of the training, where it has told one."""
+    return _number(info, "steps")
+
+
+def planned_epoch(info: dict[str, Any]) -> int | None:
+    """Steps of an epoch, by the same."""
+    return _number(info, "steps_per_epoch")
+
+
+def _number(info: dict[str, Any], name: str) -> int | None:
+    value = (info.get("plan") or {}).get(name)
+    return value if isinstance(value, int) and value > 0 else None

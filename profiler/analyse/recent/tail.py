@@ -1,0 +1,82 @@
+"""The last records of a file that grows."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from ...record.reader import Follower, Records
+from .moments import APART_NS, moments
+
+AT_FIRST = 1024
+"""Records that there is room for before any was seen."""
+
+
+class Tail:
+    """The newest `limit` records of a file, at least; a look reads only what is new.
+
+    Raises:
+        RecordError: no record file, or its header is not written yet.
+    """
+
+    def __init__(self, path: Path, limit: int) -> None:
+        self._follower = Follower(path, limit)
+        self.header = self._follower.header
+        self._limit = limit
+        self._rows = np.empty(min(AT_FIRST, 2 * limit), dtype=self.header.kind.dtype)
+        self._begin = self._end = 0
+        self._fresh = 0
+        """Records taken in since they were last read again."""
+
+    @property
+    def seen(self) -> int:
+        """Records in the file so far."""
+        return self._follower.seen
+
+    def look(self) -> Records:
+        """Take in what is new, and return it."""
+        fresh = self._follower.new()[-self._limit :]
+        if len(fresh) == 0:
+            return fresh
+        if self._end + len(fresh) > len(self._rows):
+            self._make_room(len(fresh))
+        self._rows[self._end : self._end + len(fresh)] = fresh
+        self._end += len(fresh)
+        self._fresh += len(fresh)
+        self._begin = max(self._begin, self._end - self._limit)
+        return fresh
+
+    def refresh(self, late: int) -> None:
+        """Read again what had not all its late fields: what is new since the last time, and `late` records before."""
+        count = min(late + self._fresh, self._end - self._begin)
+        with suppress(OSError):  # of a file that is gone, what was read stays
+            again = self._follower.latest(count)
+            if len(again) == count:
+                self._rows[self._end - count : self._end] = again
+                self._fresh = 0
+
+    def records(self, since_ns: int | None = None, most: int | None = None) -> Records:
+        """The last ones, without what is surely older than `since_ns`. Valid until the next look."""
+        begin = self._begin if most is None else max(self._begin, self._end - most)
+        rows = self._rows[begin : self._end]
+        if since_ns is None:
+            return rows
+        return rows[int(np.searchsorted(moments(self.header.kind, rows), since_ns - APART_NS)) :]
+
+    def at(self, number: int) -> Records:
+        """One record of the file by its number, from 0; empty where there is none."""
+        try:
+            return self._follower.at(number)
+        except OSError:
+            return self._rows[:0]
+
+    def _make_room(self, more: int) -> None:
+        """Twice what is to be kept: so a record is moved once in a while, not at each look."""
+        kept = self._rows[max(self._begin, self._end + more - self._limit) : self._end]
+        rows = self._rows
+        if 2 * (len(kept) + more) > len(rows):
+            rows = np.empty(min(2 * self._limit, 4 * (len(kept) + more)), dtype=rows.dtype)
+        rows[: len(kept)] = kept.copy()
+        self._rows, self._begin, self._end = rows, 0, len(kept)

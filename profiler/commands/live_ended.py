@@ -1,0 +1,53 @@
+"""The live view's last word on a run that has ended: the verdict of the whole run, as the report has it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from ..analyse.recent.snapshot import Snapshot
+from ..analyse.recent.whole import of_whole_run
+from ..report.live import UNDER_WAY
+
+PATIENCE_SECONDS = 0.5
+"""How long a screen waits for it at first. A run of a day takes many seconds, in which keys are to be answered."""
+
+
+class LastWord:
+    """Analyses a run once, beside what is drawn."""
+
+    def __init__(self) -> None:
+        self._of: tuple[Path, str] | None = None
+        self._thread: threading.Thread | None = None
+        self._told: Snapshot | None = None
+
+    def told(self, folder: Path | None, view: Snapshot, seconds: float | None = None) -> Snapshot:
+        """The view with the verdict of the whole run; as it is while the run goes on, or the analysis does.
+
+        Args:
+            folder: of the run; `None`: there is none.
+            seconds: the longest wait for the analysis, when it is asked for first; `None`: as long as it takes.
+        """
+        if folder is None or view.state in UNDER_WAY:
+            return view
+        if self._thread is None or self._of != (folder, view.state):
+            self._of, self._told = (folder, view.state), None
+            self._thread = threading.Thread(target=self._analyse, args=(folder, view, self._of), daemon=True)
+            self._thread.start()
+            self._thread.join(seconds)
+        known = self._told
+        if known is None:
+            return view
+        return replace(
+            view,
+            verdict=known.verdict,
+            verdict_since_s=known.verdict_since_s,
+            verdict_samples_per_s=known.verdict_samples_per_s,
+            verdict_of_whole_run=known.verdict_of_whole_run,
+        )
+
+    def _analyse(self, folder: Path, view: Snapshot, of: tuple[Path, str]) -> None:
+        told = of_whole_run(view, folder)
+        if self._of == of:
+            self._told = told

@@ -1,0 +1,162 @@
+"""Where the live view's snapshots come from: a recording under way, one played again, the accelerators alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from ..analyse.recent.reader import RecentReader
+from ..analyse.recent.replay import ReplayReader
+from ..analyse.recent.snapshot import Snapshot
+from ..capture.sampler.start import start_sampler
+from ..errors import RecordError, StallscopeError
+from ..record.latest import latest
+from ..record.run import create_run
+from ..record.sampled_devices import sampled_devices
+from ..report.live import UNDER_WAY
+
+NEXT_RUN_SECONDS = 15.0
+"""How long to wait for another run after one has ended, when following the newest without a terminal."""
+LOOK_SECONDS = 0.5
+"""Between looks for a newer run."""
+WATCH_RATE = 4.0
+"""Looks a second of our own sampler."""
+LEAST_SPEED, MOST_SPEED = 0.125, 256.0
+
+
+class Source(Protocol):
+    """Gives the state of what is looked at."""
+
+    def look(self) -> Snapshot: ...
+
+    @property
+    def folder(self) -> Path | None:
+        """Of the recording; `None` where there is none."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing new will come."""
+        ...
+
+
+class Following:
+    """A recording, and if `next_ones` those that begin after it."""
+
+    def __init__(self, folder: Path, next_ones: bool) -> None:
+        self._reader = RecentReader(folder)
+        self.next_ones = next_ones
+        self._looked = 0.0
+        self._ended_at: float | None = None
+
+    @property
+    def folder(self) -> Path:
+        return self._reader.folder
+
+    def look(self) -> Snapshot:
+        view = self._reader.snapshot()
+        if view.state in UNDER_WAY:
+            self._ended_at = None
+            return view
+        now = time.monotonic()
+        if self._ended_at is None:
+            self._ended_at = now
+        if self.next_ones and now - self._looked >= LOOK_SECONDS:
+            self._looked = now
+            newest = latest()
+            if newest is not None and newest.resolve() != self._reader.folder.resolve():
+                try:
+                    self._reader = RecentReader(newest)
+                    return self._reader.snapshot()
+                except RecordError:
+                    pass  # it is being made
+        return view
+
+    @property
+    def over(self) -> bool:
+        if self._ended_at is None:
+            return False
+        return not self.next_ones or time.monotonic() - self._ended_at > NEXT_RUN_SECONDS
+
+
+class Replaying:
+    """A recording from a moment on, in its own time or faster; stays at its end."""
+
+    def __init__(
+        self, folder: Path, at: float = 0.0, speed: float = 1.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.folder = folder
+        self._reader = ReplayReader(folder)
+        self.length_s = self._reader.length_s
+        self._clock = clock
+        self._at, self._since = min(max(0.0, at), self.length_s), clock()
+        self.speed = speed
+        self._held = False
+
+    @property
+    def at(self) -> float:
+        """The moment shown, in seconds from the recording's begin."""
+        passed = 0.0 if self._held else (self._clock() - self._since) * self.speed
+        return min(self._at + passed, self.length_s)
+
+    def look(self) -> Snapshot:
+        return self._reader.snapshot_at(self.at)
+
+    @property
+    def over(self) -> bool:
+        return self.at >= self.length_s
+
+    def seek(self, to: float) -> None:
+        self._at, self._since = min(max(0.0, to), self.length_s), self._clock()
+
+    def hold(self, held: bool) -> None:
+        """Let the time stand still, or go on."""
+        self.seek(self.at)
+        self._held = held
+
+    def faster(self, factor: float) -> None:
+        self.seek(self.at)
+        self.speed = min(max(self.speed * factor, LEAST_SPEED), MOST_SPEED)
+
+
+class Watching:
+    """The accelerators and the machine, by a sampler of our own."""
+
+    over = False
+    folder = None
+
+    def __init__(self, folder: Path) -> None:
+        self._reader = RecentReader(folder)
+
+    def look(self) -> Snapshot:
+        return self._reader.snapshot()
+
+    def is_complete(self, view: Snapshot) -> bool:
+        """Whether the sampler has told of the machine and of all accelerators that it found."""
+        found = sampled_devices(self._reader.folder)
+        told = {device.number for device in view.devices if device.busy_pct}
+        return view.host.machine_busy_pct is not None and found is not None and told >= {d.number for d in found}
+
+
+@contextmanager
+def watching() -> Iterator[Watching]:
+    """A sampler that writes into a folder of its own, which is removed in the end.
+
+    Raises:
+        StallscopeError: the sampler could not be started.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="stallscope-watch-"))
+    try:
+        create_run(folder, {"command": ["accelerators and machine"], "watching": True})
+        with start_sampler(folder, os.getpid(), WATCH_RATE) as sampler:
+            if sampler.error:
+                raise StallscopeError(sampler.error)
+            yield Watching(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,33 @@
+"""The live view: pure functions of a snapshot. What draws it again and again is the command."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+
+from ...analyse.recent.snapshot import Snapshot
+from .layout import lists, screen
+from .lines import Line
+from .options import Options
+from .panel import panel, rows_for
+from .words import UNDER_WAY, duration, line, state
+
+__all__ = [
+    "UNDER_WAY",
+    "Line",
+    "Options",
+    "duration",
+    "line",
+    "lists",
+    "panel",
+    "render",
+    "rows_for",
+    "screen",
+    "state",
+]
+
+HEIGHT = 24
+
+
+def render(view: Snapshot, width: int = 80, height: int = HEIGHT, ascii_only: bool = False) -> RenderableType:
+    """The screen for rich: at most `height` rows of at most `width` cells."""
+    return Group(*(row.text() for row in screen(view, width, height, Options(ascii_only=ascii_only))))

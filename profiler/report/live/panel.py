@@ -1,0 +1,89 @@
+"""The live view in a few rows, below a program's own output."""
+
+from __future__ import annotations
+
+from ...analyse.recent.snapshot import Snapshot
+from . import words
+from .devices import LABEL, row_of
+from .header import far
+from .host import host
+from .lines import Line, cut, flow, safe, wrapped
+from .makers import summary
+from .options import Options
+from .step import bar, change_words, entries, legend
+from .verdict import stretch
+
+FULL, SHORT, ONE = 6, 3, 1
+
+
+def rows_for(height: int) -> int:
+    """How many rows of a terminal the panel takes."""
+    return FULL if height >= 24 else SHORT if height >= 16 else ONE
+
+
+def panel(view: Snapshot, width: int, rows: int, options: Options) -> list[Line]:
+    """Exactly `rows` rows (`FULL`, `SHORT` or `ONE`) of at most `width` cells; the first sets them apart."""
+    if rows < SHORT:
+        return [Line(cut(f" stallscope: {words.state(view)}", width, options.ascii_only).ljust(width), "reverse")]
+    items = [Line(" stallscope"), *(Line(said) for said in far(view))]
+    found = [Line("  ".join(line.plain for line in flow(items, width, rows=1)).ljust(width), "reverse")]
+    found += (_full(view, width, options) if rows >= FULL else _short(view, width, options))[: rows - 2]
+    found += [Line() for _ in range(rows - 1 - len(found))]
+    return [row.within(width, options.ascii_only) for row in (*found, _verdict(view, width, options))]
+
+
+def _full(view: Snapshot, width: int, options: Options) -> list[Line]:
+    found = [row_of(device, width, options) for device in view.devices[:1]]
+    if not view.shares:
+        return [*found, *host(view, width, 0, options)]
+    found += [bar(view, width, options)]
+    found += [Line(" " * LABEL).join(each) for each in legend(view, width - LABEL, 1, options)]
+    found += _pace(view, width, options)
+    return found if view.devices else [*found, *host(view, width, 0, options)]
+
+
+def _short(view: Snapshot, width: int, options: Options) -> list[Line]:
+    if not view.shares:
+        return host(view, width, 0, options)
+    return [Line(" ").join(each) for each in flow([*_rates(view, options), *_legend(view, options)], width - 1, rows=1)]
+
+
+def _legend(view: Snapshot, options: Options) -> list[Line]:
+    return entries(view, options, told=False)
+
+
+def _rates(view: Snapshot, options: Options) -> list[Line]:
+    said = []
+    if view.samples_per_s is not None:
+        rate = Line(words.number(view.samples_per_s), "bold").add(" samples/s")
+        said.append(rate)
+        if view.trend_pct is not None:
+            rate.add(" ").join(change_words(view.trend_pct, options))
+    if view.queue_ready is not None and view.queue_capacity is not None:
+        said.append(Line(f"queue {view.queue_ready:.1f} of {view.queue_capacity}"))
+    return said
+
+
+def _pace(view: Snapshot, width: int, options: Options) -> list[Line]:
+    said = _rates(view, options)
+    if view.makers:
+        count, *rest = summary(view)
+        workers = Line("workers ").join(count)
+        said += [workers.add(" ").join(rest[0]), *rest[1:]] if rest else [workers]
+    elif view.made_in_training:
+        said.append(Line("no workers"))
+    return [Line(" ").join(each) for each in flow(said, width - 1, "   ", rows=1)]
+
+
+def _verdict(view: Snapshot, width: int, options: Options) -> Line:
+    """In one row: what goes beyond is cut between words."""
+    if view.verdict is None:
+        waits = not view.shares and view.state in words.UNDER_WAY
+        return Line(" waiting for the first steps of a training" if waits else "", "dim")
+    after = stretch(view)
+    text = safe(view.verdict.title)
+    room = width - 1 - len(after)
+    rows = wrapped(text, room)
+    if len(rows) > 1:
+        text = wrapped(text, room - 4)[0] + options.sign(" …", " ...")
+    return Line(" ").add(text + after, "bold" if view.verdict.cause is not None else "")

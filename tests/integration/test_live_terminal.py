@@ -1,0 +1,153 @@
+"""`stallscope live` on a real terminal: keys, sizes, and the terminal as it was afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from recent_runs import training
+from runs import STALLSCOPE
+from tmux import THERE_IS, Tmux
+
+pytestmark = pytest.mark.skipif(not THERE_IS, reason="tmux is not installed")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Half a minute of two ranks, with two workers each and a GPU each."""
+    return training(tmp_path_factory.mktemp("live") / "run", seed=7)
+
+
+def shell(*command: str | Path) -> list[str]:
+    """Something before and after the command, and whether the terminal is as it was."""
+    line = " ".join(shlex.quote(str(word)) for word in command)
+    # Ctrl-C is for the command alone.
+    before, after = "trap : INT; was=$(stty -g); echo before", 'echo "code $?"; [ "$was" = "$(stty -g)" ] && echo same'
+    return ["sh", "-c", f"{before}; {line}; {after}; sleep 600"]
+
+
+def test_keys_sizes_and_the_way_out(recorded: Path) -> None:
+    with Tmux(shell(*STALLSCOPE, "live", "--replay", "--at", "9", recorded), 100, 40) as terminal:
+        rows = terminal.until("replay 0:")
+        assert "busy" in "\n".join(rows)
+        assert "before" not in "\n".join(rows)
+        assert rows[-1].startswith(" q quit")
+        terminal.press("p")
+        held = terminal.until("paused at 0:")[0]
+        terminal.press("Right")
+        moved = terminal.until(lambda rows: rows[0] != held)[0]
+        assert "paused at" in moved
+        terminal.press("End")
+        terminal.until(lambda rows: "1111 steps" in "\n".join(rows))
+        terminal.press("Home")
+        terminal.until(lambda rows: "1111 steps" not in "\n".join(rows))
+        terminal.press("Right", "Right")
+        terminal.press("h")
+        terminal.until("pause the picture and go on")
+        terminal.press("Escape")
+        terminal.until(lambda rows: "pause the picture" not in "\n".join(rows))
+        terminal.press("Down")
+        rows = terminal.until("▸")
+        assert next(row for row in rows if row.startswith("▸")).split()[1] == "0"
+        terminal.press("s")
+        terminal.until("by busy ↑")
+        terminal.press("r")
+        terminal.until("by busy ↓")
+        terminal.press("a")
+        rows = terminal.until(lambda rows: "\n".join(rows).replace("·", "").isascii())
+        assert any(row.startswith(">") for row in rows)
+        terminal.press("a")
+        for columns, height in ((60, 20), (120, 30), (30, 6)):
+            terminal.resize(columns, height)
+            said = "too small: 30×6" if columns < 40 else "q quit"
+            rows = terminal.until(
+                lambda rows, said=said, height=height: said in "\n".join(rows) and len(rows) <= height
+            )
+            assert all(len(row) <= columns for row in rows)
+        terminal.resize(80, 24)
+        terminal.until("verdict")
+        terminal.press("q")
+        rows = terminal.until("same")
+        assert rows[0] == "before"
+        assert "code 0" in rows
+        assert "verdict" not in "\n".join(rows)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT], ids=lambda s: s.name)
+def test_a_signal_ends_the_view_and_the_terminal_is_as_it_was(recorded: Path, signum: signal.Signals) -> None:
+    with Tmux(shell(*STALLSCOPE, "live", recorded), 80, 24) as terminal:
+        terminal.until("1111 steps")
+        _signal(terminal, signum)
+        rows = terminal.until("same")
+        assert f"code {128 + signum}" in rows
+        assert "before" in rows
+        assert "verdict" not in "\n".join(rows)
+
+
+def test_ctrl_c_ends_the_look_without_an_error(recorded: Path) -> None:
+    with Tmux(shell(*STALLSCOPE, "live", recorded), 80, 24) as terminal:
+        terminal.until("ended well")
+        terminal.press("C-c")
+        rows = terminal.until("same")
+        assert "code 0" in rows
+        assert "Traceback" not in "\n".join(rows)
+
+
+def test_what_is_suspended_leaves_the_terminal_and_comes_back(recorded: Path) -> None:
+    environment = {"PS1": "prompt$ ", "ENV": "", "HOME": "/nonexistent"}
+    with Tmux(["bash", "--norc", "--noprofile", "-i"], 80, 24, environment) as terminal:
+        terminal.until("prompt$")
+        terminal.press(shlex.join([*STALLSCOPE, "live", str(recorded)]), "Enter")
+        terminal.until("verdict")
+        terminal.press("C-z")
+        rows = terminal.until("Stopped")
+        assert "verdict" not in "\n".join(rows)
+        terminal.press("echo $((40+2))", "Enter")
+        terminal.until(lambda rows: "42" in rows)
+        terminal.press("fg", "Enter")
+        terminal.until("verdict")
+        terminal.press("q")
+        terminal.until(lambda rows: [row for row in rows if row][-1] == "prompt$")
+
+
+def test_the_accelerators_alone_are_shown_and_nothing_is_left(tmp_path: Path) -> None:
+    environment = {"TMPDIR": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+    with Tmux(shell(*STALLSCOPE, "live"), 80, 24, environment) as terminal:
+        rows = terminal.until(lambda rows: "machine" in "\n".join(rows))
+        assert "no steps: accelerators and machine alone" in rows[0]
+        assert list(tmp_path.glob("stallscope-watch-*"))
+        _signal(terminal, signal.SIGTERM)
+        terminal.until("same")
+        assert not list(tmp_path.glob("stallscope-watch-*"))
+
+
+def test_one_look_at_a_moment_as_text_and_as_json(recorded: Path) -> None:
+    def look(*options: str) -> str:
+        done = subprocess.run(
+            [*STALLSCOPE, "live", recorded, "--once", *options],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=dict(os.environ, COLUMNS="60", LINES="20"),
+        )
+        return done.stdout
+
+    shown = look("--at", "6").splitlines()
+    assert len(shown) <= 20
+    assert all(len(row) <= 60 for row in shown)
+    assert "replay 0:06 of" in shown[0]
+    moment = json.loads(look("--at", "6", "--json"))
+    assert moment["format"] == "stallscope-live"
+    assert 0 < moment["steps"] < 1111
+
+
+def _signal(terminal: Tmux, signum: signal.Signals) -> None:
+    """To the program below the shell."""
+    (child,) = Path(f"/proc/{terminal.pid}/task/{terminal.pid}/children").read_text().split()
+    os.kill(int(child), signum)

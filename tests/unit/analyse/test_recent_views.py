@@ -1,0 +1,424 @@
+"""What a look shows of devices, workers, the host, ranks and epochs: on records whose figures are known."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crafted import rows_of
+
+from recent_runs import (
+    BATCH,
+    DEVICE,
+    EVENT,
+    HOST,
+    MS,
+    ON_GPUS,
+    START,
+    STEP,
+    S,
+    batches,
+    looks,
+    ring,
+    states,
+    steps,
+    store,
+)
+from stallscope.analyse.recent import gathered
+from stallscope.analyse.recent.reader import RecentReader
+from stallscope.analyse.recent.snapshot import Series, Snapshot
+from stallscope.errors import RecordError
+from stallscope.record.processes import describe_process
+from stallscope.record.run import create_run, open_run, update_run
+from stallscope.record.sampled_devices import DEVICES, SampledDevice, note_devices
+from stallscope.record.schema import EventKind
+from stallscope.record.segment import RecordWriter
+
+CPU = {"device": {"kind": "cpu", "title": "a processor", "count": 1, "uuids": []}}
+
+
+def recorded(folder: Path, info: dict[str, Any] | None = None, **kinds: list[dict[str, Any]]) -> Path:
+    create_run(folder, ON_GPUS if info is None else info)
+    of = {"step": STEP, "batch": BATCH, "event": EVENT, "device": DEVICE, "host": HOST}
+    for name, rows in kinds.items():
+        ordered = sorted(rows, key=lambda row: row["t_ns"]) if name in ("device", "host") else rows
+        store(folder, of[name], ordered, pid=1 if name in ("device", "host") else None)
+    return folder
+
+
+def at(folder: Path, seconds: float) -> Snapshot:
+    return RecentReader(folder, lambda: START + round(S * seconds)).snapshot()
+
+
+def last(series: Series, count: int) -> list[float]:
+    return [round(value, 6) for value in series[-count:]]
+
+
+def test_every_device_is_shown_on_one_grid(tmp_path: Path) -> None:
+    gpm = [{"t_ns": START + n * S // 5, "device": 1, "window_ns": S // 5, "sm_active_pct": 30.0} for n in range(1, 51)]
+    state = {
+        "memory_used_bytes": 2 * 10**9,
+        "memory_total_bytes": 8 * 10**9,
+        "power_mw": (100_000, 1000),
+        "sm_clock_mhz": 1200,
+        "sm_clock_max_mhz": 1980,
+        "memory_clock_mhz": 2600,
+        "temperature_c": 61,
+        "pcie_rx_bytes": (0, 10**9),
+        "pcie_tx_bytes": (10**12, 10**6),
+        "pcie_generation": 4,
+        "pcie_width": 8,
+        "pcie_max_generation": 5,
+        "pcie_max_width": 16,
+    }
+    rows = [*ring(0, 10, 25.0), *ring(1, 10, 75.0), *gpm, *states(1, 10, **state, throttle_reasons=0x4)]
+    view = at(recorded(tmp_path / "run", device=rows), 10.5)
+    one, other = view.devices
+    assert (one.name, one.number, one.emulated, other.number) == ("GPU 0", 0, False, 1)
+    assert len(one.busy_pct) == len(other.busy_pct) == len(other.power_w) == 240
+    assert last(one.busy_pct, 3) == [25, 25, 25]
+    assert math.isnan(one.busy_pct[0])
+    assert one.sm_active_pct == one.memory_pct == one.power_w == one.pcie_rx_bytes_s == ()
+    assert (one.memory_used_bytes, one.temperature_c, one.held_down) == (None, None, None)
+    assert last(other.busy_pct, 2) == [75, 75]
+    assert last(other.sm_active_pct, 2) == [30, 30]
+    assert last(other.memory_pct, 2) == [25, 25]
+    assert last(other.power_w, 2) == [108, 109]  # each reading stands for the second before it
+    assert last(other.pcie_rx_bytes_s, 2) == [1e9, 1e9]
+    assert last(other.pcie_tx_bytes_s, 2) == [1e6, 1e6]
+    assert (other.sm_clock_mhz, other.sm_clock_max_mhz, other.memory_clock_mhz) == (1200, 1980, 2600)
+    assert (other.temperature_c, other.held_down) == (61, "power cap")
+    assert (other.pcie_generation, other.pcie_width, other.pcie_max_generation, other.pcie_max_width) == (4, 8, 5, 16)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "said"),
+    [(0, None), (0x1, None), (0x1 | 0x4, None), (0x20, "heat"), (0x4 | 0x40, "heat"), (0x8, "hardware slowdown")],
+)
+def test_why_clocks_are_held_down_is_said_unless_the_device_idles(
+    tmp_path: Path, reasons: int, said: str | None
+) -> None:
+    rows = states(0, 3, throttle_reasons=0x4) + states(0, 1, START + 3 * S, throttle_reasons=reasons)
+    assert at(recorded(tmp_path / "run", device=rows), 5).devices[0].held_down == said
+
+
+def test_figures_that_are_no_longer_read_are_not_shown_as_those_of_now(tmp_path: Path) -> None:
+    rows = states(0, 3, temperature_c=70, memory_total_bytes=10**9) + ring(0, 60, 10.0)
+    view = at(recorded(tmp_path / "run", device=rows), 60)
+    assert (view.devices[0].temperature_c, view.devices[0].memory_total_bytes) == (None, 10**9)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "emulated"])
+def test_devices_are_called_what_the_run_calls_them(tmp_path: Path, kind: str) -> None:
+    title = "emulated Test" if kind == "emulated" else "NVIDIA Test"
+    info = {"device": {"kind": kind, "title": title, "count": 1, "uuids": []}}
+    folder = recorded(tmp_path / "run", info, device=ring(0, 3, 10.0))
+    view = at(folder, 3)
+    assert [(device.name, device.emulated) for device in view.devices] == [(title, kind == "emulated")]
+    note_devices(folder, [SampledDevice(0, "NVIDIA Other", 1000)])
+    (found,) = at(folder, 3).devices
+    assert (found.name, found.power_limit_w) == ((title, None) if kind == "emulated" else ("NVIDIA Other", 1.0))
+
+
+def test_without_a_name_from_the_run_devices_are_called_what_the_driver_calls_them(tmp_path: Path) -> None:
+    rows = sorted((*ring(0, 3, 10.0), *ring(1, 3, 20.0)), key=lambda row: row["t_ns"])
+    folder = recorded(tmp_path / "run", {}, device=rows)
+    assert [device.name for device in at(folder, 3).devices] == ["GPU 0", "GPU 1"]
+    note_devices(folder, [SampledDevice(0, "NVIDIA H200\x1b", 700_000), SampledDevice(1)])
+    found = [(device.name, device.power_limit_w) for device in at(folder, 3).devices]
+    assert found == [("NVIDIA H200?", 700.0), ("GPU 1", None)]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"devices": 1}', '{"devices": [{"number": "0"}, 7]}'])
+def test_damaged_names_of_devices_are_none(tmp_path: Path, content: str) -> None:
+    folder = recorded(tmp_path / "run", {}, device=ring(0, 3, 10.0))
+    (folder / DEVICES).write_text(content)
+    assert [device.name for device in at(folder, 3).devices] == ["GPU 0"]
+
+
+def test_workers_show_what_they_did_lately(tmp_path: Path) -> None:
+    of = steps(800, 5)  # 25 ms each: 20 s
+    made = batches(of, workers=2, making_ms=30)
+    for row in made[::2]:
+        row |= {"skipped": 1, "skipped_samples": 32, "skipped_ns": 10 * MS}
+    made = [row for row in made if not (row["worker"] == 1 and row["end_ns"] > START + 17 * S)]
+    view = at(recorded(tmp_path / "run", step=of, batch=made), 20)
+    one, other = view.makers
+    assert view.made_in_training is False
+    # A batch each 50 ms: 30 ms for it, and 10 ms for one that was let pass.
+    assert one.busy_pct == pytest.approx(80, abs=0.5)
+    assert other.busy_pct == pytest.approx(60, abs=0.5)
+    assert (one.batch_ms, other.batch_ms) == (30, 30)
+    assert one.reading_pct == pytest.approx(25)
+    assert one.queued_pct == pytest.approx(10)
+    assert one.quiet_s == pytest.approx(0.115, abs=0.03)
+    assert other.quiet_s == pytest.approx(3, abs=0.1)
+    assert len(one.history) == 60
+    assert last(one.history, 1)[0] == pytest.approx(80, abs=1)
+    assert math.isnan(other.history[-1])
+
+
+def test_workers_of_a_new_epoch_go_on_under_their_numbers_and_a_validations_are_left_out(tmp_path: Path) -> None:
+    of = steps(800, 5, per_epoch=400)
+    made = batches(of, workers=2, making_ms=30)
+    validation = [row | {"loader": 99, "worker": 5} for row in made[500:510]]
+    folder = recorded(tmp_path / "run", step=of)
+    for slot, epoch in enumerate((1, 2)):
+        path = store(folder, BATCH, [row for row in made + validation if row["loader"] in (epoch, 99)])
+        path.rename(path.with_name(f"{path.stem}.w{slot}.rec"))
+    view = at(folder, 20)
+    assert [maker.number for maker in view.makers] == [0, 1]
+    assert view.epoch == 1
+    assert last(view.makers[0].history[:-1], 15) == pytest.approx([60] * 15, abs=5)
+
+
+def test_batches_made_in_the_training_are_no_workers(tmp_path: Path) -> None:
+    of = steps(400, 30, begin=START)
+    made = batches(of, workers=1, making_ms=29, ahead_ms=0)
+    told = [{"t_ns": START, "what": EventKind.LOADER_WORKERS, "value": 0}]
+    view = at(recorded(tmp_path / "run", step=of, batch=made, event=told), 20)
+    assert (view.made_in_training, view.makers) == (True, ())
+    assert (view.workers, view.worker_busy_pct) == (0, None)
+
+
+def test_settings_told_long_ago_still_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gathered.KEPT, "event", 20)
+    of = steps(400, 30)
+    told = [{"t_ns": START, "what": EventKind.LOADER_WORKERS, "value": 0}]
+    told += [{"t_ns": START + n * MS, "what": EventKind.GARBAGE, "end_ns": START + n * MS + 1} for n in range(1, 200)]
+    folder = recorded(tmp_path / "run", step=of, event=told)
+    assert at(folder, 20).made_in_training is True
+
+
+def test_the_host_shows_rates_of_the_last_seconds(tmp_path: Path) -> None:
+    rows = looks(
+        20,
+        tree_cpu_ns=(10**15, 500 * MS),
+        steal_pct=2.0,
+        machine_busy_pct=60.0,
+        machine_iowait_pct=5.0,
+        read_chars_bytes=(0, 10**8),
+        read_storage_bytes=(0, 10**7),
+        throttled_us=(10**9, 20_000),
+        tree_pss_bytes=3 * 10**9,
+        tree_rss_bytes=9 * 10**9,
+        memory_available_bytes=10**11,
+        shm_used_bytes=10**8,
+        shm_total_bytes=10**9,
+    )
+    host = at(recorded(tmp_path / "run", host=rows), 20).host
+    assert host.tree_cpus == pytest.approx(2.5)
+    assert last(host.cpus, 2) == [2.5, 2.5]
+    assert (host.cpu_budget, host.steal_pct, host.iowait_pct, host.machine_busy_pct) == (4.0, 2.0, 5.0, 60.0)
+    assert (host.read_bytes_s, host.storage_bytes_s) == (pytest.approx(5e8), pytest.approx(5e7))
+    assert host.throttled_pct == pytest.approx(10)
+    assert (host.memory_used_bytes, host.memory_available_bytes) == (3 * 10**9, 10**11)
+    assert (host.shm_used_bytes, host.shm_total_bytes, host.machine_cpus) == (10**8, 10**9, os.cpu_count())
+    assert last(host.machine_busy, 2) == [60.0, 60.0]
+
+
+def test_a_sampler_that_was_given_no_job_tells_of_the_machine_alone(tmp_path: Path) -> None:
+    rows = looks(20, tree_cpu_ns=(0, 2 * MS), machine_busy_pct=60.0, tree_pss_bytes=10**7, read_chars_bytes=(0, 10))
+    host = at(recorded(tmp_path / "run", {"watching": True}, host=rows), 20).host
+    assert host.machine_busy_pct == 60.0
+    assert last(host.machine_busy, 1) == [60.0]
+    assert (host.tree_cpus, host.cpus, host.memory_used_bytes, host.read_bytes_s) == (None, (), None, None)
+
+
+def test_a_verdict_does_not_hold_for_longer_than_its_run(tmp_path: Path) -> None:
+    of = steps(400, 30)
+    end_ns = of[-1]["step_end_ns"]
+    folder = recorded(tmp_path / "run", ON_GPUS | {"ended": None}, step=of, host=looks(40))
+    now_s = [(end_ns - START) / S - 10]
+    reader = RecentReader(folder, lambda: START + round(S * now_s[0]))
+    before = reader.snapshot()
+    assert before.verdict is not None
+    update_run(folder, {"ended": {"status": "ok"}})
+    view = reader.snapshot()
+    assert view.state == "ok"
+    assert view.elapsed_s == pytest.approx((end_ns - START) / S, abs=0.1)
+    assert view.verdict_since_s is None or view.verdict_since_s <= view.elapsed_s
+
+
+def test_what_was_not_measured_is_nothing_and_never_zero(tmp_path: Path) -> None:
+    host = at(recorded(tmp_path / "run", host=[{"t_ns": START + S}, {"t_ns": START + 2 * S}]), 2).host
+    told = {name: value for name, value in vars(host).items() if name != "machine_cpus"}
+    assert set(told.values()) == {None, ()}
+
+
+def test_throughput_of_each_second_and_its_trend(tmp_path: Path) -> None:
+    of = steps(1600, [5.0] * 1200 + [30.0] * 400)  # 40 steps of 32 samples a second, then 20
+    view = at(recorded(tmp_path / "run", step=of), 50)
+    assert last(view.rates, 4) == pytest.approx([640] * 4)
+    assert view.rates[0] == pytest.approx(1280)
+    assert len(view.rates) == 50
+    assert view.samples_per_s == pytest.approx(640)
+    assert view.trend_pct == pytest.approx(-40, abs=1)  # 10 s at 640; before, 20 s at 1280 and 10 s at 640
+    assert view.steps_per_s == pytest.approx(20)
+    assert view.recent_s == pytest.approx(10, abs=0.1)
+    early = at(recorded(tmp_path / "early", step=steps(400, 5)), 10)
+    assert early.trend_pct is None
+
+
+def test_an_epochs_progress_is_told_from_the_epoch_before(tmp_path: Path) -> None:
+    first = at(recorded(tmp_path / "first", step=steps(90, 5, per_epoch=200)), 2.25)
+    assert (first.epoch, first.epoch_done, first.epoch_steps, first.epoch_left_s) == (0, 90, None, None)
+    view = at(recorded(tmp_path / "run", step=steps(450, 5, per_epoch=200)), 11.25)
+    assert (view.epoch, view.epoch_done, view.epoch_steps, view.epoch_estimated) == (2, 50, 200, True)
+    assert view.epoch_left_s == pytest.approx(150 * 0.025, rel=0.02)
+    assert view.left_s is None
+    longer = [row | {"epoch": min(row["epoch"], 1)} for row in steps(450, 5, per_epoch=200)]
+    beyond = at(recorded(tmp_path / "longer", step=longer), 11.25)
+    assert (beyond.epoch_done, beyond.epoch_steps, beyond.epoch_estimated) == (250, None, False)
+
+
+def test_a_plan_is_known_from_the_first_step(tmp_path: Path) -> None:
+    info = ON_GPUS | {"plan": {"steps": 400, "steps_per_epoch": 200}}
+    view = at(recorded(tmp_path / "run", info, step=steps(100, 5, per_epoch=200)), 2.5)
+    assert (view.planned_steps, view.epoch_steps, view.epoch_estimated) == (400, 200, False)
+    assert view.left_s == pytest.approx(7.5, rel=0.02)
+    assert view.epoch_left_s == pytest.approx(2.5, rel=0.02)
+
+
+def test_every_rank_that_was_recorded_here_is_shown(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "run", step=steps(400, 5))
+    store(folder, STEP, steps(390, 15), 1, os.getpid())
+    store(folder, STEP, steps(3, 15), 1, os.getpid() + 10_000_000)  # a process of the same rank that gave up
+    describe_process(folder, 1, os.getpid(), {"device": ON_GPUS["device"]})
+    view = at(folder, 14)
+    assert (view.rank, view.ranks) == (0, 2)
+    one, other = view.rank_views
+    assert (one.rank, one.steps, other.rank, other.steps) == (0, 400, 1, 390)
+    assert one.samples_per_s == pytest.approx(1280)
+    assert other.samples_per_s == pytest.approx(32 / 0.035)
+    assert one.shares == view.shares
+    assert other.shares["input"] > one.shares["input"]
+
+
+def test_before_the_first_step_devices_and_host_are_shown(tmp_path: Path) -> None:
+    rows = {"device": ring(0, 5, 50.0), "host": looks(5, tree_cpu_ns=(0, 200 * MS))}
+    view = at(recorded(tmp_path / "run", **rows), 5)
+    assert (view.state, view.steps, view.verdict, view.quiet_s) == ("starting", 0, None, None)
+    assert last(view.devices[0].busy_pct, 1) == [50]
+    assert view.host.tree_cpus == pytest.approx(1)
+    attached = {"attach": {"pid": 1}, "device": {"kind": "cuda", "title": "GPU", "count": 1}}
+    for number, info in enumerate(({"watching": True}, attached)):
+        watched = at(recorded(tmp_path / f"watched-{number}", info, **rows), 5)
+        assert watched.state == "watching"
+        assert [device.name for device in watched.devices] == ["GPU 0"]
+
+
+def test_files_that_appear_later_or_are_torn_are_taken_in_when_they_are_whole(tmp_path: Path) -> None:
+    folder, now = create_run(tmp_path / "run", ON_GPUS), [START]
+    reader = RecentReader(folder, lambda: now[0])
+    assert reader.snapshot().state == "starting"
+    whole = store(folder, STEP, steps(100, 5)).read_bytes()
+    path = next(folder.glob("step-*"))
+    path.write_bytes(whole[:1000])
+    now[0] += S
+    assert reader.snapshot().state == "starting"
+    path.write_bytes(whole[:-100])
+    now[0] += S
+    view = reader.snapshot()
+    assert (view.state, view.steps) == ("running", 99)
+    update_run(folder, {"ended": {"status": "failed"}})
+    assert reader.snapshot().state == "failed"
+
+
+def test_an_end_that_is_told_in_the_same_tick_of_the_clock_is_not_missed(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "run", ON_GPUS, step=steps(100))
+    reader = RecentReader(folder, lambda: START + 3 * S)
+    assert reader.snapshot().state == "running"
+    stamp = folder.stat()
+    update_run(folder, {"ended": {"status": "ok"}})
+    os.utime(folder, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert reader.snapshot().state == "ok"
+
+
+def test_a_run_that_a_crash_of_the_machine_ended_is_lost(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "run", ON_GPUS, step=steps(100))
+    assert RecentReader(folder, lambda: START + 3 * S).snapshot().state == "running"
+    # This process has the number of the one that recorded, but the clock began anew.
+    assert RecentReader(folder, lambda: 60 * S).snapshot().state == "lost"
+
+
+def test_a_folder_that_is_removed_is_said_to_be_gone(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "run", step=steps(100, 5))
+    reader = RecentReader(folder, lambda: START + 3 * S)
+    reader.snapshot()
+    shutil.rmtree(folder)
+    with pytest.raises(RecordError, match=r"run is gone: the run's folder was removed or moved"):
+        reader.snapshot()
+
+
+def test_what_was_read_of_a_file_that_is_removed_stays(tmp_path: Path) -> None:
+    of = steps(400, 5)
+    folder = recorded(tmp_path / "run", step=of, batch=batches(of))
+    reader = RecentReader(folder, lambda: START + 10 * S, judge_s=0)
+    before = reader.snapshot()
+    for path in folder.glob("*.rec"):
+        path.unlink()
+    after = reader.snapshot()
+    assert (after.steps, after.shares, repr(after.makers)) == (400, before.shares, repr(before.makers))
+
+
+def test_between_two_judgements_only_the_progress_moves(tmp_path: Path) -> None:
+    folder, now = create_run(tmp_path / "run", ON_GPUS | {"plan": {"steps": 1000}}), [START + 5 * S]
+    of = steps(400, 5)
+    writer = RecordWriter(folder, STEP)
+    rows = rows_of(STEP, of)
+    for body in rows[:200]:
+        writer.append(*body)
+    reader = RecentReader(folder, lambda: now[0], judge_s=1.0)
+    first = reader.snapshot()
+    for body in rows[200:220]:
+        writer.append(*body)
+    now[0] += S // 2
+    second = reader.snapshot()
+    assert (first.steps, second.steps) == (200, 220)
+    assert (first.elapsed_s, second.elapsed_s) == (5, 5.5)
+    assert second.left_s == pytest.approx((1000 - 220) * 0.025, rel=0.02)
+    assert second.quiet_s == 0
+    assert second.verdict_since_s == 0.5
+    assert second.shares is first.shares
+    assert second.verdict is first.verdict
+    for body in rows[220:]:
+        writer.append(*body)
+    now[0] = START + 15 * S
+    third = reader.snapshot()
+    assert third.steps == 400
+    assert third.shares is not first.shares
+    assert third.quiet_s == pytest.approx(5)
+    assert third.verdict_since_s == pytest.approx(10)
+    writer.close()
+
+
+def test_a_run_of_another_machine_is_looked_at_by_its_own_clock(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "run", ON_GPUS | {"host": {"name": "elsewhere", "cpus": 4}}, step=steps(400, 5))
+    view = RecentReader(folder, lambda: START + 10**6 * S).snapshot()
+    assert (view.state, view.quiet_s) == ("running", 0)
+    assert view.elapsed_s == pytest.approx(10)
+
+
+def test_a_pool_of_threads_works_as_long_as_its_stages_say(tmp_path: Path) -> None:
+    of = steps(800, 5)
+    stages = {"read_ns": 5 * MS, "decode_ns": 10 * MS, "transform_ns": 4 * MS, "collate_ns": MS}
+    pool = {"threads": 2, "worker": 0} | stages
+    made = [row | pool for row in batches(of, workers=1, making_ms=25)]
+    view = at(recorded(tmp_path / "run", step=of, batch=made), 20)
+    assert view.makers[0].busy_pct == pytest.approx(40)  # 20 ms of work in 25 ms of two threads
+    assert view.makers[0].reading_pct == pytest.approx(10)
+
+
+def test_an_older_recording_does_not_tell_what_it_did_not_measure(tmp_path: Path) -> None:
+    of = steps(800, 5)
+    folder = recorded(tmp_path / "run", step=of, batch=[row | {"run_queue_ns": 0} for row in batches(of)])
+    assert at(folder, 20).makers[0].queued_pct == 0
+    told = open_run(folder).info["fields"]
+    told["batch"] = [field for field in told["batch"] if field[0] != "run_queue_ns"]
+    update_run(folder, {"fields": told})
+    assert at(folder, 20).makers[0].queued_pct is None

@@ -1,0 +1,307 @@
+"""What the keys of the live view do, without a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import threading
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from recent_runs import training
+from snapshots import device, rank, running, worker
+from stallscope.analyse.analysis import analyse
+from stallscope.analyse.recent.snapshot import Snapshot
+from stallscope.commands import live_ended
+from stallscope.commands.live import add_arguments
+from stallscope.commands.live_ended import LastWord
+from stallscope.commands.live_keys import Keys
+from stallscope.commands.live_program import Program
+from stallscope.commands.live_sources import Following, Replaying
+from stallscope.commands.main import main
+from stallscope.commands.progress import Progress
+from stallscope.commands.run import _Lines
+from stallscope.record.latest import note_latest
+from stallscope.record.run import create_run, open_run, update_run
+from stallscope.report.live import Options
+
+
+class Given:
+    """Shows one moment, and counts the looks."""
+
+    over = False
+    folder = None
+
+    def __init__(self, view: Snapshot) -> None:
+        self.view = view
+        self.looks = 0
+
+    def look(self) -> Snapshot:
+        self.looks += 1
+        return replace(self.view, steps=self.looks)
+
+
+def program(**view: object) -> Program:
+    made = Program(Given(running(**view)), Options(keys=True))
+    made.rows(100, 40)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("data", "keys"),
+    [
+        (b"q", ["q"]),
+        (b"\x1b[A\x1b[B", ["up", "down"]),
+        (b"\x1bOC\x1bOD", ["right", "left"]),
+        (b"\x1b[1;2C\x1b[1~\x1b[4~", ["far right", "home", "end"]),
+        (b" \t\x1b[Z", ["space", "tab", "back tab"]),
+        (b"\x1b", ["escape"]),
+        ("é+".encode(), ["é", "+"]),
+        (b"\x1b[15~\x00s", ["s"]),
+    ],
+)
+def test_bytes_become_keys_and_unknown_ones_nothing(data: bytes, keys: list[str]) -> None:
+    assert Keys().feed(data) == keys
+
+
+def test_a_sequence_that_comes_in_pieces_is_one_key() -> None:
+    keys = Keys()
+    assert keys.feed(b"s\x1b[1;") == ["s"]
+    assert keys.feed(b"2D") == ["far left"]
+
+
+def test_a_pause_shows_the_same_moment_until_it_ends() -> None:
+    made = program()
+    made.press("p")
+    paused = [row.plain for row in made.rows(100, 40)]
+    assert made.source.looks == 1  # type: ignore[attr-defined]
+    assert "paused" in paused[0]
+    made.press("space")
+    assert "2/1000 steps" in "\n".join(row.plain for row in made.rows(100, 40))
+
+
+def test_tab_goes_through_the_lists_there_are_and_back_to_none() -> None:
+    made = program(devices=(device(0), device(1)), rank_views=(rank(0), rank(1)), ranks=2)
+    seen = []
+    for _ in range(4):
+        made.press("tab")
+        seen.append(made.options.focus)
+    assert seen == ["ranks", "devices", "workers", ""]
+    made.press("back tab")
+    assert made.options.focus == "workers"
+    alone = program(makers=(worker(0),))
+    alone.press("tab")
+    assert alone.options.focus == ""
+
+
+def test_arrows_begin_in_the_workers_and_stay_within_them() -> None:
+    made = program()
+    chosen = []
+    for key in ("down", "down", "page down", "down", "up", "page up", "up"):
+        made.press(key)
+        chosen.append(made.options.chosen)
+    assert made.options.focus == "workers"
+    assert chosen == [0, 1, 3, 3, 2, 0, 0]
+
+
+def test_a_chosen_device_is_the_one_shown_in_detail() -> None:
+    made = program(devices=tuple(device(i, sm_active_pct=()) for i in range(6)), makers=())
+    made.press("tab")
+    made.press("down")
+    rows = [row.plain for row in made.rows(80, 24)]
+    assert made.options.chosen == 1
+    at = next(i for i, row in enumerate(rows) if row.startswith("▸GPU 1"))
+    busy = [number for number, row in enumerate(rows) if row.startswith("  busy")]
+    assert len(busy) == 1
+    assert at < busy[0] < at + 4
+
+
+def test_sorting_and_its_reverse_are_said_beside_the_workers() -> None:
+    made = program()
+    made.press("s")
+    made.press("r")
+    rows = [row.plain for row in made.rows(100, 40)]
+    assert "by busy ↓" in "\n".join(rows)
+    numbers = [row.replace("▸", " ").split()[0] for row in rows if row.endswith("/batch")]
+    assert numbers == ["3", "2", "1", "0"]
+
+
+def test_help_and_quit() -> None:
+    made = program()
+    made.press("?")
+    assert "this help, and back" in "\n".join(row.plain for row in made.rows(100, 40))
+    made.press("escape")
+    assert not made.options.help
+    made.press("q")
+    assert made.quit
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_replay_plays_in_its_own_time_and_seeks(tmp_path: Path) -> None:
+    clock = Clock()
+    source = Replaying(training(tmp_path / "run", seed=3), speed=2.0, clock=clock)
+    made = Program(source, Options())
+    clock.now += 3
+    assert source.at == pytest.approx(6.0)
+    before = source.look().steps
+    made.press("right")
+    assert source.at == pytest.approx(11.0)
+    assert source.look().steps > before
+    made.press("p")
+    clock.now += 100
+    assert source.at == pytest.approx(11.0)
+    made.press("left")
+    assert source.at == pytest.approx(6.0)
+    made.press("p")
+    made.press("+")
+    assert made.options.replay_speed == 4.0
+    clock.now += 1
+    assert source.at == pytest.approx(10.0)
+    made.press("end")
+    assert source.at == source.length_s
+    assert source.over
+    clock.now += 50
+    assert source.look().state == "ok"
+    made.press("home")
+    assert source.at == 0.0
+    for _ in range(20):
+        made.press("-")
+    assert made.options.replay_speed == 0.125
+
+
+def test_of_a_run_that_has_ended_live_advises_what_the_report_does(tmp_path: Path) -> None:
+    folder = training(tmp_path / "run", seed=3, seconds=20)
+    whole = analyse(open_run(folder)).verdict
+    ended = LastWord().told(folder, Following(folder, next_ones=False).look())
+    assert (ended.verdict, ended.verdict_of_whole_run) == (whole, True)
+    replayed = Replaying(folder, at=10.0, clock=lambda: 0.0)
+    word = LastWord()
+    midway = word.told(folder, replayed.look())
+    assert not midway.verdict_of_whole_run
+    assert midway.verdict != whole
+    replayed.seek(replayed.length_s)
+    assert word.told(folder, replayed.look()).verdict == whole
+
+
+def test_a_long_analysis_keeps_no_screen_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = threading.Event()
+
+    def slow(view: Snapshot, _: Path) -> Snapshot:
+        done.wait(60)
+        return replace(view, verdict_of_whole_run=True)
+
+    monkeypatch.setattr(live_ended, "of_whole_run", slow)
+    word, view = LastWord(), running(verdict_since_s=3.0)
+    ended = replace(view, state="ok")
+    assert word.told(tmp_path, view, 0) is view
+    assert word.told(tmp_path, ended, 0) is ended
+    done.set()
+    assert word._thread is not None
+    word._thread.join(60)
+    assert word.told(tmp_path, ended, 0).verdict_of_whole_run
+
+
+def test_after_the_end_the_next_recording_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    first = training(tmp_path / "first", seed=3, seconds=5)
+    note_latest(first)
+    source = Following(first, next_ones=True)
+    assert source.look().state == "ok"
+    assert not source.over  # for some seconds
+    create_run(tmp_path / "second", {"command": ["second"]})
+    note_latest(tmp_path / "second")
+    source._looked = 0.0
+    assert source.look().title == "second"
+    ended = Following(first, next_ones=False)
+    ended.look()
+    assert ended.over
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--json"], "add --once"),
+        (["--gpus"], "leave out RUN"),
+        (["--once", "--at", "99"], "beyond the recording's end"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_options_that_do_not_go_together_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    run = training(tmp_path / "run", seed=3, seconds=5)
+    assert main(["live", str(run), *options]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--interval=0.01", "--speed=0", "--speed=fast", "--at=-1", "--at=nan"])
+def test_numbers_out_of_range_are_refused_with_the_range(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args([option])
+    assert "is not a" in capsys.readouterr().err
+
+
+def test_without_a_terminal_the_same_line_is_not_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    run = training(tmp_path / "run", seed=3, seconds=5)
+    assert main(["live", str(run)]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "ok, step 185" in line
+
+
+def test_of_several_runs_the_one_that_began_last_is_shown_whichever_ended_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, began_s in (("later", 20), ("earlier", 10)):
+        create_run(tmp_path / name, {"command": [name], "clock": {"time_ns": began_s * 10**9, "monotonic_ns": 0}})
+    update_run(tmp_path / "earlier", {"ended": {"status": "ok"}})
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "run.json").write_text("{")
+    assert main(["live", str(tmp_path), "--once"]) == 0
+    assert capsys.readouterr().out.lstrip().startswith("later")
+
+
+def test_an_error_that_names_a_folder_no_encoding_can_write_is_one_plain_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _Lines(tmp_path / "gone\udc80\x1b[31m\n")()
+    said = capfd.readouterr().err
+    assert said.startswith("stallscope: RecordError: ")
+    assert "gone??[31m" in said
+    assert said.count("\n") == 1
+
+
+def test_the_progress_of_a_comparison_shows_the_run_under_way_and_fits_the_terminal(tmp_path: Path) -> None:
+    file = io.StringIO()
+    target = Console(file=file, force_terminal=True, width=80, height=24, color_system=None)
+    setting = {"device": {"name": "Test", "kind": "cuda"}}
+    progress = Progress(target, SimpleNamespace(setting=setting, keys=(), status={}), 4, plain=False)  # type: ignore[arg-type]
+    progress.begin(tmp_path / "none")
+    with progress:
+        progress.tick()  # the run's folder is not there yet
+        progress.begin(training(tmp_path / "run", seed=3, seconds=5))
+        progress.tick()
+    drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
+    assert "run 1 of 4" in drawn
+    assert "185 steps" in drawn
+    assert "samples/s" in drawn
+    assert all(cell_len(row) <= 80 for row in re.split("[\r\n]+", drawn))
+    assert all(frame.count("\n") <= 24 for frame in drawn.split("run 1 of 4"))
