@@ -1,0 +1,1 @@
+"""A run laid out over time: what reports draw and exports hand on."""

@@ -1,0 +1,112 @@
+"""Where time went, summed up in bins of equal length: an overview that loses no time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...record.schema import NOT_MEASURED
+from ..facts import Facts
+from ..intervals import Intervals, covered, union_of
+from ..partition import GAP_NS, UNTOLD
+from ..window import Window
+from .timeline import Timeline
+
+Amounts = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Bins:
+    """All arrays have an element for each bin; times in ns."""
+
+    edges_ns: Amounts
+    """One more than there are bins."""
+    parts: dict[str, Amounts]
+    """Of each part that is told. Over all bins they sum to the part's spans, to the nanosecond."""
+    unseen: Amounts
+    """Time of steps that nobody looked at, which no part has."""
+    steps: Numbers
+    """Steps that ran, looked at or not; of a step that lies in several bins each has its share."""
+    samples: Numbers | None
+    """`None` where the samples of most steps are not known."""
+    gaps: Amounts
+    """Gaps of the device that begin here (`partition.GAP_NS`)."""
+    longest_gap: Amounts
+    """The longest of those; 0 where none begins."""
+
+
+def bins_of(timeline: Timeline, count: int) -> Bins:
+    """`count` bins over the window, or one for each nanosecond of a shorter one."""
+    facts, window = timeline.facts, timeline.facts.window
+    count = max(1, min(count, window.wall_ns))
+    edges = window.begin_ns + np.array([window.wall_ns * n // count for n in range(count + 1)], dtype=np.int64)
+    parts = {part: covered(spans, edges[:-1], edges[1:]) for part, spans in timeline.parts.items()}
+    unseen = np.diff(edges) - sum(parts.values(), np.zeros(count, dtype=np.int64))
+    gaps, longest = _gaps(gap_spans(facts), edges)
+    steps, samples = _pace(window, edges)
+    return Bins(edges, parts, unseen, steps, samples if facts.samples_known else None, gaps, longest)
+
+
+def gap_spans(facts: Facts) -> Intervals:
+    """The device's idle stretches outside boundaries, of the lengths that `Partition.gaps_ns` lists."""
+    if not facts.told_apart:
+        return np.empty((0, 2), dtype=np.int64)
+    parts = facts.parts
+    idle = union_of(union_of(parts.loading, parts.copying), union_of(parts.syncing, parts.hosting))
+    return idle[idle[:, 1] - idle[:, 0] >= GAP_NS]
+
+
+def idle_of(bins: Bins) -> Amounts:
+    """Time the device idled in the steps, where that is told."""
+    waiting = [amounts for part, amounts in bins.parts.items() if part not in ("compute", "boundary", UNTOLD)]
+    return sum(waiting, np.zeros(len(bins.unseen), dtype=np.int64))
+
+
+def _gaps(spans: Intervals, edges: Amounts) -> tuple[Amounts, Amounts]:
+    place = np.clip(np.searchsorted(edges, spans[:, 0], side="right") - 1, 0, len(edges) - 2)
+    longest = np.zeros(len(edges) - 1, dtype=np.int64)
+    np.maximum.at(longest, place, spans[:, 1] - spans[:, 0])
+    return np.bincount(place, minlength=len(edges) - 1), longest
+
+
+def _pace(window: Window, edges: Amounts) -> tuple[Numbers, Numbers]:
+    """Steps and samples in each bin: of the device's pace where it stamped the steps, else of the host's.
+
+    A step's share of a bin is its share of the time since the step before it. Steps that have no stamps, or that
+    nobody looked at, ran evenly until the next one that has.
+    """
+    steps = window.steps
+    counted, samples = 1 + steps["skipped"], steps["skipped_samples"] + _known(steps["samples"])
+    counted[:1], samples[:1] = 1, _known(steps["samples"][:1])
+    stamped = steps["device_end_ns"] != NOT_MEASURED
+    kept = np.flatnonzero(stamped) if stamped.any() else np.arange(len(steps))
+    ends = (steps["device_end_ns"] if stamped.any() else steps["step_end_ns"])[kept]
+    begins = steps["fetch_begin_ns"][kept]
+    left_out = (steps["skipped"][kept] > 0) | (np.diff(kept, prepend=-1) > 1)
+    # Those left out ran until this one began.
+    begins = np.where(left_out & stamped[kept], steps["device_begin_ns"][kept], begins)
+    at = np.concatenate((np.stack((begins, ends), axis=1).ravel(), [window.end_ns]))
+    at = np.maximum.accumulate(np.clip(at, window.begin_ns, window.end_ns)).astype(np.float64)
+    # At instants that several steps share, the last has the count.
+    last = np.append(np.diff(at) > 0, True)
+
+    def until(each: Amounts, own: Amounts, after: int) -> Numbers:
+        by_end = each.cumsum()
+        whole = by_end[-1] + after
+        passed = np.append(np.stack((by_end[kept] - own[kept], by_end[kept]), axis=1).ravel(), whole)
+        by_edge = np.interp(edges, at[last], passed[last].astype(np.float64))
+        # Of a device behind its host, the first steps are over for the host when the window begins.
+        by_edge[0] = 0.0
+        return np.diff(by_edge)
+
+    return (
+        until(counted, np.ones(len(steps), dtype=np.int64), window.skipped_after),
+        until(samples, _known(steps["samples"]), window.skipped_samples_after),
+    )
+
+
+def _known(samples: Amounts) -> Amounts:
+    return np.where(samples == NOT_MEASURED, 0, samples)

@@ -1,0 +1,82 @@
+"""Pages of what is more than a run, or no recording from within: comparisons, tunings, runs seen from outside."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from ..analyse.attached import attached, is_attached
+from ..analyse.attached_causes import findings_of, verdict_of
+from ..analyse.compare import Cell, load
+from ..record.comparison import is_comparison, read_comparison
+from ..record.run import is_run, open_run
+from ..tune.state import is_tuning
+from . import cost_options, faults, sweep_planted, tune_folder
+
+STANDARD_OUTPUT = "-"
+
+
+def is_table(folder: Path) -> bool:
+    """Whether the folder has a page that is made here."""
+    if is_run(folder):
+        return is_attached(open_run(folder))
+    return is_comparison(folder) or is_tuning(folder)
+
+
+def page(arguments: argparse.Namespace, folder: Path, run_page: str) -> str:
+    """The page of a folder that `is_table`. `run_page`: name of a run's own page in its folder.
+
+    Raises:
+        RecordError: something of it cannot be read.
+        StallscopeError: the tuning has come to nothing yet.
+    """
+    if is_run(folder):
+        return _attached(folder)
+    if is_tuning(folder):
+        from ..report.page import tune_page
+
+        kept = tune_folder.load(folder)
+        return tune_page.page(kept.tuning, kept.notices, kept.environment)
+    return _comparison(arguments, folder, run_page)
+
+
+def _attached(folder: Path) -> str:
+    from ..report.page import attach_page
+
+    run = open_run(folder)
+    seen = attached(run)
+    findings = findings_of(seen)
+    return attach_page.page(run, seen, verdict_of(seen, findings), findings)
+
+
+def _comparison(arguments: argparse.Namespace, folder: Path, run_page: str) -> str:
+    from ..report.page import compare_page, faults_page, sweeps_page
+
+    scenario = read_comparison(folder)[0].get("scenario")
+    if scenario == faults.SCENARIO:
+        planted = faults.load(folder)
+        return faults_page.page(planted.confusion, planted.setting, planted.failed)
+    if scenario == sweep_planted.SCENARIO:
+        swept = sweep_planted.load(folder)
+        return sweeps_page.page(swept.sweeps, swept.setting, swept.failed)
+    result, setting = load(folder)
+    cost_options.put_price(cost_options.price_of(arguments), result.cells, setting)
+    return compare_page.page(result, setting, _links(result.cells, arguments.output, folder, run_page))
+
+
+def runs_of(folder: Path) -> list[Path]:
+    """The run folders of a comparison that are still there."""
+    return [folder / name for cell in read_comparison(folder)[1] for name in cell.runs if is_run(folder / name)]
+
+
+def _links(cells: Sequence[Cell], output: str | None, folder: Path, run_page: str) -> dict[str, str]:
+    """Run folder → address of its page, from where the page of all is written; a page on the standard output is
+    nowhere, so nothing can be reached from it."""
+    if output == STANDARD_OUTPUT:
+        return {}
+    start = folder if output is None else Path(output).absolute().parent
+    pages = {run: Path(run) / run_page for cell in cells for run in cell.runs}
+    return {run: quote(os.path.relpath(page, start)) for run, page in pages.items() if page.is_file()}

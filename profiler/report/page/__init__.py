@@ -1,0 +1,1 @@
+"""Pages: one file each, offline, readable without scripts and interactive with them."""

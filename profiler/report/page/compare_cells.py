@@ -1,0 +1,198 @@
+"""The cells of a comparison for its page: the figures of the contract's JSON, beside what only a page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...analyse.analysis import Analysis
+from ...analyse.compare import Cell, Comparison, rate_of
+from ...analyse.differential import feed_of, verdict_of
+from ...analyse.finding import Finding
+from ...analyse.partition import busy_strip
+from ...record.run import is_run
+from .. import contract
+from ..cells_table import namer
+from ..cost_text import usd
+
+BINS = 120
+"""Of a strip."""
+STEPS = 12
+"""Typical steps that a strip spans, so that single ones can be seen."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure of a cell that a page can show."""
+
+    key: str
+    title: str
+    unit: str
+    more_is_better: bool = True
+
+
+RATE = Metric("rate", "samples/s", "samples/s")
+BUSY = Metric("busy", "device busy", "%")
+COST = Metric("cost", "cost of an epoch", "US$", more_is_better=False)
+ACCURACY = Metric("accuracy", "accuracy", "")
+METRICS = (RATE, BUSY, COST, ACCURACY)
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A stretch from the middle of the run: how much of each bin the device computed, in percent."""
+
+    bin_ms: float
+    busy: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        return self.bin_ms * len(self.busy) / 1e3
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One repeat."""
+
+    name: str
+    href: str | None
+    """Of its own page, where there is one."""
+    samples_per_s: float | None
+    busy_pct: float | None
+    steps: int | None
+
+
+@dataclass(frozen=True)
+class CellView:
+    """`values` are those of the JSON, `None` where not measured; `words` the same as they are shown."""
+
+    number: int
+    name: str
+    cell: Cell
+    emulated: bool
+    values: Mapping[str, float | None]
+    words: Mapping[str, str]
+    ranged: str
+    """Lowest and highest samples/s over the repeats; empty of a single one."""
+    mark: str
+    """`best`, or `tie` where these runs do not tell it from the best."""
+    waits_for: str
+    verdict: Finding | None
+    shares: Mapping[str, float]
+    strip: Strip | None
+    runs: tuple[RunRow, ...]
+
+    @property
+    def anchor(self) -> str:
+        return f"cell-{self.number}"
+
+    @property
+    def ran(self) -> bool:
+        return self.cell.status == "ok" and self.values["rate"] is not None
+
+
+def views(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str]) -> list[CellView]:
+    """One a cell, in their order. `pages`: run folder → address of its page."""
+    told = contract.comparison(result, setting)["cells"]
+    raced = [group for group in result.groups if sum(cell.samples_per_s is not None for cell in group.cells) > 1]
+    best = {id(group.best): "best" for group in raced if group.best is not None}
+    marks = {id(tie): "tie" for group in result.groups for tie in group.ties} | best
+    name = namer(result.cells)
+    strips = _bin_ns([cell.typical for cell in result.cells if cell.typical is not None])
+    return [
+        CellView(
+            number=number,
+            name=name(cell) or f"{cell.pipeline} {cell.batch_size}",
+            cell=cell,
+            emulated=_kind(cell, setting) == "emulated",
+            values=(values := _values(cell, content)),
+            words={key: _said(key, value) for key, value in values.items()},
+            ranged=_ranged(content["samples_per_s"], len(cell.facts)),
+            mark=marks.get(id(cell), ""),
+            waits_for=_waits_for(cell),
+            verdict=verdict_of(cell),
+            shares={} if cell.typical is None or cell.typical.facts is None else cell.typical.facts.shares,
+            strip=_strip(cell.typical, strips),
+            runs=_runs(cell, pages),
+        )
+        for number, (cell, content) in enumerate(zip(result.cells, told, strict=True), start=1)
+    ]
+
+
+def metrics_of(shown: Sequence[CellView]) -> list[Metric]:
+    """Those that at least one cell has; samples/s always."""
+    return [m for m in METRICS if m is RATE or any(view.values[m.key] is not None for view in shown)]
+
+
+def _values(cell: Cell, content: Mapping[str, Any]) -> dict[str, float | None]:
+    if cell.status != "ok":
+        return {metric.key: None for metric in METRICS}
+    accuracy = content.get("accuracy") or {}
+    rate = content["samples_per_s"]
+    return {
+        RATE.key: None if rate is None else rate["median"],
+        BUSY.key: content["busy_pct"],
+        COST.key: content["cost_usd"],
+        ACCURACY.key: accuracy.get("accuracy"),
+    }
+
+
+def _said(key: str, value: float | None) -> str:
+    if key == COST.key:
+        return usd(value)
+    if value is None:
+        return "n/a"
+    return {RATE.key: f"{value:.1f}", BUSY.key: f"{value:.0f} %", ACCURACY.key: f"{value:.3f}"}[key]
+
+
+def _ranged(rate: Mapping[str, float] | None, runs: int) -> str:
+    return f"{rate['low']:.1f} to {rate['high']:.1f}" if rate and runs > 1 else ""
+
+
+def _kind(cell: Cell, setting: Mapping[str, Any]) -> str:
+    """Of the device a cell ran on; of one that did not run, of the comparison's."""
+    told = ((a.info.get("device") or {}).get("kind") for a in cell.analyses)
+    return str(next((kind for kind in told if kind), setting["device"]["kind"]))
+
+
+def _waits_for(cell: Cell) -> str:
+    if cell.status != "ok" or cell.typical is None:
+        return ""
+    if feed_of(cell) == "loader-only":
+        return "no net"
+    verdict = verdict_of(cell)
+    return "no loader" if verdict is None else verdict.cause or "too few steps"
+
+
+def _runs(cell: Cell, pages: Mapping[str, str]) -> tuple[RunRow, ...]:
+    """Analyses are of the run folders that are still there, in their order."""
+    complete = len(cell.analyses) == len(cell.runs)
+    there = [run for run in cell.runs if complete or is_run(Path(run))]
+    found = dict(zip(there, cell.analyses, strict=True))
+    return tuple(_run(Path(run).name, pages.get(run), found.get(run)) for run in cell.runs)
+
+
+def _run(name: str, href: str | None, analysis: Analysis | None) -> RunRow:
+    facts = None if analysis is None else analysis.facts
+    return RunRow(
+        name,
+        href,
+        None if analysis is None else rate_of(analysis),
+        100 * facts.parts.share("compute") if facts is not None and facts.told_apart else None,
+        None if facts is None else facts.window.count,
+    )
+
+
+def _bin_ns(typical: Sequence[Analysis]) -> int:
+    """One for all cells, so that strips can be compared: a strip spans some steps of the slowest cell."""
+    longest = max((a.step_ms["p50"] for a in typical if a.facts is not None), default=0.0)
+    return max(1, round(longest * 1e6 * STEPS / BINS))
+
+
+def _strip(typical: Analysis | None, bin_ns: int) -> Strip | None:
+    if typical is None or typical.facts is None or not typical.facts.told_apart:
+        return None
+    busy = busy_strip(typical.facts.window, typical.facts.parts.computing, bin_ns, BINS)
+    return Strip(bin_ns / 1e6, tuple(busy)) if busy else None

@@ -1,0 +1,121 @@
+"""The frame of all pages: one file with everything in it, which asks nothing of any network.
+
+A page is a template of `templates/` that extends `base.html.j2`. Texts are escaped, control characters in them are
+replaced, and what was not measured (`None`) reads n/a, wherever a template puts a value.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from ...analyse.partition import PARTS, UNTOLD
+from ...record.files import plain
+from .. import bars, text
+
+LEAST_LABELLED = 0.09
+"""Shares of a bar below this have no room for their figure."""
+FRAME_SCRIPTS = ("theme.js",)
+_STYLES = ("page.css",)
+
+
+def render(
+    template: str,
+    *,
+    title: str,
+    data: Any = None,
+    scripts: Sequence[str] = (),
+    styles: Sequence[str] = (),
+    **context: Any,
+) -> str:
+    """A whole page.
+
+    Args:
+        template: file of `templates/`, which extends `base.html.j2`.
+        data: what the scripts read, as JSON in `#data`; NaN is no JSON: what was not measured is `None`.
+        scripts: files of `static/`, in this order, in one closure with `FRAME_SCRIPTS` before them.
+        styles: further files of `static/`.
+
+    Raises:
+        ValueError: `data` holds NaN or infinity.
+    """
+    own = "\n".join(_static(name) for name in (*FRAME_SCRIPTS, *(s for s in scripts if not _is_library(s))))
+    libraries = [_static(name) for name in scripts if _is_library(name)]
+    closed = [*libraries, f'"use strict";(()=>{{\n{own}\n}})();']
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            title=title,
+            data=None if data is None else Markup(as_json(data)),
+            scripts=[Markup(script) for script in closed],
+            styles=Markup("\n".join(_static(name) for name in (*_STYLES, *styles))),
+            policy=_policy(closed),
+            **context,
+        )
+    )
+
+
+def as_json(data: Any) -> str:
+    """JSON that may stand in a script element: it has no `<`, `>`, `&`, and nothing beyond ASCII."""
+    written = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def shown_shares(shares: dict[str, float], least: float = text.LEAST_SHOWN) -> list[tuple[str, str, float]]:
+    """(part, its name, share 0..1) of the parts that are worth showing, in their order."""
+    return [(part, bars.name(part), shares[part]) for part in (*PARTS, UNTOLD) if shares.get(part, 0.0) >= least]
+
+
+def _is_library(name: str) -> bool:
+    """Vendored code stands in a script of its own, as it came."""
+    return name.endswith(".iife.min.js")
+
+
+@cache
+def _static(name: str) -> str:
+    return (files(__package__) / "static" / name).read_text(encoding="utf-8")
+
+
+def _policy(scripts: Iterable[str]) -> str:
+    """Nothing is loaded from anywhere, and no other script than ours runs, whatever a recorded run may hold."""
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{h}'" for h in hashes)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FunctionLoader(lambda name: (files(__package__) / "templates" / name).read_text(encoding="utf-8")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"shown_shares": shown_shares, "part_name": bars.name, "LEAST_LABELLED": LEAST_LABELLED}
+    environment.filters |= {"figure": text.evidence_value, "percent": percent}
+    return environment
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Of a share 0..1."""
+    return text.NOT_MEASURED if share is None else f"{100 * share:.{digits}f} %"
+
+
+def _shown(value: Any) -> Any:
+    if value is None:
+        return text.NOT_MEASURED
+    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value

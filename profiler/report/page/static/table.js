@@ -1,0 +1,57 @@
+// Tables that sort by a click on a column's head, and disclosures that open where a link leads to them.
+for (const table of document.querySelectorAll("table.sortable")) {
+  const body = table.tBodies[0];
+  const first = [...body.rows];
+  const heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, column) => {
+    if ("unsorted" in head.dataset) return;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const figures = first.some((row) => "value" in row.cells[column].dataset);
+      // Figures from the largest on, words from A on; a third click brings the first order back.
+      const orders = figures ? ["descending", "ascending", null] : ["ascending", "descending", null];
+      const order = orders[(orders.indexOf(head.getAttribute("aria-sort")) + 1) % orders.length];
+      heads.forEach((each) => each.removeAttribute("aria-sort"));
+      if (order) head.setAttribute("aria-sort", order);
+      body.append(...(order ? sorted(first, column, figures, order === "ascending" ? 1 : -1) : first));
+    });
+  });
+}
+
+// What was not measured goes last, whichever way the table is sorted.
+function sorted(rows, column, figures, sign) {
+  const value = (row) => {
+    const cell = row.cells[column];
+    return figures ? Number(cell.dataset.value ?? NaN) : cell.textContent.trim();
+  };
+  const missing = (of) => (figures ? Number.isNaN(of) : of === "");
+  return [...rows].sort((one, other) => {
+    const [a, b] = [value(one), value(other)];
+    if (missing(a) || missing(b)) return missing(a) - missing(b);
+    return sign * (figures ? a - b : a.localeCompare(b, "en", { numeric: true }));
+  });
+}
+
+function openTarget() {
+  const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (target && target.tagName === "DETAILS") {
+    target.open = true;
+    target.scrollIntoView();
+  }
+}
+
+addEventListener("hashchange", openTarget);
+// The same link again is no change of the address.
+addEventListener("click", (event) => { if (event.target.closest?.('a[href^="#"]')) setTimeout(openTarget); });
+openTarget();
+
+// Paper opens nothing: what is behind a disclosure is printed.
+let closed = [];
+addEventListener("beforeprint", () => {
+  closed = [...document.querySelectorAll("details:not([open])")];
+  closed.forEach((each) => { each.open = true; });
+});
+addEventListener("afterprint", () => closed.forEach((each) => { each.open = false; }));

@@ -1,0 +1,116 @@
+"""The charts of a tuning's page: what was tried with its intervals, and batch sizes with throughput and memory.
+
+Places and lengths are in percent of the chart's width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...record.tuning import LoaderSettings
+from ...tune.candidates import describe
+from ...tune.result import BatchAdvice, Trial
+from ...tune.tuning import Tuning
+from .. import tune_text
+
+WIDEST = 0.97
+"""Share of the chart's width at which the largest value stands."""
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    settings: str
+    said: str
+    predicted_said: str
+    blocks: int
+    seconds: float
+    mark: str
+    note: str
+    """Why it has no figure, or was not tried further."""
+    at: float | None
+    low: float | None
+    high: float | None
+    predicted: float | None
+
+
+@dataclass(frozen=True)
+class SizeRow:
+    size: int
+    rate_said: str
+    memory_said: str
+    note: str
+    rate: float | None
+    low: float | None
+    high: float | None
+    memory: float | None
+
+
+def trial_rows(result: Tuning) -> list[TrialRow]:
+    """The fastest first; what was not measured last."""
+    trials = sorted(result.tuned.trials, key=lambda trial: -(trial.samples_per_s or 0.0))
+    # Room at the right for half of the largest mark.
+    whole = _most(value for t in trials for value in (t.samples_per_s, t.high, t.predicted)) / WIDEST
+    return [_trial(result, trial, whole) for trial in trials]
+
+
+def _trial(result: Tuning, trial: Trial, whole: float) -> TrialRow:
+    note = trial.error if trial.status != "ok" else trial.dropped
+    return TrialRow(
+        settings=_settings(trial.settings, result.tuned.baseline.settings),
+        said=tune_text.measured(trial, ascii_only=False).plain.strip(),
+        predicted_said=tune_text.NOT_MEASURED if trial.predicted is None else tune_text.said_rate(trial.predicted),
+        blocks=trial.blocks,
+        seconds=trial.seconds,
+        mark=tune_text.mark_of(result, trial),
+        note=" ".join((note or "").split()),
+        at=_percent(trial.samples_per_s, whole),
+        low=_percent(trial.low, whole),
+        high=_percent(trial.high, whole),
+        predicted=_percent(trial.predicted, whole),
+    )
+
+
+def _settings(settings: LoaderSettings, beside: LoaderSettings) -> str:
+    """In a few words, with whether workers persist where that differs from what the program has."""
+    words = describe(settings, beside)
+    if settings.num_workers and settings.persistent_workers != beside.persistent_workers and "persistent" not in words:
+        words += ", persistent" if settings.persistent_workers else ", not persistent"
+    return words
+
+
+def size_rows(advice: BatchAdvice) -> list[SizeRow]:
+    """One a batch size that was tried."""
+    sizes = sorted({*advice.samples_per_s, *advice.memory_bytes, *advice.failed})
+    rates = _most([*advice.samples_per_s.values(), *(high for _, high in advice.intervals.values())])
+    memory = _most(advice.memory_bytes.values())
+    return [_size(advice, size, rates, memory) for size in sizes]
+
+
+def _size(advice: BatchAdvice, size: int, rates: float, memory: float) -> SizeRow:
+    rate, used = advice.samples_per_s.get(size), advice.memory_bytes.get(size)
+    low, high = advice.intervals.get(size, (None, None))
+    of_answers = [
+        name
+        for name, answer in (("largest that fits", advice.b_max), ("within 5 % of the best", advice.b_95))
+        if answer == size
+    ]
+    off = ["off the line"] if size in advice.off_line else []
+    return SizeRow(
+        size=size,
+        rate_said=tune_text.NOT_MEASURED if rate is None else tune_text.said_rate(rate),
+        memory_said=tune_text.NOT_MEASURED if used is None else f"{used / 1e6:.0f} MB",
+        note=advice.failed.get(size, "") or ", ".join(of_answers + off),
+        rate=_percent(rate, rates),
+        low=_percent(low, rates),
+        high=_percent(high, rates),
+        memory=_percent(used, memory),
+    )
+
+
+def _most(values: Iterable[float | None]) -> float:
+    return max((value for value in values if value is not None), default=0.0)
+
+
+def _percent(value: float | None, whole: float) -> float | None:
+    return None if value is None or whole <= 0 else 100 * value / whole

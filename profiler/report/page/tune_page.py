@@ -1,0 +1,90 @@
+"""A tuning as a page: what is gained, the change to paste, what was tried, batch sizes, what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+from rich.text import Text
+
+from ...tune.result import Tuned
+from ...tune.tuning import Tuning
+from .. import tune_text
+from ..settings import arguments
+from .frame import render
+from .sections import sections_of
+from .tune_charts import size_rows, trial_rows
+
+
+def page(result: Tuning, notices: Sequence[str] = (), environment: Sequence[tuple[str, str]] = ()) -> str:
+    """The whole page. `notices`: of its data; `environment`: (what, value) of what was tuned when and where."""
+    tuned = result.tuned
+    sections = {section.title: section for section in sections_of(tune_text.sections(result, ascii_only=False))}
+    because = sections.pop(tune_text.headline(result))
+    batch = sections.pop(tune_text.BATCH, None)
+    for shown_otherwise in (tune_text.CHANGE, tune_text.TRIED):
+        sections.pop(shown_otherwise, None)
+    return render(
+        "tune.html.j2",
+        title=tune_text.headline(result),
+        styles=("table.css",),
+        scripts=("table.js",),
+        notices=notices,
+        because=because.blocks,
+        emulated=result.device.get("kind") == "emulated",
+        tiles=_tiles(result),
+        change=[line.plain for line in tune_text.change(result, ascii_only=False) if isinstance(line, Text)]
+        if result.changed
+        else [],
+        paste=_to_paste(result),
+        trials=trial_rows(result),
+        batch=None if tuned.batch is None or batch is None else batch.blocks,
+        sizes=[] if tuned.batch is None else size_rows(tuned.batch),
+        sections=list(sections.values()),
+        environment=environment,
+    )
+
+
+def _tiles(result: Tuning) -> list[tuple[str, str, str]]:
+    """(what, figure, what it is about)."""
+    tuned = result.tuned
+    emulated = "emulated " if result.device.get("kind") == "emulated" else ""
+    best, now = (_rate(trial.samples_per_s) for trial in (tuned.best, tuned.baseline))
+    tiles = [(f"now, {emulated}samples/s", now, _between(tuned.baseline.low, tuned.baseline.high))]
+    if result.changed:
+        tiles.append((f"best, {emulated}samples/s", best, _between(tuned.best.low, tuned.best.high)))
+        tiles.append(("speed-up", f"{tuned.speedup:.2f} ×", _speedup_range(tuned)))
+    if tuned.headroom is not None:
+        tiles.append(("a loader that takes no time", *_headroom(result, tuned.headroom)))
+    return [*tiles, ("time it took", f"{tuned.wall_s:.0f} s", f"{result.steps} steps, thrown away")]
+
+
+def _headroom(result: Tuning, headroom: float) -> tuple[str, str]:
+    """What was measured; where a setting was faster than that, the setting's gain, which noise explains."""
+    now, most = result.tuned.baseline.samples_per_s, result.beyond_ceiling
+    if not now or most is None:
+        return f"{100 * headroom:+.0f} %", "what it would gain"
+    measured = f"no more than the fastest setting, within noise (measured {100 * headroom:+.0f} %)"
+    return f"{100 * (most / now - 1):+.0f} %", measured
+
+
+def _speedup_range(tuned: Tuned) -> str:
+    if not isfinite(tuned.low):
+        return "its interval is not known"
+    return f"95 %: {tuned.low:.2f} to {tuned.high:.2f}" if isfinite(tuned.high) else f"95 %: {tuned.low:.2f} or more"
+
+
+def _between(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"95 %: {tune_text.said_rate(low)} to {tune_text.said_rate(high)}"
+
+
+def _rate(rate: float | None) -> str:
+    return tune_text.NOT_MEASURED if rate is None else tune_text.said_rate(rate)
+
+
+def _to_paste(result: Tuning) -> str | None:
+    """All arguments of the DataLoader; `None` where nothing is to change, or the change is another command."""
+    if not result.changed or result.scenario is not None:
+        return None
+    best = arguments(result.settings(result.tuned.best.settings))
+    return ", ".join(f"{name}={value}" for name, value in best.items())

@@ -1,0 +1,318 @@
+"""The page of a run: it says what the text says, embeds what the analysis found, and lets nothing in or out."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from crafted import add, add_events, amend, train_on_cpu
+
+from jobs import Rank, record
+from long_run import make
+from stallscope.analyse.analysis import Analysis, analyse
+from stallscope.analyse.intervals import total
+from stallscope.analyse.timeline.lines import Line
+from stallscope.analyse.timeline.timeline import Timeline, timelines
+from stallscope.commands.main import main
+from stallscope.record.names import Names
+from stallscope.record.notices import SAMPLER_NOTICES, Notices
+from stallscope.record.run import open_run, update_run
+from stallscope.record.schema import BATCH, HEADER_BYTES, NOT_MEASURED, EventKind
+from stallscope.report import text
+from stallscope.report.page import frame, overview
+from stallscope.report.page.blocks import Paragraph, Rows, blocks_of
+from stallscope.report.page.pack import TYPES, pack, unpack
+from stallscope.report.page.run_page import page
+from stallscope.report.page.timeline_data import SHARE
+from stallscope.scenarios.planted import MS, START, Step, train
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[31m\u2028"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def page_of(*folders: Path) -> tuple[str, Analysis, list[Timeline]]:
+    runs = [open_run(folder) for folder in folders]
+    analysis = analyse(*runs)
+    return page(analysis, runs), analysis, timelines(analysis, runs)
+
+
+def data_in(made: str) -> Any:
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', made, re.DOTALL)
+    return json.loads(found)
+
+
+def words_in(made: str) -> str:
+    """What a reader without scripts sees."""
+    body = re.sub(r"<(script|style)\b.*?</\1>", " ", made, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
+
+
+@pytest.fixture
+def starved(tmp_path: Path) -> Path:
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 60] * 2)
+    return tmp_path / "run"
+
+
+def test_a_page_says_all_that_the_text_says_without_any_script(starved: Path) -> None:
+    made, analysis, _ = page_of(starved)
+    words = words_in(made)
+    parts = ("verdict", "why", "next", "time", "evidence", "measured", "setting")
+    places = [made.index(f'id="{part}"') for part in parts]
+    assert places == sorted(places)
+    assert f"{analysis.verdict.cause} " in words
+    assert f"confidence {analysis.verdict.confidence:.1f}" in words
+    blocks = blocks_of(text.sections(analysis, False, None))
+    assert len(blocks) > 10
+    for block in blocks:
+        if isinstance(block, Paragraph) and not set(block.words) <= set("█░▒▓▚·?"):
+            assert " ".join(block.words.split()) in words
+        elif isinstance(block, Rows):
+            for cell in (cell for row in block.rows for cell in row):
+                shown = cell.lstrip("█░▒▓▚·? ").removeprefix("(should be ").removesuffix(")")
+                assert shown in words, block.rows
+
+
+def test_what_is_embedded_is_what_the_analysis_found(starved: Path) -> None:
+    made, analysis, (timeline,) = page_of(starved)
+    (rank,) = data_in(made)["ranks"]
+    facts = analysis.facts
+    assert facts is not None
+    wall = facts.parts.wall_ns / 1e6
+    assert (rank["window"], rank["end"]) == (0.0, wall)
+    for part, spans in timeline.parts.items():
+        begin, length = unpack(rank["spans"][part]["begin"]), unpack(rank["spans"][part]["length"])
+        assert begin == pytest.approx((spans[:, 0] - timeline.begin_ns) / 1e6)
+        assert length.sum() == pytest.approx(total(spans) / 1e6, rel=1e-5)
+        binned = unpack(rank["bins"]["parts"][part]).astype(float) * rank["bins"]["width"] / SHARE
+        assert binned.sum() == pytest.approx(getattr(facts.parts, f"{part}_ns") / 1e6, abs=wall / SHARE)
+    assert unpack(rank["bins"]["steps"]).sum() == pytest.approx(facts.window.count, rel=1e-4)
+    assert unpack(rank["bins"]["samples"]).sum() == pytest.approx(facts.window.samples, rel=1e-4)
+    assert unpack(rank["bins"]["gaps"]).sum() == len(facts.parts.gaps_ns)
+    assert (
+        list(unpack(rank["steps"]["number"])) == list(timeline.steps["step"])[-len(unpack(rank["steps"]["number"])) :]
+    )
+    assert rank["stretches"] == [[0.0, wall, "whole"]]
+
+
+def test_lanes_tell_of_each_batch_what_its_maker_recorded(tmp_path: Path) -> None:
+    made, _, (timeline,) = page_of(make(tmp_path / "run", hours=0.05))
+    lanes = data_in(made)["ranks"][0]["lanes"]
+    batches = timeline.lanes.batches
+    assert lanes["workers"] == [0, 1, 2, 3]
+    assert lanes["in_training"] is False
+    assert len(unpack(lanes["begin"])) == lanes["batches"] == len(batches)
+    assert unpack(lanes["length"]) == pytest.approx((batches["end_ns"] - batches["begin_ns"]) / 1e6, rel=1e-5)
+    assert list(unpack(lanes["step"])) == list(batches["step"])
+    assert unpack(lanes["read"]).sum() == pytest.approx(batches["read_ns"].sum() / 1e6, rel=1e-4)
+    blocked = timeline.lanes.blocked_end_ns - timeline.lanes.blocked_begin_ns
+    assert blocked.sum() > 0
+    assert unpack(lanes["blocked"]).sum() == pytest.approx(blocked.sum() / 1e6, rel=1e-4)
+    assert "STAND-IN DATA: generated, in place of a training of a day." in words_in(made)
+
+
+@pytest.mark.parametrize("type_", TYPES)
+def test_packed_arrays_read_back(type_: str) -> None:
+    values = np.array([0, 1, 200])
+    assert list(unpack(pack(values, type_))) == list(values)
+
+
+def test_nothing_that_a_run_holds_becomes_markup_or_code(starved: Path) -> None:
+    number = Names(starved).number(f"data/{HOSTILE}.jpg")
+    update_run(
+        starved,
+        {
+            "command": ["python", HOSTILE],
+            "notices": [HOSTILE],
+            "dataset": {"stand_in": HOSTILE},
+            HOSTILE: {HOSTILE: HOSTILE},
+            "host": {"name": HOSTILE},
+            "trial": {},
+        },
+    )
+    Notices(starved / SAMPLER_NOTICES)(HOSTILE)
+    add_events(starved, [(START + 400 * MS, EventKind.PHASE, number, START + 900 * MS)])
+    made, _, _ = page_of(starved)
+    assert "<script>alert" not in made
+    assert "<img" not in made
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", made)
+    outside = re.sub(r"<(script|style)\b.*?</\1>", "", made, flags=re.DOTALL)
+    assert not re.search(r"<[^>]*\son\w+\s*=", outside)
+    (phase,) = [mark for mark in data_in(made)["ranks"][0]["marks"] if mark[0] == "phase"]
+    assert phase[3].startswith("data/</script><script>alert(1)")
+
+
+def test_a_page_asks_nothing_of_any_network_and_runs_no_script_but_its_own(starved: Path) -> None:
+    made, _, _ = page_of(starved)
+    outside = re.sub(r"<script.*?</script>", "", made, flags=re.DOTALL)
+    linked = re.findall(r'(?:src|href|action|srcset|poster)="([^"]*)"', outside)
+    assert len(linked) > 3
+    assert {each for each in linked if not each.startswith("#")} == {"data:,"}
+    assert not re.findall(r"@import|url\(", made)
+    assert not re.findall(r"\b(?:fetch|XMLHttpRequest|WebSocket|EventSource|sendBeacon|importScripts)\s*\(", made)
+    assert set(re.findall(r"https?://[^\s\"'<)]+", made)) == {"https://github.com/leeoniya/uPlot"}
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', made)
+    scripts = re.findall(r"<script>(.*?)</script>", made, re.DOTALL)
+    hashes = {base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts}
+    assert set(re.findall(r"sha256-([\w+/=]+)", html.unescape(policy))) == hashes
+    assert html.unescape(policy).startswith("default-src 'none';")
+
+
+def test_what_cannot_be_json_is_refused_and_what_json_holds_ends_no_script() -> None:
+    assert json.loads(frame.as_json({"a": HOSTILE})) == {"a": HOSTILE}
+    assert not set("<>&\u2028\x1b") & set(frame.as_json({"a": HOSTILE}))
+    with pytest.raises(ValueError):
+        frame.as_json(float("nan"))
+
+
+def test_a_run_without_steps_has_a_page_without_a_time_line(tmp_path: Path) -> None:
+    train(tmp_path / "run", [])
+    made, _, _ = page_of(tmp_path / "run")
+    assert "No verdict: no training step was recorded." in words_in(made)
+    assert "Over time" not in words_in(made)
+    assert 'id="data"' not in made
+    # No verdict is no good verdict, and nothing is linked that is not there.
+    assert 'class="card verdict"' in made
+    assert set(re.findall(r'href="#(\w+)"', made)) - {"main"} <= set(re.findall(r'id="(\w+)"', made))
+    assert "Evidence" not in words_in(made)
+
+
+def test_a_headroom_that_nobody_asked_for_is_no_setting(starved: Path) -> None:
+    update_run(starved, {"headroom": False})
+    assert "headroom" not in words_in(page_of(starved)[0]).partition("Settings")[2]
+    update_run(starved, {"headroom": True})
+    assert "headroom yes" in words_in(page_of(starved)[0])
+
+
+def test_the_picture_of_the_gaps_ends_at_the_longest_and_says_how_long_they_are(tmp_path: Path) -> None:
+    drawn = str(overview.gap_histogram([100 * MS, 130 * MS, 147 * MS]))
+    labels = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
+    assert labels == ["1: 100 ms", "64 ms", "2: 277 ms", "128 ms", "147 ms"]
+
+
+def test_a_page_says_of_how_many_batches_one_is_timed(tmp_path: Path) -> None:
+    made, _, (timeline,) = page_of(make(tmp_path / "run", hours=0.02))
+    assert data_in(made)["ranks"][0]["lanes"]["untimed"] == 0
+    (path,) = (tmp_path / "run").glob("batch-*.rec")
+    count = len(timeline.lanes.batches)
+    batches = np.memmap(path, dtype=BATCH.dtype, mode="r+", offset=HEADER_BYTES, shape=(count,))
+    batches["skipped"][::2] = 3
+    batches.flush()
+    lanes = data_in(page_of(tmp_path / "run")[0])["ranks"][0]["lanes"]
+    assert (lanes["batches"], lanes["untimed"]) == (count, 3 * ((count + 1) // 2))
+
+
+def test_a_run_that_was_killed_says_so(starved: Path) -> None:
+    update_run(starved, {"ended": {"status": "failed", "exit_code": -9}})
+    assert "killed by signal 9 after 120 steps" in words_in(page_of(starved)[0])
+
+
+def test_on_a_processor_no_device_is_spoken_of(tmp_path: Path) -> None:
+    record(tmp_path / "run", [Rank(fetch_ns=20 * MS, host_ns=10 * MS)])
+    words = words_in(page_of(tmp_path / "run")[0])
+    assert "the processor computing" in words
+    assert "NVML" not in words
+
+
+def test_what_is_not_told_apart_is_called_so_and_not_measured_is_not_zero(tmp_path: Path) -> None:
+    train_on_cpu(tmp_path / "run", [{}] * 60)
+
+    def unfed(steps: np.ndarray) -> None:
+        steps["fetch_end_ns"] = NOT_MEASURED
+
+    amend(tmp_path / "run", unfed)
+    made, _, _ = page_of(tmp_path / "run")
+    words = words_in(made)
+    assert "not told apart 100.0 %" in words
+    assert "busy n/a" in words
+    assert "waiting for data n/a" in words
+    assert "untold" in data_in(made)["ranks"][0]["spans"]
+
+
+def test_of_several_ranks_each_has_its_time_and_the_one_that_leads_comes_first(tmp_path: Path) -> None:
+    record(tmp_path / "run", [Rank(), Rank(fetch_ns=9 * MS), Rank()])
+    made, analysis, over = page_of(tmp_path / "run")
+    data = data_in(made)
+    assert [rank["rank"] for rank in data["ranks"]] == [0, 1, 2]
+    assert data["lead"] == (analysis.job and analysis.job.lead)
+    assert "Ranks" in words_in(made)
+    for rank, timeline in zip(data["ranks"], over, strict=True):
+        binned = unpack(rank["bins"]["parts"]["input"]).astype(float) * rank["bins"]["width"] / SHARE
+        assert binned.sum() == pytest.approx(timeline.facts.parts.input_ns / 1e6, rel=1e-3)
+
+
+def test_where_nothing_was_measured_the_line_of_the_overview_is_broken(
+    starved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, (timeline,) = page_of(starved)
+    at = timeline.begin_ns + (timeline.end_ns - timeline.begin_ns) * np.arange(5) // 4
+    line = Line("utilisation:0", at, np.array([0.0, 100.0, np.nan, 50.0, 0.0]), 4)
+    monkeypatch.setattr(overview, "lines_of", lambda *_: [line])
+    picture, drawn = overview.over_time(timeline)
+    assert drawn
+    assert 'd="M0.0 150.0L250.0 0.0M750.0 75.0L1000.0 150.0"' in picture
+
+
+def test_a_file_of_a_slow_sample_is_named_in_its_lane(starved: Path) -> None:
+    number = Names(starved).number("data/slow.jpg")
+    slow = {"step": 30, "worker": 0, "samples": 8, "begin_ns": START + MS, "end_ns": START + 9 * MS}
+    add(starved, BATCH, [slow | {"slowest_ns": 5 * MS, "slowest_name": number}])
+    lanes = data_in(page_of(starved)[0])["ranks"][0]["lanes"]
+    assert lanes["files"] == ["data/slow.jpg"]
+    assert lanes["files"][unpack(lanes["file"]).max()] == "data/slow.jpg"
+
+
+def report(*arguments: str | Path) -> int:
+    return main(["report", *map(str, arguments), "--format", "html"])
+
+
+def test_the_command_writes_into_the_runs_folder_or_where_it_is_told(
+    starved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report(starved) == 0
+    assert capsys.readouterr().out.strip() == str(starved / "report.html")
+    assert report(starved, "-o", tmp_path / "x.html") == 0
+    assert (tmp_path / "x.html").read_text() == (starved / "report.html").read_text()
+    capsys.readouterr()
+    assert report(starved, "-o", "-") == 0
+    assert capsys.readouterr().out == (tmp_path / "x.html").read_text()
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_what_cannot_be_written_or_read_is_refused_in_a_sentence(
+    starved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report(starved, "-o", tmp_path / "nowhere" / "x.html") == 2
+    assert "cannot write" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert report(tmp_path / "empty") == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def opened(file: Path) -> tuple[str, str]:
+    """(the document as Chromium has it once loaded, what went to its console)."""
+    assert CHROMIUM is not None
+    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
+    done = subprocess.run([*command, "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=120)
+    return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+def test_a_browser_builds_all_charts_without_an_error(tmp_path: Path) -> None:
+    made, _, _ = page_of(make(tmp_path / "run", hours=0.1))
+    (tmp_path / "page.html").write_text(made)
+    document, console = opened(tmp_path / "page.html")
+    assert console == ""
+    assert re.search(r'<html[^>]* data-charts="9"', document)
+    shown = words_in(document)
+    for title in ("Utilisation", "Where the time went", "Making batches, by worker", "CPUs", "In view: "):
+        assert title in shown
