@@ -1,0 +1,126 @@
+"""A comparison as a table: a row a cell and run, so that spread and rounds can be looked at elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...analyse.analysis import Analysis, analyse
+from ...analyse.compare import rate_of, round_of
+from ...analyse.partition import PARTS
+from ...errors import RecordError
+from ...record.comparison import CellRecord, read_comparison
+from ...record.run import is_run, open_run
+from ...record.schema import NOT_MEASURED
+from .table import Chunk, Column, Table, Values
+
+NAN = float("nan")
+
+_CELL = (
+    Column("cell", "int", "", "number of the cell in the comparison, from 0"),
+    Column("pipeline", "text", "", "loader"),
+    Column("batch_size", "int", "samples", "samples in a batch"),
+    Column("status", "text", "", "how the cell ended: ok, oom, failed or skipped"),
+    Column("error", "text", "", "why, where it did not end well"),
+)
+_RUN = (
+    Column("run", "text", "", "folder of the run within the comparison's; empty where none was made"),
+    Column("round", "int", "", "round of the comparison in which it ran, from 0"),
+    Column("device_kind", "text", "", "cuda, cpu or emulated: figures of an emulated device are no measured ones"),
+    Column("device", "text", "", "the device, in words"),
+    Column("stand_in", "text", "", "what the generated data stand in for; empty where the data are real"),
+    Column("ranks", "int", "", "ranks that trained"),
+    Column("steps", "int", "", "steps that count; of several ranks those of the leading one"),
+    Column("wall_s", "float", "s", "time they took"),
+    Column("samples_per_s", "float", "samples/s", "of all ranks together"),
+    *(Column(f"{part}_pct", "float", "%", f"share of the wall time: {part}") for part in PARTS),
+    Column("utilisation_pct", "float", "%", "mean utilisation as NVML, or an emulated device, tells it"),
+    Column("step_ms_p50", "float", "ms", "a step on the host: the median"),
+    Column("step_ms_p99", "float", "ms", "a step on the host: the 99th percentile"),
+    Column("cause", "text", "", "code of the first cause; empty where none was found"),
+    Column("verdict", "text", "", "the verdict in a sentence"),
+)
+
+
+def cells_table(folder: Path) -> Table:
+    """`folder`: of a comparison, finished or not.
+
+    Raises:
+        RecordError: no comparison, or none that can be read.
+    """
+    setting, cells = read_comparison(folder)
+    axes = sorted({name for cell in cells for name in cell.axes})
+    columns = (*_CELL, *(_axis(name) for name in axes), *_RUN)
+    about = {"scenario": str(setting.get("scenario", ""))}
+    return Table("cells", columns, partial(_chunks, folder, cells, columns), about)
+
+
+def _axis(name: str) -> Column:
+    return Column(f"axis_{name}", "text", "", f"where the cell stands on the axis {name}")
+
+
+def _chunks(folder: Path, cells: Sequence[CellRecord], columns: Sequence[Column]) -> Iterator[Chunk]:
+    for number, cell in enumerate(cells):
+        of_cell: dict[str, Any] = {
+            "cell": number,
+            "pipeline": cell.pipeline,
+            "batch_size": cell.batch_size,
+            "status": cell.status,
+            "error": cell.error,
+            **{f"axis_{name}": None if value is None else str(value) for name, value in cell.axes.items()},
+        }
+        for run in cell.runs or (None,):
+            yield _row(of_cell | _of_run(folder, run), columns)
+
+
+def _of_run(folder: Path, name: str | None) -> dict[str, Any]:
+    if name is None:
+        return {}
+    known: dict[str, Any] = {"run": name, "round": round_of(name)}
+    if not is_run(folder / name):
+        return known
+    try:
+        return known | _figures(analyse(open_run(folder / name)))
+    except RecordError:
+        return known
+
+
+def _figures(analysis: Analysis) -> dict[str, Any]:
+    device = analysis.info.get("device") or {}
+    figures: dict[str, Any] = {
+        "device_kind": device.get("kind"),
+        "device": device.get("title"),
+        "stand_in": (analysis.info.get("dataset") or {}).get("stand_in"),
+        "cause": analysis.verdict.cause,
+        "verdict": analysis.verdict.title,
+    }
+    facts = analysis.facts
+    if facts is None:
+        return figures
+    return figures | {
+        "ranks": len(analysis.ranks) or 1,
+        "steps": facts.window.count,
+        "wall_s": facts.window.wall_ns / 1e9,
+        "samples_per_s": rate_of(analysis) if facts.samples_known else None,
+        **{f"{part}_pct": 100 * share for part, share in facts.shares.items() if part in PARTS},
+        "utilisation_pct": facts.sampled.utilisation_pct,
+        "step_ms_p50": analysis.step_ms.get("p50"),
+        "step_ms_p99": analysis.step_ms.get("p99"),
+    }
+
+
+def _row(values: Mapping[str, Any], columns: Sequence[Column]) -> Chunk:
+    row: dict[str, Values] = {}
+    for column in columns:
+        value = values.get(column.name)
+        if column.type == "text":
+            row[column.name] = [None if value is None else str(value)]
+        elif column.type == "int":
+            row[column.name] = np.array([NOT_MEASURED if value is None else int(value)], dtype=np.int64)
+        else:
+            row[column.name] = np.array([NAN if value is None else float(value)])
+    return row

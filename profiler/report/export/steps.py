@@ -1,0 +1,193 @@
+"""The table that people want first: a row a step, with what it cost and what the device waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from ...analyse.intervals import covered
+from ...analyse.partition import PARTS, UNTOLD
+from ...analyse.step_spans import spans_of
+from ...analyse.timeline.timeline import Timeline
+from ...record.reader import Records
+from ...record.schema import NOT_MEASURED, StepFlag
+from .axis import Axis, axis_of
+from .table import Chunk, Column, Table, Values
+
+ROWS = 1 << 14
+"""Rows of a chunk."""
+MS = 1e6
+S = 1e9
+NAN = float("nan")
+
+_IDLE = {
+    "compute": "the device computed",
+    "input": "the device idled behind a fetch",
+    "copy": "the device idled behind a copy",
+    "sync": "the device idled behind a synchronising call",
+    "host": "the device idled behind other work of the host",
+    "boundary": "the device idled behind work outside the steps",
+    UNTOLD: "computing or waiting for data, which is not told apart in this run",
+}
+
+_OF_BATCH = {
+    "read_ms": "read_ns",
+    "decode_ms": "decode_ns",
+    "transform_ms": "transform_ns",
+    "collate_ms": "collate_ns",
+}
+
+COLUMNS = (
+    Column("rank", "int", "", "rank of the training process"),
+    Column("device_kind", "text", "", "cuda, cpu or emulated: figures of an emulated device are no measured ones"),
+    Column("step", "int", "", "number of the step within the process, from 0"),
+    Column("epoch", "int", "", "number of the epoch, from 0"),
+    Column("warmup", "int", "", "1: a step of the warm-up, which no figure of the reports counts"),
+    Column("first_of_epoch", "int", "", "1: the first step of an epoch"),
+    Column("begin_s", "float", "s", "the fetch began, since the first step of the run"),
+    Column("end_s", "float", "s", "the last thing seen of the step on the host, since the first step of the run"),
+    Column("begin_unix_s", "float", "s", "begin_s as Unix time; of doubles, so to about 0.2 µs"),
+    Column("samples", "int", "", "samples in the batch"),
+    Column("step_ms", "float", "ms", "from begin_s to end_s, on the host"),
+    Column("fetch_ms", "float", "ms", "waiting for the batch on the host, whether that cost the device time or not"),
+    Column("blamed_ms", "float", "ms", "the stretch that the parts below share out, and sum to; see docs/exports.md"),
+    *(Column(f"{part}_ms", "float", "ms", f"of blamed_ms: {_IDLE[part]}") for part in (*PARTS, UNTOLD)),
+    Column("unseen_ms", "float", "ms", "of blamed_ms: in steps that nobody looked at, so that it is in no other part"),
+    Column("queue_ready", "int", "", "finished batches that waited when the fetch began"),
+    Column("queue_capacity", "int", "", "how many finished batches the loader can hold"),
+    Column("copy_bytes", "int", "bytes", "bytes of the batch copied to the device"),
+    Column("copy_call_ms", "float", "ms", "the host's call that copies the batch"),
+    Column("device_copy_ms", "float", "ms", "the copy on the device's clock"),
+    Column("device_step_ms", "float", "ms", "from the first to the last compute of the step, on the device's clock"),
+    Column("forward_to_backward_ms", "float", "ms", "host: from the begin of the forward to that of the backward pass"),
+    Column("backward_ms", "float", "ms", "host: from the begin of the backward pass to the optimizer"),
+    Column("optimizer_ms", "float", "ms", "host: the optimizer"),
+    Column("sync_call_ms", "float", "ms", "host: in calls that waited for the device"),
+    Column("gc_ms", "float", "ms", "Python garbage collection"),
+    Column("cpu_ms", "float", "ms", "CPU time of the training thread"),
+    Column("overhead_ms", "float", "ms", "in stallscope's own code"),
+    Column("memory_bytes", "int", "bytes", "device memory in use at the end of the step"),
+    Column("skipped", "int", "", "steps just before this one that were not looked at, to stay cheap"),
+    Column("skipped_samples", "int", "", "samples in those"),
+    Column("worker", "int", "", "who made the batch, from 0; empty: the training process, or not timed"),
+    Column("making_ms", "float", "ms", "making the batch took so long"),
+    Column("read_ms", "float", "ms", "of it, summed over its threads: waiting in file reads"),
+    Column("decode_ms", "float", "ms", "of it, summed over its threads: decoding"),
+    Column("transform_ms", "float", "ms", "of it, summed over its threads: augmentation and the like"),
+    Column("collate_ms", "float", "ms", "of it, summed over its threads: putting samples together"),
+    Column("blocked_ms", "float", "ms", "the step waited for this batch while a later one lay finished"),
+)
+
+
+def steps_table(timelines: Sequence[Timeline], about: Mapping[str, str] | None = None) -> Table:
+    """`timelines`: at least one."""
+    return Table("steps", COLUMNS, partial(_chunks, tuple(timelines), axis_of(timelines)), about or {})
+
+
+def _chunks(timelines: Sequence[Timeline], axis: Axis) -> Iterator[Chunk]:
+    for number, timeline in enumerate(timelines):
+        blamed = _blamed(timeline)
+        batch = _batch_of_each(timeline)
+        for first in range(0, len(timeline.steps), ROWS):
+            rows = slice(first, first + ROWS)
+            yield {
+                **_of_step(number, timeline, axis, rows),
+                **{name: values[rows] for name, values in blamed.items()},
+                **_of_batch(timeline, batch[rows]),
+            }
+
+
+def _of_step(number: int, timeline: Timeline, axis: Axis, rows: slice) -> dict[str, Values]:
+    steps = timeline.steps[rows]
+    count = len(steps)
+    begin = steps["fetch_begin_ns"] + (axis.shifts[number] - axis.zero_ns)
+    end = np.where(steps["step_end_ns"] == NOT_MEASURED, NOT_MEASURED, steps["step_end_ns"])
+    seconds = begin / S
+    warmup = np.arange(rows.start, rows.start + count) < timeline.facts.window.warmup_steps
+    ints = ("step", "epoch", "samples", "queue_ready", "queue_capacity", "copy_bytes")
+    return {
+        "rank": np.full(count, timeline.rank, dtype=np.int64),
+        "device_kind": [timeline.facts.device_kind] * count,
+        **{name: steps[name] for name in (*ints, "memory_bytes", "skipped", "skipped_samples")},
+        "warmup": warmup.astype(np.int64),
+        "first_of_epoch": ((steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0).astype(np.int64),
+        "begin_s": seconds,
+        "end_s": np.where(end == NOT_MEASURED, NAN, (end + axis.shifts[number] - axis.zero_ns) / S),
+        "begin_unix_s": np.full(count, NAN) if axis.wall_ns is None else (begin + axis.wall_ns) / S,
+        "step_ms": _between(steps, "fetch_begin_ns", "step_end_ns"),
+        "fetch_ms": _between(steps, "fetch_begin_ns", "fetch_end_ns"),
+        "copy_call_ms": _between(steps, "copy_begin_ns", "copy_end_ns"),
+        "device_copy_ms": _between(steps, "device_copy_begin_ns", "device_copy_end_ns"),
+        "device_step_ms": _between(steps, "device_begin_ns", "device_end_ns"),
+        "forward_to_backward_ms": _between(steps, "forward_begin_ns", "backward_begin_ns"),
+        "backward_ms": _between(steps, "backward_begin_ns", "optimizer_begin_ns"),
+        "optimizer_ms": _between(steps, "optimizer_begin_ns", "optimizer_end_ns"),
+        "sync_call_ms": _ms(steps["sync_ns"]),
+        "gc_ms": _ms(steps["gc_ns"]),
+        "cpu_ms": _ms(steps["cpu_ns"]),
+        "overhead_ms": _ms(steps["overhead_ns"]),
+    }
+
+
+def _blamed(timeline: Timeline) -> dict[str, npt.NDArray[np.float64]]:
+    """The stretch of each step of the window, and how the parts share it out; NaN where it is not known."""
+    window = timeline.facts.window
+    begin, end = spans_of(window, timeline.facts.device_kind != "cpu")
+    begin, end = np.maximum(begin, window.begin_ns), np.minimum(end, window.end_ns)
+    known = end > begin
+    before = len(timeline.steps) - len(window.steps)
+    length = np.where(known, end - begin, 0)
+    left = length.copy()
+    found = {"blamed_ms": length}
+    for part in (*PARTS, UNTOLD):
+        if part not in timeline.parts:
+            continue
+        found[f"{part}_ms"] = np.where(known, covered(timeline.parts[part], begin, end), 0)
+        left = left - found[f"{part}_ms"]
+    found["unseen_ms"] = left
+    nothing = np.full(len(timeline.steps), NAN)
+    columns = dict.fromkeys((f"{part}_ms" for part in (*PARTS, UNTOLD)), nothing)
+    for name, ns in found.items():
+        values = np.full(len(timeline.steps), NAN)
+        values[before:] = np.where(known, ns / MS, NAN)
+        columns[name] = values
+    return columns
+
+
+def _batch_of_each(timeline: Timeline) -> npt.NDArray[np.int64]:
+    """For each step the place of its batch in the lanes; -1 where that is not known."""
+    places = np.full(len(timeline.steps), -1, dtype=np.int64)
+    _, step, batch = np.intersect1d(timeline.steps["step"], timeline.lanes.batches["step"], return_indices=True)
+    places[step] = batch
+    return places
+
+
+def _of_batch(timeline: Timeline, places: npt.NDArray[np.int64]) -> dict[str, Values]:
+    known = places >= 0
+    lanes = timeline.lanes
+    if not known.any():
+        nothing = np.full(len(places), NAN)
+        names = ("making_ms", *_OF_BATCH, "blocked_ms")
+        return {"worker": np.full(len(places), NOT_MEASURED), **dict.fromkeys(names, nothing)}
+    at = np.where(known, places, 0)
+    batches = lanes.batches[at]
+    return {
+        "worker": np.where(known & (not timeline.facts.made_in_training), batches["worker"], NOT_MEASURED),
+        "making_ms": np.where(known, _between(batches, "begin_ns", "end_ns"), NAN),
+        **{name: np.where(known, _ms(batches[field]), NAN) for name, field in _OF_BATCH.items()},
+        "blocked_ms": np.where(known, (lanes.blocked_end_ns[at] - lanes.blocked_begin_ns[at]) / MS, NAN),
+    }
+
+
+def _ms(ns: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    return np.where(ns == NOT_MEASURED, NAN, ns / MS)
+
+
+def _between(records: Records, begin: str, end: str) -> npt.NDArray[np.float64]:
+    """ms between two stamps; NaN where one is missing."""
+    known = (records[begin] != NOT_MEASURED) & (records[end] != NOT_MEASURED)
+    apart = np.where(known, records[end], 0) - np.where(known, records[begin], 0)
+    return np.where(known, apart / MS, NAN)

@@ -1,0 +1,1 @@
+"""A stretch of a run as trace events, which Perfetto and chrome://tracing show as tracks."""

@@ -1,0 +1,96 @@
+"""Tracks of a device: what it computed and copied, what it idled behind, and what activity windows saw on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....analyse.intervals import clip
+from ....record.reader import Records
+from ....record.schema import NOT_MEASURED, KernelKind, SpanKind
+from .events import Stamps, Tracks
+from .scene import Scene
+
+_PARTS = {"compute": "compute", "boundary": "idle: outside the steps", "untold": "computing or waiting: not told apart"}
+_KERNELS = {KernelKind.KERNEL: "kernel", KernelKind.COPY: "copy", KernelKind.SYNC: "wait for the device"}
+_SPANS = {SpanKind.COMPUTE: "compute", SpanKind.COPY: "copy"}
+
+
+def add_parts(tracks: Tracks, scene: Scene, pid: int, on_processor: bool) -> None:
+    """Where the time went: each instant is blamed on one part, those that nobody looked at on none."""
+    kept = []
+    for part, spans in scene.timeline.parts.items():
+        moved = clip(np.maximum(0, spans + scene.offset_ns), scene.low, scene.high)
+        name = _PARTS.get(part, f"{'waiting' if on_processor else 'idle'}: {part}")
+        kept.append((name, moved))
+    names = [name for name, spans in kept for _ in range(len(spans))]
+    every = np.concatenate([spans for _, spans in kept]) if kept else np.empty((0, 2), dtype=np.int64)
+    tracks.slices(pid, "where the time went", every[:, 0], every[:, 1], names.__getitem__)
+
+
+def add_work(tracks: Tracks, scene: Scene, pid: int) -> None:
+    """The steps' computation and copies, from begin to end on the device's clock."""
+    steps, pauses = scene.timeline.steps, scene.timeline.pauses
+    computed = steps[scene.covers(steps["device_begin_ns"], steps["device_end_ns"])]
+    _track(tracks, scene, pid, "steps on the device", computed, ("device_begin_ns", "device_end_ns"), "compute")
+    copied = steps[scene.covers(steps["device_copy_begin_ns"], steps["device_copy_end_ns"])]
+    stamps = ("device_copy_begin_ns", "device_copy_end_ns")
+    _track(tracks, scene, pid, "copies of batches", copied, stamps, "copy", "copy_bytes")
+    held = pauses[scene.covers(pauses["device_begin_ns"], pauses["device_end_ns"])]
+    _track(tracks, scene, pid, "pauses within steps", held, ("device_begin_ns", "device_end_ns"), "pause")
+
+
+def _track(
+    tracks: Tracks,
+    scene: Scene,
+    pid: int,
+    title: str,
+    records: Records,
+    stamps: tuple[str, str],
+    name: str,
+    amount: str | None = None,
+) -> None:
+    def args(i: int) -> dict[str, Any]:
+        told = {"step": int(records["step"][i])}
+        if amount is None or records[amount][i] == NOT_MEASURED:
+            return told
+        return told | {"bytes": int(records[amount][i])}
+
+    begin, end = scene.shifted(records[stamps[0]]), scene.shifted(records[stamps[1]])
+    tracks.slices(pid, title, begin, end, lambda i: f"{name}: step {int(records['step'][i])}", args)
+
+
+def add_kernels(tracks: Tracks, scene: Scene, host_pid: int, pid: int, kernels: Records) -> None:
+    """What activity windows saw: a track a stream, and calls of the host that waited beside the host's."""
+    kernels = kernels[scene.covers(kernels["begin_ns"], kernels["end_ns"])]
+    on_host = kernels["what"] == KernelKind.SYNC
+    _kernels(tracks, scene, host_pid, "activity window: waits for the device", kernels[on_host])
+    others = kernels[~on_host]
+    for stream in np.unique(others["stream"]).tolist():
+        name = "stream" if stream == NOT_MEASURED else f"stream {stream}"
+        _kernels(tracks, scene, pid, f"activity window: {name}", others[others["stream"] == stream])
+
+
+def _kernels(tracks: Tracks, scene: Scene, pid: int, title: str, kernels: Records) -> None:
+    def args(i: int) -> dict[str, Any]:
+        told = {"window": int(kernels["window"][i])}
+        launched = int(kernels["launch_ns"][i])
+        if launched == NOT_MEASURED:
+            return told
+        return told | {"launched_before_us": (int(kernels["begin_ns"][i]) - launched) / 1e3}
+
+    begin, end = scene.shifted(kernels["begin_ns"]), scene.shifted(kernels["end_ns"])
+    tracks.slices(pid, title, begin, end, lambda i: _KERNELS.get(int(kernels["what"][i]), "work"), args)
+
+
+def add_spans(tracks: Tracks, scene: Scene, pid: int, spans: Records) -> None:
+    """What an emulated device's engines really did: the truth that everything else can be held against."""
+    spans = spans[scene.covers(spans["begin_ns"], spans["end_ns"])]
+    for stream in np.unique(spans["stream"]).tolist():
+        mine = spans[spans["stream"] == stream]
+        begin: Stamps = scene.shifted(mine["begin_ns"])
+        end: Stamps = scene.shifted(mine["end_ns"])
+        whats = mine["what"].tolist()
+        title = f"emulated engines, stream {stream}"
+        tracks.slices(pid, title, begin, end, lambda i, whats=whats: _SPANS.get(whats[i], "work"))  # type: ignore[misc]

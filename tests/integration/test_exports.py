@@ -1,0 +1,204 @@
+"""`stallscope report --format trace|csv|parquet`, as a user calls it."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from crafted import amend
+from pyarrow import parquet
+
+from stallscope.commands.main import main
+from stallscope.record.comparison import CellRecord, write_comparison
+from stallscope.record.reader import Records
+from stallscope.record.run import create_run, update_run
+from stallscope.record.schema import NOT_MEASURED
+from stallscope.scenarios.planted import MS, Step, train
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> str:
+    steps = [Step(fetch_ns=(60 if n == 30 else 4) * MS, compute_ns=5 * MS, copy_bytes=10**6) for n in range(60)]
+    train(tmp_path / "run", [steps])
+    return str(tmp_path / "run")
+
+
+def report(*arguments: str) -> int:
+    return main(["report", *arguments])
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert report(*arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    return " ".join(said.err.split())
+
+
+def test_a_trace_goes_to_a_file_and_says_what_it_shows(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, packed = Path(run).parent / "t.json", Path(run).parent / "t.json.gz"
+    assert report(run, "--format", "trace", "-o", str(plain)) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("trace of the whole run, 0.000 to ")
+    assert report(run, "--format", "trace", "-o", str(packed)) == 0
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
+    names = {event["name"] for event in json.loads(plain.read_text())["traceEvents"]}
+    assert {"step 30", "fetch", "compute", "idle: input"} <= names
+
+
+def test_a_trace_of_some_steps_or_seconds_leaves_the_others_out(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(run, "--format", "trace", "--steps", "10:12") == 0
+    names = {event["name"] for event in json.loads(capsys.readouterr().out)["traceEvents"]}
+    assert {"step 10", "step 12"} <= names
+    assert not {"step 9", "step 20"} & names
+    assert report(run, "--format", "trace", "--from", "0.1", "--to", "0.15") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["otherData"]["from_s"], told["otherData"]["to_s"]) == (0.1, 0.15)
+
+
+def test_a_trace_that_was_cut_says_so(run: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    train(tmp_path / "long", [[Step(fetch_ns=MS, compute_ns=2 * MS, copy_bytes=10**6)] * 400])
+    target = tmp_path / "cut.json"
+    assert (
+        report(str(tmp_path / "long"), "--format", "trace", "--from", "0", "--most-mb", "0.1", "-o", str(target)) == 0
+    )
+    said = " ".join(capsys.readouterr().err.split())
+    assert "larger than asked for: name a shorter stretch, or a larger --most-mb" in said
+    assert target.stat().st_size <= 100_000
+    assert "cut" in json.loads(target.read_text())["otherData"]
+
+
+def test_csv_without_a_file_is_the_steps_on_stdout(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(run, "--format", "csv") == 0
+    said = capsys.readouterr()
+    rows = list(csv.DictReader(said.out.splitlines()))
+    assert len(rows) == 60
+    assert max(rows[5:], key=lambda row: float(row["input_ms"]))["step"] == "30"
+    assert said.err == ""
+    assert report(run, "--format", "csv", "-o", "-") == 0
+    assert capsys.readouterr().out == said.out
+
+
+def test_a_folder_takes_every_table_that_has_rows(run: str, tmp_path: Path) -> None:
+    assert report(run, "--format", "csv", "-o", f"{tmp_path / 'csv'}/") == 0
+    assert report(run, "--format", "parquet", "-o", f"{tmp_path / 'parquet'}/") == 0
+    tables = {"steps", "step_records", "events", "spans"}
+    assert {path.stem for path in (tmp_path / "csv").iterdir()} == tables
+    assert {path.name for path in (tmp_path / "parquet").iterdir()} == {f"{name}.parquet" for name in tables}
+    for name in tables:
+        with (tmp_path / "csv" / f"{name}.csv").open() as file:
+            read = list(csv.DictReader(file))
+        rows = parquet.read_table(tmp_path / "parquet" / f"{name}.parquet").to_pylist()
+        assert [list(row) for row in rows] == [list(row) for row in read]
+        for one, other in zip(rows, read, strict=True):
+            for column, value in one.items():
+                assert other[column] == ("" if value is None else str(value)), (name, column)
+
+
+def test_steps_that_the_device_never_finished_are_in_their_records_alone(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unfinished(steps: Records) -> None:
+        steps["device_begin_ns"] = steps["device_end_ns"] = NOT_MEASURED
+
+    amend(Path(run), unfinished)
+    for path in Path(run).glob("event-*.rec"):
+        path.unlink()
+    said = refusal(capsys, run, "--format", "csv")
+    assert "the device had finished none of them. `--table step_records` writes them as they were recorded" in said
+    assert report(run, "--format", "csv", "-o", f"{tmp_path / 'all'}/") == 0
+    assert "steps is left out: " in capsys.readouterr().err
+    assert {path.stem for path in (tmp_path / "all").iterdir()} == {"step_records", "spans"}
+
+
+def test_a_comparison_is_a_table_of_cells_and_runs(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(tmp_path / "workers-b8-r0", [[Step()] * 30])
+    train(tmp_path / "workers-b8-r1", [[Step(fetch_ns=20 * MS)] * 30])
+    update_run(tmp_path / "workers-b8-r0", {"dataset": {"stand_in": "VOC"}})
+    cells = [
+        CellRecord("workers", 8, "ok", None, ("workers-b8-r0", "workers-b8-r1"), {"net": "=cmd()"}),
+        CellRecord("naive", 8, "failed", "out\x1b[2J of luck", ()),
+        CellRecord("naive", 16, "ok", None, ("naive-b16-r0",)),
+    ]
+    write_comparison(tmp_path, {"scenario": "ssd"}, cells)
+    assert report(str(tmp_path), "--format", "csv") == 0
+    first, second, failed, gone = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert (first["run"], first["round"], first["device_kind"], first["stand_in"]) == (
+        "workers-b8-r0",
+        "0",
+        "emulated",
+        "VOC",
+    )
+    assert float(second["samples_per_s"]) < float(first["samples_per_s"])
+    assert float(second["input_pct"]) > 40
+    assert first["axis_net"] == "'=cmd()"
+    assert (failed["status"], failed["error"], failed["samples_per_s"]) == ("failed", "out?[2J of luck", "")
+    assert (gone["run"], gone["steps"]) == ("naive-b16-r0", "")
+    assert "is a comparison, and a trace is of one run. Name a run, such as" in refusal(
+        capsys, str(tmp_path), "--format", "trace"
+    )
+    assert "whose only table is cells; host is of one run" in refusal(
+        capsys, str(tmp_path), "--format", "csv", "--table", "host"
+    )
+
+
+def test_a_run_without_steps_names_what_there_is_instead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    create_run(tmp_path / "empty", {})
+    for format_ in ("csv", "trace"):
+        said = refusal(capsys, str(tmp_path / "empty"), "--format", format_)
+        assert "holds no step: nothing was trained, or not so that it was seen. `--format csv --table host`" in said
+    assert "holds no records: there is nothing to write" in refusal(
+        capsys, str(tmp_path / "empty"), "--format", "csv", "-o", f"{tmp_path / 'all'}/"
+    )
+    assert report(str(tmp_path / "empty"), "--format", "csv", "--table", "host") == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("rank,pid,seq,t_ns,")
+    assert said.out.count("\n") == 1
+    assert "the table has no rows" in said.err
+
+
+def test_mistakes_are_answered_in_a_sentence(run: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "--table belongs to --format csv and parquet" in refusal(
+        capsys, run, "--format", "trace", "--table", "steps"
+    )
+    assert "--steps belongs to --format trace" in refusal(capsys, run, "--format", "csv", "--steps", "1:2")
+    assert "--format parquet needs a file" in refusal(capsys, run, "--format", "parquet")
+    assert "is of a comparison" in refusal(capsys, run, "--format", "csv", "--table", "cells")
+    assert "name a stretch twice" in refusal(capsys, run, "--format", "trace", "--steps", "1:2", "--from", "0")
+    assert "no step from 90 to 95 was recorded; there are steps 0 to 59" in refusal(
+        capsys, run, "--format", "trace", "--steps", "90:95"
+    )
+    assert f"cannot write {tmp_path / 'none' / 'x.csv'}: No such file" in refusal(
+        capsys, run, "--format", "csv", "-o", str(tmp_path / "none" / "x.csv")
+    )
+    with pytest.raises(SystemExit):
+        report(run, "--format", "trace", "--steps", "9:3")
+    assert "'9:3' is no range of steps" in capsys.readouterr().err
+
+
+def test_a_file_that_could_not_be_finished_leaves_the_one_before(
+    run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "steps.csv"
+    target.write_text("before")
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("stallscope.commands.exports.write_csv", full)
+    assert report(run, "--format", "csv", "-o", str(target)) == 2
+    assert target.read_text() == "before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "steps.csv"]
+
+
+def test_without_pyarrow_it_is_said_what_to_install(
+    run: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "pyarrow" else sys)
+    assert "pip install 'stallscope[parquet]'" in refusal(capsys, run, "--format", "parquet", "-o", "x.parquet")

@@ -1,0 +1,338 @@
+"""Traces keep the rules of the Trace Event Format, and say what happened."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter, defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from crafted import add, add_events, amend
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs import Rank, record
+from stallscope.analyse.analysis import analyse
+from stallscope.errors import StallscopeError
+from stallscope.record.names import Names
+from stallscope.record.reader import Records
+from stallscope.record.run import create_run, open_run, update_run
+from stallscope.record.schema import BATCH, DEVICE, HOST, KERNEL, NOT_MEASURED, STEP, EventKind, KernelKind
+from stallscope.report.export.trace.compose import Trace, about, trace_of, tracks_of
+from stallscope.report.export.trace.events import lanes_of
+from stallscope.report.export.trace.stretch import Stretch, asked_for, of_steps, telling
+from stallscope.report.export.trace.write import Written, write_trace
+from stallscope.scenarios.planted import MS, START, Step, Workers, train
+
+Event = dict[str, Any]
+REQUIRED = {
+    "X": {"pid", "tid", "ts", "dur", "name"},
+    "C": {"pid", "ts", "name", "args"},
+    "i": {"pid", "tid", "ts", "s", "name"},
+    "s": {"pid", "tid", "ts", "id", "cat", "name"},
+    "f": {"pid", "tid", "ts", "id", "cat", "name", "bp"},
+    "M": {"pid", "name", "args"},
+}
+
+
+def check(events: list[Event]) -> None:
+    """The rules that viewers rely on."""
+    for event in events:
+        assert REQUIRED[event["ph"]] <= event.keys(), event
+        assert event["ts"] >= 0
+    slices: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            begin = round(event["ts"] * 1000)
+            slices[event["pid"], event["tid"]].append((begin, begin + round(event["dur"] * 1000)))
+    for track, spans in slices.items():
+        open_until: list[int] = []
+        for begin, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+            assert end >= begin
+            while open_until and open_until[-1] <= begin:
+                open_until.pop()
+            assert not open_until or end <= open_until[-1], f"slices of {track} overlap at {begin}"
+            open_until.append(end)
+    counters: dict[tuple[int, str], list[float]] = defaultdict(list)
+    for event in events:
+        if event["ph"] == "C":
+            counters[event["pid"], event["name"]].append(event["ts"])
+            assert all(isinstance(value, float) for value in event["args"].values())
+    assert all(times == sorted(set(times)) for times in counters.values())
+    starts = {event["id"]: event for event in events if event["ph"] == "s"}
+    ends = {event["id"]: event for event in events if event["ph"] == "f"}
+    assert len(starts) + len(ends) == sum(event["ph"] in "sf" for event in events)
+    assert starts.keys() == ends.keys()
+    for number, start in starts.items():
+        assert start["ts"] <= ends[number]["ts"]
+        for flow in (start, ends[number]):
+            at = round(flow["ts"] * 1000)
+            assert any(low <= at <= high for low, high in slices[flow["pid"], flow["tid"]])
+    named = [(event["pid"], event["tid"], event["name"]) for event in events if event["ph"] == "M"]
+    assert len(named) == len(set(named))
+    said = {(pid, tid) for pid, tid, name in named if name == "thread_name"}
+    assert slices.keys() <= said
+
+
+def opened(folder: Path, *others: Path) -> Trace:
+    runs = [open_run(each) for each in (folder, *others)]
+    return trace_of(analyse(*runs), runs)
+
+
+def written(trace: Trace, stretch: Stretch, most_bytes: int = 50_000_000) -> tuple[dict[str, Any], Written]:
+    file = io.StringIO()
+    told = write_trace(tracks_of(trace, stretch), stretch, about(trace, stretch), most_bytes, file)
+    assert len(file.getvalue()) == told.bytes <= most_bytes
+    content = json.loads(file.getvalue(), parse_constant=pytest.fail)
+    assert len(content["traceEvents"]) == told.events
+    check(content["traceEvents"])
+    return content, told
+
+
+def whole(folder: Path, *others: Path) -> list[Event]:
+    trace = opened(folder, *others)
+    return list(written(trace, asked_for(trace.extent, None, None))[0]["traceEvents"])
+
+
+def on(events: list[Event], thread: str) -> list[Event]:
+    """The slices of the tracks of that name, in order of time."""
+    tracks = {
+        (event["pid"], event["tid"])
+        for event in events
+        if event["ph"] == "M" and event["name"] == "thread_name" and event["args"]["name"] == thread
+    }
+    mine = [event for event in events if event["ph"] == "X" and (event["pid"], event["tid"]) in tracks]
+    return sorted(mine, key=lambda event: event["ts"])
+
+
+def processes(events: list[Event]) -> list[str]:
+    return [e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "process_name"]
+
+
+def made_for(step: Any) -> dict[str, float]:
+    """A batch that was finished just before it was handed over, or in good time; those after step 40 early."""
+    number = int(step["step"])
+    end = int(step["fetch_end_ns"]) - MS // 2
+    if 40 < number < 46:
+        end -= 40 * MS
+    begin = end - (200 if number == 40 else 9) * MS
+    who = {"worker": number % 3, "loader": 1, "batch": number}
+    return who | {"begin_ns": max(begin, START), "end_ns": max(end, START)}
+
+
+def number_batches(steps: Records) -> None:
+    steps["loader"], steps["batch"] = 1, steps["step"]
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Path:
+    """Three workers; the batch of step 40 takes long, and later ones lie finished. A sampler looks every 10 ms."""
+    steps = [
+        Step(fetch_ns=(200 if n == 40 else 15) * MS, compute_ns=10 * MS, copy_bytes=10**6, sync_within=n % 3 == 0)
+        for n in range(80)
+    ]
+    train(tmp_path / "run", [steps, steps[:20]], workers=Workers(3, prefetch=2))
+    amend(tmp_path / "run", number_batches)
+    add(tmp_path / "run", BATCH, (made_for(step) for step in open_run(tmp_path / "run").records(STEP)))
+    looks = range(100)
+    busy = [{"utilisation_pct": float(n)} if n % 5 else {} for n in looks]
+    add(tmp_path / "run", DEVICE, [{"t_ns": START + n * 10 * MS, "device": 0, **busy[n]} for n in looks])
+    add(tmp_path / "run", HOST, [{"t_ns": START + n * 10 * MS, "tree_cpu_ns": n * 20 * MS} for n in looks])
+    return tmp_path / "run"
+
+
+def test_steps_phases_batches_and_flows_are_those_that_were_recorded(fed: Path) -> None:
+    events = whole(fed)
+    steps = on(events, "steps")
+    assert sum(event["name"].startswith("step ") for event in steps) == 100
+    fetched = sum(event["dur"] for event in steps if event["name"] == "fetch")
+    trace = opened(fed)
+    recorded = trace.ranks[0].timeline.steps
+    assert fetched == pytest.approx(int((recorded["fetch_end_ns"] - recorded["fetch_begin_ns"]).sum()) / 1e3)
+    made = [event for n in range(3) for lane in ("", " (2)") for event in on(events, f"worker {n}{lane}")]
+    assert Counter(event["name"] for event in made) == Counter(f"batch of step {n}" for n in range(100))
+    assert sum(event["ph"] == "s" for event in events) == 100
+    long = next(event for event in made if event["name"] == "batch of step 40")
+    assert long["dur"] == pytest.approx(200_000)
+    block = next(e for e in on(events, "head-of-line blocks") if "step 40 " in e["name"])
+    assert block["args"]["worker"] == 40 % 3
+    assert block["ts"] + block["dur"] == pytest.approx(long["ts"] + long["dur"])
+
+
+def test_batches_made_in_the_training_process_are_on_no_workers_track(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=10 * MS)] * 40])
+    steps = open_run(tmp_path / "run").records(STEP)
+    stamps = ((int(s["step"]), int(s["fetch_begin_ns"]), int(s["fetch_end_ns"])) for s in steps)
+    add(tmp_path / "run", BATCH, [{"step": n, "worker": 0, "begin_ns": b, "end_ns": e} for n, b, e in stamps])
+    add_events(tmp_path / "run", [(START, EventKind.LOADER_WORKERS, 0, NOT_MEASURED)])
+    events = whole(tmp_path / "run")
+    assert len(on(events, "batches made in the training process")) == 40
+    assert on(events, "worker 0") == []
+
+
+def test_the_time_is_blamed_once_and_as_the_report_blames_it(fed: Path) -> None:
+    events = on(whole(fed), "where the time went")
+    facts = analyse(open_run(fed)).facts
+    assert facts is not None
+    summed: Counter[str] = Counter()
+    for event in events:
+        summed[event["name"]] += round(event["dur"] * 1000)
+    assert summed["compute"] == facts.parts.compute_ns
+    assert summed["idle: input"] == facts.parts.input_ns
+    assert summed["idle: sync"] == facts.parts.sync_ns
+
+
+def test_counters_have_gaps_where_nothing_was_measured(fed: Path) -> None:
+    events = whole(fed)
+    busy = [event for event in events if event["ph"] == "C" and event["name"] == "device 0: utilisation"]
+    zero, end = opened(fed).axis.zero_ns, opened(fed).extent.high
+    inside = [n for n in range(100) if 0 <= START + n * 10 * MS - zero < end]
+    assert [event["args"]["%"] for event in busy] == [float(n) for n in inside if n % 5]
+    cpus = [event["args"]["CPUs"] for event in events if event["name"] == "CPUs the training uses"]
+    assert cpus == pytest.approx([2.0] * len(cpus))
+    assert len(cpus) > 50
+    assert not any(event["name"] == "device 0: power" for event in events)
+    assert [name for name in processes(events) if "emulated devices" in name]
+
+
+def test_a_stretch_of_steps_has_these_steps_and_what_led_to_them(fed: Path) -> None:
+    trace = opened(fed)
+    content, _ = written(trace, of_steps([trace.ranks[0].timeline], trace.axis, 40, 42))
+    events = content["traceEvents"]
+    names = [event["name"] for event in on(events, "steps") if event["name"].startswith("step ")]
+    # The device is done with them later than the host, which has begun others by then.
+    assert names[:3] == ["step 40", "step 41", "step 42"]
+    assert len(names) < 10
+    assert sum(event["ph"] == "s" for event in events) == len(names)
+    assert content["otherData"]["shown"].startswith("steps 40 to 42")
+
+
+def test_of_a_run_that_is_too_large_what_is_around_the_worst_stall_is_shown(fed: Path) -> None:
+    trace = opened(fed)
+    timeline = trace.ranks[0].timeline
+    stretch = telling([timeline], trace.axis, trace.extent, 60_000)
+    assert "around the longest stall" in stretch.why
+    assert "behind input" in stretch.why
+    slow = timeline.steps[40]
+    assert stretch.low < int(slow["fetch_end_ns"]) - trace.axis.zero_ns < stretch.high
+    _, told = written(trace, stretch, 60_000)
+    assert told.cut_ns is None
+    assert told.bytes > 15_000
+
+
+@pytest.mark.parametrize("most_bytes", [6_000, 20_000, 45_000])
+def test_a_trace_that_would_be_too_large_is_cut_between_events(fed: Path, most_bytes: int) -> None:
+    trace = opened(fed)
+    content, told = written(trace, asked_for(trace.extent, None, None), most_bytes)
+    assert told.cut_ns is not None
+    assert content["otherData"]["cut"].startswith(f"at {told.cut_ns / 1e9:.3f} s")
+    # Of a step that began before, all phases are there.
+    begins = [event["ts"] for event in content["traceEvents"] if event.get("cat") != "phase"]
+    assert max(begins) <= told.cut_ns / 1e3
+
+
+def test_ranks_are_processes_and_hosts_share_an_axis(tmp_path: Path) -> None:
+    job = record(tmp_path / "run", [Rank(), Rank(host="beta")], steps=60)
+    events = whole(*job.folders)
+    names = processes(events)
+    assert any(name.startswith("rank 0: training") for name in names)
+    assert any(name.startswith("rank 1: training") for name in names)
+    begins = defaultdict(list)
+    for event in on(events, "steps"):
+        if event["name"] in ("step 10", "step 50"):
+            begins[event["name"]].append(event["ts"])
+    assert all(abs(one - other) < 50_000 for one, other in begins.values())
+
+
+def test_kernels_of_an_activity_window_have_a_track_a_stream(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step()] * 30])
+    begin = START + 100 * MS
+    rows = [
+        {"window": 0, "what": KernelKind.KERNEL, "stream": 7 + n % 2, "launch_ns": begin + n * MS - 5000}
+        | {"begin_ns": begin + n * MS, "end_ns": begin + n * MS + MS // 2}
+        for n in range(10)
+    ]
+    wait = {"window": 0, "what": KernelKind.SYNC, "begin_ns": begin, "end_ns": begin + MS}
+    add(tmp_path / "run", KERNEL, [*rows, wait])
+    events = whole(tmp_path / "run")
+    assert len(on(events, "activity window: stream 7")) == 5
+    assert on(events, "activity window: stream 8")[0]["args"]["launched_before_us"] == 5
+    assert len(on(events, "activity window: waits for the device")) == 1
+
+
+def test_epochs_and_phases_are_there_and_hostile_names_are_harmless(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step()] * 30, [Step()] * 30])
+    number = Names(tmp_path / "run").number("warm")
+    with (tmp_path / "run" / "names.tsv").open("a") as file:
+        file.write('99\t</script>\x1b]0;x\x07","pid":1\n')
+    rows = [(START + 50 * MS, EventKind.PHASE, number, START + 90 * MS)]
+    # Overlaps the other without nesting in it.
+    rows += [(START + 70 * MS, EventKind.PHASE, 99, START + 120 * MS)]
+    rows += [(START + 80 * MS, EventKind.PHASE, 5, NOT_MEASURED)]
+    add_events(tmp_path / "run", rows)
+    update_run(tmp_path / "run", {"device": {"kind": "emulated", "title": "evil\x1b[2J"}})
+    events = whole(tmp_path / "run")
+    assert [event["name"] for event in on(events, "phases of the program")] == ["warm"]
+    assert [event["name"] for event in on(events, "phases of the program (2)")] == ['</script>?]0;x?","pid":1']
+    instants = [event["name"] for event in events if event["ph"] == "i"]
+    assert {"epoch 0 begins", "epoch 1 begins", "the warm-up ends: reports count from here"} <= set(instants)
+    assert "device (evil?[2J)" in processes(events)
+
+
+def test_what_was_over_before_the_first_step_is_left_out_and_not_put_at_its_begin(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step()] * 30])
+    first = int(open_run(tmp_path / "run").records(STEP)["fetch_begin_ns"].min())
+    before = [(first - (n + 2) * MS, EventKind.GARBAGE, 2, first - (n + 1) * MS) for n in range(5)]
+    across = (first - MS, EventKind.GARBAGE, 2, first + 3 * MS)
+    within = (first + 40 * MS, EventKind.GARBAGE, 2, first + 45 * MS)
+    add_events(tmp_path / "run", [*before, across, within])
+    add(tmp_path / "run", BATCH, [{"worker": 0, "begin_ns": first - 9 * MS, "end_ns": first - 5 * MS, "step": 0}])
+    events = whole(tmp_path / "run")
+    found = [(event["ts"], event["dur"]) for event in on(events, "garbage collection")]
+    assert found == [(0.0, 3000.0), (40_000.0, 5000.0)]
+    assert on(events, "worker 0") == []
+
+
+def test_a_run_without_steps_and_a_stretch_that_is_none_are_told(tmp_path: Path, fed: Path) -> None:
+    create_run(tmp_path / "empty", {})
+    run = open_run(tmp_path / "empty")
+    with pytest.raises(StallscopeError, match="holds no step that the device has finished"):
+        trace_of(analyse(run), [run])
+    trace = opened(fed)
+    with pytest.raises(StallscopeError, match=r"nothing lies from 900 to 901 s: the run's steps last from 0 to"):
+        asked_for(trace.extent, 900, 901)
+    with pytest.raises(StallscopeError, match=r"--from 3 --to 2 is no stretch"):
+        asked_for(trace.extent, 3, 2)
+    with pytest.raises(StallscopeError, match=r"no step from 700 to 800 was recorded; there are steps 0 to 99"):
+        of_steps([trace.ranks[0].timeline], trace.axis, 700, 800)
+
+
+def test_stand_in_data_and_emulation_are_said_in_the_file(fed: Path) -> None:
+    update_run(fed, {"dataset": {"stand_in": "ImageNet"}})
+    trace = opened(fed)
+    content, _ = written(trace, asked_for(trace.extent, 0.0, 0.5))
+    assert content["otherData"]["stand_in_data"] == "ImageNet"
+    assert "emulated" in content["otherData"]["emulated"]
+    assert int(content["otherData"]["zero_unix_ns"]) > 0
+
+
+@st.composite
+def spans(draw: st.DrawFn) -> list[tuple[int, int]]:
+    pairs = draw(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), min_size=1, max_size=30))
+    return [(begin, begin + length) for begin, length in pairs]
+
+
+@given(spans())
+def test_no_two_slices_of_a_lane_overlap_and_no_lane_is_wasted(drawn: list[tuple[int, int]]) -> None:
+    begin, end = (np.array(each, dtype=np.int64) for each in zip(*drawn, strict=True))
+    lanes = lanes_of(begin, end)
+    for lane in range(int(lanes.max()) + 1):
+        mine = sorted((int(begin[n]), int(end[n])) for n in np.flatnonzero(lanes == lane))
+        assert all(later[0] >= earlier[1] for earlier, later in pairwise(mine))
+    deepest = max(sum(low <= at < high for low, high in drawn) for at in range(81))
+    empty = any(low == high for low, high in drawn)
+    assert empty or int(lanes.max()) + 1 == deepest

@@ -1,0 +1,150 @@
+"""Runs and comparisons for a pull request: short, complete, and nothing but text comes of what was recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from cells import Planned, place
+from jobs import Rank, record
+from stallscope.analyse.analysis import analyse
+from stallscope.analyse.compare import Cell, compare
+from stallscope.commands.main import main
+from stallscope.record.attached import Frame, ProcessStates, Thread, write_stacks, write_states
+from stallscope.record.notices import TRAINING_NOTICES, Notices
+from stallscope.record.run import create_run, open_run, update_run
+from stallscope.report import markdown
+from stallscope.scenarios.planted import MS, Step, train
+
+HOSTILE = "</details><img src=x onerror=alert(1)> [a](javascript:b) `c` | *d* @team #12 http://evil www.evil"
+
+
+def html(text: str) -> str:
+    """As GitHub's dialect of Markdown renders it."""
+    return str(MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(text))
+
+
+@pytest.fixture
+def starved(tmp_path: Path) -> Path:
+    train(tmp_path / "starved", [[Step(fetch_ns=20 * MS)] * 100])
+    return tmp_path / "starved"
+
+
+def test_a_run_has_its_verdict_parts_next_figures_and_quality(starved: Path) -> None:
+    text = markdown.of_run(analyse(open_run(starved)))
+    shown = html(text)
+    verdict = analyse(open_run(starved)).verdict
+    assert len(text.splitlines()) < 60
+    assert f"<h3>stallscope: <code>{verdict.cause}</code> (critical)</h3>" in shown
+    assert shown.count("<table>") == 2
+    facts = analyse(open_run(starved)).facts
+    assert facts is not None
+    assert f"{100 * facts.shares['input']:.1f} %" in text
+    assert "**Next**" in text
+    assert "steps after" in text
+    assert "overhead" in text
+
+
+def test_an_emulated_device_is_called_so(starved: Path) -> None:
+    update_run(starved, {"device": {"kind": "emulated", "title": "emulated Test"}})
+    assert "**Emulated device:** no figure of it was measured" in markdown.of_run(analyse(open_run(starved)))
+
+
+def test_stand_in_data_are_called_so(starved: Path) -> None:
+    update_run(starved, {"dataset": {"stand_in": "ImageNet"}})
+    assert "**Stand-in data:** generated, in place of ImageNet." in markdown.of_run(analyse(open_run(starved)))
+
+
+def test_nothing_that_was_recorded_becomes_markup(starved: Path) -> None:
+    update_run(starved, {"command": ["python", HOSTILE], "dataset": {"stand_in": HOSTILE}, "trial": None})
+    for number in range(40):
+        Notices(starved / TRAINING_NOTICES)(f"{number} {HOSTILE}")
+    text = markdown.of_run(analyse(open_run(starved)))
+    shown = html(text)
+    assert len(text.splitlines()) < 60
+    for tag in ("<img", "<a ", "<em>d", "javascript:b)</a>"):
+        assert tag not in shown
+    # The notes end where they should.
+    assert shown.count("</details>") == 1
+    assert "@team" not in text
+    assert "http://" not in text
+
+
+def test_texts_survive_as_they_were() -> None:
+    for text in ("- no list", "1. no list", "+ no list", "a_b_c ~~d~~ $x$", "1.5 CPUs", "dali-cpu", "a\nb | c \\ d"):
+        shown = html(markdown.escaped(text)).removeprefix("<p>").removesuffix("</p>\n")
+        assert shown == text.replace("\n", " ")
+    shown = html(markdown.code("a `` b | c"))
+    assert "<code>a `` b" in shown
+
+
+def test_few_steps_have_no_verdict_and_no_figures(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 3])
+    assert "`no verdict`" in markdown.of_run(analyse(open_run(tmp_path / "run")))
+
+
+def test_of_several_ranks_it_is_the_job(tmp_path: Path) -> None:
+    record(tmp_path / "job", [Rank() for _ in range(2)])
+    analysis = analyse(open_run(tmp_path / "job"))
+    assert analysis.job is not None
+    assert f"{100 * analysis.job.shares['compute']:.1f} %" in markdown.of_run(analysis)
+
+
+def test_a_process_watched_from_outside_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outer = Frame("main", "/home/me/train.py", 7)
+    fetch = Frame("_BaseDataLoaderIter.__next__", "/x/site-packages/torch/utils/data/dataloader.py", 7)
+    take = Frame("Queue.get", "/usr/lib/python3.12/queue.py", 7)
+    told = {"attach": {"pid": 7, "seconds": 9.0}, "command": ["python", HOSTILE], "device": {"kind": "cpu"}}
+    folder = create_run(tmp_path / "watched", told)
+    write_stacks(folder, [Thread(7, 7, "MainThread", Counter({(outer, fetch, take): 90}))])
+    write_states(folder, [ProcessStates(7, 1, "python", "python train.py", seconds=9.0, looks=90, states={"S": 90})])
+    assert main(["report", str(folder), "--format", "markdown"]) == 0
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) < 60
+    assert "Watched from outside for 9 s: " in text
+    assert "<img" not in html(text)
+    assert main(["report", str(folder), "--format", "prometheus"]) == 2
+    assert "watched from outside" in capsys.readouterr().err
+
+
+def test_a_comparison_is_its_table(tmp_path: Path) -> None:
+    planned = Planned(tmp_path)
+    cells = [
+        planned.cell(20, 5, pipeline="naive"),
+        planned.cell(1, 5, pipeline="workers"),
+        Cell("dali-cpu", 8, "failed", "broken | pipe", (), (), (), place()),
+    ]
+    setting = {"scenario": "ssd", "net": "vgg", "device": {"kind": "emulated", "title": "emulated Test"}}
+    text = markdown.of_comparison(compare(cells), setting)
+    shown = html(text)
+    assert shown.count("<tr>") == 1 + 3
+    assert "emulated samples/s" in text
+    assert ">naive</td>" in shown
+    assert "broken | pipe</td>" in shown
+    assert "**Fastest:**" in text
+    assert text.split("**Fastest:** ")[1].startswith("workers")
+    failed = next(line for line in text.splitlines() if "dali" in line)
+    assert failed.count("n/a") == 2
+
+
+def test_many_cells_are_cut_and_counted(tmp_path: Path) -> None:
+    cell = Planned(tmp_path).cell(1, 5)
+    cells = [Cell("workers", 8 + n, "ok", None, cell.runs, cell.analyses, (), cell.axes) for n in range(90)]
+    setting = {"scenario": "ssd", "net": "vgg", "device": {"kind": "cpu", "title": "a processor"}}
+    text = markdown.of_comparison(compare(cells), setting)
+    assert len(text.splitlines()) < 60
+    assert "And 50 more cells." in text
+
+
+def test_the_report_command_writes_it(starved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(starved), "--format", "markdown"]) == 0
+    shown = capsys.readouterr().out
+    assert shown == markdown.of_run(analyse(open_run(starved)))
+    target = tmp_path / "summary.md"
+    assert main(["report", str(starved), "--format", "markdown", "-o", str(target)]) == 0
+    assert target.read_text() == shown
+    assert main(["report", str(starved), "--format", "markdown", "-o", str(tmp_path / "no" / "f.md")]) == 2
+    assert "cannot write" in capsys.readouterr().err
