@@ -1,0 +1,157 @@
+"""`stallscope check RUN`: whether a run keeps its limits, for CI: exit code 0, or 1."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ..analyse.difference import regression
+from ..analyse.difference.difference import EMULATED, difference, refuse_mixed
+from ..analyse.difference.limits import Check, checks_of, ended_of, subject_of
+from ..analyse.difference.sides import Measured, Side, analysed, rounds_of, side_of
+from ..errors import StallscopeError
+from ..record.files import read_json, write_text
+from ..report import check_json, check_text, github, junit
+from . import check_config
+from .console import console, json_text, show
+
+NAME = "check"
+HELP = "Holds a recorded run to limits, for CI: exit code 0 when it keeps them all, else 1."
+EXAMPLE = "stallscope check runs/ci --max-stall 10 --max-regression 5 --against runs/main"
+
+FAILED = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run_folders",
+        metavar="RUN",
+        type=Path,
+        nargs="*",
+        help="folder of a run. Of several that repeat it, the one of median "
+        "throughput is held to the limits, and all count for a regression",
+    )
+    check_config.add_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON (stallscope-check version 1)")
+    parser.add_argument("--junit", metavar="FILE", type=Path, help="write JUnit XML as well")
+    parser.add_argument(
+        "--github",
+        action="store_true",
+        default=os.environ.get("GITHUB_ACTIONS") == "true",
+        help="print annotations for GitHub, and append a table to $GITHUB_STEP_SUMMARY; default: where GITHUB_ACTIONS "
+        "is true",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if not arguments.run_folders:
+        raise StallscopeError(
+            f"name the run that is to be checked: `{EXAMPLE}`. The newest recording of this machine may be anyone's."
+        )
+    asked = check_config.asked(arguments)
+    folders = [folder for path in arguments.run_folders for folder in rounds_of(path)]
+    side = side_of("B", folders) if len(folders) > 1 else None
+    if side is None:
+        # It may hold no step: then it keeps no limit, which is no mistake of the user's.
+        folder, analysis = folders[0], analysed(folders[0])
+    else:
+        folder, analysis = side.typical.folder, side.typical.analysis
+    infos = {str(folder): analysis.info} if side is None else {str(run.folder): run.info for run in side.runs}
+    found = [
+        ended_of(infos, asked.allow_unfinished),
+        *checks_of(
+            subject_of(analysis), asked.limits, allow_missing=asked.allow_missing, allow_short=asked.allow_short
+        ),
+    ]
+    if asked.limits.max_regression is not None:
+        if analysis.facts is None:
+            found.append(
+                regression.not_comparable(asked.limits.max_regression, analysis.verdict.title, asked.allow_missing)
+            )
+        else:
+            found.append(_regression(side or Side("B", (Measured(folder, analysis),)), asked))
+    device = analysis.info.get("device") or {}
+    emulated = str(device.get("title") or EMULATED) if device.get("kind") == EMULATED else None
+    _tell(arguments, str(folder), emulated, found, _properties(analysis.info))
+    return 0 if all(each.holds for each in found) else FAILED
+
+
+def _regression(side: Side, asked: check_config.Asked) -> Check:
+    limit = asked.limits.max_regression
+    if limit is None:
+        raise ValueError("no limit")
+    others = len(asked.against) - 1
+    name = f"{asked.against[0]} and {others} more" if others else str(asked.against[0])
+    if len(asked.against) == 1 and asked.against[0].is_file():
+        report = read_json(asked.against[0])
+        if not isinstance(report, dict) or report.get("format") != "stallscope-report":
+            raise StallscopeError(
+                f"{name} is no report of stallscope. Save one with `stallscope report RUN --json -o FILE`, or name a "
+                "run."
+            )
+        return regression.against_report(
+            side, report, limit, name, asked.noise, allow_missing=asked.allow_missing, allow_noisy=asked.allow_noisy
+        )
+    other = side_of("A", asked.against)
+    both = {run.folder.resolve() for run in other.runs} & {run.folder.resolve() for run in side.runs}
+    if both:
+        raise StallscopeError(f"--against names {min(both)} itself. Name the run to compare it with.")
+    refuse_mixed(other, side)
+    found = difference(other, side, asked.noise)
+    return regression.against_runs(
+        found, limit, name, asked.noise, allow_missing=asked.allow_missing, allow_noisy=asked.allow_noisy
+    )
+
+
+def _properties(info: dict[str, Any]) -> dict[str, str]:
+    device = info.get("device") or {}
+    said = {
+        "device": device.get("title") or device.get("name"),
+        "device kind": device.get("kind"),
+        "host": (info.get("host") or {}).get("name"),
+        "torch": info.get("torch"),
+        "python": info.get("python"),
+        "started": info.get("started_at"),
+        "stallscope": info.get("stallscope"),
+    }
+    return {name: str(value) for name, value in said.items() if value is not None}
+
+
+def _tell(
+    arguments: argparse.Namespace, run: str, emulated: str | None, found: list[Check], properties: dict[str, str]
+) -> None:
+    """Everything that was asked for, files first."""
+    if arguments.junit is not None:
+        text = junit.document(run, found, properties | ({"emulated": emulated} if emulated else {}))
+        try:
+            write_text(arguments.junit, text)
+        except OSError as error:
+            raise StallscopeError(f"cannot write {arguments.junit}: {error.strerror}. Name another file.") from error
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if arguments.github and summary:
+        _append(Path(summary), check_text.markdown(run, emulated, found) + "\n")
+    if arguments.json:
+        print(json_text(check_json.checks(run, found) | {"emulated": emulated is not None}))
+    else:
+
+        def draw(target: Console) -> None:
+            check_text.render(run, emulated, found, target)
+
+        show(draw, console())
+    if arguments.github:
+        # GitHub reads both streams; what a program reads as JSON stays JSON.
+        for line in github.lines(run, found):
+            print(line, file=sys.stderr if arguments.json else sys.stdout)
+
+
+def _append(file: Path, text: str) -> None:
+    try:
+        with file.open("a", encoding="utf-8") as target:
+            target.write(text)
+    except OSError as error:
+        raise StallscopeError(f"cannot write {file}: {error.strerror}. Name another file.") from error

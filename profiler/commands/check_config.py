@@ -1,0 +1,201 @@
+"""What `stallscope check` holds a run to: `[tool.stallscope.check]` of a `pyproject.toml`, and flags, which win."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..analyse.difference.cause_codes import CAUSES, FAMILIES
+from ..analyse.difference.limits import SEVERITIES, Limits
+from ..errors import StallscopeError
+from .options import meant
+
+PYPROJECT = "pyproject.toml"
+TABLE = "[tool.stallscope.check]"
+
+PERCENTAGES = {
+    "max-stall": "exposed stall: the device idles behind input, copies, synchronising calls or the loop's other work",
+    "max-input": "the part of it behind the loader",
+    "max-copy": "the part of it behind copies",
+    "max-sync": "the part of it behind synchronising calls",
+    "max-host": "the part of it behind other work of the training loop",
+    "max-boundary": "time outside the steps: validation, checkpoints",
+    "max-regression": "throughput lost against --against; where noise leaves it open it is unclear, and fails",
+    "min-utilisation": "the device's utilisation counter",
+    "min-busy": "the device computes",
+    "min-au": "accelerator utilisation as MLPerf Storage counts it",
+    "max-overhead": "time in stallscope's own hooks",
+}
+NUMBERS = {
+    "min-samples-per-s": "samples a second",
+    "max-dropped": "records that could not be stored",
+    "min-steps": "steps after the warm-up (default 30, fewer support no verdict)",
+}
+SWITCHES = {
+    "allow-missing": "let pass what was not measured (otherwise it fails)",
+    "allow-short": "let pass a run with too few steps, or without a verdict",
+    "allow-unfinished": "let pass a run that has not ended, or not well",
+    "allow-noisy": "let pass a regression of which noise leaves unclear whether it is within the limit",
+}
+OTHERS = ("forbid", "max-severity", "against", "noise")
+KEYS = (*PERCENTAGES, *NUMBERS, *OTHERS, *SWITCHES)
+
+
+@dataclass(frozen=True)
+class Asked:
+    limits: Limits
+    against: tuple[Path, ...]
+    noise: float | None
+    allow_missing: bool
+    allow_short: bool
+    allow_unfinished: bool
+    allow_noisy: bool
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags, each of which is a key of the table as well."""
+    for key, meaning in PERCENTAGES.items():
+        parser.add_argument(f"--{key}", metavar="PCT", type=float, help=meaning)
+    for key, meaning in NUMBERS.items():
+        parser.add_argument(f"--{key}", metavar="N", type=float, help=meaning)
+    parser.add_argument(
+        "--max-severity", metavar="WORD", help=f"the worst a cause may be: {', '.join(SEVERITIES[:-1])}"
+    )
+    parser.add_argument("--forbid", metavar="CAUSES", help="causes that may not be found, such as input.serial,copy")
+    parser.add_argument(
+        "--against",
+        metavar="RUN",
+        action="append",
+        help="run to compare with (again for runs that repeat it), or a report saved by `stallscope report --json`",
+    )
+    parser.add_argument(
+        "--noise",
+        metavar="PCT",
+        type=float,
+        help="what runs of one setting differ by on this machine, where you know it",
+    )
+    for key, meaning in SWITCHES.items():
+        parser.add_argument(f"--{key}", action="store_true", default=None, help=meaning)
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, help=f"default: the nearest {PYPROJECT} above the current folder"
+    )
+
+
+def asked(arguments: argparse.Namespace) -> Asked:
+    """Flags over the table.
+
+    Raises:
+        StallscopeError: something asked makes no sense, or nothing is asked.
+    """
+    file = arguments.config or _nearest()
+    table = {} if file is None else _table(file, required=arguments.config is not None)
+    folder = Path() if file is None else file.parent
+    given = {key: value for key in KEYS if (value := getattr(arguments, key.replace("-", "_"))) is not None}
+    where = {key: f"--{key}" if key in given else f"{key} in {file}" for key in (*table, *given)}
+    values = table | given
+    limits: dict[str, Any] = {}
+    for key, value in values.items():
+        if key in PERCENTAGES:
+            limits[key.replace("-", "_")] = _number(value, where[key], 100.0)
+        elif key in NUMBERS:
+            limits[key.replace("-", "_")] = _number(value, where[key], math.inf)
+    if (severity := values.get("max-severity")) is not None:
+        if severity not in SEVERITIES[:-1]:
+            raise StallscopeError(f"{where['max-severity']}: {severity!r} is none of {', '.join(SEVERITIES[:-1])}.")
+        limits["max_severity"] = severity
+    if (forbid := values.get("forbid")) is not None:
+        limits["forbid"] = _causes(forbid, where["forbid"])
+    against = _against(values.get("against"), where.get("against", ""), Path() if "against" in given else folder)
+    if bool(against) != ("max_regression" in limits):
+        there, missing = ("--against", "--max-regression PCT") if against else ("--max-regression", "--against RUN")
+        raise StallscopeError(f"{there} needs {missing}: how much slower a run may be, and than what.")
+    noise = values.get("noise")
+    share = None
+    if noise is not None:
+        share = _number(noise, where["noise"], 100.0) / 100
+        if not 0 < share < 1:
+            raise StallscopeError(f"{where['noise']}: a percentage above 0 and below 100 is needed, such as 1.5.")
+    found = Limits(**limits)
+    if not found.asked:
+        raise StallscopeError(
+            "nothing to check. Ask for something, such as `stallscope check RUN --max-stall 10`, or put it into "
+            f"{PYPROJECT}:\n  {TABLE}\n  max-stall = 10"
+        )
+    switches = {key.replace("-", "_"): _switch(values, where, key) for key in SWITCHES}
+    return Asked(found, against, share, **switches)
+
+
+def _nearest() -> Path | None:
+    here = Path.cwd()
+    return next((folder / PYPROJECT for folder in (here, *here.parents) if (folder / PYPROJECT).is_file()), None)
+
+
+def _table(file: Path, required: bool) -> dict[str, Any]:
+    try:
+        content: Any = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise StallscopeError(f"cannot read {file}: {error.strerror}. Name another file with --config.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise StallscopeError(f"{file} is no TOML: {error}.") from error
+    for name in ("tool", "stallscope", "check"):
+        content = content.get(name) if isinstance(content, dict) else None
+        if content is None:
+            if required:
+                raise StallscopeError(f"{file} has no {TABLE}. Add it, or leave --config out.")
+            return {}
+    if not isinstance(content, dict):
+        raise StallscopeError(f"{TABLE} in {file} is no table.")
+    strange = [key for key in content if key not in KEYS]
+    if strange:
+        raise StallscopeError(
+            f"{TABLE} in {file}: {', '.join(map(repr, strange))} {'is' if len(strange) == 1 else 'are'} not known. "
+            f"Known: {', '.join(KEYS)}."
+        )
+    return dict(content)
+
+
+def _number(value: Any, where: str, most: float) -> float:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not good or not 0 <= value <= most:
+        what = "a number from 0 to 100" if most == 100 else "a number that is not negative"
+        raise StallscopeError(f"{where}: {value!r} is not {what}.")
+    return float(value)
+
+
+def _switch(values: dict[str, Any], where: dict[str, str], key: str) -> bool:
+    value = values.get(key, False)
+    if not isinstance(value, bool):
+        raise StallscopeError(f"{where[key]}: {value!r} is neither true nor false.")
+    return value
+
+
+def _causes(value: Any, where: str) -> tuple[str, ...]:
+    """Causes, or families of them such as `input`."""
+    words = value.split(",") if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise StallscopeError(f"{where}: {value!r} is no list of causes.")
+    causes = tuple(word.strip() for word in words if word.strip())
+    if not causes:
+        raise StallscopeError(f"{where}: no cause is named. Causes are such as input.serial, or input for all of them.")
+    strange = [cause for cause in causes if cause not in CAUSES and cause not in FAMILIES]
+    if strange:
+        raise StallscopeError(
+            f"{where}: {', '.join(strange)} {'is' if len(strange) == 1 else 'are'} not known."
+            f"{''.join(meant(cause, (*FAMILIES, *CAUSES)) for cause in strange)} Known: "
+            f"{', '.join((*FAMILIES, *CAUSES))}."
+        )
+    return causes
+
+
+def _against(value: Any, where: str, folder: Path) -> tuple[Path, ...]:
+    """Of a configuration, from the folder that it is in."""
+    if value is None:
+        return ()
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
+        raise StallscopeError(f"{where}: {value!r} names no run.")
+    return tuple(folder / word for word in words)

@@ -1,0 +1,83 @@
+"""`stallscope diff RUN_A RUN_B`: what differs between two recorded runs, and why."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+from ..analyse.difference.difference import difference
+from ..analyse.difference.sides import Side, side_of
+from ..errors import StallscopeError
+from ..report import diff_json, diff_text
+from .console import show_in, write_json
+
+NAME = "diff"
+HELP = "Explains the difference between two recorded runs by cause."
+EXAMPLE = "stallscope diff runs/before runs/after"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run_folders",
+        metavar="RUN",
+        type=Path,
+        nargs="*",
+        help="RUN_A and RUN_B: B is compared with A. COMPARISON/CELL stands for all rounds of a cell of a comparison",
+    )
+    for side in ("a", "b"):
+        parser.add_argument(
+            f"--{side}", metavar="RUN", type=Path, nargs="+", action="extend", default=[],
+            help=f"instead: runs of side {side.upper()}, which repeat the same thing",
+        )  # fmt: skip
+    parser.add_argument(
+        "--noise",
+        metavar="PCT",
+        type=float,
+        help="what runs of one setting differ by on this machine (standard deviation in percent), where you know it; "
+        "default: seen, where sides have several runs, and taken to be about 3",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON (stallscope-diff version 1)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to a file instead of the terminal")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    noise = noise_of(arguments.noise)
+    a, b = _sides(arguments)
+    found = difference(a, b, noise)
+    if arguments.json:
+        write_json(diff_json.difference(found), arguments.output or "-")
+    else:
+        show_in(arguments.output, lambda target: diff_text.render(found, target))
+    return 0
+
+
+def noise_of(percent: float | None) -> float | None:
+    """As a share.
+
+    Raises:
+        StallscopeError: it is none.
+    """
+    if percent is not None and not (math.isfinite(percent) and 0 < percent < 100):
+        raise StallscopeError(f"--noise {percent:g}: a percentage above 0 and below 100 is needed, such as 1.5.")
+    return None if percent is None else percent / 100
+
+
+def _sides(arguments: argparse.Namespace) -> tuple[Side, Side]:
+    folders, a, b = arguments.run_folders, arguments.a, arguments.b
+    if folders and (a or b):
+        raise StallscopeError("name either two runs, or the runs of each side with --a and --b.")
+    if not folders and not (a and b):
+        raise StallscopeError(f"two runs are needed: `{EXAMPLE}`, or several a side: `--a RUN RUN --b RUN RUN`.")
+    if folders:
+        if len(folders) != 2:
+            raise StallscopeError(
+                f"{len(folders)} run{'s' * (len(folders) != 1)} named, two are needed: `{EXAMPLE}`. Several a side: "
+                "`--a RUN RUN --b RUN RUN`."
+            )
+        a, b = folders[:1], folders[1:]
+    sides = side_of("A", a), side_of("B", b)
+    both = {run.folder.resolve() for run in sides[0].runs} & {run.folder.resolve() for run in sides[1].runs}
+    if both:
+        raise StallscopeError(f"{min(both)} is on both sides. Name two different runs.")
+    return sides
