@@ -1,8 +1,17 @@
-"""`python -m stallscope` is the console script."""
+"""The console script, and `python -m stallscope`."""
 
 import sys
 
-from .commands.main import main
+
+def main() -> int:
+    """As `commands.main.main`; Ctrl-C while that is being imported is no reason for a traceback either."""
+    try:
+        from .commands.main import main as run
+
+        return run()
+    except KeyboardInterrupt:
+        return 130
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from .attached import OWN, Attached, Share, Trainer, Workers
 from .finding import LEAST_GAIN, Evidence, Finding, Next
+from .replay.advice import MOST_WORKERS
 
 LEAST_LOOKS = 30
 BUSY = 0.8
@@ -155,7 +156,7 @@ def _input(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
         stage = _main_stage(trainer.stages)
         why = f"it makes batches itself, one after the other{f', mostly {stage}' if stage else ''}"
         places = tuple(Evidence(place, 100 * part, "%") for place, part in trainer.top.get("data making", ())[:2])
-        workers = max(1, math.floor(budget or 2))
+        workers = _enough_workers(trainer, budget, making, wait)
         yield found("input.serial", 0.9, why, places, f"num_workers={workers}, so that batches are made meanwhile")
         return
     telling = wait * trainer.looks >= LEAST_LOOKS_OF_WAIT
@@ -176,6 +177,21 @@ def _input(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
         yield found("input.too_few_workers", 0.3, why, (), "more threads or workers of the loader, or more ahead")
         return
     yield _by_workers(seen, trainer.workers, found)
+
+
+def _enough_workers(trainer: Trainer, budget: float | None, making: float, wait: float) -> int:
+    """As many as batches have to be under way at a time, busy no more than `BUSY`; no more than the CPUs can run. As
+    `run` estimates it, from shares of the thread's time in place of times of batches."""
+    most = float(MOST_WORKERS)
+    if budget is not None:
+        cpu, queued = trainer.cpu, trainer.cpu.queued or 0.0
+        running = cpu.running if cpu.main is None else cpu.main
+        # At most so much of the making can have been on a CPU, or waited for one.
+        of_one = 1.0 if running is None else min(1.0, max(0.01, (running + queued) / making))
+        most = min(most, max(1.0, math.floor(budget / of_one)))
+    computing = 1 - making - wait
+    enough = math.ceil(making / computing / BUSY) if computing > 0 else most
+    return max(1, int(min(enough, most)))
 
 
 def _by_workers(seen: Attached, workers: Workers, found: Callable[..., Finding]) -> Finding:

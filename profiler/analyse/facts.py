@@ -44,6 +44,8 @@ from .waits import Waits, is_read, waits_of
 from .window import Window, resolved, window_of
 
 A_MONTH_NS = 30 * 24 * 3600 * 10**9
+MACHINE_USED_PCT = 90.0
+"""A machine this busy has no CPU left over, whoever uses it."""
 MADE_IN_FETCH_PCT = 90.0
 """Batch making of which so much happens within the fetches is done by the training itself."""
 
@@ -208,6 +210,15 @@ class Facts:
         if busy is None or mine is None or self.machine_cpus is None:
             return None
         return max(0.0, busy / 100 * self.machine_cpus - mine)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether other programs use more of the machine than this job, and no CPU is left over: what is not on a CPU
+        may be waiting for one."""
+        busy, foreign, mine = self.sampled.machine_busy_pct, self.foreign_cpus, self.sampled.tree_cpus
+        if busy is None or foreign is None or mine is None:
+            return False
+        return busy >= MACHINE_USED_PCT and foreign > mine
 
 
 def facts_of(run: Run, mine: Writer | None = None) -> Facts | None:

@@ -13,7 +13,7 @@ from ..record.reader import RecordFile, Records
 from ..record.run import Run, Writer
 from ..record.schema import EVENT, NOT_MEASURED, STEP, EventKind, StepFlag
 from .excise import CutRun, Cuts
-from .intervals import EMPTY, Intervals, clip, subtract, total, union
+from .intervals import EMPTY, Intervals, covered, subtract, union
 
 SETTLING = 4
 """The first steps of a stretch, which do not count: the device still has, or has not, what the steps before left."""
@@ -125,9 +125,8 @@ def stretches_of(steps: Records, events: Records) -> list[_Stretch]:
     follows &= steps["samples"] > 0
     boundaries = _boundaries(events)
     took = np.zeros(len(steps), dtype=np.int64)
-    for row in np.flatnonzero(follows):
-        begin, end = int(ends[row - 1]), int(ends[row])
-        took[row] = end - begin - (total(clip(boundaries, begin, end)) if len(boundaries) else 0)
+    rows = np.flatnonzero(follows)
+    took[rows] = ends[rows] - ends[rows - 1] - covered(boundaries, ends[rows - 1], ends[rows])
     follows &= took > 0
     found = []
     for first, last in _runs(in_stretch):

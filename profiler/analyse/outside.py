@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..record.reader import Records
-from ..record.schema import NOT_MEASURED, EventKind
+from ..record.schema import NOT_MEASURED, EventKind, StepFlag
 from .events import lasting, under_way
 from .host_gaps import named_within
-from .intervals import Intervals, covered, intersect, subtract, total, union
+from .intervals import Intervals, covered, intersect, subtract, total, union, union_of
 from .partition import Partition
 from .window import Window
 
@@ -86,6 +86,11 @@ class Outside:
     longest_ns: int
     named: tuple[tuple[str, float], ...]
     """Phases and checkpoints in it, as shares of the wall time."""
+    epochs_ended: int = 0
+    """Ends of epochs that another one followed."""
+    epochs_ending_ns: int = 0
+    """Of the time outside the steps: between these ends and the beginnings that follow, neither evaluating nor saving
+    nor in a phase."""
 
 
 def outside_of(
@@ -97,6 +102,9 @@ def outside_of(
     saves = lasting(events, EventKind.SAVE)
     lengths = parts.outside[:, 1] - parts.outside[:, 0]
     spans = under_way(saves)
+    ends = _epoch_ends(window)
+    phases = under_way(lasting(events, EventKind.PHASE))
+    explained = union_of(union_of(spans, phases), under_way(lasting(events, EventKind.EVALUATION)))
     during = (saves["end_ns"] > window.begin_ns) & (saves["t_ns"] < window.end_ns)
     return Outside(
         evaluation=_evaluation(window, events, batches, parts.outside, spans),
@@ -105,7 +113,18 @@ def outside_of(
         stretches=len(parts.outside),
         longest_ns=int(lengths.max()),
         named=named_within(window, events, parts.outside, names),
+        epochs_ended=len(ends),
+        epochs_ending_ns=total(subtract(intersect(parts.outside, ends), explained)),
     )
+
+
+def _epoch_ends(window: Window) -> Intervals:
+    """From the end of an epoch's last step until the first fetch of the next one."""
+    steps = window.steps
+    first = 1 + np.flatnonzero((steps["flags"][1:] & StepFlag.FIRST_OF_EPOCH) != 0)
+    begin, end = steps["step_end_ns"][first - 1], steps["fetch_begin_ns"][first]
+    later = end > begin
+    return union(begin[later], end[later])
 
 
 def _evaluation(

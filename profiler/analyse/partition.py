@@ -76,6 +76,8 @@ class Partition:
     """When it idled behind a synchronising call."""
     outside: Intervals = field(repr=False, compare=False)
     """When it idled outside the steps."""
+    copying: Intervals = field(default_factory=lambda: EMPTY, repr=False, compare=False)
+    """When it idled behind a copy."""
     gil_ns: int = 0
     """Part of the host's time in which the training waited for Python's global lock (`gil.py`)."""
 
@@ -165,6 +167,7 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
         hosting=left,
         syncing=syncing,
         outside=outside,
+        copying=union_of(copying, calling),
     )
 
 

@@ -27,6 +27,12 @@ def foreign_cpus(runs: Iterable[Facts]) -> float | None:
     return most if most >= MORE_FOREIGN else None
 
 
+def machine_cpus(runs: Iterable[Facts]) -> int | None:
+    """CPUs of the machine they ran on, where it is one."""
+    known = {facts.machine_cpus for facts in runs}
+    return known.pop() if len(known) == 1 else None
+
+
 def single(cells: Sequence[Cell]) -> bool:
     """Whether one of these cells rests on one run."""
     return any(len(cell.facts) == 1 for cell in cells)

@@ -300,10 +300,14 @@ def _joined(steps: Records, batches: Records) -> tuple[npt.NDArray[np.int64], np
 
 
 def _is_slow(batches: Records) -> npt.NDArray[np.bool_]:
-    """Which batches take much longer than the others for the sake of one sample; none where many are so."""
-    made = (batches["end_ns"] - batches["begin_ns"]).astype(np.float64)
-    if len(made) == 0:
+    """Which batches take much longer than the others for the sake of one sample; none where many are so.
+
+    Time in which a batch only waited for a CPU tells nothing of its samples, and on a busy machine buries all else.
+    """
+    if len(batches) == 0:
         return np.zeros(0, dtype=bool)
+    queued = np.where(batches["run_queue_ns"] == NOT_MEASURED, 0, batches["run_queue_ns"])
+    made = (batches["end_ns"] - batches["begin_ns"] - queued / np.maximum(1, batches["threads"])).astype(np.float64)
     slowest = batches["slowest_ns"]
     slow = (made >= SLOW_TIMES * np.median(made)) & (slowest != NOT_MEASURED) & (slowest >= OF_ONE_SAMPLE * made)
     alike = np.quantile(made, 1 - MOST_SLOW) <= ALIKE * np.median(made)

@@ -42,7 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise StallscopeError(f"--images {arguments.images}: at least 1 image is needed.")
     if arguments.out is not None:
         _make(chosen, arguments)
-    return _describe(chosen, net, arguments.out or arguments.check, arguments.json)
+    composed = arguments.images if arguments.out is not None else None
+    return _describe(chosen, net, arguments.out or arguments.check, arguments.json, composed)
 
 
 def _make(chosen: Scenario, arguments: argparse.Namespace) -> None:
@@ -58,7 +59,8 @@ def _make(chosen: Scenario, arguments: argparse.Namespace) -> None:
         )
 
 
-def _describe(chosen: Scenario, net: str, folder: Path, as_json: bool) -> int:
+def _describe(chosen: Scenario, net: str, folder: Path, as_json: bool, composed: int | None) -> int:
+    """`composed`: how many images were asked for, where they were just made."""
     from stallscope.scenarios.scenario import DataRequest
 
     data = chosen.open_data(DataRequest(folder=folder, net=net, store=chosen.stores[0]))
@@ -74,7 +76,13 @@ def _describe(chosen: Scenario, net: str, folder: Path, as_json: bool) -> int:
         f"{name.replace('_', ' ')} {_said(value)}" for name, value in facts.items() if name not in (*COUNTS, unit)
     )
     target.print(f"{folder}: {facts['samples']} {unit}" + (f"; {rest}" if rest else ""), markup=False, soft_wrap=True)
-    for problem in [facts["stand_in"], *problems]:
+    made = None
+    if composed is not None and facts["stand_in"] and facts["samples"] != composed:
+        made = (
+            f"--images {composed} were composed; {facts['samples']} is what an epoch trains on: without those held "
+            "out, and with each as often as the set has it"
+        )
+    for problem in [made, facts["stand_in"], *problems]:
         if problem:
             target.print(f"  {problem}", markup=False, soft_wrap=True)
     return 0

@@ -101,14 +101,18 @@ class FaultTable:
     """One a case."""
     confusion: Confusion
 
-    def render(self, target: Console) -> None:
+    @property
+    def failed(self) -> list[tuple[str, str, str]]:
+        """(case, status, why) of those that were not judged."""
         judged = {case.case for case in self.confusion.cases}
-        failed = [
+        return [
             (case["case"], cell.status, cell.error or "")
             for case, cell in zip(self.setting["cases"], self.cells, strict=True)
             if cell.status != "ok" and not (cell.status == "stopped" and case["case"] in judged)
         ]
-        faults_text.render(self.confusion, self.setting, failed, target)
+
+    def render(self, target: Console) -> None:
+        faults_text.render(self.confusion, self.setting, self.failed, target)
 
     def json(self) -> dict[str, Any]:
         """The contract's `stallscope-compare`, with a cell a case and the matrix."""

@@ -5,21 +5,45 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
 
 from .. import __version__
 from ..errors import StallscopeError
-from . import attach, compare, data, live, report, run, scenarios, tune
+from . import attach, check, compare, data, diff, doctor, live, report, run, scenarios, tune
+from .options import meant
 
-VERBS = (run, attach, compare, tune, report, live, data, scenarios)
+ENDS_WITH_COMMAND = (run.NAME, tune.NAME)
+"""Verbs that take a command after `--`."""
+VERBS = (run, attach, compare, tune, report, diff, check, live, data, scenarios, doctor)
 USAGE_ERROR = 2
 INTERRUPTED = 130
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """With what may have been meant, where a verb is misspelt: argparse lists all."""
+        given = re.match(r"argument VERB: invalid choice: '(.*?)'", message)
+        if given is not None:
+            message = f"unknown verb {given[1]!r}.{meant(given[1], [verb.NAME for verb in VERBS])}"
+            message += f" Verbs: {', '.join(verb.NAME for verb in VERBS)}"
+        super().error(message)
+
+
+def _unknown(arguments: argparse.Namespace, unknown: Sequence[str]) -> str:
+    """Of options that no verb's parser took."""
+    known = [option for action in arguments.parser._actions for option in action.option_strings]
+    near = "".join(meant(option.partition("=")[0], known) for option in unknown if option.startswith("--"))
+    after = "" if arguments.verb not in ENDS_WITH_COMMAND else " Options of the training go after --."
+    return f"unrecognized arguments: {' '.join(unknown)}{'.' if near or after else ''}{near}{after}"
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of all verbs."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="stallscope",
         description="Says what the accelerator of a PyTorch training waits for, and why.",
         epilog="example: stallscope compare ssd --device emulated:v100 --batch-sizes 8,16",
@@ -41,6 +65,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code: 0, 1 where a verb says no, 2 for a user's mistake, 130 after Ctrl-C."""
+    if sys.stdout is None:
+        # Closed by who started us (`>&-`).
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # An output that cannot show a sign shows a question mark: no reason to fail.
         if isinstance(stream, io.TextIOWrapper):
@@ -48,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments, unknown = parser().parse_known_args(argv)
     if unknown:
         # argparse would show the usage of all verbs.
-        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        arguments.parser.error(_unknown(arguments, unknown))
     try:
         return int(arguments.run(arguments))
     except StallscopeError as error:

@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from ..errors import StallscopeError
+from ..record.comparison import is_comparison
+from ..record.latest import latest
+from ..record.run import is_run
+
+
+def newest() -> Path:
+    """The run folder that was begun last on this machine.
+
+    Raises:
+        StallscopeError: there is none.
+    """
+    folder = latest()
+    if folder is None:
+        raise StallscopeError(
+            "no recording was made on this machine yet. Start one with `stallscope run -- python train.py`, or name "
+            "its folder."
+        )
+    return folder
+
+
+def is_comparison_alone(folder: Path, others: Sequence[Path]) -> bool:
+    """Whether what `report` was given is one comparison, and no run or parts of a job."""
+    return not others and not is_run(folder) and is_comparison(folder)
 
 
 def given(arguments: argparse.Namespace, names: Iterable[str]) -> str:
@@ -20,6 +44,12 @@ def count(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
     return int(text)
+
+
+def meant(given: str, known: Iterable[str]) -> str:
+    """` Did you mean …?` of what is nearest to a misspelt name; empty where nothing is near."""
+    near = get_close_matches(given, list(known), n=1, cutoff=0.7)
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 def cases(asked: str | None) -> tuple[str, ...]:

@@ -10,12 +10,15 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from ..analyse.recent import RecentReader
+from ..analyse.recent.reader import RecentReader
 from ..errors import RecordError
 from ..report import bars, compare_text, live
 
 if TYPE_CHECKING:
     from .sweep_cells import Cells
+
+LIVE_ROWS = 11
+"""Of the run under way, below the table of those that ran."""
 
 
 class Drawn:
@@ -77,8 +80,8 @@ class Progress(Drawn):
                 return
         ascii_only = bars.is_ascii(self._target)
         ran = tuple(self._sweep.cell(k) for k in self._sweep.keys if self._sweep.status[k][0] != "pending")
-        view = live.render(self._reader.snapshot(), self._target.width, ascii_only)
-        rows = max(3, self._target.height - 16)
+        view = live.render(self._reader.snapshot(), self._target.width, LIVE_ROWS, ascii_only)
+        rows = max(3, self._target.height - LIVE_ROWS - 5)
         table = compare_text.table(ran[-rows:], ascii_only, self._emulated)
         self._live.update(Group(table, Text(), self._head(), view), refresh=True)
 

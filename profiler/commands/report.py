@@ -1,13 +1,12 @@
-"""`stallscope report RUN`: a recorded run, or a whole comparison, in words or as JSON."""
+"""`stallscope report RUN`: a recorded run, or a whole comparison, in words, as a page, or for other programs."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import sys
 from contextlib import suppress
 from pathlib import Path
-
-from rich.console import Console
+from types import ModuleType
 
 from ..analyse.analysis import analyse
 from ..analyse.attached import attached, is_attached
@@ -17,17 +16,19 @@ from ..analyse.ranks import ranks_of
 from ..errors import RecordError, StallscopeError
 from ..record.comparison import is_comparison, read_comparison
 from ..record.files import plain
-from ..record.latest import latest
 from ..record.run import RUN_JSON, is_run, open_run
-from ..report import attach_json, attach_text, compare_text, contract, text
+from ..report import attach_json, attach_text, compare_text, contract, text, tune_text
 from ..report.command import command_line
-from . import cost_options, faults, plot, sweep_planted
-from .console import PLAIN_WIDTH, console, show, write_json
+from ..tune.state import is_tuning
+from . import cost_options, exports, faults, options, pages, plot, summaries, sweep_planted, tune_folder
+from .console import show_in, write_json
 
 NAME = "report"
 HELP = "Shows what a recorded run waited for (no RUN: the newest on this machine)."
 EXAMPLE = "stallscope report runs/train-20260101-120000"
 
+FORMATS = (pages, exports, summaries)
+"""What lays a run out otherwise than as text or JSON: each has its `FORMATS`, its options, and a `write`."""
 MOST_LISTED = 10
 
 
@@ -37,29 +38,61 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         type=Path,
         nargs="*",
-        help="folder of a run or of a comparison; of a job on several hosts each host's run folder, or the one around "
-        "them",
+        help="folder of a run, a comparison or a tuning; of a job on several hosts each host's run folder, or the one "
+        "around them",
     )
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+    formats = ("text", "json", *(name for others in FORMATS for name in others.FORMATS))
+    parser.add_argument("--format", choices=formats, default="text", help="default: text")
     parser.add_argument("--json", action="store_true", help="short for --format json")
     parser.add_argument("-o", "--output", metavar="FILE", help="write to a file instead of the terminal")
+    for others in FORMATS:
+        others.add_arguments(parser)
     plot.add_arguments(parser)
     cost_options.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    code = _report(arguments)
+    _say_where(arguments)
+    return code
+
+
+def _say_where(arguments: argparse.Namespace) -> None:
+    """On stderr, after a file was named: a command that says nothing may have done nothing."""
+    # A page's path is what html prints; of a folder its tables were listed.
+    told = arguments.format in pages.FORMATS and not arguments.json
+    if arguments.output not in (None, "-") and not told and not Path(arguments.output).is_dir():
+        print(plain(f"written: {arguments.output}"), file=sys.stderr)
+
+
+def _report(arguments: argparse.Namespace) -> int:
     folder, *others = _parts(arguments.run_folders or [_newest()])
     as_json = arguments.json or arguments.format == "json"
+    chosen = next((other for other in FORMATS if arguments.format in other.FORMATS and not as_json), None)
+    _check_options(arguments, chosen)
+    if chosen is not None:
+        if chosen is not pages and not others and not is_run(folder) and is_tuning(folder):
+            raise StallscopeError(_of_tuning(folder, arguments.format))
+        chosen.write(arguments, folder, others)
+        return 0
     price = cost_options.price_of(arguments)
+    if not others and not is_run(folder) and is_tuning(folder):
+        plot.refuse(arguments, plot.PICTURES, f"{folder} is a tuning")
+        kept = tune_folder.load(folder)
+        if as_json:
+            write_json(kept.json, arguments.output or "-")
+        else:
+            show_in(arguments.output, lambda target: tune_text.render(kept.tuning, target, kept.notices))
+        return 0
     _check_plots(arguments, folder, others)
-    if not others and not is_run(folder) and is_comparison(folder):
+    if options.is_comparison_alone(folder, others):
         scenario = read_comparison(folder)[0].get("scenario")
         if scenario in (faults.SCENARIO, sweep_planted.SCENARIO):
             table = faults.load(folder) if scenario == faults.SCENARIO else sweep_planted.load(folder)
             if as_json:
                 write_json(table.json(), arguments.output or "-")
             else:
-                _print(arguments.output, table.render)
+                show_in(arguments.output, table.render)
             if arguments.plot and isinstance(table, sweep_planted.SweepTable):
                 table.plot(arguments.plot)
             return 0
@@ -68,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         if as_json:
             write_json(contract.comparison(result, setting), arguments.output or "-")
         else:
-            _print(arguments.output, lambda target: compare_text.render(result, setting, target))
+            show_in(arguments.output, lambda target: compare_text.render(result, setting, target))
         plot.draw(arguments, result, setting)
         return 0
     opened = open_run(folder)
@@ -80,21 +113,45 @@ def run(arguments: argparse.Namespace) -> int:
         if as_json:
             write_json(attach_json.report(seen, verdict, findings), arguments.output or "-")
         else:
-            _print(arguments.output, lambda target: attach_text.render(seen, verdict, findings, target))
+            show_in(arguments.output, lambda target: attach_text.render(seen, verdict, findings, target))
         return 0
     analysis = analyse(opened, *(open_run(other) for other in others))
     if as_json:
         write_json(contract.report(analysis) | cost_options.json_of(analysis, price), arguments.output or "-")
     else:
-        _print(arguments.output, lambda target: text.render(analysis, target, cost_options.line_of(analysis, price)))
+        show_in(arguments.output, lambda target: text.render(analysis, target, cost_options.line_of(analysis, price)))
     plot.draw_run(arguments, analysis, folder)
     return 0
+
+
+def _newest() -> Path:
+    """Said, since it may be anyone's: on stderr, beside whatever is written."""
+    folder = options.newest()
+    print(f"stallscope: the newest recording: {plain(str(folder))}", file=sys.stderr)
+    return folder
+
+
+def _check_options(arguments: argparse.Namespace, chosen: ModuleType | None) -> None:
+    """Nothing that was asked for may be left out silently."""
+    for other in FORMATS:
+        for name, option in other.OPTIONS.items():
+            if other is not chosen and getattr(arguments, name) != arguments.parser.get_default(name):
+                raise StallscopeError(f"{option} belongs to --format {' or '.join(other.FORMATS)}. Leave it out.")
+    if chosen is not None:
+        plot.refuse(arguments, plot.PICTURES, f"--format {arguments.format} has no pictures beside it")
+
+
+def _of_tuning(folder: Path, format_: str) -> str:
+    """Why a tuning has no such format, and what to name instead."""
+    runs = sorted(file.parent for file in folder.glob(f"*/{RUN_JSON}"))
+    recording = f", or name a recording in it, such as {runs[0]}" if runs else ""
+    return f"{folder} is a tuning, of which --format {format_} is not made: take text, json or html{recording}."
 
 
 def _check_plots(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> None:
     plot.check(arguments)
     of_cells = (plot.SIZES, plot.RANKS, plot.CONFUSION)
-    if others or is_run(folder) or not is_comparison(folder):
+    if not options.is_comparison_alone(folder, others):
         plot.refuse(arguments, of_cells, f"{folder} is no comparison. `stallscope compare RUN RUN` makes one of runs")
         return
     scenario = read_comparison(folder)[0].get("scenario")
@@ -106,7 +163,7 @@ def _check_plots(arguments: argparse.Namespace, folder: Path, others: list[Path]
 
 def _parts(folders: list[Path]) -> list[Path]:
     """The run folders to look at: those given, or the ones within a folder that is no run itself."""
-    if len(folders) > 1 or is_run(folders[0]) or is_comparison(folders[0]):
+    if len(folders) > 1 or is_run(folders[0]) or is_comparison(folders[0]) or is_tuning(folders[0]):
         return folders
     within = sorted(file.parent for file in folders[0].glob(f"*/{RUN_JSON}"))
     if len(within) > 1 and not _are_one_job(within):
@@ -139,24 +196,3 @@ def _choice(around: Path, folders: list[Path]) -> str:
     if len(folders) > MOST_LISTED:
         lines.append(f"  and {len(folders) - MOST_LISTED} more")
     return "\n".join(lines)
-
-
-def _newest() -> Path:
-    folder = latest()
-    if folder is None:
-        raise StallscopeError(
-            "no recording was made on this machine yet. Start one with `stallscope run -- python train.py`, or name "
-            "its folder."
-        )
-    return folder
-
-
-def _print(output: str | None, write: Callable[[Console], None]) -> None:
-    if output is None:
-        show(write, console())
-        return
-    try:
-        with Path(output).open("w") as file:
-            show(write, Console(file=file, width=PLAIN_WIDTH, highlight=False))
-    except OSError as error:
-        raise StallscopeError(f"cannot write {output}: {error.strerror}. Name another file.") from error

@@ -69,13 +69,17 @@ class SweepTable:
     result: Comparison
     sweeps: tuple[JudgedSweep, ...]
 
-    def render(self, target: Console) -> None:
-        failed = [
+    @property
+    def failed(self) -> list[tuple[str, str]]:
+        """(cell, why) of those that did not run to their end."""
+        return [
             (_cell_name(cell.pipeline, cell.batch_size), f"{cell.status}: {cell.error}")
             for cell in self.result.cells
             if cell.status != "ok" or cell.error
         ]
-        sweeps_text.render(self.sweeps, self.setting, failed, target)
+
+    def render(self, target: Console) -> None:
+        sweeps_text.render(self.sweeps, self.setting, self.failed, target)
 
     def json(self) -> dict[str, Any]:
         """The contract's `stallscope-compare`, and for each sweep the truth and whether it was found."""

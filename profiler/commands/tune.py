@@ -24,7 +24,7 @@ from ..tune.plan import Plan
 from ..tune.result import Ended
 from ..tune.script_bench import NothingToTune, Ready, ScriptBench
 from ..tune.search import Progress, search
-from ..tune.state import State, load
+from ..tune.state import RECORDING, State, load
 from ..tune.tuning import Tuning
 from . import options, tune_batch, tune_jobs
 from .console import console, show, write_json
@@ -42,8 +42,6 @@ INTERRUPTED = 130
 SHOWN_FILES = 5
 KEPT = ("out_of_order", "max_workers", "batch_sizes")
 """Options that hold for later sittings too, unless those have others."""
-RECORDING = "first-stretch"
-"""Run folder, within the tuning's."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json != "-":
         target = console()
         show(lambda to: tune_text.render(result, to), target)
-        target.print(f"\nblocks and recordings: {sitting.folder}", soft_wrap=True, markup=False)
+        page = f"stallscope report {sitting.folder} --format html: as a page"
+        target.print(f"\nblocks and recordings: {sitting.folder}   ({page})", soft_wrap=True, markup=False)
     if arguments.json:
         write_json(tune_json.tuning(result), arguments.json)
     if sitting.ended == Ended.STOPPED:

@@ -78,6 +78,6 @@ class TuneProgress(Drawn):
     def _state(self, now: Progress) -> str:
         what = "batches fetched before" if now.held else describe(now.settings, now.baseline)
         if now.entry is not None and now.entry.block is not None:
-            what += f": {now.entry.block.samples_per_s:.0f} samples/s"
+            what += f": {now.entry.block.samples_per_s:.0f} samples/s in this block"
         best = "" if now.speedup == 1 else f" · best so far {now.speedup:.2f} times: {describe(now.best, now.baseline)}"
         return what + best

@@ -19,6 +19,7 @@ NOT_MEASURED = "n/a"
 LEAST_SHOWN = 0.005
 BAR = 20
 MOST_OTHERS = 8
+MOST_PLACES = 5
 
 _SEVERITY = {"none": "green", "minor": "yellow", "major": "dark_orange", "critical": "bold red"}
 _WAITING = {
@@ -65,10 +66,14 @@ def _sections(
     yield Text(headline(seen), style="bold")
     yield Text()
     yield from _verdict(verdict)
-    leading = seen.leading
     for trainer in seen.trainers:
         if trainer.shares:
-            yield from _why(seen, trainer, ascii_only, trainer is leading)
+            yield from _why(seen, trainer, ascii_only)
+    yield from further(seen, verdict, findings)
+
+
+def further(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[RenderableType]:
+    """What stands below the verdict and the shares of the time."""
     yield from _next(verdict)
     yield from _evidence(verdict)
     others = [f for f in findings if f is not verdict]
@@ -100,30 +105,48 @@ def _verdict(verdict: Finding) -> Iterator[RenderableType]:
     yield Text()
 
 
-def _why(seen: Attached, trainer: Trainer, ascii_only: bool, leading: bool) -> Iterator[RenderableType]:
-    several = len(seen.trainers) > 1
+def why(seen: Attached, trainer: Trainer) -> str:
+    """Of the shares of a process's time: whose they are."""
     who = f"process {trainer.pid}" if trainer.rank is None else f"rank {trainer.rank} (process {trainer.pid})"
     thread = "its main thread" if trainer.main_thread else f"its thread {trainer.thread}"
-    mark = ", which the verdict is about" if several and leading else ""
-    yield _heading(f"Why: what {who} did in {_plain(thread)}{mark}")
+    about = len(seen.trainers) > 1 and trainer is seen.leading
+    return f"Why: what {who} did in {_plain(thread)}{', which the verdict is about' * about}"
+
+
+def told_shares(seen: Attached, trainer: Trainer) -> list[tuple[str, Share, str]]:
+    """What its time went into, how much of it, and what that means."""
     meaning = _WAITING | (_ON_CPU if seen.device_kind == "cpu" else _ON_GPU)
-    if several:
+    if len(seen.trainers) > 1:
         meaning["backward"] += ", and waiting for the other ranks' gradients"
+    kinds = {"data wait": trainer.waits, "data making": trainer.stages}
+    return [
+        (name, share, meaning[name] + _kinds(kinds.get(name, {})))
+        for name, share in trainer.shares.items()
+        if share.value >= LEAST_SHOWN
+    ]
+
+
+def top_places(trainer: Trainer) -> list[tuple[float, str, str]]:
+    """(share, function and place, what it is) of where it was met most."""
+    return sorted(((share, at, name) for name, places in trainer.top.items() for at, share in places), reverse=True)[
+        :MOST_PLACES
+    ]
+
+
+def _why(seen: Attached, trainer: Trainer, ascii_only: bool) -> Iterator[RenderableType]:
+    yield _heading(why(seen, trainer))
     table = Table.grid(padding=(0, 2))
-    for name, share in trainer.shares.items():
-        if share.value >= LEAST_SHOWN:
-            table.add_row(name, _percent(share.value), Text(_bounds(share), style="dim"), _bar(share.value, ascii_only))
-            table.columns[1].justify = "right"
-            kinds = trainer.waits if name == "data wait" else trainer.stages if name == "data making" else {}
-            table.add_row("", "", "", Text(meaning[name] + _kinds(kinds), style="dim"))
+    for name, share, meaning in told_shares(seen, trainer):
+        table.add_row(name, _percent(share.value), Text(_bounds(share), style="dim"), _bar(share.value, ascii_only))
+        table.columns[1].justify = "right"
+        table.add_row("", "", "", Text(meaning, style="dim"))
     yield _indent(table)
     yield _indent(Text(f"{trainer.looks} looks at its stacks; in brackets the range of 95 % confidence"))
-    top = [(share, place, name) for name, places in trainer.top.items() for place, share in places]
-    if top:
+    if top := top_places(trainer):
         yield _indent(Text("mostly at:"))
         lines = Table.grid(padding=(0, 2))
-        for part, place, name in sorted(top, reverse=True)[:5]:
-            lines.add_row(_percent(part), Text(_plain(place)), Text(name, style="dim"))
+        for part, at, name in top:
+            lines.add_row(_percent(part), Text(_plain(at)), Text(name, style="dim"))
         yield _indent(_indent(lines))
     yield Text()
 
@@ -149,7 +172,7 @@ def _evidence(verdict: Finding) -> Iterator[RenderableType]:
     yield _heading("Evidence")
     table = Table.grid(padding=(0, 2))
     for item in rows:
-        expected = f"(normally {item.expected})" if item.expected else ""
+        expected = f"(should be {item.expected})" if item.expected else ""
         table.add_row(Text(_plain(item.what)), _value(item), expected)
     yield _indent(table)
     yield Text()

@@ -78,7 +78,7 @@ class BatchText:
         changes = [f"{verdict.smaller} {arrow} {verdict.larger}"]
         changes += [f"{scale.number(c, '+')} {scale.spread(c, mark)}".rstrip() for c in map(verdict.changes.get, parts)]
         figures = {size: [scale.number(terms.get(part)) for part in parts] for size, terms in verdict.terms.items()}
-        work = {size: _work(verdict, size) for size in figures}
+        work = {size: measured(verdict, size) for size in figures}
         names = [Text(f"{_sign(part, ascii_only)} {bars.name(part)}", _colour(part)) for part in parts]
         names += [Text("  samples measured"), Text("  seconds measured")]
         columns = {size: [str(size), *figures[size], *work[size]] for size in figures}
@@ -121,7 +121,7 @@ def _percent(verdict: BatchVerdict) -> str:
     return f"{percent:.1f} %" if percent >= 0.05 or percent == 0 else "less than 0.1 %"
 
 
-def _work(verdict: BatchVerdict, size: int) -> tuple[str, str]:
+def measured(verdict: BatchVerdict, size: int) -> tuple[str, str]:
     """Samples and seconds of a run, after its warm-up."""
     work = verdict.work.get(size)
     if work is None:
@@ -144,7 +144,7 @@ def _fitting(verdict: BatchVerdict, widths: dict[int, int], room: int) -> Sequen
 def _evidence(verdict: BatchVerdict, ascii_only: bool) -> RenderableType:
     table = Table.grid(padding=(0, 2, 0, 0))
     for item in verdict.evidence:
-        expected = f"(normally {item.expected})" if item.expected else ""
+        expected = f"(should be {item.expected})" if item.expected else ""
         words = (item.what, evidence_value(item.value, item.unit), expected)
         table.add_row(*(Text(_written(word, ascii_only)) for word in words))
     return table

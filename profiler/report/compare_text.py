@@ -14,6 +14,7 @@ from ..analyse.batch_size.result import BatchVerdict
 from ..analyse.compare import Cell, Comparison, label, varying
 from ..analyse.differential import feed_of
 from ..analyse.partition import busy_strip
+from ..analyse.rests_on import foreign_cpus, machine_cpus
 from ..analyse.scaling import scaling
 from . import bars, batch_text, cost_text, differential_text, groups_text, results_text, scaling_text
 from .cells_table import Legend, axes_shown, in_words, namer, table
@@ -29,6 +30,8 @@ MOST_PLACES = 6
 """Beyond these, cells that the same thing went wrong with are counted only."""
 MOST_SWEEPS = 4
 """Sweeps over the batch size that are told in full; more of them get a paragraph each."""
+SIZES = "What the batch size did"
+ONE_SIZE = "No loader ran with two batch sizes: these runs say nothing about the batch size."
 
 
 def render(result: Comparison, setting: dict[str, Any], console: Console) -> None:
@@ -37,27 +40,65 @@ def render(result: Comparison, setting: dict[str, Any], console: Console) -> Non
 
 
 def _sections(result: Comparison, setting: dict[str, Any], ascii_only: bool) -> Iterator[RenderableType]:
-    kind = setting["device"]["kind"]
-    recorded = setting["scenario"] is None
+    emulated = setting["device"]["kind"] == "emulated"
     yield Text(title(result, setting), style="bold")
-    if question := setting.get("question"):
-        yield Text(question)
-    yield from _stand_ins(_datasets(setting) or _of_runs(result))
-    yield _runs(result.cells) if recorded else Text(_conditions(result, setting))
+    yield from head(result, setting)
     yield Text()
-    for notice in setting.get("notices", ()):
+    for notice in notices(result, setting):
         yield Text(notice, style="yellow")
         yield Text()
-    cells = table(result.cells, ascii_only, kind == "emulated")
+    cells = table(result.cells, ascii_only, emulated)
     yield cells
     yield Legend(cells)
-    yield from _errors(result)
-    if wins := list(groups_text.winners(result, kind)):
+    if wrong := list(errors(result)):
         yield Text()
+        yield from wrong
+    yield from winners(result, setting)
+    yield from findings(result, setting)
+    if told := sweeps(result):
+        yield Text()
+        yield Text(SIZES, style="bold")
+        yield from _told(told)
+    elif setting["scenario"] is None:
+        yield Text()
+        yield Text(ONE_SIZE)
+    yield from _stretches(result, ascii_only, emulated)
+
+
+def head(result: Comparison, setting: dict[str, Any]) -> Iterator[RenderableType]:
+    """What was asked, of which data, under which conditions."""
+    if question := setting.get("question"):
+        yield Text(question)
+    yield from stand_ins(result, setting)
+    yield _runs(result.cells) if setting["scenario"] is None else Text(_conditions(result, setting))
+
+
+def notices(result: Comparison, setting: dict[str, Any]) -> Iterator[str]:
+    """What to know before reading the figures."""
+    yield from setting.get("notices", ())
+    runs = [facts for cell in result.cells for facts in cell.facts]
+    if (used := foreign_cpus(runs)) is not None:
+        cpus = machine_cpus(runs)
+        of_all = "CPUs" if cpus is None else f"of {_plural(cpus, 'CPU')}"
+        yield (
+            f"Other programs used up to {used:.1f} {of_all} while this ran: these rates are not those of a quiet "
+            "machine."
+        )
+
+
+def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[RenderableType]:
+    """Which cells are fastest, and what their nets learnt."""
+    if wins := list(groups_text.winners(result, setting["device"]["kind"])):
+        yield Text()
+        recorded = setting["scenario"] is None
         yield Text("Which is fastest, and why" if recorded else "Which loader wins, and why", style="bold")
         yield from wins
     if losses := _losses(result):
         yield from (_indent(Text(losses)),) if wins else (Text(), Text(losses))
+
+
+def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[RenderableType]:
+    """What the cells say together, each part below a line in bold."""
     if (found := scaling(result.cells)) is not None:
         yield from scaling_text.render(found)
     yield from differential_text.render(result.cells, setting)
@@ -65,16 +106,9 @@ def _sections(result: Comparison, setting: dict[str, Any], ascii_only: bool) -> 
     yield from cost_text.of_cells(result.cells, setting)
     if waits := list(groups_text.verdicts(result)):
         yield Text()
+        recorded = setting["scenario"] is None
         yield Text("What they wait for" if recorded else "What each loader waits for", style="bold")
         yield from waits
-    if sweeps := _sweeps(result):
-        yield Text()
-        yield Text("What the batch size did", style="bold")
-        yield from _told(sweeps)
-    elif recorded:
-        yield Text()
-        yield Text("No loader ran with two batch sizes: these runs say nothing about the batch size.")
-    yield from _stretches(result, ascii_only, kind == "emulated")
 
 
 def title(result: Comparison, setting: dict[str, Any]) -> str:
@@ -90,9 +124,9 @@ def title(result: Comparison, setting: dict[str, Any]) -> str:
     return f"{' · '.join(part for part in parts if part)} on {device}{', stand-in data' * stands_in}"
 
 
-def _stand_ins(datasets: dict[str, dict[str, Any]]) -> Iterator[Text]:
+def stand_ins(result: Comparison, setting: dict[str, Any]) -> Iterator[Text]:
     """That data are no real ones: above every figure that they gave."""
-    for net, told in datasets.items():
+    for net, told in (_datasets(setting) or _of_runs(result)).items():
         if stand_in := told.get("stand_in"):
             of_net = f" ({net})" if net else ""
             yield Text(f"STAND-IN DATA{of_net}: generated, in place of {stand_in}.", style="bold yellow")
@@ -131,7 +165,7 @@ def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
     said = list(dict.fromkeys(_samples(told) for told in _datasets(setting).values()))
     said += [f"{_plural(number, unit[:-1])} a run" for unit, number in (setting.get("stop") or {}).items()]
     plans = list(dict.fromkeys(cell.axes.get("plan") for cell in result.cells))
-    if plans != [None] and "plan" not in differing:
+    if plans not in ([], [None]) and "plan" not in differing:
         said.append(f"plan {plans[0]}")
     if differing:
         # Where they do not differ, the table leaves them out.
@@ -183,7 +217,7 @@ def _plural(number: float, thing: str) -> str:
     return f"{number if isinstance(number, int) else format(number, 'g')} {thing}{'s' * (number != 1)}"
 
 
-def _errors(result: Comparison) -> Iterator[RenderableType]:
+def errors(result: Comparison) -> Iterator[Text]:
     """One line for each thing that went wrong, with the cells it hit."""
     names = axes_shown(result.cells)
     hit: dict[tuple[str, str, str], dict[str, list[str]]] = {}
@@ -191,8 +225,6 @@ def _errors(result: Comparison) -> Iterator[RenderableType]:
         if cell.error:
             places = hit.setdefault((cell.pipeline, cell.status, cell.error), {})
             places.setdefault(in_words(cell, names), []).append(str(cell.batch_size))
-    if hit:
-        yield Text()
     for (pipeline, status, error), places in hit.items():
         where = "; ".join(f"{place} batch {', '.join(sizes)}".strip() for place, sizes in places.items())
         if len(places) > MOST_PLACES:
@@ -210,7 +242,7 @@ def _losses(result: Comparison) -> str:
     return f"Loss, first read to last: {'; '.join(said[:MOST_LOSSES])}{more}." if said else ""
 
 
-def _sweeps(result: Comparison) -> dict[str, BatchVerdict]:
+def sweeps(result: Comparison) -> dict[str, BatchVerdict]:
     """What the batch size did to trainings with a loader."""
     cells = [cell for cell in result.cells if feed_of(cell) == "real"]
     names, shown = varying(result.cells), axes_shown(cells)

@@ -16,14 +16,15 @@ from . import bars
 MOST_NAMED = 6
 """Of more cases that one reason kept from being judged, a few are named and the others counted."""
 FEW_NAMED = 2
+TOGETHER = "Together"
 
 
 def render(result: Confusion, setting: Mapping[str, Any], failed: Sequence[tuple[str, str, str]], to: Console) -> None:
     """Print it. `failed`: (case, status, why) of the cases that were not judged."""
-    to.print(Group(*_sections(result, setting, failed, bars.is_ascii(to))))
+    to.print(Group(*sections(result, setting, failed, bars.is_ascii(to))))
 
 
-def _sections(
+def sections(
     result: Confusion, setting: Mapping[str, Any], failed: Sequence[tuple[str, str, str]], ascii_only: bool
 ) -> Iterator[RenderableType]:
     yield Text(head(setting), style="bold")
@@ -51,7 +52,7 @@ def _sections(
         yield _title("Not judged")
         yield from _not_judged(failed)
         yield Text()
-    yield _title("Together")
+    yield _title(TOGETHER)
     yield from (_indent(Text(line)) for line in summary(result))
 
 

@@ -55,6 +55,10 @@ class Fitted:
     def __init__(self, columns: Sequence[Column]) -> None:
         self._columns = columns
 
+    def whole(self) -> Table:
+        """With every column, for what is as wide as it must be."""
+        return table_of([column for column in self._columns if column.cells])
+
     def shows(self, head: str, width: int) -> bool:
         """Whether there is room for a column."""
         return any(column.head == head for column in fitting(self._columns, width))

@@ -36,6 +36,19 @@ def _sections(
 ) -> Iterator[RenderableType]:
     yield Text(head(setting), style="bold")
     yield Text()
+    yield from judged(sweeps, failed, ascii_only)
+    yield from (Text(line) for line in summary(sweeps))
+    verdicts = {sweep.name: sweep.verdict for sweep in sweeps if sweep.verdict is not None}
+    if verdicts:
+        yield Text()
+        yield Text("What the batch size did", style="bold")
+        yield from batch_text.render(verdicts)
+
+
+def judged(
+    sweeps: Sequence[JudgedSweep], failed: Sequence[tuple[str, str]], ascii_only: bool
+) -> Iterator[RenderableType]:
+    """What was planted beside what was named, and what did not run."""
     yield Text("What was planted, and what was named", style="bold")
     yield Padding(_table(sweeps, ascii_only), (0, 0, 0, 2))
     yield Padding(Text(GROWTH, style="dim"), (0, 0, 0, 2))
@@ -44,12 +57,6 @@ def _sections(
         yield Text("Not run to their end", style="bold")
         yield from (Padding(Text(f"{cell}: {why}", style="yellow"), (0, 0, 0, 2)) for cell, why in failed)
         yield Text()
-    yield from (Text(line) for line in summary(sweeps))
-    verdicts = {sweep.name: sweep.verdict for sweep in sweeps if sweep.verdict is not None}
-    if verdicts:
-        yield Text()
-        yield Text("What the batch size did", style="bold")
-        yield from batch_text.render(verdicts)
 
 
 def head(setting: Mapping[str, Any]) -> str:

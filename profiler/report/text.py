@@ -48,10 +48,11 @@ _SEVERITY = {"none": "green", "minor": "yellow", "major": "dark_orange", "critic
 
 def render(analysis: Analysis, console: Console, cost: str | None = None) -> None:
     """Print the report. `cost`: what the run cost, in a line."""
-    console.print(Group(*_sections(analysis, bars.is_ascii(console), cost)))
+    console.print(Group(*sections(analysis, bars.is_ascii(console), cost)))
 
 
-def _sections(analysis: Analysis, ascii_only: bool, cost: str | None) -> Iterator[RenderableType]:
+def sections(analysis: Analysis, ascii_only: bool, cost: str | None) -> Iterator[RenderableType]:
+    """All that the report says, in its order; a heading is a bold line of its own."""
     facts = analysis.facts
     yield Text(headline(analysis), style="bold")
     if stand_in := stand_in_of(analysis):
@@ -63,14 +64,16 @@ def _sections(analysis: Analysis, ascii_only: bool, cost: str | None) -> Iterato
     if facts is not None:
         yield from _why(facts, analysis.job, ascii_only)
     yield from _headroom(analysis.headroom, analysis.job)
-    yield from _next(analysis.verdict, _now(analysis))
+    yield from _next(analysis.verdict, rate_now(analysis))
     yield from _evidence(analysis.verdict)
     others = [f for f in analysis.findings if f is not analysis.verdict]
     if others:
         yield _heading("Also")
         for found in others:
             yield _indent(Text(f"{found.cause} ({found.severity}): {found.title}"))
-            yield from (_indent(_indent(Text(f"{n.change}{_prediction(n, _now(analysis))}"))) for n in found.next[:1])
+            yield from (
+                _indent(_indent(Text(f"{n.change}{prediction(n, rate_now(analysis))}"))) for n in found.next[:1]
+            )
         yield Text()
     if analysis.ranks:
         yield _heading("Ranks")
@@ -169,7 +172,7 @@ def _what_ran(analysis: Analysis) -> str:
     ranks = f", {len(analysis.ranks)} ranks" if analysis.ranks else ""
     if facts.window.count < FEW_STEPS:
         return f"{name} on {device or 'unknown device'}{ranks}"
-    rate = _now(analysis)
+    rate = rate_now(analysis)
     if rate is None:
         fast = f"{1e9 * facts.window.count / facts.parts.wall_ns:.1f} steps/s"
     else:
@@ -177,7 +180,7 @@ def _what_ran(analysis: Analysis) -> str:
     return f"{name} on {device or 'unknown device'}{ranks}: {fast}"
 
 
-def _now(analysis: Analysis) -> float | None:
+def rate_now(analysis: Analysis) -> float | None:
     """Samples a second, of all ranks together; `None` where samples are not known."""
     if analysis.facts is None or not analysis.facts.samples_known:
         return None
@@ -219,11 +222,15 @@ def _verdict(verdict: Finding) -> Iterator[RenderableType]:
     yield Text()
 
 
+def meaning(part: str, facts: Facts) -> str:
+    """What the time of a part was, in words."""
+    return (_MEANING | (_ON_CPU if facts.device_kind == "cpu" else {}))[part]
+
+
 def _why(facts: Facts, job: Job | None, ascii_only: bool) -> Iterator[RenderableType]:
     yield _heading(f"Why: where the time went{f', averaged over {len(job.ranks)} ranks' if job else ''}")
     shares = job.shares if job else facts.shares
     per_step = facts.parts.wall_ns / facts.window.count / 1e6
-    meaning = _MEANING | (_ON_CPU if facts.device_kind == "cpu" else {})
     table = Table.grid(padding=(0, 2))
     for part in (*PARTS, UNTOLD):
         if shares.get(part, 0.0) >= LEAST_SHOWN:
@@ -231,7 +238,7 @@ def _why(facts: Facts, job: Job | None, ascii_only: bool) -> Iterator[Renderable
                 Text(f"{bars.sign(part, ascii_only)} {bars.name(part)}", style=bars.colour(part)),
                 Text(f"{100 * shares[part]:5.1f} %", justify="right"),
                 Text(f"{shares[part] * per_step:8.2f} ms", justify="right"),
-                meaning[part],
+                meaning(part, facts),
             )
     if UNTOLD not in shares and "input" not in shares:
         table.add_row(
@@ -282,11 +289,12 @@ def _next(verdict: Finding, now: float | None) -> Iterator[RenderableType]:
         return
     yield _heading("Next")
     for change in verdict.next:
-        yield _indent(Text(f"{change.change}{_prediction(change, now)}"))
+        yield _indent(Text(f"{change.change}{prediction(change, now)}"))
     yield Text()
 
 
-def _prediction(change: Next, now: float | None) -> str:
+def prediction(change: Next, now: float | None) -> str:
+    """What is expected of a change, to follow its sentence; `now`: samples/s."""
     if now is None or change.high is None:
         return ""
     if change.predicted_samples_per_s is None:
@@ -303,13 +311,14 @@ def _evidence(verdict: Finding) -> Iterator[RenderableType]:
     yield _heading("Evidence")
     table = Table.grid(padding=(0, 2))
     for item in (e for e in verdict.evidence if e.value is not None):
-        table.add_row(item.what, evidence_value(item.value, item.unit), _expected(item))
+        table.add_row(item.what, evidence_value(item.value, item.unit), expected(item))
     yield _indent(table)
     yield Text()
 
 
-def _expected(item: Evidence) -> str:
-    return f"(normally {item.expected})" if item.expected else ""
+def expected(item: Evidence) -> str:
+    """What the value would be without the cause: a figure, a bound or a setting."""
+    return f"(should be {item.expected})" if item.expected else ""
 
 
 def _device(analysis: Analysis, facts: Facts) -> Iterator[RenderableType]:

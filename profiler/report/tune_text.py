@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 
@@ -20,70 +20,76 @@ from . import bars
 from .settings import arguments
 
 NOT_MEASURED = "n/a"
+CHANGE, TRIED, BATCH = "Change", "What was tried", "Batch size"
+"""Headings of parts that a page shows otherwise."""
+STARTS_COUNT = 0.03
+"""Of the rate: what the beginnings of epochs cost, from which the rate without them is told too."""
 
 _BINDS = {
     Binding.TRAINING: (
-        "the training itself: the loader keeps up, and no loader would make it faster.",
-        "What a step spends its time on: `stallscope run` shows it.",
+        "The training itself. The loader keeps up with it, and no other loader would make it faster.",
+        "`stallscope run` shows what a step spends its time on.",
     ),
     Binding.WORKERS: (
-        "the number of workers: CPUs are left over.",
-        "More workers than were tried, where memory allows.",
+        "The number of workers. They are busy all the time, and CPUs are left over for more of them.",
+        "more workers, as far as memory allows.",
     ),
     Binding.CPU: (
-        "the CPUs: more workers would share the same ones.",
-        "Cheaper samples (decode smaller images, transform on the device, store what was prepared), or more CPUs.",
+        "The CPUs. They are all in use, so more workers would only share the same ones.",
+        "samples that cost the CPU less (smaller images, transforms on the device, prepared data), or more CPUs.",
     ),
     Binding.STORAGE: (
-        "storage: reads slow each other.",
-        "Fewer and larger files, a faster or nearer disk, or a data set that fits into memory.",
+        "Storage. Reads slow each other down.",
+        "fewer and larger files, a faster or nearer disk, or a data set that fits into memory.",
     ),
     Binding.ORDER: (
-        "the order: slow batches hold back finished ones.",
-        "What makes single samples slow; in_order=False where the order does not matter; deeper prefetching.",
+        "Single slow batches. Finished ones wait behind them, because batches are handed over in order.",
+        "what makes these samples slow; in_order=False where the order does not matter; a larger prefetch_factor.",
     ),
     Binding.HANDOFF: (
-        "handing batches over: the training process spends its time on taking them from workers.",
-        "Fewer and larger tensors in a batch, smaller types (uint8 instead of float32), pinning done by a thread.",
+        "Handing batches over. The training process spends its time on taking them from the workers.",
+        "fewer and larger tensors in a batch, smaller types (uint8 instead of float32), pin_memory=True.",
     ),
     Binding.START: (
-        "the beginnings of epochs: workers start and fill their queues anew.",
+        "The beginnings of epochs. Each time workers are started, or have nothing ready yet.",
         "persistent_workers=True, or longer epochs.",
     ),
     Binding.SERIAL: (
-        "that batches are made in the training process, where nothing overlaps.",
-        "Workers, where samples are dear enough to be worth handing over.",
+        "Making batches in the training process. It makes a batch, then trains on it, and never does both at once.",
+        "workers (num_workers=1 or more), which pays off where a batch takes longer to make than to hand over.",
     ),
 }
 
 
-def render(result: Tuning, console: Console) -> None:
-    """Print the result."""
-    console.print(Group(*_sections(result, bars.is_ascii(console))))
+def render(result: Tuning, console: Console, notices: Sequence[str] = ()) -> None:
+    """Print the result. `notices`: of its data, where nobody has read them just before."""
+    for notice in notices:
+        console.print(Text(f"data: {notice}", style="yellow"))
+    console.print(Group(*sections(result, bars.is_ascii(console))))
 
 
-def _sections(result: Tuning, ascii_only: bool) -> Iterator[RenderableType]:
+def sections(result: Tuning, ascii_only: bool) -> Iterator[RenderableType]:
     tuned = result.tuned
     yield Text(headline(result), style="bold")
     yield Text(_because(result))
     yield Text()
     if result.changed:
-        yield _heading("Change")
-        yield from (_indent(line) for line in _change(result, ascii_only))
+        yield _heading(CHANGE)
+        yield from (_indent(line) for line in change(result, ascii_only))
         yield Text()
-    yield _heading("What was tried")
+    yield _heading(TRIED)
     yield _indent(_trials(result, ascii_only))
     yield from (_indent(line) for line in _remarks(result))
     yield Text()
     if tuned.binding is not None:
-        yield _heading(f"What binds {'with that' if result.changed else 'now'}")
-        meaning, following = _BINDS.get(tuned.binding, (f"{tuned.binding}.", ""))
-        yield _indent(Text(f"{tuned.binding}: {meaning}"))
+        yield _heading(f"What sets the pace {'with that' if result.changed else 'now'}")
+        meaning, following = _BINDS.get(tuned.binding, (f"{_sentence(tuned.binding)}", ""))
+        yield _indent(Text(meaning))
         if following:
-            yield _indent(Text(f"Next to look at: {following}"))
+            yield _indent(Text(f"Next to try: {following}"))
         yield Text()
     if tuned.batch is not None:
-        yield _heading("Batch size")
+        yield _heading(BATCH)
         yield from (_indent(line) for line in _batch(tuned.batch))
         yield Text()
     yield _heading("What it took, and how sure it is")
@@ -132,20 +138,29 @@ def _because(result: Tuning) -> str:
     if now is not None and result.changed and then is not None:
         own = describe(tuned.baseline.settings, tuned.best.settings)
         best = describe(tuned.best.settings, tuned.baseline.settings)
-        said.append(f"{_rate(then)} samples/s with {best}; {_rate(now)} as it stands ({own}).")
+        said.append(f"{said_rate(then)} samples/s with {best}; {said_rate(now)} as it stands ({own}).")
     elif now is not None:
-        said.append(f"{_rate(now)} samples/s as it stands ({describe(tuned.baseline.settings)}).")
-    if now is not None and tuned.headroom is not None and tuned.headroom > 0:
-        ceiling = now * (1 + tuned.headroom)
-        # Noise, where a real loader was faster than none.
-        if all((trial.samples_per_s or 0.0) <= ceiling for trial in tuned.trials):
-            said.append(f"A loader that takes no time would give {_rate(ceiling)}.")
+        said.append(f"{said_rate(now)} samples/s as it stands ({describe(tuned.baseline.settings)}).")
+    if result.ceiling is not None and result.beyond_ceiling is None:
+        said.append(f"A loader that takes no time would give {said_rate(result.ceiling)}.")
+    elif result.ceiling is not None:
+        said.append(
+            f"Batches that lay ready gave {said_rate(result.ceiling)}, the fastest setting "
+            f"{said_rate(result.beyond_ceiling or 0.0)}: no loader is faster than none, so the two differ by noise."
+        )
     if tuned.ended != Ended.DECIDED or not result.changed:
-        said.append(_sentence(tuned.because))
+        said.append(_sentence(_new_in(tuned.because)))
     return " ".join(said)
 
 
-def _change(result: Tuning, ascii_only: bool) -> Iterator[RenderableType]:
+def _new_in(because: str) -> str:
+    """Why it ended, without the finding that the headline has."""
+    for repeated in ("; promising, not proven: ", "; so far "):
+        because = because.partition(repeated)[0]
+    return because
+
+
+def change(result: Tuning, ascii_only: bool) -> Iterator[RenderableType]:
     """The arguments that change, before and after."""
     before, after = (result.settings(t.settings) for t in (result.tuned.baseline, result.tuned.best))
     old, new = arguments(before), arguments(after)
@@ -209,19 +224,23 @@ def _trials(result: Tuning, ascii_only: bool) -> Table:
     rows.add_column("predicted", justify="right", no_wrap=True)
     rows.add_column("blocks", justify="right", no_wrap=True)
     rows.add_column("", no_wrap=True)
-    best = result.settings(tuned.best.settings)
-    current = result.settings(tuned.baseline.settings)
     for trial in shown:
-        of = [word for word, settings in (("now", current), ("best", best)) if trial.settings == settings]
-        mark = "now" if not result.changed and of else ", ".join(of) or ("out" if trial.dropped else "")
+        mark = mark_of(result, trial)
         rows.add_row(
             *(column.value(trial.settings) for column in columns),
-            _measured(trial, ascii_only),
-            NOT_MEASURED if trial.predicted is None else _rate(trial.predicted),
+            measured(trial, ascii_only),
+            NOT_MEASURED if trial.predicted is None else said_rate(trial.predicted),
             str(trial.blocks),
-            Text(mark, style="bold green" if "best" in of else "bold" if of else ""),
+            Text(mark, style="bold green" if "best" in mark else "bold" if "now" in mark else ""),
         )
     return rows
+
+
+def mark_of(result: Tuning, trial: Trial) -> str:
+    """`now` for the program's own settings, `best` for those found, `out` for what was given up."""
+    marked = (("now", result.tuned.baseline), ("best", result.tuned.best))
+    of = [word for word, each in marked if result.settings(trial.settings) == result.settings(each.settings)]
+    return "now" if not result.changed and of else ", ".join(of) or ("out" if trial.dropped else "")
 
 
 def _remarks(result: Tuning) -> Iterator[RenderableType]:
@@ -233,13 +252,13 @@ def _remarks(result: Tuning) -> Iterator[RenderableType]:
             yield Text(said, style="yellow" if trial.status != "ok" else "dim")
 
 
-def _measured(trial: Trial, ascii_only: bool) -> Text:
+def measured(trial: Trial, ascii_only: bool) -> Text:
     if trial.samples_per_s is None:
         words = {"oom": "out of memory", "failed": "failed"}
         return Text(words.get(trial.status, NOT_MEASURED), style="yellow")
-    said = f"{_rate(trial.samples_per_s):>6}"
+    said = f"{said_rate(trial.samples_per_s):>6}"
     if trial.low is not None and trial.high is not None:
-        said += f" ({_rate(trial.low)}{'-' if ascii_only else '–'}{_rate(trial.high)})"
+        said += f" ({said_rate(trial.low)}{'-' if ascii_only else '–'}{said_rate(trial.high)})"
     return Text(said)
 
 
@@ -248,6 +267,7 @@ def _quality(result: Tuning) -> Iterator[str]:
     again = "" if result.starts <= 1 else f", for which it was started {result.starts} times"
     sittings = "" if result.sittings <= 1 else f", in {result.sittings} sittings"
     yield f"{tuned.wall_s:.0f} s{sittings} and {result.steps} steps of the training{again}; what they learnt is lost."
+    yield from _two_rates(result)
     if tuned.noise is not None:
         yield f"Stretches of one setting differ by {100 * tuned.noise:.1f} % (standard deviation, drift removed)."
     error = prediction_error(tuned.trials)
@@ -257,6 +277,17 @@ def _quality(result: Tuning) -> Iterator[str]:
         yield f"From what was measured, {whole} is off by {100 * median:.0f} % (median), {100 * most:.0f} % at most."
     for note in result.notes:
         yield f"note: {note}"
+
+
+def _two_rates(result: Tuning) -> Iterator[str]:
+    """Which rate is which, where the beginnings of epochs cost much."""
+    best = result.tuned.best
+    whole, steady = best.samples_per_s, best.steady_samples_per_s
+    if whole is not None and steady is not None and steady > (1 + STARTS_COUNT) * whole:
+        yield (
+            f"Rates have the beginnings of epochs in them; within an epoch, as the blocks' own rates are that were "
+            f"shown meanwhile, it is {said_rate(steady)} samples/s with {describe(best.settings)}."
+        )
 
 
 def _batch(advice: BatchAdvice) -> Iterator[RenderableType]:
@@ -281,7 +312,7 @@ def _batch(advice: BatchAdvice) -> Iterator[RenderableType]:
             rate, used = advice.samples_per_s.get(size), advice.memory_bytes.get(size)
             rows.add_row(
                 str(size),
-                NOT_MEASURED if rate is None else _rate(rate),
+                NOT_MEASURED if rate is None else said_rate(rate),
                 NOT_MEASURED if used is None else f"{used / 1e6:.0f} MB",
                 Text(advice.failed.get(size, "") or ("off the line" if size in advice.off_line else "")),
             )
@@ -304,7 +335,7 @@ def _ms(ns: float) -> str:
     return f"{ns / 1e6:.1f}" if ns >= 95_000 else f"{ns / 1e6:.2g}"
 
 
-def _rate(rate: float) -> str:
+def said_rate(rate: float) -> str:
     return f"{rate:.0f}" if rate >= 100 else f"{rate:.1f}"
 
 

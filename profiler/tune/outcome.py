@@ -152,13 +152,14 @@ def _trials(race: Race, now: Standing, best: Arm) -> tuple[Trial, ...]:
 
 def _trial(race: Race, now: Standing | None, settings: LoaderSettings, best: Arm | None = None) -> Trial:
     arm = arm_of(settings)
+    predicted, ceiling = race.predicted.get(settings), _ceiling(now)
     entries = [entry for entry in race.entries if not entry.held and entry.settings == settings]
     failures = [entry for entry in entries if entry.block is None]
     trial = Trial(
         settings,
         status="ok" if not failures else "oom" if failures[-1].out_of_memory else "failed",
         error=failures[-1].error if failures else None,
-        predicted=race.predicted.get(settings),
+        predicted=predicted if predicted is None else min(predicted, ceiling),
         seconds=sum(entry.cost_s for entry in entries),
         blocks=sum(entry.block is not None for entry in entries),
         dropped=race.dropped.get(arm),
@@ -188,6 +189,14 @@ def _headroom(now: Standing) -> float | None:
     if HELD not in now.measured.arms:
         return None
     return exp(now.measured.ratio(HELD, now.own).mean) - 1
+
+
+def _ceiling(now: Standing | None) -> float:
+    """Samples/s that no loader can give, by the upper end of what batches that lay ready gave; no prediction is higher.
+    Infinite where that was not measured."""
+    if now is None or HELD not in now.measured.arms:
+        return inf
+    return exp(now.own_log + now.measured.ratio(HELD, now.own).high)
 
 
 def _because(race: Race, now: Standing, ended: str, winner: Arm, kept: float) -> str:

@@ -13,6 +13,8 @@ from .history import Entry
 FORMAT = "stallscope-tuning"
 VERSION = 1
 TUNE_JSON = "tune.json"
+RECORDING = "first-stretch"
+"""Run folder, within the tuning's."""
 
 
 @dataclass
@@ -46,6 +48,11 @@ class State:
             write_json(folder / TUNE_JSON, content | {"history": [entry.to_json() for entry in self.history]})
         except OSError as error:
             raise RecordError(f"cannot write {folder}: {error.strerror}.") from error
+
+
+def is_tuning(folder: Path) -> bool:
+    """Whether the folder holds a tuning (of any version)."""
+    return (folder / TUNE_JSON).is_file()
 
 
 def load(folder: Path) -> State:

@@ -36,6 +36,18 @@ class Tuning:
         return replace(settings, batch_size=settings.batch_size or self.batch_size)
 
     @property
+    def ceiling(self) -> float | None:
+        """Samples/s of a loader that takes no time, as measured; `None` where it was not, or was nothing more."""
+        now, headroom = self.tuned.baseline.samples_per_s, self.tuned.headroom
+        return None if now is None or headroom is None or headroom <= 0 else now * (1 + headroom)
+
+    @property
+    def beyond_ceiling(self) -> float | None:
+        """The rate of the fastest setting where that is above the ceiling, which only noise explains; else `None`."""
+        most = max((trial.samples_per_s or 0.0 for trial in self.tuned.trials), default=0.0)
+        return most if self.ceiling is not None and most > self.ceiling else None
+
+    @property
     def changed(self) -> bool:
         """Whether there is something to change."""
         return self.settings(self.tuned.best.settings) != self.settings(self.tuned.baseline.settings)

@@ -9,7 +9,8 @@ from ..finding import Evidence, Finding, Next
 from ..gain import removing
 from ..outside import BUSY, Evaluation, Outside
 from ..replay.advice import MOST_WORKERS
-from .input.wait import MOSTLY_WAITING_PCT
+from .input.epochs import restarts
+from .input.wait import MOSTLY_WAITING_PCT, setting
 
 _LACKS = {
     "input.serial": "its loader has no workers",
@@ -24,6 +25,9 @@ SURE = 0.9
 """Batches differ: of a wait that more workers could end, so much is expected to go."""
 LEAST_NAMED = 0.2
 """The same, from which a change to it is worth naming."""
+LONGEST_ENDING_NS = 1_000_000_000
+"""The mean end of an epoch up to which ending its workers explains it: they are told to exit and are joined, in tenths
+of a second. What takes longer is something of the program's own."""
 
 
 def boundary(facts: Facts) -> Finding | None:
@@ -57,12 +61,23 @@ def _parts(facts: Facts, outside: Outside) -> dict[str, float]:
     waiting = 0.0 if evaluation is None else min(whole, evaluation.waited_ns)
     evaluating = 0.0 if evaluation is None else min(whole - waiting, evaluation.ns - evaluation.waited_ns)
     saving = min(whole - waiting - evaluating, float(outside.saving_ns))
+    left = whole - waiting - evaluating - saving
+    ending = min(left, float(outside.epochs_ending_ns)) if _ends_workers(facts, outside) else 0.0
     return {
         "waiting": waiting,
         "evaluating": evaluating,
         "saving": saving,
-        "rest": whole - waiting - evaluating - saving,
+        "ending": ending,
+        "rest": left - ending,
     }
+
+
+def _ends_workers(facts: Facts, outside: Outside) -> bool:
+    """Whether what nothing else explains at the ends of epochs is the joining of workers that live for one epoch. It
+    happens in the fetch that finds the epoch at its end, which belongs to no step."""
+    if not restarts(facts) or facts.persistent_workers is not False or not outside.epochs_ended:
+        return False
+    return outside.epochs_ending_ns <= LONGEST_ENDING_NS * outside.epochs_ended
 
 
 def _mostly(outside: Outside | None, most: str) -> str:
@@ -74,6 +89,8 @@ def _mostly(outside: Outside | None, most: str) -> str:
         return ", most of it validation that computes"
     if most == "saving":
         return ", most of it saving checkpoints"
+    if most == "ending":
+        return ", most of it at the ends of epochs, where workers that live for one epoch are ended"
     if outside is not None and outside.named and outside.evaluation is None and not outside.saves:
         return f", part of it in {outside.named[0][0]}"
     return ": validation, checkpoints, hooks"
@@ -95,6 +112,12 @@ def _evidence(facts: Facts, outside: Outside, parts: dict[str, float]) -> tuple[
     if outside.saves:
         found.append(Evidence("saving checkpoints", _share(facts, parts["saving"]), "%"))
         found.append(Evidence("checkpoints saved", outside.saves))
+    if parts["ending"]:
+        share = _share(facts, parts["ending"])
+        found.append(Evidence("ends of epochs that nothing but ending workers explains", share, "%", "near 0"))
+        found.append(Evidence("ends of epochs", outside.epochs_ended))
+        found.append(Evidence("workers that are ended at each", facts.set_workers))
+        found.append(Evidence("persistent_workers", setting(facts.persistent_workers), "", "on"))
     found += [Evidence(f"{what}, of the wall time", 100 * share, "%") for what, share in _phases(outside)]
     return tuple(found)
 
@@ -106,6 +129,7 @@ def _changes(facts: Facts, outside: Outside | None, parts: dict[str, float], lar
         "waiting": _wait(facts, outside, parts["waiting"]),
         "evaluating": _evaluate(facts, parts["waiting"] + parts["evaluating"]),
         "saving": _save(facts, parts["saving"]),
+        "ending": _end(facts, parts["ending"]),
         "rest": _rest(facts, parts["rest"]),
     }
     least = LEAST_NAMED * facts.parts.boundary_ns
@@ -144,7 +168,7 @@ def _workers(facts: Facts, evaluation: Evaluation) -> int:
     the CPUs, unless they mostly wait, nor than batches in a pass, nor than are ever proposed."""
     budget, cpu = facts.sampled.cpu_budget, evaluation.cpu_share
     most = MOST_WORKERS
-    if budget is not None and (cpu is None or 100 * (1 - cpu) < MOSTLY_WAITING_PCT):
+    if budget is not None and (cpu is None or facts.crowded or 100 * (1 - cpu) < MOSTLY_WAITING_PCT):
         most = min(most, math.floor(budget))
     if evaluation.batches is not None:
         most = min(most, math.floor(evaluation.batches))
@@ -174,6 +198,16 @@ def _save(facts: Facts, ns: float) -> Next:
         "memory and write it in a process of its own",
         ns,
         least=0.3,
+        likely=0.7,
+    )
+
+
+def _end(facts: Facts, ns: float) -> Next:
+    return removing(
+        facts,
+        "persistent_workers=True in a DataLoader that is made once, before the loop over epochs, so that none are "
+        "ended between epochs; what stays of the time is the program's own",
+        ns,
         likely=0.7,
     )
 

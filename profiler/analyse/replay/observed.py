@@ -76,7 +76,7 @@ def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Wri
     observed = _observed(run, facts, until_ns, writer)
     settings = _settings(run, facts)
     _has_one_loader(observed)
-    making = making_of(observed.batches)
+    making = making_of(observed.batches, facts.crowded)
     serial = settings.num_workers == 0 and making.threads == 1
     host_ns = host_of(observed.steps, observed.host, observed.events, facts, observed.batches if serial else None)
     if len(host_ns) < LEAST_BATCHES:

@@ -26,8 +26,11 @@ class Making:
     """That work on batches together."""
 
 
-def making_of(batches: Records) -> Making:
+def making_of(batches: Records, crowded: bool = False) -> Making:
     """Waiting for a CPU is taken out: how long that is depends on the setting, and the replay adds its own.
+
+    Args:
+        crowded: other programs use the machine's CPUs, so that waiting of a kind that is not known is for those.
 
     A CPU second is taken as it was counted, although CPUs that share a core, a cache or a clock slow each other.
     """
@@ -50,7 +53,7 @@ def making_of(batches: Records) -> Making:
     read = np.minimum(read, running)
     cpu = np.minimum(cpu, running - read)
     # Where waiting for a CPU was not counted, decoding and transforming are known to wait for nothing else.
-    wait = np.where(np.isnan(queued) & told_apart, 0.0, running - read - cpu)
+    wait = np.where(np.isnan(queued) & (told_apart | crowded), 0.0, running - read - cpu)
     made = cpu + wait + read
     slowest = measured(batches["slowest_ns"])
     slowest = np.minimum(slowest, made)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ...facts import MACHINE_USED_PCT
 from ...finding import Evidence, Finding, Next
-from .wait import MACHINE_USED_PCT, MOSTLY_OWN, QUEUED_PCT, Wait
+from .wait import MOSTLY_OWN, QUEUED_PCT, Wait
 
 LEAST_THROTTLED = 0.05
 """Share of the time of its CPUs that a quota stops the job, from which on it is the reason."""

@@ -76,10 +76,10 @@ def handoff(wait: Wait) -> Finding | None:
         changes.append("fewer, larger tensors in a batch: each is opened and mapped by itself")
     if not facts.pin_memory and facts.device_kind == "cuda":
         changes.append("pin_memory=True: a thread of its own unpacks batches")
-    how = ": they are pickled and sent through a pipe" if pickled else ""
+    how = ", pickled, through a pipe" if pickled else ""
     return Finding(
         "input.handoff",
-        f"{wait.begins} that is finished and on its way from worker to training{how}.",
+        f"{wait.begins}: the batch is finished by then, and on its way from worker to training{how}.",
         wait.share,
         0.85 if pickled else 0.7,
         (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....record.tuning import DEFAULT_PREFETCH, LoaderSettings
-from ...facts import Facts
+from ...facts import MACHINE_USED_PCT, Facts
 from ...finding import LEAST_GAIN, Evidence, Next
 from ...gain import overlapping, removing
 from ...loader import Loader
@@ -21,8 +21,6 @@ BUDGET_USED = 0.80
 """Share of the CPU budget in use from which none is left over."""
 MOSTLY_OWN = 0.6
 """The same where other programs use what is left over."""
-MACHINE_USED_PCT = 90.0
-"""A machine this busy has no CPU left over, whoever uses it."""
 LOADER_CPU_PCT = 80.0
 """A loader that gets less CPU than this share of its working time, reads left out, waits for a CPU: a guess, for
 loaders whose waiting for a CPU was not measured."""
@@ -130,6 +128,18 @@ class Wait:
         return queued is not None and queued >= QUEUED_PCT
 
     @property
+    def queued_pct(self) -> float | None:
+        """Waiting for a CPU, of the time spent making batches: the loader's own figure; where the training makes them
+        itself, also that of its thread, of which at most what is on no CPU counts."""
+        loader, thread_ns = self.loader, self.facts.main_queued_ns
+        if loader.run_queue_pct is not None or not self.facts.made_in_training or thread_ns is None:
+            return loader.run_queue_pct
+        if not loader.work_ms_per_batch or loader.cpu_pct is None:
+            return None
+        making_ns = loader.work_ms_per_batch * 1e6 * self.facts.window.count
+        return max(0.0, min(100 * thread_ns / making_ns, 100 - loader.cpu_pct - (loader.read_pct or 0.0)))
+
+    @property
     def starved(self) -> bool:
         """Whether the machine is full and the loader waits for a CPU more than for anything else but reads."""
         loader, busy = self.loader, self.facts.sampled.machine_busy_pct
@@ -197,8 +207,12 @@ class Wait:
 
     @property
     def _cpus_of_a_worker(self) -> float:
-        """What a worker would use if it never waited for a CPU."""
-        cpu, queued = self.loader.cpu_pct, self.loader.run_queue_pct or 0.0
+        """What a worker would use if it never waited for a CPU: all of one where how much it waits is not known, and
+        may be much."""
+        cpu, queued = self.loader.cpu_pct, self.queued_pct
+        if queued is None and self.facts.crowded:
+            return 1.0
+        queued = queued or 0.0
         if cpu is None or queued >= 100:
             return 1.0
         return min(1.0, max(0.01, cpu / (100 - queued)))
@@ -233,11 +247,13 @@ class Wait:
         return Next(f"{change}; then {BINDS[said.binding]}{instead}", *rates)
 
     def more_workers(self, change: str, workers: int) -> Next:
-        """What so many workers could supply on these CPUs, if each gets the CPU it asks for."""
+        """What so many workers could supply on these CPUs, if each gets the CPU it asks for; where other programs take
+        the CPU from a training that makes its batches itself, if each gets what that gets now."""
         per_sample_ms, cpu_pct = self.loader.make_ms_per_sample, self.loader.cpu_pct
         if per_sample_ms is None:
             return self.next(change)
-        unqueued = 1 - min(99.0, self.loader.run_queue_pct or 0.0) / 100
+        taken = self.facts.crowded and self.facts.made_in_training
+        unqueued = 1.0 if taken else 1 - min(99.0, self.queued_pct or 0.0) / 100
         supply = workers * 1e3 / (per_sample_ms * unqueued)
         budget = self.facts.sampled.cpu_budget
         if budget is not None and cpu_pct:

@@ -6,9 +6,10 @@ import numpy as np
 
 from ....record.schema import NOT_MEASURED
 from ...facts import Facts
-from ...finding import Evidence, Finding
+from ...finding import Evidence, Finding, Next
 from ...gain import removing
-from .wait import HANDOVER_MS, Wait, Wanted, count
+from .cpus import ALONE, OVERSUBSCRIBED_PCT
+from .wait import HANDOVER_MS, QUEUED_PCT, Wait, Wanted, count
 
 UNEVEN = 0.75
 """Workers that would be as uneven with equal shares, of all there are, below which some get no data."""
@@ -31,9 +32,10 @@ def serial(wait: Wait) -> Finding | None:
     else:
         setting = f"num_workers={wanted.workers}{wanted.deeper}{wait.beyond_cpus(wanted.workers)}"
         change = wait.so_many(f"{setting}: batches are made while the {facts.waiter} computes", wanted)
+    crowd, alone = _others(wait)
     return Finding(
         "input.serial",
-        f"{wait.begins}: batches are made in the training process, one after the other.",
+        f"{wait.begins}: batches are made in the training process, one after the other{crowd}.",
         wait.share,
         0.95,
         (
@@ -43,9 +45,27 @@ def serial(wait: Wait) -> Finding | None:
             *wait.waiting_evidence,
             *wait.stage_evidence,
             *wait.pace_evidence,
+            *(_crowd_evidence(wait) if crowd else ()),
         ),
-        (change,),
+        (*alone, change) if (wait.queued_pct or 0.0) >= OVERSUBSCRIBED_PCT else (change, *alone),
     )
+
+
+def _others(wait: Wait) -> tuple[str, tuple[Next, ...]]:
+    """What the title says of other programs that take the CPUs, and what to do about them: as much of the wait as the
+    training's thread waits for a CPU. Nothing where they do not, or it does not wait."""
+    facts, queued = wait.facts, wait.queued_pct
+    if not facts.crowded or (queued is not None and queued < QUEUED_PCT):
+        return "", ()
+    most = wait.ns if facts.main_queued_ns is None else min(wait.ns, facts.main_queued_ns)
+    return ", while other programs use the machine's CPUs (input.foreign_load)", (
+        removing(facts, ALONE, most, likely=0.6),
+    )
+
+
+def _crowd_evidence(wait: Wait) -> tuple[Evidence, ...]:
+    what = "waiting for a CPU, of the time spent making batches"
+    return (Evidence(what, wait.queued_pct, "%", f"below {QUEUED_PCT:.0f}"), *wait.cpu_evidence)
 
 
 def in_its_own_thread(wait: Wait) -> Finding | None:
