@@ -3,7 +3,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DATA ?=
 
-.PHONY: demo test lint setup-demo setup-test benchmarks truth overhead faults batch-sizes tuning studies rivals clean help
+.PHONY: demo test lint docs screenshots views setup-demo setup-test benchmarks truth overhead faults batch-sizes tuning studies rivals \
+	clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -11,12 +12,22 @@ help: ## this list
 demo: setup-demo ## set up, compare the loaders of the SSD study, show the report (under 10 minutes)
 	@scripts/demo.sh $(BIN) $(DATA)
 
-test: setup-test lint ## set up, lint, type-check and run all tests
-	@$(BIN)/python -m pytest -m together -n 4 --dist loadfile
+test: setup-test ## set up, lint, type-check, build the documentation and run all tests
+	@$(MAKE) --no-print-directory -j2 lint docs
+	@$(BIN)/python -m pytest -m together -n 5 --dist loadfile --no-loadscope-reorder
 	@$(BIN)/python -m pytest -m "not together"
 
 lint: setup-test ## ruff and mypy
 	@scripts/lint.sh $(BIN)
+
+docs: setup-test ## the documentation as a site, in site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict > /dev/null
+
+screenshots: setup-test ## the pictures in docs/img, of runs made here (needs chromium and tmux)
+	@$(BIN)/python scripts/screenshots.py
+
+views: setup-test ## what live view, pages and exports take: time, size, CPU
+	@$(BIN)/python benchmarks/views.py
 
 benchmarks: setup-test ## what records and the sampler cost, and how fast records are read
 	@$(BIN)/python benchmarks/record.py

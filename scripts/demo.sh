@@ -29,5 +29,8 @@ echo "== A reduced SSD trained for real on the processor"
 echo
 echo "== One of these runs in full: the Caffe-like loader at batch 16"
 "$bin/stallscope" report "$out/caffe-b16-r0"
+
 echo
-echo "Look at the others with:  $bin/stallscope report $out/<loader>-b<batch>-r<round>"
+echo "== The same as pages, to look around in"
+"$bin/stallscope" report "$out" --format html --with-runs
+echo "Open $PWD/$out/report.html in a browser. Any other run in words: $bin/stallscope report $out/<loader>-b<batch>-r<round>"

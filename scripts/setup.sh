@@ -5,8 +5,10 @@ set -euo pipefail
 venv=$1
 extras=$2
 python=${PYTHON:-python3}
-stamp="$venv/.stallscope-$(cksum < pyproject.toml | cut -d' ' -f1)-$extras"
-[ -e "$stamp" ] && exit 0
+project=$(cksum < pyproject.toml | cut -d' ' -f1)
+stamp="$venv/.stallscope-$project-$extras"
+# What was set up with more has these too.
+if compgen -G "$venv/.stallscope-$project-$extras*" > /dev/null; then exit 0; fi
 
 if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
     echo "stallscope needs Python 3.11 or newer, and $python is $("$python" --version 2>&1 || echo missing)." >&2
