@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 
 from known_answer import MODES
 from stallscope.capture.attach.spy import find_py_spy
+from stallscope.commands.main import main
 from stallscope.record.run import open_run
 from stallscope.record.schema import HOST
 
@@ -93,13 +96,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
             assert state(program.pid) in "RSD"
             program.terminate()
             assert program.wait(60) == 0
-            text = subprocess.run(
-                [sys.executable, "-m", "stallscope", "report", str(folder / mode)],
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout
-            found[mode] = Answer(truth_of(results[mode], folder / mode), json.loads(outputs[mode]), text)
+            with redirect_stdout(io.StringIO()) as text:
+                assert main(["report", str(folder / mode)]) == 0
+            found[mode] = Answer(truth_of(results[mode], folder / mode), json.loads(outputs[mode]), text.getvalue())
     return found
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from runs import WITHOUT_COMPILER, report, run
-from stallscope.analyse.recent import RecentReader
+from stallscope.analyse.recent.reader import RecentReader
 
+WORKERS = (0, 2)
 TRAIN = (
     WITHOUT_COMPILER
     + """
@@ -54,20 +56,38 @@ if __name__ == "__main__":
 )
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_headroom_is_what_the_computation_alone_would_give(tmp_path: Path, workers: int) -> None:
-    program, truth = tmp_path / "train.py", tmp_path / "truth.json"
-    program.write_text(TRAIN)
-    command = (sys.executable, program, str(workers), truth)
+Ended = subprocess.CompletedProcess[str]
+
+
+def trained(folder: Path, workers: int) -> tuple[Ended, Ended]:
+    """The training without us, and recorded."""
+    (folder / "train.py").write_text(TRAIN)
+    command = (sys.executable, folder / "train.py", str(workers), folder / "truth.json")
     bare = subprocess.run(command, capture_output=True, text=True, check=True)
-    done = run(tmp_path / "run", *command, options=("--no-live", "--headroom"))
+    return bare, run(folder / "run", *command, options=("--no-live", "--headroom"))
+
+
+@pytest.fixture(scope="module")
+def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[Path, Ended, Ended]]:
+    """Workers → the folder and the runs of a training; both at a time, since they sleep nearly always."""
+    folders = {workers: tmp_path_factory.mktemp(f"workers{workers}") for workers in WORKERS}
+    with ThreadPoolExecutor(len(WORKERS)) as pool:
+        runs = {workers: pool.submit(trained, folder, workers) for workers, folder in folders.items()}
+    return {workers: (folders[workers], *done.result()) for workers, done in runs.items()}
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_headroom_is_what_the_computation_alone_would_give(
+    trainings: dict[int, tuple[Path, Ended, Ended]], workers: int
+) -> None:
+    folder, bare, done = trainings[workers]
     assert done.returncode == 0, done.stderr
     # Losses, weights and what the generators give next, to the last bit.
     assert done.stdout == bare.stdout
     assert "Headroom: an infinitely fast loader" in done.stderr
 
-    alone = json.loads(truth.read_text())
-    seen = report(tmp_path / "run")
+    alone = json.loads((folder / "truth.json").read_text())
+    seen = report(folder / "run")
     headroom, window = seen["headroom"], seen["window"]
     assert headroom["method"] == "replay"
     assert headroom["reason"] is None
@@ -88,7 +108,7 @@ def test_headroom_is_what_the_computation_alone_would_give(tmp_path: Path, worke
     assert seen["breakdown"]["boundary_pct"] < 3
     assert sum(seen["breakdown"].values()) == pytest.approx(100)
     # The live view as well.
-    assert RecentReader(tmp_path / "run").snapshot().steps > 0
+    assert RecentReader(folder / "run").snapshot().steps > 0
 
 
 def test_why_there_is_no_headroom_is_said(tmp_path: Path) -> None:

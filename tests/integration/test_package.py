@@ -28,7 +28,7 @@ def test_the_wheel_holds_every_file_of_the_tree(tmp_path: Path) -> None:
         f"{name}/{path.relative_to(ROOT / folder)}"
         for folder, name in FOLDERS.items()
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".py", ".toml", ".typed")
+        if path.suffix in (".py", ".toml", ".typed") or path.parent.name in ("templates", "static")
     }
     assert packed == in_tree
 

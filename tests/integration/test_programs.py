@@ -49,6 +49,8 @@ class Truth:
     """Compute only is known: what else there is, is waiting."""
     missing: int = 0
     """Steps that may not have been seen, depending on which thread is first."""
+    compiler: bool = False
+    """Needs torch's compiler, whose import takes as long as the rest of a program's start."""
 
 
 NO_LOADER = "come from no loader that is seen"
@@ -71,7 +73,7 @@ TRUTHS = {
     # Its thread is known to train once it did.
     "thread_fit": Truth(49, 4, workers=0, says="The training runs in thread"),
     "notebook": Truth(40, 8, workers=0, module=True),
-    "compiled_step": Truth(120, 4, workers=0),
+    "compiled_step": Truth(120, 4, workers=0, compiler=True),
     # Steps are taken from optimizer steps once there were three of those.
     "get_batch": Truth(57, None, (), says=NO_LOADER, input_known=False),
     "list_of_batches": Truth(57, None, (), says=NO_LOADER, input_known=False),
@@ -80,9 +82,9 @@ TRUTHS = {
     "get_batch_phase": Truth(60, None, says='phase "checkpoint"'),
     "generator_watch": Truth(60, 5),
     "reinforcement": Truth(40, None, says='phase "evaluation games"'),
-    "lightning_fit": Truth(40, 4, ("input", "boundary"), workers=0, needs="lightning"),
-    "hf_trainer": Truth(40, 4, ("input", "boundary"), workers=0, needs="transformers"),
-    "accelerate_loop": Truth(60, 4, workers=0, needs="accelerate"),
+    "lightning_fit": Truth(40, 4, ("input", "boundary"), workers=0, needs="lightning", compiler=True),
+    "hf_trainer": Truth(40, 4, ("input", "boundary"), workers=0, needs="transformers", compiler=True),
+    "accelerate_loop": Truth(60, 4, workers=0, needs="accelerate", compiler=True),
     "stateful_loader": Truth(60, 4, workers=0, needs="torchdata"),
     "torchdata_nodes": Truth(60, 4, needs="torchdata"),
     "webdataset_plain": Truth(60, 5, (), made_aside=True, needs="webdataset"),
@@ -119,6 +121,8 @@ def _run(name: str, folder: Path) -> Done:
         "HF_HOME": str(folder / "hf"),
         "HF_HUB_OFFLINE": "1",
     }
+    if name in TRUTHS and not TRUTHS[name].compiler:
+        settings["PLANTED_WITHOUT_COMPILER"] = "1"
     process = subprocess.run(
         [sys.executable, "-m", "stallscope", "run", "--no-live", "--out", folder / "run", "--", sys.executable, *how],
         capture_output=True,

@@ -285,12 +285,12 @@ def test_workers_started_again_and_again_leave_as_many_files_as_run_at_a_time(tm
     data = slow_data.Planted(file, 4)
     net = Net()
     with recorded(tmp_path / "run"):
-        for _ in range(100):
+        for _ in range(40):
             for batch in DataLoader(data, 2, num_workers=2):
                 net.learn(batch)
     assert len(list((tmp_path / "run").glob("batch-*.w*.rec"))) <= 4
     batches = open_run(tmp_path / "run").records(BATCH)
-    assert len({(b["loader"], b["batch"]) for b in batches}) == len(batches) == 200
+    assert len({(b["loader"], b["batch"]) for b in batches}) == len(batches) == 80
 
 
 def test_a_failing_hook_delivers_the_batch_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -361,3 +361,23 @@ def test_a_folder_that_was_cut_short_is_still_read(tmp_path: Path) -> None:
     (folder / "attach-stacks.json").unlink()
     assert attached(open_run(folder)).trainers == ()
     assert judge(attached(open_run(folder))).cause is None
+
+
+@pytest.mark.parametrize(
+    ("making", "cpu", "budget", "wanted"),
+    [
+        (0.5, Cpu(0.95, 0.0, 0.0, 0.95), 8.0, 2),  # as long as computing: ceil(0.5 / 0.5 / 0.8)
+        (0.7, Cpu(0.95, 0.0, 0.0, 0.95), 8.0, 3),
+        (0.7, Cpu(0.95, 0.0, 0.0, 0.95), 2.0, 2),  # no more than the CPUs
+        (0.7, Cpu(0.35, 0.0, 0.0, 0.35), 2.0, 3),  # which such samples use half of the time at most
+        (0.7, Cpu(0.35, 0.6, 0.0, 0.35), 2.0, 2),  # unless they wait for those
+        (0.7, Cpu(None, None, None), 2.0, 2),
+    ],
+)
+def test_as_many_workers_are_advised_as_have_to_be_under_way(
+    making: float, cpu: Cpu, budget: float, wanted: int
+) -> None:
+    shares = {"data making": making, "forward": 1 - making}
+    found = judge(seen(trainer(shares, cpu=cpu), sampled=host(cpu_budget=budget)))
+    assert found.cause == "input.serial"
+    assert found.next[0].change == f"num_workers={wanted}, so that batches are made meanwhile"

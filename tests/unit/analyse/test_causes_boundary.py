@@ -9,7 +9,7 @@ import pytest
 from crafted import add, add_events, evidence, facts_of_run, found
 
 from stallscope.record.run import open_run
-from stallscope.record.schema import BATCH, EVENT, HOST, NOT_MEASURED, EventKind
+from stallscope.record.schema import BATCH, EVENT, HOST, NOT_MEASURED, EventKind, LoaderFlag
 from stallscope.scenarios.planted import MS, START, Step, train
 
 SEVERITIES = [0.12, 0.3, 0.6]
@@ -264,3 +264,82 @@ def test_validation_and_a_checkpoint_are_counted_apart(tmp_path: Path) -> None:
     seen = evidence(found(tmp_path / "run")["host.boundary"])
     assert seen["validation that computes"] == pytest.approx(20, abs=2)
     assert seen["saving checkpoints"] == pytest.approx(20, abs=2)
+
+
+def between_epochs(folder: Path, share: float) -> list[tuple[int, int]]:
+    """So much of the time outside the steps, after the last one of each epoch; when that was."""
+    each = round(400 * MS * share / (1 - share))
+    train(folder, [[Step(fetch_ns=0)] * 39 + [Step(fetch_ns=0, sync=True, boundary_ns=each)]] * PASSES)
+    events = open_run(folder).records(EVENT)
+    spans = events[events["what"] == EventKind.BOUNDARY]
+    return list(zip(spans["t_ns"].tolist(), spans["end_ns"].tolist(), strict=True))
+
+
+def loader_of(folder: Path, workers: int, flags: int) -> None:
+    add_events(
+        folder,
+        [
+            (START, EventKind.LOADER_WORKERS, workers, NOT_MEASURED),
+            (START, EventKind.LOADER_FLAGS, flags, NOT_MEASURED),
+        ],
+    )
+
+
+@pytest.mark.parametrize("share", SEVERITIES)
+def test_ends_of_epochs_are_those_of_workers_that_live_for_one(tmp_path: Path, share: float) -> None:
+    spans = between_epochs(tmp_path / "run", share)
+    loader_of(tmp_path / "run", 3, 0)
+    outside = facts_of_run(tmp_path / "run").outside
+    assert outside is not None
+    # Nothing follows the last pass, so its end is no such one.
+    assert outside.epochs_ended == PASSES - 1
+    assert outside.epochs_ending_ns == pytest.approx(sum(end - begin for begin, end in spans[:-1]), rel=0.02)
+    finding = found(tmp_path / "run")["host.boundary"]
+    assert finding.share == pytest.approx(share, abs=0.02)
+    assert finding.title.endswith("most of it at the ends of epochs, where workers that live for one epoch are ended.")
+    seen = evidence(finding)
+    assert seen["ends of epochs that nothing but ending workers explains"] == pytest.approx(75 * share, abs=2)
+    assert seen["workers that are ended at each"] == 3
+    assert seen["persistent_workers"] == "off"
+    assert finding.next[0].change.startswith("persistent_workers=True in a DataLoader that is made once")
+
+
+@pytest.mark.parametrize("flags", [LoaderFlag.PERSISTENT_WORKERS, None])
+def test_workers_that_live_on_do_not_explain_the_ends_of_epochs(tmp_path: Path, flags: int | None) -> None:
+    between_epochs(tmp_path / "run", 0.3)
+    if flags is not None:
+        loader_of(tmp_path / "run", 3, flags)
+    finding = found(tmp_path / "run")["host.boundary"]
+    assert finding.title.endswith("outside the steps: validation, checkpoints, hooks.")
+    assert finding.next[0].change.startswith("look at what runs between the steps")
+
+
+def test_a_loader_without_workers_ends_none(tmp_path: Path) -> None:
+    between_epochs(tmp_path / "run", 0.3)
+    loader_of(tmp_path / "run", 0, 0)
+    assert found(tmp_path / "run")["host.boundary"].next[0].change.startswith("look at what runs")
+
+
+@pytest.mark.parametrize("what", [EventKind.EVALUATION, EventKind.SAVE, EventKind.PHASE])
+def test_what_is_known_of_the_ends_of_epochs_is_not_blamed_on_workers(tmp_path: Path, what: int) -> None:
+    spans = between_epochs(tmp_path / "run", 0.3)
+    loader_of(tmp_path / "run", 3, 0)
+    add_events(tmp_path / "run", [(begin, what, 0, end) for begin, end in spans])
+    outside = facts_of_run(tmp_path / "run").outside
+    assert outside is not None
+    assert outside.epochs_ending_ns < 0.01 * sum(end - begin for begin, end in spans)
+    finding = found(tmp_path / "run")["host.boundary"]
+    assert not any("persistent_workers" in change.change for change in finding.next)
+
+
+def test_ends_of_epochs_that_take_longer_than_ending_workers_are_the_programs_own(tmp_path: Path) -> None:
+    between_epochs(tmp_path / "run", 0.8)
+    loader_of(tmp_path / "run", 3, 0)
+    finding = found(tmp_path / "run")["host.boundary"]
+    assert finding.next[0].change.startswith("look at what runs")
+
+
+def test_what_happens_within_epochs_is_not_ending_workers(tmp_path: Path) -> None:
+    bounded(tmp_path / "run", 0.3)
+    loader_of(tmp_path / "run", 3, 0)
+    assert found(tmp_path / "run")["host.boundary"].next[0].change.startswith("look at what runs")

@@ -388,3 +388,60 @@ def test_finished_batches_of_workers_that_queue_for_cpus_are_no_hand_over(run: F
     """What sends them queues too."""
     queuing = COMPUTING | QUEUING | {"worker_busy_pct": 75.0, "process_cpu_pct": 100.0, "mean_batch_bytes": 300.0}
     assert only(judge(run, queuing, FULL, pieces(run, handed=0.9), machine_cpus=2)).cause == "input.worker_threads"
+
+
+CROWD = {"tree_cpus": 0.3, "cpu_budget": 2.0, "machine_busy_pct": 100.0}
+"""Of two CPUs others use 1.7."""
+DECODING = COMPUTING | {
+    "workers": 1,
+    "cpu_pct": 20.0,
+    "read_pct": 2.0,
+    "run_queue_pct": None,
+    "make_ms_per_sample": 20.0,
+    "work_ms_per_batch": 160.0,
+}
+"""Samples that are computed, by a thread that is mostly not on a CPU; whether it waits for one was not counted."""
+
+
+@pytest.mark.parametrize("queued", [None, 78.0])
+def test_where_others_use_the_cpus_no_more_workers_than_cpus_are_advised(run: Facts, queued: float | None) -> None:
+    """Samples that are not on a CPU may be waiting for one: that is no reason to have more workers than CPUs."""
+    crowd = {"set_workers": 0, "machine_cpus": 2}
+    found = only(judge(run, DECODING | {"run_queue_pct": queued}, CROWD, **crowd))
+    assert found.cause == "input.serial"
+    assert found.title.endswith(
+        "one after the other, while other programs use the machine's CPUs (input.foreign_load)."
+    )
+    workers = next(each for each in found.next if each.change.startswith("num_workers"))
+    assert workers.change == "num_workers=2: batches are made while the device computes"
+    shown = {each.what: each.value for each in found.evidence}
+    assert shown["CPUs in use by others"] == pytest.approx(1.7)
+    assert shown["waiting for a CPU, of the time spent making batches"] == queued
+    # Each gets of the CPUs what the training gets now: 2 workers at 20 ms a sample.
+    assert workers.predicted_samples_per_s == pytest.approx(max(100.0, run.samples_per_s), rel=0.01)
+    first = found.next[0].change
+    assert first.startswith("run it where nothing else runs" if queued else "num_workers=2")
+
+
+def test_a_quiet_machine_has_workers_for_samples_that_wait(run: Facts) -> None:
+    quiet = CROWD | {"machine_busy_pct": 20.0}
+    found = only(judge(run, DECODING, quiet, set_workers=0, machine_cpus=2))
+    assert found.next[0].change.startswith("num_workers=10 (more than CPUs, which they hardly use)")
+    assert len(found.next) == 1
+    assert "other programs" not in found.title
+
+
+def test_the_trainings_thread_tells_how_long_samples_made_in_it_wait_for_a_cpu(run: Facts) -> None:
+    """Its loader does not count that, the host's records of the thread do."""
+    making_ns = 160e6 * run.window.count
+    crowd = {"set_workers": 0, "machine_cpus": 2}
+    found = only(judge(run, DECODING, CROWD, main_queued_ns=0.6 * making_ns, **crowd))
+    shown = {each.what: each.value for each in found.evidence}
+    assert shown["waiting for a CPU, of the time spent making batches"] == pytest.approx(60)
+    # No more of it than the thread was on no CPU and did not read.
+    found = only(judge(run, DECODING, CROWD, main_queued_ns=0.9 * making_ns, **crowd))
+    shown = {each.what: each.value for each in found.evidence}
+    assert shown["waiting for a CPU, of the time spent making batches"] == pytest.approx(78)
+    # A thread that hardly waits for a CPU is not held up by others.
+    found = only(judge(run, DECODING, CROWD, main_queued_ns=0.05 * making_ns, **crowd))
+    assert "other programs" not in found.title

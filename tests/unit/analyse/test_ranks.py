@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jobs import MS, START, Job, Rank, record
 from stallscope.analyse.analysis import Analysis, analyse
 from stallscope.analyse.ranks_job import samples_within
-from stallscope.analyse.recent import RecentReader
+from stallscope.analyse.recent.reader import RecentReader
 from stallscope.errors import RecordError
 from stallscope.record.run import open_run, update_run
 from stallscope.report import contract

@@ -44,7 +44,7 @@ def test_intervals_hold_what_is_measured_nine_times_in_ten() -> None:
     for name in ("heavy_tail", "cpu_bound", "throttled"):
         spec = SPECS[name]
         rates = [truth(spec, loader) for loader in loaders]
-        for seed in range(5):
+        for seed in range(3):
             predictions = predict(recorded(spec, 300, seed), loaders)
             inside += [p.low <= rate <= p.high for p, rate in zip(predictions, rates, strict=True)]
     assert np.mean(inside) >= 0.85

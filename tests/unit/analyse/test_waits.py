@@ -227,3 +227,11 @@ def test_slow_samples_in_a_sixth_of_the_batches_and_in_each_first_one_are_told_a
     assert found.slow_ns > 0.8 * found.total_ns
     assert found.slow is not None
     assert found.slow.times > 2.5
+
+    # On a busy machine each batch waits for a CPU, for a time of its own: no reason to take the slow one for usual.
+    busy = batches.copy()
+    busy["run_queue_ns"] = np.where(slow, 0, np.arange(len(busy)) % 5 * 40 * MS)
+    busy["begin_ns"] -= busy["run_queue_ns"]
+    assert waits_of(facts.window, busy, facts.parts).slow_ns == found.slow_ns
+    busy["run_queue_ns"] = 0
+    assert waits_of(facts.window, busy, facts.parts).slow_ns < found.slow_ns

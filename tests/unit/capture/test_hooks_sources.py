@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from stallscope.analyse.analysis import Analysis, analyse
 from stallscope.analyse.partition import UNTOLD
-from stallscope.analyse.recent import RecentReader
+from stallscope.analyse.recent.reader import RecentReader
 from stallscope.capture.hooks.install import Hooks, install
 from stallscope.capture.hooks.samples import samples_of
 from stallscope.capture.imports import Imports
@@ -489,4 +489,4 @@ def test_without_a_loader_nothing_is_told_apart_that_is_not_known(
         render(analysis, Console(file=shown, width=120))
         assert "not told apart" in shown.getvalue()
         assert shown.getvalue().count("no fetch") == 1
-        assert "device busy ?" in live.line(RecentReader(tmp_path / "run").snapshot())
+        assert "device busy n/a" in live.line(RecentReader(tmp_path / "run").snapshot())

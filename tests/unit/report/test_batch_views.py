@@ -116,7 +116,7 @@ def test_terms_stand_with_their_change_and_the_one_that_grew_is_marked() -> None
 def test_the_mechanism_its_cause_its_evidence_and_what_was_compared_stand_beneath() -> None:
     said = " ".join(shown(verdict()).split())
     assert "Input grew from 0.30 to 2.90 ms a sample: the loader cannot feed the larger batch. [loader_floor]" in said
-    assert "workers busy 98 % (normally below 80) making a sample n/a" in said
+    assert "workers busy 98 % (should be below 80) making a sample n/a" in said
     assert "Compared: batch 8 and 32. 3 runs of each size, taken to differ by 1.3 %." in said
 
 

@@ -20,6 +20,7 @@ from stallscope.analyse.prices import Price
 from stallscope.errors import StallscopeError
 from stallscope.report import compare_text, confusion_plot, contract
 from stallscope.report.fitted import Column, fitting
+from stallscope.report.page import compare_page
 
 SETTING: dict[str, Any] = {
     "scenario": "fashion-mnist",
@@ -51,6 +52,38 @@ def printed(cells: Sequence[Cell], width: int = 80, **more: Any) -> str:
 
 def words(text: str) -> str:
     return " ".join(text.split())
+
+
+def test_that_others_used_a_full_machine_is_said_above_the_table(planned: Planned) -> None:
+    cells = [planned.cell(30, 20, pipeline=name) for name in ("naive", "workers")]
+
+    def with_others(busy_pct: float) -> list[Cell]:
+        return [
+            replace(
+                cell,
+                analyses=tuple(
+                    replace(
+                        each,
+                        facts=replace(
+                            each.facts,
+                            machine_cpus=2,
+                            sampled=replace(each.facts.sampled, machine_busy_pct=busy_pct, tree_cpus=0.3),
+                        ),
+                    )
+                    for each in cell.analyses
+                    if each.facts
+                ),
+            )
+            for cell in cells
+        ]
+
+    said = "Other programs used up to 1.7 of 2 CPUs while this ran: these rates are not those of a quiet machine."
+    text = words(printed(with_others(100.0)))
+    assert text.index(said) < text.index("waits for")
+    assert said in compare_page.page(compare(with_others(100.0)), SETTING)
+    for quiet in (cells, with_others(60.0)):
+        assert "quiet machine" not in printed(quiet)
+        assert "quiet machine" not in compare_page.page(compare(quiet), SETTING)
 
 
 def rows_of(text: str) -> list[list[str]]:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from jobs import MS, Rank, record
 from stallscope.analyse.analysis import analyse
-from stallscope.analyse.recent import RecentReader
+from stallscope.analyse.recent.reader import RecentReader
 from stallscope.commands.main import main
 from stallscope.record.run import open_run, update_run
 from stallscope.report import live, text

@@ -1,4 +1,4 @@
-"""What people read: reports, comparisons and the live view, as text."""
+"""What people read: reports and comparisons, as text."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from stallscope.analyse.compare import Cell, Comparison, compare
 from stallscope.analyse.finding import Finding
 from stallscope.analyse.outside import Evaluation, Outside
 from stallscope.analyse.partition import PARTS, UNTOLD
-from stallscope.analyse.recent import RecentReader, Snapshot
 from stallscope.analyse.sampled import Sampled
 from stallscope.record.notices import SAMPLER_NOTICES, Notices
-from stallscope.record.run import open_run, update_run
-from stallscope.report import bars, compare_text, contract, live, text
+from stallscope.record.run import open_run
+from stallscope.report import bars, compare_text, contract, text
 from stallscope.scenarios.planted import MS, Step, train
 
 SETTING = {
@@ -252,34 +251,6 @@ def test_the_json_of_a_comparison_has_the_contracts_keys(table: Comparison) -> N
     assert (oom["status"], oom["samples_per_s"], oom["busy_pct"]) == ("oom", None, None)
 
 
-@pytest.mark.parametrize("width", [60, 80, 160])
-@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_the_live_view_fits_its_width(tmp_path: Path, width: int, encoding: str) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 60])
-    update_run(tmp_path / "run", {"plan": {"steps": 120}, "ended": None})
-    view = RecentReader(tmp_path / "run").snapshot()
-    shown = printed(lambda c: c.print(live.render(view, width, encoding == "ascii")), width, encoding)
-    assert all(len(line) <= width for line in shown.splitlines())
-    assert "60/120 steps" in shown
-    labels = ("run", "device", "progress", "utilisation", "step", "samples/s", "queue", "host")
-    assert {line.split()[0] for line in shown.splitlines() if line.strip()} >= set(labels)
-    assert "so far: The device waits 50 % of the time" in " ".join(shown.split())
-
-
-def test_the_live_view_of_a_run_that_has_not_begun_shows_no_figures() -> None:
-    view = Snapshot("ssd · naive", "emulated Test", "starting")
-    shown = printed(lambda c: c.print(live.render(view, 80)))
-    assert "waiting for the first step" in shown
-    assert shown.count("n/a") == 4  # utilisation, samples/s, queue, host
-    assert live.line(view) == "ssd · naive: no training step yet"
-
-
-def test_plain_lines_say_the_same_in_words(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 60])
-    line = live.line(RecentReader(tmp_path / "run").snapshot())
-    assert "ok, step 60, on emulated Test, 400.0 samples/s, device busy 50 %" in line
-
-
 def test_a_bar_is_as_wide_as_asked_whatever_the_shares() -> None:
     for shares in (
         {"compute": 1.0},
@@ -297,13 +268,6 @@ def test_a_spark_tells_zero_from_not_measured() -> None:
     assert bars.spark([50.0], 3) == "  ▄"
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1:00 min"), (187, "3:07 min"), (7500, "2:05 h")]
-)
-def test_durations_for_people(seconds: float, said: str) -> None:
-    assert live.duration(seconds) == said
-
-
 def test_severity_is_what_fixing_would_gain() -> None:
     shares = {0.04: "none", 0.06: "minor", 0.15: "major", 0.25: "critical"}
     for share, severity in shares.items():
@@ -311,10 +275,6 @@ def test_severity_is_what_fixing_would_gain() -> None:
 
 
 def test_markup_in_names_is_shown_and_not_obeyed(tmp_path: Path, starved: Analysis) -> None:
-    view = Snapshot("ssd [/x] [bold]", "emulated [red]Test", "starting")
-    shown = printed(lambda c: c.print(live.render(view, 80)))
-    assert "ssd [/x] [bold]" in shown
-    assert "emulated [red]Test" in shown
     cells = compare([Cell("[/x]", 8, "ok", None, ("a",), (starved,)), Cell("y", 8, "failed", "[/z]", (), ())])
     shown = printed(lambda c: compare_text.render(cells, SETTING, c))
     assert "[/x]" in shown

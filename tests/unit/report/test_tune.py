@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from stallscope.analyse.replay.workload import Binding
 from stallscope.commands.console import json_text
 from stallscope.record.tuning import LoaderSettings
 from stallscope.report import tune_json, tune_text
@@ -89,7 +90,8 @@ def test_every_setting_that_was_run_is_a_row_with_why_it_went() -> None:
     assert "2 2 kept no 601 (583–619) 640 6 out" in text
     assert "2 workers, prefetch 2: 20 % slower than 4 workers" in text
     assert "4 workers, prefetch 4, out of order: RuntimeError: no room" in text
-    assert "Next to look at" in text
+    assert "What sets the pace with that The CPUs. They are all in use" in text
+    assert "Next to try: samples that cost the CPU less" in text
     assert "pin_memory: no CUDA device" in text
     assert "64 s and 1432 steps" in text
     assert "prediction of 3 settings is off by 6 % (median), 6 % at most" in text
@@ -113,7 +115,7 @@ def test_each_end_has_words_of_its_own_and_proposes_no_change(ended: str, becaus
     assert because[1:] in text
     assert "DataLoader(" not in text
     assert "now" in text
-    assert "best" not in text.split("What was tried")[1].split("What binds")[0]
+    assert "best" not in text.split("What was tried")[1].split("What sets the pace")[0]
 
 
 def test_what_was_found_until_ctrl_c_is_said_to_be_so_far() -> None:
@@ -131,9 +133,34 @@ def test_what_is_promising_is_the_headline_of_a_search_that_was_cut_short() -> N
     told = json.loads(json_text(tune_json.tuning(replace(RESULT, tuned=cut))))
     assert told["best"]["settings"] == told["baseline"]["settings"]
 
+    # Why it ended does not say the finding again.
+    both = replace(cut, because=f"the budget was used up; promising, not proven: {said}; --resume goes on")
+    text = flat(shown(replace(RESULT, tuned=both)))
+    assert text.count(said) == 1
+    assert "The budget was used up." in text
 
-def test_a_ceiling_that_a_setting_exceeded_is_not_shown() -> None:
-    assert "A loader that takes no time" not in flat(shown(replace(RESULT, tuned=replace(TUNED, headroom=0.5))))
+
+def test_a_ceiling_that_a_setting_exceeded_is_called_noise() -> None:
+    text = flat(shown(replace(RESULT, tuned=replace(TUNED, headroom=0.5))))
+    assert "A loader that takes no time" not in text
+    assert "Batches that lay ready gave 618, the fastest setting 754: " in text
+    assert "the two differ by noise" in text
+
+
+def test_the_rate_within_an_epoch_is_told_where_beginnings_of_epochs_cost_much() -> None:
+    assert "within an epoch" not in flat(shown(RESULT))
+    best = replace(BEST, steady_samples_per_s=900.0)
+    text = flat(shown(replace(RESULT, tuned=replace(TUNED, best=best, trials=(BASELINE, best)))))
+    assert "it is 900 samples/s with 4 workers, prefetch 2." in text
+
+
+@pytest.mark.parametrize("binding", sorted(value for name, value in vars(Binding).items() if name.isupper()))
+def test_what_sets_the_pace_is_said_in_sentences(binding: str) -> None:
+    text = flat(shown(replace(RESULT, tuned=replace(TUNED, binding=binding))))
+    said = text.split("What sets the pace with that ")[1]
+    assert said[0].isupper()
+    assert "Next to try: " in said
+    assert f"{binding}: " not in said
 
 
 def test_settings_that_are_as_fast_and_cost_less_are_not_called_faster() -> None:
@@ -189,7 +216,7 @@ def test_batch_answers_claim_no_more_than_was_tried() -> None:
 KEYS = {
     *("format", "version", "what", "scenario", "device", "baseline", "best", "speedup", "speedup_low", "speedup_high"),
     *("headroom", "ended", "because", "wall_s", "cost", "noise", "prediction", "trials", "batch", "binding_constraint"),
-    *("not_tested", "notes"),
+    *("not_tested", "notes", "batch_size", "promising"),
 }
 SETTINGS = ["num_workers", "prefetch_factor", "pin_memory", "batch_size", "pipeline", "in_order", "persistent_workers"]
 

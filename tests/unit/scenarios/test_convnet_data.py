@@ -245,7 +245,7 @@ class TestScenario:
         optimizer = self.study.optimizer(model, "cifar10", 8)
         batch = make_batch(data, list(range(8)), 0, Settings(8), worker=0)
         losses = []
-        for _ in range(12):
+        for _ in range(8):
             loss = self.study.loss(model, batch)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]

@@ -98,7 +98,7 @@ def slow_loss(
     return location / max(matched, 1), confidence / max(matched, 1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(packed())
 def test_matching_equals_one_image_at_a_time(case: tuple[torch.Tensor, int]) -> None:
     targets, batch = case
@@ -113,7 +113,7 @@ def test_matching_equals_one_image_at_a_time(case: tuple[torch.Tensor, int]) -> 
     assert offsets.isfinite().all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(packed(), st.integers(0, 100))
 def test_loss_equals_one_image_at_a_time(case: tuple[torch.Tensor, int], seed: int) -> None:
     targets, batch = case
@@ -125,7 +125,7 @@ def test_loss_equals_one_image_at_a_time(case: tuple[torch.Tensor, int], seed: i
     assert losses.total.item() == pytest.approx(location + confidence, rel=1e-4, abs=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(packed())
 def test_order_of_the_rows_does_not_matter(case: tuple[torch.Tensor, int]) -> None:
     targets, batch = case
@@ -135,7 +135,7 @@ def test_order_of_the_rows_does_not_matter(case: tuple[torch.Tensor, int]) -> No
     assert torch.equal(labels > 0, flipped > 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(packed(), st.randoms(use_true_random=False))
 def test_hard_negatives_are_three_a_positive_and_the_hardest(case: tuple[torch.Tensor, int], random: Any) -> None:
     targets, batch = case
@@ -166,14 +166,14 @@ def test_a_positive_takes_no_negatives_place_where_all_losses_are_zero() -> None
         assert not chosen[0, position]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(packed())
 def test_iou_is_torchvisions(case: tuple[torch.Tensor, int]) -> None:
     boxes = case[0][:, 2:]
     torch.testing.assert_close(iou(boxes, corners(PRIORS)), box_iou(boxes, corners(PRIORS)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(packed())
 def test_offsets_decode_to_the_matched_boxes(case: tuple[torch.Tensor, int]) -> None:
     targets, batch = case
@@ -380,7 +380,7 @@ def test_ssd_mini_learns_eight_images() -> None:
     optimizer = sgd(net, 32)
     images, targets = rectangles(8, net.size)
     history: list[Losses] = []
-    for _ in range(40):
+    for _ in range(16):
         locations, confidences = net(images)
         history.append(multibox_loss(locations, confidences, targets, net.priors))
         optimizer.zero_grad()

@@ -122,7 +122,7 @@ def test_the_interval_of_the_gain_holds_the_truth_and_the_gain_is_not_flattered(
     held, off = [], []
     for name in names:
         spec = SPECS[name]
-        for seed in range(50):
+        for seed in range(30):
             tuned, _, _ = found(name, seed, NOISE, DRIFT)
             gain = truth(spec, tuned.best.settings) / truth(spec, spec.baseline)
             held.append(tuned.low <= gain <= tuned.high)

@@ -1,0 +1,27 @@
+"""A report without a run says which it took."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stallscope.commands.main import main
+from stallscope.record.latest import note_latest
+from stallscope.scenarios.planted import Step, train
+
+
+def test_a_report_of_the_newest_run_says_on_stderr_which_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    run = tmp_path / "run\x1b[2J"
+    train(run, [[Step()] * 40])
+    note_latest(run)
+    assert main(["report", "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["format"] == "stallscope-report"
+    assert told.err == f"stallscope: the newest recording: {tmp_path}/run?[2J\n"
+    assert main(["report", str(run), "--json"]) == 0
+    assert "newest" not in capsys.readouterr().err

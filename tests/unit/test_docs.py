@@ -1,0 +1,210 @@
+"""The pages in docs/: up to date with parser and rules, whole, and the same on the site as in the repository."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from markdown_it import MarkdownIt
+from mkdocs.exceptions import PluginError
+from rich.text import Text
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+CAUSES = DOCS / "causes"
+PAGES = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+CODE = re.compile(r"(input|copy|host|device|rank)\.[a-z_]+")
+LARGEST_PICTURE, ALL_PICTURES = 200_000, 3_000_000
+"""Bytes; a clone brings all of them."""
+
+
+def script(name: str) -> ModuleType:
+    """A file of scripts/, with its neighbours in reach as when it is run."""
+    if str(ROOT / "scripts") not in sys.path:
+        sys.path.append(str(ROOT / "scripts"))
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+COMMANDS = script("docs")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built strictly: each page is in the menu, and each link and anchor leads somewhere."""
+    pytest.importorskip("material")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("verb", COMMANDS.verbs())
+def test_the_page_of_a_command_has_its_options_as_the_parser_takes_them(verb: str) -> None:
+    page = DOCS / "commands" / f"{verb}.md"
+    assert page.exists(), f"{verb} has no page: run `python scripts/docs.py`"
+    text = page.read_text(encoding="utf-8")
+    assert COMMANDS.placed(text, COMMANDS.options(verb, COMMANDS.verbs()[verb])) == text, "run `python scripts/docs.py`"
+
+
+def test_every_option_a_command_takes_is_told() -> None:
+    for verb, of in COMMANDS.verbs().items():
+        told = COMMANDS.options(verb, of)
+        for action in of._actions:
+            for option in set(action.option_strings) - {"-h", "--help"}:
+                assert option in told, (verb, option)
+
+
+def test_options_that_changed_are_put_between_the_markers_and_nothing_else_is_touched() -> None:
+    page = f"# A\n\nbefore\n\n{COMMANDS.BEGIN}\n\nold\n\n{COMMANDS.END}\n\nafter\n"
+    assert COMMANDS.placed(page, "new") == page.replace("old", "new")
+    assert COMMANDS.placed("# A\n", "new").startswith("# A\n\n## Options\n\n")
+
+
+def codes_of_the_rules() -> set[str]:
+    """All cause codes that stand in the source of the analysis."""
+    found = set()
+    for path in (ROOT / "profiler" / "analyse").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value):
+                found.add(node.value)
+    return found
+
+
+def test_the_table_of_causes_has_exactly_the_causes_that_the_rules_name() -> None:
+    rows = re.findall(r"^\| `([a-z_.]+)` \|", (DOCS / "diagnosis.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(rows) == sorted({*codes_of_the_rules(), "none"})
+
+
+@pytest.mark.skipif(not CAUSES.exists(), reason="there are no pages of causes")
+def test_every_cause_has_a_page_and_every_page_a_cause() -> None:
+    pages = {page.stem for page in CAUSES.glob("*.md")} - {"index"}
+    assert pages == {re.sub(r"[._]", "-", code) for code in {*codes_of_the_rules(), "none"}}
+
+
+TAGS = {
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "ul",
+    "ol",
+    "li",
+    "table",
+    "tr",
+    "td",
+    "th",
+    "pre",
+    "p",
+    "img",
+    "code",
+    "a",
+    "strong",
+    "em",
+}
+
+
+class Counted(HTMLParser):
+    """How many elements of each kind a page has; what colours code is left out."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self._in_code = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in TAGS and not self._in_code and "headerlink" not in (dict(attrs).get("class") or ""):
+            self.tags[tag] += 1
+        self._in_code += tag == "pre"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_code -= tag == "pre"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_made_of_the_same_on_the_site_as_in_the_repository(page: str, site: Path) -> None:
+    built = site / re.sub(r"(README)?\.md$", lambda match: "index.html" if match[1] else ".html", page)
+    text = built.read_text(encoding="utf-8")
+    article = re.sub(r"(?s)<aside.*?</aside>", "", text[text.index("<article") : text.index("</article>")])
+    in_repository = MarkdownIt("gfm-like", {"linkify": False}).render((DOCS / page).read_text(encoding="utf-8"))
+    assert Counted(article).tags == Counted(in_repository).tags
+
+
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    loads = re.compile(
+        r"<(?:script|img|iframe|source)[^>]+src=\"?(?:https?:)?//|<link[^>]+stylesheet[^>]+href=\"?https?:"
+    )
+    for page in site.rglob("*.html"):
+        assert not loads.findall(page.read_text(encoding="utf-8")), page.name
+
+
+def test_links_to_files_outside_docs_lead_to_copies_and_to_the_readme_home(site: Path) -> None:
+    assert (site / "index.html").exists()
+    copies = list((site / "source").rglob("*.txt"))
+    assert copies
+    for copy in copies:
+        original = ROOT / copy.relative_to(site / "source").as_posix().removesuffix(".txt")
+        assert copy.read_bytes() == original.read_bytes()
+
+
+def test_links_are_mapped_by_where_they_lead() -> None:
+    hook = script("docs_site")
+    text = "[a](../../README.md#try-it) [b](../../scripts/docs.py) [c](../hooks.md) [d](https://x.org/y)"
+    changed, linked = hook.rewritten(text, "docs/commands/run.md", "commands/run.md")
+    assert changed == text.replace("../../README.md", "../index.md").replace(
+        "../../scripts/docs.py", "../source/scripts/docs.py.txt"
+    )
+    assert linked == {"scripts/docs.py"}
+    picture = '<img src="docs/img/live.png">'
+    assert hook.rewritten(picture, "README.md", "index.md") == ('<img src="img/live.png">', set())
+
+
+@pytest.mark.parametrize("dead", ["[a](../causes/no-such.md)", '<a href="../causes/no-such.md">a</a>', "[a](../../no)"])
+def test_a_link_that_leads_to_nothing_ends_the_build(dead: str) -> None:
+    with pytest.raises(PluginError, match=r"docs/commands/run\.md links \S+no\S*: there is no"):
+        script("docs_site").rewritten(f"text {dead}", "docs/commands/run.md", "commands/run.md")
+
+
+def test_pictures_are_small() -> None:
+    sizes = {picture.name: picture.stat().st_size for picture in (DOCS / "img").iterdir()}
+    assert {name: size for name, size in sizes.items() if size > LARGEST_PICTURE} == {}
+    assert sum(sizes.values()) <= ALL_PICTURES
+
+
+def test_pictures_need_chromium_and_say_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    screenshots = script("screenshots")
+    monkeypatch.setattr(screenshots.shutil, "which", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["screenshots.py", "--runs", str(tmp_path)])
+    assert screenshots.main() == 2
+    assert "apt install chromium" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_picture_of_a_terminal_shows_reversed_signs_in_colours_of_their_own() -> None:
+    drawing = script("screenshots_drawing")
+    (span,) = drawing._turned(Text.from_ansi("a \x1b[7mb\x1b[0m")).spans
+    assert span.style.bgcolor.triplet == drawing.DARK.foreground_color
+    assert span.style.color.triplet == drawing.DARK.background_color
