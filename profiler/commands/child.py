@@ -38,7 +38,7 @@ class Signals:
 
     def __init__(self) -> None:
         ignored = {s for s in PASSED_ON if signal.getsignal(s) is signal.SIG_IGN}
-        self.watched = (PASSED_ON - ignored) | {signal.SIGCHLD, signal.SIGWINCH}
+        self.watched = (PASSED_ON - ignored) | {signal.SIGCHLD, signal.SIGWINCH, signal.SIGCONT}
         self.before: set[signal.Signals] = set()
 
     def __enter__(self) -> Self:
@@ -67,11 +67,14 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start the command with our descriptors, or with `streams` for its input, output and errors.
 
+    What else whoever started us has left open, such as a shell's `<(…)` or a lock, the command gets too. What we have
+    opened ourselves closes when a program is executed.
+
     Args:
         prepare: run in the child, before the command.
 
     Raises:
-        StallscopeError: there is no such program, or it cannot be run.
+        StallscopeError: there is no such program, or it cannot be run; or `prepare` failed.
     """
 
     def in_child() -> None:
@@ -83,10 +86,18 @@ def start(
     hint = f" To run a script write: stallscope run -- python {command[0]}" if command[0].endswith(".py") else ""
     try:
         return subprocess.Popen(
-            command, env=dict(environment), stdin=stdin, stdout=stdout, stderr=stderr, preexec_fn=in_child
+            command,
+            env=dict(environment),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            preexec_fn=in_child,
+            close_fds=False,
         )
     except FileNotFoundError as error:
         raise StallscopeError(f"there is no program {command[0]!r}.{hint}") from error
+    except subprocess.SubprocessError as error:
+        raise StallscopeError(f"{command[0]} got no terminal of its own. Use --no-live.") from error
     except OSError as error:
         if error.errno == errno.ENOEXEC and command[0] != "/bin/sh":
             # A script without a first line that names its shell.
@@ -95,11 +106,13 @@ def start(
 
 
 def wait(child: subprocess.Popen[bytes], signals: Signals, on_tick: Callable[[], object], tick_seconds: float) -> int:
-    """The child's end, as `Popen.returncode`. Meanwhile signals are passed on, and `on_tick` is called."""
+    """The child's end, as `Popen.returncode`. Meanwhile signals are passed on, and `on_tick` is called, whose errors
+    are nothing to the child."""
     while (code := child.poll()) is None:
         caught = signals.next(tick_seconds)
         if caught is None:
-            on_tick()
+            with suppress(Exception):
+                on_tick()
         elif caught.si_signo in PASSED_ON and caught.si_code != FROM_KERNEL:
             with suppress(ProcessLookupError):
                 child.send_signal(caught.si_signo)

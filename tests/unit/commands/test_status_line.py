@@ -1,0 +1,340 @@
+"""A terminal shared with a program: what the two of them get, whatever the terminal, the program and others do.
+
+A small process passes a program's terminal on, without a recording; the terminal is the test's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stallscope.commands.program_output import ProgramOutput, goes_on_in_the_row
+from tmux import THERE_IS, Tmux
+
+ROWS, COLUMNS = 12, 40
+PANEL = b"panel of 2"
+
+RELAY = """
+import os, signal, subprocess, sys
+from stallscope.commands import child
+from stallscope.commands.own_terminal import usable
+from stallscope.commands.status_line import StatusLine
+
+def rows(columns, count):
+    return [f"panel of {count}"] + ["below"] * (count - 1)
+
+def failing(*_):
+    raise OSError("broken")
+
+def relay(command, paint=rows, on_tick=None, late=lambda process: process):
+    with child.Signals() as signals:
+        screen = StatusLine(lambda rows: 2)
+        process = child.start(command, os.environ, signals, screen.streams, screen.prepare)
+        with screen:
+            screen.draw(paint)
+            screen.number = screen.command(process)
+            return screen.wait(late(process), signals, on_tick or (lambda: screen.draw(paint)), 0.1)
+"""
+PASSED_ON = RELAY + "raise SystemExit(relay([sys.executable, '-u', '-c', sys.argv[1]]))"
+
+
+class Shown:
+    """A terminal with a process in its foreground that leads the terminal's session."""
+
+    def __init__(
+        self, program: str, *arguments: str | Path, typed_ahead: bytes = b"", stdout: int | None = None
+    ) -> None:
+        self.master, self.slave = pty.openpty()
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        self.before = termios.tcgetattr(self.slave)
+        self.raw = b""
+        self.type(typed_ahead)
+
+        def take_over() -> None:
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            stdin=self.slave,
+            stdout=self.slave if stdout is None else stdout,
+            stderr=self.slave,
+            preexec_fn=take_over,
+            env=dict(os.environ, TERM="xterm"),
+        )
+
+    def type(self, keys: bytes) -> None:
+        if keys:
+            os.write(self.master, keys)
+
+    def until(self, told: bytes | Callable[[], object], seconds: float = 60) -> None:
+        """Read until something was shown, or is true."""
+        end = time.monotonic() + seconds
+        while not (told in self.raw if isinstance(told, bytes) else told()):
+            assert time.monotonic() < end, self.raw[-2000:]
+            self._read(0.05)
+
+    def end(self) -> int:
+        self.until(lambda: self.process.poll() is not None)
+        while self._read(0.1):
+            pass
+        return self.process.returncode
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+        os.close(self.slave)
+
+    def _read(self, seconds: float) -> bool:
+        if not select.select([self.master], [], [], seconds)[0]:
+            return False
+        self.raw += os.read(self.master, 65536)
+        return True
+
+
+@pytest.fixture
+def show() -> Iterator[Callable[..., Shown]]:
+    opened: list[Shown] = []
+
+    def shown(*arguments: str | Path, **options: object) -> Shown:
+        opened.append(Shown(*arguments, **options))  # type: ignore[arg-type]
+        return opened[-1]
+
+    yield shown
+    for each in opened:
+        each.close()
+
+
+Show = Callable[..., Shown]
+
+ENDED_MEANWHILE = """
+class Late:
+    # Ends between the look at it and the look at the signals.
+    def __init__(self, process):
+        self.process, self.looks = process, 0
+    def poll(self):
+        self.looks += 1
+        if self.looks > 1:
+            return self.process.poll()
+        os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
+        os.kill(os.getpid(), signal.SIGTERM)
+# Of our group.
+bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+code = relay(["true"], late=Late)
+try:
+    print("ended by it:", bystander.wait(1))
+except subprocess.TimeoutExpired:
+    print("lives on")
+bystander.kill()
+raise SystemExit(code)
+"""
+
+
+def test_a_signal_that_comes_as_the_program_ends_is_not_sent_to_our_own_group(show: Show) -> None:
+    terminal = show(RELAY + ENDED_MEANWHILE)
+    assert terminal.end() == 0
+    assert b"lives on" in terminal.raw
+
+
+@pytest.mark.parametrize("broken", ["paint=failing", "on_tick=failing"])
+def test_what_fails_in_showing_something_is_nothing_to_the_program(broken: str, show: Show) -> None:
+    program = "import time; time.sleep(0.5); print('well'); raise SystemExit(5)"
+    terminal = show(f"{RELAY}raise SystemExit(relay([sys.executable, '-c', sys.argv[1]], {broken}))", program)
+    assert terminal.end() == 5
+    assert b"well\r\n" in terminal.raw
+
+
+SAVES_WHEN_TOLD = """
+import os, signal, sys
+written, saved = (os.open(name, os.O_CREAT | os.O_WRONLY) for name in sys.argv[1:])
+def told(*_):
+    os.write(saved, b"state")
+    os._exit(7)
+signal.signal(signal.SIGTERM, told)
+os.write(1, b"ready\\n")
+for line in range(10**9):
+    os.pwrite(written, b"%d" % line, 0)
+    os.write(1, b"line " * 200 + b"\\n")
+"""
+
+
+def test_a_terminal_that_takes_no_output_holds_up_no_signal(show: Show, tmp_path: Path) -> None:
+    written, saved = tmp_path / "written", tmp_path / "saved"
+    relayed = RELAY + "raise SystemExit(relay(sys.argv[1:]))"
+    terminal = show(relayed, sys.executable, "-c", SAVES_WHEN_TOLD, written, saved)
+    terminal.until(b"ready")
+    # Nothing is read from here on: soon the terminal is full, and the program waits in its write.
+    before = b""
+    while (now := written.read_bytes()) != before or not now:
+        before = now
+        time.sleep(1)
+    terminal.process.terminate()
+    until = time.monotonic() + 60
+    while not saved.read_bytes() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert saved.read_bytes() == b"state"
+    assert terminal.end() == 7
+
+
+def test_typed_ahead_is_the_programs(show: Show) -> None:
+    terminal = show(PASSED_ON, "print('<' + input() + '>')", typed_ahead=b"earlier\r")
+    assert terminal.end() == 0
+    assert b"<earlier>" in terminal.raw
+    assert termios.tcgetattr(terminal.slave) == terminal.before
+
+
+STOPS_ITSELF = """
+import os, signal
+os.kill(0, signal.SIGTSTP)
+print("\\nwent on:", os.getpid(), "\\n", flush=True)
+os.kill(0, signal.SIGSTOP)
+print("continued")
+"""
+
+
+def test_a_program_that_stops_itself_goes_on_and_one_that_is_stopped_from_outside_waits(show: Show) -> None:
+    terminal = show(PASSED_ON, STOPS_ITSELF)
+    terminal.until(b" \r\n")
+    pid = int(terminal.raw.split(b"went on:")[1].split()[0])
+    terminal.until(lambda: _state(pid) == "T")
+    time.sleep(0.5)
+    assert _state(pid) == "T"
+    os.kill(pid, signal.SIGCONT)
+    assert terminal.end() == 0
+    assert b"continued" in terminal.raw
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def test_after_a_shell_had_the_terminal_it_is_raw_again_and_drawn_anew(show: Show) -> None:
+    terminal = show(PASSED_ON, "print('ready'); print('<' + input() + '>')")
+    terminal.until(b"ready")
+    terminal.until(PANEL)
+    raw = termios.tcgetattr(terminal.slave)
+    os.kill(terminal.process.pid, signal.SIGSTOP)
+    terminal.until(lambda: _state(terminal.process.pid) == "T")
+    # What a shell does when its job stops, before it continues it.
+    termios.tcsetattr(terminal.slave, termios.TCSANOW, terminal.before)
+    drawn = terminal.raw.count(PANEL)
+    os.kill(terminal.process.pid, signal.SIGCONT)
+    terminal.until(lambda: termios.tcgetattr(terminal.slave) == raw)
+    terminal.until(lambda: terminal.raw.count(PANEL) > drawn)
+    terminal.type(b"typed\r")
+    assert terminal.end() == 0
+    assert b"<typed>" in terminal.raw
+    assert termios.tcgetattr(terminal.slave) == terminal.before
+
+
+WHO_LEADS = """
+class Kept(StatusLine):
+    def command(self, started):
+        number = super().command(started)
+        files = sorted(os.listdir(f"/proc/{started.pid}/fd"))
+        os.kill(started.pid, signal.SIGTERM)
+        print("told of", number, "leads with", *files, end="\\r\\n")
+        return number
+StatusLine = Kept
+raise SystemExit(relay([sys.executable, "-c", sys.argv[1]]))
+"""
+
+
+def test_the_sessions_leader_names_the_command_keeps_no_files_and_is_not_to_be_ended(show: Show) -> None:
+    program = "import os, time; time.sleep(0.5); print('command', os.getpid()); raise SystemExit(4)"
+    terminal = show(RELAY + WHO_LEADS, program)
+    assert terminal.end() == 4
+    command = terminal.raw.split(b"command ")[1].split()[0]
+    assert b"told of %s leads with 0 1 2\r\n" % command in terminal.raw
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_outputs_on_two_terminals_are_not_brought_together(elsewhere: bool, show: Show, tmp_path: Path) -> None:
+    said, other = tmp_path / "said", pty.openpty()
+    terminal = show(RELAY + "open(sys.argv[1], 'w').write(str(usable()))", said, stdout=other[1] if elsewhere else None)
+    assert terminal.end() == 0
+    assert said.read_text() == str(not elsewhere)
+    for end in other:
+        os.close(end)
+
+
+FULL_ROW = """
+import sys, time
+sys.stdout.write("\\x1b[31m" + "x" * (int(sys.argv[1]) - 1) + "E"); sys.stdout.flush(); time.sleep(1)
+sys.stdout.write("\\x1b[0myz\\n\\x1b[?6h\\x1b(0"); sys.stdout.flush(); time.sleep(1)
+sys.stdout.write("\\x1b[?6l\\x1b(Bafter\\n"); sys.stdout.flush(); time.sleep(30)
+"""
+
+
+@pytest.mark.skipif(not THERE_IS, reason="tmux is not installed")
+def test_on_a_real_screen_full_rows_stay_whole_and_ours_stay_below_whatever_the_modes() -> None:
+    relayed = RELAY + "raise SystemExit(relay(sys.argv[1:]))"
+    command = [sys.executable, "-c", relayed, sys.executable, "-c", FULL_ROW, str(COLUMNS)]
+    with Tmux(command, COLUMNS, ROWS) as screen:
+        screen.until("yz")
+        time.sleep(0.3)
+        rows = screen.screen()
+        # What counts rows from the scrolling ones, and letters as lines, is in force now.
+        assert rows[rows.index("x" * (COLUMNS - 1) + "E") + 1] == "yz"
+        assert rows[-2:] == ["panel of 2", "below"]
+        assert rows.count("below") == 1
+        assert screen.until("after").count("below") == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "fills"),
+    [
+        (["x" * COLUMNS], True),
+        (["x" * (COLUMNS - 1)], False),
+        (["x" * (COLUMNS + 1)], False),
+        (["x" * 2 * COLUMNS], True),
+        (["before\r\n", "x" * 10, "\x1b[1;32m", "x" * (COLUMNS - 10), "\x1b[0m"], True),
+        (["x" * COLUMNS, "\r"], False),
+        (["x" * COLUMNS, "\r\n"], False),
+        (["\u6f22" * (COLUMNS // 2)], True),
+        # A wide sign leaves the last column blank where it does not fit.
+        (["x", "\u6f22" * (COLUMNS // 2)], False),
+        (["x" * (COLUMNS - 1) + "e\u0301"], True),
+        # Where the cursor is moved, nobody knows.
+        (["x" * COLUMNS, "\x1b[5D"], False),
+        (["\x1b[5C", "x" * COLUMNS], False),
+        (["\x1b[?7l", "x" * COLUMNS], False),
+        (["\x1b[?7l\x1b[?7h\r", "x" * COLUMNS], True),
+        (["x" * COLUMNS * 200], False),
+    ],
+)
+def test_a_full_row_is_known_where_the_cursor_is(written: list[str], fills: bool) -> None:
+    output = ProgramOutput()
+    for piece in written:
+        output.follow(piece.encode())
+    assert output.fills_its_row(COLUMNS) is fills
+
+
+@pytest.mark.parametrize(
+    ("written", "goes_on"),
+    [
+        (b"yz", True),
+        ("\u00e4".encode(), True),
+        (b"\x1b[0m\x1b[31myz", True),
+        (b"\x1b[0m", None),
+        (b"\r", False),
+        (b"\r\n", False),
+        (b"\x1b[2Kx", False),
+        (b"\x1b[3", False),
+    ],
+)
+def test_what_goes_on_in_a_row_is_signs(written: bytes, goes_on: bool | None) -> None:
+    assert goes_on_in_the_row(written) is goes_on
