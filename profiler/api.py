@@ -74,19 +74,21 @@ def log_to(
     Args:
         target: a TensorBoard `SummaryWriter`, a Weights & Biases run, the `mlflow` module, a Lightning logger, or any
             function of (figures, step). `None` is logged to by nobody: ranks without a logger may pass it.
-        every_s: seconds between two times, at the least.
+        every_s: seconds between two times, at the least. Called again with the same target, the later call counts.
         run: folder of a recording that has ended: it is logged now, as it went and as a whole.
         every_rank: log in each process of a job, with its own figures, instead of in rank 0 alone.
 
     Raises:
         TypeError: `target` is no logger.
-        ValueError: `every_s` is not above 0.
+        ValueError: `every_s` is not above 0, or more than 1e9.
         StallscopeError: `run` holds no recorded steps.
     """
     from .capture.loggers import sender
+    from .record.scalars import MOST_SECONDS
 
-    if not 0 < every_s < float("inf"):
-        raise ValueError(f"log_to: every_s is {every_s!r}; it takes a number of seconds above 0.")
+    if not 0 < every_s <= MOST_SECONDS:
+        raise ValueError(f"log_to: every_s is {every_s!r:.40}; it takes seconds above 0 and up to {MOST_SECONDS:g}.")
+    every_s = float(every_s)
     if target is None:
         return
     send = sender(target, alone=run is not None)
@@ -102,7 +104,7 @@ def log_to(
 
         from .capture import scalars
 
-        scalars.begin(Path(folder), send, every_s, every_rank)
+        scalars.begin(Path(folder), target, every_s, every_rank)
 
 
 class phase:  # noqa: N801

@@ -35,6 +35,16 @@ def sender(target: Any, alone: bool = False) -> Send:
     raise TypeError(f"log_to: {type(target).__name__} is no logger it knows. It takes {WHAT_IT_TAKES}.")
 
 
+def is_closed(target: Any) -> bool:
+    """Whether the program has closed its TensorBoard writer, which would open a new file for whatever is added now."""
+    try:
+        # Lightning has it in its logger.
+        writer = target if hasattr(target, "add_scalar") else getattr(target, "_experiment", None)
+        return hasattr(writer, "add_scalar") and getattr(writer, "all_writers", writer) is None
+    except Exception:
+        return False
+
+
 def _add_scalars(writer: Any, figures: dict[str, float], step: int) -> None:
     for name, value in figures.items():
         writer.add_scalar(name, value, step)

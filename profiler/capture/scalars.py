@@ -6,80 +6,128 @@ over. An error of the logger's ends that, with one notice, and the training goes
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import MethodType
+from typing import Any
 
 from ..record.scalars import PREFIX, state, told, want
-from .loggers import Send
+from .loggers import Send, is_closed, sender
 
 RETRY_NS = 1_000_000_000
 """After a look that found nothing new."""
+MOST_LOGS = 32
+"""Loggers at a time. A program that makes one for each of its trials means the newest."""
+NEVER = sys.maxsize
 
-Log = Callable[[int, int, int, Callable[[str], None]], bool]
-
-log: Log | None = None
-"""Called before a step begins, with its number, the time, this process's rank and who takes notices; tells whether it
-took notable time. `None`: nobody logs."""
+Notice = Callable[[str], None]
 
 
 class ScalarLog:
-    """Reads the figures of a run folder and sends them."""
+    """Reads the figures of a run folder and sends them to `target`, in the process that asked for it."""
 
-    def __init__(self, folder: Path, send: Send, every_s: float, every_rank: bool) -> None:
+    def __init__(self, folder: Path, target: Any, every_s: float, every_rank: bool) -> None:
+        self.target: Any = target
+        self._send: Send | None = sender(target)
         self._folder = folder
-        self._send = send
         self._every_s = every_s
         self._every_rank = every_rank
-        self._due_ns = 0
+        self._pid = os.getpid()
+        self.due_ns = 0
         self._seen = state(folder)
-        self._asked = self._ended = False
+        self._asked = False
 
-    def __call__(self, number: int, now_ns: int, rank: int, notice: Callable[[str], None]) -> bool:
-        if now_ns < self._due_ns or self._ended:
+    def __call__(self, number: int, now_ns: int, rank: int, notice: Notice) -> bool:
+        if now_ns < self.due_ns or self._send is None:
             return False
         try:
-            return self._look(number, now_ns, rank)
+            return self._look(number, now_ns, rank, self._send, notice)
         except Exception as error:
-            self._ended = True
+            self.end()
             notice(
                 f"stallscope.log_to has stopped logging: {type(error).__name__}: {str(error)[:200]}. The recording and "
                 "the training went on."
             )
             return True
 
-    def _look(self, number: int, now_ns: int, rank: int) -> bool:
+    def end(self) -> None:
+        """Log no more, and let go of the logger."""
+        self.target = self._send = None
+        self.due_ns = NEVER
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nobody to log to any more, in this process."""
+        return self._send is None or self._pid != os.getpid() or is_closed(self.target)
+
+    def is_for(self, target: Any) -> bool:
+        # A method is a new object each time it is named.
+        return self.target is target or (isinstance(target, MethodType) and self._is_method(target))
+
+    def _is_method(self, method: MethodType) -> bool:
+        mine = self.target
+        return isinstance(mine, MethodType) and mine.__self__ is method.__self__ and mine.__func__ is method.__func__
+
+    def _look(self, number: int, now_ns: int, rank: int, send: Send, notice: Notice) -> bool:
         if rank and not self._every_rank:
-            self._ended = True
+            self.end()
+            return False
+        if self._pid != os.getpid():
+            # The threads that write for the logger are not in a forked child: what it takes would never leave it, and
+            # once it is full it would not return.
+            self.end()
+            notice(
+                "stallscope.log_to logged nothing in a process that was forked after it was called: call it in the "
+                "process that trains."
+            )
             return False
         if not self._asked:
             want(self._folder, self._every_s)
             self._asked = True
-        self._due_ns = now_ns + min(RETRY_NS, round(self._every_s * 1e9))
+        self.due_ns = now_ns + min(RETRY_NS, round(self._every_s * 1e9))
         now = state(self._folder)
         if now is None or now == self._seen:
             return False
         self._seen = now
-        self._due_ns = now_ns + round(self._every_s * 1e9)
+        if is_closed(self.target):
+            # It would open again. Should the program do that, it is sent the next figures.
+            return False
+        self.due_ns = now_ns + round(self._every_s * 1e9)
         figures = told(self._folder)
         values = None if figures is None else figures.values if not self._every_rank else figures.ranks.get(rank)
         if values is None and figures is not None and not figures.ranks:
             values = figures.values
         if not values:
             return False
-        self._send({PREFIX + name: value for name, value in values.items()}, number)
+        send({PREFIX + name: value for name, value in values.items()}, number)
         return True
 
 
-def begin(folder: Path, send: Send, every_s: float, every_rank: bool) -> None:
-    """Log the recording of this process to one more logger."""
-    global log
-    added, before = ScalarLog(folder, send, every_s, every_rank), log
-    log = added if before is None else _both(before, added)
+logs: list[ScalarLog] = []
+"""Of this process; empty where nobody logs. Changed in place: any thread may add to it while the training reads it."""
+due_ns = NEVER
+"""When the next of them is to be called: a step before that costs a comparison."""
 
 
-def _both(one: Log, other: Log) -> Log:
-    def call(number: int, now_ns: int, rank: int, notice: Callable[[str], None]) -> bool:
-        took = one(number, now_ns, rank, notice)
-        return other(number, now_ns, rank, notice) or took
+def log(number: int, now_ns: int, rank: int, notice: Notice) -> bool:
+    """Before step `number` begins, at the time `now_ns`: log what is due. Whether that took notable time."""
+    global due_ns
+    took = False
+    for each in logs:
+        took = each(number, now_ns, rank, notice) or took
+    due_ns = min((each.due_ns for each in logs), default=NEVER)
+    return took
 
-    return call
+
+def begin(folder: Path, target: Any, every_s: float, every_rank: bool) -> None:
+    """Log the recording of this process to one more logger, or to one of them in another way.
+
+    Raises:
+        TypeError: it is no logger.
+    """
+    global due_ns
+    added = ScalarLog(folder, target, every_s, every_rank)
+    logs[:] = [each for each in logs if not (each.is_over or each.is_for(target))][1 - MOST_LOGS :] + [added]
+    due_ns = added.due_ns

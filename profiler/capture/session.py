@@ -269,8 +269,7 @@ class Session:
             if now >= self._threads_at:
                 self._threads_at = now + THREADS_EVERY_NS
                 self._look_at_threads(get_native_id())
-        log = scalars.log
-        logged = log is not None and log(number, now, self._rank, self.notice)
+        logged = now >= scalars.due_ns and scalars.log(number, now, self._rank, self.notice)
         if self._activity is None:
             return logged
         before = self._activity.cost_ns

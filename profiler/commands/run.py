@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
+import termios
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..analyse.analysis import analyse
-from ..analyse.recent.reader import RecentReader
 from ..capture.bootstrap import LOADED, RUN, environment
 from ..capture.sampler.start import start_sampler
 from ..errors import RecordError, StallscopeError
+from ..record.code import CODE
 from ..record.files import plain
 from ..record.latest import note_latest
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.processes import processes
-from ..record.run import create_run, open_run, update_run
+from ..record.run import RUN_JSON, create_run, open_run, update_run
 from ..report import bars, contract, live, text
 from . import child
+from .code_revision import CodeRevision
 from .console import console, json_text, show
+from .own_terminal import usable
 from .scalars import Figures
-from .status_line import StatusLine, usable
+from .shared_reader import SharedReader
+from .status_line import StatusLine
 
 NAME = "run"
 HELP = "Runs a training command unchanged, records it, and says what it waited for."
@@ -71,54 +74,99 @@ def run(arguments: argparse.Namespace) -> int:
     if not command:
         raise StallscopeError("no command given. Write: stallscope run -- python train.py")
     folder = arguments.out or child.new_folder(command)
+    reader = SharedReader(folder)
+    figures = Figures(reader, arguments.prometheus)
+    new = not os.path.lexists(folder)
     create_run(folder, {"command": command, "headroom": arguments.headroom})
-    note_latest(folder)
     options = {"activity_windows": arguments.activity_windows, "headroom": arguments.headroom}
     settings = environment(folder, os.environ, options)
     try:
-        figures = Figures(folder, arguments.prometheus)
-        code = _record(folder, command, settings, arguments, figures)
+        with CodeRevision(command) as revision:
+            code = _record(reader, command, settings, arguments, lambda call: revision.after(figures.after(call)))
     except StallscopeError:
-        # Nothing was started, so there is no run.
-        shutil.rmtree(folder, ignore_errors=True)
+        _forget(folder, new)
         raise
-    _say_what_was_missed(folder)
-    status = "ok" if code == 0 else "stopped" if code in (-2, -15, 130, 143) else "failed"
-    # What went wrong, the program itself has said.
-    update_run(folder, {"ended": {"status": status, "error": _error_of(code), "exit_code": code}})
-    _report(folder, arguments.json, figures)
+    with _in_a_line("no note of what was missed"):
+        _say_what_was_missed(folder)
+    with _in_a_line("how the command ended is not recorded"):
+        status = "ok" if code == 0 else "stopped" if code in (-2, -15, 130, 143) else "failed"
+        # What went wrong, the program itself has said.
+        ended = {"status": status, "error": _error_of(code), "exit_code": code}
+        update_run(folder, {"ended": ended, CODE: revision.found()})
+    with _in_a_line("no report"):
+        _report(folder, arguments.json, figures)
     return child.end_as(code)
 
 
-def _record(
-    folder: Path, command: list[str], settings: dict[str, str], arguments: argparse.Namespace, figures: Figures
-) -> int:
-    """Run the command to its end; what it returned."""
-    divided = not arguments.no_live and usable()
-    with child.Signals() as signals:
-        if not divided:
-            process = child.start(command, settings, signals)
-            with start_sampler(folder, process.pid, arguments.rate) as sampler:
-                tick = (lambda: None) if arguments.no_live else _every(PLAIN_SECONDS, _Lines(folder))
-                code = child.wait(process, signals, figures.after(tick), 1.0)
+def _forget(folder: Path, new: bool) -> None:
+    """Nothing was started, so there is no run. In a folder of the user's own there may be anything else."""
+    with suppress(OSError):
+        (folder / RUN_JSON).unlink(missing_ok=True)
+        if new:
+            folder.rmdir()
+
+
+@contextmanager
+def _in_a_line(what: str) -> Iterator[None]:
+    """The command has ended, and we end as it did: what goes wrong from here on is a line at most.
+
+    The folder may be gone, the disk full, or a record be what nobody thought of.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError):
+            why = f"{error.strerror or error}."
         else:
-            screen = StatusLine(live.rows_for if arguments.live == "panel" else lambda _: 1)
+            why = str(error) if isinstance(error, RecordError) else f"{type(error).__name__}: {error}."
+        with suppress(OSError):
+            print(plain(f"stallscope: {what}: {why}"), file=sys.stderr)
+
+
+def _record(
+    reader: SharedReader,
+    command: list[str],
+    settings: dict[str, str],
+    arguments: argparse.Namespace,
+    and_more: Callable[[Callable[[], object]], Callable[[], None]],
+) -> int:
+    """Run the command to its end; what it returned. `and_more`: a call with what else is due every second."""
+    folder = reader.folder
+    with child.Signals() as signals:
+        screen = _screen(arguments)
+        if screen is None:
+            tick = (lambda: None) if arguments.no_live else _every(PLAIN_SECONDS, _Lines(reader))
+            process = child.start(command, settings, signals)
+            note_latest(folder)
+            with start_sampler(folder, process.pid, arguments.rate) as sampler:
+                code = child.wait(process, signals, and_more(tick), 1.0)
+        else:
+            view = _View(reader)
             process = child.start(command, settings, signals, screen.streams, screen.prepare)
-            with start_sampler(folder, process.pid, arguments.rate) as sampler, screen:
-                view = _View(folder)
+            note_latest(folder)
+            with start_sampler(folder, screen.command(process), arguments.rate) as sampler, screen:
                 screen.draw(view.rows)
-                code = screen.wait(process, signals, figures.after(lambda: screen.draw(view.rows)), LINE_SECONDS)
+                code = screen.wait(process, signals, and_more(lambda: screen.draw(view.rows)), LINE_SECONDS)
     if sampler.error:
         Notices(folder / TRAINING_NOTICES)(sampler.error)
     return code
 
 
+def _screen(arguments: argparse.Namespace) -> StatusLine | None:
+    """The terminal, divided; `None` where nothing is to be shown there, or it cannot be."""
+    if arguments.no_live or not usable():
+        return None
+    try:
+        return StatusLine(live.rows_for if arguments.live == "panel" else lambda _: 1)
+    except (OSError, termios.error):
+        return None  # the system has no further terminal for the command, say
+
+
 class _View:
     """The recording as it stands. Never raises: it only informs."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._reader: RecentReader | None = None
+    def __init__(self, reader: SharedReader) -> None:
+        self._reader = reader
         target = console(stderr=True)
         self._colour = target.color_system is not None and not target.no_color
         self._options = live.Options(ascii_only=bars.is_ascii(target))
@@ -126,7 +174,6 @@ class _View:
     def rows(self, columns: int, count: int) -> list[str]:
         """A panel of so many rows, as a terminal takes them."""
         try:
-            self._reader = self._reader or RecentReader(self._folder)
             panel = live.panel(self._reader.snapshot(), columns, count, self._options)
             return [row.ansi(self._colour) for row in panel]
         except Exception as error:
@@ -134,7 +181,6 @@ class _View:
 
     def line(self) -> str:
         try:
-            self._reader = self._reader or RecentReader(self._folder)
             return f" stallscope: {live.state(self._reader.snapshot())}"
         except Exception as error:
             return _in_a_row(error)
@@ -148,8 +194,8 @@ def _in_a_row(error: Exception) -> str:
 class _Lines:
     """Prints it, for an output that is no terminal."""
 
-    def __init__(self, folder: Path) -> None:
-        self._view = _View(folder)
+    def __init__(self, reader: SharedReader) -> None:
+        self._view = _View(reader)
 
     def __call__(self) -> None:
         with suppress(OSError):
@@ -188,23 +234,15 @@ def _say_what_was_missed(folder: Path) -> None:
 
 
 def _report(folder: Path, as_json: bool, figures: Figures) -> None:
-    target = console(stderr=True)
-    try:
-        analysis = analyse(open_run(folder))
-        figures.finish(analysis)
-        if as_json:
-            print(json_text(contract.report(analysis)), file=sys.stderr)
-            return
-        print(file=sys.stderr)
-        show(lambda to: text.render(analysis, to), target)
-        again = f"`stallscope report {folder}` shows this again, with --format html as a page."
-        print(f"\nThe recording is in {folder}; {again}", file=sys.stderr)
-    except RecordError as error:
-        # The folder may be gone, or the disk full: no reason to end otherwise than the command did.
-        print(f"stallscope: no report: {error}", file=sys.stderr)
-    except OSError as error:
-        with suppress(OSError):
-            print(f"stallscope: no report: {error.strerror or error}.", file=sys.stderr)
+    analysis = analyse(open_run(folder))
+    figures.finish(analysis)
+    if as_json:
+        print(json_text(contract.report(analysis)), file=sys.stderr)
+        return
+    print(file=sys.stderr)
+    show(lambda to: text.render(analysis, to), console(stderr=True))
+    again = f"`stallscope report {folder}` shows this again, with --format html as a page."
+    print(f"\nThe recording is in {folder}; {again}", file=sys.stderr)
 
 
 def _error_of(code: int) -> str | None:

@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..analyse.analysis import Analysis
-from ..analyse.recent.reader import RecentReader
 from ..errors import StallscopeError
 from ..record.files import plain, write_text
 from ..record.scalars import tell, wanted
 from ..report import prometheus, scalars
+from .shared_reader import SharedReader
 
 PROMETHEUS_SECONDS = 10.0
 LEAST_SECONDS = 1.0
@@ -27,19 +27,22 @@ LEAST_SECONDS = 1.0
 class Figures:
     """Call `tick` about once a second, `finish` with the whole run. Neither of them ever raises."""
 
-    def __init__(self, folder: Path, textfile: Path | None = None) -> None:
+    def __init__(self, reader: SharedReader, textfile: Path | None = None) -> None:
         """`textfile`: the Prometheus file to keep.
 
         Raises:
-            StallscopeError: there is no folder for it.
+            StallscopeError: there is no folder for it, or something else than a file is there.
         """
-        if textfile is not None and not textfile.parent.is_dir():
-            raise StallscopeError(
-                f"cannot write {textfile}: {textfile.parent} is no folder. Name another with --prometheus."
-            )
-        self._folder = folder
+        if textfile is not None:
+            if not textfile.parent.is_dir():
+                raise StallscopeError(
+                    f"cannot write {textfile}: {textfile.parent} is no folder. Name another with --prometheus."
+                )
+            if _is_no_file(textfile):
+                raise StallscopeError(f"cannot write {textfile}: it is no file. Name a file with --prometheus.")
+        self._folder = reader.folder
         self._textfile = textfile
-        self._reader: RecentReader | None = None
+        self._reader = reader
         self._due = 0.0
 
     def tick(self) -> None:
@@ -50,22 +53,25 @@ class Figures:
             return
         begun = time.process_time()
         with suppress(Exception):
-            self._reader = self._reader or RecentReader(self._folder)
             view = self._reader.snapshot()
+            # What one of the two cannot have, the other still gets.
             if view.steps and every is not None:
-                tell(self._folder, scalars.of_snapshot(view))
+                with suppress(Exception):
+                    tell(self._folder, scalars.of_snapshot(view))
             if self._textfile is not None:
-                write_text(self._textfile, prometheus.of_snapshot(view, self._folder.name))
+                _keep(self._textfile, prometheus.of_snapshot(view, self._folder.name))
         asked = [seconds for seconds in (every, PROMETHEUS_SECONDS if self._textfile else None) if seconds]
         # A look at a very busy recording takes longer: never more than a tenth of a CPU.
         self._due = time.monotonic() + max(LEAST_SECONDS, min(asked), 10 * (time.process_time() - begun))
 
     def after(self, call: Callable[[], object]) -> Callable[[], None]:
-        """`call`, and a `tick` after it."""
+        """`call`, and a `tick` after it, whatever became of the first."""
 
         def both() -> None:
-            call()
-            self.tick()
+            try:
+                call()
+            finally:
+                self.tick()
 
         return both
 
@@ -74,7 +80,24 @@ class Figures:
         if self._textfile is None:
             return
         try:
-            write_text(self._textfile, prometheus.of_run(analysis, self._folder.name))
+            _keep(self._textfile, prometheus.of_run(analysis, self._folder.name))
         except Exception as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            print(plain(f"stallscope: {self._textfile} holds no figures of this run: {why}."), file=sys.stderr)
+            why = (isinstance(error, OSError) and error.strerror) or error
+            with suppress(OSError):
+                print(plain(f"stallscope: {self._textfile} holds no figures of this run: {why}."), file=sys.stderr)
+
+
+def _is_no_file(path: Path) -> bool:
+    """A pipe that nobody reads would hold up who writes to it, and with that the training's output."""
+    return path.exists() and not path.is_file()
+
+
+def _keep(textfile: Path, text: str) -> None:
+    """Write it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if _is_no_file(textfile):
+        raise OSError(f"{textfile} is no file")
+    write_text(textfile, text)

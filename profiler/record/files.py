@@ -12,6 +12,8 @@ from typing import Any
 
 from ..errors import RecordError
 
+MOST_DIGITS = 21
+"""Of a whole number of 64 bits, with its sign."""
 _REORDERS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Signs that show what follows in another order than it has."""
 
@@ -23,9 +25,20 @@ def read_json(path: Path) -> Any:
         RecordError: it cannot be read, or is no JSON.
     """
     try:
-        return plain(json.loads(path.read_text()))
+        return plain(json.loads(path.read_text(), parse_int=_whole_number))
     except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"cannot read {path}: {error}.") from error
+
+
+def _whole_number(text: str) -> int:
+    """Larger ones are nobody's measurement, and overflow wherever one is computed with.
+
+    Raises:
+        ValueError: it has more than 64 bits.
+    """
+    if len(text) > MOST_DIGITS or not -(2**64) < (number := int(text)) < 2**64:
+        raise ValueError(f"{text:.24}… is no number of ours")
+    return number
 
 
 def plain(value: Any) -> Any:

@@ -20,6 +20,7 @@ from ..errors import RecordError
 from .files import read_json, write_json
 from .processes import processes
 from .reader import RecordFile, RecordHeader, Records
+from .sampled_devices import sampled_driver
 from .schema import FORMAT_VERSION, KINDS, NAN, NOT_MEASURED, Field, Kind
 
 FORMAT = "stallscope-run"
@@ -108,7 +109,7 @@ def _read_json(folder: Path) -> dict[str, Any]:
             f"{path} has run format {content.get('version')}; this stallscope reads format {FORMAT_VERSION}. "
             "Read it with the version of stallscope that recorded it, or a newer one."
         )
-    for key in ("device", "trial", "host", "plan", "ended"):
+    for key in ("device", "trial", "host", "plan", "ended", "dataset", "clock"):
         if not isinstance(content.get(key), dict | None):
             raise RecordError(f"{path} is damaged: {key!r} is {content[key]!r:.40} instead of an object.")
     return content
@@ -187,6 +188,10 @@ def open_run(folder: Path) -> Run:
         for process in processes(folder):
             info = info | {key: process.info[key] for key in ("device", "torch", "python") if process.info.get(key)}
             break
+    device = info.get("device")
+    if isinstance(device, dict) and device.get("kind") == "cuda" and (driver := sampled_driver(folder)):
+        # Only the sampler asks it.
+        info = info | {"device": device | {"driver": driver}}
     return Run(folder, info)
 
 

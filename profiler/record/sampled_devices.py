@@ -1,4 +1,4 @@
-"""What the sampler's devices are called: `devices.json` in the run folder, for who shows figures by number."""
+"""What the sampler's devices are called, and what drives them: `devices.json` in the run folder."""
 
 from __future__ import annotations
 
@@ -22,26 +22,37 @@ class SampledDevice:
     """The cap that the driver holds it to."""
 
 
-def note_devices(folder: Path, devices: Sequence[SampledDevice]) -> None:
-    """Say which devices are sampled from now on; none is said too.
+def note_devices(folder: Path, devices: Sequence[SampledDevice], driver: str | None = None) -> None:
+    """Say which devices are sampled from now on; none is said too. `driver`: its version; `None`: it does not say.
 
     Raises:
         OSError: the folder cannot be written.
     """
-    write_json(folder / DEVICES, {"devices": [asdict(device) for device in devices]})
+    write_json(folder / DEVICES, {"driver": driver, "devices": [asdict(device) for device in devices]})
 
 
 def sampled_devices(folder: Path) -> tuple[SampledDevice, ...] | None:
     """Those that were noted; `None` where nothing was, or what was cannot be read."""
-    try:
-        content = read_json(folder / DEVICES)
-    except RecordError:
-        return None
-    listed = content.get("devices") if isinstance(content, dict) else None
+    listed = _content(folder).get("devices")
     if not isinstance(listed, list):
         return None
     known = [each for each in listed if isinstance(each, dict) and isinstance(each.get("number"), int)]
     return tuple(SampledDevice(each["number"], _name(each), _power_limit(each)) for each in known)
+
+
+def sampled_driver(folder: Path) -> str | None:
+    """The version of the driver of the sampled devices; `None` where it was not noted."""
+    version = _content(folder).get("driver")
+    return version if isinstance(version, str) and version else None
+
+
+def _content(folder: Path) -> dict[str, object]:
+    """Nothing where there is none, or it cannot be read."""
+    try:
+        content = read_json(folder / DEVICES)
+    except RecordError:
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _name(told: dict[str, object]) -> str | None:

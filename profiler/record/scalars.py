@@ -16,6 +16,8 @@ from .files import read_json, write_json
 
 WANTED = "scalars-wanted.json"
 SCALARS = "scalars.json"
+MOST_SECONDS = 1e9
+"""Between two times, as long as anybody may ask for: in nanoseconds it is still a number of 64 bits."""
 MOST_BYTES = 1 << 20
 """No file of ours is larger: with a thousand ranks it has 200 kB."""
 
@@ -47,13 +49,13 @@ def want(folder: Path, every_s: float) -> None:
 
 
 def wanted(folder: Path) -> float | None:
-    """How often figures are asked for, in seconds; `None`: nobody asks."""
-    if not (folder / WANTED).exists():
-        return None
+    """How often figures are asked for, in seconds; `None`: nobody asks, or it cannot be read. Never raises."""
     try:
-        every = read_json(folder / WANTED)["every_s"]
-        return float(every) if math.isfinite(every) and every > 0 else None
-    except (RecordError, KeyError, TypeError):
+        if not (folder / WANTED).exists():
+            return None
+        every = float(read_json(folder / WANTED)["every_s"])
+        return every if 0 < every <= MOST_SECONDS else None
+    except (OSError, RecordError, KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
@@ -82,7 +84,7 @@ def told(folder: Path) -> Told | None:
         content = read_json(folder / SCALARS)
         ranks = {int(rank): _values(values) for rank, values in content["ranks"].items()}
         return Told(int(content["step"]), _values(content["values"]), ranks)
-    except (RecordError, KeyError, TypeError, ValueError, AttributeError):
+    except (RecordError, KeyError, TypeError, ValueError, OverflowError, AttributeError):
         return None
 
 

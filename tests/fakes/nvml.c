@@ -7,6 +7,7 @@
  *   ring PERIOD_US V1 V2 ...           utilisation samples at multiples of PERIOD_US since the epoch; the k-th is
  *                                      V[k mod n]; the last 72 are kept
  *   memory USED TOTAL                  bytes
+ *   driver VERSION                     what the driver says of its own version (default 580.95.05)
  *   state POWER SM_CLOCK MEM_CLOCK TEMPERATURE REASONS GENERATION WIDTH PROCESSES
  *   limits SM_CLOCK GENERATION WIDTH   the highest of each (default 1980 5 16)
  *   field ID TYPE START STEP           a field value: START, then STEP more at each reading, wrapped to its TYPE
@@ -56,6 +57,7 @@ static u64 held[MAX], event_kinds = ~0UL, instance_memory[2];
 static unsigned util[2], ring[MAX], state[8], limits[3] = {1980, 5, 16};
 static u64 ring_period, memory[2];
 static double gpm[4];
+static char driver_version[64] = "580.95.05";
 static int gpus[GPUS];
 static long gpm_taken;
 
@@ -70,6 +72,7 @@ static void script(void)
         char *rest = line + at;
         if (!strcmp(word, "init")) sscanf(rest, "%d", &init_code);
         if (!strcmp(word, "devices")) sscanf(rest, "%d", &n_gpus);
+        if (!strcmp(word, "driver")) sscanf(rest, "%63s", driver_version);
         if (!strcmp(word, "util")) sscanf(rest, "%u %u", &util[0], &util[1]);
         if (!strcmp(word, "memory")) sscanf(rest, "%lu %lu", &memory[0], &memory[1]);
         if (!strcmp(word, "ring")) {
@@ -215,6 +218,12 @@ static int refused(const char *name, int gpu)
     for (int i = 0; i < n_faults; i++)
         if (!strcmp(faults[i].name, name) && (faults[i].gpu < 0 || faults[i].gpu == gpu)) return faults[i].code;
     return 0;
+}
+
+int nvmlSystemGetDriverVersion(char *version, unsigned length)
+{
+    snprintf(version, length, "%s", driver_version);
+    return refused(__func__, -1);
 }
 
 int nvmlDeviceGetName(int *h, char *name, unsigned length)

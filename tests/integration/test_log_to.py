@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import runs
+import warm
 from stallscope.record.notices import read_notices
 
 PROGRAM = Path(__file__).with_name("programs") / "logs_to.py"
@@ -19,12 +20,13 @@ def test_a_training_gets_the_figures_that_the_command_computes(tmp_path: Path) -
     _, _, rest = PROGRAM.read_text().partition("from __future__ import annotations\n")
     program.write_text(f"from __future__ import annotations\n{runs.WITHOUT_COMPILER}{rest}")
     options = ("--no-live", "--prometheus", str(textfile))
-    done = runs.run(tmp_path / "run", sys.executable, program, tmp_path / "said", options=options)
+    done = warm.run(tmp_path / "run", sys.executable, program, tmp_path / "said", options=options)
 
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     said = json.loads((tmp_path / "said").read_text())
     (_, first), (figures, step) = said["calls"]
-    assert 0 < first < step < said["steps"]
+    # The second may come at the last step of all.
+    assert 0 < first < step <= said["steps"]
     told = runs.report(tmp_path / "run")
     # The samples sleep: most of the time is waiting for them.
     assert figures["stallscope/input_pct"] > 50
@@ -42,7 +44,7 @@ def test_a_training_gets_the_figures_that_the_command_computes(tmp_path: Path) -
 
 def test_a_prometheus_file_without_a_folder_is_refused_before_anything_is_started(tmp_path: Path) -> None:
     options = ("--no-live", "--prometheus", str(tmp_path / "no" / "x.prom"))
-    done = runs.run(tmp_path / "run", sys.executable, "-c", "print('ran')", options=options)
+    done = warm.run(tmp_path / "run", sys.executable, "-c", "print('ran')", options=options)
     assert done.returncode == 2
     assert "is no folder" in done.stderr
     assert done.stdout == ""

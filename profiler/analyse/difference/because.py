@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .blocks import TOTAL
+from .code import changed_code, code_to_look_at
 from .moved import Figure
 from .settings import VARIES, WORD, Setting
 from .times import Times
@@ -14,13 +15,15 @@ from .times import Times
 EXPLAINS = 0.3
 """Share of the whole change from which a part is one that it is about."""
 
-SETTING, ENVIRONMENT, COMMAND, UNEXPLAINED, NONE = "setting", "environment", "command", "unexplained", "none"
+SETTING, ENVIRONMENT, COMMAND, CODE = "setting", "environment", "command", "code"
+UNEXPLAINED, NONE = "unexplained", "none"
 
 
 @dataclass(frozen=True)
 class Because:
     """`kind`: what explains the change. `setting`: exactly what was set; `environment`: where it ran; `command`: words
-    of the command may; `unexplained`: nothing recorded does; `none`: no change was shown."""
+    of the command may, and the code where that changed too; `code`: another revision of it may; `unexplained`: nothing
+    recorded does; `none`: no change was shown."""
 
     kind: str
     part: str | None
@@ -48,9 +51,12 @@ def because_of(
         return Because(SETTING, part, both, several)
     if around:
         return Because(ENVIRONMENT, part, around, ("run both on the same machine, one after the other",))
-    looks = _looks(part, figures)
+    looks = (*_looks(part, figures), *code_to_look_at(part, environment))
+    code = changed_code(environment)
     if words := _words(settings):
-        return Because(COMMAND, part, words, looks)
+        return Because(COMMAND, part, (*words, *code), looks)
+    if code:
+        return Because(CODE, part, code, looks)
     return Because(UNEXPLAINED, part, (), looks)
 
 
@@ -126,18 +132,10 @@ def _said(value: Any) -> str:
 
 
 _ELSE = {
-    "compute": ("clocks and other processes of the device", "the code of the model, which is not recorded"),
-    "input": (
-        "a cold page cache: run each side twice",
-        "other programs on the CPUs",
-        "the code of the dataset, which is not recorded",
-    ),
+    "compute": ("clocks and other processes of the device",),
+    "input": ("a cold page cache: run each side twice", "other programs on the CPUs"),
     "copy": ("the link, and other devices on it", "what is copied, and when, in the training loop"),
     "sync": ("calls that wait for the device (`.item()`, `.cpu()`, printing) in the training loop",),
-    "host": (
-        "the code of the training loop, which is not recorded",
-        "other programs on the CPUs",
-        "garbage collection",
-    ),
+    "host": ("other programs on the CPUs", "garbage collection"),
     "boundary": ("how often the training validates and saves", "the loader of the validation"),
 }

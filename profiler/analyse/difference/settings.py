@@ -1,4 +1,4 @@
-"""What was set on either side: the loader's settings as recorded, what a scenario's trial was told, the command."""
+"""What was set on either side: the loader's settings as recorded, what a scenario's trial was told, command, code."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from ...record.code import CODE, Code
 from ..compare import rate_of
 from ..facts import Facts
 from ..partition import PARTS
@@ -35,6 +36,8 @@ class Setting:
     b: Value
     explains: tuple[str, ...]
     """Parts of the time that a change of it can move."""
+    unseen: bool = False
+    """It may differ though the values are alike, which do not say all: code with changes beside its revision."""
 
     @property
     def known(self) -> bool:
@@ -46,8 +49,8 @@ class Setting:
 
     @property
     def told(self) -> bool:
-        """Whether it is worth a line: changed, or recorded on one side only."""
-        return self.a != self.b
+        """Whether it is worth a line: changed, or recorded on one side only, or not known to be the same."""
+        return self.a != self.b or self.unseen
 
 
 Read = Callable[[Measured], Value]
@@ -67,7 +70,23 @@ def settings_of(a: Side, b: Side) -> tuple[Setting, ...]:
 def environment_of(a: Side, b: Side) -> tuple[Setting, ...]:
     """Where they ran, known on either side, changed or not."""
     found = [Setting(name, _of(a, read), _of(b, read), explains) for name, read, explains in _ENVIRONMENT]
+    found.append(_code_of(a, b))
     return tuple(each for each in found if each.a is not None or each.b is not None)
+
+
+def _code_of(a: Side, b: Side) -> Setting:
+    codes = [{code for run in side.runs if (code := Code.of(run.info)) is not None} for side in (a, b)]
+    revisions = {code.revision for each in codes for code in each}
+    changed = [{code.changed for code in each} for each in codes]
+    unseen = len(revisions) == 1 and all(len(each) == 1 for each in changed)
+    # Only that neither was changed, or one of them, says how the two compare.
+    unseen = unseen and sorted(changed, key=str) not in ([{False}, {False}], [{False}, {True}])
+    return Setting(CODE, _of(a, _code), _of(b, _code), BY_CODE, unseen)
+
+
+def _code(run: Measured) -> Value:
+    code = Code.of(run.info)
+    return None if code is None else str(code)
 
 
 def other_trainings(settings: tuple[Setting, ...]) -> list[Setting]:

@@ -108,6 +108,6 @@ class Devices:
             self._gateway = self._gateway or Gateway(self._say)
             source = NvmlSource(self._gateway, device.uuids, since_ns)
             with contextlib.suppress(OSError):  # a disk that is full: the figures then have numbers only
-                note_devices(self._folder, source.devices)
+                note_devices(self._folder, source.devices, source.driver)
             return source
         return None

@@ -10,7 +10,7 @@ This has run against a fake driver only, not yet on a GPU.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pynvml
@@ -54,6 +54,7 @@ class NvmlSource:
         targets = {device: target for device, target in opened.items() if target is not None}
         self._gpus = [Gpu(gateway, device, target, start_ns) for device, target in targets.items()]
         self.devices = [_described(gateway, device, target) for device, target in targets.items()]
+        self.driver = _driver(gateway, targets)
         self._critical = CriticalErrors(gateway, targets, start_ns)
         self._look_for_errors = Cadence(STATE_PERIOD_NS)
 
@@ -247,8 +248,19 @@ def _described(gateway: Gateway, device: int, target: Target) -> SampledDevice:
     """What does not change while it is sampled."""
     name = gateway.read(device, "what the GPU is called", lambda: pynvml.nvmlDeviceGetName(target.handle))
     limit = gateway.read(device, "the power limit", lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(target.board))
-    # Older bindings give bytes.
-    return SampledDevice(device, name.decode(errors="replace") if isinstance(name, bytes) else name, limit)
+    return SampledDevice(device, _text(name), limit)
+
+
+def _driver(gateway: Gateway, devices: Iterable[int]) -> str | None:
+    """Its version, which is the same for all devices: asked once."""
+    for device in devices:
+        return _text(gateway.read(device, "the version of the driver", lambda: pynvml.nvmlSystemGetDriverVersion()))
+    return None
+
+
+def _text(told: Any) -> str | None:
+    """Older bindings give bytes."""
+    return told.decode(errors="replace") if isinstance(told, bytes) else told
 
 
 def clock_pair() -> ClockPair:

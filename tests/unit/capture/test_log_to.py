@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 import stallscope
 from stallscope.analyse.analysis import analyse
 from stallscope.capture import scalars
-from stallscope.capture.loggers import sender
+from stallscope.capture.loggers import is_closed, sender
 from stallscope.capture.recording import recording
 from stallscope.capture.scalars import ScalarLog
 from stallscope.errors import RecordError, StallscopeError
@@ -44,7 +44,8 @@ def unheard(sentence: str) -> None:
 
 @pytest.fixture(autouse=True)
 def nobody_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scalars, "log", None)
+    monkeypatch.setattr(scalars, "logs", [])
+    monkeypatch.setattr(scalars, "due_ns", scalars.NEVER)
     monkeypatch.delenv("STALLSCOPE_RUN", raising=False)
 
 
@@ -68,7 +69,7 @@ def test_who_asks_says_how_often(tmp_path: Path) -> None:
     log = ScalarLog(tmp_path, Kept(), 2.5, False)
     assert not log(0, SECOND, 0, unheard)
     assert wanted(tmp_path) == 2.5
-    for broken in ("", "3", '{"every_s": -1}', '{"every_s": "x"}'):
+    for broken in ("", "3", '{"every_s": -1}', '{"every_s": "x"}', f'{{"every_s": 1{"0" * 400}}}'):
         (tmp_path / WANTED).write_text(broken)
         assert wanted(tmp_path) is None
 
@@ -214,22 +215,126 @@ def test_each_logger_is_called_its_own_way() -> None:
 def test_what_is_no_logger_is_refused_everywhere_alike() -> None:
     with pytest.raises(TypeError, match="int is no logger it knows"):
         stallscope.log_to(3)
-    with pytest.raises(ValueError, match="seconds above 0"):
-        stallscope.log_to(Kept(), every_s=0)
+    for every_s in (0, -1.0, float("nan"), float("inf"), 10**400):
+        with pytest.raises(ValueError, match="seconds above 0 and up to 1e"):
+            stallscope.log_to(Kept(), every_s=every_s)
 
 
 def test_outside_stallscope_run_nothing_happens() -> None:
     kept = Kept()
     stallscope.log_to(kept)
-    assert scalars.log is None
+    assert scalars.logs == []
 
 
 def test_a_rank_without_a_logger_logs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STALLSCOPE_RUN", str(tmp_path))
     stallscope.log_to(None)
-    assert scalars.log is None
+    assert scalars.logs == []
     stallscope.log_to(Kept())
-    assert scalars.log is not None
+    assert len(scalars.logs) == 1
+
+
+class Closable(Writer):
+    """As a SummaryWriter: what is added after its end opens a file again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all_writers: dict[str, object] | None = {}
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> None:
+        self.all_writers = {}
+        super().add_scalar(tag, scalar_value, global_step)
+
+    def close(self) -> None:
+        self.all_writers = None
+
+
+class Lightning:
+    """As its logger for TensorBoard."""
+
+    def __init__(self) -> None:
+        self._experiment: Closable | None = None
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self._experiment = self._experiment or Closable()
+        for name, value in metrics.items():
+            self._experiment.add_scalar(name, value, step)
+
+
+def test_a_closed_writer_stays_closed_and_what_the_program_opens_again_is_logged_to(tmp_path: Path) -> None:
+    writer, logger = Closable(), Lightning()
+    both = [ScalarLog(tmp_path, target, 1.0, False) for target in (writer, logger)]
+    for number in range(5):
+        if number == 2:
+            assert logger._experiment is not None
+            writer.close()
+            logger._experiment.close()
+        if number == 4:
+            writer.add_scalar("loss", 1.0, 4)
+            logger.log_metrics({"loss": 1.0}, 4)
+        tell(tmp_path, Told(number, {"input_pct": float(number)}, {}))
+        for log in both:
+            log(number, 2 * number * SECOND, 0, unheard)
+    assert logger._experiment is not None
+    for each in (writer, logger._experiment):
+        assert [step for tag, _, step in each.scalars if tag == "stallscope/input_pct"] == [0, 1, 4]
+
+
+def test_trials_one_after_another_leave_no_logger_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STALLSCOPE_RUN", str(tmp_path))
+    for _ in range(3):
+        writer = Closable()
+        stallscope.log_to(writer)
+        writer.close()
+    assert [each.target for each in scalars.logs] == [writer]
+    kept: list[Kept] = []
+    for _ in range(1200):
+        kept.append(Kept())
+        stallscope.log_to(kept[-1], every_s=1.0)
+    assert [each.target for each in scalars.logs] == kept[-scalars.MOST_LOGS :]
+    scalars.log(0, 0, 0, unheard)
+    tell(tmp_path, Told(1, FIGURES, {}))
+    assert scalars.log(1, 2 * SECOND, 0, unheard)
+    assert len(kept[-1].calls) == 1
+    assert kept[0].calls == []
+    # The next are due a second later, and steps before that ask none of them.
+    assert scalars.due_ns == 3 * SECOND
+
+
+def test_the_same_logger_again_is_logged_to_as_said_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STALLSCOPE_RUN", str(tmp_path))
+    kept, other = Kept(), Kept()
+    for every_s in (1.0, 2.0):
+        stallscope.log_to(kept, every_s)
+        # Another object each time it is named.
+        stallscope.log_to(other.__call__, every_s)
+    assert len(scalars.logs) == 2
+    for number in range(4):
+        tell(tmp_path, Told(number, FIGURES, {}))
+        scalars.log(number, number * SECOND, 0, unheard)
+    assert [step for _, step in kept.calls] == [step for _, step in other.calls] == [0, 2]
+
+
+def test_a_forked_training_gets_one_notice_and_no_call_of_its_parents_logger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STALLSCOPE_RUN", str(tmp_path))
+    inherited, own = Kept(), Kept()
+    said: list[str] = []
+    stallscope.log_to(inherited, every_s=1.0)
+    # As in a child, where the threads that empty a writer's queue are not.
+    monkeypatch.setattr(scalars.os, "getpid", lambda: 1)
+    for number in range(4):
+        tell(tmp_path, Told(number, FIGURES, {}))
+        scalars.log(number, 2 * number * SECOND, 0, said.append)
+    (sentence,) = said
+    assert "forked after it was called" in sentence
+    stallscope.log_to(own, every_s=1.0)
+    for number in range(4, 8):
+        tell(tmp_path, Told(number, FIGURES, {}))
+        scalars.log(number, 2 * number * SECOND, 0, unheard)
+    assert [step for _, step in own.calls] == [4, 5, 6, 7]
+    assert inherited.calls == []
 
 
 class Batches(torch.utils.data.Dataset[torch.Tensor]):
@@ -314,6 +419,8 @@ def test_tensorboard_reads_what_was_logged(tmp_path: Path) -> None:
 
     with SummaryWriter(str(tmp_path)) as writer:
         sender(writer)({"stallscope/input_pct": 31.5}, 7)
+        assert not is_closed(writer)
+    assert is_closed(writer)
     read = EventAccumulator(str(tmp_path)).Reload()
     assert [(each.step, each.value) for each in read.Scalars("stallscope/input_pct")] == [(7, 31.5)]
 

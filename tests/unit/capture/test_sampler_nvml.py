@@ -16,7 +16,7 @@ from fakes.driver import HEALTHY, NAMES, FakeDriver, Named, wait_for
 from stallscope.capture.sampler.start import start_sampler
 from stallscope.commands.main import main
 from stallscope.record.run import create_run, open_run, update_run
-from stallscope.record.sampled_devices import SampledDevice, sampled_devices
+from stallscope.record.sampled_devices import SampledDevice, sampled_devices, sampled_driver
 from stallscope.record.schema import DEVICE
 
 
@@ -168,6 +168,25 @@ def test_what_devices_are_called_is_noted_once_and_what_is_refused_is_not_made_u
         SampledDevice(0, "NVIDIA Fake MIG 1g.10gb", 700_000),
         SampledDevice(1, "NVIDIA Fake 1", None),
     )
+
+
+def test_the_version_of_the_driver_is_noted_once_and_a_part_of_the_runs_device(
+    recorded: Callable[..., Any], tmp_path: Path
+) -> None:
+    _, notices = recorded(HEALTHY + "ring 40000 50\ndriver 570.133.20\ndevices 2", 0.1)
+    assert sampled_driver(tmp_path / "run") == "570.133.20"
+    assert open_run(tmp_path / "run").info["device"] == {"kind": "cuda", "uuids": [], "driver": "570.133.20"}
+    assert "driver" not in notices
+    # What the training wrote is left as it is.
+    assert "driver" not in json.loads((tmp_path / "run" / "run.json").read_text())["device"]
+
+
+def test_a_driver_that_does_not_tell_its_version_has_none(recorded: Callable[..., Any], tmp_path: Path) -> None:
+    rows, notices = recorded(HEALTHY + "fault nvmlSystemGetDriverVersion 3", 0.5)
+    assert any("power_mw" in row for row in rows)
+    assert sampled_driver(tmp_path / "run") is None
+    assert "driver" not in open_run(tmp_path / "run").info["device"]
+    assert "Not measured: the version of the driver." in notices
 
 
 def test_where_nothing_trains_all_gpus_are_looked_at_at_once(

@@ -1,0 +1,221 @@
+"""What git is asked about the code of a command, and that it is asked without being noticed."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.driver import wait_for
+from stallscope.commands.code_revision import CHUNK, CodeRevision
+
+SOMEONE = {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+
+def git(folder: Path, *words: str) -> str:
+    settled = os.environ | SOMEONE | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    done = subprocess.run(["git", *words], cwd=folder, env=settled, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A repository with a training in it, of one revision."""
+    folder = tmp_path / "project"
+    (folder / "src").mkdir(parents=True)
+    (folder / "src" / "train.py").write_text("print(1)\n")
+    (folder / "src" / "net.py").write_text("print(2)\n")
+    git(folder, "init", "--quiet", "--initial-branch", "a/b")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message", "first")
+    return folder
+
+
+def asked(*command: str | Path) -> dict[str, Any] | None:
+    """What is found once git has answered."""
+    with CodeRevision([str(word) for word in command]) as revision:
+        for question in revision.questions:
+            assert question.process is not None
+            question.process.wait(60)
+    return revision.found()
+
+
+def test_the_revision_and_the_branch_are_those_of_the_scripts_repository(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    revision = git(project, "rev-parse", "HEAD")
+    expected = {"revision": revision, "branch": "a/b", "changed": False}
+    assert asked("torchrun", "--nproc-per-node", "2", project / "src" / "train.py", "other.py") == expected
+    (tmp_path / "link.py").symlink_to(project / "src" / "train.py")
+    assert asked("python", "link.py") == expected
+    assert asked("python", "-m", "train") is None
+    monkeypatch.chdir(project / "src")
+    assert asked("python", "-m", "train") == expected
+    git(project, "checkout", "--quiet", "--detach")
+    assert asked("python", "train.py") == expected | {"branch": None}
+
+
+def test_changes_are_told_and_files_that_git_does_not_track_are_none_but_the_script(project: Path) -> None:
+    script = project / "src" / "train.py"
+
+    def changed() -> object:
+        found = asked("python", script)
+        assert found is not None
+        return found["changed"]
+
+    (project / "notes.txt").write_text("x")
+    assert changed() is False
+    (project / "src" / "net.py").write_text("print(3)\n")
+    assert changed() is True
+    git(project, "add", "src/net.py")
+    assert changed() is True
+    git(project, "commit", "--quiet", "--message", "second")
+    assert changed() is False
+    script = project / "src" / "new[1].py"
+    script.write_text("print(4)\n")
+    assert changed() is True
+    git(project, "add", ".")
+    git(project, "commit", "--quiet", "--message", "third")
+    assert changed() is False
+
+
+def test_more_changes_than_a_pipe_holds_are_changes(project: Path) -> None:
+    names = [f"{'x' * 100}{number}" for number in range(CHUNK // 100)]
+    for name in names:
+        (project / name).write_text("x")
+    git(project, "add", ".")
+    with CodeRevision(["python", str(project / "src" / "train.py")]) as revision:
+        head, status, tracked = (question.process for question in revision.questions)
+        assert head is not None
+        assert tracked is not None
+        assert status is not None
+        assert status.stdout is not None
+        head.wait(60)
+        tracked.wait(60)
+        assert select.select([status.stdout], [], [], 60)[0]
+    found = revision.found()
+    assert found is not None
+    assert found["changed"] is True
+
+
+def test_without_repository_revision_or_git_nothing_is_found(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").touch()
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    # As in a hook of git's: this is not the script's repository.
+    monkeypatch.setenv("GIT_DIR", str(project / ".git"))
+    assert asked("python", tmp_path / "train.py") is None
+    monkeypatch.delenv("GIT_DIR")
+    (tmp_path / "empty").mkdir()
+    git(tmp_path / "empty", "init", "--quiet")
+    (tmp_path / "empty" / "train.py").touch()
+    assert asked("python", tmp_path / "empty" / "train.py") is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with CodeRevision(["python", str(project / "src" / "train.py")]) as revision:
+        assert [question.process for question in revision.questions] == [None] * 3
+    assert revision.found() is None
+
+
+def test_nothing_in_the_repository_is_written(project: Path) -> None:
+    script = project / "src" / "train.py"
+    # Of another time than the index says: a status that may write would write that down.
+    os.utime(script, (1e9, 1e9))
+    index = project / ".git" / "index"
+    before = index.read_bytes(), sorted((project / ".git").iterdir())
+    found = asked("python", script)
+    assert found is not None
+    assert found["changed"] is False
+    assert (index.read_bytes(), sorted((project / ".git").iterdir())) == before
+    git(project, "status")
+    assert index.read_bytes() != before[0]
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Puts a git of these words in the place of the real one; the file has the process that each start of it was."""
+
+    def put(words: str) -> Path:
+        log = tmp_path / "log"
+        program = tmp_path / "bin" / "git"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nread word\ncat /proc/$$/stat >> "{log}"\n{words}\n')
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+        return log
+
+    return put
+
+
+def stats(log: Path) -> list[list[str]]:
+    """(state, parent, group, session, terminal …) of each process, its pid first."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [[line.split()[0], *line.rpartition(") ")[2].split()] for line in lines]
+
+
+def test_a_git_that_hangs_is_killed_with_what_it_started(fake: Callable[[str], Path]) -> None:
+    log = fake("sleep 1000 & sleep 1000")
+    with CodeRevision(["python", "-c", "pass"], most_seconds=0) as revision:
+        wait_for(lambda: len(stats(log)) == 2)
+        calls: list[int] = []
+        revision.after(lambda: calls.append(1))()
+        assert calls == [1]
+        for pid, *_ in stats(log):
+            with pytest.raises(ProcessLookupError):
+                os.kill(int(pid), 0)
+            wait_for(lambda group=pid: not alive_in(int(group)))
+    assert revision.found() is None
+
+
+def alive_in(group: int) -> bool:
+    """Whether anything of a process group runs."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, of = stat.read_text().rpartition(") ")[2].split()[:3]
+        except (OSError, ValueError):
+            continue
+        if int(of) == group and state not in "ZX":
+            return True
+    return False
+
+
+def test_time_that_is_left_is_given(fake: Callable[[str], Path]) -> None:
+    log = fake("sleep 1000")
+    with CodeRevision(["python", "-c", "pass"], most_seconds=1000) as revision:
+        wait_for(lambda: len(stats(log)) == 2)
+        revision.after(lambda: None)()
+        assert all(alive_in(int(pid)) for pid, *_ in stats(log))
+    assert not any(alive_in(int(pid)) for pid, *_ in stats(log))
+
+
+def test_git_has_a_session_without_a_terminal_and_nothing_to_read(fake: Callable[[str], Path]) -> None:
+    log = fake("exit 1")
+    assert asked("python", "-c", "pass") is None
+    assert len(stats(log)) == 2
+    for pid, _state, _parent, group, session, terminal, *_ in stats(log):
+        assert (group, session, terminal) == (pid, pid, "0")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["echo nonsense; echo refs/heads/main", "echo 0123; echo HEAD; exit 0", "kill -9 $$", "yes | head -c 1000000", ":"],
+)
+def test_what_is_no_answer_of_git_is_none(fake: Callable[[str], Path], words: str) -> None:
+    log = fake(words)
+    begun = time.monotonic()
+    with CodeRevision(["python", "-c", "pass"]) as revision:
+        wait_for(lambda: len(stats(log)) == 2 and time.monotonic() > begun + 0.2)
+    assert revision.found() is None
+
+
+def test_a_status_that_is_not_known_is_not_called_unchanged(fake: Callable[[str], Path]) -> None:
+    hashed = "0123456789" * 4
+    fake(f'case "$*" in *rev-parse*) echo {hashed}; echo refs/heads/main;; *) exit 128;; esac')
+    assert asked("python", "-c", "pass") == {"revision": hashed, "branch": "main", "changed": None}

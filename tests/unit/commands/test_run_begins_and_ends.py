@@ -1,0 +1,156 @@
+"""`stallscope run` around a command: what it takes away where there is none, and that it ends as the command did."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stallscope.capture.sampler.start import Sampler
+from stallscope.commands import child, run
+from stallscope.commands.main import main
+from stallscope.errors import StallscopeError
+from stallscope.record.latest import latest, note_latest
+
+
+@pytest.fixture(autouse=True)
+def no_sampler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(run, "start_sampler", lambda *_: Sampler(None))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def ran(folder: Path, *words: str | Path) -> int:
+    return main(["run", "--no-live", "--out", str(folder), *map(str, words)])
+
+
+def broken(*_: object, **__: object) -> None:
+    raise ValueError("nobody thought of this")
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A folder of the user's."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    (folder / "model.pt").write_text("precious")
+    return folder
+
+
+def test_a_command_that_cannot_be_started_leaves_a_folder_as_it_was(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    note_latest(results)
+    for command in ("pyhton", tmp_path / "results" / "model.pt"):
+        for folder in (results, tmp_path / "new"):
+            assert ran(folder, "--", command, "train.py") == 2
+    said = capsys.readouterr().err
+    assert "there is no program 'pyhton'" in said
+    assert "model.pt cannot be run: Permission denied" in said
+    assert [path.name for path in results.iterdir()] == ["model.pt"]
+    assert not (tmp_path / "new").exists()
+    assert latest() == results
+
+
+def test_where_no_figures_can_be_kept_nothing_is_made_or_started(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for textfile, why in ((pipe, "no file"), (results, "no file"), (tmp_path / "no" / "x.prom", "no folder")):
+        for folder in (results, tmp_path / "new"):
+            assert ran(folder, "--prometheus", textfile, "--", "touch", tmp_path / "started") == 2
+            said = capsys.readouterr().err
+            assert said.startswith(f"stallscope: cannot write {textfile}: ")
+            assert f"{why}. Name " in said
+    assert [path.name for path in results.iterdir()] == ["model.pt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pipe", "results"]
+
+
+@pytest.mark.parametrize("error", [OSError("out of pty devices"), termios.error(5, "Input/output error")])
+def test_a_command_runs_where_no_further_terminal_is_to_be_had(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(run, "usable", lambda: True)
+    monkeypatch.setattr(run, "StatusLine", without)
+    assert main(["run", "--out", str(tmp_path / "run"), "--", "sh", "-c", "exit 5"]) == 5
+
+
+def test_a_terminal_that_cannot_be_set_up_is_a_message_and_nothing_has_run(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    with child.Signals() as signals, pytest.raises(StallscopeError, match="touch got no terminal of its own"):
+        child.start(["touch", str(tmp_path / "started")], os.environ, signals, prepare=fail)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("step", ["processes", "update_run", "analyse", "console"])
+def test_an_error_nobody_thought_of_leaves_the_commands_exit_code(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, step, broken)
+    assert ran(tmp_path / "run", "--", "sh", "-c", "exit 5") == 5
+    said = capsys.readouterr().err
+    assert said.count("ValueError: nobody thought of this.\n") == 1
+    assert "Traceback" not in said
+
+
+class Full(io.StringIO):
+    """As /dev/full."""
+
+    def write(self, _: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("command", ["exit 5", 'rm -r "$STALLSCOPE_RUN"; exit 5'])
+def test_a_report_that_cannot_be_written_leaves_the_commands_exit_code(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", Full())
+    assert ran(tmp_path / "run", "--", "sh", "-c", command) == 5
+
+
+def test_what_we_show_may_fail_each_time_and_the_command_goes_on() -> None:
+    ticks: list[int] = []
+
+    def tick() -> None:
+        ticks.append(1)
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    held = subprocess.PIPE
+
+    def tick_then_let_go() -> None:
+        if len(ticks) == 3 and process.stdin is not None:
+            process.stdin.close()
+        tick()
+
+    with child.Signals() as signals:
+        process = child.start(["sh", "-c", "read line; exit 7"], os.environ, signals, (held, None, None))
+        assert child.wait(process, signals, tick_then_let_go, 0.01) == 7
+    assert len(ticks) >= 4
+
+
+@pytest.mark.parametrize("prepare", [None, os.setsid])
+def test_what_a_shell_opened_for_the_command_the_command_gets(prepare: Callable[[], None] | None) -> None:
+    ours, for_it = os.pipe(), os.pipe()
+    # A shell's `<(echo hi)`, and a file that was opened here.
+    os.set_inheritable(for_it[0], True)
+    os.write(for_it[1], b"hi")
+    os.close(for_it[1])
+    script = f"cat <&{for_it[0]}; test -e /proc/self/fd/{ours[0]} || echo , and no more"
+    with child.Signals() as signals:
+        process = child.start(["bash", "-c", script], os.environ, signals, (None, subprocess.PIPE, None), prepare)
+        said, _ = process.communicate()
+    for each in (*ours, for_it[0]):
+        os.close(each)
+    assert said == b"hi, and no more\n"
