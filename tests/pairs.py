@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from crafted import add, add_events, amend, train_on_cpu
 
 from stallscope.analyse.difference.difference import Difference, difference
@@ -13,7 +14,7 @@ from stallscope.analyse.difference.sides import side_of
 from stallscope.record.reader import Records
 from stallscope.record.run import update_run
 from stallscope.record.schema import HOST, NOT_MEASURED, EventKind
-from stallscope.scenarios.planted import MS, START
+from stallscope.scenarios.planted import MS, START, Step, train
 
 GAP_MS = 5.0
 """Work of the loop after the optimizer, a step."""
@@ -37,11 +38,7 @@ def noisy(
     """Record one. `run_noise`: standard deviation of its speed; `step_noise`: of a step's, of which the next one
     takes over the share `follow`. `samples`: of a batch, `None`: not known. The rest goes to run.json."""
     of_run = float(np.exp(run_noise * rng.standard_normal()))
-    own = np.sqrt(1 - follow**2) * rng.standard_normal(steps)
-    noise = np.zeros(steps)
-    noise[0] = rng.standard_normal()
-    for number in range(1, steps):
-        noise[number] = follow * noise[number - 1] + own[number]
+    noise = _following(rng, steps, follow)
     factors = of_run * np.maximum(0.2, 1 + step_noise * noise)
     train_on_cpu(
         folder,
@@ -76,6 +73,43 @@ def crowded(
         amend(run, needed)
     add(run, HOST, [{"t_ns": START + n * 200 * MS, "tree_cpu_ns": n * 20 * MS, **seen} for n in range(1, 30)])
     return run
+
+
+def ahead(
+    folder: Path,
+    rng: np.random.Generator,
+    *,
+    compute_ms: float = 10.0,
+    read_every: int = 10,
+    pause_ms: float = 0.0,
+    run_noise: float = 0.03,
+    step_noise: float = 0.1,
+) -> Path:
+    """Record one of four epochs on an emulated device, whose host runs ahead of it: the loss is read every so many
+    steps. `pause_ms`: after each epoch, in which the host waits for the device first."""
+    steps, epoch = 240, 60
+    factors = np.exp(run_noise * rng.standard_normal()) * np.maximum(0.2, 1 + step_noise * _following(rng, steps, 0.7))
+    plan = [
+        Step(
+            fetch_ns=MS,
+            compute_ns=round(factor * compute_ms * MS),
+            sync=number % read_every == read_every - 1,
+            boundary_ns=round(pause_ms * MS) if number % epoch == epoch - 1 else 0,
+        )
+        for number, factor in enumerate(factors)
+    ]
+    train(folder, [plan[begin : begin + epoch] for begin in range(0, steps, epoch)])
+    return folder
+
+
+def _following(rng: np.random.Generator, steps: int, follow: float) -> npt.NDArray[np.float64]:
+    """Of deviation 1, of which each takes over the share `follow` from the one before."""
+    own = np.sqrt(1 - follow**2) * rng.standard_normal(steps)
+    noise = np.zeros(steps)
+    noise[0] = rng.standard_normal()
+    for number in range(1, steps):
+        noise[number] = follow * noise[number - 1] + own[number]
+    return noise
 
 
 def true_ms(fetch_ms: float = 10.0, compute_ms: float = 20.0) -> float:

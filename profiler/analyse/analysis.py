@@ -51,6 +51,10 @@ class Analysis:
     """Of several ranks: what they are together. The figures beside it are then those of the rank that leads it."""
     ranks: tuple[RankAnalysis, ...] = ()
     """Of several ranks: each by itself."""
+    killed: tuple[int, ...] = ()
+    """Ranks that did not end their recording, though the run has ended."""
+    missing: tuple[int, ...] = ()
+    """Ranks of the job of which nothing was recorded, as far as it is known how many there are."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +73,13 @@ def analyse(run: Run, *others: Run) -> Analysis:
     runs = (run, *others)
     ranks = ranks_of(runs)
     if len(ranks) > 1:
-        return _of_job(runs, ranks)
-    alone = _of_process(run, None)
-    return replace(alone, notes=(*_run_notes(run), *_missing_notes(ranks), *alone.notes), dropped_records=run.dropped())
+        found = _of_job(runs, ranks)
+    else:
+        alone = _of_process(run, None)
+        notes = (*_run_notes(run), *_missing_notes(ranks), *alone.notes)
+        found = replace(alone, notes=notes, dropped_records=run.dropped())
+    killed = tuple(rank.rank for rank in ranks if rank.killed)
+    return replace(found, killed=killed, missing=tuple(missing(ranks)))
 
 
 def _of_job(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> Analysis:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from ..analyse.diagnosis import LEAST_STEPS
 from ..analyse.difference import regression
 from ..analyse.difference.difference import EMULATED, difference, refuse_mixed
-from ..analyse.difference.limits import Check, checks_of, ended_of, subject_of
-from ..analyse.difference.sides import Measured, Side, analysed, rounds_of, side_of
+from ..analyse.difference.limits import Check, checks_of, ended_of, short, subject_of
+from ..analyse.difference.sides import Measured, Side, analysed, folders_of, side_of
+from ..analyse.difference.whole import lacking_of
 from ..errors import StallscopeError
 from ..record.files import read_json, write_text
 from ..report import check_json, check_text, github, junit
@@ -54,27 +57,29 @@ def run(arguments: argparse.Namespace) -> int:
             f"name the run that is to be checked: `{EXAMPLE}`. The newest recording of this machine may be anyone's."
         )
     asked = check_config.asked(arguments)
-    folders = [folder for path in arguments.run_folders for folder in rounds_of(path)]
-    side = side_of("B", folders) if len(folders) > 1 else None
-    if side is None:
-        # It may hold no step: then it keeps no limit, which is no mistake of the user's.
-        folder, analysis = folders[0], analysed(folders[0])
-    else:
-        folder, analysis = side.typical.folder, side.typical.analysis
-    infos = {str(folder): analysis.info} if side is None else {str(run.folder): run.info for run in side.runs}
+    # Any of them may hold no step: then it keeps no limit, which is no mistake of the user's.
+    runs = {folder: analysed(folder) for folder in folders_of(arguments.run_folders)}
+    with_steps = tuple(Measured(folder, each) for folder, each in runs.items() if each.facts is not None)
+    side = Side("B", with_steps) if with_steps else None
+    folder = next(iter(runs)) if side is None else side.typical.folder
+    analysis = runs[folder]
+    repeats = {str(each): of for each, of in runs.items()} if len(runs) > 1 else None
     found = [
-        ended_of(infos, asked.allow_unfinished),
+        ended_of({str(each): lacking_of(each, of) for each, of in runs.items()}, asked.allow_unfinished),
         *checks_of(
-            subject_of(analysis), asked.limits, allow_missing=asked.allow_missing, allow_short=asked.allow_short
+            subject_of(analysis, repeats),
+            asked.limits,
+            allow_missing=asked.allow_missing,
+            allow_short=asked.allow_short,
         ),
     ]
     if asked.limits.max_regression is not None:
-        if analysis.facts is None:
+        if side is None:
             found.append(
                 regression.not_comparable(asked.limits.max_regression, analysis.verdict.title, asked.allow_missing)
             )
         else:
-            found.append(_regression(side or Side("B", (Measured(folder, analysis),)), asked))
+            found.append(_regression(side, asked))
     device = analysis.info.get("device") or {}
     emulated = str(device.get("title") or EMULATED) if device.get("kind") == EMULATED else None
     _tell(arguments, str(folder), emulated, found, _properties(analysis.info))
@@ -94,6 +99,8 @@ def _regression(side: Side, asked: check_config.Asked) -> Check:
                 f"{name} is no report of stallscope. Save one with `stallscope report RUN --json -o FILE`, or name a "
                 "run."
             )
+        if few := _few(side.runs, asked) or _few_in(report, name, asked):
+            return regression.not_comparable(limit, few, False)
         return regression.against_report(
             side, report, limit, name, asked.noise, allow_missing=asked.allow_missing, allow_noisy=asked.allow_noisy
         )
@@ -102,10 +109,32 @@ def _regression(side: Side, asked: check_config.Asked) -> Check:
     if both:
         raise StallscopeError(f"--against names {min(both)} itself. Name the run to compare it with.")
     refuse_mixed(other, side)
+    if few := _few((*other.runs, *side.runs), asked):
+        return regression.not_comparable(limit, few, False)
     found = difference(other, side, asked.noise)
     return regression.against_runs(
         found, limit, name, asked.noise, allow_missing=asked.allow_missing, allow_noisy=asked.allow_noisy
     )
+
+
+def _few(runs: Sequence[Measured], asked: check_config.Asked) -> str | None:
+    """Why these runs prove nothing, a loss as little as none: one of them has hardly begun."""
+    found = [run for run in runs if short(run.analysis, asked.limits.min_steps)]
+    return _too_few(str(found[0].folder), found[0].facts.window.count) if found and not asked.allow_short else None
+
+
+def _few_in(report: dict[str, Any], name: str, asked: check_config.Asked) -> str | None:
+    """The same of a report that was saved."""
+    window = report.get("window")
+    steps = window.get("steps") if isinstance(window, dict) else None
+    least = LEAST_STEPS if asked.limits.min_steps is None else asked.limits.min_steps
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps >= least or asked.allow_short:
+        return None
+    return _too_few(name, steps)
+
+
+def _too_few(name: str, steps: int) -> str:
+    return f"{name} has {steps} step{'s' * (steps != 1)} after the warm-up, too few to compare"
 
 
 def _properties(info: dict[str, Any]) -> dict[str, str]:

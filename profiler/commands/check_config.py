@@ -38,7 +38,7 @@ NUMBERS = {
 SWITCHES = {
     "allow-missing": "let pass what was not measured (otherwise it fails)",
     "allow-short": "let pass a run with too few steps, or without a verdict",
-    "allow-unfinished": "let pass a run that has not ended, or not well",
+    "allow-unfinished": "let pass a run that has not ended, or not well, or lacks a rank of its job",
     "allow-noisy": "let pass a regression of which noise leaves unclear whether it is within the limit",
 }
 OTHERS = ("forbid", "max-severity", "against", "noise")

@@ -10,9 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ..analyse.batch_size.result import Estimate
+from ..analyse.diagnosis import LEAST_STEPS
 from ..analyse.difference import because as why
 from ..analyse.difference.because import Because
 from ..analyse.difference.blocks import TOTAL
+from ..analyse.difference.code import changed_code
 from ..analyse.difference.difference import Difference
 from ..analyse.difference.moved import Figure
 from ..analyse.difference.settings import Setting, Value
@@ -53,9 +55,15 @@ MOVED = {
 def headline(found: Difference, arrow: str = "→") -> str:
     """How much faster or slower B is, by what part, and because of what."""
     speedup = found.times.speedup
+    runs = len(found.a.runs) + len(found.b.runs)
+    these = "these two runs" if runs == 2 else f"these {runs} runs"
+    if not found.times.enough:
+        least = min(run.looked_at for side in (found.a, found.b) for run in side.runs)
+        return (
+            f"Nothing can be told: B was {_percent(speedup.mean)} in {these}, of which one has {least} "
+            f"step{'s' * (least != 1)} after the warm-up. At least {LEAST_STEPS} are needed: record longer."
+        )
     if not found.times.significant and found.crowded:
-        runs = len(found.a.runs) + len(found.b.runs)
-        these = "these two runs" if runs == 2 else f"these {runs} runs"
         return (
             f"Not proven: B was {_percent(speedup.mean)} in {these} ({_range(speedup)}, 95 % interval), but other "
             f"programs filled the machine. Repeat on a quiet machine, repeat runs on each side, or give --noise."
@@ -117,7 +125,10 @@ def _reason(because: Because, arrow: str) -> str:
     if because.kind == why.ENVIRONMENT:
         return f"which {said} may explain; no setting does"
     if because.kind == why.COMMAND:
-        return f"which the command may explain ({said}); no recorded setting does"
+        what = "the command or the code" if changed_code(because.by) else "the command"
+        return f"which {what} may explain ({said}); no recorded setting does"
+    if because.kind == why.CODE:
+        return f"which the changed {said} may explain; no recorded setting does"
     return "which no recorded setting explains" if because.part else "no recorded setting explains it"
 
 

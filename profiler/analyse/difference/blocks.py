@@ -2,6 +2,8 @@
 
 Steps that follow each other are alike (a queue that is full stays full), so their scatter says too little. The window
 is cut into blocks of many steps (batch means); where even those follow each other, the variance is widened for it.
+Parts are time of the device, so blocks are cut where the device is done with a step: a host that runs ahead asks for
+the next batch many steps earlier, at one cut more than at another, and that is no scatter.
 What happens once an epoch, its first fetch and the time outside the steps, is rare and large: it is left out of the
 blocks, and varies by its own scatter.
 """
@@ -47,10 +49,10 @@ def spread_of(facts: Facts, samples: bool) -> Spread | None:
     number = min(BLOCKS, len(steps) // LEAST_BLOCK_STEPS)
     if number < LEAST_BLOCKS:
         return None
-    cuts = np.linspace(0, len(steps), number + 1).round().astype(int)
-    edges = np.concatenate(([window.begin_ns], steps["fetch_begin_ns"][cuts[1:-1]], [window.end_ns]))
-    work = np.add.reduceat(_work(window, samples), cuts[:-1])
-    if (np.diff(edges) <= 0).any() or (work <= 0).any():
+    cuts, edges = _cut(window, number, queued=facts.device_kind != "cpu")
+    number = len(cuts)
+    work = np.add.reduceat(_work(window, samples), cuts)
+    if number < LEAST_BLOCKS or (np.diff(edges) <= 0).any() or (work <= 0).any():
         return None
     beginnings = _beginnings(window, facts.parts.loading)
     rare = union_of(facts.parts.outside, beginnings)
@@ -62,6 +64,29 @@ def spread_of(facts: Facts, samples: bool) -> Spread | None:
         for term in (part, TOTAL):
             variance[term] += _of_rare(moments) / wall**2
     return Spread(variance, number)
+
+
+def _cut(window: Window, number: int, *, queued: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(first step of each block, where the blocks begin and the last one ends). `queued`: the device has a queue.
+
+    As the window itself, a block begins when its first step is asked for and the device has done all before it. Fewer
+    blocks than asked for where too few steps tell when that was.
+    """
+    steps = window.steps
+    cuts = np.linspace(0, len(steps), number + 1).round().astype(np.int64)[1:-1]
+    # Steps that were let pass count to the one after them.
+    begun = np.where(steps["skipped"][1:] > 0, steps["step_end_ns"][:-1], steps["fetch_begin_ns"][1:])
+    if queued:
+        stamped = steps["device_end_ns"][:-1] != NOT_MEASURED
+        computed = (steps["flags"][:-1] & StepFlag.COMPUTED_NOTHING) == 0
+        last = np.maximum.accumulate(np.where(computed, np.arange(len(stamped)), -1))
+        told = np.concatenate(([0], np.flatnonzero((last < 0) | stamped[last]) + 1))
+        cuts = np.unique(told[np.searchsorted(told, cuts, side="right") - 1])
+        cuts = cuts[cuts > 0]
+        done = np.where(stamped, steps["device_end_ns"][:-1], window.begin_ns)
+        begun = np.maximum(begun, np.maximum.accumulate(done))
+    edges = np.concatenate(([window.begin_ns], begun[cuts - 1], [window.end_ns]))
+    return np.concatenate(([0], cuts)), edges
 
 
 def _of_parts(facts: Facts, rare: Intervals, edges: npt.NDArray[np.int64]) -> dict[str, Values]:

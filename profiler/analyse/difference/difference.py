@@ -10,10 +10,11 @@ from ..batch_size.fit import ASSUMED_NOISE as ASSUMED
 from ..diagnosis import LEAST_STEPS
 from ..finding import Finding
 from ..quality import LEAST_FOREIGN_CPUS
-from .because import SETTING, Because, because_of, other_words
+from .because import ENVIRONMENT, SETTING, Because, because_of, other_words
+from .code import changed_code, unseen_changes
 from .moved import Figure, figures_of
 from .settings import VARIES, Setting, environment_of, other_trainings, settings_of
-from .sides import Side
+from .sides import Measured, Side
 from .times import STEP, Times, assumed_noise, times_of
 
 EMULATED = "emulated"
@@ -66,7 +67,7 @@ def difference(a: Side, b: Side, noise: float | None = None) -> Difference:
     times = times_of(a, b, noise)
     figures = figures_of(a, b)
     because = because_of(times, settings, environment, figures)
-    notes = (*_notes(a, b, times, settings, environment, noise), *_doubts(because, settings))
+    notes = (*_notes(a, b, times, settings, environment, noise), *_doubts(because, settings, environment))
     crowded = noise is None and _assumed(a, b) > ASSUMED
     return Difference(a, b, times, settings, environment, figures, _findings(a, b), because, notes, crowded)
 
@@ -105,12 +106,26 @@ def _findings(a: Side, b: Side) -> Findings:
     )
 
 
-def _doubts(because: Because, settings: Sequence[Setting]) -> Iterator[str]:
+def _doubts(because: Because, settings: Sequence[Setting], environment: Sequence[Setting]) -> Iterator[str]:
     """What else may be the reason, where one is named."""
     words = other_words(settings) if because.kind == SETTING else ()
     if words:
         said = ", ".join(f"{each.name} {each.a} → {each.b}" for each in words)
         yield f"The command differs in more ({said}): what that does is not known, and it may be part of the reason."
+    for code in changed_code(environment) if because.kind in (SETTING, ENVIRONMENT) else ():
+        said = f"{code.a} → {code.b}"
+        yield f"The code differs too ({said}): what that does is not known, and it may be part of the reason."
+
+
+def doubts_of(run: Measured) -> Iterator[str]:
+    """What speaks against taking a run for its setting."""
+    if run.looked_at < LEAST_STEPS:
+        yield (
+            f"{run.folder} has {run.looked_at} step{'s' * (run.looked_at != 1)} after the warm-up, fewer than "
+            f"{LEAST_STEPS}: they say little."
+        )
+    if run.lacking:
+        yield f"{run.folder}: {'; '.join(run.lacking)}. Its figures are those of the part that was recorded."
 
 
 def _notes(
@@ -136,6 +151,11 @@ def _notes(
     unlike = [each.name for each in (*settings, *environment) if VARIES in (each.a, each.b)]
     if unlike:
         yield f"Runs of one side differ in {', '.join(unlike)}: they are no repeats, and that explains nothing here."
+    if (revision := unseen_changes(environment)) is not None:
+        yield (
+            f"Both sides ran revision {revision} of the code, and what was changed in it is not recorded: "
+            "their code may differ."
+        )
     most = _assumed(a, b)
     single = [side.name for side in (a, b) if len(side.runs) == 1]
     if noise is not None:
@@ -161,15 +181,7 @@ def _notes(
             "The runs show different shares of epochs' beginnings: each beginning seen stands for those that are not, "
             "so the rates of the runs themselves are a little different."
         )
-    for side in (a, b):
-        for run in side.runs:
-            steps = len(run.facts.window.steps)
-            if steps < LEAST_STEPS:
-                yield f"{run.folder} has {steps} steps after the warm-up, less than {LEAST_STEPS}: they say little."
-            ended = run.info.get("ended")
-            if ended is None:
-                yield f"{run.folder} was not ended: it still runs, or it was killed. It counts as far as it went."
-            elif ended.get("status") not in (None, "ok"):
-                yield f"{run.folder} did not end well ({ended.get('status')}). It counts as far as it went."
+    for run in (*a.runs, *b.runs):
+        yield from doubts_of(run)
     if any(run.ranks > 1 for side in (a, b) for run in side.runs):
         yield "Of a job of several ranks times are those of all ranks together, figures those of the leading one."

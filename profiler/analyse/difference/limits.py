@@ -5,11 +5,12 @@ What was not measured holds nothing: it is said, and fails unless the user allow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ...record.files import plain
+from .. import ranks_figures
 from ..analysis import Analysis
 from ..compare import rate_of
 from ..diagnosis import LEAST_STEPS
@@ -80,35 +81,29 @@ class Check:
 
 @dataclass(frozen=True)
 class Subject:
-    """What limits are held against, of a run."""
+    """What limits are held against, of a run; of a job of several ranks its own figures."""
 
     shares: Mapping[str, float]
     """Of wall time, 0..1; parts that are not known are not there."""
     analysis: Analysis
+    repeats: Mapping[str, Analysis] = field(default_factory=dict)
+    """By folder: all runs, where it is the typical one of several."""
 
     @property
     def facts(self) -> Facts | None:
         return self.analysis.facts
 
 
-def subject_of(analysis: Analysis) -> Subject:
-    job, facts = analysis.job, analysis.facts
-    shares = job.shares if job is not None else {} if facts is None else facts.shares
-    return Subject(shares, analysis)
+def subject_of(analysis: Analysis, repeats: Mapping[str, Analysis] | None = None) -> Subject:
+    return Subject(ranks_figures.shares(analysis), analysis, repeats or {})
 
 
-def ended_of(infos: Mapping[str, Mapping[str, Any]], allowed: bool) -> Check:
-    """Whether all of these recordings are whole. `infos`: by folder, what run.json holds."""
-    without = []
-    for folder, info in infos.items():
-        ended = info.get("ended")
-        if ended is None:
-            without.append((folder, "no end is recorded: it still runs, or it was killed"))
-        elif ended.get("status") not in (None, "ok"):
-            without.append((folder, f"it did not end well ({ended.get('status')})"))
+def ended_of(lacking: Mapping[str, Sequence[str]], allowed: bool) -> Check:
+    """Whether all of these recordings are whole. `lacking`: by folder, what of it is not there."""
+    without = [(folder, "; ".join(why)) for folder, why in lacking.items() if why]
     if not without:
         return Check("ended", "the training ended", "yes", "yes", "", True, False)
-    said = "; ".join(why if len(infos) == 1 else f"{folder}: {why}" for folder, why in without)
+    said = "; ".join(why if len(lacking) == 1 else f"{folder}: {why}" for folder, why in without)
     note = f"{said}. Its figures are those of the part that was recorded. --allow-unfinished takes it as it is"
     return Check("ended", "the training ended", "no", "yes", "", False, False, str(plain(note)), allowed)
 
@@ -137,17 +132,30 @@ def _held(
 
 
 def _steps(subject: Subject, limits: Limits, allow_short: bool) -> Check:
-    """Fewer steps than support a verdict prove nothing, whatever the figures say."""
-    facts, verdict = subject.facts, subject.analysis.verdict
-    steps = 0 if facts is None else facts.window.count
-    looked_at = 0 if facts is None else len(facts.window.steps)
+    """Fewer steps than support a verdict prove nothing, whatever the figures say; of repeats the shortest counts."""
+    runs = subject.repeats or {"": subject.analysis}
+    name = min(runs, key=lambda each: (not short(runs[each], limits.min_steps), _count(runs[each])))
+    steps, verdict = _count(runs[name]), subject.analysis.verdict
     least = LEAST_STEPS if limits.min_steps is None else limits.min_steps
-    passed, note = steps >= least, ""
-    if limits.min_steps is None and looked_at < LEAST_STEPS:
-        passed, note = False, "too few to tell anything"
-    elif passed and verdict.cause is None and _asks_for_verdict(limits):
+    passed, note = not short(runs[name], limits.min_steps), ""
+    if not passed:
+        few = "too few to tell anything" if limits.min_steps is None else "fewer than asked" if name else ""
+        note = str(plain(f"{name}: {few}")) if name else few
+    elif verdict.cause is None and _asks_for_verdict(limits):
         note = verdict.title
     return Check("min-steps", "steps after the warm-up", float(steps), least, "", passed, False, note, allow_short)
+
+
+def short(analysis: Analysis, min_steps: float | None) -> bool:
+    """Whether a run has fewer steps than were asked; unless any were, than support a verdict."""
+    if min_steps is not None:
+        return _count(analysis) < min_steps
+    return analysis.facts is None or len(analysis.facts.window.steps) < LEAST_STEPS
+
+
+def _count(analysis: Analysis) -> int:
+    """Steps after the warm-up."""
+    return 0 if analysis.facts is None else analysis.facts.window.count
 
 
 def _asks_for_verdict(limits: Limits) -> bool:
@@ -193,8 +201,8 @@ def _stall(subject: Subject) -> float | None:
     return 100 * sum(subject.shares[part] for part in STALLS)
 
 
-def _of_facts(read: Callable[[Facts], float | None]) -> Callable[[Subject], float | None]:
-    return lambda subject: None if subject.facts is None else read(subject.facts)
+def _of_job(read: Callable[[Analysis], float | None]) -> Callable[[Subject], float | None]:
+    return lambda subject: read(subject.analysis)
 
 
 def _rate(subject: Subject) -> float | None:
@@ -207,17 +215,12 @@ _MOST: tuple[tuple[str, str, str, Reader], ...] = (
     ("max_stall", "exposed stall (input, copy, sync, host)", "%", _stall),
     *((f"max_{part}", f"exposed {part}", "%", _percent(part)) for part in STALLS),
     ("max_boundary", "time outside the steps", "%", _percent("boundary")),
-    ("max_overhead", "stallscope's own hooks", "%", _of_facts(lambda f: 100 * f.overhead_share)),
+    ("max_overhead", "stallscope's own hooks", "%", _of_job(ranks_figures.overhead)),
     ("max_dropped", "records that could not be stored", "", lambda s: float(s.analysis.dropped_records)),
 )
 _LEAST: tuple[tuple[str, str, str, Reader], ...] = (
     ("min_samples_per_s", "throughput", "samples/s", _rate),
-    ("min_utilisation", "utilisation", "%", _of_facts(lambda f: f.sampled.utilisation_pct)),
+    ("min_utilisation", "utilisation", "%", _of_job(ranks_figures.utilisation)),
     ("min_busy", "device busy", "%", _percent("compute")),
-    (
-        "min_au",
-        "accelerator utilisation (AU)",
-        "%",
-        _of_facts(lambda f: 100 * f.parts.stepping_share if f.told_apart else None),
-    ),
+    ("min_au", "accelerator utilisation (AU)", "%", _of_job(ranks_figures.au)),
 )

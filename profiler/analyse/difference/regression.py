@@ -14,10 +14,11 @@ from math import exp, inf, log, sqrt
 from typing import Any
 
 from ...errors import StallscopeError
+from ...record.files import plain
 from ..batch_size.fit import ASSUMED_NOISE, students_t
 from ..batch_size.result import Estimate
 from .blocks import TOTAL, spread_of
-from .difference import EMULATED, Difference
+from .difference import EMULATED, Difference, doubts_of
 from .limits import Check
 from .settings import rates
 from .sides import Measured, Side
@@ -98,6 +99,7 @@ def against_runs(
         for note in found.notes
         if note.startswith(("The two sides do not", "The devices differ", "How many samples"))
     ]
+    unlike += [str(plain(doubt)) for run in found.a.runs for doubt in doubts_of(run)]
     return check if not unlike else _noted(check, unlike)
 
 
@@ -155,7 +157,7 @@ def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _noted(check: Check, notes: list[str]) -> Check:
-    return replace(check, note=". ".join((check.note, *notes)))
+    return replace(check, note=". ".join((check.note, *(note.removesuffix(".") for note in notes))))
 
 
 def _kind(kind: Any) -> str:

@@ -12,11 +12,12 @@ import numpy as np
 
 from ...errors import StallscopeError
 from ...record.comparison import is_comparison
-from ...record.run import RUN_JSON, Run, is_run, open_run
+from ...record.run import Run, is_run, open_run
 from ..analysis import Analysis, analyse
 from ..attached import is_attached
 from ..compare import rate_of
 from ..facts import Facts
+from .whole import lacking_of, parts_of
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,16 @@ class Measured:
     @property
     def device_kind(self) -> str:
         return self.facts.device_kind
+
+    @property
+    def looked_at(self) -> int:
+        """Steps after the warm-up that the hooks looked at."""
+        return len(self.facts.window.steps)
+
+    @cached_property
+    def lacking(self) -> tuple[str, ...]:
+        """What of the recording did not end, or is not there."""
+        return lacking_of(self.folder, self.analysis)
 
 
 @dataclass(frozen=True)
@@ -81,11 +92,20 @@ def side_of(name: str, paths: Sequence[Path]) -> Side:
     Raises:
         StallscopeError: one is no run, or has no steps to compare.
     """
+    return Side(name, tuple(measured(folder) for folder in folders_of(paths)))
+
+
+def folders_of(paths: Sequence[Path]) -> list[Path]:
+    """The run folders that are meant, each once.
+
+    Raises:
+        StallscopeError: one is named twice.
+    """
     folders = [folder for path in paths for folder in rounds_of(path)]
     twice = {folder for folder in folders if sum(folder.resolve() == other.resolve() for other in folders) > 1}
     if twice:
         raise StallscopeError(f"{min(twice)} is named twice on one side; repeats are runs of their own.")
-    return Side(name, tuple(measured(folder) for folder in folders))
+    return folders
 
 
 def measured(folder: Path) -> Measured:
@@ -103,15 +123,14 @@ def analysed(folder: Path) -> Analysis:
     Raises:
         StallscopeError: there is no run that was recorded from within.
     """
-    if not is_run(folder) and len(parts := sorted(file.parent for file in folder.glob(f"*/{RUN_JSON}"))) > 1:
-        if is_comparison(folder):
-            names = list(dict.fromkeys(part.name.rpartition("-r")[0] or part.name for part in parts))
-            raise StallscopeError(
-                f"{folder} is a comparison of {len(names)} cells. Name one of them, such as {folder / names[0]}"
-                f"{f' or {folder / names[1]}' if len(names) > 1 else ''}."
-            )
-        return analyse(*(_not_attached(part) for part in parts))
-    return analyse(_not_attached(folder))
+    parts = parts_of(folder)
+    if len(parts) > 1 and is_comparison(folder):
+        names = list(dict.fromkeys(part.name.rpartition("-r")[0] or part.name for part in parts))
+        raise StallscopeError(
+            f"{folder} is a comparison of {len(names)} cells. Name one of them, such as {folder / names[0]}"
+            f"{f' or {folder / names[1]}' if len(names) > 1 else ''}."
+        )
+    return analyse(*(_not_attached(part) for part in parts))
 
 
 def rounds_of(path: Path) -> list[Path]:

@@ -18,6 +18,7 @@ from ...record.schema import NOT_MEASURED
 from ..batch_size.fit import ASSUMED_NOISE, students_t
 from ..batch_size.result import Estimate
 from ..batch_size.terms import alike_in_starts
+from ..diagnosis import LEAST_STEPS
 from ..facts import Facts
 from ..partition import PARTS
 from ..quality import LEAST_FOREIGN_CPUS
@@ -49,11 +50,13 @@ class Changed:
     change: Estimate
     least: float
     """Smaller changes are not worth a word."""
+    enough: bool
+    """As of the times."""
 
     @property
     def significant(self) -> bool:
         away = self.change.low > 0 or self.change.high < 0
-        return away and abs(self.change.mean) >= self.least
+        return self.enough and away and abs(self.change.mean) >= self.least
 
 
 @dataclass(frozen=True)
@@ -68,10 +71,13 @@ class Times:
     """The same, if these runs stood for their settings: by the scatter of their own steps alone; NaN where too few."""
     starts_weighed: bool
     """Whether beginnings of epochs were weighed, since the runs show different shares of them."""
+    enough: bool
+    """Whether every run has steps enough to support a claim. The intervals are of runs that settled: those of a few
+    steps differ by more."""
 
     @property
     def significant(self) -> bool:
-        return self.speedup.low > 1 or self.speedup.high < 1
+        return self.enough and (self.speedup.low > 1 or self.speedup.high < 1)
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,8 @@ def times_of(a: Side, b: Side, noise: float | None = None) -> Times:
     total_a, total_b = (float(np.mean([run.terms[TOTAL] for run in side])) for side in (of_a, of_b))
     least = LEAST_CHANGE * max(total_a, total_b)
     freedom = ASSUMED_FREEDOM if noise is None else KNOWN_FREEDOM
-    terms = {term: _changed(term, of_a, of_b, freedom, least) for term in known}
+    enough = all(run.looked_at >= LEAST_STEPS for run in everyone)
+    terms = {term: _changed(term, of_a, of_b, freedom, least, enough) for term in known}
     spread, freedom = _relative(of_a, of_b, freedom)
     ratio = log(total_a / total_b)
     reach = spread * students_t(freedom, OUTSIDE)
@@ -106,6 +113,7 @@ def times_of(a: Side, b: Side, noise: float | None = None) -> Times:
         Estimate(exp(ratio), exp(ratio - reach), exp(ratio + reach)),
         Estimate(exp(ratio), exp(ratio - reach_inside), exp(ratio + reach_inside)),
         weighed,
+        enough,
     )
 
 
@@ -167,7 +175,7 @@ def _whole(run: Measured, unit: str) -> float:
     return job.wall_ns / 1e3 / job.samples if job is not None else facts.parts.wall_ns / 1e3 / facts.samples
 
 
-def _changed(term: str, a: Sequence[_Run], b: Sequence[_Run], prior: float, least: float) -> Changed:
+def _changed(term: str, a: Sequence[_Run], b: Sequence[_Run], prior: float, least: float, enough: bool) -> Changed:
     (mean_a, var_a), (mean_b, var_b), freedom = _means(term, a, b, prior)
     t = students_t(freedom, OUTSIDE)
 
@@ -183,6 +191,7 @@ def _changed(term: str, a: Sequence[_Run], b: Sequence[_Run], prior: float, leas
         positive(around(mean_b, var_b)),
         around(mean_b - mean_a, var_a + var_b),
         least,
+        enough,
     )
 
 

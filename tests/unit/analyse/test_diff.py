@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from crafted import add
+from crafted import add, amend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs import Rank, record
-from pairs import compare, crowded, noisy, true_ms
+from pairs import ahead, compare, crowded, noisy, true_ms
 from stallscope.analyse.analysis import analyse
 from stallscope.analyse.difference import because
 from stallscope.analyse.difference.blocks import TOTAL, spread_of
@@ -22,8 +22,10 @@ from stallscope.analyse.difference.times import ASSUMED_NOISE, assumed_noise
 from stallscope.analyse.partition import PARTS
 from stallscope.errors import StallscopeError
 from stallscope.record.comparison import CellRecord, write_comparison
+from stallscope.record.reader import Records
 from stallscope.record.run import open_run, update_run
-from stallscope.record.schema import BATCH, LoaderFlag
+from stallscope.record.schema import BATCH, NOT_MEASURED, LoaderFlag, StepFlag
+from stallscope.report import diff_text
 from stallscope.scenarios.planted import MS, START, Step, train
 
 SOME = np.random.default_rng
@@ -158,6 +160,76 @@ def test_steps_that_follow_each_other_widen_the_interval(tmp_path: Path) -> None
     assert true / 1.6 < said < true * 1.6
 
 
+def scatter(folder: Path) -> float:
+    """What its own steps say a run's time may be off by, as a share; NaN where they say nothing."""
+    (run,) = side_of("A", [folder]).runs
+    spread = spread_of(run.facts, samples=True)
+    return float("nan") if spread is None else float(np.sqrt(spread.variance[TOTAL]))
+
+
+@pytest.mark.parametrize(("read_every", "pause_ms"), [(1, 0), (10, 0), (1000, 0), (1000, 200)])
+def test_a_host_that_runs_ahead_is_no_scatter(tmp_path: Path, read_every: int, pause_ms: float) -> None:
+    """Every step takes as long; the host is up to ten, or sixty, of them ahead of the device."""
+    for name, compute_ms in (("a", 10), ("b", 13)):
+        how = {"compute_ms": compute_ms, "read_every": read_every, "pause_ms": pause_ms}
+        ahead(tmp_path / name, SOME(1), run_noise=0, step_noise=0, **how)
+        assert scatter(tmp_path / name) < 0.002
+    times = compare(tmp_path / "a", tmp_path / "b").times
+    assert times.significant
+    assert times.within.high / times.within.low < 1.01
+
+
+def test_blocks_are_cut_where_the_device_told_when_it_was_done(tmp_path: Path) -> None:
+    run = ahead(tmp_path / "a", SOME(1), run_noise=0, step_noise=0, read_every=1000)
+
+    def forget(steps: Records) -> None:
+        most = (steps["step"] % 20 > 4) & (steps["step"] % 60 < 59)
+        for name in ("device_begin_ns", "device_end_ns"):
+            steps[name][most] = NOT_MEASURED
+        steps["flags"][most] |= StepFlag.MARKS_DROPPED
+
+    amend(run, forget)
+    assert scatter(run) < 0.01
+
+
+def test_steps_that_were_let_pass_count_in_the_block_that_holds_their_time(tmp_path: Path) -> None:
+    run = noisy(tmp_path / "a", SOME(1), run_noise=0, step_noise=0)
+
+    def thin(steps: Records) -> None:
+        """Three more before each, in the time of three."""
+        lasted = int(steps["step_end_ns"][0] - steps["fetch_begin_ns"][0])
+        for name in ("fetch_begin_ns", "fetch_end_ns", "forward_begin_ns", "optimizer_end_ns", "step_end_ns"):
+            steps[name] += 3 * lasted * np.arange(len(steps))
+        steps["skipped"][1:], steps["skipped_samples"][1:] = 3, 24
+
+    amend(run, thin)
+    assert scatter(run) < 1e-6
+
+
+def test_runs_whose_host_runs_ahead_are_told_apart_where_they_differ_alone(tmp_path: Path) -> None:
+    """Speeds differ by 3 % for no reason, or by 20 %."""
+    rng = SOME(3)
+
+    def significant(number: int, compute_ms: float) -> bool:
+        runs = [ahead(tmp_path / f"{name}{number}", rng, compute_ms=ms) for name, ms in (("a", 10), ("b", compute_ms))]
+        return compare(runs[0], runs[1]).times.significant
+
+    assert sum(significant(number, 10.0) for number in range(10)) <= 1
+    assert sum(significant(number, 12.5) for number in range(10, 20)) >= 8
+
+
+def test_of_runs_of_a_few_steps_nothing_is_claimed(tmp_path: Path) -> None:
+    a = noisy(tmp_path / "a", SOME(1), workers=1, fetch_ms=60, steps=20)
+    b = noisy(tmp_path / "b", SOME(2), workers=4, fetch_ms=2)
+    found = compare(a, b)
+    assert found.times.speedup.low > 1
+    assert not found.times.significant
+    assert not any(term.significant for term in found.times.terms.values())
+    assert (found.because.kind, found.because.by) == (because.NONE, ())
+    assert diff_text.headline(found).startswith("Nothing can be told: B was 3")
+    assert "of which one has 19 steps after the warm-up" in diff_text.headline(found)
+
+
 def test_too_few_steps_have_no_blocks(tmp_path: Path) -> None:
     facts = analyse(open_run(noisy(tmp_path / "a", SOME(1), steps=15))).facts
     assert facts is not None
@@ -254,6 +326,14 @@ def test_a_run_named_twice_is_no_repeat(tmp_path: Path) -> None:
     run = noisy(tmp_path / "a", SOME(1))
     with pytest.raises(StallscopeError, match="named twice"):
         side_of("A", [run, run])
+
+
+def test_a_rank_that_was_killed_and_one_that_is_missing_are_said(tmp_path: Path) -> None:
+    record(tmp_path / "whole", [Rank(), Rank()], steps=60)
+    record(tmp_path / "part", {0: Rank(), 1: Rank(steps=40)}, steps=60, world_size=3)
+    (said,) = [note for note in compare(tmp_path / "whole", tmp_path / "part").notes if "/part: " in note]
+    assert "rank 1 did not end the recording" in said
+    assert "nothing of rank 2 was recorded" in said
 
 
 def test_a_run_that_did_not_end_well_counts_and_is_said(tmp_path: Path) -> None:

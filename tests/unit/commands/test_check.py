@@ -13,19 +13,23 @@ import pytest
 from crafted import add, amend
 from rich.console import Console
 
+import recent_runs
+from jobs import Rank, record
 from pairs import crowded, noisy
+from stallscope.analyse.analysis import analyse
 from stallscope.analyse.batch_size.result import Estimate
 from stallscope.analyse.difference import regression
 from stallscope.analyse.difference.cause_codes import CAUSES
 from stallscope.analyse.difference.difference import difference
 from stallscope.analyse.difference.limits import Check
 from stallscope.analyse.difference.sides import Side, side_of
+from stallscope.commands.console import json_text
 from stallscope.commands.main import main
 from stallscope.record.comparison import write_comparison
 from stallscope.record.reader import Records
-from stallscope.record.run import Run, create_run, update_run
+from stallscope.record.run import Run, create_run, open_run, update_run
 from stallscope.record.schema import DEVICE
-from stallscope.report import check_text, github, junit
+from stallscope.report import check_text, contract, github, junit
 from stallscope.scenarios.planted import MS, START, Step, train
 
 SOME = np.random.default_rng
@@ -264,6 +268,104 @@ def test_a_run_that_has_not_ended_fails_in_words(
     assert f"{run}: " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("ranks", "world_size", "said"),
+    [
+        ([Rank(), Rank(steps=40)], 2, "rank 1 did not end the recording: killed, it seems"),
+        ([Rank(steps=40)], None, "rank 0 did not end the recording: killed, it seems"),
+        ([Rank(), Rank()], 4, "nothing of ranks 2 and 3 was recorded"),
+        ([Rank(), Rank(), Rank()], 3, "no step of rank 2 was recorded"),
+    ],
+)
+def test_a_job_without_one_of_its_ranks_does_not_pass(
+    tmp_path: Path, ranks: list[Rank], world_size: int | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Though the command ended well."""
+    record(tmp_path / "job", ranks, steps=60, world_size=world_size)
+    for third in (tmp_path / "job").glob("step-2-*.rec"):
+        third.unlink()
+    assert check(tmp_path / "job", "--max-stall", "99") == 1
+    told_so = capsys.readouterr().out
+    assert "checks fail: ended." in told_so
+    assert said in told_so
+    assert check(tmp_path / "job", "--max-stall", "99", "--allow-unfinished") == 0
+
+
+@pytest.mark.parametrize("ended", [None, {"status": "failed"}])
+def test_a_job_of_several_hosts_ended_when_all_of_them_did(
+    tmp_path: Path, ended: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job"
+    record(job, [Rank(host="n0"), Rank(host="n1")], steps=60, apart=True)
+    assert check(job, "--max-stall", "99") == 0
+    update_run(job / "n1", {"ended": ended})
+    capsys.readouterr()
+    assert check(job, "--max-stall", "99") == 1
+    assert f"({job / 'n1'}: " in capsys.readouterr().out
+    assert check(job, "--max-stall", "99", "--allow-unfinished") == 0
+    other = tmp_path / "other"
+    record(other, [Rank(host="n0"), Rank(host="n1")], steps=60, apart=True)
+    assert check(other, job, "--max-stall", "99") == 1
+
+
+def test_figures_of_a_job_are_those_of_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = recent_runs.training(tmp_path / "job", 1, seconds=8)
+    report = json.loads(json_text(contract.report(analyse(open_run(job)))))
+    limits = {
+        "min-busy": report["device"]["busy_pct"],
+        "min-au": report["device"]["au_pct"],
+        "min-utilisation": report["device"]["utilisation_pct"],
+        "max-overhead": report["quality"]["overhead_pct"],
+    }
+    found = told(capsys, job, *(word for name in limits for word in (f"--{name}", "50")))
+    assert {name: found[name]["measured"] for name in limits} == pytest.approx(limits)
+    ranks = report["ranks_detail"]
+    assert len({rank["device"]["au_pct"] for rank in ranks}) == 2
+
+
+def test_a_repeat_without_a_step_fails_and_is_no_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, crashed = noisy(tmp_path / "good", SOME(1)), tmp_path / "crashed"
+    create_run(crashed, {"ended": {"status": "failed"}})
+    ask = ("--max-stall", "99")
+    assert check(good, *ask) == 0
+    for runs in ((good, crashed), (crashed, good), (crashed,)):
+        assert check(*runs, *ask, "--max-regression", "50", "--against", noisy(tmp_path / f"b{runs}", SOME(2))) == 1
+    capsys.readouterr()
+    assert check(good, crashed, *ask) == 1
+    said = capsys.readouterr().out
+    assert "2 of 3 checks fail: ended, min-steps." in said
+    assert f"{crashed}: it did not end well (failed)" in said
+    assert f"{crashed}: too few to tell anything" in said
+    update_run(crashed, {"ended": {"status": "ok"}})
+    assert check(good, crashed, *ask) == 1
+    assert check(good, crashed, *ask, "--allow-short") == 0
+    assert check(good, crashed, *ask, "--min-steps", "1") == 1
+
+
+def test_a_run_of_a_few_steps_is_nothing_to_compare_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, short = noisy(tmp_path / "run", SOME(1)), noisy(tmp_path / "short", SOME(2), steps=20)
+    ask = (run, "--max-regression", "5", "--against", short)
+    found = told(capsys, *ask)["max-regression"]
+    assert (found["status"], found["measured"]) == ("not measured", None)
+    assert f"{short} has 19 steps" in str(found["note"])
+    assert check(*ask, "--allow-missing") == 1
+    assert check(*ask, "--allow-short") == 0
+    assert check(*ask, "--min-steps", "10") == 0
+    saved = tmp_path / "short.json"
+    assert main(["report", str(short), "--json", "-o", str(saved)]) == 0
+    ask = (run, "--max-regression", "5", "--against", saved)
+    capsys.readouterr()
+    assert f"{saved} has 19 steps" in str(told(capsys, *ask)["max-regression"]["note"])
+    assert check(*ask, "--allow-short") == 0
+
+
+def test_a_run_to_compare_with_that_did_not_end_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, base = noisy(tmp_path / "run", SOME(1)), noisy(tmp_path / "base", SOME(2))
+    update_run(base, {"ended": {"status": "failed"}})
+    assert check(run, "--max-regression", "30", "--against", base) == 0
+    assert f"{base}: it did not end well (failed)" in capsys.readouterr().out
+
+
 def test_the_run_to_check_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert check("--max-stall", "99") == 2
     assert "`stallscope check runs/ci --max-stall 10" in capsys.readouterr().err
@@ -321,7 +423,7 @@ def test_against_a_report_no_more_is_claimed_than_against_its_run(
     assert reach[1] >= 0.8 * reach[0]
 
 
-@pytest.mark.parametrize("rate", [math.nan, 10**400, True, "80", None])
+@pytest.mark.parametrize("rate", [math.nan, 1e301, True, "80", None])
 def test_a_report_without_a_rate_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str], rate: object) -> None:
     run = noisy(tmp_path / "run", SOME(1), run_noise=0)
     saved = tmp_path / "strange.json"
