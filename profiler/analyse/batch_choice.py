@@ -26,6 +26,8 @@ MEMORY_RESIDUAL = 0.03
 """Distance of a measured memory from the line from which that is no line."""
 EXTRAPOLATED = 2
 """Times the largest measured size that such a line is trusted to."""
+ROUNDING = 1e-6
+"""Samples."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,8 @@ class MemoryLine:
         """The largest size that should fit, as far as the line is to be trusted; `None` where memory does not grow."""
         if self.slope <= 0:
             return None if self.straight else EXTRAPOLATED * self.largest
-        fits = math.floor((nbytes - self.base) / self.slope)
+        # A line through exact points is off by a few bytes, which must not cost a whole sample.
+        fits = math.floor((nbytes - self.base) / self.slope + ROUNDING)
         return max(0, fits if self.straight else min(fits, EXTRAPOLATED * self.largest))
 
 

@@ -97,7 +97,7 @@ def _of_folder(run: Run) -> Iterator[RankProcess]:
             chosen.writer,
             run.info | own,
             process.world_size if process is not None else None,
-            _wall_ns(said.get("clock")) or _wall_ns(run.info.get("clock")),
+            wall_ns(said.get("clock")) or wall_ns(run.info.get("clock")),
             0,
             chosen.file is not None and not chosen.file.header.closed and bool(run.info.get("ended")),
         )
@@ -127,7 +127,8 @@ def _span(candidate: _Candidate) -> tuple[int, int]:
     return int(steps["fetch_begin_ns"][0]), int(steps["step_end_ns"][-1])
 
 
-def _wall_ns(pair: Any) -> int | None:
+def wall_ns(pair: Any) -> int | None:
+    """Unix time minus CLOCK_MONOTONIC of a pair as run.json holds it; `None` where it holds none."""
     if not isinstance(pair, dict):
         return None
     wall, monotonic = pair.get("time_ns"), pair.get("monotonic_ns")

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..analyse.compare import compare
 from ..errors import StallscopeError
 from ..report import compare_text, contract
-from . import compare_runs, cost_options, faults, options, plot, sweep_planted
+from . import compare_html, compare_runs, cost_options, faults, options, plot, sweep_planted
 from .console import show_comparison
 from .sweep import Sweep
 
@@ -29,7 +29,8 @@ EXAMPLE = "stallscope compare ssd --device emulated:v100 --batch-sizes 8,16 --da
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "stallscope compare [options] SCENARIO\n       stallscope compare [--json FILE] [--plot FILE] RUN RUN …"
+        "stallscope compare [options] SCENARIO\n"
+        "       stallscope compare [--json FILE] [--plot FILE] [--html FILE] RUN RUN …"
     )
     parser.add_argument(
         "what",
@@ -67,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--activity-windows", action="store_true", help="record every kernel of a few steps (CUDA)")
     parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
     plot.add_arguments(parser)
+    compare_html.add_arguments(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the runs (default: runs/…)")
     parser.add_argument("--no-live", action="store_true", help="plain lines instead of the live view")
     cost_options.add_arguments(parser, logs=True)
@@ -78,11 +80,13 @@ def run(arguments: argparse.Namespace) -> int:
         # A supervisor's stop and a closed terminal keep what was measured, as Ctrl-C does.
         signal.signal(stop, signal.default_int_handler)
     plot.check(arguments, arguments.out)
+    compare_html.check(arguments, arguments.out)
     if compare_runs.are_runs(arguments.what):
         return compare_runs.run(arguments)
     [arguments.scenario] = arguments.what
     if arguments.scenario in (faults.SCENARIO, sweep_planted.SCENARIO):
         plot.refuse(arguments, (plot.TRACES, plot.RANKS, plot.CONFUSION), f"{arguments.scenario} plants what it finds")
+        compare_html.refuse(arguments, arguments.scenario)
     if arguments.scenario == faults.SCENARIO:
         return faults.run(arguments)
     if arguments.scenario == sweep_planted.SCENARIO:
@@ -103,6 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
         sweep.folder,
         arguments.json,
     )
+    compare_html.write_kept(arguments, sweep.folder)
     try:
         plot.draw(arguments, result, sweep.setting)
     except StallscopeError:

@@ -12,10 +12,10 @@ from ..errors import StallscopeError
 from ..record.comparison import is_comparison
 from ..record.run import is_run, open_run
 from ..report import compare_text, contract
-from . import options, plot
+from . import compare_html, options, plot
 from .console import console, show, write_json
 
-TAKEN = ("verb", "run", "parser", "what", "json", "no_live", *plot.NAMES)
+TAKEN = ("verb", "run", "parser", "what", "json", "no_live", compare_html.NAME, *plot.NAMES)
 """What means something here; every other option is one of trainings."""
 
 
@@ -55,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         show(lambda target: compare_text.render(result, setting, target), console())
     if arguments.json:
         write_json(contract.comparison(result, setting), arguments.json)
+    compare_html.write(arguments, result, setting)
     plot.draw(arguments, result, setting)
     return 0
 

@@ -14,14 +14,16 @@ from ..record.files import replacing, write_text
 
 PLAIN_WIDTH = 100
 """Where the output is not a terminal."""
+LITERAL: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
+"""What is printed was recorded, or is a path: `[red]` and `:smile:` in it are just that."""
 
 
 def console(stderr: bool = False) -> Console:
     """Colours and width of the terminal; plain text of a fixed width otherwise."""
-    probe = Console(stderr=stderr, highlight=False)
+    probe = Console(stderr=stderr, **LITERAL)
     if probe.is_terminal:
         return probe
-    return Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH, soft_wrap=False)
+    return Console(stderr=stderr, width=PLAIN_WIDTH, soft_wrap=False, **LITERAL)
 
 
 def show(draw: Callable[[Console], None], target: Console) -> None:
@@ -47,7 +49,7 @@ def show_in(output: str | None, draw: Callable[[Console], None]) -> None:
         return
     try:
         with replacing(Path(output)) as draft, draft.open("w", encoding="utf-8") as file:
-            show(draw, Console(file=file, width=PLAIN_WIDTH, highlight=False))
+            show(draw, Console(file=file, width=PLAIN_WIDTH, **LITERAL))
     except OSError as error:
         raise StallscopeError(f"cannot write {output}: {error.strerror}. Name another file.") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -41,6 +42,8 @@ CELLS = "cells"
 TABLES = (STEPS, *KINDS_OF_TABLES, CELLS)
 MOST_MB = 50.0
 LEAST_MB = 0.1
+LATEST_S = 1e9
+"""No run is as long (30 years): its ns are whole numbers of 64 bits."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"csv, parquet: one table of {', '.join(TABLES)} (default: {STEPS}, of a comparison {CELLS}); "
         "with -o FOLDER/ all of them",
     )
-    group.add_argument("--from", dest="from_s", type=float, metavar="S", help="trace: from this second of the run")
-    group.add_argument("--to", dest="to_s", type=float, metavar="S", help="trace: to this second of the run")
+    group.add_argument("--from", dest="from_s", type=_second, metavar="S", help="trace: from this second of the run")
+    group.add_argument("--to", dest="to_s", type=_second, metavar="S", help="trace: to this second of the run")
     group.add_argument("--steps", type=_steps, metavar="A:B", help="trace: of these steps, the last one included")
     group.add_argument(
         "--most-mb",
@@ -149,15 +152,20 @@ def _write_all(arguments: argparse.Namespace, folder: Path, others: list[Path]) 
             "end to write one table."
         ) from error
     written: list[str] = []
+    left_out = set() if options.is_comparison_alone(folder, others) else {STEPS}
     about: Mapping[str, str] = {}
     for table in _tables(folder, others):
         about = table.about or about
+        left_out.discard(table.name)
         path = target / f"{table.name}.{arguments.format}"
         rows = _put(table, arguments.format, str(path))
         if rows == 0:
             path.unlink()
         else:
             written.append(f"{table.name} ({rows})")
+    for name in left_out:
+        # It would be of what was written there before.
+        (target / f"{name}.{arguments.format}").unlink(missing_ok=True)
     if not written:
         raise StallscopeError(f"{folder} holds no records: there is nothing to write.")
     _say_stand_in(about)
@@ -259,6 +267,16 @@ def _steps(text: str) -> tuple[int, int]:
     if found is None or int(found[1]) > int(found[2]):
         raise argparse.ArgumentTypeError(f"{text!r} is no range of steps: give the first and the last, such as 100:120")
     return int(found[1]), int(found[2])
+
+
+def _second(text: str) -> float:
+    try:
+        second = float(text)
+    except ValueError:
+        second = math.nan
+    if not abs(second) <= LATEST_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is no second of a run: give a number such as 12.5")
+    return second
 
 
 def _size(text: str) -> float:

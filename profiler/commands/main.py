@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from .. import __version__
 from ..errors import StallscopeError
+from ..record.files import plain
 from . import attach, check, compare, data, diff, doctor, live, report, run, scenarios, tune
 from .options import meant
 
@@ -21,6 +22,8 @@ ENDS_WITH_COMMAND = (run.NAME, tune.NAME)
 VERBS = (run, attach, compare, tune, report, diff, check, live, data, scenarios, doctor)
 USAGE_ERROR = 2
 INTERRUPTED = 130
+_COMMANDS = re.compile(r"(\n\s*)(?=::|##)")
+"""Where a line would be taken for a command of GitHub's or Azure's runners."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -30,7 +33,7 @@ class _Parser(argparse.ArgumentParser):
         if given is not None:
             message = f"unknown verb {given[1]!r}.{meant(given[1], [verb.NAME for verb in VERBS])}"
             message += f" Verbs: {', '.join(verb.NAME for verb in VERBS)}"
-        super().error(message)
+        super().error(_said(message))
 
 
 def _unknown(arguments: argparse.Namespace, unknown: Sequence[str]) -> str:
@@ -79,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(arguments.run(arguments))
     except StallscopeError as error:
-        print(f"stallscope: {error}", file=sys.stderr)
+        print(f"stallscope: {_said(error)}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -89,16 +92,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         _discard_output()
-        print(
-            f"stallscope: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", file=sys.stderr
-        )
+        named = f": {error.filename}" if error.filename else ""
+        print(f"stallscope: {_said(f'{error.strerror or error}{named}')}.", file=sys.stderr)
         return USAGE_ERROR
     except Exception as error:
         said = _of_own_scenario(error)
         if said is None:
             raise
-        print(f"stallscope: your scenario failed: {said}", file=sys.stderr)
+        print(f"stallscope: your scenario failed: {_said(said)}", file=sys.stderr)
         return USAGE_ERROR
+
+
+def _said(message: object) -> str:
+    """With nothing that acts on a terminal, or, at the begin of a line, on a CI service that reads logs. A name of the
+    user's may hold a line break; those of ours begin an indented line."""
+    return _COMMANDS.sub(r"\1?", re.sub(r"\n(?!  )", "?", str(plain(str(message)))))
 
 
 def _of_own_scenario(error: Exception) -> str | None:

@@ -72,16 +72,16 @@ def are(listed: str) -> str:
     return "are options" if "," in listed else "is an option"
 
 
-def require_folder(json_file: str | None, made: Path | None = None) -> None:
+def require_folder(file: str | None, made: Path | None = None, option: str = "--json") -> None:
     """The file for the result must have a folder now, not only when the runs are over; `made` will be there.
 
     Raises:
         StallscopeError: it has none.
     """
-    if json_file in (None, "-"):
+    if file in (None, "-"):
         return
-    parent = Path(str(json_file)).absolute().parent
-    if Path(str(json_file)).is_dir():
-        raise StallscopeError(f"--json {json_file} is a folder. Name a file, or - for stdout.")
+    parent = Path(str(file)).absolute().parent
+    if Path(str(file)).is_dir():
+        raise StallscopeError(f"{option} {file} is a folder. Name a file{', or - for stdout' * (option == '--json')}.")
     if not parent.is_dir() and (made is None or parent != made.absolute()):
-        raise StallscopeError(f"--json {json_file}: there is no folder {parent}. Make it, or name another.")
+        raise StallscopeError(f"{option} {file}: there is no folder {parent}. Make it, or name another.")

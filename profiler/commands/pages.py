@@ -34,26 +34,26 @@ def write(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> No
         if others or not is_comparison(folder):
             raise StallscopeError(f"--with-runs is of comparisons, and {folder} is none. Leave it out.")
         for run in table_pages.runs_of(folder):
-            save(_run_page(arguments, run, []), None, run, tell=False)
-    save(_page(arguments, folder, others), arguments.output, folder)
+            save(_run_page(arguments, run, []), run / PAGE)
+    page = _page(arguments, folder, others)
+    if arguments.output == table_pages.STANDARD_OUTPUT:
+        sys.stdout.write(page)
+        return
+    target = folder / PAGE if arguments.output is None else Path(arguments.output)
+    save(page, target)
+    console().print(str(target), soft_wrap=True, markup=False, highlight=False)
 
 
-def save(page: str, output: str | None, folder: Path, tell: bool = True) -> None:
-    """Into a file, by default in `folder`, whose path is printed; `-` is the standard output.
+def save(page: str, target: Path, option: str = "-o") -> None:
+    """Into a file; `option` is what names another.
 
     Raises:
         StallscopeError: it could not be written; a file that was there before still is.
     """
-    if output == "-":
-        sys.stdout.write(page)
-        return
-    target = folder / PAGE if output is None else Path(output)
     try:
         write_text(target, page)
     except OSError as error:
-        raise StallscopeError(f"cannot write {target}: {error.strerror}. Name another file with -o.") from error
-    if tell:
-        console().print(str(target), soft_wrap=True, markup=False, highlight=False)
+        raise StallscopeError(f"cannot write {target}: {error.strerror}. Name another file with {option}.") from error
 
 
 def _page(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> str:

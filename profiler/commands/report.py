@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 
@@ -67,6 +68,10 @@ def _say_where(arguments: argparse.Namespace) -> None:
 
 def _report(arguments: argparse.Namespace) -> int:
     folder, *others = _parts(arguments.run_folders or [_newest()])
+    if arguments.json and arguments.format not in ("json", arguments.parser.get_default("format")):
+        raise StallscopeError(
+            f"--json is short for --format json, and --format {arguments.format} asks for another. Give one of them."
+        )
     as_json = arguments.json or arguments.format == "json"
     chosen = next((other for other in FORMATS if arguments.format in other.FORMATS and not as_json), None)
     _check_options(arguments, chosen)
@@ -187,12 +192,24 @@ def _choice(around: Path, folders: list[Path]) -> str:
     for folder in folders:
         with suppress(RecordError):
             info = open_run(folder).info
-            when = str(info.get("started_at") or "")[:16].replace("T", " ")
-            runs.append((when, folder.name, command_line(info.get("command"))))
+            runs.append((_moment(info.get("started_at")), folder.name, command_line(info.get("command"))))
     runs.sort(reverse=True)
     newest = around / (runs[0][1] if runs else folders[-1].name)
     lines = [f"{around} holds {len(folders)} runs. Name one, such as `stallscope report {newest}`:"]
-    lines += [f"  {when}  {name}  {plain(command)}" for when, name, command in runs[:MOST_LISTED]]
+    lines += [f"  {_when(began)}  {name}  {plain(command)}" for began, name, command in runs[:MOST_LISTED]]
     if len(folders) > MOST_LISTED:
         lines.append(f"  and {len(folders) - MOST_LISTED} more")
     return "\n".join(lines)
+
+
+def _moment(told: object) -> float:
+    """Unix time of a run's start, which it tells in the local time of its host; 0 where it does not."""
+    for offset in ("%z", ""):
+        with suppress(ValueError, OverflowError):
+            return datetime.strptime(str(told), f"%Y-%m-%dT%H:%M:%S{offset}").timestamp()
+    return 0.0
+
+
+def _when(moment: float) -> str:
+    """In the local time of who reads it, so that times of different hosts stand beside each other."""
+    return datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M") if moment else " " * 16

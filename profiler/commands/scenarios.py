@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ..devices.profiles import Accelerator
 from ..devices.profiles import load as profiles
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _render(listed: dict[str, Any], target: Console) -> None:
     for scenario in listed["scenarios"]:
-        target.print(f"[bold]{scenario['name']}[/bold]  {scenario['question']}")
+        target.print(Text.assemble((scenario["name"], "bold"), f"  {scenario['question']}"))
         nets = f"; nets: {', '.join(scenario['nets'])}" if scenario["nets"] else ""
         target.print(f"  study: {scenario['study']}{nets}")
         target.print(f"  data: {scenario['data']}")

@@ -17,6 +17,7 @@ from ..tune.state import is_tuning
 from . import cost_options, faults, sweep_planted, tune_folder
 
 STANDARD_OUTPUT = "-"
+"""In the place of a file's name."""
 
 
 def is_table(folder: Path) -> bool:
@@ -64,7 +65,11 @@ def _comparison(arguments: argparse.Namespace, folder: Path, run_page: str) -> s
         return sweeps_page.page(swept.sweeps, swept.setting, swept.failed)
     result, setting = load(folder)
     cost_options.put_price(cost_options.price_of(arguments), result.cells, setting)
-    return compare_page.page(result, setting, _links(result.cells, arguments.output, folder, run_page))
+    if arguments.output == STANDARD_OUTPUT:
+        # It is nowhere, so nothing can be reached from it.
+        return compare_page.page(result, setting)
+    start = folder if arguments.output is None else Path(arguments.output).absolute().parent
+    return compare_page.page(result, setting, links(result.cells, start, run_page))
 
 
 def runs_of(folder: Path) -> list[Path]:
@@ -72,11 +77,7 @@ def runs_of(folder: Path) -> list[Path]:
     return [folder / name for cell in read_comparison(folder)[1] for name in cell.runs if is_run(folder / name)]
 
 
-def _links(cells: Sequence[Cell], output: str | None, folder: Path, run_page: str) -> dict[str, str]:
-    """Run folder → address of its page, from where the page of all is written; a page on the standard output is
-    nowhere, so nothing can be reached from it."""
-    if output == STANDARD_OUTPUT:
-        return {}
-    start = folder if output is None else Path(output).absolute().parent
+def links(cells: Sequence[Cell], start: Path, run_page: str) -> dict[str, str]:
+    """Run folder → address of its page, where it has one, from the folder in which the page of all is written."""
     pages = {run: Path(run) / run_page for cell in cells for run in cell.runs}
     return {run: quote(os.path.relpath(page, start)) for run, page in pages.items() if page.is_file()}

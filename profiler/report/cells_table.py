@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from ..analyse import ranks_figures
 from ..analyse.compare import OF_LOADING, Cell, label, varying
 from ..analyse.differential import feed_of, verdict_of
 from ..analyse.partition import PARTS
@@ -38,7 +39,7 @@ def table(cells: Sequence[Cell], ascii_only: bool, emulated: bool) -> Fitted:
             ),
             Column(
                 "busy",
-                ["" if shares is None else f"{100 * shares['compute']:.0f} %" for shares in known],
+                ["" if shares is None else _busy(shares) for shares in known],
                 right=True,
                 goes=BUSY_GOES,
             ),
@@ -153,9 +154,13 @@ def _rate(cell: Cell, ranged: bool = False) -> str:
     return f"{rate[0]:5.1f}" + (f" ({rate[1]:.0f}-{rate[2]:.0f})" if ranged and len(cell.facts) > 1 else "")
 
 
-def _shares(cell: Cell) -> dict[str, float] | None:
-    facts = cell.typical.facts if cell.status == "ok" and cell.typical is not None else None
-    return None if facts is None else {part: facts.parts.share(part) for part in PARTS}
+def _shares(cell: Cell) -> Mapping[str, float] | None:
+    """Of the typical run; `None` of a cell without one."""
+    return ranks_figures.shares(cell.typical) if cell.status == "ok" and cell.typical is not None else None
+
+
+def _busy(shares: Mapping[str, float]) -> str:
+    return f"{100 * shares['compute']:.0f} %" if "compute" in shares else "n/a"
 
 
 def _waits_for(cell: Cell) -> str | Text:

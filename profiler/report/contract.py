@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..analyse import ranks_figures
 from ..analyse.analysis import Analysis
 from ..analyse.batch_size.result import BatchVerdict, Estimate
 from ..analyse.compare import Cell, Comparison
@@ -80,7 +81,6 @@ def _best(best: Cell | None, ties: Sequence[Cell]) -> dict[str, Any] | None:
 def cell(cell: Cell) -> dict[str, Any]:
     """One training. Steps that do nothing wait for data by construction: they have no verdict."""
     typical = cell.typical
-    facts = typical.facts if typical else None
     verdict = verdict_of(cell)
     return {
         **differential_json.name(cell),
@@ -89,9 +89,9 @@ def cell(cell: Cell) -> dict[str, Any]:
         "error": cell.error,
         "runs": list(cell.runs),
         "samples_per_s": differential_json.spread(cell.samples_per_s),
-        "busy_pct": _busy(facts),
-        "au_pct": _au(facts),
-        "breakdown": breakdown(facts),
+        "busy_pct": None if typical is None else ranks_figures.busy(typical),
+        "au_pct": None if typical is None else ranks_figures.au(typical),
+        "breakdown": percentages({} if typical is None else ranks_figures.shares(typical)),
         "verdict": None if verdict is None else finding(verdict),
         **results_json.of_cell(cell),
         "cost_usd": None,

@@ -8,6 +8,8 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from ..analyse import ranks_figures
+from ..analyse.analysis import Analysis
 from ..analyse.compare import CHOICES, Cell, Comparison, Group, label, varying
 from ..analyse.differential import feed_of, verdict_of
 from ..analyse.facts import Facts
@@ -56,7 +58,7 @@ def _winner(group: Group, device: str, cells: Sequence[Cell]) -> str:
     facts = best.typical.facts
     if feed_of(best) == "synthetic":
         return f"{rate:.1f} samples/s at batch {best.batch_size}, one batch served from memory again and again."
-    idle = "" if feed_of(best) == "loader-only" else f", {device} busy {_busy(facts)}"
+    idle = "" if feed_of(best) == "loader-only" else f", {device} busy {_busy(best.typical)}"
     said = f"{_name(best, group)}: {rate:.1f} samples/s{idle}."
     if group.ties:
         names = ", ".join(_name(cell, group) for cell in group.ties)
@@ -65,7 +67,7 @@ def _winner(group: Group, device: str, cells: Sequence[Cell]) -> str:
     if slowest is not None and slowest.typical and slowest.typical.facts:
         said += f" It is {ratio:.1f} times as fast as {_name(slowest, group)}"
         if idle:
-            said += f", which keeps it busy {_busy(slowest.typical.facts)}"
+            said += f", which keeps it busy {_busy(slowest.typical)}"
         measured = any(feed_of(c) == "loader-only" and c.pipeline in (best.pipeline, slowest.pipeline) for c in cells)
         # What a loader did alone is measured then, and stands in the table.
         said += "." if measured else f"{_limits(facts, slowest.typical.facts)}."
@@ -201,8 +203,9 @@ def _by_cause(groups: Sequence[Group]) -> Iterator[Text]:
         yield line
 
 
-def _busy(facts: Facts) -> str:
-    return f"{100 * facts.parts.share('compute'):.0f} %"
+def _busy(typical: Analysis) -> str:
+    busy = ranks_figures.busy(typical)
+    return "n/a" if busy is None else f"{busy:.0f} %"
 
 
 def _indent(what: RenderableType) -> Padding:

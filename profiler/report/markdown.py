@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ..analyse import ranks_figures
 from ..analyse.analysis import Analysis
 from ..analyse.attached import Attached
 from ..analyse.compare import Cell, Comparison
@@ -27,7 +28,9 @@ MOST_NOTES = 5
 MOST_CELLS = 40
 LONGEST = 400
 """Characters of one text."""
-_MARKUP = re.compile(r"[\\`*_{}\[\]#|~$]|^[-+](?=\s|$)|(?<=^\d)[.)](?=\s)|(?<=^\d\d)[.)](?=\s)")
+_MARKUP = re.compile(r"[\\`*_{}\[\]|~$]|^[-+](?=\s|$)|(?<=^\d)[.)](?=\s)|(?<=^\d\d)[.)](?=\s)")
+_LINKED = re.compile(r"#|@|\bGH-(?=\d)|:(?=//)", re.IGNORECASE)
+"""Signs after which GitHub makes a link of an issue, a person or an address, also where they are escaped."""
 
 
 def of_run(analysis: Analysis) -> str:
@@ -49,22 +52,29 @@ def of_comparison(result: Comparison, setting: dict[str, Any]) -> str:
 
 
 def escaped(value: object) -> str:
-    """A text as text: one line, with nothing in it that Markdown or HTML acts on."""
-    line = " ".join(plain(str(value)).split())
-    line = line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
-    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    # Before the signs of markup, of which the reference of a character has one.
-    return (
-        _MARKUP.sub(r"\\\g<0>", line).replace("@", "@&#8203;").replace("://", ":&#8203;//").replace("www.", "www&#46;")
-    )
+    """A text as text: one line, with nothing in it that Markdown, HTML or GitHub acts on."""
+    line = _line(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    line = _MARKUP.sub(r"\\\g<0>", line)
+    # The last, since the reference of a character has such a sign.
+    return _LINKED.sub(r"\g<0>&#8203;", line).replace("www.", "www&#46;")
 
 
 def code(value: object) -> str:
-    """A text as code."""
-    line = " ".join(plain(str(value)).split()) or " "
+    """A text as code, outside of tables."""
+    line = _line(value) or " "
     ticks = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
     pad = " " if line.startswith("`") or line.endswith("`") else ""
-    return f"{ticks}{pad}{line.replace('|', chr(92) + '|')}{pad}{ticks}"
+    return f"{ticks}{pad}{line}{pad}{ticks}"
+
+
+def _in_cell(written: str) -> str:
+    """Code in a cell of a table: what would end the cell is escaped there, and only there."""
+    return written.replace("|", "\\|")
+
+
+def _line(value: object) -> str:
+    line = " ".join(plain(str(value)).split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 
 
 def _run(analysis: Analysis) -> Iterator[str]:
@@ -77,7 +87,7 @@ def _run(analysis: Analysis) -> Iterator[str]:
     if (analysis.info.get("device") or {}).get("kind") == "emulated":
         yield "**Emulated device:** no figure of it was measured on a real one."
     if facts is not None:
-        shares = facts.shares if job is None else job.shares
+        shares = ranks_figures.shares(analysis)
         step_ms = facts.parts.wall_ns / facts.window.count / 1e6
         shown = [part for part in (*PARTS, UNTOLD) if shares.get(part, 0.0) >= LEAST_SHOWN]
         yield from _table(
@@ -142,8 +152,8 @@ def _quality(analysis: Analysis) -> Iterator[str]:
     told = []
     if facts is not None:
         told += [f"{facts.window.count} steps after {facts.window.warmup_steps} of warm-up"]
-        told += [f"overhead {100 * facts.overhead_share:.2f} %"]
-        steal = facts.sampled.steal_pct
+        told += [f"overhead {ranks_figures.overhead(analysis) or 0.0:.2f} %"]
+        steal = ranks_figures.steal(analysis)
         told += [f"CPU steal {NOT_MEASURED if steal is None else f'{steal:.1f} %'}"]
     if analysis.dropped_records:
         told.append(f"{analysis.dropped_records} records dropped")
@@ -197,11 +207,11 @@ def _figures(cell: Cell) -> Iterator[str]:
         return
     median, low, high = rate
     yield f"{median:.0f}" if len(cell.analyses) < 2 else f"{median:.0f} ({low:.0f} to {high:.0f})"
-    shares = typical.facts.shares if typical.job is None else typical.job.shares
+    shares = ranks_figures.shares(typical)
     for part in ("compute", "input"):
         yield f"{100 * shares[part]:.0f} %" if part in shares else NOT_MEASURED
     verdict = verdict_of(cell)
-    yield code(verdict.cause) if verdict is not None and verdict.cause else NOT_MEASURED
+    yield _in_cell(code(verdict.cause)) if verdict is not None and verdict.cause else NOT_MEASURED
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> Iterator[str]:

@@ -6,26 +6,18 @@ from collections.abc import Callable, Iterable
 from statistics import fmean
 from typing import Any
 
+from ..analyse import ranks_figures
 from ..analyse.analysis import Analysis, RankAnalysis
 from ..analyse.partition import PARTS
 from ..analyse.ranks_job import Job
 
 Combine = Callable[[list[float]], float]
 
-_DEVICE: dict[str, Combine] = {
-    "busy_pct": fmean,
-    "au_pct": fmean,
-    "utilisation_pct": fmean,
-    "sm_active_pct": fmean,
-    "memory_peak_bytes": max,
-}
 _INPUT: dict[str, Combine] = {"workers": sum, "samples_per_s_limit": sum}
 """Of the loaders everything else is averaged."""
 _QUALITY: dict[str, Combine] = {
-    "overhead_pct": max,
     "overhead_us_per_step": max,
     "late_samples_pct": max,
-    "cpu_steal_pct": max,
 }
 
 
@@ -53,15 +45,34 @@ def of_job(lead: dict[str, Any], detail: list[dict[str, Any]], analysis: Analysi
     return lead | {
         "run": lead["run"] | {"ranks": len(detail), "device": lead["run"]["device"] | {"count": _devices(detail)}},
         "window": lead["window"] | _window(job),
-        "device": lead["device"] | _combined(detail, "device", _DEVICE) | {"gaps": _gaps(detail, lead)},
-        "breakdown": lead["breakdown"]
-        if job is None
-        else {f"{part}_pct": 100 * job.shares[part] if part in job.shares else None for part in PARTS},
-        "input": _combined(detail, "input", dict.fromkeys(lead["input"], fmean) | _INPUT),
+        "device": lead["device"] | _device(analysis) | {"gaps": _gaps(detail, lead)},
+        "breakdown": _breakdown(analysis),
+        "input": _combined(detail, "input", dict.fromkeys(lead["input"], fmean) | _INPUT)
+        | {
+            "worker_busy_pct": ranks_figures.worker_busy(analysis),
+            "queue_ready_mean": ranks_figures.queue_ready(analysis),
+        },
         "headroom": _headroom(lead["headroom"], job),
-        "quality": lead["quality"] | _combined(detail, "quality", _QUALITY),
+        "quality": lead["quality"]
+        | _combined(detail, "quality", _QUALITY)
+        | {"overhead_pct": ranks_figures.overhead(analysis), "cpu_steal_pct": ranks_figures.steal(analysis)},
         "ranks_detail": detail,
     }
+
+
+def _device(analysis: Analysis) -> dict[str, float | None]:
+    return {
+        "busy_pct": ranks_figures.busy(analysis),
+        "au_pct": ranks_figures.au(analysis),
+        "utilisation_pct": ranks_figures.utilisation(analysis),
+        "sm_active_pct": ranks_figures.sm_active(analysis),
+        "memory_peak_bytes": ranks_figures.memory_peak(analysis),
+    }
+
+
+def _breakdown(analysis: Analysis) -> dict[str, float | None]:
+    shares = ranks_figures.shares(analysis)
+    return {f"{part}_pct": 100 * shares[part] if part in shares else None for part in PARTS}
 
 
 def _window(job: Job | None) -> dict[str, Any]:

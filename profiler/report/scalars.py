@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from ..analyse import ranks_figures
 from ..analyse.analysis import Analysis
+from ..analyse.compare import rate_of
 from ..analyse.partition import PARTS
 from ..analyse.recent.snapshot import RankView, Series, Snapshot
 from ..record.scalars import Told, Values
@@ -45,23 +47,22 @@ def _of_rank(rank: RankView) -> Values:
 
 def of_run(analysis: Analysis) -> Values:
     """A whole run, without its warm-up; of several ranks the job."""
-    facts, job = analysis.facts, analysis.job
+    facts = analysis.facts
     if facts is None:
         return {}
     verdict = analysis.verdict
-    rate = facts.samples_per_s if job is None else job.samples_per_s
-    values = of_shares(facts.shares if job is None else job.shares) | {
-        "samples_per_s": rate if facts.samples_known else None,
+    values = of_shares(ranks_figures.shares(analysis)) | {
+        "samples_per_s": rate_of(analysis) if facts.samples_known else None,
         "step_ms_p50": analysis.step_ms.get("p50"),
         "step_ms_p95": analysis.step_ms.get("p95"),
-        "utilisation_pct": facts.sampled.utilisation_pct,
-        "sm_active_pct": facts.sampled.sm_active_pct,
-        "queue_ready": facts.loader.queue_ready_mean,
-        "worker_busy_pct": facts.loader.worker_busy_pct,
-        "cpus_used": facts.sampled.tree_cpus,
-        "cpu_steal_pct": facts.sampled.steal_pct,
-        "device_memory_bytes": facts.sampled.memory_peak_bytes,
-        "overhead_pct": 100 * facts.overhead_share,
+        "utilisation_pct": ranks_figures.utilisation(analysis),
+        "sm_active_pct": ranks_figures.sm_active(analysis),
+        "queue_ready": ranks_figures.queue_ready(analysis),
+        "worker_busy_pct": ranks_figures.worker_busy(analysis),
+        "cpus_used": ranks_figures.cpus(analysis),
+        "cpu_steal_pct": ranks_figures.steal(analysis),
+        "device_memory_bytes": ranks_figures.memory_peak(analysis),
+        "overhead_pct": ranks_figures.overhead(analysis),
         "verdict_share_pct": 100 * verdict.share if verdict.cause else None,
     }
     return measured(values)

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..analyse import ranks_figures
 from ..analyse.activity import Activity
 from ..analyse.analysis import Analysis
 from ..analyse.diagnosis import LEAST_STEPS
@@ -62,7 +63,7 @@ def sections(analysis: Analysis, ascii_only: bool, cost: str | None) -> Iterator
     yield Text()
     yield from _verdict(analysis.verdict)
     if facts is not None:
-        yield from _why(facts, analysis.job, ascii_only)
+        yield from _why(analysis, facts, ascii_only)
     yield from _headroom(analysis.headroom, analysis.job)
     yield from _next(analysis.verdict, rate_now(analysis))
     yield from _evidence(analysis.verdict)
@@ -227,9 +228,10 @@ def meaning(part: str, facts: Facts) -> str:
     return (_MEANING | (_ON_CPU if facts.device_kind == "cpu" else {}))[part]
 
 
-def _why(facts: Facts, job: Job | None, ascii_only: bool) -> Iterator[RenderableType]:
+def _why(analysis: Analysis, facts: Facts, ascii_only: bool) -> Iterator[RenderableType]:
+    job = analysis.job
     yield _heading(f"Why: where the time went{f', averaged over {len(job.ranks)} ranks' if job else ''}")
-    shares = job.shares if job else facts.shares
+    shares = ranks_figures.shares(analysis)
     per_step = facts.parts.wall_ns / facts.window.count / 1e6
     table = Table.grid(padding=(0, 2))
     for part in (*PARTS, UNTOLD):
@@ -393,11 +395,13 @@ def _quality(analysis: Analysis) -> Iterator[RenderableType]:
     yield _heading("Quality of this measurement")
     facts = analysis.facts
     if facts is not None:
+        worst = ", on the rank on which they took most" if analysis.ranks else ""
+        per_step_ns = ranks_figures.over_ranks(analysis, lambda f: f.overhead_ns_per_step, max) or 0.0
         yield _indent(
             Text(
                 f"{_steps(facts.window.count)} after {facts.window.warmup_steps} of warm-up; stallscope's hooks "
-                f"typically took {_microseconds(facts.overhead_ns_per_step)} a step by their own clock "
-                f"({100 * facts.overhead_share:.3f} % of the time)"
+                f"typically took {_microseconds(per_step_ns)} a step by their own clock "
+                f"({ranks_figures.overhead(analysis) or 0.0:.3f} % of the time){worst}"
             )
         )
     for note in analysis.notes:

@@ -132,6 +132,9 @@ class Folder:
         """All events of `TOLD`, by the name of their file."""
         self._epochs = Epochs()
         self._later: dict[str, list[Field]] = {}
+        self._index: dict[tuple[str, Writer | None], list[tuple[str, Source]]] = {}
+        """Sources by kind, and by kind and writer."""
+        self._indexed = 0
 
     def gather(
         self,
@@ -231,8 +234,13 @@ class Folder:
         return records
 
     def _of(self, kind: Kind, writer: Writer | None = None) -> list[tuple[str, Source]]:
-        return [
-            (name, source)
-            for name, source in sorted(self.sources.items())
-            if source.header.kind.name == kind.name and writer in (None, (source.header.rank, source.header.pid))
-        ]
+        """By name."""
+        if self._indexed != len(self.sources):
+            # Files come, and none is forgotten. A folder may hold many: of each training of a sweep its own.
+            self._index.clear()
+            for name, source in sorted(self.sources.items()):
+                header = source.header
+                for whose in (None, (header.rank, header.pid)):
+                    self._index.setdefault((header.kind.name, whose), []).append((name, source))
+            self._indexed = len(self.sources)
+        return self._index.get((kind.name, writer), [])

@@ -32,7 +32,7 @@ LATE_STEPS = 128
 """More than can wait for their device stamps at a time."""
 MOST_SHARE = 0.01
 """Of one CPU, for judging: where it takes longer, it is done more seldom."""
-MOST_WAITS = 5
+MOST_WAITS = 20
 """But no more seldom than so."""
 GONE_NS = 5 * SECOND_NS
 YOUNG_NS = SECOND_NS // 10
@@ -63,6 +63,10 @@ class RecentReader:
         self._young = False
         self._files = Folder()
         self._tails: dict[str, Tail] = {}
+        self._closed: set[str] = set()
+        """Files to which nothing will be added."""
+        self._all_read: set[str] = set()
+        """Those of them that were read to their end since."""
         self._steady = Steady()
         self._ranks: dict[int, RankView] = {}
         self._turn = 0
@@ -161,9 +165,11 @@ class RecentReader:
             raise RecordError(
                 f"{self.folder} is gone: the run's folder was removed or moved while it was watched."
             ) from error
-        for name in names:
-            if name not in self._tails and name.partition("-")[0] in KEPT:
-                self._open(name)
+        new = [name for name in names if name not in self._tails and name.partition("-")[0] in KEPT]
+        for name in new:
+            self._open(name)
+        if new:
+            self._look_for_closed()
         if changed_ns == self._changed_ns and not self._young:
             return False
         before, known_ns = self._run.info, self._changed_ns
@@ -175,6 +181,13 @@ class RecentReader:
         with suppress(RecordError):  # as it was, then: it is about to go
             self._run = open_run(self.folder)
         return changed_ns != known_ns or self._run.info != before
+
+    def _look_for_closed(self) -> None:
+        """A folder may hold a training after another: those that have ended are not read again and again."""
+        for name in self._tails.keys() - self._closed:
+            with suppress(RecordError, OSError):
+                if RecordFile(self.folder / name).header.closed:
+                    self._closed.add(name)
 
     def _open(self, name: str) -> None:
         path = self.folder / name
@@ -190,10 +203,15 @@ class RecentReader:
         """Read what is new in the files. Whether a step was."""
         news = False
         for name, tail in list(self._tails.items()):
+            if name in self._all_read:
+                continue
+            closed = name in self._closed
             try:
                 fresh = tail.look()
             except OSError:
                 continue  # what was read of a file that is gone stays
+            if closed:
+                self._all_read.add(name)
             if len(fresh) == 0:
                 continue
             if name in self._files.settled:

@@ -30,6 +30,12 @@ class Line:
     measured: int
     """Values behind the points."""
 
+    @property
+    def device(self) -> int | None:
+        """Number of the device that it is of; `None` where it is of none."""
+        _, of, number = self.name.partition(":")
+        return int(number) if of else None
+
 
 def lines_of(timeline: Timeline, points: int) -> list[Line]:
     """Lines of at most about `points` points each; those of which nothing was measured are left out."""

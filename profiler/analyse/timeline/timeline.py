@@ -15,7 +15,7 @@ from ..facts import Facts
 from ..headroom import told_apart
 from ..intervals import Intervals
 from ..making import of_training
-from ..ranks import ranks_of
+from ..ranks import ranks_of, wall_ns
 from .lanes import Lanes, lanes_of
 from .spans import part_spans
 
@@ -55,13 +55,16 @@ class Timeline:
 def timelines(analysis: Analysis, runs: Sequence[Run]) -> list[Timeline]:
     """One for each rank that ran steps, by number. `runs`: those that were analysed."""
     if not analysis.ranks:
-        return [] if analysis.facts is None else [_timeline(runs[0], _busiest(runs[0]), analysis.facts, 0, "")]
+        if analysis.facts is None:
+            return []
+        run = runs[0]
+        return [_timeline(run, _busiest(run), analysis.facts, 0, "", wall_ns(run.info.get("clock")))]
     by_rank = {part.rank: part.analysis for part in analysis.ranks}
     found = []
     for rank in ranks_of(runs):
         facts = by_rank[rank.rank].facts if rank.rank in by_rank else None
         if facts is not None:
-            found.append(_timeline(rank.run, rank.writer, facts, rank.rank, rank.host))
+            found.append(_timeline(rank.run, rank.writer, facts, rank.rank, rank.host, rank.wall_ns))
     return found
 
 
@@ -71,9 +74,7 @@ def _busiest(run: Run) -> Writer:
     return header.rank, header.pid
 
 
-def _timeline(run: Run, writer: Writer, facts: Facts, rank: int, host: str) -> Timeline:
-    clock = run.info.get("clock") or {}
-    known = isinstance(clock, dict) and {"time_ns", "monotonic_ns"} <= clock.keys()
+def _timeline(run: Run, writer: Writer, facts: Facts, rank: int, host: str, wall: int | None) -> Timeline:
     run = told_apart(run, writer)[0]
     window = facts.window
     return Timeline(
@@ -86,7 +87,7 @@ def _timeline(run: Run, writer: Writer, facts: Facts, rank: int, host: str) -> T
         events=run.records(EVENT, writer),
         device=_sorted(run.records(DEVICE)),
         host_samples=_sorted(run.records(HOST)),
-        wall_ns=int(clock["time_ns"]) - int(clock["monotonic_ns"]) if known else None,
+        wall_ns=wall,
     )
 
 

@@ -21,6 +21,9 @@ GROUP = "Storage and limits"
 MIB = 1 << 20
 LEAST_FREE_BYTES = 1 << 30
 LEAST_SHM_BYTES = 1 << 30
+LEAST_FREE_SHM_BYTES = LEAST_SHM_BYTES // 2
+NOTHING = "Nothing can be recorded there."
+ANOTHER = "Name another folder with --out."
 SLOW_STORE_NS = 20_000
 """A record is stored in about a microsecond where memory is mapped from a local disk."""
 SLOW_DISK_MB_S = 30.0
@@ -30,6 +33,7 @@ LONGEST_SOCKET = 107
 SOCKET_BELOW = len("/torch-shm-dir-XXXXXX/manager.sock")
 """What torch's sharing adds to the folder for temporary files; multiprocessing's own adds two bytes less."""
 LEAST_FILES = 4096
+WANTED_FILES = 65536
 
 
 def storage(runs: Path, root: Path = Path("/")) -> list[Check]:
@@ -52,7 +56,11 @@ def reads(root: Path) -> Check:
 def place(runs: Path, root: Path) -> Check:
     """The folder for recordings: room, file system, speed, and what storing a record there takes."""
     name = "Place for runs"
-    folder = next(p for p in (runs.absolute(), *runs.absolute().parents) if p.is_dir())
+    # A link that leads nowhere is in the way of a folder too.
+    folder = next(p for p in (runs.absolute(), *runs.absolute().parents) if os.path.lexists(p))
+    if not os.path.isdir(folder):  # noqa: PTH112 - that of Path raises where a link leads to what one may not see
+        says = f"{folder} {'leads to' if folder.is_symlink() else 'is'} no folder."
+        return Check(GROUP, name, "missing", says, NOTHING, ANOTHER, {"folder": str(folder)})
     kind = file_system(folder, root)
     free = shutil.disk_usage(folder).free
     values: dict[str, float | str | None] = {"folder": str(folder), "file_system": kind, "free_bytes": free}
@@ -60,8 +68,7 @@ def place(runs: Path, root: Path) -> Check:
         with tempfile.TemporaryDirectory(prefix=".stallscope-", dir=folder) as scratch:
             speed, record_ns = _write_speed(Path(scratch)), _store_ns(Path(scratch))
     except (OSError, StallscopeError) as error:
-        lost = "Nothing can be recorded there."
-        return Check(GROUP, name, "missing", f"{folder}: {error}", lost, "Name another folder with --out.", values)
+        return Check(GROUP, name, "missing", f"{folder}: {error}", NOTHING, ANOTHER, values)
     values |= {"write_mb_s": speed, "record_ns": record_ns}
     says = f"{folder} ({kind or 'unknown file system'}): {free / 2**30:.0f} GiB free, writes {speed:.0f} MB/s"
     says += f" through to the disk, a step's record takes {record_ns / 1e3:.1f} µs."
@@ -86,15 +93,17 @@ def shm(root: Path) -> Check:
     size, used = (shared_memory(root).get(n) for n in ("shm_total_bytes", "shm_used_bytes"))
     values: dict[str, float | str | None] = {"total_bytes": size, "used_bytes": used}
     name = "/dev/shm"
-    if size is None:
+    if size is None or used is None:
         says = "Not a file system of its own: its size is not told."
         lost = "How near the workers' batches come to filling it."
         return Check(GROUP, name, "limited", says, lost, "Mount a tmpfs there.", values)
-    says = f"{_size(size)}, {_size(used or 0)} in use."
-    if size >= LEAST_SHM_BYTES:
+    says = f"{_size(size)}, {_size(used)} in use."
+    if size >= LEAST_SHM_BYTES and size - used >= LEAST_FREE_SHM_BYTES:
         return Check(GROUP, name, "ok", says, values=values)
     lost = "Workers die with a bus error when the batches they hand over fill it."
     fix = "docker run --shm-size=8g (or --ipc=host); in Kubernetes an emptyDir of medium Memory on /dev/shm."
+    if size >= LEAST_SHM_BYTES:
+        fix = "`ls -lt /dev/shm` shows what is there: remove what ended processes left behind (torch_*, psm_*)."
     return Check(GROUP, name, "limited", says, lost, fix, values)
 
 
@@ -117,7 +126,16 @@ def open_files() -> Check:
     if soft == resource.RLIM_INFINITY or soft >= LEAST_FILES:
         return Check(GROUP, "Open files", "ok", says, values=values)
     lost = "Each tensor that a worker hands over holds one: many small ones run into “too many open files”."
-    return Check(GROUP, "Open files", "limited", says, lost, "ulimit -n 65536 before the training.", values)
+    return Check(GROUP, "Open files", "limited", says, lost, _more_files(soft, hard), values)
+
+
+def _more_files(soft: int, hard: int) -> str:
+    """Up to the hard limit everyone may go, beyond it only who set it."""
+    if hard == resource.RLIM_INFINITY or hard >= WANTED_FILES:
+        return f"ulimit -n {WANTED_FILES} before the training."
+    beyond = f"The hard limit is {hard}. More is given by root: /etc/security/limits.conf, LimitNOFILE= of a service,"
+    beyond += f" docker run --ulimit nofile={WANTED_FILES}."
+    return beyond if hard <= soft else f"ulimit -n {hard} before the training. {beyond}"
 
 
 def locked_memory() -> Check:
@@ -127,7 +145,8 @@ def locked_memory() -> Check:
 
 
 def file_system(folder: Path, root: Path) -> str | None:
-    """The kind of the mount that a folder lies on."""
+    """The kind of the mount that a folder lies on, wherever links to it lead."""
+    folder = Path(os.path.realpath(folder))
     text = read(str(root / "proc/self/mountinfo"))
     best, kind = -1, None
     for line in (text or b"").decode(errors="replace").splitlines():

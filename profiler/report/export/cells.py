@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...analyse import ranks_figures
 from ...analyse.analysis import Analysis, analyse
 from ...analyse.compare import rate_of, round_of
 from ...analyse.partition import PARTS
@@ -104,10 +105,10 @@ def _figures(analysis: Analysis) -> dict[str, Any]:
     return figures | {
         "ranks": len(analysis.ranks) or 1,
         "steps": facts.window.count,
-        "wall_s": facts.window.wall_ns / 1e9,
+        "wall_s": None if (wall_ns := ranks_figures.wall_ns(analysis)) is None else wall_ns / 1e9,
         "samples_per_s": rate_of(analysis) if facts.samples_known else None,
-        **{f"{part}_pct": 100 * share for part, share in facts.shares.items() if part in PARTS},
-        "utilisation_pct": facts.sampled.utilisation_pct,
+        **{f"{part}_pct": 100 * share for part, share in ranks_figures.shares(analysis).items() if part in PARTS},
+        "utilisation_pct": ranks_figures.utilisation(analysis),
         "step_ms_p50": analysis.step_ms.get("p50"),
         "step_ms_p99": analysis.step_ms.get("p99"),
     }

@@ -36,7 +36,8 @@ def state(view: Snapshot) -> str:
         return "no training step yet"
     if not view.steps and view.state != "running":
         return f"{ending(view)}, {NO_STEPS}"
-    parts = [view.state if view.at_s is None else f"{view.state} at {clock(view.at_s)} of its replay"]
+    state = safe(view.state)
+    parts = [state if view.at_s is None else f"{state} at {clock(view.at_s)} of its replay"]
     parts.append(f"step {view.steps}" + (f"/{view.planned_steps}" if view.planned_steps else ""))
     if view.device:
         parts.append(f"on {safe(view.device)}")
@@ -53,7 +54,7 @@ def state(view: Snapshot) -> str:
 
 def ending(view: Snapshot) -> str:
     """A state, in words."""
-    return _ENDS.get(view.state, view.state)
+    return _ENDS.get(view.state, safe(view.state))
 
 
 def duration(seconds: float) -> str:

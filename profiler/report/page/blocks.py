@@ -56,7 +56,7 @@ def _blocks(shown: RenderableType) -> Iterator[Block]:
         if shown.row_count:
             yield _rows(shown)
     elif isinstance(shown, str):
-        yield from _blocks(Text.from_markup(shown))
+        yield from _blocks(Text(shown))
     elif isinstance(shown, Text):
         words = shown.plain.strip()
         if words:
@@ -77,7 +77,7 @@ def _rows(table: Table) -> Rows:
 
 
 def _words(cell: RenderableType) -> str:
-    """Of a cell; console markup in a plain string counts, as it does on a terminal."""
+    """Of a cell; a plain string is no markup, as on a terminal (`commands.console`)."""
     if isinstance(cell, Text):
         return cell.plain.strip()
-    return Text.from_markup(cell).plain.strip() if isinstance(cell, str) else ""
+    return cell.strip() if isinstance(cell, str) else ""

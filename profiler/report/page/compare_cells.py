@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...analyse import ranks_figures
 from ...analyse.analysis import Analysis
 from ...analyse.compare import Cell, Comparison, rate_of
 from ...analyse.differential import feed_of, verdict_of
@@ -113,7 +114,7 @@ def views(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str])
             mark=marks.get(id(cell), ""),
             waits_for=_waits_for(cell),
             verdict=verdict_of(cell),
-            shares={} if cell.typical is None or cell.typical.facts is None else cell.typical.facts.shares,
+            shares={} if cell.typical is None else ranks_figures.shares(cell.typical),
             strip=_strip(cell.typical, strips),
             runs=_runs(cell, pages),
         )
@@ -180,7 +181,7 @@ def _run(name: str, href: str | None, analysis: Analysis | None) -> RunRow:
         name,
         href,
         None if analysis is None else rate_of(analysis),
-        100 * facts.parts.share("compute") if facts is not None and facts.told_apart else None,
+        None if analysis is None else ranks_figures.busy(analysis),
         None if facts is None else facts.window.count,
     )
 

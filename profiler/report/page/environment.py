@@ -7,10 +7,11 @@ from typing import Any
 
 from ...analyse.analysis import Analysis
 from ...analyse.facts import Facts
+from ...record.code import Code
 from .overview import duration
 
 _ELSEWHERE = {"format", "version", "fields", "clock", "notices", "command", "id", "stallscope", "python", "torch"}
-_ELSEWHERE |= {"started_at", "host", "device", "ended", "plan"}
+_ELSEWHERE |= {"started_at", "host", "device", "ended", "plan", "code"}
 """Keys of run.json that have a line of their own, or say nothing of the run's settings."""
 MOST_CHARACTERS = 300
 
@@ -26,10 +27,12 @@ def environment_of(analysis: Analysis) -> Rows:
         ("started", info.get("started_at")),
         ("lasted", None if analysis.duration_s is None else duration(analysis.duration_s)),
         ("device", _device(device)),
+        ("driver", device.get("driver")),
         ("host", ", ".join(str(host[k]) for k in ("name", "machine") if host.get(k))),
         ("CPUs of the machine", host.get("cpus")),
         ("Python", info.get("python")),
         ("torch", info.get("torch")),
+        ("code", _code(info)),
         ("stallscope", info.get("stallscope")),
         ("run", info.get("id")),
     ]
@@ -50,6 +53,13 @@ def command_of(info: dict[str, Any]) -> str:
     """As it would be typed."""
     command = info.get("command")
     return shlex.join(str(word) for word in command) if isinstance(command, list) else ""
+
+
+def _code(info: dict[str, Any]) -> str | None:
+    code = Code.of(info)
+    if code is None:
+        return None
+    return f"{code}, branch {code.branch}" if code.branch else str(code)
 
 
 def _device(device: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...analyse import ranks_figures
 from ...analyse.analysis import Analysis
 from ...analyse.facts import Facts
 from ...analyse.partition import PARTS, UNTOLD
@@ -57,7 +58,7 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         emulated=(analysis.info.get("device") or {}).get("kind") == "emulated",
         cost=cost,
         verdict=analysis.verdict,
-        shares={} if facts is None else _shares(analysis, facts),
+        shares=ranks_figures.shares(analysis),
         why=_why(analysis, facts) if facts is not None else [],
         why_title=next((s.title for s in laid_out if s.title.startswith("Why")), ""),
         why_words=_words(laid_out, "Why"),
@@ -90,13 +91,9 @@ def _lead(analysis: Analysis, over: Sequence[Timeline]) -> Timeline | None:
     return next((t for t in over if t.rank == number), over[0] if over else None)
 
 
-def _shares(analysis: Analysis, facts: Facts) -> dict[str, float]:
-    return facts.shares if analysis.job is None else analysis.job.shares
-
-
 def _why(analysis: Analysis, facts: Facts) -> list[tuple[str, str, str, str, str]]:
     """(part, its name, share, ms a step, what it means); `n/a` for waiting of which nothing was seen."""
-    shares = _shares(analysis, facts)
+    shares = ranks_figures.shares(analysis)
     per_step = facts.parts.wall_ns / facts.window.count / 1e6
     rows = [
         (part, bars.name(part), percent(shares[part]), f"{shares[part] * per_step:.2f} ms", text.meaning(part, facts))
@@ -129,14 +126,15 @@ def _tiles(analysis: Analysis, facts: Facts | None) -> Iterator[tuple[str, Any, 
             yield "steps/s", f"{1e9 * facts.window.count / facts.parts.wall_ns:.1f}", "samples are not known"
         else:
             yield "samples/s", f"{rate:.1f}", f"batch {facts.batch_size}" if facts.batch_size else ""
-    shares = _shares(analysis, facts)
+    shares = ranks_figures.shares(analysis)
     what = {"cpu": "the processor computing", "emulated": "the emulated device computing"}
     yield "busy", percent(shares.get("compute")), what.get(facts.device_kind, "the device computing, by its events")
     yield "waiting for data", percent(shares.get("input")), "that nothing hides"
     if facts.device_kind != "cpu":
-        seen = facts.sampled.utilisation_pct
+        seen = ranks_figures.utilisation(analysis)
         about = "computed as NVML does" if facts.device_kind == "emulated" else "NVML: any kernel"
         yield "utilisation", None if seen is None else f"{seen:.1f} %", about
     if step:
         yield "a step, median", f"{step['p50']:.1f} ms", f"95 % below {step['p95']:.1f} ms"
-    yield "window", duration(facts.parts.wall_ns / 1e9), f"{facts.window.count} steps after the warm-up"
+    wall_ns = ranks_figures.wall_ns(analysis) or facts.parts.wall_ns
+    yield "window", duration(wall_ns / 1e9), f"{facts.window.count} steps after the warm-up"

@@ -1,7 +1,7 @@
 """A timeline as the page's scripts read it: within a budget whatever the length of the run, saying what is left out.
 
-Times are ms since the begin of the job's first window. Parts of the time are sums per bin over the whole run, and span
-by span within the stretches kept in full.
+Times are ms since the begin of the job's first window, on one axis for the ranks of all hosts. Parts of the time are
+sums per bin over the whole run, and span by span within the stretches kept in full.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ...analyse.timeline.timeline import Timeline
 from ...record.files import plain
 from ...record.reader import Records, measured
 from ...record.schema import NOT_MEASURED
+from ..export.axis import axis_of
 from .pack import pack
 
 BINS = 24_000
@@ -45,6 +46,8 @@ MOST_RANKS = 16
 MOST_MARKS = 400
 """Of each kind."""
 MOST_WORKERS = 64
+MOST_DEVICES = 16
+"""Of those whose samples a rank's recording holds: all of its host, where nothing said which it uses."""
 WORKER_BINS = 2_000
 SHARE = 65_535
 """What a share of 1 of a bin is stored as."""
@@ -52,8 +55,9 @@ SHARE = 65_535
 
 def data_of(timelines: Sequence[Timeline], names: Mapping[int, str], lead: int) -> dict[str, Any]:
     """`names`: of slow samples' files and phases (`record.names`); `lead`: the rank to show first."""
-    shown = timelines[:MOST_RANKS]
-    origin = min(timeline.begin_ns for timeline in shown)
+    shown = _shown(timelines, lead)
+    shifts = axis_of(shown).shifts
+    origin = min(timeline.begin_ns + shift for timeline, shift in zip(shown, shifts, strict=True))
     among = len(shown)
     wall = shown[0].wall_ns
     return {
@@ -61,13 +65,26 @@ def data_of(timelines: Sequence[Timeline], names: Mapping[int, str], lead: int) 
         "origin_ms": None if wall is None else (origin + wall) / 1e6,
         "lead": lead,
         "left_out_ranks": len(timelines) - len(shown),
-        "ranks": [_rank(timeline, origin, among, names) for timeline in shown],
+        "ranks": [
+            # Each on its own host's clock.
+            _rank(timeline, origin - shift, among, names)
+            for timeline, shift in zip(shown, shifts, strict=True)
+        ],
     }
+
+
+def _shown(timelines: Sequence[Timeline], lead: int) -> list[Timeline]:
+    """Of very many the first, with the one that the figures beside it are of."""
+    first = list(timelines[:MOST_RANKS])
+    left_out = next((timeline for timeline in timelines[MOST_RANKS:] if timeline.rank == lead), None)
+    return first if left_out is None else [*first[:-1], left_out]
 
 
 def _rank(timeline: Timeline, origin: int, among: int, names: Mapping[int, str]) -> dict[str, Any]:
     stretches = stretches_of(timeline, max(LEAST_SPANS, SPANS // among))
     marks, left_out = marks_of(timeline, names, MOST_MARKS)
+    lines = lines_of(timeline, max(LEAST_POINTS, POINTS // among))
+    devices = sorted({number for line in lines if (number := line.device) is not None})
     first = int(timeline.steps["fetch_begin_ns"][0])
     return {
         "rank": timeline.rank,
@@ -87,8 +104,11 @@ def _rank(timeline: Timeline, origin: int, among: int, names: Mapping[int, str])
         "lanes": _lanes(timeline, stretches, origin, max(LEAST_POINTS, TELLING // among), names),
         "lines": [
             {"name": line.name, "t": _at(line.t_ns, origin), "v": pack(line.values, "f32"), "measured": line.measured}
-            for line in lines_of(timeline, max(LEAST_POINTS, POINTS // among))
+            for line in lines
+            if line.device is None or line.device in devices[:MOST_DEVICES]
         ],
+        "devices": devices[:MOST_DEVICES],
+        "left_out_devices": len(devices[MOST_DEVICES:]),
         "marks": [[m.kind, _ms(m.begin_ns, origin), _ms(m.end_ns, origin), plain(m.name)] for m in marks],
         "left_out_marks": left_out,
     }

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from stallscope.capture.probes import cpus, libraries, look, python, stacks, storage
+from stallscope.capture.probes.container import in_container
 from stallscope.capture.sampler.procfs import MachineCpu
 from stallscope.record.check import Check
 
@@ -118,6 +119,57 @@ def test_shared_memory_of_a_container_is_too_small(tmp_path: Path, monkeypatch: 
     assert storage.shm(tmp_path).values["total_bytes"] is None
 
 
+def test_shared_memory_that_others_have_filled_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"shm_total_bytes": 64 * 2**30, "shm_used_bytes": 63.9 * 2**30}
+    monkeypatch.setattr(storage, "shared_memory", lambda root: sizes)
+    check = storage.shm(tmp_path)
+    assert (check.status, check.says) == ("limited", "64.0 GiB, 63.9 GiB in use.")
+    assert "ls -lt /dev/shm" in check.fix
+    assert "--shm-size" not in check.fix
+    # The least that is enough, as `docker run --shm-size=1g` gives it, with something in it.
+    sizes.update(shm_total_bytes=2**30, shm_used_bytes=2**20)
+    assert storage.shm(tmp_path).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "told", "untold"),
+    [
+        (1024, resource.RLIM_INFINITY, "ulimit -n 65536", "hard limit"),
+        (1024, 524288, "ulimit -n 65536", "hard limit"),
+        (1024, 4096, "ulimit -n 4096 before the training. The hard limit is 4096.", "ulimit -n 65536"),
+        (1024, 1024, "The hard limit is 1024.", "ulimit -n"),
+    ],
+)
+def test_no_more_open_files_are_advised_than_the_hard_limit_lets_one_have(
+    soft: int, hard: int, told: str, untold: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (soft, hard))
+    fix = storage.open_files().fix
+    assert told in fix
+    assert untold not in fix
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {".dockerenv": ""},
+        {"run/secrets/kubernetes.io/serviceaccount/namespace": "x"},
+        {"proc/self/environ": "PATH=/bin\0KUBERNETES_SERVICE_HOST=10.0.0.1\0"},
+        {"proc/self/environ": "PATH=/bin\0container=podman\0"},
+        {"proc/1/cgroup": "0::/kubepods/pod1\n"},
+        {"proc/1/cgroup": "0::/\n", "proc/self/mountinfo": "9 1 0:1 / / rw - overlay overlay rw,lowerdir=/a:/b\n"},
+    ],
+)
+def test_a_container_is_told_by_any_of_its_marks(files: dict[str, str], tmp_path: Path) -> None:
+    assert in_container(write(tmp_path, files))
+
+
+def test_a_machine_of_its_own_is_no_container(tmp_path: Path) -> None:
+    mounts = "20 1 0:1 / / rw - overlay composefs rw\n21 20 0:2 / /var/lib/docker/x rw - overlay overlay rw\n"
+    files = {"proc/1/cgroup": "0::/init.scope\n", "proc/self/environ": "X=container=\0", "proc/self/mountinfo": mounts}
+    assert not in_container(write(tmp_path, files))
+
+
 def test_few_open_files_are_limited_and_no_limit_is_not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda what: (1024, 4096))
     check = storage.open_files()
@@ -138,6 +190,25 @@ def test_the_place_for_runs_is_measured_and_left_as_it_was(tmp_path: Path) -> No
         value = check.values[name]
         assert isinstance(value, float | int)
         assert value > 0
+
+
+def test_a_file_where_the_folder_is_to_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "f.txt").touch()
+    (tmp_path / "lost").symlink_to(tmp_path / "nowhere")
+    for runs in (tmp_path / "f.txt", tmp_path / "f.txt" / "runs"):
+        check = storage.place(runs, Path("/"))
+        assert (check.status, check.says) == ("missing", f"{tmp_path / 'f.txt'} is no folder.")
+        assert "--out" in check.fix
+    assert "leads to no folder" in storage.place(tmp_path / "lost", Path("/")).says
+
+
+def test_a_link_is_judged_by_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "runs").symlink_to(tmp_path / "there")
+    mounts = f"20 1 0:1 / / rw - ext4 /dev/a rw\n21 20 0:2 / {tmp_path / 'there'} rw - nfs4 server:/x rw\n"
+    check = storage.place(tmp_path / "runs", write(tmp_path / "root", {"proc/self/mountinfo": mounts}))
+    assert check.values["file_system"] == "nfs4"
+    assert check.values["folder"] == str(tmp_path / "runs")
 
 
 def test_a_place_on_a_network_or_without_rights_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from jobs import MS as JOB_MS
 from jobs import Rank, record
+from page_content import Element, parsed
 from stallscope.analyse.recorded_runs import cells_of_runs, differences
 from stallscope.commands.main import main
 from stallscope.record.run import open_run, update_run
@@ -98,6 +99,59 @@ def test_its_picture_is_drawn(sweep: list[Path], tmp_path: Path) -> None:
     drawn = (tmp_path / "batch.svg").read_text()
     assert "3 recorded runs on emulated Test" in drawn
     assert ">training<" in drawn
+
+
+def links(page: Element) -> list[str]:
+    return [a.attributes["href"] for a in page.all("a") if not a.attributes["href"].startswith("#")]
+
+
+def test_its_page_has_the_figures_of_the_json_and_leads_to_the_pages_of_its_runs(
+    sweep: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = [*map(str, sweep)]
+    (tmp_path / "pages").mkdir()
+    made = tmp_path / "pages" / "compare.html"
+    assert main(["compare", *named, "--html", str(made), "--json", "-"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    page = parsed(made.read_text())
+    assert page.all("h1")[0].words == "3 recorded runs on emulated Test"
+    head, *rows = page.all("table", "sortable")[0].rows()
+    rate = [each.words for each in head].index("emulated samples/s")
+    shown = [float(row[rate].attributes["data-value"]) for row in rows]
+    assert shown == [cell["samples_per_s"]["median"] for cell in result["cells"]]
+    assert result["batch_verdicts"]["training"]["text"].rstrip(".")[1:] in page.words
+    assert links(page) == []
+    # A run that has a page is linked, from wherever the table's page lies.
+    assert main(["report", named[1], "--format", "html"]) == 0
+    assert main(["compare", *named, "--html", str(made)]) == 0
+    assert links(parsed(made.read_text())) == ["../b/report.html"]
+    assert sorted(path.name for path in (tmp_path / "pages").iterdir()) == ["compare.html"]
+
+
+def test_what_runs_say_of_themselves_stays_words_in_the_page(tmp_path: Path) -> None:
+    hostile = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m"
+    device = {"kind": "emulated", "title": hostile}
+    runs = [
+        starved(tmp_path / f"<i>{batch}", batch, command=["python", hostile], device=device, ended={"status": hostile})
+        for batch in (8, 16)
+    ]
+    harmless = [starved(tmp_path / f"{batch}", batch) for batch in (8, 16)]
+    made, other = tmp_path / "compare.html", tmp_path / "other.html"
+    assert main(["compare", *map(str, runs), "--html", str(made)]) == 0
+    assert main(["compare", *map(str, harmless), "--html", str(other)]) == 0
+    page = parsed(made.read_text())
+    assert page.words.count("<script>alert(1)</script>") >= 4
+    assert not page.all("img")
+    assert not page.all("i")
+    assert len(page.all("script")) == len(parsed(other.read_text()).all("script"))
+    assert "\x1b" not in made.read_text()
+
+
+def test_of_one_batch_size_the_page_says_so_too(tmp_path: Path) -> None:
+    runs = [str(starved(tmp_path / name, 8)) for name in "ab"]
+    assert main(["compare", *runs, "--html", str(tmp_path / "x.html")]) == 0
+    page = parsed((tmp_path / "x.html").read_text())
+    assert "these runs say nothing about the batch size" in page.words
 
 
 def test_a_changed_number_of_workers_is_not_taken_for_the_batchs_doing(
@@ -192,6 +246,11 @@ def test_a_mistake_is_one_message_that_says_what_to_do(
         ([*map(str, sweep), "--plot", "x.bmp"], "ends in .svg, .png or .pdf"),
         (["ssd", "--plot", str(tmp_path / "no" / "x.svg")], "there is no folder"),
         (["faults", "--plot", str(tmp_path / "x.svg")], "--plot is an option of other scenarios"),
+        ([*map(str, sweep), "--html", str(tmp_path)], "is a folder. Name a file."),
+        ([*map(str, sweep), "--html", str(tmp_path / "no" / "x.html")], "there is no folder"),
+        ([*map(str, sweep), "--html", "-"], "a page goes into a file"),
+        (["faults", "--html", str(tmp_path / "x.html")], "`stallscope report FOLDER --format html`"),
+        (["batch-sizes", "--html", str(tmp_path / "x.html")], "`stallscope report FOLDER --format html`"),
     ):
         assert main(["compare", *words]) == 2, words
         printed = capsys.readouterr()

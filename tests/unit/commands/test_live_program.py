@@ -27,6 +27,7 @@ from stallscope.commands.live_sources import Following, Replaying
 from stallscope.commands.main import main
 from stallscope.commands.progress import Progress
 from stallscope.commands.run import _Lines
+from stallscope.commands.shared_reader import SharedReader
 from stallscope.record.latest import note_latest
 from stallscope.record.run import create_run, open_run, update_run
 from stallscope.report.live import Options
@@ -282,7 +283,7 @@ def test_of_several_runs_the_one_that_began_last_is_shown_whichever_ended_last(
 def test_an_error_that_names_a_folder_no_encoding_can_write_is_one_plain_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    _Lines(tmp_path / "gone\udc80\x1b[31m\n")()
+    _Lines(SharedReader(tmp_path / "gone\udc80\x1b[31m\n"))()
     said = capfd.readouterr().err
     assert said.startswith("stallscope: RecordError: ")
     assert "gone??[31m" in said

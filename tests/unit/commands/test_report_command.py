@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 
 import pytest
 
+from jobs import Rank, record
 from stallscope.commands.main import main
-from stallscope.record.run import create_run
+from stallscope.record.run import create_run, update_run
 from stallscope.scenarios.planted import Step, train
 from stallscope.tune.state import TUNE_JSON
 
@@ -95,3 +98,88 @@ def test_what_is_like_nothing_is_not_guessed_at(capsys: pytest.CaptureFixture[st
     told = said(capsys, "xyzzy")
     assert "unknown verb 'xyzzy'. Verbs: run, attach" in told
     assert "options of the training" not in said(capsys, "report", "--zzzz", "x").lower()
+
+
+def test_json_and_another_format_are_not_both_asked_for(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Give one of them." in said(capsys, "report", recorded, "--json", "--format", "markdown")
+    assert main(["report", str(recorded), "--json", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["format"] == "stallscope-report"
+
+
+@pytest.mark.parametrize("second", ["nan", "inf", "1e300", "soon"])
+def test_a_trace_begins_at_a_second_that_a_run_can_have(
+    second: str, recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = said(capsys, "report", recorded, "--format", "trace", "--from", second)
+    assert f"'{second}' is no second of a run" in told
+
+
+def test_the_newest_of_several_runs_is_that_of_the_latest_moment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, started_at in {
+        "noon-in-tokyo": "2026-03-01T12:00:00+0900",
+        "morning-in-london": "2026-03-01T09:00:00+0000",
+        "night-in-new-york": "2026-03-01T02:00:00-0500",
+        "nobody-knows": "lately",
+    }.items():
+        create_run(tmp_path / name, {"started_at": started_at, "command": []})
+    told = said(capsys, "report", tmp_path)
+    assert f"such as `stallscope report {tmp_path / 'morning-in-london'}`" in told
+    listed = ["morning-in-london", "night-in-new-york", "noon-in-tokyo", "nobody-knows"]
+    assert sorted(listed, key=lambda name: told.rindex(f" {name} ")) == listed
+    # All in the local time of who reads it: 9:00 in London.
+    assert time.strftime("%Y-%m-%d %H:%M", time.localtime(1_772_355_600)) in told
+
+
+def test_a_folders_name_is_no_line_of_its_own_in_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("w\n::error::hi", "w\n  ::error::hi", "w\n##[error]hi", "w\x1b[31m"):
+        (tmp_path / name).mkdir()
+        assert main(["report", str(tmp_path / name)]) == 2
+        with pytest.raises(SystemExit):
+            main(["report", "--format", name])
+        told = capsys.readouterr().err
+        assert "hi" in told or "31m" in told
+        assert not any(line.lstrip().startswith(("::", "##")) for line in told.splitlines())
+        assert "\x1b" not in told
+
+
+@pytest.mark.parametrize("key", ["dataset", "clock"])
+@pytest.mark.parametrize("format_", ["text", "markdown", "html", "trace"])
+def test_a_damaged_description_is_called_so(
+    key: str, format_: str, recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    update_run(recorded, {key: "x"})
+    assert f"{key!r} is 'x' instead of an object" in said(capsys, "report", recorded, "--format", format_)
+
+
+@pytest.mark.parametrize("change", [{"plan": {"steps": 10**400}}, {"host": {"cpus": -(2**64)}}])
+def test_a_number_that_nothing_can_compute_with_is_damage(
+    change: dict[str, object], recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    description = json.loads((recorded / "run.json").read_text()) | change
+    (recorded / "run.json").write_text(json.dumps(description))
+    assert "no number of ours" in said(capsys, "live", recorded, "--once")
+
+
+def test_names_are_no_markup_of_the_console(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(tmp_path / "job", [Rank(host="[/x] :boom: a"), Rank(host="[red]b")], 60)
+    assert main(["report", str(tmp_path / "job")]) == 0
+    told = capsys.readouterr().out
+    assert "[/x] :boom: a" in told
+    assert "[red]b" in told
+    assert main(["report", str(tmp_path / "job"), "--format", "html", "-o", "-"]) == 0
+    assert "[/x] :boom: a" in capsys.readouterr().out
+
+
+def test_no_table_of_another_run_stays_beside_those_of_this_one(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = f"{tmp_path / 'tables'}/"
+    assert main(["report", str(recorded), "--format", "csv", "-o", tables]) == 0
+    assert (tmp_path / "tables" / "steps.csv").exists()
+    train(tmp_path / "unstamped", [[Step()] * 40])
+    next((tmp_path / "unstamped").glob("step-*.rec")).unlink()
+    assert main(["report", str(tmp_path / "unstamped"), "--format", "csv", "-o", tables]) == 0
+    assert "steps (" not in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "tables" / "steps.csv").exists()

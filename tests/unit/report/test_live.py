@@ -393,6 +393,16 @@ def test_control_characters_and_markup_of_a_run_reach_no_terminal() -> None:
     assert "\x1b[2J" not in drawn
 
 
+@pytest.mark.parametrize("steps", [0, 400])
+def test_how_a_run_ended_is_one_row_whatever_it_says(steps: int) -> None:
+    view = replace(running(), state="x\n::error::y\x1b[31m", steps=steps)
+    assert "x ::error::y?[31m" in live.line(view)
+    assert "\n" not in live.line(view)
+    rows = [row.ansi(colour=False) for row in live.screen(view, 80, 30, live.Options())]
+    assert "x ::error::y?[31m" in rows[0]
+    assert not any("\n" in row or "\x1b[31m" in row for row in rows)
+
+
 def test_help_names_every_key_and_those_of_a_replay_only_there() -> None:
     plain = text(running(), help=True)
     for key in ("q, Ctrl-C", "h, ?", "p, space", "Tab", "up, down"):

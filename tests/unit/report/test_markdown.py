@@ -77,8 +77,20 @@ def test_texts_survive_as_they_were() -> None:
     for text in ("- no list", "1. no list", "+ no list", "a_b_c ~~d~~ $x$", "1.5 CPUs", "dali-cpu", "a\nb | c \\ d"):
         shown = html(markdown.escaped(text)).removeprefix("<p>").removesuffix("</p>\n")
         assert shown == text.replace("\n", " ")
-    shown = html(markdown.code("a `` b | c"))
-    assert "<code>a `` b" in shown
+    assert html(markdown.code("a `` b | c")) == "<p><code>a `` b | c</code></p>\n"
+
+
+def test_github_makes_no_link_of_what_was_recorded() -> None:
+    """It looks for them in the text that is shown, so that escaping with a backslash does not help."""
+    text = html(markdown.escaped("see #12, gh-3, @team and https://evil.example"))
+    for link in ("#12", "gh-3", "@team", "https://"):
+        assert link not in text
+    assert text.replace("\u200b", "") == "<p>see #12, gh-3, @team and https://evil.example</p>\n"
+
+
+def test_a_text_of_any_length_is_a_short_one() -> None:
+    for written in (markdown.escaped("x" * 10_000), markdown.code("x" * 10_000)):
+        assert len(written) < 1.1 * markdown.LONGEST
 
 
 def test_few_steps_have_no_verdict_and_no_figures(tmp_path: Path) -> None:

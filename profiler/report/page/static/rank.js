@@ -19,6 +19,7 @@ class Rank {
     });
     this.marks = data.marks.map(([kind, begin, end, name]) => ({ kind, begin, end, name }));
     this.leftOutMarks = data.left_out_marks;
+    Object.assign(this, { devices: data.devices.map(String), leftOutDevices: data.left_out_devices });
     this.lanes = data.lanes && lanesOf(data.lanes);
   }
 

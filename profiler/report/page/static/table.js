@@ -47,11 +47,3 @@ addEventListener("hashchange", openTarget);
 // The same link again is no change of the address.
 addEventListener("click", (event) => { if (event.target.closest?.('a[href^="#"]')) setTimeout(openTarget); });
 openTarget();
-
-// Paper opens nothing: what is behind a disclosure is printed.
-let closed = [];
-addEventListener("beforeprint", () => {
-  closed = [...document.querySelectorAll("details:not([open])")];
-  closed.forEach((each) => { each.open = true; });
-});
-addEventListener("afterprint", () => closed.forEach((each) => { each.open = false; }));

@@ -6,12 +6,16 @@ function storedTheme() {
   try { return localStorage.getItem("stallscope-theme"); } catch { return null; }
 }
 
-function setTheme(name) {
+function showTheme(name) {
   if (name === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = name;
+  document.dispatchEvent(new Event("theme"));
+}
+
+function setTheme(name) {
   themeButton.textContent = `Theme: ${name}`;
   themeButton.dataset.name = name;
-  document.dispatchEvent(new Event("theme"));
+  showTheme(name);
 }
 
 themeButton.hidden = false;
@@ -22,3 +26,15 @@ themeButton.addEventListener("click", () => {
   try { localStorage.setItem("stallscope-theme", next); } catch { /* A page without storage forgets it. */ }
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new Event("theme")));
+
+// Paper is white, also below what scripts drew, and opens nothing: what is behind a disclosure is printed.
+let closed = [];
+addEventListener("beforeprint", () => {
+  showTheme("light");
+  closed.push(...document.querySelectorAll("details:not([open])"));
+  closed.forEach((each) => { each.open = true; });
+});
+addEventListener("afterprint", () => {
+  showTheme(themeButton.dataset.name);
+  closed.splice(0).forEach((each) => { each.open = false; });
+});

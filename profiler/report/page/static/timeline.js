@@ -31,8 +31,7 @@ class Stage {
     this.buttons = make("div", "buttons screen-only");
     if (data.ranks.length > 1) this.buttons.append(this.ranks());
     this.devices = this.deviceSelect();
-    if (this.devices.length > 1) this.buttons.append(this.devices);
-    this.buttons.append(
+    this.buttons.append(this.devices,
       button("◀", "Earlier (left arrow)", () => this.pan(-0.25)), button("▶", "Later (right arrow)", () => this.pan(0.25)),
       button("+", "Zoom in (+)", () => this.zoom(0.5)), button("−", "Zoom out (−)", () => this.zoom(2)),
       button("All", "The whole run (0)", () => this.reset()));
@@ -74,10 +73,16 @@ class Stage {
   deviceSelect() {
     const select = document.createElement("select");
     select.setAttribute("aria-label", "Device whose samples are shown");
-    const numbers = new Set(data.ranks[0].lines.filter((line) => line.name.includes(":")).map((line) => line.name.split(":")[1]));
-    for (const number of numbers) select.add(new Option(`samples of device ${number}`, number));
     select.addEventListener("change", () => this.choose(data.ranks.findIndex((rank) => rank.rank === this.rank.number), this.view));
     return select;
+  }
+
+  // Ranks of another host have other devices; the chosen number stays where there is one.
+  offerDevices() {
+    const { devices } = this.rank, chosen = this.devices.value;
+    this.devices.replaceChildren(...devices.map((number) => new Option(`samples of device ${number}`, number)));
+    if (devices.includes(chosen)) this.devices.value = chosen;
+    this.devices.hidden = devices.length < 2;
   }
 
   helpDialog(make, button) {
@@ -94,6 +99,7 @@ class Stage {
     this.list.forEach((chart) => chart.remove());
     this.rank = new Rank(data.ranks[index]);
     const rank = this.rank;
+    this.offerDevices();
     this.view = { from: rank.begin, to: rank.end };
     this.list = this.chartsOf(rank).filter(Boolean);
     this.jumps.replaceChildren(...this.rank.stretches.filter((s) => s.why !== "whole").map((s) => {
@@ -147,6 +153,7 @@ class Stage {
     const thinned = rank.lines.filter((line) => line.v.length < line.measured);
     if (thinned.length) words.push("Lines keep their peaks, and not all of their points.");
     if (rank.lanes?.leftOut) words.push(`${rank.lanes.leftOut} further workers are not shown.`);
+    if (rank.leftOutDevices) words.push(`Samples of ${rank.leftOutDevices} further ${rank.leftOutDevices === 1 ? "device" : "devices"} are not shown.`);
     if (rank.leftOutMarks) words.push(`${rank.leftOutMarks} shorter events are not shown.`);
     if (rank.lanes) words.push("In lanes: making (blue), of it reading (yellow, drawn first), and in red the training's wait for a batch while a later one lay finished.");
     if (rank.range(rank.window, rank.end).unseen > 5e-4 * (rank.end - rank.window)) words.push("Striped: steps that nobody looked at, to stay cheap.");
