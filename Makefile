@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 DATA ?=
 
 .PHONY: demo test lint docs screenshots views setup-demo setup-test benchmarks truth overhead faults batch-sizes tuning studies rivals \
-	clean help
+	collect clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -13,9 +13,8 @@ demo: setup-demo ## set up, compare the loaders of the SSD study, show the repor
 	@scripts/demo.sh $(BIN) $(DATA)
 
 test: setup-test ## set up, lint, type-check, build the documentation and run all tests
-	@$(MAKE) --no-print-directory -j2 lint docs
-	@$(BIN)/python -m pytest -m together -n 5 --dist loadfile --no-loadscope-reorder
-	@$(BIN)/python -m pytest -m "not together"
+	@$(MAKE) --no-print-directory -j2 lint docs collect
+	@scripts/test.sh $(BIN)
 
 lint: setup-test ## ruff and mypy
 	@scripts/lint.sh $(BIN)
@@ -55,6 +54,11 @@ studies: setup-test ## the four studies in their quick forms; figures under runs
 
 rivals: setup-test ## the planted faults given to other tools, in an environment of their own (half an hour)
 	@$(BIN)/python benchmarks/rivals.py
+
+# What pytest and hypothesis make of the tests' files is kept: made once and beside mypy, not by five workers at once.
+# What cannot be collected, the tests themselves say.
+collect: setup-test
+	@$(BIN)/python -m pytest -m together --collect-only -q > /dev/null 2>&1 || true
 
 setup-demo:
 	@scripts/setup.sh $(VENV) dali

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("stallscope", deadline=None)
+settings.load_profile("stallscope")
+
+# Importing torch and 4000 tests makes little garbage and much to look through for it (pytest_collection_finish).
+gc.disable()
+
+# Threads of torch that have nothing to do wait without turning: side by side, they take the CPUs from those that work.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # Tests start Python by the hundred: what is compiled once is kept, even where the environment says otherwise.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -59,8 +72,14 @@ and then those that wait for other processes. What fills the rest are many short
 
 
 def is_together(path: Path, test: str = "") -> bool:
+    return _is_together(path) and f"{path.relative_to(HERE)}::{test}" not in ALONE
+
+
+@cache
+def _is_together(path: Path) -> bool:
+    """For thousands of tests in some two hundred files."""
     relative = path.relative_to(HERE)
-    return f"{relative}::{test}" not in ALONE and not any(relative.is_relative_to(each) for each in ALONE)
+    return not any(relative.is_relative_to(each) for each in ALONE)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -72,6 +91,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if mixed else True
 
 
+@cache
 def turn(path: Path) -> int:
     """Of a file that runs beside others: its place in `FIRST`."""
     relative = path.relative_to(HERE)
@@ -84,3 +104,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.together)
     if CHOSEN.get(config.option.markexpr):
         items.sort(key=lambda item: turn(item.path))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()

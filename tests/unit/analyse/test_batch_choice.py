@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -122,6 +123,10 @@ def test_a_memory_line_says_what_fits() -> None:
     assert line.base == pytest.approx(500 * MB)
     assert line.largest_within(8_500 * MB) == 400
     assert line.largest_within(100 * MB) == 0
+    # What the fit comes to on one processor, and not on another.
+    rounded = replace(line, base=500 * MB - 1e-7, slope=20 * MB + 1e-8)
+    assert rounded.largest_within(8_500 * MB) == 400
+    assert rounded.largest_within(8_500 * MB - 1000) == 399
 
 
 def test_a_bent_memory_line_is_not_trusted_beyond_twice_what_was_measured() -> None:
