@@ -18,11 +18,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+# As in `runs.WITHOUT_COMPILER`.
+compiler: Any = SimpleNamespace(disable=lambda function, *_, **__: function, graph_break=lambda: None)
+torch._dynamo = sys.modules["torch._dynamo"] = compiler
+
 MODES = ("workers", "serial", "compute", "checkpoint", "python")
+WAITING = "waiting"
+"""As "workers", with next to no work of its own: for whoever asks nothing but that it trains."""
 BATCH = 8
 LONGEST_S = 90.0
 """Should nobody end it."""
@@ -89,11 +97,13 @@ def main(mode: str, result: str) -> None:
     torch.set_num_threads(1)
     dataset, workers = {
         "workers": (Samples(sleeping=0.01), 1),
+        WAITING: (Samples(sleeping=0.01), 1),
         "serial": (Samples(sleeping=0.003, busy=0.004), 0),
     }.get(mode, (Samples(), 0))
     forward, backward, optimizing = {
         "compute": (0.04, 0.05, 0.01),
         "python": (0.01, 0.01, 0.04),
+        WAITING: (0.0, 0.0, 0.0),
     }.get(mode, (0.015, 0.02, 0.005))
     model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(6)])
     optimizer = torch.optim.Adam(model.parameters(), 1e-4)

@@ -20,7 +20,7 @@ from stallscope.tune.bench import BenchEnded, TrialFailed
 from stallscope.tune.plan import Plan
 
 GRID = [LoaderSettings(0), *(LoaderSettings(w, p) for w in range(1, 9) for p in (1, 2, 4, 8))]
-STEPS = 240
+STEPS = 120
 HELD = LoaderSettings(0)
 
 
@@ -45,6 +45,7 @@ def _hosts(spec: Spec, batches: int) -> Times:
     return spec.hosts(np.random.default_rng(2), batches)
 
 
+@cache
 def held_rate(spec: Spec) -> float:
     """Samples/s without a loader."""
     nothing = _nothing
@@ -59,6 +60,7 @@ def start_ns(spec: Spec, settings: LoaderSettings) -> float:
     return spec.start_ns + (settings.num_workers - 1) * spec.start_per_worker_ns if settings.num_workers else 0.0
 
 
+@cache
 def truth(spec: Spec, settings: LoaderSettings) -> float:
     """Samples/s over an epoch."""
     steady = rate(spec, settings)
@@ -69,10 +71,11 @@ def truth(spec: Spec, settings: LoaderSettings) -> float:
     return samples / (samples / steady + start / 1e9)
 
 
-def best_of(spec: Spec, settings: Sequence[LoaderSettings] = GRID) -> float:
-    """The truth that the best of them reaches, workers persistent or not."""
-    kept = [replace(each, persistent_workers=True) for each in settings if each.num_workers]
-    return max(truth(spec, each) for each in (*settings, *kept))
+@cache
+def best_of(spec: Spec) -> float:
+    """The truth that the best of the grid reaches, workers persistent or not."""
+    kept = [replace(each, persistent_workers=True) for each in GRID if each.num_workers]
+    return max(truth(spec, each) for each in (*GRID, *kept))
 
 
 @dataclass

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from known_answer import MODES
+from known_answer import MODES, WAITING
 from stallscope.capture.attach.spy import find_py_spy
 from stallscope.commands.main import main
 from stallscope.record.run import open_run
@@ -142,10 +142,10 @@ def test_the_verdict_names_what_was_planted_and_the_report_says_the_same(answers
         assert workers is None
 
 
-@pytest.fixture
-def training(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+@pytest.fixture(params=[WAITING])
+def training(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A training with one worker, in its loop."""
-    process = start("workers", tmp_path / "result.json")
+    process = start(request.param, tmp_path / "result.json")
     wait_for(tmp_path / "result.json")
     yield process
     process.kill()
@@ -219,6 +219,7 @@ def test_a_training_that_is_stopped_stays_stopped_and_goes_on_when_told(
     assert training.wait(30) == 0
 
 
+@pytest.mark.parametrize("training", ["workers"], indirect=True)
 @pytest.mark.skipif(os.geteuid() != 0, reason="the right can only be given up by whoever has it")
 def test_without_the_right_the_rest_is_reported_with_the_ways_to_get_it(
     training: subprocess.Popen[bytes], tmp_path: Path
@@ -252,7 +253,7 @@ def test_the_ranks_of_a_launcher_are_found_behind_it(tmp_path: Path) -> None:
         try:
             for rank in modes:
                 wait_for(tmp_path / f"result{rank}")
-            observer = attach(process.pid, "--duration", "5", "--rate", "20", "--out", str(tmp_path / "run"), "--json")
+            observer = attach(process.pid, "--duration", "3", "--rate", "20", "--out", str(tmp_path / "run"), "--json")
             content = json.loads(observer.communicate(timeout=60)[0])
         finally:
             os.killpg(process.pid, signal.SIGKILL)
@@ -265,10 +266,13 @@ def test_the_ranks_of_a_launcher_are_found_behind_it(tmp_path: Path) -> None:
     assert process.pid in [other["pid"] for other in content["others"]]
 
 
-def test_a_users_mistake_is_one_sentence_and_exit_code_2() -> None:
-    for pid, said in (("4194305", "there is no process"), ("x", "not a process id"), ("0", "not a process id")):
-        done = attach(pid)
-        out, err = done.communicate(timeout=30)
-        assert (done.returncode, out) == (2, "")
-        assert said in err
+def test_a_users_mistake_is_one_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    for pid, told in (("4194305", "there is no process"), ("x", "not a process id"), ("0", "not a process id")):
+        try:
+            code = main(["attach", pid])
+        except SystemExit as ended:  # of argparse
+            code = int(ended.code or 0)
+        out, err = capsys.readouterr()
+        assert (code, out) == (2, "")
+        assert told in err
         assert "Traceback" not in err

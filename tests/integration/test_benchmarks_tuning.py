@@ -7,7 +7,6 @@ import itertools
 import math
 import multiprocessing
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,8 @@ from tuning_programs.workloads import WORKLOADS, Throttled, Waiting
 from tuning_table import tables
 from tuning_tools import LOADTUNE, STALLSCOPE, Choice, recommended, tried
 from tuning_truth import Grid, Point, points, read, settings_of
+
+import warm
 
 TRAIN = Path(tuning_grid.TRAIN)
 
@@ -52,10 +53,9 @@ def test_each_workload_trains_with_and_without_workers(name: str, monkeypatch: p
 
 
 def test_the_script_trains_for_as_long_as_it_is_told() -> None:
-    command = [sys.executable, str(TRAIN), "--workload", "tiny", "--workers", "2", "--prefetch", "4"]
-    done = subprocess.run(
-        [*command, "--epochs", "2", "--batches", "12", "--batch", "8"], capture_output=True, text=True, check=True
-    )
+    loader = ["--workload", "tiny", "--workers", "2", "--prefetch", "4"]
+    done = warm.bare(TRAIN, *loader, "--epochs", "2", "--batches", "12", "--batch", "8")
+    assert done.returncode == 0, done.stderr
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["epoch 0", "epoch 1"]
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
-from runs import STALLSCOPE, WITHOUT_COMPILER, run
+import pytest
+
+from page_content import parsed
+from runs import WITHOUT_COMPILER
+from stallscope.commands.main import main
+from warm import run
 
 TRAIN = (
     WITHOUT_COMPILER
@@ -22,9 +26,10 @@ class Slow(Dataset):
     def __len__(self):
         return 40 * size
     def __getitem__(self, index):
-        time.sleep(0.001 * size)  # a sample of a larger batch takes longer
+        time.sleep(0.0015 * size)  # a sample of a larger batch takes longer
         return torch.rand(16), index % 4
 
+torch.set_num_threads(1)
 model = nn.Linear(16, 4)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 for images, labels in DataLoader(Slow(), batch_size=size):
@@ -35,26 +40,27 @@ for images, labels in DataLoader(Slow(), batch_size=size):
 )
 
 
-def test_two_recordings_of_a_plain_script_tell_why_a_larger_batch_is_slower(tmp_path: Path) -> None:
+def test_two_recordings_of_a_plain_script_tell_why_a_larger_batch_is_slower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     for size in ("2", "8"):
         done = run(tmp_path / size, sys.executable, tmp_path / "train.py", size)
         assert done.returncode == 0, done.stderr
-    compared = subprocess.run(
-        [*STALLSCOPE, "compare", "2", "8", "--json", "result.json", "--plot", "batch.svg"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert compared.returncode == 0, compared.stderr
-    assert compared.stderr == ""
+    monkeypatch.chdir(tmp_path)
+    asked = ["--json", "result.json", "--plot", "batch.svg", "--html", "compare.html"]
+    assert main(["compare", "2", "8", *asked]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
     result = json.loads((tmp_path / "result.json").read_text())
     found = result["batch_verdicts"]["training"]
     assert (found["grew"], found["compared"], found["runs"]) == ("input", [2, 8], {"2": 1, "8": 1})
-    assert found["terms"]["8"]["input"]["mean"] > 8000  # µs: the sleep for each sample
+    assert found["terms"]["8"]["input"]["mean"] > 12000  # µs: the sleep for each sample
     assert found["changes"]["input"]["low"] > 0
     assert result["notices"] == []
-    assert f"[{found['cause']}]" in compared.stdout
-    assert "training: ms a sample" in compared.stdout
+    assert f"[{found['cause']}]" in shown.out
+    assert "training: ms a sample" in shown.out
     assert f">{found['cause']}<" in (tmp_path / "batch.svg").read_text()
+    page = parsed((tmp_path / "compare.html").read_text())
+    assert found["text"].rstrip(".")[1:] in page.words
+    assert len(page.all("a", "square")) == 2

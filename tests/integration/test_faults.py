@@ -12,7 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from runs import STALLSCOPE, WITHOUT_COMPILER, report, run
+import runs
+import warm
+from runs import STALLSCOPE, WITHOUT_COMPILER, report
+from stallscope.commands.main import main
+from stallscope.record.run import create_run
+from warm import run
 
 TRAIN = (
     WITHOUT_COMPILER
@@ -56,7 +61,7 @@ def program(tmp_path: Path, before: str = "", within: str = "pass", workers: int
 def truth(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What the training prints without us."""
     command = program(tmp_path_factory.mktemp("bare"))
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = warm.bare(*command[1:])
     assert done.returncode == 5, done.stderr
     return done.stdout
 
@@ -90,9 +95,11 @@ def test_the_run_folder_is_emptied(tmp_path: Path, truth: str, what: str) -> Non
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Path:
+    """With room for three of the files that a training begins, of which that of its steps is the fourth: so that a page
+    is left to it, whether the sampler comes before or after."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", disk]).returncode:
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=272k", "tmpfs", disk]).returncode:
         pytest.skip("mounting a small disk is not allowed here")
     return disk
 
@@ -150,7 +157,8 @@ def test_the_hooks_cannot_be_set_up(tmp_path: Path, truth: str) -> None:
     path = tmp_path / "train.py"
     program(tmp_path)
     path.write_text("import sys; sys.modules['stallscope.capture.bootstrap.arm'] = None\n" + path.read_text())
-    done = run(tmp_path / "run", sys.executable, path)
+    # Before torch is imported, which a Python that is started does.
+    done = runs.run(tmp_path / "run", sys.executable, path)
     assert (done.returncode, done.stdout) == (5, truth)
     assert "could not be set up" in notes_of(tmp_path / "run")
 
@@ -186,45 +194,44 @@ def test_two_recordings_of_one_process(tmp_path: Path, truth: str) -> None:
 
 def test_a_run_within_a_run(tmp_path: Path, truth: str) -> None:
     inner = [*STALLSCOPE, "run", "--no-live", "--out", tmp_path / "inner", "--", *program(tmp_path)]
-    done = run(tmp_path / "outer", *inner)
+    done = run(tmp_path / "outer", *inner, training=False)
     assert (done.returncode, done.stdout) == (5, truth)
     assert steps_of(tmp_path / "inner") == STEPS
     assert report(tmp_path / "outer")["verdict"]["cause"] is None
 
 
 def test_dozens_of_workers_come_and_go(tmp_path: Path) -> None:
-    code = TRAIN.replace("range(2)", "range(30)").replace("return 400", "return 8").replace("0.001", "0.0")
+    code = TRAIN.replace("range(2)", "range(20)").replace("return 400", "return 8").replace("0.001", "0.0")
     path = tmp_path / "train.py"
     path.write_text(code.format(before="", within="pass", workers=2))
     done = run(tmp_path / "run", sys.executable, path)
     assert done.returncode == 5, done.stderr
-    assert steps_of(tmp_path / "run") == 60
-    # Files are taken over from workers that have ended.
+    assert steps_of(tmp_path / "run") == 40
+    # Files are taken over from workers that have ended: those of 40 workers would be as many more.
     assert len(list((tmp_path / "run").iterdir())) < 30
 
 
-def test_a_run_folder_of_another_version(tmp_path: Path) -> None:
-    run(tmp_path / "run", *program(tmp_path))
-    info = json.loads((tmp_path / "run" / "run.json").read_text())
-    (tmp_path / "run" / "run.json").write_text(json.dumps(info | {"version": 999}))
-    done = subprocess.run([*STALLSCOPE, "report", tmp_path / "run"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "run format 999" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_a_run_folder_of_another_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_json = create_run(tmp_path / "run", {}) / "run.json"
+    run_json.write_text(json.dumps(json.loads(run_json.read_text()) | {"version": 999}))
+    assert main(["report", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert "run format 999" in said
+    assert "Traceback" not in said
 
 
 def test_the_command_that_records_is_killed(tmp_path: Path, truth: str) -> None:
     out = tmp_path / "out"
-    with out.open("w") as file:
-        command = [*STALLSCOPE, "run", "--no-live", "--out", tmp_path / "run", "--", *program(tmp_path)]
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL)
-        until = time.monotonic() + 60
-        while not list((tmp_path / "run").glob("step-*.rec")) and time.monotonic() < until:
-            time.sleep(0.05)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        while not out.read_text() and time.monotonic() < until:
-            time.sleep(0.05)
+    command = ["run", "--no-live", "--out", str(tmp_path / "run"), "--", *map(str, program(tmp_path))]
+    with out.open("w") as file, Path(os.devnull).open("r+") as nothing:
+        process = warm.Process("trainings", "recorded", command, (nothing.fileno(), file.fileno(), nothing.fileno()))
+    until = time.monotonic() + 60
+    while not list((tmp_path / "run").glob("step-*.rec")) and time.monotonic() < until:
+        time.sleep(0.05)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    while not out.read_text() and time.monotonic() < until:
+        time.sleep(0.05)
     # The training went on by itself, and its recording with it.
     assert out.read_text() == truth
     assert steps_of(tmp_path / "run") == STEPS

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from runs import WITHOUT_COMPILER, report, run
 from stallscope.analyse.recent.reader import RecentReader
 
@@ -112,9 +113,9 @@ def test_headroom_is_what_the_computation_alone_would_give(
 
 
 def test_why_there_is_no_headroom_is_said(tmp_path: Path) -> None:
-    loop = "import torch; w = torch.zeros(1, requires_grad=True); o = torch.optim.SGD([w], 0.1)\n"
+    loop = f"{WITHOUT_COMPILER}\nw = torch.zeros(1, requires_grad=True); o = torch.optim.SGD([w], 0.1)\n"
     loop += "for _ in range(80): (w * 2).sum().backward(); o.step()\n"
-    done = run(tmp_path / "run", sys.executable, "-c", loop, options=("--no-live", "--headroom"))
+    done = warm.run(tmp_path / "run", sys.executable, "-c", loop, options=("--no-live", "--headroom"))
     assert done.returncode == 0
     headroom = report(tmp_path / "run")["headroom"]
     assert (headroom["samples_per_s"], headroom["speedup"]) == (None, None)

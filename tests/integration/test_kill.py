@@ -9,11 +9,14 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import pytest
 
+from stallscope.commands.main import main
 from stallscope.record.reader import RecordFile
 from stallscope.record.schema import STEP
 
@@ -33,15 +36,10 @@ class Cpu:
     settle = staticmethod(lambda limit: None)
     record = staticmethod(lambda: SimpleNamespace(done=lambda: True))
 
-folder = Path(sys.argv[1])
 class Every(Thinning):
     # Steps that are let pass leave no record to lose.
     def first(self):
         return 1 << 60
-
-session = Session(folder, Cpu(), thinning=Every())
-with open(folder / "done", "r+b") as file:
-    progress = mmap.mmap(file.fileno(), 8)
 
 class Batch:
     samples, nbytes, trace = 4, 100, None
@@ -50,30 +48,76 @@ def batches():
     while True:
         yield Batch
 
-done = 0
-for _ in session.fetches(batches, 0):
-    # This fetch ended the step before: it is stored, and whoever kills us may count on it.
-    progress[:8] = done.to_bytes(8, "little")
-    session.steps.compute_begin()
-    session.steps.optimizer_end()
-    done += 1
+def train(folder):
+    session = Session(folder, Cpu(), thinning=Every())
+    with open(folder / "done", "r+b") as file:
+        progress = mmap.mmap(file.fileno(), 8)
+    done = 0
+    for _ in session.fetches(batches, 0):
+        # This fetch ended the step before: it is stored, and whoever kills us may count on it.
+        progress[:8] = done.to_bytes(8, "little")
+        session.steps.compute_begin()
+        session.steps.optimizer_end()
+        done += 1
+
+# A process for each folder: all of them have imported what they need already.
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        train(Path(line.strip()))
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
-def test_kill_at_any_moment_loses_at_most_the_step_in_flight(tmp_path: Path) -> None:
+@pytest.fixture
+def writers() -> Iterator[Writers]:
+    with Writers() as writers:
+        yield writers
+
+
+class Writers:
+    """Starts processes that record steps until they are killed, one at a time."""
+
+    def __enter__(self) -> Self:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._process = subprocess.Popen([sys.executable, "-c", WRITER], text=True, **pipes)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def begin(self, folder: Path) -> int:
+        """Its process id."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{folder}\n")
+        self._process.stdin.flush()
+        return self._number()
+
+    def ended(self) -> int:
+        """The exit code of the one that was begun last."""
+        return self._number()
+
+    def _number(self) -> int:
+        assert self._process.stdout is not None
+        return int(self._process.stdout.readline())
+
+
+def test_kill_at_any_moment_loses_at_most_the_step_in_flight(tmp_path: Path, writers: Writers) -> None:
     chance = random.Random(4711)
     stored = []
     for number in range(40):
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / "done").write_bytes(bytes(8))
-        child = subprocess.Popen([sys.executable, "-c", WRITER, folder])
+        child = writers.begin(folder)
         deadline = time.monotonic() + 60
         while not struct.unpack("<q", (folder / "done").read_bytes())[0] and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(chance.random() * 0.15)
-        child.send_signal(signal.SIGKILL)
-        child.wait()
+        os.kill(child, signal.SIGKILL)
+        assert writers.ended() == -signal.SIGKILL
         (promised,) = struct.unpack("<q", (folder / "done").read_bytes())
         (path,) = folder.glob("step-*.rec")
         records = RecordFile(path)
@@ -121,15 +165,11 @@ print(writer.stored, writer.dropped)
         subprocess.run(["umount", disk], check=True)
 
 
-def test_a_folder_that_may_not_be_written_is_one_message(tmp_path: Path) -> None:
+def test_a_folder_that_may_not_be_written_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # A file where a folder should be: no permission bits stop root.
     (tmp_path / "file").write_text("")
-    shown = subprocess.run(
-        [sys.executable, "-m", "stallscope", "compare", "ssd", "--data", tmp_path, "--out", tmp_path / "file" / "x"],
-        capture_output=True,
-        text=True,
-    )
-    assert shown.returncode == 2
-    assert shown.stderr.startswith("stallscope: ")
-    assert shown.stderr.count("\n") == 1
-    assert "Traceback" not in shown.stderr
+    assert main(["compare", "ssd", "--data", str(tmp_path), "--out", str(tmp_path / "file" / "x")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("stallscope: ")
+    assert said.count("\n") == 1
+    assert "Traceback" not in said

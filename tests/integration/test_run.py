@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from runs import STALLSCOPE, WITHOUT_COMPILER, report, run
 
 TRAIN = """
@@ -31,14 +32,18 @@ class Images(Dataset):
 def seed(worker):
     random.seed(worker + torch.initial_seed() % 1000); numpy.random.seed(worker)
 
-def main(workers, method):
+def main(workers, *methods):
+    # Workers are started in each epoch, in each as told.
+    workers = int(workers)
+    print("----")
     torch.manual_seed(3); random.seed(4); numpy.random.seed(5); torch.set_num_threads(1)
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.Dropout(0.5), nn.ReLU(), nn.Linear(32, 4))
     optimizer = torch.optim.AdamW(model.parameters())
-    loader = DataLoader(Images(), batch_size=8, shuffle=True, num_workers=workers, worker_init_fn=seed,
-                        multiprocessing_context=method if workers else None)
+    loader = DataLoader(Images(), batch_size=8, shuffle=True, num_workers=workers, worker_init_fn=seed)
     checking = DataLoader(Images(), batch_size=16)
     for epoch in range(2):
+        if workers:
+            loader.multiprocessing_context = methods[epoch]
         for images, labels in loader:
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(images), labels)
@@ -52,9 +57,11 @@ def main(workers, method):
     print("done", file=sys.stderr)
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)
+    for training in " ".join(sys.argv[1:]).split(" / "):
+        main(*training.split())
 """
 STEPS = 2 * 96 // 8
+TRAININGS = ("0", "2 fork fork", "1 spawn forkserver")
 
 
 @pytest.fixture
@@ -64,25 +71,37 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-# Each worker that is not forked imports torch, in each epoch: one is enough there.
-@pytest.mark.parametrize("arguments", [("0",), ("2", "fork"), ("1", "spawn"), ("1", "forkserver")], ids=" ".join)
-def test_a_seeded_training_is_the_same_to_the_last_bit(tmp_path: Path, arguments: tuple[str]) -> None:
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What each of the trainings prints without us."""
+    path = tmp_path_factory.mktemp("bare") / "train.py"
+    path.write_text(WITHOUT_COMPILER + TRAIN)
+    # What a worker draws does not depend on how it was started.
+    arguments = " / ".join(TRAININGS).replace("spawn forkserver", "fork fork").split()
+    done = subprocess.run([sys.executable, path, *arguments], capture_output=True, text=True, check=True)
+    assert done.stderr == "done\n" * len(TRAININGS)
+    return dict(zip(TRAININGS, done.stdout.split("----\n")[1:], strict=True))
+
+
+@pytest.mark.parametrize("training", TRAININGS)
+def test_a_seeded_training_is_the_same_to_the_last_bit(tmp_path: Path, training: str, bare: dict[str, str]) -> None:
     program = tmp_path / "train.py"
     # With torch's compiler as it is imported, and the others without.
-    program.write_text(TRAIN if arguments == ("0",) else WITHOUT_COMPILER + TRAIN)
-    bare = subprocess.run([sys.executable, program, *arguments], capture_output=True, text=True, check=True)
-    recorded = run(tmp_path / "run", sys.executable, program, *arguments)
+    program.write_text(TRAIN if training == "0" else WITHOUT_COMPILER + TRAIN)
+    # Workers that are started begin as the training's own Python does: it is started, too.
+    record = warm.run if "fork fork" in training else run
+    recorded = record(tmp_path / "run", sys.executable, program, *training.split())
     assert recorded.returncode == 0, recorded.stderr
-    assert recorded.stdout == bare.stdout
+    assert recorded.stdout == f"----\n{bare[training]}"
     # What it wrote to stderr stands there whole, before our report.
-    assert recorded.stderr.startswith(bare.stderr)
+    assert recorded.stderr.startswith("done\n")
     seen = report(tmp_path / "run")
     assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
     assert seen["window"]["batch_size"] == 8
     assert seen["run"]["exit_code"] == 0
     assert seen["breakdown"]["boundary_pct"] > 0
     # The loader counts as one with workers only if it has some.
-    assert seen["input"]["workers"] in ((None, 0) if arguments == ("0",) else (int(arguments[0]),))
+    assert seen["input"]["workers"] in ((None, 0) if training == "0" else (int(training[0]),))
 
 
 RAISES = """
@@ -118,11 +137,11 @@ Broken.apply(weight).backward()
 @pytest.mark.parametrize("workers", [0, 1])
 def test_tracebacks_read_as_without_us(tmp_path: Path, workers: int) -> None:
     path = tmp_path / "train.py"
-    path.write_text((WITHOUT_COMPILER if workers else "") + RAISES.replace("{workers}", str(workers)))
-    bare = subprocess.run([sys.executable, path], capture_output=True, text=True)
+    path.write_text(WITHOUT_COMPILER + RAISES.replace("{workers}", str(workers)))
+    bare = warm.bare(path)
     assert "no image 50" in bare.stderr
     assert "no gradient" in bare.stderr
-    recorded = run(tmp_path / "run", sys.executable, path)
+    recorded = warm.run(tmp_path / "run", sys.executable, path)
     assert recorded.returncode == 1
     assert recorded.stderr.startswith(bare.stderr)
 
@@ -138,7 +157,13 @@ def test_tracebacks_read_as_without_us(tmp_path: Path, workers: int) -> None:
     ],
 )
 def test_the_exit_code_is_the_commands(tmp_path: Path, ending: str, code: int) -> None:
-    done = run(tmp_path / "run", sys.executable, "-c", f"import os, sys\nprint('out')\nsys.stdout.flush()\n{ending}")
+    done = warm.run(
+        tmp_path / "run",
+        sys.executable,
+        "-c",
+        f"import os, sys\nprint('out')\nsys.stdout.flush()\n{ending}",
+        training=False,
+    )
     assert done.returncode == code
     assert done.stdout == "out\n"
     assert report(tmp_path / "run")["run"]["exit_code"] == code
@@ -146,7 +171,7 @@ def test_the_exit_code_is_the_commands(tmp_path: Path, ending: str, code: int) -
 
 
 def test_input_goes_to_the_command(tmp_path: Path) -> None:
-    done = run(tmp_path / "run", sys.executable, "-c", "print(input()[::-1])", input="abc\n")
+    done = warm.run(tmp_path / "run", sys.executable, "-c", "print(input()[::-1])", input="abc\n", training=False)
     assert (done.returncode, done.stdout) == (0, "cba\n")
 
 
@@ -188,21 +213,11 @@ def test_every_signal_reaches_the_command_once(tmp_path: Path) -> None:
 
 def test_modules_of_ours_stay_out_of_a_program_without_torch(tmp_path: Path) -> None:
     code = "import sys, json, random; print([m for m in sys.modules if 'stallscope' in m]); print(sys.path)"
-    done = run(tmp_path / "run", sys.executable, "-c", code)
+    done = warm.run(tmp_path / "run", sys.executable, "-c", code, training=False)
     bare = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     # The path is what it would have been, too. (Ours is installed editable here, which Python itself looks up.)
     assert done.stdout == bare.stdout
     assert "No training was seen" in done.stderr
-
-
-def test_the_users_own_sitecustomize_still_runs(tmp_path: Path) -> None:
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "theirs" / "sitecustomize.py").write_text("DONE = __file__\n")
-    environment = dict(os.environ, PYTHONPATH=str(tmp_path / "theirs"))
-    code = "import sitecustomize\nprint(sitecustomize.DONE)\ntorch.optim.SGD([torch.zeros(1)], 0.1)"
-    done = run(tmp_path / "run", sys.executable, "-c", WITHOUT_COMPILER + code, env=environment)
-    assert done.stdout == f"{tmp_path}/theirs/sitecustomize.py\n"
-    assert list((tmp_path / "run").glob("process-*.json"))
 
 
 def test_an_error_in_the_users_sitecustomize_is_told_as_python_tells_it(tmp_path: Path) -> None:
@@ -210,18 +225,28 @@ def test_an_error_in_the_users_sitecustomize_is_told_as_python_tells_it(tmp_path
     (tmp_path / "theirs" / "sitecustomize.py").write_text("raise ValueError('broken')\n")
     environment = dict(os.environ, PYTHONPATH=str(tmp_path / "theirs"))
     bare = subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True, env=environment)
-    done = run(tmp_path / "run", sys.executable, "-c", "print(1)", env=environment)
+    done = warm.run(tmp_path / "run", sys.executable, "-c", "print(1)", env=environment, training=False)
     assert done.stdout == bare.stdout == "1\n"
     assert done.stderr.startswith(bare.stderr)
     assert "broken" in bare.stderr
+
+
+WATCHED = """
+import glob, os, time
+until = time.monotonic() + 30
+while not glob.glob(os.environ["STALLSCOPE_RUN"] + "/host-*.rec") and time.monotonic() < until:
+    time.sleep(0.02)
+time.sleep(0.8)
+"""
+"""Is there until the sampler has looked at it."""
 
 
 @pytest.mark.parametrize("flag", ["-I", "-E", "-S"])
 def test_a_python_that_ignores_its_environment_is_told(tmp_path: Path, flag: str, program: Path) -> None:
     if flag != "-I":
         # Without site the packages of an environment are not found at all, and -I is -E and more: one training will do.
-        program.write_text("import time; time.sleep(1)")
-    done = run(tmp_path / "run", sys.executable, flag, program, "0")
+        program.write_text(WATCHED)
+    done = warm.run(tmp_path / "run", sys.executable, flag, program, "0", training=False)
     assert done.returncode == 0
     assert "hooks never loaded" in done.stderr
     assert "CPUs used by the command" in done.stderr
@@ -231,17 +256,23 @@ def test_a_python_that_ignores_its_environment_is_told(tmp_path: Path, flag: str
 
 
 def test_a_command_that_is_no_python_is_told_so(tmp_path: Path) -> None:
-    done = run(tmp_path / "run", "sh", "-c", "sleep 0.5; echo out; exit 4")
+    done = warm.run(tmp_path / "run", "sh", "-c", "sleep 0.5; echo out; exit 4", training=False)
     assert (done.returncode, done.stdout) == (4, "out\n")
     assert "hooks never loaded" in done.stderr
 
 
-def test_python_is_found_behind_a_shell_script(tmp_path: Path, program: Path) -> None:
+def test_python_is_found_behind_a_shell_script_and_the_users_own_sitecustomize_still_runs(
+    tmp_path: Path, program: Path
+) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "sitecustomize.py").write_text("DONE = __file__\n")
+    environment = dict(os.environ, PYTHONPATH=str(tmp_path / "theirs"))
+    program.write_text(program.read_text() + "    import sitecustomize\n    print(sitecustomize.DONE)\n")
     wrapper = tmp_path / "start.sh"
-    wrapper.write_text(f"#!/bin/sh\ncd {tmp_path}\n{sys.executable} -m train 0 > /dev/null\n")
+    wrapper.write_text(f"#!/bin/sh\ncd {tmp_path}\n{sys.executable} -m train 0 | tail -1\n")
     wrapper.chmod(0o755)
-    done = run(tmp_path / "run", wrapper)
-    assert done.returncode == 0, done.stderr
+    done = warm.run(tmp_path / "run", wrapper, env=environment, training=False)
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path}/theirs/sitecustomize.py\n"), done.stderr
     seen = report(tmp_path / "run")
     assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
 
@@ -263,35 +294,35 @@ def bare_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "python"
 
 
-def test_torch_may_be_there_before_us(tmp_path: Path, program: Path, bare_environment: Path) -> None:
-    packages = next(iter(bare_environment.parents[1].glob("lib/python*/site-packages")))
-    early = packages / "early.pth"
-    early.write_text("import torch\n")
-    try:
-        done = run(tmp_path / "run", bare_environment, program, "0")
-    finally:
-        early.unlink()
-    assert done.returncode == 0, done.stderr
-    seen = report(tmp_path / "run")
-    assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
-
-
-def test_another_environment_needs_numpy_and_torch_only(tmp_path: Path, program: Path, bare_environment: Path) -> None:
-    missing = subprocess.run([bare_environment, "-c", "import stallscope"], capture_output=True)
-    assert missing.returncode != 0
+def recorded_elsewhere(folder: Path, program: Path, python: Path, *arguments: str) -> None:
+    """That a training of an environment without us is recorded, by nothing but what lies there."""
     program.write_text(
         WITHOUT_COMPILER + TRAIN + "    ours = [m for m in sys.modules if m.startswith('stallscope')]\n"
         "    theirs = [m for m in ('rich', 'psutil', 'platformdirs', 'pynvml') if m in sys.modules]\n"
         "    print('recorded', len(ours) > 5, theirs)\n"
     )
-    for arguments in (("0",), ("1", "spawn")):
-        folder = tmp_path / f"run{arguments[0]}"
-        done = run(folder, bare_environment, program, *arguments)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.endswith("recorded True []\n")
-        seen = report(folder)
-        assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
-        assert "hook" not in " ".join(n for n in seen["quality"]["notes"] if "left out" in n or "failed" in n)
+    done = warm.run(folder, python, program, *arguments, training=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("recorded True []\n")
+    seen = report(folder)
+    assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
+    assert "hook" not in " ".join(n for n in seen["quality"]["notes"] if "left out" in n or "failed" in n)
+
+
+def test_torch_may_be_there_before_us(tmp_path: Path, program: Path, bare_environment: Path) -> None:
+    packages = next(iter(bare_environment.parents[1].glob("lib/python*/site-packages")))
+    early = packages / "early.pth"
+    early.write_text("import torch\n")
+    try:
+        recorded_elsewhere(tmp_path / "run", program, bare_environment, "0")
+    finally:
+        early.unlink()
+
+
+def test_another_environment_needs_numpy_and_torch_only(tmp_path: Path, program: Path, bare_environment: Path) -> None:
+    missing = subprocess.run([bare_environment, "-c", "import stallscope"], capture_output=True)
+    assert missing.returncode != 0
+    recorded_elsewhere(tmp_path / "run", program, bare_environment, "1", "spawn", "fork")
 
 
 FORKED = (
@@ -318,7 +349,7 @@ os.waitpid(child, 0)
 
 
 def test_a_forked_child_that_trains_has_a_recording_of_its_own(tmp_path: Path) -> None:
-    done = run(tmp_path / "run", sys.executable, "-c", FORKED)
+    done = warm.run(tmp_path / "run", sys.executable, "-c", FORKED)
     assert done.returncode == 0
     assert len(list((tmp_path / "run").glob("step-*.rec"))) == 2
     seen = report(tmp_path / "run")
@@ -327,7 +358,7 @@ def test_a_forked_child_that_trains_has_a_recording_of_its_own(tmp_path: Path) -
 
 
 def test_a_notebook_that_is_executed_is_recorded(tmp_path: Path, program: Path) -> None:
-    cells = [WITHOUT_COMPILER + TRAIN.partition("if __name__")[0], "main(0, None)"]
+    cells = [WITHOUT_COMPILER + TRAIN.partition("if __name__")[0], "main(0)"]
     notebook = {
         "cells": [
             {"cell_type": "code", "metadata": {}, "source": cell, "outputs": [], "execution_count": None}
@@ -338,8 +369,16 @@ def test_a_notebook_that_is_executed_is_recorded(tmp_path: Path, program: Path) 
         "nbformat_minor": 4,
     }
     (tmp_path / "train.ipynb").write_text(json.dumps(notebook))
-    done = run(
-        tmp_path / "run", sys.executable, "-m", "nbconvert", "--execute", "--to", "html", tmp_path / "train.ipynb"
+    done = warm.run(
+        tmp_path / "run",
+        sys.executable,
+        "-m",
+        "nbconvert",
+        "--execute",
+        "--to",
+        "html",
+        tmp_path / "train.ipynb",
+        training=False,
     )
     assert done.returncode == 0, done.stderr
     seen = report(tmp_path / "run")
@@ -355,7 +394,7 @@ def test_a_notebook_that_is_executed_is_recorded(tmp_path: Path, program: Path) 
     ],
 )
 def test_a_wrong_command_is_one_sentence(tmp_path: Path, command: tuple[str], said: str) -> None:
-    done = run(tmp_path / "run", *command)
+    done = warm.run(tmp_path / "run", *command, training=False)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -375,7 +414,7 @@ def test_the_module_path_stays_what_it_would_be(tmp_path: Path, path: str | None
         env=environment,
         cwd=tmp_path,
     )
-    done = run(tmp_path / "run", sys.executable, "-c", code, env=environment, cwd=tmp_path)
+    done = warm.run(tmp_path / "run", sys.executable, "-c", code, env=environment, cwd=tmp_path, training=False)
     shown, inherited = done.stdout.splitlines()
     assert shown == bare.stdout.strip()
     assert inherited == repr((path or "",))
@@ -394,14 +433,14 @@ CLOSES = (
     WITHOUT_COMPILER
     + TRAIN.partition("if __name__")[0]
     + """
-main(0, None)
+main(0)
 if {fork} and os.fork():
     os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
 os.closerange(3, 200)
 files = [open(sys.argv[1] + str(i), "wb") for i in range(30)]
 for file in files:
     file.write(b"12345")
-main(0, None)
+main(0)
 for file in files:
     file.flush()
 if {fork}:
@@ -413,7 +452,7 @@ if {fork}:
 @pytest.mark.parametrize("fork", [False, True])
 def test_files_of_a_program_that_closes_ours_come_to_no_harm(tmp_path: Path, fork: bool) -> None:
     (tmp_path / "daemon.py").write_text("import os\n" + CLOSES.replace("{fork}", str(fork)))
-    done = run(tmp_path / "run", sys.executable, tmp_path / "daemon.py", tmp_path / "file")
+    done = warm.run(tmp_path / "run", sys.executable, tmp_path / "daemon.py", tmp_path / "file")
     assert done.returncode == 0, done.stderr
     assert [path.read_bytes() for path in tmp_path.glob("file*")] == [b"12345"] * 30
     seen = report(tmp_path / "run")
@@ -424,7 +463,7 @@ def test_files_of_a_program_that_closes_ours_come_to_no_harm(tmp_path: Path, for
 def test_a_program_that_replaces_itself_is_recorded_twice(tmp_path: Path, program: Path) -> None:
     again = "import os; os.execv(sys.executable, [sys.executable, *sys.argv, 'fork', 'again'])"
     program.write_text(WITHOUT_COMPILER + TRAIN + f"    if len(sys.argv) < 4:\n        {again}\n")
-    done = run(tmp_path / "run", sys.executable, program, "0")
+    done = warm.run(tmp_path / "run", sys.executable, program, "0")
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "run").glob("step-*.rec"))) == 2
     seen = report(tmp_path / "run")
@@ -436,7 +475,7 @@ def test_a_script_without_a_first_line_runs_in_a_shell(tmp_path: Path) -> None:
     script = tmp_path / "start"
     script.write_text("echo from the script\n")
     script.chmod(0o755)
-    done = run(tmp_path / "run", script)
+    done = warm.run(tmp_path / "run", script, training=False)
     assert (done.returncode, done.stdout) == (0, "from the script\n")
 
 

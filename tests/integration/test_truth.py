@@ -6,13 +6,24 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import truth
 
 MARGIN = 2
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """As `benchmarks/truth.py`: several would wait for one another, on CPUs that others use too."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def test_planted_delays_are_found_to_the_point(tmp_path: Path) -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runs import STALLSCOPE, WITHOUT_COMPILER, short_folder
+from runs import STALLSCOPE, WITHOUT_COMPILER, report, short_folder
 from stallscope.commands.main import main
 from stallscope.tune.leftovers import members
 
@@ -62,9 +64,12 @@ def program(folder: Path, sample_s: float, step_s: float, each: str = "pass") ->
     return path
 
 
-def tune(*arguments: object, timeout: float = 120, **more: Any) -> subprocess.CompletedProcess[str]:
-    words = [*STALLSCOPE, "tune", *map(str, arguments)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=timeout, **more)
+def tune(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The command in this process, as starting one takes longer than its own work. Trainings are processes anyway."""
+    words = ["tune", *map(str, arguments)]
+    with redirect_stdout(io.StringIO()) as shown, redirect_stderr(io.StringIO()) as said:
+        code = main(words)
+    return subprocess.CompletedProcess(words, code, shown.getvalue(), said.getvalue())
 
 
 def nothing_is_left(folder: Path) -> None:
@@ -121,7 +126,9 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
         assert "Traceback" not in said
         nothing_is_left(out)
         blocks = blocks_in(out)
-        after = tune("--resume", out, "--budget", "25", "--json", folder / "again.json", env=environment)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TMPDIR", str(temporary))
+            after = tune("--resume", out, "--budget", "40", "--json", folder / "again.json")
         assert after.returncode == 0, after.stderr
         assert "Traceback" not in after.stderr
         nothing_is_left(out)
@@ -172,8 +179,7 @@ def test_it_says_beforehand_what_happens_and_afterwards_what_to_change(tuned: Tu
 
 
 def test_the_first_stretch_is_a_run_of_its_own(tuned: Tuned) -> None:
-    words = [*STALLSCOPE, "report", tuned.out / "first-stretch", "--json"]
-    told = json.loads(subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout)
+    told = report(tuned.out / "first-stretch")
     assert told["verdict"]["cause"] == "input.serial"
     assert 60 <= told["window"]["steps"] + told["window"]["warmup_steps"] < 600
 
@@ -227,14 +233,15 @@ def test_a_program_that_cannot_be_tuned_is_one_message(tmp_path: Path, text: str
     nothing_is_left(tmp_path / "out")
 
 
-def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tmp_path / "model.txt"
     kept.write_text("mine")
     os.utime(kept, (1e9, 1e9))
     path = program(tmp_path, 0.0, 0.0, f"open({str(kept)!r}, 'w').write('theirs')")
     # What lies in the folder for temporary files is not guarded.
     with short_folder() as temporary:
-        done = tune("--out", tmp_path / "out", "--", sys.executable, path, env={**os.environ, "TMPDIR": str(temporary)})
+        monkeypatch.setenv("TMPDIR", str(temporary))
+        done = tune("--out", tmp_path / "out", "--", sys.executable, path)
     assert done.returncode == 2, done.stderr
     assert f"overwrite {kept}" in done.stderr
     assert kept.read_text() == "mine"

@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import warm
 from runs import WITHOUT_COMPILER, short_folder
 from stallscope.capture.bootstrap import environment
 from stallscope.record.run import create_run, open_run
@@ -59,10 +60,41 @@ NONE = LoaderSettings(0, batch_size=4)
 TWO = LoaderSettings(2, 2, batch_size=4)
 
 
+class Program(warm.Process):
+    """A script that was started warm: most of what one takes is importing torch. In a session of its own."""
+
+    def __init__(self, argv: list[str], folder: Path, env: Mapping[str, str]) -> None:
+        self._printed = [folder / "printed.txt", folder / "errors.txt"]
+        with Path(os.devnull).open() as nothing, self._printed[0].open("w") as out, self._printed[1].open("w") as err:
+            streams = (nothing.fileno(), out.fileno(), err.fileno())
+            super().__init__("trainings", "program", argv, streams, env=dict(env), cwd=folder, session=True)
+
+    def communicate(self, timeout: float = 60.0) -> list[str]:
+        assert self.wait(timeout) is not None
+        return [path.read_text() for path in self._printed]
+
+
+def cold(argv: list[str], folder: Path, env: Mapping[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *argv],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        start_new_session=True,
+    )
+
+
+Started = Program | subprocess.Popen[str]
+Start = Callable[[list[str], Path, Mapping[str, str]], Started]
+"""Of a script with its arguments, in this folder, with this environment."""
+
+
 class Tuner:
     """The other side."""
 
-    def __init__(self, process: subprocess.Popen[str], channel: Channel, folder: Path) -> None:
+    def __init__(self, process: Started, channel: Channel, folder: Path) -> None:
         self.process = process
         self.channel = channel
         self.folder = folder
@@ -99,7 +131,13 @@ class Tuner:
 
 @contextmanager
 def tuned(
-    folder: Path, program: str, *arguments: Any, extra: dict[str, str] | None = None, tuner: int = 0, **options: Any
+    folder: Path,
+    program: str,
+    *arguments: Any,
+    start: Start = Program,
+    extra: dict[str, str] | None = None,
+    tuner: int = 0,
+    **options: Any,
 ) -> Iterator[Tuner]:
     run = folder / "run"
     create_run(run, {"command": ["train.py"]})
@@ -109,17 +147,8 @@ def tuned(
     told = {"after_steps": 12, "after_s": 0.0, "before_s": 20.0, "tuner": tuner or os.getpid(), "began": time.time()}
     rest = {"headroom": True} if options.pop("headroom", False) else {}
     with short_folder() as temporary:
-        process = subprocess.Popen(
-            [sys.executable, str(script), *map(str, arguments)],
-            env=environment(run, dict(os.environ), {"tune": told | options, **rest})
-            | {"TMPDIR": str(temporary)}
-            | (extra or {}),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=folder,
-            start_new_session=True,
-        )
+        env = environment(run, dict(os.environ), {"tune": told | options, **rest})
+        process = start([str(script), *map(str, arguments)], folder, env | {"TMPDIR": str(temporary)} | (extra or {}))
         try:
             yield Tuner(process, channel, run)
         finally:
@@ -151,7 +180,7 @@ def until(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
 
 def test_blocks_of_several_settings_are_measured_in_one_training(tmp_path: Path) -> None:
     seen = tmp_path / "seen.jsonl"
-    with tuned(tmp_path, PARTS + PLAIN, seen) as tuner:
+    with tuned(tmp_path, PARTS + PLAIN, seen, start=cold) as tuner:
         ready = tuner.ready()
         assert LoaderSettings.from_json(ready["settings"]) == NONE
         assert (ready["batches_per_epoch"], ready["samples"], ready["dataset"]) == (100, 400, "map")
@@ -243,7 +272,7 @@ while True:
 
 
 def test_the_training_ends_when_its_tuner_is_gone(tmp_path: Path) -> None:
-    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
+    other = subprocess.Popen(["sleep", "100"])
     with tuned(tmp_path, PARTS + PLAIN, tmp_path / "seen", tuner=other.pid) as tuner:
         tuner.ready()
         assert tuner.block(TWO).batches >= 8
@@ -465,10 +494,8 @@ def test_what_cannot_be_tuned_is_refused_with_its_reason(tmp_path: Path) -> None
         tuners = []
         for case, (program, extra, options, why) in REFUSALS.items():
             (folder := tmp_path / case).mkdir()
-            # Together: most of what each takes is importing torch.
-            tuners.append(
-                (stack.enter_context(tuned(folder, PARTS + program, os.devnull, extra=extra, **options)), why)
-            )
+            tuner = stack.enter_context(tuned(folder, PARTS + program, os.devnull, extra=extra, **options))
+            tuners.append((tuner, why))
         for tuner, why in tuners:
             said = tuner.answer()
             assert said["say"] == Word.REFUSED, said
@@ -582,8 +609,10 @@ trainer.fit(Module(), DataLoader(Numbers(0.002, 200), batch_size=4))
 @pytest.mark.parametrize("library", WRAPPED)
 def test_loaders_that_libraries_wrap_are_taken_over(tmp_path: Path, library: str) -> None:
     pytest.importorskip(library)
-    # Lightning and accelerate ask torch for its compiler.
-    with tuned(tmp_path, PARTS.removeprefix(WITHOUT_COMPILER) + WRAPPED[library]) as tuner:
+    # Lightning and accelerate ask torch for its compiler, and are to find it as it is.
+    plain = library == "torchdata"
+    parts, start = (PARTS, Program) if plain else (PARTS.removeprefix(WITHOUT_COMPILER), cold)
+    with tuned(tmp_path, parts + WRAPPED[library], start=start) as tuner:
         ready = tuner.ready()
         assert ready["settings"]["batch_size"] == 4
         serial, parallel = tuner.block(NONE, 0.2), tuner.block(TWO, 0.2)

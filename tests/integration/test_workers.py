@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing.forkserver
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +18,7 @@ import torch
 from torch.utils.data import DataLoader, Subset
 
 import slow_data
+import warm
 from stallscope.analyse.analysis import Analysis, analyse
 from stallscope.capture.making import watch as watch_module
 from stallscope.capture.recording import recording
@@ -25,6 +26,8 @@ from stallscope.record.notices import read_notices
 from stallscope.record.reader import Records
 from stallscope.record.run import open_run
 from stallscope.record.schema import BATCH, NOT_MEASURED, STEP, TRANSFORM
+
+KINDS = ("map", "iterable")
 
 
 class Net:
@@ -69,9 +72,31 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("persistent", [True, False])
-@pytest.mark.parametrize("kind", ["map", "iterable"])
-@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+@pytest.fixture(scope="module")
+def forkserver() -> Iterator[None]:
+    """One of ours alone that has imported torch, which its workers need not do then."""
+    server = multiprocessing.forkserver.ForkServer()
+    server.set_forkserver_preload(["torch"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(multiprocessing.forkserver, "connect_to_new_process", server.connect_to_new_process)
+        yield
+    server._stop()
+
+
+@pytest.mark.usefixtures("forkserver")
+@pytest.mark.parametrize(
+    ("start", "kind", "persistent"),
+    [
+        *(
+            (start, kind, persistent)
+            for start in ("fork", "forkserver")
+            for kind in KINDS
+            for persistent in (True, False)
+        ),
+        # Unpickles as a forkserver's does, and imports torch as well, each time that it is started.
+        ("spawn", "map", True),
+    ],
+)
 def test_every_step_finds_the_batch_that_a_worker_made(
     tmp_path: Path, file: Path, start: str, kind: str, persistent: bool
 ) -> None:
@@ -285,12 +310,12 @@ def test_workers_started_again_and_again_leave_as_many_files_as_run_at_a_time(tm
     data = slow_data.Planted(file, 4)
     net = Net()
     with recorded(tmp_path / "run"):
-        for _ in range(40):
+        for _ in range(15):
             for batch in DataLoader(data, 2, num_workers=2):
                 net.learn(batch)
     assert len(list((tmp_path / "run").glob("batch-*.w*.rec"))) <= 4
     batches = open_run(tmp_path / "run").records(BATCH)
-    assert len({(b["loader"], b["batch"]) for b in batches}) == len(batches) == 80
+    assert len({(b["loader"], b["batch"]) for b in batches}) == len(batches) == 30
 
 
 def test_a_failing_hook_delivers_the_batch_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,47 +344,45 @@ def test_a_folder_that_vanishes_does_not_matter_to_the_workers(tmp_path: Path, f
             net.learn(batch)
 
 
-BARE = """
-import sys
-sys.path.insert(0, {tests!r})
-import slow_data, torch
-from torch.utils.data import DataLoader
-if __name__ == "__main__":
-    import multiprocessing
-    from pathlib import Path
-    from stallscope.capture.recording import recording
-    with recording({run!r}, "cpu", sampler=False):
+def test_a_worker_without_stallscope_runs_torch_s_own_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "stallscope").mkdir()
+    asked = tmp_path / "asked"
+    missing = f"open({str(asked)!r}, 'w').close()\nraise ModuleNotFoundError(__name__)\n"
+    (tmp_path / "stallscope" / "__init__.py").write_text(missing)
+    # The worker looks for modules where this process does.
+    monkeypatch.syspath_prepend(tmp_path)
+    with recorded(tmp_path / "run"):
         loader = DataLoader(slow_data.Keyed(), 4, num_workers=1, multiprocessing_context="spawn")
-        print([tuple(batch.shape) for batch in loader])
-else:
-    sys.modules["stallscope"] = None
-"""
-
-
-def test_a_worker_without_stallscope_runs_torch_s_own_loop(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(BARE.format(tests=str(Path(slow_data.__file__).parent), run=str(tmp_path / "run")))
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, "[(4, 3), (4, 3), (4, 3), (4, 3)]"), done.stderr
-    assert "Traceback" not in done.stderr
+        assert [tuple(batch.shape) for batch in loader] == [(4, 3)] * 4
+    assert asked.exists()
+    assert "Traceback" not in capfd.readouterr().err
     assert list((tmp_path / "run").glob("batch-*.w*.rec")) == []
 
 
+ENDLESS = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+import slow_data
+from torch.utils.data import DataLoader
+from stallscope.capture.recording import recording
+with recording(sys.argv[2], "cpu", sampler=False):
+    it = iter(DataLoader(slow_data.Keyed(), 4, num_workers=1))
+    next(it); next(it); print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
 def test_a_terminated_training_leaves_the_workers_records(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    body = BARE.format(tests=str(Path(slow_data.__file__).parent), run=str(tmp_path / "run"))
-    body = body.replace("else:\n    sys.modules", "elif False:\n    sys.modules").replace(
-        "print([",
-        "it = iter(loader); next(it); next(it); print('ready', flush=True)\n"
-        "        import time; time.sleep(60)\n        print([",
-    )
-    script.write_text(body)
-    process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline().strip() == "ready"
-        process.send_signal(signal.SIGKILL)
-    finally:
-        process.kill()
-        process.wait()
+    arguments = ["-c", ENDLESS, str(Path(slow_data.__file__).parent), str(tmp_path / "run")]
+    ours, theirs = os.pipe()
+    with open(ours) as said, open(os.devnull) as nothing:
+        process = warm.Process("trainings", "program", arguments, (nothing.fileno(), theirs, sys.__stderr__.fileno()))
+        os.close(theirs)
+        try:
+            assert said.readline() == "ready\n"
+        finally:
+            process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
     assert len(open_run(tmp_path / "run").records(BATCH)) >= 2

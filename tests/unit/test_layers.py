@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,7 @@ def layer(module: str) -> str:
     return parts[1] if len(parts) > 1 else ""
 
 
+@cache
 def imports(module: str, path: Path) -> list[tuple[str, bool]]:
     """(absolute module, whether it is imported when this module is)."""
     tree = ast.parse(path.read_text())

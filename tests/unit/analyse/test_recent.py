@@ -7,15 +7,24 @@ import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from crafted import rows_of
 
+from recent_runs import START as RECENT_START
+from recent_runs import steps, store
+from stallscope.analyse.recent.gathered import Source
 from stallscope.analyse.recent.reader import RecentReader
+from stallscope.analyse.recent.tail import Tail
 from stallscope.capture.session import Session
 from stallscope.devices.clock import VirtualClock
 from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
 from stallscope.errors import RecordError
+from stallscope.record.reader import Records
 from stallscope.record.run import create_run, update_run
+from stallscope.record.schema import STEP
+from stallscope.record.segment import RecordWriter
 from stallscope.scenarios.planted import MS, START
 
 
@@ -75,3 +84,46 @@ def test_a_run_whose_process_is_gone_is_lost(tmp_path: Path) -> None:
 def test_a_folder_without_run_is_one_message(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="is not a run folder"):
         RecentReader(tmp_path)
+
+
+def test_of_a_sweep_what_has_ended_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One folder may hold hundreds of trainings, one after another."""
+    read: list[int] = []
+    look = Tail.look
+
+    def noted(tail: Tail) -> Records:
+        read.append(tail.header.pid)
+        return look(tail)
+
+    monkeypatch.setattr(Tail, "look", noted)
+    folder = create_run(tmp_path / "run", {"device": {"kind": "cpu"}})
+    reader = RecentReader(folder, lambda: RECENT_START, judge_s=0)
+    trainings = (101, 102, 103)
+    for pid in trainings:
+        writer = RecordWriter(folder, STEP, 0, pid)
+        reader.snapshot()
+        for body in rows_of(STEP, steps(40)):
+            writer.append(*body)
+        # These were not read while it was there.
+        writer.close()
+    reader.snapshot()
+    assert [reader._tails[f"step-0-{pid}.rec"].seen for pid in trainings] == [40] * 3
+    read.clear()
+    reader.snapshot()
+    assert set(read) == {103}, "nobody has looked since whether it is closed"
+
+
+def test_a_look_goes_through_all_files_once_however_many_trained(tmp_path: Path) -> None:
+    class Counted(dict[str, Source]):
+        def items(self) -> Any:
+            passes.append(len(self))
+            return super().items()
+
+    passes: list[int] = []
+    folder = create_run(tmp_path / "run", {"device": {"kind": "cpu"}})
+    for pid in range(101, 121):
+        store(folder, STEP, steps(20), pid=pid)
+    reader = RecentReader(folder, lambda: RECENT_START, judge_s=0)
+    reader._files.sources = Counted()
+    assert reader.snapshot().steps == 20
+    assert passes == [20]

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from crafted import ON_CPU, add, add_events, amend
 
-from runs import run as record
+from runs import WITHOUT_COMPILER
 from stallscope.analyse.facts import facts_of
 from stallscope.analyse.replay.observed import Unobserved, workload_of
 from stallscope.analyse.replay.workload import Workload
 from stallscope.record.run import create_run, open_run
 from stallscope.record.schema import BATCH, HOST, NOT_MEASURED, STEP, EventKind, LoaderFlag, StepFlag
+from warm import run as record
 
 MS = 1_000_000
 START = 10**12
@@ -236,13 +237,14 @@ def test_loaders_that_take_turns_are_no_one_loader(tmp_path: Path) -> None:
 def test_a_recorded_training_is_observed_as_it_was_written(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
-        textwrap.dedent(
+        WITHOUT_COMPILER
+        + textwrap.dedent(
             """
             import time, torch
             from torch.utils.data import DataLoader, Dataset
 
             class Samples(Dataset):
-                def __len__(self): return 4 * 240
+                def __len__(self): return 4 * 150
                 def __getitem__(self, index):
                     time.sleep(0.004)
                     return torch.ones(64)

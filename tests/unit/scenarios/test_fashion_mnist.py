@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,7 @@ PUBLISHED_S = {("k80", False): 44.7, ("k80", True): 44.0, ("v100", False): 8.1, 
 """Of an epoch of cnn5: the chart's minutes, divided among its epochs."""
 
 
+@cache
 def steps_s(accelerator: str, net: str) -> tuple[float, float]:
     """What the device takes for a batch, trained on and validated on."""
     profile = load(accelerator)
@@ -233,6 +235,7 @@ def steps_s(accelerator: str, net: str) -> tuple[float, float]:
     return train, train * profile.phases(f"fashion-{net}", BATCH).forward
 
 
+@cache
 def replayed_s(accelerator: str, net: str, images_per_s: float) -> float:
     """An epoch, batch by batch, with one worker that has two batches under way; then its validation likewise."""
     loader = LoaderSettings(1, 2, persistent_workers=True)

@@ -84,7 +84,7 @@ def test_a_fifth_is_for_validation(made: Path) -> None:
 
 def test_boxes_are_exact_to_the_pixel_of_what_is_visible(made: Path) -> None:
     layout = Layout(year(made))
-    for index, name in enumerate(layout.names("trainval")):
+    for index, name in enumerate(layout.names("trainval")[:20]):
         scene = render(7, index)
         annotated = parse(layout.annotation(name)).objects
         assert len(annotated) == len(scene.objects) == scene.owner.max() + 1
@@ -113,7 +113,7 @@ def test_owners_are_where_the_picture_was_painted(monkeypatch: pytest.MonkeyPatc
 
 
 def test_objects_overlap_and_leave_the_frame_but_stay_visible() -> None:
-    objects = [placed for index in range(25) for placed in render(11, index).objects]
+    objects = [placed for index in range(12) for placed in render(11, index).objects]
     assert any(placed.occluded for placed in objects)
     assert any(placed.truncated for placed in objects)
     assert not all(placed.occluded or placed.truncated for placed in objects)
@@ -130,12 +130,12 @@ def test_every_class_of_voc_has_a_shape_within_its_frame() -> None:
 
 
 def test_an_image_depends_on_seed_and_number_only(made: Path, tmp_path: Path) -> None:
-    compose(tmp_path / "fewer", 12, 7, workers=2)
+    compose(tmp_path / "fewer", 5, 7, workers=2)
     fewer, all_of_it = contents(year(tmp_path / "fewer")), contents(year(made))
     images = [file for file in fewer if not file.startswith("ImageSets")]
-    assert len(images) == 24
+    assert len(images) == 10
     assert {file: fewer[file] for file in images} == {file: all_of_it[file] for file in images}
-    compose(tmp_path / "other", 12, 8, workers=1)
+    compose(tmp_path / "other", 5, 8, workers=1)
     other = contents(year(tmp_path / "other"))
     assert not {other[file] for file in images if file.endswith(".jpg")} & set(fewer.values())
 
