@@ -24,9 +24,10 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-# As in `runs.WITHOUT_COMPILER`.
-compiler: Any = SimpleNamespace(disable=lambda function, *_, **__: function, graph_break=lambda: None)
-torch._dynamo = sys.modules["torch._dynamo"] = compiler
+if __name__ == "__main__":
+    # As in `runs.WITHOUT_COMPILER`; who imports this file may need the compiler.
+    compiler: Any = SimpleNamespace(disable=lambda function, *_, **__: function, graph_break=lambda: None)
+    torch._dynamo = sys.modules["torch._dynamo"] = compiler
 
 MODES = ("workers", "serial", "compute", "checkpoint", "python")
 WAITING = "waiting"
