@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DATA ?=
 
-.PHONY: demo test lint docs screenshots views setup-demo setup-test benchmarks truth overhead faults batch-sizes tuning studies rivals \
+.PHONY: demo test lint docs screenshots views setup-demo setup-test benchmarks truth overhead faults batch-sizes tuning differences studies rivals \
 	collect clean help
 
 help: ## this list
@@ -48,6 +48,9 @@ tuning: setup-test ## how good predicted and proven loader settings are, beside 
 	@$(BIN)/python benchmarks/tuning_grid.py --json runs/tuning-grid.json
 	@$(BIN)/python benchmarks/prediction.py --grid runs/tuning-grid.json
 	@$(BIN)/python benchmarks/tuning.py --grid runs/tuning-grid.json --budget 60
+
+differences: setup-test ## how often diff and check are right, of runs whose speed is known (virtual clock)
+	@$(BIN)/python benchmarks/differences.py
 
 studies: setup-test ## the four studies in their quick forms; figures under runs/studies (an hour)
 	@scripts/studies.sh $(BIN) runs/studies-$$(date +%Y%m%d-%H%M%S)

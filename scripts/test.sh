@@ -29,4 +29,4 @@ if [ "$count" -gt $most_again ]; then
 fi
 echo
 echo "$count failed. Once more, by themselves:"
-run --last-failed --last-failed-no-failures none -v && echo "All of them passed by themselves; see above what each failed with beside others."
+run --last-failed --last-failed-no-failures none -v && echo "All of them passed by themselves; see above what each failed with first."

@@ -109,3 +109,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    # What is frozen at the interpreter's end some libraries take for leaks, and print it.
+    gc.unfreeze()

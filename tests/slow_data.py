@@ -139,11 +139,11 @@ class Keyed(Dataset[torch.Tensor]):
 
 
 class Straggling(Dataset[torch.Tensor]):
-    """One sample in 64 takes two hundred times as long as the others."""
+    """One sample in 64 takes three hundred times as long as the others."""
 
     def __len__(self) -> int:
         return 320
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(0.2 if index % 64 == 13 else 0.001)
+        time.sleep(0.3 if index % 64 == 13 else 0.001)
         return torch.ones(3)

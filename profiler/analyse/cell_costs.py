@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from . import ranks_figures
 from .compare import Cell
 from .cost import boundary, first_reaching, of_epoch, ratio, waiting
 from .prices import Price
@@ -103,12 +104,7 @@ def is_tried(cell: Cell) -> bool:
 
 def _shares(cell: Cell) -> Mapping[str, float]:
     """Parts of the time of its typical run, over all its ranks; empty where none are known."""
-    typical = cell.typical
-    if typical is None:
-        return {}
-    if typical.job is not None:
-        return typical.job.shares
-    return {} if typical.facts is None else typical.facts.shares
+    return {} if cell.typical is None else ranks_figures.shares(cell.typical)
 
 
 def _until(cell: Cell, price: Price | None, target: float | None) -> tuple[int | None, float | None]:

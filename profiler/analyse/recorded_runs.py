@@ -17,6 +17,7 @@ from ..record.run import Run
 from .analysis import Analysis, analyse
 from .attached import is_attached
 from .compare import Cell
+from .whole import lacking_of
 
 NAME = "training"
 """Of the loader where nothing tells loaders apart."""
@@ -107,14 +108,13 @@ def differences(cells: Sequence[Cell]) -> list[str]:
             said.append(f"{what} ({', '.join(found)})")
     notices = [f"These runs differ in more than the batch size: {'; '.join(said)}."] if said else []
     if any(len(analysis.ranks) > 1 for analysis in analyses):
-        notices.append("Of jobs of several ranks, figures are those of one rank: the one that the others wait for.")
+        notices.append(
+            "Of jobs of several ranks, what the batch size did is told of one rank: the one that the others wait for."
+        )
     for cell in cells:
         for folder, analysis in zip(cell.runs, cell.analyses, strict=True):
-            ended = analysis.info.get("ended")
-            if ended is None:
-                notices.append(f"{folder} was not ended: it still runs, or it was killed. It counts as far as it went.")
-            elif ended.get("status") not in (None, "ok"):
-                notices.append(f"{folder} did not end well ({ended['status']}). It counts as far as it went.")
+            if lacking := lacking_of(Path(folder), analysis):
+                notices.append(f"{folder}: {'; '.join(lacking)}. It counts as far as it went.")
     return notices
 
 

@@ -16,7 +16,7 @@ from ..analyse.difference import regression
 from ..analyse.difference.difference import EMULATED, difference, refuse_mixed
 from ..analyse.difference.limits import Check, checks_of, ended_of, short, subject_of
 from ..analyse.difference.sides import Measured, Side, analysed, folders_of, side_of
-from ..analyse.difference.whole import lacking_of
+from ..analyse.whole import lacking_of
 from ..errors import StallscopeError
 from ..record.files import read_json, write_text
 from ..report import check_json, check_text, github, junit

@@ -17,7 +17,7 @@ from ..analysis import Analysis, analyse
 from ..attached import is_attached
 from ..compare import rate_of
 from ..facts import Facts
-from .whole import lacking_of, parts_of
+from ..whole import lacking_of, parts_of
 
 
 @dataclass(frozen=True)

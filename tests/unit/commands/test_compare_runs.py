@@ -175,7 +175,7 @@ def test_jobs_of_another_number_of_ranks_are_apart_and_figures_are_said_to_be_of
         record(tmp_path / name, [Rank(fetch_ns=batch * JOB_MS)] * ranks, samples=batch)
     cells = cells_of_runs([open_run(tmp_path / name) for name in "abc"])
     assert [(c.pipeline, c.batch_size) for c in cells] == [("2 ranks", 8), ("2 ranks", 16), ("3 ranks", 16)]
-    assert any("figures are those of one rank" in notice for notice in differences(cells))
+    assert any("what the batch size did is told of one rank" in notice for notice in differences(cells))
 
 
 def test_a_setting_that_was_not_recorded_is_no_difference(tmp_path: Path) -> None:
@@ -201,8 +201,8 @@ def test_what_else_differs_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
         "emulated Other)."
     )
     assert notices[1:] == [
-        f"{runs[1]} did not end well (stopped). It counts as far as it went.",
-        f"{runs[2]} was not ended: it still runs, or it was killed. It counts as far as it went.",
+        f"{runs[1]}: it did not end well (stopped). It counts as far as it went.",
+        f"{runs[2]}: no end is recorded: it still runs, or it was killed. It counts as far as it went.",
     ]
     assert main(["compare", *map(str, runs)]) == 0
     assert "differ in more than the batch size" in " ".join(capsys.readouterr().out.split())

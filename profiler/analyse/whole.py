@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...record.run import RUN_JSON, is_run, open_run
-from ..analysis import Analysis
-from ..ranks import listed
+from ..record.run import RUN_JSON, is_run, open_run
+from .analysis import Analysis
+from .ranks import listed
 
 
 def parts_of(folder: Path) -> list[Path]:
