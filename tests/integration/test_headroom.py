@@ -26,7 +26,7 @@ class Images(Dataset):
     def __len__(self):
         return 600
     def __getitem__(self, index):
-        time.sleep(0.005)
+        time.sleep(0.007)
         image = torch.full((16,), float(index % 7))
         # Augmentation, where workers draw it from generators of their own.
         return image + torch.rand(16) if torch.utils.data.get_worker_info() else image
