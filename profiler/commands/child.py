@@ -40,8 +40,13 @@ class Signals:
         ignored = {s for s in PASSED_ON if signal.getsignal(s) is signal.SIG_IGN}
         self.watched = (PASSED_ON - ignored) | {signal.SIGCHLD, signal.SIGWINCH, signal.SIGCONT}
         self.before: set[signal.Signals] = set()
+        self.forgets_children = False
+        """We were started with SIGCHLD ignored. The kernel would keep no child's end, and one that failed seem well."""
 
     def __enter__(self) -> Self:
+        self.forgets_children = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+        if self.forgets_children:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.before = {signal.Signals(s) for s in signal.pthread_sigmask(signal.SIG_BLOCK, self.watched)}
         return self
 
@@ -51,6 +56,8 @@ class Signals:
         # What came too late for the child is not for us.
         while signal.sigtimedwait(self.watched, 0) is not None:
             pass
+        if self.forgets_children:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
 
     def next(self, seconds: float) -> signal.struct_siginfo | None:
@@ -81,6 +88,8 @@ def start(
         signal.pthread_sigmask(signal.SIG_SETMASK, signals.before)
         if prepare is not None:
             prepare()
+        if signals.forgets_children:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
     stdin, stdout, stderr = streams
     hint = f" To run a script write: stallscope run -- python {command[0]}" if command[0].endswith(".py") else ""

@@ -1,7 +1,7 @@
 """Which revision of its code a command runs: asked of git while the command runs, which waits for none of it.
 
-Git takes no lock and writes nothing. It is in a session of its own, out of the terminal's reach. Where
-there is no git, no repository, or no answer, nothing is known, and nothing is said.
+Git takes no lock, writes nothing, and runs no program that the repository names. It is in a session of its own, out
+of the terminal's reach. Where there is no git, no repository, or no answer, nothing is known, and nothing is said.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from ..record.code import CODE, Code
 
 MOST_SECONDS = 10.0
 """For an answer, even of a training that goes on: a folder of files may be on a network that hangs."""
+NICE = 10
+"""The training comes first."""
 REAP_SECONDS = 0.5
 """For what was killed to be gone. What hangs in the kernel goes when it can."""
 CHUNK = 65536
@@ -31,7 +33,17 @@ LONGEST_BRANCH = 250
 # fetched that a partial clone lacks.
 GIT = ("git", "--no-optional-locks", "--literal-pathspecs", "-c", "core.fsmonitor=false")
 HEAD = ("rev-parse", "HEAD", "--symbolic-full-name", "HEAD")
-STATUS = ("status", "--porcelain", "--untracked-files=no", "--no-renames")
+STATUS = r"""
+set -- "$@" --no-literal-pathspecs
+submodules=none
+if "$@" config --get-regexp '^filter\..*\.(clean|process)$' > /dev/null; then
+    filtered=$("$@" ls-files -- ':(top)' ':(top,exclude,attr:!filter)') && test -z "$filtered" || exit 2
+    submodules=dirty
+fi
+exec "$@" status --porcelain --untracked-files=no --no-renames --ignore-submodules="$submodules"
+"""
+"""For a shell. Of files with a filter, as of git-lfs, status would pass the content through that program, which may
+take long or do anything: where there are such, it is not asked. Submodules may have their own."""
 TRACKED = ("ls-files", "--error-unmatch", "--")
 UNTRACKED = 1
 """Exit code of the last for a file that git does not track."""
@@ -50,9 +62,10 @@ class CodeRevision:
         script = _script(command)
         folder = Path() if script is None else script.parent
         self._until = time.monotonic() + most_seconds
-        self._head = _Question(folder, *HEAD)
-        self._status = _Question(folder, *STATUS)
-        self._tracked = None if script is None else _Question(folder, *TRACKED, script.name)
+        git = (*GIT, "-C", os.fspath(folder))
+        self._head = _Question(*git, *HEAD)
+        self._status = _Question("sh", "-c", STATUS, "sh", *git)
+        self._tracked = None if script is None else _Question(*git, *TRACKED, script.name)
         self.questions = [each for each in (self._head, self._status, self._tracked) if each is not None]
 
     def __enter__(self) -> Self:
@@ -67,9 +80,13 @@ class CodeRevision:
         """`call`, and then an end to what has taken too long."""
 
         def both() -> None:
-            call()
-            if time.monotonic() >= self._until:
-                self._end()
+            try:
+                call()
+            finally:
+                for question in self.questions:
+                    question.has_ended()  # or it would be a zombie
+                if time.monotonic() >= self._until:
+                    self._end()
 
         return both
 
@@ -100,7 +117,7 @@ class CodeRevision:
 class _Question:
     """A git that runs, or has answered."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, *words: str) -> None:
         self.answer = b""
         self.code: int | None = None
         """`None`: it could not be asked, or did not end."""
@@ -108,17 +125,21 @@ class _Question:
         environment = {name: value for name, value in os.environ.items() if name not in _ANOTHER_REPOSITORY}
         with suppress(OSError, ValueError):
             self.process = subprocess.Popen(
-                [*GIT, "-C", os.fspath(folder), *words],
+                words,
                 env=environment | {"GIT_NO_LAZY_FETCH": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
+                preexec_fn=lambda: os.nice(NICE),
             )
+
+    def has_ended(self) -> bool:
+        return self.process is None or self.process.poll() is not None
 
     def kill(self) -> None:
         """And whatever it started."""
-        if self.process is not None and self.process.poll() is None:
+        if self.process is not None and not self.has_ended():
             with suppress(OSError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 

@@ -61,6 +61,7 @@ class OwnTerminal:
         front = self._in_foreground()
         taken = front and not self.held
         if taken:
+            self._deserted = False
             # Not TCSAFLUSH: what was typed ahead is the program's.
             with suppress(termios.error):
                 tty.setraw(self.input, termios.TCSANOW)

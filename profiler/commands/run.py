@@ -21,6 +21,7 @@ from ..record.latest import note_latest
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.processes import processes
 from ..record.run import RUN_JSON, create_run, open_run, update_run
+from ..record.schema import STEP
 from ..report import bars, contract, live, text
 from . import child
 from .code_revision import CodeRevision
@@ -80,21 +81,25 @@ def run(arguments: argparse.Namespace) -> int:
     create_run(folder, {"command": command, "headroom": arguments.headroom})
     options = {"activity_windows": arguments.activity_windows, "headroom": arguments.headroom}
     settings = environment(folder, os.environ, options)
-    try:
-        with CodeRevision(command) as revision:
-            code = _record(reader, command, settings, arguments, lambda call: revision.after(figures.after(call)))
-    except StallscopeError:
-        _forget(folder, new)
-        raise
-    with _in_a_line("no note of what was missed"):
-        _say_what_was_missed(folder)
-    with _in_a_line("how the command ended is not recorded"):
+
+    def note(code: int) -> None:
         status = "ok" if code == 0 else "stopped" if code in (-2, -15, 130, 143) else "failed"
         # What went wrong, the program itself has said.
         ended = {"status": status, "error": _error_of(code), "exit_code": code}
         update_run(folder, {"ended": ended, CODE: revision.found()})
-    with _in_a_line("no report"):
-        _report(folder, arguments.json, figures)
+
+    try:
+        with CodeRevision(command) as revision:
+            code, deaf = _record(
+                reader, command, settings, arguments, lambda call: revision.after(figures.after(call)), note
+            )
+    except StallscopeError:
+        _forget(folder, new)
+        raise
+    # Ctrl-C ends the report; the command has ended as it did.
+    with suppress(KeyboardInterrupt), _in_a_line("no report"):
+        if not deaf:
+            _report(folder, arguments.json, figures)
     return child.end_as(code)
 
 
@@ -129,8 +134,14 @@ def _record(
     settings: dict[str, str],
     arguments: argparse.Namespace,
     and_more: Callable[[Callable[[], object]], Callable[[], None]],
-) -> int:
-    """Run the command to its end; what it returned. `and_more`: a call with what else is due every second."""
+    note: Callable[[int], None],
+) -> tuple[int, bool]:
+    """Run the command to its end; what it returned, and whether nobody can be told of it.
+
+    Args:
+        and_more: a call with what else is due every second.
+        note: records how the command ended. It may be called twice.
+    """
     folder = reader.folder
     with child.Signals() as signals:
         screen = _screen(arguments)
@@ -146,10 +157,21 @@ def _record(
             note_latest(folder)
             with start_sampler(folder, screen.command(process), arguments.rate) as sampler, screen:
                 screen.draw(view.rows)
-                code = screen.wait(process, signals, and_more(lambda: screen.draw(view.rows)), LINE_SECONDS)
-    if sampler.error:
-        Notices(folder / TRAINING_NOTICES)(sampler.error)
-    return code
+
+                def over(code: int) -> None:
+                    sampler.stop()
+                    note(code)
+
+                tick = and_more(lambda: screen.draw(view.rows))
+                code = screen.wait(process, signals, tick, LINE_SECONDS, over)
+        # Here no signal can come in between.
+        with _in_a_line("no note of what was missed"):
+            if sampler.error:
+                Notices(folder / TRAINING_NOTICES)(sampler.error)
+            _say_what_was_missed(folder)
+        with _in_a_line("how the command ended is not recorded"):
+            note(code)
+    return code, screen is not None and screen.deaf
 
 
 def _screen(arguments: argparse.Namespace) -> StatusLine | None:
@@ -220,7 +242,12 @@ def _say_what_was_missed(folder: Path) -> None:
     if processes(folder):
         return
     notice = Notices(folder / TRAINING_NOTICES)
-    if not (folder / LOADED).exists():
+    if any(folder.glob(f"{STEP.name}-*.rec")):
+        notice(
+            "A training was seen, but what it is could not be written into the run folder: was the disk full? Only "
+            "host and accelerator figures were recorded."
+        )
+    elif not (folder / LOADED).exists():
         within = f" ({RUN} points to another folder)" if os.environ.get(RUN) else ""
         notice(
             "The hooks never loaded: the command started no Python that reads its environment "

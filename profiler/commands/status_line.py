@@ -7,7 +7,9 @@ sequences of the program, and not at all while the program has the whole screen,
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import math
 import os
 import pty
 import select
@@ -30,6 +32,10 @@ TICK_SECONDS = 0.05
 DRAIN_SECONDS = 0.2
 """How long to wait for the last output of a program that has ended: something it started may hold its terminal."""
 MOST_DRAIN_SECONDS = 2.0
+HURRY_SECONDS = 5.0
+"""A program that lives on for longer after it was told to end may have something to say that matters."""
+MOST_SELECTED = 1024
+"""`select` takes no descriptor from this on. There are so many where whoever started us left a thousand open."""
 TO_END = PASSED_ON - {signal.SIGUSR1, signal.SIGUSR2}
 
 Paint = Callable[[int, int], list[str]]
@@ -60,12 +66,21 @@ class StatusLine:
         self._row_was_full = False
         """When ours were drawn; and nothing was written since."""
         self._paint: Paint | None = None
+        self._asked_at = -math.inf
+        """When somebody wanted it to end."""
         self._hurried = False
-        """Somebody wants it to end: no last output is waited for that the terminal does not take."""
+        """Somebody wants an end now: no last output is waited for that the terminal does not take."""
+        self.deaf = False
+        """Known once left: somebody wants an end, and the terminal takes nothing."""
         self._told, self._tell = os.pipe()
         os.set_blocking(self._told, False)
         self._master, self._slave = pty.openpty()
         os.set_blocking(self._master, False)
+        opened = (self._terminal.output, self._told, self._tell, self._master, self._slave)
+        if max(opened) >= MOST_SELECTED:
+            for descriptor in opened:
+                os.close(descriptor)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         # The program's terminal begins as ours is, but for Ctrl-Z: nobody could continue what it stopped.
         theirs = termios.tcgetattr(self._terminal.input)
         theirs[6][termios.VSUSP] = b"\0"
@@ -107,6 +122,7 @@ class StatusLine:
         if self._output.tail and not self._output.tail.endswith(b"\n"):
             write(b"\r\n")
         self._terminal.push_for(MOST_DRAIN_SECONDS)
+        self.deaf = self._hurried and bool(self._terminal.unwritten)
         self._terminal.let_go()
         for descriptor in (self._master, self._slave, self._told, self._tell):
             if descriptor >= 0:
@@ -118,9 +134,19 @@ class StatusLine:
         self._redraw()
 
     def wait(
-        self, child: subprocess.Popen[bytes], signals: Signals, on_tick: Callable[[], object], tick_seconds: float
+        self,
+        child: subprocess.Popen[bytes],
+        signals: Signals,
+        on_tick: Callable[[], object],
+        tick_seconds: float,
+        on_end: Callable[[int], object] = lambda _: None,
     ) -> int:
-        """As `child.wait`, passing input and output on."""
+        """As `child.wait`, passing input and output on.
+
+        Args:
+            on_end: called with the child's end before a terminal is waited for that does not take the last output,
+                which may be for ever. Its errors are nothing to the child.
+        """
         # The program holds its end now; only then does reading tell when it has let go.
         os.close(self._slave)
         self._slave = -1
@@ -137,11 +163,13 @@ class StatusLine:
                 with suppress(Exception):
                     on_tick()
                 due = time.monotonic() + tick_seconds
-        self._drain(signals)
+        self._hurried = time.monotonic() - self._asked_at <= HURRY_SECONDS
+        self._drain(signals, lambda: on_end(code))
         return code
 
     def _act_on(self, signum: int) -> None:
-        self._hurried |= signum in TO_END
+        if signum in TO_END:
+            self._asked_at = time.monotonic()
         if signum == signal.SIGWINCH:
             self._resize()
         elif signum == signal.SIGCONT:
@@ -187,9 +215,10 @@ class StatusLine:
         self._output.follow(written)
         return bool(written)
 
-    def _drain(self, signals: Signals) -> None:
+    def _drain(self, signals: Signals, on_stuck: Callable[[], object]) -> None:
         """Pass on what the program wrote last. The terminal is waited for, unless somebody wants an end."""
         until = time.monotonic() + MOST_DRAIN_SECONDS
+        stuck = False
         while time.monotonic() < until:
             begun, before = time.monotonic(), len(self._terminal.unwritten)
             came = self._pass_on(DRAIN_SECONDS)
@@ -197,6 +226,10 @@ class StatusLine:
                 break
             self._notice(signals)
             if len(self._terminal.unwritten) == before and before and not self._hurried:
+                if not stuck:
+                    stuck = True
+                    with suppress(Exception):
+                        on_stuck()
                 # Not the program's time but the terminal's.
                 until += time.monotonic() - begun
         while self._terminal.unwritten and not self._hurried:

@@ -138,6 +138,24 @@ def test_nothing_in_the_repository_is_written(project: Path) -> None:
     assert index.read_bytes() != before[0]
 
 
+def test_no_filter_of_the_repository_is_run(project: Path, tmp_path: Path) -> None:
+    script, ran = project / "src" / "train.py", tmp_path / "ran"
+    git(project, "config", "filter.slow.clean", f"touch {ran}; cat")
+    os.utime(script, (1e9, 1e9))
+    # A filter that no file has, as after `git lfs install`, hides no answer.
+    found = asked("python", script)
+    assert found is not None
+    assert found["changed"] is False
+    (project / ".gitattributes").write_text("*.bin filter=slow\n")
+    (project / "model.bin").write_text("x")
+    git(project, "add", ".")
+    git(project, "commit", "--quiet", "--message", "second")
+    ran.unlink()
+    os.utime(project / "model.bin", (1e9, 1e9))
+    assert asked("python", script) == found | {"revision": git(project, "rev-parse", "HEAD"), "changed": None}
+    assert not ran.exists()
+
+
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """Puts a git of these words in the place of the real one; the file has the process that each start of it was."""
@@ -167,10 +185,10 @@ def test_a_git_that_hangs_is_killed_with_what_it_started(fake: Callable[[str], P
         calls: list[int] = []
         revision.after(lambda: calls.append(1))()
         assert calls == [1]
-        for pid, *_ in stats(log):
+        for _pid, _state, _parent, group, *_ in stats(log):
             with pytest.raises(ProcessLookupError):
-                os.kill(int(pid), 0)
-            wait_for(lambda group=pid: not alive_in(int(group)))
+                os.kill(int(group), 0)
+            wait_for(lambda group=group: not alive_in(int(group)))
     assert revision.found() is None
 
 
@@ -191,16 +209,41 @@ def test_time_that_is_left_is_given(fake: Callable[[str], Path]) -> None:
     with CodeRevision(["python", "-c", "pass"], most_seconds=1000) as revision:
         wait_for(lambda: len(stats(log)) == 2)
         revision.after(lambda: None)()
-        assert all(alive_in(int(pid)) for pid, *_ in stats(log))
-    assert not any(alive_in(int(pid)) for pid, *_ in stats(log))
+        groups = [int(group) for _pid, _state, _parent, group, *_ in stats(log)]
+        assert all(alive_in(group) for group in groups)
+    assert not any(alive_in(group) for group in groups)
 
 
 def test_git_has_a_session_without_a_terminal_and_nothing_to_read(fake: Callable[[str], Path]) -> None:
     log = fake("exit 1")
     assert asked("python", "-c", "pass") is None
-    assert len(stats(log)) == 2
-    for pid, _state, _parent, group, session, terminal, *_ in stats(log):
-        assert (group, session, terminal) == (pid, pid, "0")
+    # The second question is a shell's, which asks twice.
+    assert len(stats(log)) == 3
+    for _pid, _state, _parent, group, session, terminal, *_ in stats(log):
+        assert (group, terminal) == (session, "0")
+        assert int(session) != os.getsid(0)
+
+
+def test_what_has_answered_is_no_zombie_and_the_time_ends_whatever_fails_beside(fake: Callable[[str], Path]) -> None:
+    def broken() -> None:
+        raise OSError("broken")
+
+    log = fake("exit 1")
+    with CodeRevision(["python", "-c", "pass"], most_seconds=1000) as revision:
+        tick = revision.after(broken)
+        pids = [question.process.pid for question in revision.questions if question.process is not None]
+
+        def reaped() -> bool:
+            with pytest.raises(OSError, match="broken"):
+                tick()
+            return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+        wait_for(reaped)
+        assert stats(log)
+    with CodeRevision(["python", "-c", "pass"], most_seconds=0) as revision:
+        with pytest.raises(OSError, match="broken"):
+            revision.after(broken)()
+        assert all(question.process is None for question in revision.questions)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +254,7 @@ def test_what_is_no_answer_of_git_is_none(fake: Callable[[str], Path], words: st
     log = fake(words)
     begun = time.monotonic()
     with CodeRevision(["python", "-c", "pass"]) as revision:
-        wait_for(lambda: len(stats(log)) == 2 and time.monotonic() > begun + 0.2)
+        wait_for(lambda: len(stats(log)) >= 2 and time.monotonic() > begun + 0.2)
     assert revision.found() is None
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import io
+import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import termios
@@ -14,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from stallscope.capture.sampler.start import Sampler
-from stallscope.commands import child, run
+from stallscope.commands import child, own_terminal, run, status_line
 from stallscope.commands.main import main
 from stallscope.errors import StallscopeError
 from stallscope.record.latest import latest, note_latest
@@ -154,3 +158,62 @@ def test_what_a_shell_opened_for_the_command_the_command_gets(prepare: Callable[
     for each in (*ours, for_it[0]):
         os.close(each)
     assert said == b"hi, and no more\n"
+
+
+def test_ctrl_c_after_the_command_ended_costs_neither_its_exit_code_nor_the_note_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes = run.update_run
+
+    def interrupted_write(*arguments: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        writes(*arguments)  # type: ignore[arg-type]
+
+    def interrupted_report(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(run, "update_run", interrupted_write)
+    monkeypatch.setattr(run, "_report", interrupted_report)
+    assert ran(tmp_path / "run", "--", "sh", "-c", "exit 9") == 9
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["ended"]["exit_code"] == 9
+
+
+def test_a_command_that_fails_is_seen_to_where_ends_of_children_were_ignored(tmp_path: Path) -> None:
+    status = tmp_path / "status"
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        look = "import sys; open(sys.argv[1], 'w').write(open('/proc/self/status').read()); sys.exit(3)"
+        assert ran(tmp_path / "run", "--", sys.executable, "-S", "-c", look, status) == 3
+        assert signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["ended"]["status"] == "failed"
+    # The command has what it would have without us.
+    ignored = int(re.findall(r"SigIgn:\s*(\w+)", status.read_text())[0], 16)
+    assert ignored >> signal.SIGCHLD - 1 & 1
+
+
+def test_where_a_shell_left_a_thousand_files_open_the_command_runs_without_a_panel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "usable", lambda: True)
+    monkeypatch.setattr(own_terminal, "OURS", os.devnull)
+    monkeypatch.setattr("sys.stdin", argparse.Namespace(fileno=lambda: 0))
+    monkeypatch.setattr(termios, "tcgetattr", lambda _: [])
+    monkeypatch.setattr(status_line, "MOST_SELECTED", 0)
+    before = os.listdir("/proc/self/fd")
+    assert run._screen(argparse.Namespace(no_live=False, live="panel")) is None
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_training_whose_description_found_no_room_is_not_called_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(run, "Notices", lambda _: said.append)
+    run._say_what_was_missed(tmp_path)
+    (tmp_path / "step-0-17.rec").touch()
+    run._say_what_was_missed(tmp_path)
+    assert "The hooks never loaded" in said[0]
+    assert "A training was seen" in said[1]
+    assert "was the disk full?" in said[1]

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.driver import wait_for
 from stallscope.commands.program_output import ProgramOutput, goes_on_in_the_row
 from tmux import THERE_IS, Tmux
 
@@ -187,6 +188,75 @@ def test_a_terminal_that_takes_no_output_holds_up_no_signal(show: Show, tmp_path
         time.sleep(0.05)
     assert saved.read_bytes() == b"state"
     assert terminal.end() == 7
+
+
+OUTLIVES = """
+import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: None)
+os.write(1, b"ready\\n")
+signal.pause()
+time.sleep(0.5)
+os.write(1, b"line " * 600 + b"LAST")
+raise SystemExit(3)
+"""
+
+
+def test_a_program_that_outlives_a_signal_keeps_its_last_output_on_a_slow_terminal(show: Show) -> None:
+    relayed = f"""{RELAY}
+from stallscope.commands import status_line
+status_line.HURRY_SECONDS, status_line.MOST_DRAIN_SECONDS = 0.1, 0.0
+raise SystemExit(relay([sys.executable, "-c", sys.argv[1]]))
+"""
+    terminal = show(relayed, OUTLIVES)
+    terminal.until(b"ready")
+    terminal.process.terminate()
+    assert terminal.end() == 3
+    assert b"LAST" in terminal.raw
+
+
+STUCK = """
+def ended(code):
+    os.write(ends, b"%d" % code)
+ends = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
+waits = StatusLine.wait
+StatusLine.wait = lambda *arguments: waits(*arguments, ended)
+code = relay(sys.argv[2:])
+raise SystemExit(code)
+"""
+FILLS = """
+import os
+os.set_blocking(1, False)
+try:
+    while True:
+        os.write(1, b"x" * 500)
+except BlockingIOError:
+    raise SystemExit(3)
+"""
+
+
+def test_how_it_ended_is_told_before_a_terminal_is_waited_for(show: Show, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    terminal = show(RELAY + STUCK, told, sys.executable, "-c", FILLS)
+    # Nothing is read: the terminal takes no more, and the program ends.
+    wait_for(lambda: told.exists() and told.read_bytes() == b"3", 60)
+    assert terminal.process.poll() is None
+    assert terminal.end() == 3
+
+
+@pytest.mark.parametrize(("outlived", "deaf"), [(0.0, b"True"), (60.0, b"False")])
+def test_to_a_terminal_that_takes_nothing_no_report_is_made_once_an_end_is_wanted(
+    outlived: float, deaf: bytes, show: Show, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    asked = f"StatusLine.__enter__ = lambda self: setattr(self, '_asked_at', time.monotonic() - {outlived}) or self"
+    left = "leave = StatusLine.__exit__\ndef leaves(self, *why):\n    leave(self, *why)\n    ended(str(self.deaf))\n"
+    program = STUCK.replace("code = ", f"import time\n{asked}\n{left}StatusLine.__exit__ = leaves\ncode = ")
+    program = program.replace("waits(*arguments, ended)", "waits(*arguments)").replace('b"%d" % code', "code.encode()")
+    terminal = show(RELAY + program, told, sys.executable, "-c", FILLS)
+    if deaf == b"True":
+        wait_for(lambda: told.exists() and told.read_bytes() == deaf, 60)
+    assert terminal.end() == 3
+    assert told.read_bytes() == deaf
 
 
 def test_typed_ahead_is_the_programs(show: Show) -> None:
