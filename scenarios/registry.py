@@ -110,7 +110,12 @@ def own_error(error: BaseException) -> str | None:
     if not frames:
         return None
     where = f"{frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name}"
-    return f"{type(error).__name__}: {error} ({where})"
+    return f"{_told(error)} ({where})"
+
+
+def _told(error: BaseException) -> str:
+    """Its further lines are indented, by which they are known as such in what is printed."""
+    return "\n  ".join(f"{type(error).__name__}: {error}".expandtabs(4).splitlines())
 
 
 def _load(path: Path) -> Any:
@@ -133,7 +138,5 @@ def _load(path: Path) -> Any:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise StallscopeError(
-            f"{path} could not be run: {own_error(error) or f'{type(error).__name__}: {error}'}"
-        ) from error
+        raise StallscopeError(f"{path} could not be run: {own_error(error) or _told(error)}") from error
     return module

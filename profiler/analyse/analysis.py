@@ -20,7 +20,7 @@ from .finding import Finding
 from .headroom import Headroom, told_apart
 from .phases import phases_of
 from .quality import quality_notes
-from .ranks import RankProcess, listed, missing, ranks_of
+from .ranks import RankProcess, listed, missing, ranks_of, surely_missing, unended
 from .ranks_job import Job, Member, job_of
 from .replay.observed import advice_of
 from .sampled import Sampled, sampled
@@ -52,9 +52,9 @@ class Analysis:
     ranks: tuple[RankAnalysis, ...] = ()
     """Of several ranks: each by itself."""
     killed: tuple[int, ...] = ()
-    """Ranks that did not end their recording, though the run has ended."""
+    """Ranks that did not end their recording, though the run has ended: killed, it seems."""
     missing: tuple[int, ...] = ()
-    """Ranks of the job of which nothing was recorded, as far as it is known how many there are."""
+    """Ranks of the job of which nothing was recorded, though they ran for sure."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,10 @@ def analyse(run: Run, *others: Run) -> Analysis:
         found = _of_job(runs, ranks)
     else:
         alone = _of_process(run, None)
-        notes = (*_run_notes(run), *_missing_notes(ranks), *alone.notes)
+        notes = (*_run_notes(run), *_missing_notes(ranks), *_killed_notes(ranks), *alone.notes)
         found = replace(alone, notes=notes, dropped_records=run.dropped())
     killed = tuple(rank.rank for rank in ranks if rank.killed)
-    return replace(found, killed=killed, missing=tuple(missing(ranks)))
+    return replace(found, killed=killed, missing=tuple(surely_missing(ranks)))
 
 
 def _of_job(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> Analysis:
@@ -109,9 +109,20 @@ def _of_job(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> Analysis:
     )
 
 
+def _killed_notes(ranks: Sequence[RankProcess]) -> list[str]:
+    """Of a single process; of several the job says it."""
+    killed = [rank.rank for rank in ranks if rank.killed and rank.run.records(STEP, rank.writer).size]
+    return [f"{unended(killed).capitalize()}."] if killed else []
+
+
 def _missing_notes(ranks: Sequence[RankProcess]) -> list[str]:
     if not (absent := missing(ranks)):
         return []
+    if not surely_missing(ranks):
+        return [
+            f"The environment told of {len(absent) + len(ranks)} ranks, of which {listed([ranks[0].rank])} alone was "
+            "recorded. If the others trained with it, name the run folders of their hosts too, to see the whole job."
+        ]
     return [
         f"{len(ranks)} of the job's {len(absent) + len(ranks)} ranks were recorded; {listed(absent)} "
         f"{'is' if len(absent) == 1 else 'are'} missing. Ranks of other hosts have run folders of their own: name them "

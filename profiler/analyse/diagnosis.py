@@ -129,7 +129,7 @@ def _nothing(facts: Facts) -> Finding:
     )
     if 1 - computing > LEAST_GAIN:
         title += (
-            f". The other {100 * (1 - computing):.0f} % are spread, most of them "
+            f". The other {100 * (1 - computing):.0f} % are spread, the largest part of them "
             f"{_PARTS[largest[1]]} ({100 * largest[0]:.0f} %), and no single cause would give "
             f"{100 * LEAST_GAIN:.0f} % more"
         )

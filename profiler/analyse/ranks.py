@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from ..errors import RecordError
@@ -18,6 +19,8 @@ SAME_CLOCK_NS = 1_000_000_000
 MOST_APART_NS = 600 * 10**9
 """Parts of one job run at the same time, give or take what wall clocks of hosts may differ by."""
 LISTED = 12
+LEAST_MORE_STEPS = 5
+"""A rank that is behind another by more steps than these ran fewer: the hooks may miss one, or leave some out."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,11 @@ class RankProcess:
     clock: int
     """Ranks with the same number share a monotonic clock."""
     killed: bool
-    """It did not end its recording, though the run has ended."""
+    """It did not end its recording, though the run has ended, and nothing says that it came to its end all the same."""
+    argv: Any = None
+    """The process's own command."""
+    launched: bool = False
+    """Its launcher told it its place on its host: it is one of several for sure."""
 
 
 def ranks_of(runs: Sequence[Run]) -> list[RankProcess]:
@@ -50,13 +57,19 @@ def ranks_of(runs: Sequence[Run]) -> list[RankProcess]:
     if len(runs) > 1:
         _check(runs, found)
     found.sort(key=lambda rank: rank.rank)
-    return _with_clocks(found)
+    return _with_clocks(_without_those_that_left(found))
 
 
 def missing(ranks: Sequence[RankProcess]) -> list[int]:
     """Ranks of the job that recorded nothing, as far as it is known how many there are."""
     size = max((rank.world_size or 0 for rank in ranks), default=0)
     return sorted(set(range(size)) - {rank.rank for rank in ranks})
+
+
+def surely_missing(ranks: Sequence[RankProcess]) -> list[int]:
+    """Those of `missing` that really ran: of a single process the environment may tell of a job that it is no part of,
+    as a shell does within an allocation of a cluster."""
+    return missing(ranks) if len(ranks) > 1 or any(rank.launched for rank in ranks) else []
 
 
 def listed(numbers: Sequence[int], one: str = "rank", several: str = "ranks") -> str:
@@ -66,6 +79,11 @@ def listed(numbers: Sequence[int], one: str = "rank", several: str = "ranks") ->
     if len(numbers) > LISTED:
         return f"{several} {', '.join(map(str, numbers[:LISTED]))} … ({len(numbers)} in all)"
     return f"{several} {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def unended(ranks: Sequence[int]) -> str:
+    """That these were killed, as far as it is known."""
+    return f"{listed(ranks)} did not end the recording: killed, or left by os._exit; the last steps may be missing"
 
 
 @dataclass(frozen=True)
@@ -100,7 +118,50 @@ def _of_folder(run: Run) -> Iterator[RankProcess]:
             wall_ns(said.get("clock")) or wall_ns(run.info.get("clock")),
             0,
             chosen.file is not None and not chosen.file.header.closed and bool(run.info.get("ended")),
+            said.get("command"),
+            isinstance(said.get("local_rank"), int),
         )
+
+
+def _without_those_that_left(ranks: list[RankProcess]) -> list[RankProcess]:
+    """With `killed` taken back of ranks that came to their end, and left by `os._exit(0)`, which ends no recording.
+
+    The command of the run ended with 0, and hands on how its trainings ended: it is the training itself, or a launcher.
+    Anything else, such as a script of a shell, may have ended well though its training was killed; and a rank that ran
+    fewer steps than the others did not end with them.
+    """
+    if not any(rank.killed for rank in ranks):
+        return ranks
+    counts = [len(rank.run.records(STEP, rank.writer)) for rank in ranks]
+
+    def left(rank: RankProcess, count: int) -> bool:
+        if (rank.run.info.get("ended") or {}).get("exit_code") != 0 or max(counts) - count > LEAST_MORE_STEPS:
+            return False
+        return len(ranks) > 1 or rank.launched or _is_command_itself(rank)
+
+    return [
+        replace(rank, killed=rank.killed and not left(rank, count)) for rank, count in zip(ranks, counts, strict=True)
+    ]
+
+
+def _is_command_itself(rank: RankProcess) -> bool:
+    """Whether the run's command is this process: `python [options] SCRIPT …`, `python -m MODULE …`, or a script."""
+    command, argv = rank.run.info.get("command"), rank.argv
+    if not isinstance(command, list) or not isinstance(argv, list) or not argv:
+        return False
+    command, argv = [str(word) for word in command], [str(word) for word in argv]
+    if command == argv:
+        return True
+    before = len(command) - len(argv)
+    if before < 1 or command[before + 1 :] != argv[1:] or not Path(command[0]).name.startswith("python"):
+        return False
+    options = command[1:before]
+    # Of a module Python itself puts the path of its file in place of the name.
+    if options and options[-1] == "-m":
+        options = options[:-1]
+    elif command[before] != argv[0]:
+        return False
+    return all(option.startswith("-") and option != "-m" for option in options)
 
 
 def _chosen(by_rank: dict[int, list[_Candidate]]) -> Iterator[_Candidate]:

@@ -42,6 +42,13 @@ def wall_ns(analysis: Analysis) -> int | None:
     return None if analysis.facts is None else analysis.facts.parts.wall_ns
 
 
+def steps(analysis: Analysis) -> int | None:
+    """Steps of one rank in that time: of the one that leads the job."""
+    if analysis.job is not None:
+        return analysis.job.steps
+    return None if analysis.facts is None else analysis.facts.window.count
+
+
 def busy(analysis: Analysis) -> float | None:
     """Share of wall time in which the steps' computation ran, in percent: the part `compute`.
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..record.reader import Records
 from ..record.schema import NOT_MEASURED
 from .facts import Facts
 from .finding import LEAST_GAIN, Finding, Next
 from .partition import PARTS, UNTOLD
-from .ranks import RankProcess, listed
+from .ranks import LEAST_MORE_STEPS, RankProcess, listed, unended
 from .ranks_clock import Stamps
 from .ranks_exchange import exchange_of
 from .ranks_late import Lateness, lateness_of
@@ -19,7 +20,6 @@ from .ranks_straggler import Straggler, finding_of, straggler_of
 
 MOST_OF_IT = 0.5
 """A straggler that explains so much of its own largest cause is the more specific verdict."""
-LEAST_MORE_STEPS = 5
 LEAST_SEEN = 0.5
 """Share of the steps below which it is said how many were compared."""
 WALL_CLOCKS_APART_NS = 1_000_000_000
@@ -49,6 +49,8 @@ class Job:
     samples: int
     wall_ns: int
     """Time in which all ranks ran; from the first to the last where there was none."""
+    steps: int
+    """Of the rank that leads, in that time."""
     shares: dict[str, float]
     """Known parts of the wall time, averaged over the ranks, and `UNTOLD`."""
     late_ns: dict[int, float]
@@ -87,7 +89,7 @@ def job_of(members: Sequence[Member]) -> Job | None:
                 f"{100 * lateness.seen_share:.0f} % of all."
             )
     straggler = straggler_of(lateness) if lateness is not None else None
-    samples, wall_ns = _throughput([by_rank[rank] for rank in ranks], lateness)
+    samples, wall_ns, steps = _throughput([by_rank[rank] for rank in ranks], lateness)
     rate = samples * 1e9 / wall_ns
     lead = straggler.ranks[0] if straggler is not None else _idles_most(with_facts)
     findings = [_of_rank(f, by_rank[lead], rate) for f in by_rank[lead].findings]
@@ -114,6 +116,7 @@ def job_of(members: Sequence[Member]) -> Job | None:
         ranks=ranks,
         samples=samples,
         wall_ns=wall_ns,
+        steps=steps[lead],
         shares=_shares([facts.shares for facts in with_facts.values()]),
         late_ns=_by_rank(lateness, lateness.late_ns) if lateness is not None else {},
         waits_ns=_by_rank(lateness, lateness.waits_ns) if lateness is not None else {},
@@ -155,16 +158,29 @@ def _of_rank(found: Finding, member: Member, job_samples_per_s: float) -> Findin
     return replace(found, title=f"Rank {member.rank}: {found.title}", next=following)
 
 
-def _throughput(members: Sequence[Member], lateness: Lateness | None) -> tuple[int, int]:
-    """(samples of all ranks, wall time): while all of them ran, or from the first to the last."""
+def _throughput(members: Sequence[Member], lateness: Lateness | None) -> tuple[int, int, dict[int, int]]:
+    """(samples of all ranks, wall time, steps of each): while all of them ran, or from the first to the last."""
     ahead = _ahead_ns(members, lateness)
     facts = [m.facts for m in members if m.facts is not None]
     begins = [f.window.begin_ns - a for f, a in zip(facts, ahead, strict=True)]
     ends = [f.window.end_ns - a for f, a in zip(facts, ahead, strict=True)]
     begin, end = max(begins), min(ends)
     if end - begin < 0.5 * max(f.window.wall_ns for f in facts):
-        return sum(f.samples for f in facts), max(ends) - min(begins)
-    return round(sum(samples_within(f, begin + a, end + a) for f, a in zip(facts, ahead, strict=True))), end - begin
+        whole = {m.rank: m.facts.window.count for m in members if m.facts is not None}
+        return sum(f.samples for f in facts), max(ends) - min(begins), whole
+    own = list(zip(facts, ahead, strict=True))
+    steps = [steps_within(f, begin + a, end + a) for f, a in own]
+    samples = round(sum(samples_within(f, begin + a, end + a) for f, a in own))
+    return samples, end - begin, dict(zip((m.rank for m in members if m.facts is not None), steps, strict=True))
+
+
+def steps_within(facts: Facts, begin: int, end: int) -> int:
+    """Steps of a rank in [begin, end] of its own clock, about."""
+    window = facts.window
+    if (begin, end) == (window.begin_ns, window.end_ns):
+        return window.count
+    ends = _done_ns(window.steps)
+    return round(window.count * float(np.mean((ends > begin) & (ends <= end))))
 
 
 def samples_within(facts: Facts, begin: int, end: int) -> float:
@@ -175,15 +191,18 @@ def samples_within(facts: Facts, begin: int, end: int) -> float:
     of_steps = np.where(steps["samples"] == NOT_MEASURED, 0, steps["samples"])
     before = np.concatenate(([0], steps["skipped_samples"][1:]))
     reached = np.concatenate(([0], np.cumsum(of_steps + before))).astype(float)
-    # A host that queues far ahead ends its steps long before the device has done them.
-    ends = np.where(steps["device_end_ns"] == NOT_MEASURED, steps["step_end_ns"], steps["device_end_ns"])
-    times = np.maximum.accumulate(np.concatenate(([facts.window.begin_ns], ends)))
+    times = np.maximum.accumulate(np.concatenate(([facts.window.begin_ns], _done_ns(steps))))
     if facts.window.skipped_samples_after:
         times = np.append(times, facts.window.end_ns)
         reached = np.append(reached, facts.samples)
     since = (times - facts.window.begin_ns).astype(float)
     low, high = np.interp([begin - facts.window.begin_ns, end - facts.window.begin_ns], since, reached)
     return float(high - low)
+
+
+def _done_ns(steps: Records) -> Stamps:
+    """When each was done: a host that queues far ahead ends its steps long before the device has done them."""
+    return np.where(steps["device_end_ns"] == NOT_MEASURED, steps["step_end_ns"], steps["device_end_ns"])
 
 
 def _ahead_ns(members: Sequence[Member], lateness: Lateness | None) -> list[int]:
@@ -211,7 +230,7 @@ def _counts(members: Sequence[Member]) -> list[str]:
     if without := [m.rank for m in members if m.facts is None]:
         notes.append(f"No steps of {listed(without)} were recorded: the job's figures leave {_them(without)} out.")
     if killed := [m.rank for m in members if m.process.killed and m.facts is not None]:
-        notes.append(f"{listed(killed).capitalize()} did not end the recording: killed, it seems.")
+        notes.append(f"{unended(killed).capitalize()}.")
     counts = {m.rank: m.facts.window.count + m.facts.window.warmup_steps for m in members if m.facts is not None}
     most = max(counts.values())
     fewer = [rank for rank, count in counts.items() if most - count > LEAST_MORE_STEPS]

@@ -144,7 +144,9 @@ def _recorded(run: Run) -> _Recorded:
             "workers": _number(facts.set_workers, "worker"),
             "prefetch": None if facts.set_prefetch is None else f"prefetch {facts.set_prefetch}",
             "pin_memory": _either(facts.pin_memory, "pinned memory", "memory not pinned"),
-            "persistent_workers": _either(facts.persistent_workers, "persistent workers", "workers anew each epoch"),
+            "persistent_workers": _either(
+                facts.persistent_workers if facts.set_workers else None, "persistent workers", "workers anew each epoch"
+            ),
             "out_of_order": _either(facts.out_of_order, "out of order", "in order"),
             "starts_python": _either(facts.starts_python, "spawned workers", "forked workers"),
         },

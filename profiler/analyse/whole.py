@@ -8,7 +8,7 @@ from typing import Any
 
 from ..record.run import RUN_JSON, is_run, open_run
 from .analysis import Analysis
-from .ranks import listed
+from .ranks import listed, unended
 
 
 def parts_of(folder: Path) -> list[Path]:
@@ -40,8 +40,11 @@ def _ending(ended: dict[str, Any] | None) -> str | None:
 def _ranks(analysis: Analysis) -> Iterator[str]:
     without = [part.rank for part in analysis.ranks if part.analysis.facts is None]
     if killed := [rank for rank in analysis.killed if rank not in without]:
-        yield f"{listed(killed)} did not end the recording: killed, it seems"
+        yield unended(killed)
     if without:
         yield f"no step of {listed(without)} was recorded"
     if analysis.missing:
-        yield f"nothing of {listed(analysis.missing)} was recorded"
+        yield (
+            f"nothing of {listed(analysis.missing)} was recorded: if other hosts recorded them, name the folder "
+            "around the hosts' run folders"
+        )

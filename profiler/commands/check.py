@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..analyse.difference.limits import Check, checks_of, ended_of, short, subje
 from ..analyse.difference.sides import Measured, Side, analysed, folders_of, side_of
 from ..analyse.whole import lacking_of
 from ..errors import StallscopeError
-from ..record.files import read_json, write_text
+from ..record.files import plain, read_json, write_text
 from ..report import check_json, check_text, github, junit
 from . import check_config
 from .console import console, json_text, show
@@ -101,9 +102,10 @@ def _regression(side: Side, asked: check_config.Asked) -> Check:
             )
         if few := _few(side.runs, asked) or _few_in(report, name, asked):
             return regression.not_comparable(limit, few, False)
-        return regression.against_report(
+        found = regression.against_report(
             side, report, limit, name, asked.noise, allow_missing=asked.allow_missing, allow_noisy=asked.allow_noisy
         )
+        return _noted(found, _unended_in(report, name))
     other = side_of("A", asked.against)
     both = {run.folder.resolve() for run in other.runs} & {run.folder.resolve() for run in side.runs}
     if both:
@@ -111,10 +113,28 @@ def _regression(side: Side, asked: check_config.Asked) -> Check:
     refuse_mixed(other, side)
     if few := _few((*other.runs, *side.runs), asked):
         return regression.not_comparable(limit, few, False)
-    found = difference(other, side, asked.noise)
-    return regression.against_runs(
-        found, limit, name, asked.noise, allow_missing=asked.allow_missing, allow_noisy=asked.allow_noisy
+    held = regression.against_runs(
+        difference(other, side, asked.noise),
+        limit,
+        name,
+        asked.noise,
+        allow_missing=asked.allow_missing,
+        allow_noisy=asked.allow_noisy,
     )
+    return _noted(held, *(f"{run.folder}: {'; '.join(run.lacking)}" for run in other.runs if run.lacking))
+
+
+def _noted(check: Check, *notes: str) -> Check:
+    """With what is to be known of the other side, which is held to nothing itself."""
+    return replace(check, note=". ".join(str(plain(note)) for note in (check.note, *notes) if note))
+
+
+def _unended_in(report: dict[str, Any], name: str) -> str:
+    """That the run of a report that was saved did not end well; nothing of another."""
+    run = report.get("run")
+    code = run.get("exit_code") if isinstance(run, dict) else None
+    failed = isinstance(code, int) and not isinstance(code, bool) and code != 0
+    return f"{name}: it did not end well (exit code {code})" if failed else ""
 
 
 def _few(runs: Sequence[Measured], asked: check_config.Asked) -> str | None:

@@ -152,7 +152,7 @@ def _write_all(arguments: argparse.Namespace, folder: Path, others: list[Path]) 
             "end to write one table."
         ) from error
     written: list[str] = []
-    left_out = set() if options.is_comparison_alone(folder, others) else {STEPS}
+    left_out = set(TABLES)
     about: Mapping[str, str] = {}
     for table in _tables(folder, others):
         about = table.about or about

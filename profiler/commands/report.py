@@ -205,8 +205,10 @@ def _choice(around: Path, folders: list[Path]) -> str:
 def _moment(told: object) -> float:
     """Unix time of a run's start, which it tells in the local time of its host; 0 where it does not."""
     for offset in ("%z", ""):
-        with suppress(ValueError, OverflowError):
-            return datetime.strptime(str(told), f"%Y-%m-%dT%H:%M:%S{offset}").timestamp()
+        with suppress(ValueError, OverflowError, OSError):
+            moment = datetime.strptime(str(told), f"%Y-%m-%dT%H:%M:%S{offset}").timestamp()
+            _when(moment)  # In the time of who reads it, the year may be none any more.
+            return moment
     return 0.0
 
 

@@ -112,6 +112,10 @@ def _read_json(folder: Path) -> dict[str, Any]:
     for key in ("device", "trial", "host", "plan", "ended", "dataset", "clock"):
         if not isinstance(content.get(key), dict | None):
             raise RecordError(f"{path} is damaged: {key!r} is {content[key]!r:.40} instead of an object.")
+    for key, within, type_, what in (("ended", "status", str, "a text"), ("host", "cpus", int, "a whole number")):
+        value = (content.get(key) or {}).get(within)
+        if value is not None and not isinstance(value, type_):
+            raise RecordError(f"{path} is damaged: {within!r} of {key!r} is {value!r:.40} instead of {what}.")
     return content
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ..analyse.difference.limits import Check
 from ..record.files import plain
+from .markdown import escaped
 
 _STYLES = {"PASS": "green", "FAIL": "bold red", "UNCLEAR": "bold red", "N/A": "bold red", "SKIP": "yellow"}
 
@@ -89,5 +90,5 @@ def markdown(run: str, emulated: str | None, found: Sequence[Check]) -> str:
 
 
 def _escaped(text: str) -> str:
-    said = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return "".join(f"\\{c}" if c in "\\`*_[]|#~" else c for c in said)
+    """The whole of it: what there is to do stands at the end of a note."""
+    return escaped(text, longest=None)

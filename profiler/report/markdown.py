@@ -51,9 +51,9 @@ def of_comparison(result: Comparison, setting: dict[str, Any]) -> str:
     return "\n".join(_comparison(result, setting)) + "\n"
 
 
-def escaped(value: object) -> str:
-    """A text as text: one line, with nothing in it that Markdown, HTML or GitHub acts on."""
-    line = _line(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+def escaped(value: object, longest: int | None = LONGEST) -> str:
+    """A text as text: one line, with nothing in it that Markdown, HTML or GitHub acts on; cut where it is longer."""
+    line = _line(value, longest).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = _MARKUP.sub(r"\\\g<0>", line)
     # The last, since the reference of a character has such a sign.
     return _LINKED.sub(r"\g<0>&#8203;", line).replace("www.", "www&#46;")
@@ -72,9 +72,9 @@ def _in_cell(written: str) -> str:
     return written.replace("|", "\\|")
 
 
-def _line(value: object) -> str:
+def _line(value: object, longest: int | None = LONGEST) -> str:
     line = " ".join(plain(str(value)).split())
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+    return line if longest is None or len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def _run(analysis: Analysis) -> Iterator[str]:

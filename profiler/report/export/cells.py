@@ -35,7 +35,7 @@ _RUN = (
     Column("device", "text", "", "the device, in words"),
     Column("stand_in", "text", "", "what the generated data stand in for; empty where the data are real"),
     Column("ranks", "int", "", "ranks that trained"),
-    Column("steps", "int", "", "steps that count; of several ranks those of the leading one"),
+    Column("steps", "int", "", "steps that count; of several ranks those of the leading one while all ran"),
     Column("wall_s", "float", "s", "time they took"),
     Column("samples_per_s", "float", "samples/s", "of all ranks together"),
     *(Column(f"{part}_pct", "float", "%", f"share of the wall time: {part}") for part in PARTS),
@@ -104,7 +104,7 @@ def _figures(analysis: Analysis) -> dict[str, Any]:
         return figures
     return figures | {
         "ranks": len(analysis.ranks) or 1,
-        "steps": facts.window.count,
+        "steps": ranks_figures.steps(analysis),
         "wall_s": None if (wall_ns := ranks_figures.wall_ns(analysis)) is None else wall_ns / 1e9,
         "samples_per_s": rate_of(analysis) if facts.samples_known else None,
         **{f"{part}_pct": 100 * share for part, share in ranks_figures.shares(analysis).items() if part in PARTS},

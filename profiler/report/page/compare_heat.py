@@ -129,4 +129,5 @@ def _head(axis: str, value: object) -> str:
 def _row_name(view: CellView, rest: Sequence[str], across: str) -> str:
     loader = "" if across == "pipeline" or feed_of(view.cell) == "synthetic" else view.cell.pipeline
     size = f"batch {view.cell.batch_size}" if BATCH in rest else ""
-    return ", ".join(word for word in (loader, in_words(view.cell, rest), size) if word) or "no loader"
+    nameless = "no loader" if feed_of(view.cell) == "synthetic" else "this training"
+    return ", ".join(word for word in (loader, in_words(view.cell, rest), size) if word) or nameless

@@ -137,4 +137,4 @@ def _tiles(analysis: Analysis, facts: Facts | None) -> Iterator[tuple[str, Any, 
     if step:
         yield "a step, median", f"{step['p50']:.1f} ms", f"95 % below {step['p95']:.1f} ms"
     wall_ns = ranks_figures.wall_ns(analysis) or facts.parts.wall_ns
-    yield "window", duration(wall_ns / 1e9), f"{facts.window.count} steps after the warm-up"
+    yield "window", duration(wall_ns / 1e9), f"{ranks_figures.steps(analysis)} steps after the warm-up"

@@ -26,6 +26,7 @@ from stallscope.analyse.difference.sides import Side, side_of
 from stallscope.commands.console import json_text
 from stallscope.commands.main import main
 from stallscope.record.comparison import write_comparison
+from stallscope.record.files import read_json, write_json
 from stallscope.record.reader import Records
 from stallscope.record.run import Run, create_run, open_run, update_run
 from stallscope.record.schema import DEVICE
@@ -271,8 +272,8 @@ def test_a_run_that_has_not_ended_fails_in_words(
 @pytest.mark.parametrize(
     ("ranks", "world_size", "said"),
     [
-        ([Rank(), Rank(steps=40)], 2, "rank 1 did not end the recording: killed, it seems"),
-        ([Rank(steps=40)], None, "rank 0 did not end the recording: killed, it seems"),
+        ([Rank(), Rank(steps=40)], 2, "rank 1 did not end the recording: killed, or left by os._exit"),
+        ([Rank(steps=40)], None, "rank 0 did not end the recording: killed, or left by os._exit"),
         ([Rank(), Rank()], 4, "nothing of ranks 2 and 3 was recorded"),
         ([Rank(), Rank(), Rank()], 3, "no step of rank 2 was recorded"),
     ],
@@ -289,6 +290,74 @@ def test_a_job_without_one_of_its_ranks_does_not_pass(
     assert "checks fail: ended." in told_so
     assert said in told_so
     assert check(tmp_path / "job", "--max-stall", "99", "--allow-unfinished") == 0
+
+
+def test_that_the_other_side_did_not_end_well_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, other = noisy(tmp_path / "run", SOME(1)), noisy(tmp_path / "other", SOME(2))
+    saved = tmp_path / "saved.json"
+    for code, noted in ((0, False), (3, True)):
+        update_run(other, {"ended": {"status": "failed" if code else "ok", "exit_code": code}})
+        assert main(["report", str(other), "--json", "-o", str(saved)]) == 0
+        for against in (other, saved):
+            assert check(run, "--max-regression", "90", "--against", against) == 0
+            assert (f"{against}: it did not end well" in capsys.readouterr().out) == noted
+
+
+def leaving(job: Path, command: list[str], argv: list[str], said: dict[str, object] | None = None) -> Path:
+    """The run's command ended with 0; its trainings, of which all are told to have these arguments, ended nothing."""
+    update_run(job, {"command": command, "ended": {"status": "ok", "error": None, "exit_code": 0}})
+    for file in job.glob("process-*.json"):
+        write_json(file, read_json(file) | {"command": argv} | (said or {}))
+    return job
+
+
+PYTHON = "/usr/bin/python3.11"
+
+
+@pytest.mark.parametrize(
+    ("command", "argv", "said", "passes"),
+    [
+        ([PYTHON, "train.py", "a"], ["train.py", "a"], {}, True),
+        ([PYTHON, "-u", "train.py"], ["train.py"], {}, True),
+        ([PYTHON, "-m", "train", "a"], ["/there/train.py", "a"], {}, True),
+        (["./train.py", "a"], ["./train.py", "a"], {}, True),
+        (["torchrun", "train.py"], ["train.py"], {"local_rank": 0}, True),
+        (["bash", "-c", "python train.py; true"], ["train.py"], {}, False),
+        ([PYTHON, "-m", "launcher", "train.py"], ["train.py"], {}, False),
+        ([PYTHON, "launcher.py"], ["train.py"], {}, False),
+    ],
+)
+def test_a_training_that_leaves_by_os_exit_ended_where_its_command_tells_so(
+    tmp_path: Path,
+    command: list[str],
+    argv: list[str],
+    said: dict[str, object],
+    passes: bool,
+) -> None:
+    record(tmp_path / "run", [Rank(steps=60)], steps=60, world_size=None)
+    run = leaving(tmp_path / "run", command, argv, said)
+    assert check(run, "--max-stall", "99") == (0 if passes else 1)
+    notes = analyse(open_run(run)).notes
+    assert any("did not end the recording: killed, or left by os._exit" in note for note in notes) == (not passes)
+
+
+def test_ranks_that_leave_by_os_exit_ended_where_none_ran_fewer_steps(tmp_path: Path) -> None:
+    for name, last, code in (("left", 60, 0), ("stopped", 40, 1)):
+        record(tmp_path / name, [Rank(steps=60), Rank(steps=last)], steps=60)
+        leaving(tmp_path / name, ["torchrun", "train.py"], ["train.py"])
+        assert check(tmp_path / name, "--max-stall", "99") == code
+
+
+@pytest.mark.parametrize(("said", "passes"), [({}, True), ({"local_rank": 0}, False)])
+def test_a_single_training_lacks_no_rank_that_only_its_environment_tells_of(
+    tmp_path: Path, said: dict[str, object], passes: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path / "run", [Rank()], steps=60, world_size=4)
+    run = leaving(tmp_path / "run", [PYTHON, "train.py"], ["train.py"], said)
+    assert check(run, "--max-stall", "99") == (0 if passes else 1)
+    assert ("name the folder around the hosts' run folders" in capsys.readouterr().out) == (not passes)
+    assert main(["report", str(run)]) == 0
+    assert "4 ranks" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("ended", [None, {"status": "failed"}])
@@ -560,6 +629,13 @@ def test_markdown_shows_no_markup_of_a_run() -> None:
     assert "<b>" not in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert all(row.replace("\\|", "").count("|") == 6 for row in rows)
+
+
+def test_markdown_makes_no_link_of_a_note_and_shows_all_of_it() -> None:
+    note = f"@torvalds #12 GH-12 http://a.b www.c.d {'word ' * 100}the way out"
+    text = check_text.markdown("run", None, [Check("ended", "ended", "no", "yes", "", False, False, note)])
+    assert not re.search(r"@\w|(?<!&)#\d|GH-\d|://|www\.", text)
+    assert "the way out" in text
 
 
 def test_github_gets_annotations_and_a_summary_by_itself(

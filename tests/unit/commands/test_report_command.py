@@ -10,6 +10,7 @@ import pytest
 
 from jobs import Rank, record
 from stallscope.commands.main import main
+from stallscope.record.comparison import CellRecord, write_comparison
 from stallscope.record.run import create_run, update_run
 from stallscope.scenarios.planted import Step, train
 from stallscope.tune.state import TUNE_JSON
@@ -122,11 +123,12 @@ def test_the_newest_of_several_runs_is_that_of_the_latest_moment(
         "morning-in-london": "2026-03-01T09:00:00+0000",
         "night-in-new-york": "2026-03-01T02:00:00-0500",
         "nobody-knows": "lately",
+        "at-the-end-of-time": "9999-12-31T23:59:59-1200",
     }.items():
         create_run(tmp_path / name, {"started_at": started_at, "command": []})
     told = said(capsys, "report", tmp_path)
     assert f"such as `stallscope report {tmp_path / 'morning-in-london'}`" in told
-    listed = ["morning-in-london", "night-in-new-york", "noon-in-tokyo", "nobody-knows"]
+    listed = ["morning-in-london", "night-in-new-york", "noon-in-tokyo", "nobody-knows", "at-the-end-of-time"]
     assert sorted(listed, key=lambda name: told.rindex(f" {name} ")) == listed
     # All in the local time of who reads it: 9:00 in London.
     assert time.strftime("%Y-%m-%d %H:%M", time.localtime(1_772_355_600)) in told
@@ -183,3 +185,11 @@ def test_no_table_of_another_run_stays_beside_those_of_this_one(
     assert main(["report", str(tmp_path / "unstamped"), "--format", "csv", "-o", tables]) == 0
     assert "steps (" not in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "tables" / "steps.csv").exists()
+    write_comparison(tmp_path / "compared", {}, [CellRecord("naive", 8, "oom", "too big", ())])
+    left = [recorded, tmp_path / "compared"]
+    for one, other in (left, left[::-1]):
+        assert main(["report", str(other), "--format", "csv", "-o", f"{tmp_path / other.name}-alone/"]) == 0
+        assert main(["report", str(one), "--format", "csv", "-o", tables]) == 0
+        assert main(["report", str(other), "--format", "csv", "-o", tables]) == 0
+        alone = {file.name for file in (tmp_path / f"{other.name}-alone").iterdir()}
+        assert {file.name for file in (tmp_path / "tables").iterdir()} == alone

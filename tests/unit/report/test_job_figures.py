@@ -72,6 +72,9 @@ def test_a_comparison_has_the_figures_of_its_runs_report(compared: Path, job: An
     for part in PARTS:
         assert float(row[f"{part}_pct"]) == pytest.approx(told["breakdown"][f"{part}_pct"])
     assert float(row["wall_s"]) == pytest.approx(told["window"]["wall_s"])
+    # Rank 2 ended early: what the others did alone is no part of the window.
+    assert told["window"]["steps"] > 150 >= int(row["steps"])
+    assert float(row["wall_s"]) / int(row["steps"]) == pytest.approx(job.step_ms["mean"] / 1e3, rel=0.05)
 
     (view,) = compare_cells.views(result, setting, {})
     assert view.runs[0].busy_pct == cell["busy_pct"]
@@ -105,4 +108,6 @@ def test_the_tiles_of_a_page_are_the_jobs(compared: Path, job: Analysis) -> None
     told = contract.report(job)
     assert tiles["busy"] == f"{told['device']['busy_pct']:.1f} %"
     assert job.facts is not None
+    assert job.job is not None
+    assert f"{job.job.steps} steps after the warm-up" in made.words
     assert tiles["window"] == duration(told["window"]["wall_s"]) != duration(job.facts.parts.wall_ns / 1e9)
