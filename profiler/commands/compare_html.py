@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
 from ..analyse.compare import Comparison, load
 from ..errors import StallscopeError
+from ..record.files import plain
 from . import options, pages, table_pages
 
 OPTION = "--html"
@@ -65,3 +67,4 @@ def write(arguments: argparse.Namespace, result: Comparison, setting: dict[str, 
 
     links = table_pages.links(result.cells, Path(arguments.html).absolute().parent, pages.PAGE)
     pages.save(compare_page.page(result, setting, links), Path(arguments.html), OPTION)
+    print(plain(f"written: {arguments.html}"), file=sys.stderr)

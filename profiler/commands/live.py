@@ -24,6 +24,7 @@ from .live_ended import LastWord
 from .live_program import Program
 from .live_screen import Ended, Screen, ended_by_signals
 from .live_sources import Following, Replaying, Source, Watching, watching
+from .options import nothing_newest
 
 NAME = "live"
 HELP = "Shows a recording in progress (no RUN: the newest on this machine, and the next ones after it), or plays one."
@@ -80,10 +81,7 @@ def _source(arguments: argparse.Namespace) -> Iterator[Source]:
         with watching() as accelerators:
             yield accelerators
     elif folder is None:
-        raise StallscopeError(
-            "no recording was made on this machine yet. Start one with `stallscope run -- python train.py`, name "
-            "its folder, or see the accelerators alone with `stallscope live --gpus`."
-        )
+        raise nothing_newest(", or see the accelerators alone with `stallscope live --gpus`")
     elif replayed:
         source = Replaying(folder, arguments.at or 0.0, arguments.speed or 1.0)
         if (arguments.at or 0.0) > source.length_s:

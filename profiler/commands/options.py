@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import StallscopeError
 from ..record.comparison import is_comparison
-from ..record.latest import latest
+from ..record.latest import latest, noted
 from ..record.run import is_run
 
 
@@ -21,11 +21,21 @@ def newest() -> Path:
     """
     folder = latest()
     if folder is None:
-        raise StallscopeError(
-            "no recording was made on this machine yet. Start one with `stallscope run -- python train.py`, or name "
-            "its folder."
-        )
+        raise nothing_newest("")
     return folder
+
+
+def nothing_newest(or_else: str) -> StallscopeError:
+    """That no recording is the newest; `or_else`: what else could be done, with its comma."""
+    gone = noted()
+    if gone is not None:
+        return StallscopeError(
+            f"the newest recording, {gone}, is not there any more. Name the folder of another{or_else}."
+        )
+    return StallscopeError(
+        "no recording was made on this machine yet. Start one with `stallscope run -- python train.py`, or name its "
+        f"folder{or_else}."
+    )
 
 
 def is_comparison_alone(folder: Path, others: Sequence[Path]) -> bool:

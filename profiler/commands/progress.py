@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from ..analyse.compare import rate_of
 from ..analyse.recent.reader import RecentReader
 from ..errors import RecordError
 from ..report import bars, compare_text, live
@@ -61,9 +62,10 @@ class Progress(Drawn):
         self._done += 1
         if self._live is None:
             cell = self._sweep.cell(key)
-            rate = cell.samples_per_s
+            # Of this run, not of its cell: that a repeat was slow is seen here only.
+            rate = rate_of(cell.analyses[-1]) if cell.analyses else None
             device = cell.axes.get("device") or self._device
-            said = cell.error or "" if cell.status != "ok" or rate is None else f"{rate[0]:.1f} samples/s on {device}"
+            said = cell.error or "" if cell.status != "ok" or rate is None else f"{rate:.1f} samples/s on {device}"
             self._target.print(
                 f"[{self._done}/{self._total}] {self._sweep.title(key)}: {cell.status} {said}",
                 markup=False,

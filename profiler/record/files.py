@@ -26,8 +26,10 @@ def read_json(path: Path) -> Any:
     """
     try:
         return plain(json.loads(path.read_text(), parse_int=_whole_number))
-    except (OSError, ValueError, RecursionError) as error:
-        raise RecordError(f"cannot read {path}: {error}.") from error
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"cannot read {path}: cut short, or not written by stallscope ({error}).") from error
 
 
 def _whole_number(text: str) -> int:

@@ -25,8 +25,15 @@ def note_latest(folder: Path) -> None:
 
 def latest() -> Path | None:
     """The newest run folder, if it still exists."""
+    folder = noted()
     with suppress(OSError):
-        folder = Path(os.fsdecode(_pointer().read_bytes()))
-        if folder.is_dir():
+        if folder is not None and folder.is_dir():
             return folder
+    return None
+
+
+def noted() -> Path | None:
+    """The newest run folder, though it may be gone by now."""
+    with suppress(OSError, ValueError):
+        return Path(os.fsdecode(_pointer().read_bytes()))
     return None

@@ -77,6 +77,15 @@ def test_a_mistake_in_a_scenario_of_ones_own_is_one_message(
     assert "failed" not in said or f"{file}:14, in open_data" in shown
 
 
+def test_an_error_of_several_lines_keeps_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine_of_lines.py"
+    file.write_text('raise RuntimeError("Error(s):\\n\\tMissing key\\n::error::hi")\n')
+    assert main(["compare", str(file)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.strip().split(" (")[0] for line in lines[1:]] == ["Missing key", "?::error::hi"]
+    assert all(line.startswith("  ") for line in lines[1:])
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -112,12 +121,13 @@ def test_a_size_too_large_for_the_data_is_skipped_and_titles_say_where_a_cell_st
     assert "320 samples do not fill one batch of 512" in str(why)
 
 
-def test_each_line_of_progress_names_the_device_of_its_own_cell() -> None:
+def test_each_line_of_progress_names_the_device_of_its_own_cell_and_the_rate_of_its_own_run() -> None:
     said = io.StringIO()
+    runs = [SimpleNamespace(job=None, facts=SimpleNamespace(samples_per_s=rate)) for rate in (9.0, 5.0)]
     sweep = SimpleNamespace(
         setting={"device": {"name": "emulated:k80, emulated:v100", "kind": "emulated"}},
         title=lambda key: "a cell",
-        cell=lambda key: SimpleNamespace(status="ok", error=None, samples_per_s=(5, 5, 5), axes={"device": key}),
+        cell=lambda key: SimpleNamespace(status="ok", error=None, analyses=tuple(runs), axes={"device": key}),
     )
     shown = Progress(Console(file=said), cast("Any", sweep), 2, plain=True)
     shown.end("emulated:k80")

@@ -25,3 +25,17 @@ def test_a_report_of_the_newest_run_says_on_stderr_which_it_is(
     assert told.err == f"stallscope: the newest recording: {tmp_path}/run?[2J\n"
     assert main(["report", str(run), "--json"]) == 0
     assert "newest" not in capsys.readouterr().err
+
+
+def test_where_the_newest_run_is_gone_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for verb in (["report"], ["live", "--once"]):
+        assert main(verb) == 2
+        assert "no recording was made on this machine yet" in capsys.readouterr().err
+    note_latest(tmp_path / "gone")
+    for verb in (["report"], ["live", "--once"]):
+        assert main(verb) == 2
+        said = capsys.readouterr().err
+        assert f"the newest recording, {tmp_path}/gone, is not there any more. Name the folder of another" in said
