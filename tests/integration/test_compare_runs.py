@@ -51,7 +51,7 @@ def test_two_recordings_of_a_plain_script_tell_why_a_larger_batch_is_slower(
     asked = ["--json", "result.json", "--plot", "batch.svg", "--html", "compare.html"]
     assert main(["compare", "2", "8", *asked]) == 0
     shown = capsys.readouterr()
-    assert shown.err == ""
+    assert shown.err == "written: compare.html\n"
     result = json.loads((tmp_path / "result.json").read_text())
     found = result["batch_verdicts"]["training"]
     assert (found["grew"], found["compared"], found["runs"]) == ("input", [2, 8], {"2": 1, "8": 1})

@@ -158,7 +158,7 @@ def test_hosts_record_into_folders_of_their_own_and_are_reported_together(
                 ["run", "--no-live", "--out", str(tmp_path / "job" / f"node{rank}"), "--"]
                 + [sys.executable, str(program), "0", "host"],
                 (nothing.fileno(), nothing.fileno(), nothing.fileno()),
-                env=shared | {"RANK": str(rank)},
+                env=shared | {"RANK": str(rank), "LOCAL_RANK": "0"},
             )
             for rank in range(2)
         ]

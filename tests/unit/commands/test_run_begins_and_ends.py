@@ -166,11 +166,11 @@ def test_ctrl_c_after_the_command_ended_costs_neither_its_exit_code_nor_the_note
     writes = run.update_run
 
     def interrupted_write(*arguments: object) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         writes(*arguments)  # type: ignore[arg-type]
 
     def interrupted_report(*_: object) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(run, "update_run", interrupted_write)
     monkeypatch.setattr(run, "_report", interrupted_report)

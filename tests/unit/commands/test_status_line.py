@@ -192,9 +192,9 @@ def test_a_terminal_that_takes_no_output_holds_up_no_signal(show: Show, tmp_path
 
 OUTLIVES = """
 import os, signal, time
-signal.signal(signal.SIGTERM, lambda *_: None)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 os.write(1, b"ready\\n")
-signal.pause()
+signal.sigwait({signal.SIGTERM})
 time.sleep(0.5)
 os.write(1, b"line " * 600 + b"LAST")
 raise SystemExit(3)
