@@ -114,7 +114,8 @@ def _why(meeting: Path, ranks: int, exit_codes: dict[int, int]) -> StallscopeErr
     for number, words in told.items():
         if words["status"] == "oom":
             return DeviceOutOfMemory(f"rank {number}: {words['error']}")
-    for number in sorted(set(range(ranks)) - told.keys()):
+    # Those that the launcher saw fail come first: of others it is not known how they ended, perhaps because of it.
+    for number in sorted(set(range(ranks)) - told.keys(), key=lambda n: (n not in exit_codes, n)):
         return StallscopeError(f"rank {number} {_death(exit_codes.get(number))}; what it printed is in output.txt")
     failed = [(words["at"], number, words["error"]) for number, words in told.items() if words["status"] == "failed"]
     if not failed:
