@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..record.run import RUN_JSON, is_run, open_run
+from ..record.run import is_run, open_run, runs_within
 from .analysis import Analysis
 from .ranks import listed, unended
 
@@ -15,7 +15,7 @@ def parts_of(folder: Path) -> list[Path]:
     """The run folders of a job on several hosts, of the folder around them; else the folder itself."""
     if is_run(folder):
         return [folder]
-    parts = sorted(file.parent for file in folder.glob(f"*/{RUN_JSON}"))
+    parts = runs_within(folder)
     return parts if len(parts) > 1 else [folder]
 
 

@@ -17,7 +17,7 @@ from ..analyse.ranks import ranks_of
 from ..errors import RecordError, StallscopeError
 from ..record.comparison import is_comparison, read_comparison
 from ..record.files import plain
-from ..record.run import RUN_JSON, is_run, open_run
+from ..record.run import is_run, open_run, runs_within
 from ..report import attach_json, attach_text, compare_text, contract, text, tune_text
 from ..report.command import command_line
 from ..tune.state import is_tuning
@@ -148,7 +148,7 @@ def _check_options(arguments: argparse.Namespace, chosen: ModuleType | None) -> 
 
 def _of_tuning(folder: Path, format_: str) -> str:
     """Why a tuning has no such format, and what to name instead."""
-    runs = sorted(file.parent for file in folder.glob(f"*/{RUN_JSON}"))
+    runs = runs_within(folder)
     recording = f", or name a recording in it, such as {runs[0]}" if runs else ""
     return f"{folder} is a tuning, of which --format {format_} is not made: take text, json or html{recording}."
 
@@ -170,7 +170,7 @@ def _parts(folders: list[Path]) -> list[Path]:
     """The run folders to look at: those given, or the ones within a folder that is no run itself."""
     if len(folders) > 1 or is_run(folders[0]) or is_comparison(folders[0]) or is_tuning(folders[0]):
         return folders
-    within = sorted(file.parent for file in folders[0].glob(f"*/{RUN_JSON}"))
+    within = runs_within(folders[0])
     if len(within) > 1 and not _are_one_job(within):
         raise StallscopeError(_choice(folders[0], within))
     return within or folders

@@ -202,3 +202,8 @@ def open_run(folder: Path) -> Run:
 def is_run(folder: Path) -> bool:
     """Whether the folder holds a run (of any version)."""
     return (folder / RUN_JSON).is_file()
+
+
+def runs_within(folder: Path) -> list[Path]:
+    """The run folders directly in a folder, by name."""
+    return sorted(file.parent for file in folder.glob(f"*/{RUN_JSON}"))
