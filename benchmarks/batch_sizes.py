@@ -1,6 +1,6 @@
 """Whether the reason why a larger batch is slower is found: prints the tables of docs/measurements, in markdown.
 
-`stallscope compare batch-sizes` runs every planted sweep, all sizes in each round (five rounds unless told otherwise:
+`whyidle compare batch-sizes` runs every planted sweep, all sizes in each round (five rounds unless told otherwise:
 some eight minutes). Runs go to a folder that is kept when `--out` names it; `--from FOLDER` judges such runs anew.
 """
 
@@ -26,7 +26,7 @@ QUICK_CASES = "accounting.fast,pipeline_fill,handoff_growth,memory,padding,satur
 
 def measure(folder: Path, repeats: int, seed: int, quick: bool) -> None:
     """Run the sweeps into the folder."""
-    command = [sys.executable, "-m", "stallscope", "compare", "batch-sizes", "--out", str(folder), "--seed", str(seed)]
+    command = [sys.executable, "-m", "whyidle", "compare", "batch-sizes", "--out", str(folder), "--seed", str(seed)]
     command += ["--repeats", str(repeats), *(("--cases", QUICK_CASES) if quick else ())]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     if done.returncode not in (0, 130):
@@ -35,7 +35,7 @@ def measure(folder: Path, repeats: int, seed: int, quick: bool) -> None:
 
 def judged(folder: Path) -> dict[str, Any]:
     """The JSON of a folder of runs."""
-    command = [sys.executable, "-m", "stallscope", "report", str(folder), "--json"]
+    command = [sys.executable, "-m", "whyidle", "report", str(folder), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     told = dict(json.loads(done.stdout)) if done.returncode == 0 else {}
     if "sweeps" not in told:
@@ -48,7 +48,7 @@ def tables(told: dict[str, Any]) -> Iterator[str]:
     sweeps, verdicts = told["sweeps"], told["batch_verdicts"]
     right = sum(sweep["right"] for sweep in sweeps.values())
     yield (
-        f"`stallscope compare batch-sizes --repeats {told['repeats']}`: {told['cpu_budget']:g} CPUs, load "
+        f"`whyidle compare batch-sizes --repeats {told['repeats']}`: {told['cpu_budget']:g} CPUs, load "
         f"{told['load']:.1f} before. Cause and term as planted: {right} of {len(sweeps)}."
     )
     yield ""

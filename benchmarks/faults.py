@@ -1,11 +1,11 @@
 """How often the diagnosis is right about planted faults: prints the tables of docs/measurements, in markdown.
 
-Four sets of runs, each `stallscope compare faults` with the options that the table's head names: single faults,
+Four sets of runs, each `whyidle compare faults` with the options that the table's head names: single faults,
 compounds, healthy controls (20 repetitions unless told otherwise), and a round of the middle severity, compounds and
 controls beside one busy process of others. Where this machine cannot show a cause (no control group, say), its row
 says so.
 
-Runs go to a folder that is kept when `--out` names it: `stallscope report FOLDER/faults` shows one set again.
+Runs go to a folder that is kept when `--out` names it: `whyidle report FOLDER/faults` shows one set again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def plan(quick: bool, repeats: int, controls: int) -> list[Runs]:
 
 def measure(runs: Runs, folder: Path, seed: int) -> dict[str, Any]:
     """The JSON of one set."""
-    command = [sys.executable, "-m", "stallscope", "compare", "faults", *runs.options, "--seed", str(seed)]
+    command = [sys.executable, "-m", "whyidle", "compare", "faults", *runs.options, "--seed", str(seed)]
     result = folder / f"{runs.name}.json"
     done = subprocess.run(
         [*command, "--out", str(folder / runs.name), "--json", str(result)], stdout=subprocess.DEVNULL, check=False
@@ -73,7 +73,7 @@ def tables(runs: Runs, told: dict[str, Any]) -> Iterator[str]:
     yield f"### {runs.title}"
     yield ""
     yield (
-        f"`stallscope compare faults {' '.join(runs.options)}`: {told['repeats']} "
+        f"`whyidle compare faults {' '.join(runs.options)}`: {told['repeats']} "
         f"round{'s' * (told['repeats'] != 1)}, {told['cpu_budget']:g} CPUs, load {machine['load']:.1f} before"
         + (f", {steal:.1f} % stolen." if steal is not None else ".")
     )

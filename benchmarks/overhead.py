@@ -1,4 +1,4 @@
-"""What observing a training costs it: stallscope beside torch.profiler and TraceML, on one plain PyTorch loop.
+"""What observing a training costs it: whyidle beside torch.profiler and TraceML, on one plain PyTorch loop.
 
 A block is some steps under one observer, beside a bare block right before or after it; a round is such a pair for each
 observer, in random order. What an observer adds is the difference within a pair, so that what else the machine does
@@ -6,12 +6,12 @@ hits all alike. Figures are medians over rounds with where 90 % of bootstrapped 
 compared with bare ones say how far from nothing a difference is that means nothing.
 
 Steps are filled up to their length with matrix products. Columns named *around* leave the time within these out:
-their noise is many times what stallscope costs, and its hooks do nothing there. What torch.profiler and the threads
+their noise is many times what whyidle costs, and its hooks do nothing there. What torch.profiler and the threads
 of TraceML cost within them is in the other columns only. *CPU, thread* is CPU time of the thread that trains,
 *CPU, process* of all threads.
 
 Observers that stay in their process (TraceML) are measured in processes of their own, that train blocks in turns, and
-are compared with a bare one and with one that stallscope's hooks watch.
+are compared with a bare one and with one that whyidle's hooks watch.
 
 With `--device cuda` wall times run from an idle GPU to an idle GPU. Where the host runs ahead of the GPU they hide what
 hooks cost it: CPU times and the shortest steps show that.
@@ -50,7 +50,7 @@ from overhead_observers import (
 from overhead_processes import Child, TraceMl, children, install_traceml, start_up
 from overhead_table import Interval, Pair, Row, Table, cost_us, interval, rows_of
 
-from stallscope.devices.choose import choose
+from whyidle.devices.choose import choose
 
 LONG_MS = 50.0
 LENGTHS_MS = (0.2, 1.0, 10.0, 100.0)

@@ -1,4 +1,4 @@
-"""One process of `overhead.py` that trains blocks on request, watched by TraceML, by stallscope or by nothing.
+"""One process of `overhead.py` that trains blocks on request, watched by TraceML, by whyidle or by nothing.
 
 It is told what to do over the socket named in `OVERHEAD_SOCKET`, a line of JSON each way: `traceml run` passes neither
 standard input nor arguments on unchanged.

@@ -1,4 +1,4 @@
-"""What watches a block of steps in `overhead.py`: nothing, stallscope, torch.profiler, TraceML."""
+"""What watches a block of steps in `overhead.py`: nothing, whyidle, torch.profiler, TraceML."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from pathlib import Path
 from overhead_loop import Around
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from stallscope.analyse.facts import facts_of
-from stallscope.capture.hooks.install import install
-from stallscope.capture.sampler.start import Sampler, start_sampler
-from stallscope.capture.session import Session
-from stallscope.capture.thinning import Thinning
-from stallscope.devices.choose import choose
-from stallscope.record.reader import RecordFile
-from stallscope.record.run import create_run, open_run
+from whyidle.analyse.facts import facts_of
+from whyidle.capture.hooks.install import install
+from whyidle.capture.sampler.start import Sampler, start_sampler
+from whyidle.capture.session import Session
+from whyidle.capture.thinning import Thinning
+from whyidle.devices.choose import choose
+from whyidle.record.reader import RecordFile
+from whyidle.record.run import create_run, open_run
 
 NONE = "bare"
 """What all are compared with."""
 CONTROL = "none"
 """Bare blocks compared with bare ones."""
-HOOKS = "stallscope"
-EVERY_STEP = "stallscope, every step"
-SAMPLED = "stallscope, and its sampler"
+HOOKS = "whyidle"
+EVERY_STEP = "whyidle, every step"
+SAMPLED = "whyidle, and its sampler"
 SCHEDULED = "torch.profiler, schedule"
 ALWAYS_ON = "torch.profiler, always on"
 IN_ONE_PROCESS = (CONTROL, HOOKS, EVERY_STEP, SAMPLED, SCHEDULED, ALWAYS_ON)
@@ -58,7 +58,7 @@ class Watch:
 
 @dataclass
 class Account:
-    """What stallscope itself says of its cost, a figure for each block."""
+    """What whyidle itself says of its cost, a figure for each block."""
 
     us_per_step: list[float] = field(default_factory=list)
     looked_at: list[float] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Observers:
         if name in (NONE, CONTROL):
             yield Watch()
         elif name in self._thinning:
-            with self._stallscope(name):
+            with self._whyidle(name):
                 yield Watch()
         elif name in (SCHEDULED, ALWAYS_ON):
             with self._torch_profiler(name == SCHEDULED) as watch:
@@ -107,7 +107,7 @@ class Observers:
             raise ValueError(f"no observer is called {name!r}")
 
     @contextmanager
-    def _stallscope(self, name: str) -> Iterator[None]:
+    def _whyidle(self, name: str) -> Iterator[None]:
         folder = self._new_run()
         session = Session(folder, self._device, thinning=self._thinning[name])
         hooks = install(session, self._device)

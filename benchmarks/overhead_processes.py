@@ -191,10 +191,10 @@ if sys.argv[2] != "cpu":
 begin = used()
 if sys.argv[1]:
     from pathlib import Path
-    from stallscope.capture.hooks.install import install
-    from stallscope.capture.session import Session
-    from stallscope.devices.choose import choose
-    from stallscope.record.run import create_run
+    from whyidle.capture.hooks.install import install
+    from whyidle.capture.session import Session
+    from whyidle.devices.choose import choose
+    from whyidle.record.run import create_run
     device = choose(sys.argv[2])
     session = Session(create_run(Path(sys.argv[1]), {"device": device.describe()}), device)
     hooks = install(session, device)

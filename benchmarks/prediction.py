@@ -1,7 +1,7 @@
 """How wrong the replay is about settings it has not seen: prints tables in markdown.
 
 The truth is a grid that `tuning_grid.py` measured in plain PyTorch (`--grid`). Of each workload one run is recorded by
-`stallscope run` with the default setting (2 workers, prefetch 2) and one without workers; from each alone every setting
+`whyidle run` with the default setting (2 workers, prefetch 2) and one without workers; from each alone every setting
 of the grid is predicted. Beside it: two closed forms fed with the same times, and what the grid's own rounds differ by.
 The choice is the cheapest setting predicted within 2 % of the best; it is judged by the grid.
 
@@ -25,12 +25,12 @@ import numpy as np
 from prediction_models import bound, queue
 from tuning_truth import Grid, Point, read
 
-from stallscope.analyse.facts import facts_of
-from stallscope.analyse.replay.model import ReplayModel
-from stallscope.analyse.replay.observed import workload_of
-from stallscope.analyse.replay.workload import Workload
-from stallscope.record.run import open_run
-from stallscope.record.tuning import LoaderSettings
+from whyidle.analyse.facts import facts_of
+from whyidle.analyse.replay.model import ReplayModel
+from whyidle.analyse.replay.observed import workload_of
+from whyidle.analyse.replay.workload import Workload
+from whyidle.record.run import open_run
+from whyidle.record.tuning import LoaderSettings
 
 TRAIN = Path(__file__).parent / "tuning_programs" / "train.py"
 RECORDED: tuple[Point, ...] = ((2, 2), (0, None))
@@ -74,7 +74,7 @@ def record(workload: str, point: Point, rate: float, batch: int, seconds: float,
     settings = ["--workers", str(workers)] + ([] if ahead is None else ["--prefetch", str(ahead)])
     batches = max(60, round(seconds * rate / batch))
     train = [sys.executable, str(TRAIN), "--workload", workload, "--batches", str(batches), *settings]
-    command = [sys.executable, "-m", "stallscope", "run", "--no-live", "--out", str(folder), "--", *train]
+    command = [sys.executable, "-m", "whyidle", "run", "--no-live", "--out", str(folder), "--", *train]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")

@@ -6,9 +6,9 @@ second.
 
 from __future__ import annotations
 
-from stallscope.analyse.replay import closed_form
-from stallscope.analyse.replay.workload import Workload
-from stallscope.record.tuning import LoaderSettings
+from whyidle.analyse.replay import closed_form
+from whyidle.analyse.replay.workload import Workload
+from whyidle.record.tuning import LoaderSettings
 
 
 def _times(workload: Workload) -> tuple[float, float, float]:

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from stallscope.record.reader import RecordFile
-from stallscope.record.schema import BATCH, HEADER_BYTES, STEP, Kind
-from stallscope.record.segment import RecordWriter
+from whyidle.record.reader import RecordFile
+from whyidle.record.schema import BATCH, HEADER_BYTES, STEP, Kind
+from whyidle.record.segment import RecordWriter
 
 RECORDS = 10_000_000
 BLOCK = 2_000

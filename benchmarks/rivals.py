@@ -1,4 +1,4 @@
-"""The planted faults given to stallscope and four rivals: who names what, who alarms on healthy runs, what each costs.
+"""The planted faults given to whyidle and four rivals: who names what, who alarms on healthy runs, what each costs.
 
 Every tool gets the same training (`rivals_programs/`), with the changes to its code that the tool's documentation asks
 for, in an environment that has the rivals at pinned versions. The training computes on an accelerator that all can see
@@ -35,9 +35,9 @@ from rivals_result import CaseResult, place, results
 from rivals_run import fit, run
 from rivals_tools import TOOLS, Tool
 
-from stallscope.commands.options import count
-from stallscope.devices.choose import choose
-from stallscope.errors import StallscopeError
+from whyidle.commands.options import count
+from whyidle.devices.choose import choose
+from whyidle.errors import WhyidleError
 
 ROUNDS = 3
 ABOUT = "about.json"
@@ -157,7 +157,7 @@ def _options() -> argparse.Namespace:
         options.cases, options.rounds = list(QUICK), 1
     try:
         options.selected = chosen(options.cases, options.all)
-    except StallscopeError as error:
+    except WhyidleError as error:
         parser.error(str(error))
     return options
 

@@ -1,4 +1,4 @@
-"""The environment that the rivals are installed into: versions pinned, torch and stallscope shared with this one."""
+"""The environment that the rivals are installed into: versions pinned, torch and whyidle shared with this one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMPLETE = "complete"
 def default_place() -> Path:
     """In the user's cache: another one for other versions, or for another interpreter."""
     key = hashlib.sha256(repr((sys.executable, sorted(VERSIONS.items()))).encode()).hexdigest()[:12]
-    return Path(platformdirs.user_cache_dir("stallscope")) / f"rivals-{key}"
+    return Path(platformdirs.user_cache_dir("whyidle")) / f"rivals-{key}"
 
 
 def environment(place: Path, packages: Sequence[str]) -> Path:

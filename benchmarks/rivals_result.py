@@ -15,8 +15,8 @@ from rivals_run import PLAN, lost_share, read
 from rivals_said import said
 from rivals_tools import TOOLS, Tool
 
-from stallscope.scenarios.faults.case import Case
-from stallscope.scenarios.faults.registry import CASES
+from whyidle.scenarios.faults.case import Case
+from whyidle.scenarios.faults.registry import CASES
 
 FAILED, NOT_THERE = "failed", "not judged"
 """The tool or its run ended with an error; the fault cost too little in this run, or a control's training too much."""

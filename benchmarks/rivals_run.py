@@ -19,17 +19,17 @@ from pathlib import Path
 from rivals_cases import as_shuffled
 from rivals_tools import LOADTUNE, LOADTUNE_STEPS, LOADTUNE_WARMUP, Tool
 
-from stallscope.scenarios.faults.case import Case
-from stallscope.scenarios.faults.machine import confine
-from stallscope.scenarios.faults.sizes import fitted
-from stallscope.scenarios.faults.truth import Stamp, exposed_ns, read_stamps, true_share
+from whyidle.scenarios.faults.case import Case
+from whyidle.scenarios.faults.machine import confine
+from whyidle.scenarios.faults.sizes import fitted
+from whyidle.scenarios.faults.truth import Stamp, exposed_ns, read_stamps, true_share
 
 LONGEST_S = 240.0
 RECORD = "run.json"
 PLAN, BEGAN, FOLDER = "plan.pickle", "began.json", "RIVALS_FOLDER"
 """As in `rivals_programs/parts.py`."""
 WARM_SHARE, WARM_STEPS = 0.05, 5
-"""Of the steps, at most so many at the begin do not count for the truth, as they do not for stallscope's window."""
+"""Of the steps, at most so many at the begin do not count for the truth, as they do not for whyidle's window."""
 WASTE = ("fetch", "host", "boundary")
 
 

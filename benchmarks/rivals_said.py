@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rivals_tools import FOURNEX, GPU_IDLE, LOADTUNE, STALLSCOPE, TRACEML
+from rivals_tools import FOURNEX, GPU_IDLE, LOADTUNE, WHYIDLE, TRACEML
 
 QUIET = ("none", "minor")
-"""Severities of stallscope's that nobody need act on."""
+"""Severities of whyidle's that nobody need act on."""
 CLEAR_GAIN = 1.10
 """A setting that trains so much faster is recommended; one that gains less is suggested. By loadtune's own rule less
 than 1.02 is noise."""
@@ -39,7 +39,7 @@ def said(tool: str, folder: Path) -> Said:
     return _READERS[tool](folder)
 
 
-def _stallscope(folder: Path) -> Said:
+def _whyidle(folder: Path) -> Said:
     verdict = json.loads((folder / "report.json").read_text())["verdict"]
     cause, severity = verdict["cause"], verdict["severity"]
     if cause is None or cause == "none":
@@ -126,7 +126,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 _READERS: Mapping[str, Callable[[Path], Said]] = {
-    STALLSCOPE: _stallscope,
+    WHYIDLE: _whyidle,
     TRACEML: _traceml,
     LOADTUNE: _loadtune,
     FOURNEX: _fournex,

@@ -10,7 +10,7 @@ from rivals_cost import Cost
 from rivals_environment import VERSIONS
 from rivals_judge import ALARM, EXACT, FAMILY, NEEDS_GPU, QUIET, SILENT, WRONG
 from rivals_result import FAILED, NOT_THERE, CaseResult, better
-from rivals_tools import STALLSCOPE, Tool, changes
+from rivals_tools import WHYIDLE, Tool, changes
 from rivals_words import WORDS, Meaning
 
 FAULT_LEVELS = (EXACT, FAMILY, SILENT, NEEDS_GPU, WRONG, FAILED)
@@ -43,8 +43,8 @@ def faults(results: Sequence[CaseResult], tools: Sequence[Tool], skipped: Mappin
             yield f"| *{label}* | {' | '.join(_sum(shown, tool, level) for tool in tools)} | |"
     yield ""
     for result in shown:
-        for name in better(result, FAULT_LEVELS, STALLSCOPE):
-            yield f"- {result.case.name}: {name} did better than stallscope."
+        for name in better(result, FAULT_LEVELS, WHYIDLE):
+            yield f"- {result.case.name}: {name} did better than whyidle."
     yield from _cannot(shown)
     yield ""
     if skipped:
@@ -71,8 +71,8 @@ def controls(results: Sequence[CaseResult], tools: Sequence[Tool]) -> Iterator[s
             yield f"| *{level}* | {' | '.join(_sum(shown, tool, level) for tool in tools)} | |"
     yield ""
     for result in shown:
-        for name in better(result, CONTROL_LEVELS, STALLSCOPE):
-            yield f"- {result.case.name}: {name} did better than stallscope."
+        for name in better(result, CONTROL_LEVELS, WHYIDLE):
+            yield f"- {result.case.name}: {name} did better than whyidle."
     yield from _cannot(shown)
     yield ""
 

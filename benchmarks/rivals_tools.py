@@ -10,11 +10,11 @@ from pathlib import Path
 
 from overhead_processes import free_port
 
-from stallscope.scenarios.faults.case import Case
+from whyidle.scenarios.faults.case import Case
 
 PROGRAMS = Path(__file__).with_name("rivals_programs")
 BARE = "bare"
-STALLSCOPE, TRACEML, LOADTUNE, FOURNEX, GPU_IDLE = "stallscope", "TraceML", "loadtune", "fournex", "gpu-idle"
+WHYIDLE, TRACEML, LOADTUNE, FOURNEX, GPU_IDLE = "whyidle", "TraceML", "loadtune", "fournex", "gpu-idle"
 
 LOADTUNE_STEPS = 50
 """A trial's, as in its README's example of the Python interface; ten more come before that do not count."""
@@ -31,7 +31,7 @@ class Tool:
 
     name: str
     package: str
-    """At PyPI; stallscope is the one of this checkout."""
+    """At PyPI; whyidle is the one of this checkout."""
     program: str
     commands: Callable[[Path, Case], Commands]
     """(interpreter, case) -> what to run in the run's folder."""
@@ -65,8 +65,8 @@ def _launched(python: Path, program: str, case: Case) -> list[str]:
     return [str(python), *launcher, str(PROGRAMS / program)]
 
 
-def _stallscope(python: Path, case: Case) -> Commands:
-    ours = [str(python), "-m", "stallscope"]
+def _whyidle(python: Path, case: Case) -> Commands:
+    ours = [str(python), "-m", "whyidle"]
     return [
         [*ours, "run", "--no-live", "--out", "run", "--", *_launched(python, "train.py", case)],
         [*ours, "report", "run", "--format", "json", "-o", "report.json"],
@@ -134,7 +134,7 @@ ALONE = Tool(BARE, "", "train.py", _bare, "`python train.py`")
 TOOLS: Mapping[str, Tool] = {
     tool.name: tool
     for tool in (
-        Tool(STALLSCOPE, "", "train.py", _stallscope, "`stallscope run -- python train.py`"),
+        Tool(WHYIDLE, "", "train.py", _whyidle, "`whyidle run -- python train.py`"),
         Tool(TRACEML, "traceml-ai", "train_traceml.py", _traceml, "`traceml run train.py`"),
         Tool(LOADTUNE, "loadtune", "workload_loadtune.py", _loadtune, "`loadtune tune workload.py --fast`", False),
         Tool(FOURNEX, "fournex", "train_fournex.py", _fournex, "`frx collect -- python train.py`, `frx analyze`"),

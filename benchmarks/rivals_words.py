@@ -1,4 +1,4 @@
-"""What the tools' own words mean in stallscope's cause codes: from their documentation and sources, before any run.
+"""What the tools' own words mean in whyidle's cause codes: from their documentation and sources, before any run.
 
 The reading is generous. A word that lists several remedies at once for whatever it found (more workers, prefetching or
 faster storage) names the part of the training and no cause in it. One that says what is special about this run (no
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rivals_tools import FOURNEX, GPU_IDLE, LOADTUNE, STALLSCOPE, TRACEML
+from rivals_tools import FOURNEX, GPU_IDLE, LOADTUNE, WHYIDLE, TRACEML
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def meaning(tool: str, word: str) -> Meaning:
     Raises:
         ValueError: the tool's documentation and sources have no such word.
     """
-    if tool == STALLSCOPE:
+    if tool == WHYIDLE:
         code, _, minor = word.partition(", ")
         return _names(code, alarms=not minor)
     if word not in WORDS[tool]:

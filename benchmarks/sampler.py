@@ -1,4 +1,4 @@
-"""What the sampler costs, and what stallscope adds to the start of a training: `python benchmarks/sampler.py`.
+"""What the sampler costs, and what whyidle adds to the start of a training: `python benchmarks/sampler.py`.
 
 Targets: under 2 % of a core at 5 samples a second beside a tree of five processes; under 0.5 s added to a start.
 
@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-from stallscope.capture.sampler.start import start_sampler
-from stallscope.record.run import create_run, open_run
-from stallscope.record.schema import DEVICE, HOST, Kind
+from whyidle.capture.sampler.start import start_sampler
+from whyidle.record.run import create_run, open_run
+from whyidle.record.schema import DEVICE, HOST, Kind
 
 SECONDS = 30.0
 RATE = 5.0
@@ -59,8 +59,8 @@ import time
 begin = time.perf_counter()
 import torch
 middle = time.perf_counter()
-import stallscope.capture.session
-from stallscope.devices.choose import choose
+import whyidle.capture.session
+from whyidle.devices.choose import choose
 end = time.perf_counter()
 print(middle - begin, end - middle)
 """

@@ -1,4 +1,4 @@
-"""How far stallscope's figures are from the truth: `make truth` prints the table of errors.
+"""How far whyidle's figures are from the truth: `make truth` prints the table of errors.
 
 Four truths, none of them told by the analysis itself:
 
@@ -32,15 +32,15 @@ from torch.utils.data import DataLoader, Dataset
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from stallscope.analyse.facts import Facts, facts_of
-from stallscope.analyse.partition import PARTS
-from stallscope.capture.hooks.install import install
-from stallscope.capture.session import Session
-from stallscope.devices.clock import RealClock
-from stallscope.devices.cpu import CpuDevice
-from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
-from stallscope.record.run import create_run, open_run
-from stallscope.scenarios.planted import MS, Step, train, truth_of
+from whyidle.analyse.facts import Facts, facts_of
+from whyidle.analyse.partition import PARTS
+from whyidle.capture.hooks.install import install
+from whyidle.capture.session import Session
+from whyidle.devices.clock import RealClock
+from whyidle.devices.cpu import CpuDevice
+from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
+from whyidle.record.run import create_run, open_run
+from whyidle.scenarios.planted import MS, Step, train, truth_of
 from trainings import Training, trainings
 
 VIRTUAL = 1000

@@ -1,6 +1,6 @@
-"""What `stallscope tune` finds, against an exhaustive grid and simpler ways to choose a loader's settings.
+"""What `whyidle tune` finds, against an exhaustive grid and simpler ways to choose a loader's settings.
 
-First `tuning_grid.py`: its file says how fast seven trainings are with every setting. Here stallscope and loadtune each
+First `tuning_grid.py`: its file says how fast seven trainings are with every setting. Here whyidle and loadtune each
 tune the same trainings, from 2 workers and a prefetch factor of 2. Then all choices meet the grid's best, as many
 workers as CPUs, and four workers in a duel: blocks in shuffled rounds, compared within rounds, so that what the best
 owes to luck in the grid, and the machine's drift, count for nobody. Six settings drawn at random are judged by the
@@ -27,12 +27,12 @@ from tuning_blocks import Block, measure, shuffled
 from tuning_grid import about, names
 from tuning_judge import Row, contestants, distinct, judged
 from tuning_table import tables
-from tuning_tools import LOADTUNE, STALLSCOPE, Choice, loadtune, tune
+from tuning_tools import LOADTUNE, WHYIDLE, Choice, loadtune, tune
 from tuning_truth import Grid, read
 
-from stallscope.commands.options import count
+from whyidle.commands.options import count
 
-FORMAT, VERSION = "stallscope-tuning-benchmark", 1
+FORMAT, VERSION = "whyidle-tuning-benchmark", 1
 ROUNDS, SECONDS, BUDGET_S = 8, 1.5, 60.0
 
 
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace, grids: Mapping[str, Grid], cpus: int) -> It
     python = environment(options.venv, [LOADTUNE]) if LOADTUNE in options.tools else None
     for name, grid in grids.items():
         choices = []
-        if STALLSCOPE in options.tools:
+        if WHYIDLE in options.tools:
             choices.append(tune(name, options.budget, options.tune_options.split()))
         if python is not None:
             choices.append(loadtune(name, python))
@@ -83,9 +83,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--grid", type=Path, required=True, metavar="FILE", help="of tuning_grid.py")
     parser.add_argument("--workloads", type=names, help="default: all that the grid has")
-    parser.add_argument("--tools", default=f"{STALLSCOPE},{LOADTUNE}", help="default: %(default)s")
-    parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds for stallscope (default: %(default)g)")
-    parser.add_argument("--tune-options", default="", metavar="TEXT", help="further options of `stallscope tune`")
+    parser.add_argument("--tools", default=f"{WHYIDLE},{LOADTUNE}", help="default: %(default)s")
+    parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds for whyidle (default: %(default)g)")
+    parser.add_argument("--tune-options", default="", metavar="TEXT", help="further options of `whyidle tune`")
     parser.add_argument("--rounds", type=count, default=ROUNDS, help="of the duel (default: %(default)d)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of a block (default: %(default)g)")
     parser.add_argument("--seed", type=int, default=0, help="of the order of blocks")
@@ -95,9 +95,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--from", type=Path, dest="recorded", metavar="FILE", help="run nothing: tables of this JSON")
     options = parser.parse_args()
     options.tools = [tool for tool in options.tools.split(",") if tool]
-    unknown = [tool for tool in options.tools if tool not in (STALLSCOPE, LOADTUNE)]
+    unknown = [tool for tool in options.tools if tool not in (WHYIDLE, LOADTUNE)]
     if unknown:
-        parser.error(f"unknown tool {unknown[0]!r}: they are {STALLSCOPE}, {LOADTUNE}")
+        parser.error(f"unknown tool {unknown[0]!r}: they are {WHYIDLE}, {LOADTUNE}")
     return options
 
 

@@ -1,6 +1,6 @@
 """Blocks of a training with given loader settings, one after another in one process: how fast each trained.
 
-Plain PyTorch, and nothing of stallscope. Each block makes its loader anew: workers start, what they made ahead
+Plain PyTorch, and nothing of whyidle. Each block makes its loader anew: workers start, what they made ahead
 meanwhile is dropped, the queue comes to where it stays, and only then is measured. What that takes is told apart.
 `measure` starts the process, and this file is also its program: the plan comes in by stdin, a line of JSON goes out
 for each block.

@@ -23,8 +23,8 @@ from tuning_blocks import measure, shuffled
 from tuning_programs.workloads import WORKLOADS
 from tuning_truth import as_json, points, settings_of
 
-from stallscope.commands.options import count
-from stallscope.devices.choose import choose
+from whyidle.commands.options import count
+from whyidle.devices.choose import choose
 
 TRAIN = Path(__file__).parent / "tuning_programs" / "train.py"
 ROUNDS, SECONDS = 3, 1.0

@@ -10,10 +10,10 @@ from statistics import fmean, stdev
 from typing import Any
 
 from tuning_blocks import Block
-from tuning_tools import STALLSCOPE, Choice
+from tuning_tools import WHYIDLE, Choice
 from tuning_truth import Grid, settings_of
 
-from stallscope.analyse.batch_size.fit import students_t
+from whyidle.analyse.batch_size.fit import students_t
 
 BEST, CORES, FOUR, RANDOM = "grid's best", "workers = CPUs", "4 workers", "random 6"
 OUTSIDE = 0.05
@@ -42,20 +42,20 @@ class Row:
     regrets: dict[str, Regret]
     """Against the grid's best, by who chose; a tuner that failed is missing."""
     over: dict[str, Regret]
-    """How much slower than stallscope's choice others are: paired in the same blocks."""
+    """How much slower than whyidle's choice others are: paired in the same blocks."""
     failed: dict[str, str]
     because: str | None
-    """Why stallscope stopped there, in its words."""
+    """Why whyidle stopped there, in its words."""
 
     @property
     def cost_reruns(self) -> float | None:
-        """Of stallscope's tuning: the share of what the grid takes with a run of the script for each block."""
-        return self.seconds[STALLSCOPE] / self.grid.as_reruns_s() if STALLSCOPE in self.seconds else None
+        """Of whyidle's tuning: the share of what the grid takes with a run of the script for each block."""
+        return self.seconds[WHYIDLE] / self.grid.as_reruns_s() if WHYIDLE in self.seconds else None
 
     @property
     def cost_process(self) -> float | None:
         """The same of the grid as it was measured, in one process."""
-        return self.seconds[STALLSCOPE] / self.grid.wall_s if STALLSCOPE in self.seconds else None
+        return self.seconds[WHYIDLE] / self.grid.wall_s if WHYIDLE in self.seconds else None
 
     def excess_workers(self, who: str) -> int | None:
         """Beyond the fewest that are as good as the best."""
@@ -84,16 +84,16 @@ def judged(grid: Grid, cpus: int, choices: Sequence[Choice], duel: Sequence[Bloc
     for block in duel:
         rates.setdefault(key(block.settings), {})[block.round] = block.samples_per_s
     fought = {who: rates[key(each)] for who, each in settings.items() if key(each) in rates}
-    ours = fought.get(STALLSCOPE)
+    ours = fought.get(WHYIDLE)
     return Row(
         grid.workload,
         grid,
         settings,
         {choice.tool: choice.seconds for choice in choices if choice.settings is not None},
         {who: regret(each, fought[BEST]) for who, each in fought.items()},
-        {} if ours is None else {who: regret(each, ours) for who, each in fought.items() if who != STALLSCOPE},
+        {} if ours is None else {who: regret(each, ours) for who, each in fought.items() if who != WHYIDLE},
         {choice.tool: str(choice.said.get("error", "")) for choice in choices if choice.settings is None},
-        next((choice.said.get("because") for choice in choices if choice.tool == STALLSCOPE), None),
+        next((choice.said.get("because") for choice in choices if choice.tool == WHYIDLE), None),
     )
 
 
@@ -108,9 +108,9 @@ def regret(rates: Mapping[int, float], best: Mapping[int, float]) -> Regret:
 
 
 def against(row: Row, who: str) -> str:
-    """Whether stallscope's choice is `better`, `worse`, or neither by more than the interval."""
+    """Whether whyidle's choice is `better`, `worse`, or neither by more than the interval."""
     if who == RANDOM:
-        mine, theirs = row.regrets[STALLSCOPE], row.grid.random_regret()
+        mine, theirs = row.regrets[WHYIDLE], row.grid.random_regret()
         return "better" if mine.high < theirs else "worse" if mine.low > theirs else "as good"
     lost = row.over[who]
     return "better" if lost.low > 0 else "worse" if lost.high < 0 else "as good"

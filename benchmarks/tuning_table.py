@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from tuning_judge import BEST, CORES, FOUR, RANDOM, Row, against
-from tuning_tools import LOADTUNE, STALLSCOPE
+from tuning_tools import LOADTUNE, WHYIDLE
 
 MEDIAN, TENTH, COST, WORKERS = 0.02, 0.06, 0.15, 1
 """Targets: regret in the middle and of nine in ten workloads, cost as a share of the grid's, workers too many."""
@@ -28,8 +28,8 @@ def tables(rows: Sequence[Row]) -> Iterator[str]:
 
 def summary(rows: Sequence[Row]) -> Iterator[str]:
     """Each target, met or missed."""
-    done = [row for row in rows if STALLSCOPE in row.regrets]
-    failed = [row.workload for row in rows if STALLSCOPE in row.failed]
+    done = [row for row in rows if WHYIDLE in row.regrets]
+    failed = [row.workload for row in rows if WHYIDLE in row.failed]
     if not done and not failed:
         return
     yield "## Targets"
@@ -38,7 +38,7 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
         yield f"- **Missed**: tuning failed on {', '.join(failed)}."
     if not done:
         return
-    regrets = [row.regrets[STALLSCOPE].value for row in done]
+    regrets = [row.regrets[WHYIDLE].value for row in done]
     middle, tenth = median(regrets), float(np.quantile(regrets, 0.9))
     yield _target(middle <= MEDIAN, f"median regret {middle:.1%}, at most {MEDIAN:.0%}")
     yield _target(tenth <= TENTH, f"regret of nine in ten workloads {tenth:.1%} or less, at most {TENTH:.0%}")
@@ -46,7 +46,7 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
         share = [getattr(row, told) for row in done]
         middle, most = median(share), max(share)
         yield _target(most <= COST, f"cost {middle:.0%} of the grid's {of}, {most:.0%} at most; at most {COST:.0%}")
-    excess = {row.workload: row.excess_workers(STALLSCOPE) or 0 for row in done}
+    excess = {row.workload: row.excess_workers(WHYIDLE) or 0 for row in done}
     worst = max(excess.values())
     more = f"{max(0, worst)} workers more than needed at most ({', '.join(n for n, w in excess.items() if w == worst)})"
     yield _target(worst <= WORKERS, f"{more}, at most {WORKERS}")
@@ -69,7 +69,7 @@ def _outcomes(outcomes: dict[str, str]) -> str:
 
 
 def _worth(rows: Sequence[Row]) -> Iterator[str]:
-    who = (STALLSCOPE, LOADTUNE, CORES, FOUR)
+    who = (WHYIDLE, LOADTUNE, CORES, FOUR)
     yield "## Regret: % below the grid's best"
     yield ""
     yield f"| workload | {' | '.join(who)} | {RANDOM}, expected |"
@@ -92,14 +92,14 @@ def _regret(row: Row, who: str) -> str:
 
 
 def _chosen(rows: Sequence[Row]) -> Iterator[str]:
-    who = (BEST, STALLSCOPE, LOADTUNE)
+    who = (BEST, WHYIDLE, LOADTUNE)
     yield "## Settings: workers × prefetch factor"
     yield ""
-    yield f"| workload | {' | '.join(who)} | fewest workers within 3 % | {STALLSCOPE}'s beyond | {LOADTUNE}'s beyond |"
+    yield f"| workload | {' | '.join(who)} | fewest workers within 3 % | {WHYIDLE}'s beyond | {LOADTUNE}'s beyond |"
     yield "|---|" + "---|" * (len(who) + 3)
     for row in rows:
         cells = " | ".join(_settings(row.settings.get(each)) for each in who)
-        beyond = " | ".join(_or_nothing(row.excess_workers(each), "+d") for each in (STALLSCOPE, LOADTUNE))
+        beyond = " | ".join(_or_nothing(row.excess_workers(each), "+d") for each in (WHYIDLE, LOADTUNE))
         yield f"| {row.workload} | {cells} | {row.grid.fewest_workers()} | {beyond} |"
     yield ""
     yield from (f"- {row.workload}: {row.because}." for row in rows if row.because)
@@ -119,10 +119,10 @@ def _settings(settings: dict[str, Any] | None) -> str:
 def _cost(rows: Sequence[Row]) -> Iterator[str]:
     yield "## Cost: seconds"
     yield ""
-    yield "| workload | stallscope | loadtune | grid, one process | of it, % | grid, a run a block | of it, % |"
+    yield "| workload | whyidle | loadtune | grid, one process | of it, % | grid, a run a block | of it, % |"
     yield "|---|---|---|---|---|---|---|"
     for row in rows:
-        tools = " | ".join(_or_nothing(row.seconds.get(tool), ".0f") for tool in (STALLSCOPE, LOADTUNE))
+        tools = " | ".join(_or_nothing(row.seconds.get(tool), ".0f") for tool in (WHYIDLE, LOADTUNE))
         one = f"{row.grid.wall_s:.0f} | {_percent(row.cost_process)}"
         yield f"| {row.workload} | {tools} | {one} | {row.grid.as_reruns_s():.0f} | {_percent(row.cost_reruns)} |"
     yield ""

@@ -17,7 +17,7 @@ from typing import Any
 from tuning_programs.workloads import WORKLOADS
 
 PROGRAMS = Path(__file__).parent / "tuning_programs"
-STALLSCOPE, LOADTUNE = "stallscope", "loadtune"
+WHYIDLE, LOADTUNE = "whyidle", "loadtune"
 BASELINE = {"num_workers": 2, "prefetch_factor": 2}
 """What the script has before it is tuned."""
 MOST_WORKERS = 8
@@ -42,10 +42,10 @@ class Choice:
 
 
 def tune(workload: str, budget_s: float, options: Sequence[str]) -> Choice:
-    """By `stallscope tune`."""
+    """By `whyidle tune`."""
     train = [sys.executable, str(PROGRAMS / "train.py"), "--workload", workload]
     train += ["--workers", str(BASELINE["num_workers"]), "--prefetch", str(BASELINE["prefetch_factor"])]
-    command = [sys.executable, "-m", "stallscope", "tune", "--json", "-", "--budget", f"{budget_s:g}"]
+    command = [sys.executable, "-m", "whyidle", "tune", "--json", "-", "--budget", f"{budget_s:g}"]
     # What the grid has, and nothing else.
     command += ["--max-workers", str(MOST_WORKERS), "--batch-sizes", "none", "--no-live", *options]
     with tempfile.TemporaryDirectory() as folder:
@@ -53,10 +53,10 @@ def tune(workload: str, budget_s: float, options: Sequence[str]) -> Choice:
     try:
         told = json.loads(done.stdout)
         if done.returncode:
-            return Choice(STALLSCOPE, None, seconds, _last_words(done) | {"told": told})
-        return Choice(STALLSCOPE, tried(told["best"]["settings"], WORKLOADS[workload].batch), seconds, told)
+            return Choice(WHYIDLE, None, seconds, _last_words(done) | {"told": told})
+        return Choice(WHYIDLE, tried(told["best"]["settings"], WORKLOADS[workload].batch), seconds, told)
     except (ValueError, KeyError, TypeError):
-        return Choice(STALLSCOPE, None, seconds, _last_words(done))
+        return Choice(WHYIDLE, None, seconds, _last_words(done))
 
 
 def loadtune(workload: str, python: Path) -> Choice:

@@ -2,7 +2,7 @@
 
 The file that `tuning_grid.py` writes is JSON:
 
-    {"format": "stallscope-tuning-grid", "version": 1,
+    {"format": "whyidle-tuning-grid", "version": 1,
      "machine": …, "cpus": 2, "date": …, "command": …, "load": [before, after], "seconds": asked for in a block,
      "workloads": {NAME: {"batch_size": samples, "step_s": the accelerator's time for a step,
                           "wall_s": the whole grid in one process, "script_s": [start-ups of `train.py` that were timed,
@@ -27,7 +27,7 @@ from typing import Any
 
 from tuning_blocks import Block
 
-FORMAT, VERSION = "stallscope-tuning-grid", 1
+FORMAT, VERSION = "whyidle-tuning-grid", 1
 WORKERS = tuple(range(9))
 PREFETCH = (1, 2, 4, 8)
 SMALL = ((0, None), (1, 2), (2, 1), (2, 2), (4, 2), (4, 4))

@@ -1,7 +1,7 @@
 """What the views cost: `python benchmarks/views.py [PART …]`.
 
 `live`: on a recording of 20 minutes that goes on growing by 50 steps a second, with 8 workers and 2 devices, the CPU
-time of a frame (its snapshot, its rows, their bytes), and the share of a core that `stallscope live` takes on a
+time of a frame (its snapshot, its rows, their bytes), and the share of a core that `whyidle live` takes on a
 terminal, four frames a second. Target: under 3 %.
 
 `exports`: see `views_exports.py`. `page`: see `views_page.py`.
@@ -28,9 +28,9 @@ from statistics import fmean, median, quantiles
 import views_page
 from views_exports import exports
 
-from stallscope.analyse.recent.reader import RecentReader
-from stallscope.commands.live_screen import Screen
-from stallscope.report import live as view
+from whyidle.analyse.recent.reader import RecentReader
+from whyidle.commands.live_screen import Screen
+from whyidle.report import live as view
 
 HERE = Path(__file__).parent
 SIZES = ((80, 24), (120, 40), (200, 60))
@@ -48,7 +48,7 @@ def live() -> None:
             told = "  ".join(f"{name} {said(times)}" for name, times in frames(run, size).items())
             print(f"  {size[0]}x{size[1]}: {told}")
         for size in SIZES[:2]:
-            print(f"  stallscope live at {size[0]}x{size[1]}: {100 * share(run, size):.2f} % of a core")
+            print(f"  whyidle live at {size[0]}x{size[1]}: {100 * share(run, size):.2f} % of a core")
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def share(run: Path, size: tuple[int, int]) -> float:
     main, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
     environment = dict(os.environ, TERM="xterm-256color")
-    command = [sys.executable, "-m", "stallscope", "live", run]
+    command = [sys.executable, "-m", "whyidle", "live", run]
     process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
     os.close(terminal)
 

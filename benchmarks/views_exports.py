@@ -43,7 +43,7 @@ def exports() -> None:
 def spent(run: Path, *options: str) -> tuple[float, float, int]:
     """Wall seconds, CPU seconds and peak bytes of memory of a report."""
     begin = time.monotonic()
-    command = [sys.executable, "-m", "stallscope", "report", str(run), *options]
+    command = [sys.executable, "-m", "whyidle", "report", str(run), *options]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

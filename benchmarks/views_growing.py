@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from stallscope.record.run import create_run
-from stallscope.record.schema import BATCH, DEVICE, EVENT, HOST, STEP, Kind
-from stallscope.record.segment import RecordWriter
+from whyidle.record.run import create_run
+from whyidle.record.schema import BATCH, DEVICE, EVENT, HOST, STEP, Kind
+from whyidle.record.segment import RecordWriter
 
 STEP_NS = 20_000_000
 LOOK_NS = 200_000_000

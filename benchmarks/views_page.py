@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 from statistics import median
 
-from stallscope.analyse.analysis import analyse
-from stallscope.record.run import open_run
-from stallscope.report.page.run_page import page
+from whyidle.analyse.analysis import analyse
+from whyidle.record.run import open_run
+from whyidle.report.page.run_page import page
 
 HOURS = 24.0
 OPENINGS = 5

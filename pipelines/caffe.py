@@ -63,9 +63,9 @@ class CaffePipeline:
         self.close()
         order = batches(len(self._dataset), self._settings, number)
         held = _BATCHES_OF_RECORDS * self._settings.batch_size
-        self._records = Background(self._read(order), held, "stallscope-caffe-read")
+        self._records = Background(self._read(order), held, "whyidle-caffe-read")
         made = self._transform(self._records, order, number)
-        self._batches = Background(made, PREFETCH_COUNT, "stallscope-caffe-transform")
+        self._batches = Background(made, PREFETCH_COUNT, "whyidle-caffe-transform")
         return self._batches
 
     def close(self) -> None:

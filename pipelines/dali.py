@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from stallscope.errors import DeviceOutOfMemory, MissingExtra, StallscopeError
+from whyidle.errors import DeviceOutOfMemory, MissingExtra, WhyidleError
 
 from .assemble import pack
 from .order import batches, count
@@ -96,7 +96,7 @@ class DaliCpuPipeline:
             message = str(error)
         raise self._explanation(message)
 
-    def _explanation(self, message: str) -> StallscopeError:
+    def _explanation(self, message: str) -> WhyidleError:
         """What to raise. DALI does not name the file it stumbled over, so look for it among those in flight.
 
         Called outside the handler: a chained exception would keep DALI's frames, and with them its threads, alive.
@@ -107,7 +107,7 @@ class DaliCpuPipeline:
             return DeviceOutOfMemory(
                 f"{self.name} ran out of GPU memory: {message}. Try a smaller batch or a smaller prefetch."
             )
-        return StallscopeError(f"{self.name} failed inside DALI: {message}")
+        return WhyidleError(f"{self.name} failed inside DALI: {message}")
 
 
 class DaliGpuPipeline(DaliCpuPipeline):
@@ -115,7 +115,7 @@ class DaliGpuPipeline(DaliCpuPipeline):
 
     Written against DALI 2.4's documentation and NOT YET RUN ON A GPU. Images come as CUDA tensors bound to the
     current stream, so a batch that is late may keep the device waiting rather than the host; targets are small
-    and stay on the CPU. Raises StallscopeError where there is no CUDA device.
+    and stay on the CPU. Raises WhyidleError where there is no CUDA device.
     """
 
     name = "dali-gpu"
@@ -198,10 +198,10 @@ def _build(feed: _Feed, dataset: Dataset, settings: Settings, on_gpu: bool) -> A
         from nvidia.dali import Pipeline
     except ImportError as error:
         raise MissingExtra(
-            f"The DALI loaders need NVIDIA DALI, which cannot be imported ({error}): pip install 'stallscope[dali]'"
+            f"The DALI loaders need NVIDIA DALI, which cannot be imported ({error}): pip install 'whyidle[dali]'"
         ) from error
     if on_gpu and not torch.cuda.is_available():
-        raise StallscopeError(
+        raise WhyidleError(
             "dali-gpu needs a CUDA device and torch sees none here. Use dali-cpu, or run on a machine with a GPU."
         )
     pipeline = Pipeline(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from math import radians
 from typing import Any
 
-from stallscope.errors import StallscopeError
+from whyidle.errors import WhyidleError
 
 from .affine import Affine
 from .crops import Crop, Mirror, RandomResizedCrop, StandardiseEach
@@ -29,7 +29,7 @@ _LEVELS = 255.0
 def define(source: Source, stages: Sequence[Stage], on_gpu: bool) -> tuple[Any, Any, Any]:
     """Images, boxes and classes as graph nodes, to be called inside a DALI pipeline's scope.
 
-    Raises StallscopeError for a stage without a counterpart in DALI.
+    Raises WhyidleError for a stage without a counterpart in DALI.
     """
     graph = _Graph(source, on_gpu)
     for stage in stages:
@@ -40,7 +40,7 @@ def define(source: Source, stages: Sequence[Stage], on_gpu: bool) -> tuple[Any, 
 def define_arrays(source: Callable[[], Any], stages: Sequence[Stage], shape: tuple[int, ...], on_gpu: bool) -> Any:
     """What the stages make of arrays `[samples, *shape]`, as a graph node; without stages the arrays as they are.
 
-    Raises StallscopeError for a stage without a counterpart in DALI.
+    Raises WhyidleError for a stage without a counterpart in DALI.
     """
     graph = _ArrayGraph(source, shape, on_gpu)
     for stage in stages:
@@ -113,8 +113,8 @@ class _ArrayGraph:
         )
 
 
-def _no_counterpart(stage: Stage) -> StallscopeError:
-    return StallscopeError(
+def _no_counterpart(stage: Stage) -> WhyidleError:
+    return WhyidleError(
         f"The DALI loaders have no counterpart for the stage {stage!r}. Leave it out or use another "
         "loader, such as workers or threads."
     )

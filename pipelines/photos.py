@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image as PillowImage
 
-from stallscope.errors import DataError, StallscopeError
+from whyidle.errors import DataError, WhyidleError
 
 if TYPE_CHECKING:  # the protocol imports torch, which reading does not need
     from .protocol import Dataset, Image, PhotoFiles
@@ -34,12 +34,12 @@ def photo_files(dataset: Dataset, loader: str) -> PhotoFiles:
     """The dataset, for a loader that handles files itself.
 
     Raises:
-        StallscopeError: it has none.
+        WhyidleError: it has none.
     """
     from .protocol import PhotoFiles
 
     if not isinstance(dataset, PhotoFiles):
-        raise StallscopeError(f"the {loader} loader handles JPEG files, and these data are none. Use another loader.")
+        raise WhyidleError(f"the {loader} loader handles JPEG files, and these data are none. Use another loader.")
     return dataset
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 
-from stallscope.errors import StallscopeError
+from whyidle.errors import WhyidleError
 
 from .protocol import Dataset, PipelineFactory
 
@@ -36,13 +36,13 @@ _LOADERS = {
     "workers": _Entry("workers", "WorkersPipeline", "torch DataLoader with persistent worker processes"),
     "threads": _Entry("threads", "ThreadsPipeline", "SPDL thread pool, Pillow decoding", "spdl.pipeline", "spdl-core"),
     "prefetch": _Entry("prefetch", "PrefetchPipeline", "DataLoader workers, pinned memory, copies one batch ahead"),
-    "dali-cpu": _Entry("dali", "DaliCpuPipeline", "NVIDIA DALI on CPU threads", "nvidia.dali", "stallscope[dali]"),
+    "dali-cpu": _Entry("dali", "DaliCpuPipeline", "NVIDIA DALI on CPU threads", "nvidia.dali", "whyidle[dali]"),
     "dali-gpu": _Entry(
         "dali",
         "DaliGpuPipeline",
         "NVIDIA DALI, JPEG decoding and augmentation on the GPU",
         "nvidia.dali",
-        "stallscope[dali]",
+        "whyidle[dali]",
         cuda=True,
     ),
 }
@@ -52,7 +52,7 @@ NAMES = tuple(_LOADERS)
 
 
 def factory(name: str) -> PipelineFactory:
-    """What makes the loader. Raises StallscopeError for a name that is none; making it may raise MissingExtra."""
+    """What makes the loader. Raises WhyidleError for a name that is none; making it may raise MissingExtra."""
     entry = _entry(name)
     made: PipelineFactory = getattr(import_module(f".{entry.module}", __package__), entry.attribute)
     return made
@@ -92,7 +92,7 @@ def _entry(name: str) -> _Entry:
     try:
         return _LOADERS[name]
     except KeyError:
-        raise StallscopeError(f"There is no loader {name!r}. Choose from: {', '.join(NAMES)}") from None
+        raise WhyidleError(f"There is no loader {name!r}. Choose from: {', '.join(NAMES)}") from None
 
 
 def _importable(module: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stallscope.errors import MissingExtra
+from whyidle.errors import MissingExtra
 
 from .assemble import Sample, collate, make_sample
 from .order import batches, count

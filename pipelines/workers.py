@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 from torch.utils.data import Dataset as TorchDataset
 
-from stallscope.errors import StallscopeError
+from whyidle.errors import WhyidleError
 
 from .assemble import Sample, collate, make_sample
 from .background import Background
@@ -60,7 +60,7 @@ class WorkersPipeline:
         made = _received(self._iterator)
         if self._pin:
             pinned = (self._copier.pin(batch) for batch in made)
-            made = self._pinned = Background(pinned, _PINNED, "stallscope-pin")
+            made = self._pinned = Background(pinned, _PINNED, "whyidle-pin")
         return _explaining_deaths(made)
 
     def close(self) -> None:
@@ -105,25 +105,25 @@ class _EpochBatches:
             yield [(self.epoch, index) for index in indices]
 
 
-class _Samples(TorchDataset[Sample | StallscopeError]):
+class _Samples(TorchDataset[Sample | WhyidleError]):
     """A user's mistake is returned, not raised: DataLoader would bury its message in a traceback."""
 
     def __init__(self, dataset: Dataset, settings: Settings) -> None:
         self._dataset = dataset
         self._settings = settings
 
-    def __getitem__(self, key: tuple[int, int]) -> Sample | StallscopeError:
+    def __getitem__(self, key: tuple[int, int]) -> Sample | WhyidleError:
         epoch, index = key
         try:
             return make_sample(self._dataset, index, epoch, self._settings)
-        except StallscopeError as error:
+        except WhyidleError as error:
             return error
 
 
-def _collate(samples: Sequence[Sample | StallscopeError]) -> Batch | StallscopeError:
+def _collate(samples: Sequence[Sample | WhyidleError]) -> Batch | WhyidleError:
     good: list[Sample] = []
     for sample in samples:
-        if isinstance(sample, StallscopeError):
+        if isinstance(sample, WhyidleError):
             return sample
         good.append(sample)
     info = get_worker_info()
@@ -139,9 +139,9 @@ def _stack_shared(images: Sequence[Image]) -> torch.Tensor:
     return joined
 
 
-def _received(iterator: Iterator[Batch | StallscopeError]) -> Iterator[Batch]:
+def _received(iterator: Iterator[Batch | WhyidleError]) -> Iterator[Batch]:
     for batch in iterator:
-        if isinstance(batch, StallscopeError):
+        if isinstance(batch, WhyidleError):
             raise batch
         yield batch
 
@@ -153,7 +153,7 @@ def _explaining_deaths(batches: Iterator[Batch]) -> Iterator[Batch]:
     except RuntimeError as error:
         if not str(error).startswith("DataLoader worker"):
             raise
-        raise StallscopeError(
+        raise WhyidleError(
             f"A loader process died: {str(error).strip()} Usual reasons are the out-of-memory killer and a full "
             "/dev/shm; try fewer workers, a smaller prefetch or a smaller batch."
         ) from error

@@ -1,4 +1,4 @@
-"""Stallscope: says what a PyTorch training waits for, with evidence.
+"""Whyidle: says what a PyTorch training waits for, with evidence.
 
 Importing this package costs no torch; the layers below import what they need.
 """

@@ -1,4 +1,4 @@
-"""The console script, and `python -m stallscope`."""
+"""The console script, and `python -m whyidle`."""
 
 import sys
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_RUN = "STALLSCOPE_RUN"
-"""Set by `stallscope run`, as `capture.bootstrap` has it."""
+_RUN = "WHYIDLE_RUN"
+"""Set by `whyidle run`, as `capture.bootstrap` has it."""
 DATA = "data"
 """The phase that is waiting for data."""
 
@@ -51,7 +51,7 @@ def watch(iterable: T, batch_size: int | None = None) -> T:
     made = watched(iterable, begin)
     if made is iterable and not hasattr(type(iterable), "__aiter__") and (running := _recording()) is not None:
         running.session.notice(
-            f"stallscope.watch gives a {type(iterable).__name__} back as it is; watch(iter(…)) records its batches."
+            f"whyidle.watch gives a {type(iterable).__name__} back as it is; watch(iter(…)) records its batches."
         )
     return cast(T, made)
 
@@ -66,9 +66,9 @@ def step() -> None:
 def log_to(
     target: Any, every_s: float = 10.0, *, run: str | os.PathLike[str] | None = None, every_rank: bool = False
 ) -> None:
-    """Log what the training waits for with its own logger, beside its loss: flat figures named `stallscope/…`.
+    """Log what the training waits for with its own logger, beside its loss: flat figures named `whyidle/…`.
 
-    Under `stallscope run` the figures of the last seconds are logged at the begin of a step, in the thread that trains,
+    Under `whyidle run` the figures of the last seconds are logged at the begin of a step, in the thread that trains,
     by the step's number. An error of the logger's ends that and nothing else. Outside a recording nothing happens.
 
     Args:
@@ -81,7 +81,7 @@ def log_to(
     Raises:
         TypeError: `target` is no logger.
         ValueError: `every_s` is not above 0, or more than 1e9.
-        StallscopeError: `run` holds no recorded steps.
+        WhyidleError: `run` holds no recorded steps.
     """
     from .capture.loggers import sender
     from .record.scalars import MOST_SECONDS
@@ -187,7 +187,7 @@ def _recorded() -> bool:
 
 
 def _current() -> Recording | None:
-    active = sys.modules.get("stallscope.capture.active")
+    active = sys.modules.get("whyidle.capture.active")
     return None if active is None else active.current()
 
 
@@ -198,7 +198,7 @@ def _is_child() -> bool:
 
 
 def _recording(begins: bool = True) -> Recording | None:
-    """The recording of this process. `begins`: which begins now under `stallscope run`."""
+    """The recording of this process. `begins`: which begins now under `whyidle run`."""
     compiler = sys.modules.get("torch.compiler")
     if compiler is not None and compiler.is_dynamo_compiling():
         # A graph has no place for us; Dynamo finds this answer when it traces what called us.
@@ -206,7 +206,7 @@ def _recording(begins: bool = True) -> Recording | None:
     running = _current()
     if running is None and begins and _RUN in os.environ:
         # There once torch was imported: a program without torch has no training.
-        arm = sys.modules.get("stallscope.capture.bootstrap.arm")
+        arm = sys.modules.get("whyidle.capture.bootstrap.arm")
         if arm is not None:
             arm.begin()
             running = _current()

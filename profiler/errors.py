@@ -1,21 +1,21 @@
-"""The few exceptions of stallscope. A message states the fact, the value, and the way out."""
+"""The few exceptions of whyidle. A message states the fact, the value, and the way out."""
 
 
-class StallscopeError(Exception):
+class WhyidleError(Exception):
     """A user's mistake or a limit of the machine: printed as one message, exit code 2, no traceback."""
 
 
-class RecordError(StallscopeError):
+class RecordError(WhyidleError):
     """A run folder or record file cannot be written or read."""
 
 
-class DataError(StallscopeError):
+class DataError(WhyidleError):
     """A dataset cannot be used."""
 
 
-class MissingExtra(StallscopeError):
+class MissingExtra(WhyidleError):
     """An optional part is not installed; the message says what to install."""
 
 
-class DeviceOutOfMemory(StallscopeError):
+class DeviceOutOfMemory(WhyidleError):
     """The accelerator has less memory than the batch needs (real or emulated)."""

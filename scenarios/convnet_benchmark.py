@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from stallscope.devices.emulated import EmulatedDevice
-from stallscope.devices.profiles import Accelerator
-from stallscope.pipelines.protocol import Batch
+from whyidle.devices.emulated import EmulatedDevice
+from whyidle.devices.profiles import Accelerator
+from whyidle.pipelines.protocol import Batch
 
 from .convnet_nets import benchmark_loss
 from .training import Judge, StepHooks

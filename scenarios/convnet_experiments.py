@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from stallscope.errors import StallscopeError
+from whyidle.errors import WhyidleError
 
 from .scenario import Asked, Experiment, Scenario
 from .variant import Feed, Variant, grid
@@ -91,10 +91,10 @@ def _placement(asked: Asked) -> list[Variant]:
     raw records, a batch ahead; (c) nothing loaded.
 
     Raises:
-        StallscopeError: the processor, which the loaders need, is also the device.
+        WhyidleError: the processor, which the loaders need, is also the device.
     """
     if asked.kind == "cpu":
-        raise StallscopeError(
+        raise WhyidleError(
             "experiment placement asks whether devices wait for processors, so it takes devices of their own: add "
             "--device emulated:k40 (the tutorial's of 2015), or --device cuda."
         )

@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 from platformdirs import user_cache_dir
 
-from stallscope.devices.emulated import EmulatedDevice
-from stallscope.devices.protocol import Device
-from stallscope.errors import DataError
-from stallscope.pipelines.crops import ChannelsLast, Crop, Mirror, RandomResizedCrop, StandardiseEach, cifar_stages
-from stallscope.pipelines.protocol import Batch, Stage
-from stallscope.pipelines.stages import Normalise, Resize
+from whyidle.devices.emulated import EmulatedDevice
+from whyidle.devices.protocol import Device
+from whyidle.errors import DataError
+from whyidle.pipelines.crops import ChannelsLast, Crop, Mirror, RandomResizedCrop, StandardiseEach, cifar_stages
+from whyidle.pipelines.protocol import Batch, Stage
+from whyidle.pipelines.stages import Normalise, Resize
 
 from .convnet_benchmark import EmulatedForward, Forward, Gradients
 from .convnet_experiments import experiments
@@ -58,7 +58,7 @@ class Convnets(Scenario):
 
     def find_data(self, net: str, say: Callable[[str], None]) -> Path:
         """Composed images in the user's cache; composed the first time, which takes some seconds."""
-        cache = Path(user_cache_dir("stallscope")) / "data"
+        cache = Path(user_cache_dir("whyidle")) / "data"
         folder, composed = cache / f"{self.name}-{COMPOSED_IMAGES}", cache / f"ssd-{COMPOSED_IMAGES}"
         if not folder.exists():
             say(f"No --data: composing {COMPOSED_IMAGES} images into {folder}")

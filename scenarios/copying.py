@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stallscope.devices.protocol import Copy, Device
-from stallscope.pipelines.protocol import Batch
+from whyidle.devices.protocol import Copy, Device
+from whyidle.pipelines.protocol import Batch
 
 
 class _Pinned:

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from stallscope.devices.protocol import Device
-from stallscope.pipelines.protocol import Batch
+from whyidle.devices.protocol import Device
+from whyidle.pipelines.protocol import Batch
 
 from . import cost_data, cost_nets
 from .evaluation import classified
@@ -39,7 +39,7 @@ class Cost(Scenario):
     cpu_nets = cost_nets.NETS
     data = (
         "folder with mnist/ (IDX), cifar10/ (binary version), imdb/ (aclImdb) and text/*.txt, or a FILE.txt for text; "
-        "`stallscope data cost --out DIR` downloads. Without, stand-ins of the same shape are made in memory"
+        "`whyidle data cost --out DIR` downloads. Without, stand-ins of the same shape are made in memory"
     )
     batch_sizes = (32, 128)
     stores = ("memory",)

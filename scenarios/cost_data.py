@@ -10,8 +10,8 @@ from typing import Any
 
 from platformdirs import user_cache_dir
 
-from stallscope.errors import DataError
-from stallscope.pipelines.protocol import Stage
+from whyidle.errors import DataError
+from whyidle.pipelines.protocol import Stage
 
 from .datasets import cifar, reviews, text
 from .datasets.arrays import Arrays, stand_in_images
@@ -19,7 +19,7 @@ from .datasets.fetch import fetch
 from .datasets.idx import MNIST, IdxImages, Part
 from .scenario import DataRequest, ScenarioData
 
-MARKER = "stallscope-stand-ins.txt"
+MARKER = "whyidle-stand-ins.txt"
 """Lies in the one folder for whose missing sets stand-ins are made."""
 SEED = 0
 """Of stand-ins: they are the same in every run."""
@@ -37,7 +37,7 @@ def folder_name(net: str) -> str:
 
 def default_folder() -> Path:
     """Where data are looked for that nobody named."""
-    return Path(user_cache_dir("stallscope")) / "data" / "cost"
+    return Path(user_cache_dir("whyidle")) / "data" / "cost"
 
 
 def stand_in_folder() -> Path:

@@ -9,7 +9,7 @@ import numpy
 import torch
 import torchvision
 
-from stallscope.devices.protocol import Device
+from whyidle.devices.protocol import Device
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from stallscope.devices.protocol import Device
-from stallscope.pipelines.assemble import make_batch
-from stallscope.pipelines.order import batches
-from stallscope.pipelines.protocol import Batch, Dataset, Settings
+from whyidle.devices.protocol import Device
+from whyidle.pipelines.assemble import make_batch
+from whyidle.pipelines.order import batches
+from whyidle.pipelines.protocol import Batch, Dataset, Settings
 
 from .copying import BatchCopier
 

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from stallscope.errors import DataError, StallscopeError
-from stallscope.pipelines.affine import Affine
-from stallscope.pipelines.standardise import Standardise
+from whyidle.errors import DataError, WhyidleError
+from whyidle.pipelines.affine import Affine
+from whyidle.pipelines.standardise import Standardise
 
 from . import fashion_nets
 from .datasets.idx import FASHION_MNIST, IdxImages, Part
@@ -82,7 +82,7 @@ class FashionMnist(Scenario):
         else:
             chosen = {"train": rows, "validation": _held_back(len(whole))}
             if request.split not in chosen:
-                raise StallscopeError(f"Fashion-MNIST has no split {request.split!r}: train, validation or test.")
+                raise WhyidleError(f"Fashion-MNIST has no split {request.split!r}: train, validation or test.")
             data = whole.only(chosen[request.split][: request.limit])
         data.facts |= {"part": request.split, "test": len(held_out), "mean": round(mean, 6), "std": round(std, 6)}
         data.others = (*whole.others, *held_out.others)

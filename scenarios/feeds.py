@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stallscope.pipelines.assemble import make_batch
-from stallscope.pipelines.order import batches, count
-from stallscope.pipelines.protocol import Batch, Dataset, Queue, Settings
+from whyidle.pipelines.assemble import make_batch
+from whyidle.pipelines.order import batches, count
+from whyidle.pipelines.protocol import Batch, Dataset, Queue, Settings
 
 from .copying import BatchCopier
 from .training import Judge, StepHooks

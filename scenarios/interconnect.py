@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from stallscope.devices.profiles import Accelerator, Figure, Origin
-from stallscope.errors import StallscopeError
+from whyidle.devices.profiles import Accelerator, Figure, Origin
+from whyidle.errors import WhyidleError
 
 SERVER = "+server"
 """Ends the name of an interconnect over which one parameter server is reached."""
@@ -79,7 +79,7 @@ def named(name: str) -> Interconnect:
     """An interconnect by its name, or by its rate (`940Mbit/s`, `25Gbit/s`); with `+server`, one parameter server.
 
     Raises:
-        StallscopeError: there is none of that name.
+        WhyidleError: there is none of that name.
     """
     link, server = name.removesuffix(SERVER), name.endswith(SERVER)
     rate = _RATE.fullmatch(link)
@@ -87,7 +87,7 @@ def named(name: str) -> Interconnect:
         gb_per_s = float(rate[1]) / 8 / (1000 if rate[2] == "M" else 1)
         return Interconnect(name, Figure(gb_per_s, Origin("recorded", "a rate of the user's")), server)
     if link not in INTERCONNECTS:
-        raise StallscopeError(
+        raise WhyidleError(
             f"unknown interconnect {name!r}. Choose one of {', '.join(INTERCONNECTS)}, or a rate such as 940Mbit/s; "
             f"{SERVER} after it puts one parameter server there."
         )
@@ -104,6 +104,6 @@ def gradient_bytes(accelerator: Accelerator, net: str) -> int:
     """What every device has to tell the others in a step: a gradient for each parameter, fp32.
 
     Raises:
-        StallscopeError: the profile does not have the net.
+        WhyidleError: the profile does not have the net.
     """
     return int(FLOAT32_BYTES * accelerator.net(net).net.parameters.value)

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from stallscope.capture.session import Session, SpanRecorder
-from stallscope.capture.thinning import Thinning
-from stallscope.devices.clock import Clock, VirtualClock
-from stallscope.devices.emulated import COMPUTE, EmulatedDevice, EmulatedSpec, EmulatedStream
-from stallscope.devices.protocol import Copy
-from stallscope.record.run import create_run
+from whyidle.capture.session import Session, SpanRecorder
+from whyidle.capture.thinning import Thinning
+from whyidle.devices.clock import Clock, VirtualClock
+from whyidle.devices.emulated import COMPUTE, EmulatedDevice, EmulatedSpec, EmulatedStream
+from whyidle.devices.protocol import Copy
+from whyidle.record.run import create_run
 
 MS = 1_000_000
 START = 1_000 * MS

@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from stallscope.devices.emulated import EmulatedDevice
-from stallscope.devices.protocol import Device
-from stallscope.errors import StallscopeError
-from stallscope.pipelines.protocol import Batch, Settings
-from stallscope.record.processes import describe_process
-from stallscope.record.run import update_run
+from whyidle.devices.emulated import EmulatedDevice
+from whyidle.devices.protocol import Device
+from whyidle.errors import WhyidleError
+from whyidle.pipelines.protocol import Batch, Settings
+from whyidle.record.processes import describe_process
+from whyidle.record.run import update_run
 
 from .interconnect import gradient_bytes, named, own_link
 from .training import EmulatedTraining, Judge, StepHooks, Training
@@ -78,7 +78,7 @@ class Rank:
         if self.size == 1 or not isinstance(training, EmulatedTraining) or not isinstance(device, EmulatedDevice):
             return training
         if device.profile is None:
-            raise StallscopeError(f"{device.title} has no profile, so it is not known what its ranks have to exchange.")
+            raise WhyidleError(f"{device.title} has no profile, so it is not known what its ranks have to exchange.")
         link = named(interconnect) if interconnect else own_link(device.profile)
         nbytes = gradient_bytes(device.profile, net)
         self.tell(folder, {"exchange": link.describe(nbytes, self.size)})

@@ -26,8 +26,8 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from stallscope.errors import DeviceOutOfMemory, StallscopeError
-from stallscope.record.files import read_json, write_json
+from whyidle.errors import DeviceOutOfMemory, WhyidleError
+from whyidle.record.files import read_json, write_json
 
 from .interconnect import named
 from .rank import Rank
@@ -48,7 +48,7 @@ def unmet(variant: Variant) -> str | None:
     """Why a training cannot run on this machine because of its ranks; `None` if it can.
 
     Raises:
-        StallscopeError: there is no interconnect of this name.
+        WhyidleError: there is no interconnect of this name.
     """
     if variant.interconnect is not None:
         named(variant.interconnect)
@@ -69,7 +69,7 @@ def train_ranks(spec: TrialSpec, folder: Path, train: Callable[[TrialSpec, Path,
 
     Raises:
         DeviceOutOfMemory: one of them ran out of memory.
-        StallscopeError: one of them failed or was killed.
+        WhyidleError: one of them failed or was killed.
         KeyboardInterrupt: this process was told to stop.
     """
     # In the run folder: if this process is killed, what stays lies with the run and goes with it.
@@ -108,7 +108,7 @@ def _stay_on_this_machine() -> None:
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
 
 
-def _why(meeting: Path, ranks: int, exit_codes: dict[int, int]) -> StallscopeError:
+def _why(meeting: Path, ranks: int, exit_codes: dict[int, int]) -> WhyidleError:
     """What to tell of a failed training: what failed first, for the others fail because of it."""
     told = {n: read_json(_last_words(meeting, n)) for n in range(ranks) if _last_words(meeting, n).is_file()}
     for number, words in told.items():
@@ -116,12 +116,12 @@ def _why(meeting: Path, ranks: int, exit_codes: dict[int, int]) -> StallscopeErr
             return DeviceOutOfMemory(f"rank {number}: {words['error']}")
     # Those that the launcher saw fail come first: of others it is not known how they ended, perhaps because of it.
     for number in sorted(set(range(ranks)) - told.keys(), key=lambda n: (n not in exit_codes, n)):
-        return StallscopeError(f"rank {number} {_death(exit_codes.get(number))}; what it printed is in output.txt")
+        return WhyidleError(f"rank {number} {_death(exit_codes.get(number))}; what it printed is in output.txt")
     failed = [(words["at"], number, words["error"]) for number, words in told.items() if words["status"] == "failed"]
     if not failed:
-        return StallscopeError("the ranks were told to stop from outside")
+        return WhyidleError("the ranks were told to stop from outside")
     _, number, error = min(failed)
-    return StallscopeError(f"rank {number}: {error}")
+    return WhyidleError(f"rank {number}: {error}")
 
 
 def _death(exit_code: int | None) -> str:
@@ -156,7 +156,7 @@ def _rank(spec: TrialSpec, folder: str, place: str, train: Callable[[TrialSpec, 
         _tell(words, rank.number, "stopped", None)
     except (DeviceOutOfMemory, torch.OutOfMemoryError) as problem:
         _tell(words, rank.number, "oom", str(problem).splitlines()[0])
-    except StallscopeError as problem:
+    except WhyidleError as problem:
         _tell(words, rank.number, "failed", str(problem))
     except Exception as problem:
         traceback.print_exc()
@@ -183,7 +183,7 @@ def _obey_stops(place: Path, number: int) -> None:
         _tell(place, number, "stopped", None)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    threading.Thread(target=wait, name="stallscope-stops", daemon=True).start()
+    threading.Thread(target=wait, name="whyidle-stops", daemon=True).start()
 
 
 def _tell(place: Path, number: int, status: str, error: str | None) -> None:

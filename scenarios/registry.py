@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stallscope.errors import StallscopeError
+from whyidle.errors import WhyidleError
 
 if TYPE_CHECKING:
     from .scenario import Scenario
@@ -18,7 +18,7 @@ _MODULES = {"ssd": "ssd", "fashion-mnist": "fashion_mnist", "convnets": "convnet
 """Name of a scenario → its module, which holds it as `SCENARIO`."""
 
 NAMES = tuple(_MODULES)
-"""Of those that come with stallscope."""
+"""Of those that come with whyidle."""
 
 _SAID = ("name", "study", "question", "data")
 _LISTED = ("nets", "cpu_nets", "batch_sizes", "stores")
@@ -34,13 +34,13 @@ def scenario(name: str) -> Scenario:
     code, as a training script is.
 
     Raises:
-        StallscopeError: there is none, or the file defines none.
+        WhyidleError: there is none, or the file defines none.
     """
     if is_file(name):
         return _of_file(Path(name))
     if name not in _MODULES:
-        raise StallscopeError(
-            f"unknown scenario {name!r}. `stallscope scenarios` lists all of them; one of your own is given as the "
+        raise WhyidleError(
+            f"unknown scenario {name!r}. `whyidle scenarios` lists all of them; one of your own is given as the "
             "path of its Python file."
         )
     found: Scenario = import_module(f".{_MODULES[name]}", __package__).SCENARIO
@@ -56,12 +56,12 @@ def _of_file(path: Path) -> Scenario:
     from .scenario import Scenario
 
     if not path.is_file():
-        raise StallscopeError(f"there is no file {path} to take a scenario from.")
+        raise WhyidleError(f"there is no file {path} to take a scenario from.")
     module = _load(path.resolve())
     found = getattr(module, "SCENARIO", None)
     if not isinstance(found, Scenario):
-        raise StallscopeError(
-            f"{path} defines no SCENARIO, an instance of a subclass of stallscope.scenarios.scenario.Scenario: see "
+        raise WhyidleError(
+            f"{path} defines no SCENARIO, an instance of a subclass of whyidle.scenarios.scenario.Scenario: see "
             f"{_WRITTEN_IN}."
         )
     _require_whole(found, path)
@@ -71,13 +71,13 @@ def _of_file(path: Path) -> Scenario:
 def _require_whole(found: Scenario, path: Path) -> None:
     """
     Raises:
-        StallscopeError: an attribute that every scenario has is missing, empty or of another kind.
+        WhyidleError: an attribute that every scenario has is missing, empty or of another kind.
     """
     wrong = [f"{name} (a text)" for name in _SAID if not _is_text(getattr(found, name, None))]
     wrong += [f"{name} (a tuple)" for name in _LISTED if not _is_filled(getattr(found, name, None))]
     wrong += [f"{name} (a method)" for name in _CALLED if not callable(getattr(found, name, None))]
     if wrong:
-        raise StallscopeError(
+        raise WhyidleError(
             f"{path}: {type(found).__name__} has no {', no '.join(wrong)}. Every scenario says these: see "
             f"{_WRITTEN_IN}."
         )
@@ -95,10 +95,10 @@ def require_data(opened: object, chosen: Scenario) -> None:
     """What `open_data` gave must be a dataset.
 
     Raises:
-        StallscopeError: it is none; the message names what it lacks.
+        WhyidleError: it is none; the message names what it lacks.
     """
     if lacking := [name for name in _OF_DATA if not hasattr(opened, name)]:
-        raise StallscopeError(
+        raise WhyidleError(
             f"{chosen.name}'s open_data gave a {type(opened).__name__}, which has no {', no '.join(lacking)}: see "
             f"{_WRITTEN_IN}."
         )
@@ -125,7 +125,7 @@ def _load(path: Path) -> Any:
     if known is not None:
         if getattr(known, "__file__", None) == str(path):
             return known
-        raise StallscopeError(f"{path} has the name of another module, {name!r}. Give the file a name of its own.")
+        raise WhyidleError(f"{path} has the name of another module, {name!r}. Give the file a name of its own.")
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -138,5 +138,5 @@ def _load(path: Path) -> Any:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise StallscopeError(f"{path} could not be run: {own_error(error) or _told(error)}") from error
+        raise WhyidleError(f"{path} could not be run: {own_error(error) or _told(error)}") from error
     return module

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 import torch
 
-from stallscope.devices.emulated import EmulatedDevice
-from stallscope.devices.protocol import Device
-from stallscope.errors import StallscopeError
-from stallscope.pipelines.protocol import Batch, Dataset
+from whyidle.devices.emulated import EmulatedDevice
+from whyidle.devices.protocol import Device
+from whyidle.errors import WhyidleError
+from whyidle.pipelines.protocol import Batch, Dataset
 
 from .evaluation import classified
 from .training import EmulatedTraining, TorchTraining, Training, Wrap, whole
@@ -138,13 +138,13 @@ class Scenario(ABC):
         """
 
     def make_data(self, folder: Path, samples: int, seed: int, progress: Callable[[int, int], None]) -> None:
-        """Put data into a folder: what `stallscope data NAME --out DIR` does. `progress` is called with how many of how
+        """Put data into a folder: what `whyidle data NAME --out DIR` does. `progress` is called with how many of how
         many samples are there.
 
         Raises:
             DataError: they cannot be had or written.
         """
-        raise StallscopeError(f"scenario {self.name} makes no data. It takes: {self.data}")
+        raise WhyidleError(f"scenario {self.name} makes no data. It takes: {self.data}")
 
     @abstractmethod
     def build(self, net: str, data: Any) -> torch.nn.Module:
@@ -175,7 +175,7 @@ class Scenario(ABC):
 
         Raises:
             DeviceOutOfMemory: an emulated device has too little memory for the batch.
-            StallscopeError: an emulated device has no step time for this net.
+            WhyidleError: an emulated device has no step time for this net.
         """
         if isinstance(device, EmulatedDevice):
             return EmulatedTraining(device, step_times(device), self.profile_net(net), batch_size)
@@ -186,23 +186,23 @@ class Scenario(ABC):
         """The nets to train on a kind of device: the asked ones, else the default.
 
         Raises:
-            StallscopeError: it has no such net.
+            WhyidleError: it has no such net.
         """
         for net in asked or ():
             if net not in self.nets:
-                raise StallscopeError(f"scenario {self.name} has no net {net!r}. It has {', '.join(self.nets)}.")
+                raise WhyidleError(f"scenario {self.name} has no net {net!r}. It has {', '.join(self.nets)}.")
         return tuple(asked) if asked else ((self.cpu_nets if kind == "cpu" else self.nets)[0],)
 
     def experiment(self, name: str | None) -> Experiment:
         """
         Raises:
-            StallscopeError: there is none of that name.
+            WhyidleError: there is none of that name.
         """
         known = {each.name: each for each in self.experiments}
         if name is not None and name not in known:
-            raise StallscopeError(
+            raise WhyidleError(
                 f"scenario {self.name} has no experiment {name!r}. It has {', '.join(known)} "
-                "(`stallscope scenarios` says what they ask)."
+                "(`whyidle scenarios` says what they ask)."
             )
         return known[name] if name else self.experiments[0]
 
@@ -236,8 +236,8 @@ def step_times(device: Device) -> Any:
     """The profile an emulated device takes step times from.
 
     Raises:
-        StallscopeError: it has none.
+        WhyidleError: it has none.
     """
     if not isinstance(device, EmulatedDevice) or device.profile is None:
-        raise StallscopeError(f"{device.title} has no profile to take step times from.")
+        raise WhyidleError(f"{device.title} has no profile to take step times from.")
     return device.profile

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from platformdirs import user_cache_dir
 
-from stallscope.devices.protocol import Device
-from stallscope.errors import DataError
-from stallscope.pipelines.protocol import Batch, Stage
-from stallscope.pipelines.stages import Distort, Flip, Normalise, RandomCrop, Resize, plain_stages, ssd_stages
+from whyidle.devices.protocol import Device
+from whyidle.errors import DataError
+from whyidle.pipelines.protocol import Batch, Stage
+from whyidle.pipelines.stages import Distort, Flip, Normalise, RandomCrop, Resize, plain_stages, ssd_stages
 
 from .evaluation import held_out
 from .scenario import DataRequest, Experiment, Scenario
@@ -46,7 +46,7 @@ class Ssd(Scenario):
     question = "Why did a larger batch make Caffe's training longer and MXNet's shorter?"
     nets = ("ssd300", "ssd512", "ssd-mini", "ssd-micro")
     cpu_nets = ("ssd-mini", "ssd-micro")
-    data = "Pascal-VOC layout; `stallscope data ssd --out DIR` composes a set"
+    data = "Pascal-VOC layout; `whyidle data ssd --out DIR` composes a set"
     batch_sizes = (8, 16, 64, 192)
 
     @property
@@ -56,7 +56,7 @@ class Ssd(Scenario):
     def find_data(self, net: str, say: Callable[[str], None]) -> Path:
         """A set of composed images in the user's cache; composed the first time, which takes some seconds."""
         images = COMPOSED_TO_LEARN_FROM if net == "ssd-micro" else COMPOSED_IMAGES
-        folder = Path(user_cache_dir("stallscope")) / "data" / f"{self.name}-{images}"
+        folder = Path(user_cache_dir("whyidle")) / "data" / f"{self.name}-{images}"
         if not folder.exists():
             say(f"No --data: composing {images} images into {folder}")
         compose(folder, images, 0)

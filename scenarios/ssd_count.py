@@ -30,7 +30,7 @@ def count(name: str, classes: int = 21, device: str = "meta") -> dict[str, int]:
     - `forward_ops`, `backward_ops`: dispatched ATen operations that compute (views and bare allocations do not),
       at batch 1. About one kernel each, but a convolution's backward is one operation and two or three kernels.
 
-    `device="cpu"` really computes, for checking. `StallscopeError` for an unknown name.
+    `device="cpu"` really computes, for checking. `WhyidleError` for an unknown name.
     """
     with torch.device(device):
         net = build(name, classes)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from stallscope.errors import StallscopeError
+from whyidle.errors import WhyidleError
 
 from .scenario import Asked, Experiment, Scenario
 from .ssd_optimizer import IMAGES
@@ -84,10 +84,10 @@ def _accuracy(scenario: Scenario, asked: Asked) -> list[Variant]:
     """The same images at every batch size, and the net tried at the end: the reduced one, or those of the study.
 
     Raises:
-        StallscopeError: no net is trained on an emulated device.
+        WhyidleError: no net is trained on an emulated device.
     """
     if asked.kind == "emulated":
-        raise StallscopeError(
+        raise WhyidleError(
             "experiment accuracy trains a net, which emulated devices do not. Use --device cpu or --device cuda."
         )
     images = _CAFFE_IMAGES if asked.full else IMAGES

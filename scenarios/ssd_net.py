@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  (the name everybody uses)
 
-from stallscope.errors import StallscopeError
+from whyidle.errors import WhyidleError
 
 from .ssd_priors import Layout, layout, priors
 
@@ -69,11 +69,11 @@ def build(name: str, classes: int) -> SsdNet:
     """An untrained `ssd300`, `ssd512`, `ssd-mini` or `ssd-micro` for `classes` classes, background included (VOC: 21).
 
     Weights come from torch's global generator: seed it for a repeatable start.
-    `StallscopeError` for an unknown name or fewer than two classes.
+    `WhyidleError` for an unknown name or fewer than two classes.
     """
     plan = layout(name)
     if classes < 2:
-        raise StallscopeError(f"SSD needs background and at least one object class; classes is {classes}.")
+        raise WhyidleError(f"SSD needs background and at least one object class; classes is {classes}.")
     if name == "ssd-mini":
         return SsdNet(plan, classes, _mini_stages(), [(width, nn.Identity()) for width in _MINI_WIDTHS])
     if name == "ssd-micro":
@@ -90,7 +90,7 @@ def build(name: str, classes: int) -> SsdNet:
 
 
 def image_size(name: str) -> int:
-    """The side in pixels of the images the net `name` takes; `StallscopeError` for an unknown name."""
+    """The side in pixels of the images the net `name` takes; `WhyidleError` for an unknown name."""
     return layout(name).size
 
 

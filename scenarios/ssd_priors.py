@@ -13,7 +13,7 @@ from math import sqrt
 
 import torch
 
-from stallscope.errors import StallscopeError
+from whyidle.errors import WhyidleError
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,11 @@ _LAYOUTS = {
 
 
 def layout(name: str) -> Layout:
-    """The layout of the net `name`; `StallscopeError` for a name that is none of ours."""
+    """The layout of the net `name`; `WhyidleError` for a name that is none of ours."""
     try:
         return _LAYOUTS[name]
     except KeyError:
-        raise StallscopeError(f"There is no SSD net {name!r}; choose one of {', '.join(_LAYOUTS)}.") from None
+        raise WhyidleError(f"There is no SSD net {name!r}; choose one of {', '.join(_LAYOUTS)}.") from None
 
 
 def priors(plan: Layout) -> torch.Tensor:

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import torch
 
-from stallscope.devices.emulated import EmulatedDevice
-from stallscope.devices.profiles import Accelerator
-from stallscope.pipelines.protocol import Batch
+from whyidle.devices.emulated import EmulatedDevice
+from whyidle.devices.profiles import Accelerator
+from whyidle.pipelines.protocol import Batch
 
 Judge = Callable[[Any], dict[str, Any]]
 """Says what a net is worth."""

@@ -18,14 +18,14 @@ import numpy as np
 import torch
 import torchvision  # noqa: F401  (imported here so that processes forked from a warm one need not)
 
-from stallscope.capture.session import Session, SpanRecorder
-from stallscope.devices.choose import choose
-from stallscope.devices.emulated import EmulatedDevice
-from stallscope.devices.protocol import Device
-from stallscope.errors import DeviceOutOfMemory, StallscopeError
-from stallscope.pipelines.protocol import Batch, Pipeline, Settings
-from stallscope.pipelines.registry import factory
-from stallscope.record.run import update_run
+from whyidle.capture.session import Session, SpanRecorder
+from whyidle.devices.choose import choose
+from whyidle.devices.emulated import EmulatedDevice
+from whyidle.devices.protocol import Device
+from whyidle.errors import DeviceOutOfMemory, WhyidleError
+from whyidle.pipelines.protocol import Batch, Pipeline, Settings
+from whyidle.pipelines.registry import factory
+from whyidle.record.run import update_run
 
 from .copying import BatchCopier
 from .environment import environment
@@ -93,7 +93,7 @@ def run_trial(spec: TrialSpec) -> None:
         status, error = Ended.STOPPED, "stopped by Ctrl-C"
     except (DeviceOutOfMemory, torch.OutOfMemoryError) as problem:
         status, error = Ended.OOM, str(problem).splitlines()[0]
-    except StallscopeError as problem:
+    except WhyidleError as problem:
         status, error = Ended.FAILED, str(problem)
     except Exception as problem:
         # The table of the comparison goes on; the whole story is in the trial's output file.
@@ -149,7 +149,7 @@ class Trained:
         self._losses: list[float] = []
         self._epochs: list[dict[str, Any]] = []
         if self.steps_per_epoch == 0:
-            raise StallscopeError(
+            raise WhyidleError(
                 f"{len(self._data)} samples do not fill one batch of {spec.batch_size}. Use a smaller --batch-sizes, "
                 "or more data."
             )

@@ -1,6 +1,6 @@
-"""A scenario's training that `stallscope tune` starts: recorded at first, then trained on as the tuner orders.
+"""A scenario's training that `whyidle tune` starts: recorded at first, then trained on as the tuner orders.
 
-`python -m stallscope.scenarios.tuning`; what to train is in the environment. What tuner and training say to each
+`python -m whyidle.scenarios.tuning`; what to train is in the environment. What tuner and training say to each
 other is the contract of `capture/tuning/takeover.py`, which does the same to programs of the user's.
 """
 
@@ -19,17 +19,17 @@ from typing import Any, NoReturn
 
 import torch
 
-from stallscope.capture.session import Session, SpanRecorder
-from stallscope.capture.tuning.sized import Probing
-from stallscope.capture.tuning.switching import Switching
-from stallscope.devices.choose import choose
-from stallscope.devices.emulated import EmulatedDevice
-from stallscope.devices.protocol import Device
-from stallscope.errors import DeviceOutOfMemory, StallscopeError
-from stallscope.pipelines.protocol import Batch, Dataset, Pipeline, Settings
-from stallscope.pipelines.registry import factory
-from stallscope.record.run import update_run
-from stallscope.record.tuning import Channel, LoaderSettings, Word
+from whyidle.capture.session import Session, SpanRecorder
+from whyidle.capture.tuning.sized import Probing
+from whyidle.capture.tuning.switching import Switching
+from whyidle.devices.choose import choose
+from whyidle.devices.emulated import EmulatedDevice
+from whyidle.devices.protocol import Device
+from whyidle.errors import DeviceOutOfMemory, WhyidleError
+from whyidle.pipelines.protocol import Batch, Dataset, Pipeline, Settings
+from whyidle.pipelines.registry import factory
+from whyidle.record.run import update_run
+from whyidle.record.tuning import Channel, LoaderSettings, Word
 
 from .copying import BatchCopier
 from .registry import scenario
@@ -37,7 +37,7 @@ from .scenario import DataRequest, ScenarioData
 from .training import StepHooks, Training
 from .trial import seed
 
-SPEC = "STALLSCOPE_TUNING"
+SPEC = "WHYIDLE_TUNING"
 SERIAL = "naive"
 """What the loaders that are torch's DataLoader are without workers."""
 FIXED = {
@@ -151,7 +151,7 @@ class TunedTraining:
         begun = time.monotonic()
         try:
             if len(pipeline) == 0:
-                raise StallscopeError(
+                raise WhyidleError(
                     f"{len(self._dataset)} samples do not fill one batch of {spec.batch_size}. Use a smaller "
                     "--batch-size, or more images."
                 )
@@ -241,13 +241,13 @@ class TunedTraining:
 def main() -> NoReturn:
     """Train, and end the process: loaders with native threads may hang or crash in interpreter exit."""
     spec = TuningSpec(**json.loads(os.environ[SPEC]))
-    folder = Path(os.environ["STALLSCOPE_RUN"])
+    folder = Path(os.environ["WHYIDLE_RUN"])
     if "probe" in spec.tune:
         _probe(spec, folder)
     line = Channel.of_training(folder)
     try:
         _tune(spec, folder, line)
-    except StallscopeError as error:
+    except WhyidleError as error:
         line.send(Word.REFUSED, why=str(error), steps=0)
     except Exception as error:
         traceback.print_exc()

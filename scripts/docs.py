@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from stallscope.commands.main import parser
+from whyidle.commands.main import parser
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "commands"
 BEGIN = "<!-- options: made by scripts/docs.py from the parser -->"
@@ -47,7 +47,7 @@ def _usage(verb: str, of: argparse.ArgumentParser) -> str:
     """As the parser was told, else composed here: argparse words it differently from one Python to the next."""
     if of.usage is not None:
         return "\n".join(line.strip() for line in (of.usage % {"prog": of.prog}).splitlines())
-    return " ".join([f"stallscope {verb} [options]", *(_written(action) for action in of._get_positional_actions())])
+    return " ".join([f"whyidle {verb} [options]", *(_written(action) for action in of._get_positional_actions())])
 
 
 def _row(of: argparse.ArgumentParser, action: argparse.Action) -> str:
@@ -83,7 +83,7 @@ def main() -> int:
     stale = []
     for verb, of in verbs().items():
         page = PAGES / f"{verb}.md"
-        before = page.read_text(encoding="utf-8") if page.exists() else f"# stallscope {verb}\n\n{of.description}\n"
+        before = page.read_text(encoding="utf-8") if page.exists() else f"# whyidle {verb}\n\n{of.description}\n"
         after = placed(before, options(verb, of))
         if after != before:
             stale.append(page.name)

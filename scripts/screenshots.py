@@ -49,9 +49,9 @@ def made(runs: Path) -> None:
     ]
     for folder, command in steps:
         if not folder.exists():
-            print(f"stallscope {' '.join(command)}", flush=True)
+            print(f"whyidle {' '.join(command)}", flush=True)
             try:
-                stallscope(*command)
+                whyidle(*command)
             except BaseException:
                 # What is half done is not used again.
                 shutil.rmtree(folder, ignore_errors=True)
@@ -70,10 +70,10 @@ def training(photos: Path, workers: int, epochs: int = 3) -> list[str]:
     ]
 
 
-def stallscope(*command: str, width: int = 100) -> str:
+def whyidle(*command: str, width: int = 100) -> str:
     """What a command prints, colours included."""
     done = subprocess.run(
-        ["stallscope", *command],
+        ["whyidle", *command],
         cwd=ROOT,
         env=environment() | {"COLUMNS": str(width), "FORCE_COLOR": "1"},
         capture_output=True,
@@ -81,24 +81,24 @@ def stallscope(*command: str, width: int = 100) -> str:
         check=False,
     )
     if done.returncode:
-        raise Missing(f"stallscope {' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-400:]}")
+        raise Missing(f"whyidle {' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-400:]}")
     return done.stdout
 
 
 def live(runs: Path) -> None:
     """The live view, of a recording that is played again."""
     run = _watched(runs).relative_to(ROOT)
-    with terminal(f"stallscope live --replay --at 14 {run}", 110, 34) as screen:
+    with terminal(f"whyidle live --replay --at 14 {run}", 110, 34) as screen:
         time.sleep(8)
         drawn(screen(), 110, IMAGES / "live.png")
 
 
 def panel(runs: Path) -> None:
-    """What `stallscope run` shows below a training's own output."""
+    """What `whyidle run` shows below a training's own output."""
     folder = runs / "panel"
     shutil.rmtree(folder, ignore_errors=True)
     command = " ".join(training(runs / "photos", 1, 6))
-    with terminal(f"stallscope run --out {folder.relative_to(ROOT)} -- {command}", 100, 26) as screen:
+    with terminal(f"whyidle run --out {folder.relative_to(ROOT)} -- {command}", 100, 26) as screen:
         _until(lambda: any(folder.glob("step-*.rec")))
         time.sleep(20)
         drawn(screen(), 100, IMAGES / "run-panel.png")
@@ -115,7 +115,7 @@ def _until(there: Callable[[], bool]) -> None:
 def report(runs: Path) -> None:
     """A run's page: laptop light and dark, phone, and its timeline zoomed."""
     page = runs / "report.html"
-    stallscope("report", str(_watched(runs)), "--format", "html", "-o", str(page))
+    whyidle("report", str(_watched(runs)), "--format", "html", "-o", str(page))
     saved(shot(page, 1280, 900), IMAGES / "report.png")
     saved(shot(page, 1280, 900, dark=True), IMAGES / "report-dark.png")
     saved(phone(page, 390, 844), IMAGES / "report-phone.png")
@@ -125,7 +125,7 @@ def timeline(runs: Path) -> None:
     """The timeline of a run's page, zoomed in three times by its key."""
     page = runs / "report.html"
     if not page.exists():
-        stallscope("report", str(_watched(runs)), "--format", "html", "-o", str(page))
+        whyidle("report", str(_watched(runs)), "--format", "html", "-o", str(page))
     zoom = """
       addEventListener("load", () => setTimeout(() => {
         document.querySelector(".charts").focus();
@@ -146,13 +146,13 @@ def _watched(runs: Path) -> Path:
 
 def compare(runs: Path) -> None:
     page = runs / "compare.html"
-    stallscope("report", str(runs / "ssd"), "--format", "html", "-o", str(page))
+    whyidle("report", str(runs / "ssd"), "--format", "html", "-o", str(page))
     saved(shot(page, 1280, 1000), IMAGES / "compare.png")
 
 
 def tune(runs: Path) -> None:
     page = runs / "tune.html"
-    stallscope("report", str(runs / "tune"), "--format", "html", "-o", str(page))
+    whyidle("report", str(runs / "tune"), "--format", "html", "-o", str(page))
     saved(shot(page, 1280, 1000), IMAGES / "tune.png")
 
 
@@ -165,8 +165,8 @@ def doctor(_: Path) -> None:
 
 
 def _text(command: list[str], name: str) -> None:
-    said = stallscope(*command)
-    drawn(f"$ stallscope {' '.join(command)}\n{said}".replace(str(ROOT), "~/stallscope"), 110, IMAGES / name)
+    said = whyidle(*command)
+    drawn(f"$ whyidle {' '.join(command)}\n{said}".replace(str(ROOT), "~/whyidle"), 110, IMAGES / name)
 
 
 PICTURES: dict[str, Picture] = {

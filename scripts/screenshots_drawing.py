@@ -51,7 +51,7 @@ def environment() -> dict[str, str]:
 def terminal(command: str, columns: int, rows: int) -> Iterator[Callable[[], str]]:
     """A command in a terminal of its own; gives a function that tells what is on the screen, colours included."""
     with tempfile.TemporaryDirectory() as folder:
-        tmux = ["tmux", "-L", "stallscope-pictures", "-f", "/dev/null"]
+        tmux = ["tmux", "-L", "whyidle-pictures", "-f", "/dev/null"]
         shell = f"PS1='$ ' COLORTERM=truecolor PATH={BIN}:$PATH exec bash --norc --noprofile -i"
         subprocess.run(
             [*tmux, "new-session", "-d", "-x", str(columns), "-y", str(rows), "-s", "picture", "-c", str(ROOT), shell],

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Makes a virtual environment with stallscope in it: setup.sh FOLDER EXTRAS
+# Makes a virtual environment with whyidle in it: setup.sh FOLDER EXTRAS
 # Done again only when pyproject.toml or the extras change.
 set -euo pipefail
 venv=$1
 extras=$2
 python=${PYTHON:-python3}
 project=$(cksum < pyproject.toml | cut -d' ' -f1)
-stamp="$venv/.stallscope-$project-$extras"
+stamp="$venv/.whyidle-$project-$extras"
 # What was set up with more has these too.
-if compgen -G "$venv/.stallscope-$project-$extras*" > /dev/null; then exit 0; fi
+if compgen -G "$venv/.whyidle-$project-$extras*" > /dev/null; then exit 0; fi
 
 if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-    echo "stallscope needs Python 3.11 or newer, and $python is $("$python" --version 2>&1 || echo missing)." >&2
+    echo "whyidle needs Python 3.11 or newer, and $python is $("$python" --version 2>&1 || echo missing)." >&2
     echo "Install one (Debian, Ubuntu: apt install python3 python3-venv), or name another: make PYTHON=python3.12 …" >&2
     exit 1
 fi
@@ -30,9 +30,9 @@ if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -m pip --version > /dev/n
         fi
     fi
 fi
-echo "Installing stallscope[$extras] with torch into $venv (the first time about 3 minutes and 6 GB) …"
+echo "Installing whyidle[$extras] with torch into $venv (the first time about 3 minutes and 6 GB) …"
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-compile -e ".[$extras]"
 # pip would compile with one CPU. Files for other versions of Python do not compile, which does not matter.
 "$venv/bin/python" -m compileall -qq -j 0 -x '/tests/|/testing/|/transformers/models/' "$venv/lib" || true
-rm -f "$venv"/.stallscope-*
+rm -f "$venv"/.whyidle-*
 touch "$stamp"

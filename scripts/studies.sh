@@ -13,9 +13,9 @@ run() {
     local name=$1 code
     shift
     if [ "$wanted" != "  " ] && [[ "$wanted" != *" $name "* ]]; then return; fi
-    echo "== $name: stallscope compare $*"
+    echo "== $name: whyidle compare $*"
     SECONDS=0
-    "$bin/stallscope" compare "$@" --no-live --out "$out/$name" --json "$out/$name.json" >"$out/$name.txt"
+    "$bin/whyidle" compare "$@" --no-live --out "$out/$name" --json "$out/$name.json" >"$out/$name.txt"
     code=$?
     echo "   ended with $code after $SECONDS s"
     [ "$code" = 0 ] || failed=1

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stallscope.analyse.analysis import Analysis, analyse
-from stallscope.analyse.compare import Cell
-from stallscope.record.run import open_run, update_run
-from stallscope.scenarios.planted import MS, Step, train
-from stallscope.scenarios.variant import AXES, Variant, axes
+from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.analyse.compare import Cell
+from whyidle.record.run import open_run, update_run
+from whyidle.scenarios.planted import MS, Step, train
+from whyidle.scenarios.variant import AXES, Variant, axes
 
 STEPS = 40
 

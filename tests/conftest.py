@@ -12,8 +12,8 @@ import pytest
 from hypothesis import settings
 
 # How long an example takes says how busy the machine is.
-settings.register_profile("stallscope", deadline=None)
-settings.load_profile("stallscope")
+settings.register_profile("whyidle", deadline=None)
+settings.load_profile("whyidle")
 
 # Importing torch and 4000 tests makes little garbage and much to look through for it (pytest_collection_finish).
 gc.disable()

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.facts import Facts
-from stallscope.analyse.finding import Finding
-from stallscope.record.reader import Records
-from stallscope.record.run import create_run, open_run
-from stallscope.record.schema import EVENT, HEADER_BYTES, NOT_MEASURED, STEP, Kind
-from stallscope.record.segment import RecordWriter
-from stallscope.scenarios.planted import MS, START
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.facts import Facts
+from whyidle.analyse.finding import Finding
+from whyidle.record.reader import Records
+from whyidle.record.run import create_run, open_run
+from whyidle.record.schema import EVENT, HEADER_BYTES, NOT_MEASURED, STEP, Kind
+from whyidle.record.segment import RecordWriter
+from whyidle.scenarios.planted import MS, START
 
 ON_CPU = {"device": {"kind": "cpu", "title": "a processor"}, "ended": {"status": "ok"}}
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.record.files import write_json
-from stallscope.record.run import create_run
-from stallscope.record.schema import EVENT, NOT_MEASURED, STEP, EventKind, StepFlag
-from stallscope.record.segment import RecordWriter
+from whyidle.record.files import write_json
+from whyidle.record.run import create_run
+from whyidle.record.schema import EVENT, NOT_MEASURED, STEP, EventKind, StepFlag
+from whyidle.record.segment import RecordWriter
 
 MS = 1_000_000
 START = 10**12

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stallscope.analyse.replay.workload import Limits, Times, Workload
-from stallscope.record.tuning import LoaderSettings
+from whyidle.analyse.replay.workload import Limits, Times, Workload
+from whyidle.record.tuning import LoaderSettings
 
 MS = 1e6
 Activity = tuple[str, float] | None

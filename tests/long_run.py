@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.record.run import create_run
-from stallscope.record.schema import BATCH, DEVICE, EVENT, HOST, NOT_MEASURED, STEP, EventKind, Kind, StepFlag
-from stallscope.record.segment import RecordWriter
+from whyidle.record.run import create_run
+from whyidle.record.schema import BATCH, DEVICE, EVENT, HOST, NOT_MEASURED, STEP, EventKind, Kind, StepFlag
+from whyidle.record.segment import RecordWriter
 
 MS, S = 10**6, 10**9
 BEGIN = 10**12

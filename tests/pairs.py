@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from crafted import add, add_events, amend, train_on_cpu
 
-from stallscope.analyse.difference.difference import Difference, difference
-from stallscope.analyse.difference.sides import side_of
-from stallscope.record.reader import Records
-from stallscope.record.run import update_run
-from stallscope.record.schema import HOST, NOT_MEASURED, EventKind
-from stallscope.scenarios.planted import MS, START, Step, train
+from whyidle.analyse.difference.difference import Difference, difference
+from whyidle.analyse.difference.sides import side_of
+from whyidle.record.reader import Records
+from whyidle.record.run import update_run
+from whyidle.record.schema import HOST, NOT_MEASURED, EventKind
+from whyidle.scenarios.planted import MS, START, Step, train
 
 GAP_MS = 5.0
 """Work of the loop after the optimizer, a step."""

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from crafted import rows_of
 
-from stallscope.analyse.recent.moments import as_of
-from stallscope.record.processes import describe_process
-from stallscope.record.reader import RecordFile, Records
-from stallscope.record.run import create_run
-from stallscope.record.schema import (
+from whyidle.analyse.recent.moments import as_of
+from whyidle.record.processes import describe_process
+from whyidle.record.reader import RecordFile, Records
+from whyidle.record.run import create_run
+from whyidle.record.schema import (
     BATCH,
     DEVICE,
     EVENT,
@@ -27,7 +27,7 @@ from stallscope.record.schema import (
     Kind,
     PauseKind,
 )
-from stallscope.record.segment import RecordWriter
+from whyidle.record.segment import RecordWriter
 
 MS = 1_000_000
 S = 1000 * MS

@@ -1,4 +1,4 @@
-"""Running commands through `stallscope run`, as a user does."""
+"""Running commands through `whyidle run`, as a user does."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from stallscope.commands.main import main
+from whyidle.commands.main import main
 
-STALLSCOPE = [sys.executable, "-m", "stallscope"]
+WHYIDLE = [sys.executable, "-m", "whyidle"]
 
 WITHOUT_COMPILER = """
 import sys, types, torch
@@ -39,7 +39,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, recorded into `folder`."""
     return subprocess.run(
-        [*STALLSCOPE, "run", *options, "--out", folder, "--", *command],
+        [*WHYIDLE, "run", *options, "--out", folder, "--", *command],
         capture_output=True,
         text=True,
         timeout=120,

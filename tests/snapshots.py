@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from stallscope.analyse.finding import Evidence, Finding, Next
-from stallscope.analyse.recent.snapshot import DeviceView, HostView, RankView, Snapshot, WorkerView
+from whyidle.analyse.finding import Evidence, Finding, Next
+from whyidle.analyse.recent.snapshot import DeviceView, HostView, RankView, Snapshot, WorkerView
 
 NAN = math.nan
 WAVE = tuple(50 + 50 * math.sin(i / 9) for i in range(240))

@@ -22,7 +22,7 @@ class Tmux:
     def __init__(
         self, command: Sequence[str | Path], columns: int, rows: int, environment: Mapping[str, str] | None = None
     ) -> None:
-        self._server = f"stallscope-{os.getpid()}-{next(_numbers)}"
+        self._server = f"whyidle-{os.getpid()}-{next(_numbers)}"
         given = dict(os.environ, LC_ALL="C.UTF-8", LANG="C.UTF-8") | dict(environment or {})
         given.pop("TMUX", None)
         self._environment = given

@@ -6,8 +6,8 @@ import math
 
 from hypothesis import strategies as st
 
-from stallscope.devices.emulated import EmulatedSpec
-from stallscope.scenarios.planted import MS, Step, Workers
+from whyidle.devices.emulated import EmulatedSpec
+from whyidle.scenarios.planted import MS, Step, Workers
 
 Training = tuple[list[list[Step]], Workers | None, EmulatedSpec]
 """Epochs of steps, the loader's workers, the device."""

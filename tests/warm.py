@@ -1,4 +1,4 @@
-"""`stallscope` and trainings as processes that need not start Python and import torch first, which takes a test of a
+"""`whyidle` and trainings as processes that need not start Python and import torch first, which takes a test of a
 short training most of its time: they are forked from one that has done both (`warm_server.py`).
 
 For tests of what happens while a training runs and when it ends. How a recording gets into a Python that is started,
@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import IO, Any
 
 SERVER = Path(__file__).with_name("warm_server.py")
-COMMAND = "stallscope.commands.main"
+COMMAND = "whyidle.commands.main"
 TRAINING = (
     "numpy.ma",
     "numpy.random",
     "torch",
     "torch.nested._internal.nested_tensor",
-    "stallscope.capture.hooks.install",
+    "whyidle.capture.hooks.install",
 )
 MODULES = {"commands": (COMMAND,), "trainings": (COMMAND, *TRAINING)}
 """What a server has imported: for commands that start a program, and for those whose program is a training."""
@@ -49,7 +49,7 @@ class Process:
         terminal: bool = False,
         session: bool = False,
     ) -> None:
-        """`kind`: a command, "stallscope", or with the program it runs, "recorded"; or a "program" of Python.
+        """`kind`: a command, "whyidle", or with the program it runs, "recorded"; or a "program" of Python.
 
         `terminal`: `streams` are one, which shall control it. `session`: it shall lead one of its own.
         """
@@ -113,7 +113,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """As `runs.run`. `training`: the command is one, whose Python is forked; all others are started."""
     arguments = ["run", *options, "--out", str(folder), "--", *map(str, command)]
-    return _to_its_end("recorded" if training else "stallscope", arguments, input, **more)
+    return _to_its_end("recorded" if training else "whyidle", arguments, input, **more)
 
 
 def bare(*arguments: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:

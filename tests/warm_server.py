@@ -1,7 +1,7 @@
 """Run by `warm.py`, with the names of modules: imports them once, and forks processes that have them already.
 
-What it is sent over its standard input, a socket, it makes of a fork: `stallscope …` as of the command line, or a
-Python program. `stallscope run` forks the program as well, which it would have started. The command's `main`, the
+What it is sent over its standard input, a socket, it makes of a fork: `whyidle …` as of the command line, or a
+Python program. `whyidle run` forks the program as well, which it would have started. The command's `main`, the
 `sitecustomize` of the environment, hooks, sampler and loader workers are those of any other recording.
 """
 
@@ -111,18 +111,18 @@ def end_with(call: Callable[[], int | None]) -> NoReturn:
     os._exit(code & 0xFF)
 
 
-def stallscope(arguments: list[str]) -> int:
-    from stallscope.commands import main
+def whyidle(arguments: list[str]) -> int:
+    from whyidle.commands import main
 
-    sys.argv = ["stallscope", *arguments]
+    sys.argv = ["whyidle", *arguments]
     return main.main(arguments)
 
 
-def stallscope_and_program(arguments: list[str]) -> int:
-    from stallscope.commands import child
+def whyidle_and_program(arguments: list[str]) -> int:
+    from whyidle.commands import child
 
     child.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": started})
-    return stallscope(arguments)
+    return whyidle(arguments)
 
 
 def started(command: list[str | os.PathLike[str]], **more: Any) -> Any:
@@ -134,7 +134,7 @@ def started(command: list[str | os.PathLike[str]], **more: Any) -> Any:
 
 
 class Forked:
-    """A Python program, with as much of `Popen` as `stallscope.commands.child` needs."""
+    """A Python program, with as much of `Popen` as `whyidle.commands.child` needs."""
 
     def __init__(self, arguments: list[str], env: dict[str, str], preexec_fn: Callable[[], None], **_: Any) -> None:
         self.returncode: int | None = None
@@ -174,7 +174,7 @@ def python(arguments: list[str]) -> None:
     exec(code, module.__dict__)
 
 
-KINDS = {"stallscope": stallscope, "recorded": stallscope_and_program, "program": python}
+KINDS = {"whyidle": whyidle, "recorded": whyidle_and_program, "program": python}
 
 
 if __name__ == "__main__":

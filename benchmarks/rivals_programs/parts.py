@@ -27,12 +27,12 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from stallscope.scenarios.faults.case import COLD, FIRST, GIL, PLANTED, SLOW, Case
-from stallscope.scenarios.faults.host import HostWork, SlowFile
-from stallscope.scenarios.faults.machine import confine, foreign_load, quota
-from stallscope.scenarios.faults.net import Narrow
-from stallscope.scenarios.faults.samples import Samples, Waiting, burn_ms, collate, loader_of, sleep_ms, start_worker
-from stallscope.scenarios.faults.truth import Stamp, write_truth
+from whyidle.scenarios.faults.case import COLD, FIRST, GIL, PLANTED, SLOW, Case
+from whyidle.scenarios.faults.host import HostWork, SlowFile
+from whyidle.scenarios.faults.machine import confine, foreign_load, quota
+from whyidle.scenarios.faults.net import Narrow
+from whyidle.scenarios.faults.samples import Samples, Waiting, burn_ms, collate, loader_of, sleep_ms, start_worker
+from whyidle.scenarios.faults.truth import Stamp, write_truth
 
 FOLDER = "RIVALS_FOLDER"
 """Where the case is, and where the stamps go: by the environment, which every tool passes on to what it starts."""

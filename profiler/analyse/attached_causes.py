@@ -223,7 +223,7 @@ def _by_workers(seen: Attached, workers: Workers, found: Callable[..., Finding])
     if busy < BUSY:
         why = f"its workers make batches only {_pct(busy)} of the time, so batches come unevenly or late"
         advice = f"more workers (num_workers above {workers.count:.0f}), or more batches ahead (prefetch_factor)"
-        return found("input.too_few_workers", 0.35, why, measured, advice, "record it with `stallscope run`")
+        return found("input.too_few_workers", 0.35, why, measured, advice, "record it with `whyidle run`")
     throttled = None if host is None else host.throttled_s
     if throttled is not None and seen.seconds and throttled >= THROTTLED * seen.seconds:
         more = (*measured, Evidence("stopped by the CPU quota, summed over CPUs", throttled, "s", "0"))

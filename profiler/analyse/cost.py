@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, median
 
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from .epoch_logs import EpochLog
 from .facts import Facts
 from .prices import Price, Prices
@@ -77,12 +77,12 @@ def bills(
     """Of all logs, each beside the same training on the machine `relative_to` (the first unless named).
 
     Raises:
-        StallscopeError: nothing was logged on that machine.
+        WhyidleError: nothing was logged on that machine.
     """
     machines = list(dict.fromkeys(log.machine for log in logs))
     base = relative_to or default_base(machines)
     if base not in machines:
-        raise StallscopeError(f"no log is of {base!r}. There are {', '.join(machines)}.")
+        raise WhyidleError(f"no log is of {base!r}. There are {', '.join(machines)}.")
     made = [bill(log, prices.of_logs(log.machine.rpartition("/")[2]), target) for log in logs]
     bases = {each.test: each for each in made if each.machine == base}
     return [_beside(each, bases.get(each.test)) for each in made]

@@ -19,8 +19,8 @@ MOST_UNRESOLVED = 0.05
 Rule = Callable[[Facts], Finding | None]
 
 _TELL_APART = Next(
-    "put `stallscope.watch(iterable)` around what the training iterates over, or "
-    '`with stallscope.phase("data"):` around where it gets a batch',
+    "put `whyidle.watch(iterable)` around what the training iterates over, or "
+    '`with whyidle.phase("data"):` around where it gets a batch',
     None,
     None,
     None,

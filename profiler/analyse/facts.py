@@ -87,7 +87,7 @@ class Facts:
     unfed_share: float
     """Share of the steps whose fetch was not seen: what they waited for data counts as other time."""
     overhead_ns: float
-    """Time spent in stallscope's own hooks in a step that they look at: the median, since a hook that the scheduler
+    """Time spent in whyidle's own hooks in a step that they look at: the median, since a hook that the scheduler
     interrupts counts the interruption, which would have come anyway."""
     set_prefetch: int | None = None
     """Batches that each of torch's worker processes prepares ahead, as it is set; `None` where that is not known."""

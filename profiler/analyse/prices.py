@@ -1,4 +1,4 @@
-"""What an hour of a machine costs: the prices that come with stallscope, and a user's own.
+"""What an hour of a machine costs: the prices that come with whyidle, and a user's own.
 
 Reading is strict, since a typo would silently become a wrong price: unknown keys, prices that are none and missing
 sources are errors that name file and key.
@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 
 PRICES_FILE = "prices.toml"
 VCPU_INSTANCE = "gcp-highcpu-8-2017-07"
@@ -71,10 +71,10 @@ class Prices:
     def instance(self, name: str) -> Price:
         """
         Raises:
-            StallscopeError: there is none of that name.
+            WhyidleError: there is none of that name.
         """
         if name not in self.instances:
-            raise StallscopeError(
+            raise WhyidleError(
                 f"no price of an instance {name!r} is known. There are {', '.join(self.instances)}; --prices FILE adds "
                 "others, --price USD gives the hour's price itself."
             )
@@ -105,10 +105,10 @@ class Prices:
 
 
 def load(file: Path | None = None) -> Prices:
-    """The prices that come with stallscope, with those of a user's file; a name in both is the user's.
+    """The prices that come with whyidle, with those of a user's file; a name in both is the user's.
 
     Raises:
-        StallscopeError: the file cannot be read, or says something else than prices.
+        WhyidleError: the file cannot be read, or says something else than prices.
     """
     ours = _prices((resources.files(__package__) / PRICES_FILE).read_text(encoding="utf-8"), PRICES_FILE)
     if file is None:
@@ -117,7 +117,7 @@ def load(file: Path | None = None) -> Prices:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
-        raise StallscopeError(f"cannot read the prices in {file}: {why}.") from error
+        raise WhyidleError(f"cannot read the prices in {file}: {why}.") from error
     theirs = _prices(text, str(file))
     return _checked(Prices({**ours.instances, **theirs.instances}, {**ours.logs, **theirs.logs}), str(file))
 
@@ -126,7 +126,7 @@ def _prices(text: str, file: str) -> Prices:
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise StallscopeError(f"the price file {file} is not TOML: {error}.") from error
+        raise WhyidleError(f"the price file {file} is not TOML: {error}.") from error
     for key in content:
         if key not in ("instances", "logs"):
             raise _wrong(file, key, "unknown key")
@@ -181,5 +181,5 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _wrong(file: str, key: str, fact: str) -> StallscopeError:
-    return StallscopeError(f"price file {file}: {key}: {fact} (see docs/scenarios/cost.md).")
+def _wrong(file: str, key: str, fact: str) -> WhyidleError:
+    return WhyidleError(f"price file {file}: {key}: {fact} (see docs/scenarios/cost.md).")

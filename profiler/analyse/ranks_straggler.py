@@ -43,7 +43,7 @@ _CHANGE = {
     "boundary": "share out what only this rank does (validation, checkpoints), or do it beside the training",
     "compute": "look at its device and host (clocks, temperature, other programs), and at the size of its batches",
     "pause": "look at the code between the fetch and the backward pass for sleeps, locks, files, the network; while "
-    "it runs, `stallscope attach PID` names the line",
+    "it runs, `whyidle attach PID` names the line",
 }
 
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.run import Run
 from .analysis import Analysis, analyse
 from .attached import is_attached
@@ -37,7 +37,7 @@ def cells_of_runs(runs: Sequence[Run]) -> list[Cell]:
     """The cells of a table: loaders in the order they were named, each from its smallest batch on.
 
     Raises:
-        StallscopeError: a run has no batch size to compare it by.
+        WhyidleError: a run has no batch size to compare it by.
         RecordError: a record file cannot be read.
     """
     recorded = [_recorded(run) for run in runs]
@@ -120,18 +120,18 @@ def differences(cells: Sequence[Cell]) -> list[str]:
 
 def _recorded(run: Run) -> _Recorded:
     if is_attached(run):
-        raise StallscopeError(
+        raise WhyidleError(
             f"{run.folder} was recorded from outside, which tells neither batch sizes nor samples. Record the training "
-            "with `stallscope run -- python train.py …` instead."
+            "with `whyidle run -- python train.py …` instead."
         )
     analysis = analyse(run)
     facts = analysis.facts
     if facts is None:
-        raise StallscopeError(f"{run.folder} holds no step of a training, so nothing to compare. Leave it out.")
+        raise WhyidleError(f"{run.folder} holds no step of a training, so nothing to compare. Leave it out.")
     if facts.batch_size is None:
-        raise StallscopeError(
+        raise WhyidleError(
             f"{run.folder}: how many samples its batches hold was not seen, so it has no time per sample. Have its "
-            "loader watched (`stallscope.watch`), or leave it out."
+            "loader watched (`whyidle.watch`), or leave it out."
         )
     ranks = max(1, len(analysis.ranks))
     return _Recorded(

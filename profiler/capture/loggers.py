@@ -79,7 +79,7 @@ class _WandB:
         if run is None:
             return  # the module, before its `init` or after its `finish`
         if not self._defined:
-            self._target.define_metric("stallscope/step", hidden=True)
-            self._target.define_metric("stallscope/*", step_metric="stallscope/step")
+            self._target.define_metric("whyidle/step", hidden=True)
+            self._target.define_metric("whyidle/*", step_metric="whyidle/step")
             self._defined = True
-        self._target.log(figures | {"stallscope/step": step}, commit=self._alone)
+        self._target.log(figures | {"whyidle/step": step}, commit=self._alone)

@@ -28,7 +28,7 @@ def recording(
 ) -> Iterator[Session]:
     """Record what this thread trains within the block into a new run folder.
 
-    Where the process is recorded already, as under `stallscope run`, that recording goes on, and no other is made.
+    Where the process is recorded already, as under `whyidle run`, that recording goes on, and no other is made.
 
     Args:
         folder: the run folder; made here, must not hold a run yet.

@@ -1,4 +1,4 @@
-"""What a recording so far comes to, logged by the training's own logger: `stallscope.log_to`.
+"""What a recording so far comes to, logged by the training's own logger: `whyidle.log_to`.
 
 At the begin of a step, in the thread that trains, figures that the command has computed meanwhile are read and handed
 over. An error of the logger's ends that, with one notice, and the training goes on.
@@ -47,7 +47,7 @@ class ScalarLog:
         except Exception as error:
             self.end()
             notice(
-                f"stallscope.log_to has stopped logging: {type(error).__name__}: {str(error)[:200]}. The recording and "
+                f"whyidle.log_to has stopped logging: {type(error).__name__}: {str(error)[:200]}. The recording and "
                 "the training went on."
             )
             return True
@@ -79,7 +79,7 @@ class ScalarLog:
             # once it is full it would not return.
             self.end()
             notice(
-                "stallscope.log_to logged nothing in a process that was forked after it was called: call it in the "
+                "whyidle.log_to logged nothing in a process that was forked after it was called: call it in the "
                 "process that trains."
             )
             return False

@@ -1,4 +1,4 @@
-"""An iterable whose fetches are recorded: what `stallscope.watch` gives, and what stands for a library's generator."""
+"""An iterable whose fetches are recorded: what `whyidle.watch` gives, and what stands for a library's generator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Watched:
     What it needs of its own has names that no iterable has.
     """
 
-    __slots__ = ("__weakref__", "_stallscope_begin", "_stallscope_inner", "_stallscope_pass")
+    __slots__ = ("__weakref__", "_whyidle_begin", "_whyidle_inner", "_whyidle_pass")
 
     def __init__(self, inner: Any, begin: Callable[[Any], Pass | None], under_way: Pass | None = None) -> None:
         """
@@ -35,56 +35,56 @@ class Watched:
             begin: begins a pass over its argument, where a recording runs.
             under_way: `inner` is the iterator of this pass.
         """
-        self._stallscope_inner = inner
-        self._stallscope_begin = begin
-        self._stallscope_pass = under_way
+        self._whyidle_inner = inner
+        self._whyidle_begin = begin
+        self._whyidle_pass = under_way
 
     def __iter__(self) -> Any:
         try:
-            inner = self._stallscope_inner
-            begun = self._stallscope_pass
+            inner = self._whyidle_inner
+            begun = self._whyidle_pass
             if begun is not None:
                 # An iterator may begin anew when it is asked for itself.
                 iterator = iter(inner)
                 if iterator is inner:
                     return self
-                begun = self._stallscope_begin(self)
-                return iterator if begun is None else watched(iterator, self._stallscope_begin, begun)
-            begun = self._stallscope_begin(self)
+                begun = self._whyidle_begin(self)
+                return iterator if begun is None else watched(iterator, self._whyidle_begin, begun)
+            begun = self._whyidle_begin(self)
             if begun is None:
                 return iter(inner)
             iterator = begun.make(lambda: iter(inner))
             if iterator is inner:
-                self._stallscope_pass = begun
+                self._whyidle_pass = begun
                 return self
-            return watched(iterator, self._stallscope_begin, begun)
+            return watched(iterator, self._whyidle_begin, begun)
         except BaseException as error:
             forget_ours(error)
             raise
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stallscope_inner, name)
+        return getattr(self._whyidle_inner, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("_stallscope_"):
+        if name.startswith("_whyidle_"):
             object.__setattr__(self, name, value)
         else:
-            setattr(self._stallscope_inner, name, value)
+            setattr(self._whyidle_inner, name, value)
 
     def __delattr__(self, name: str) -> None:
-        delattr(self._stallscope_inner, name)
+        delattr(self._whyidle_inner, name)
 
     def __reduce__(self) -> Any:
         # A copy, in another process say, is not watched: the object within is what it stands for.
-        return _itself, (self._stallscope_inner,)
+        return _itself, (self._whyidle_inner,)
 
     def __copy__(self) -> Any:
-        return copy.copy(self._stallscope_inner)
+        return copy.copy(self._whyidle_inner)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         """For `isinstance`."""
-        return type(self._stallscope_inner)
+        return type(self._whyidle_inner)
 
 
 class WatchedIterator(Watched):
@@ -94,15 +94,15 @@ class WatchedIterator(Watched):
 
     def __next__(self) -> Any:
         try:
-            return self._stallscope_fetch(type(self._stallscope_inner).__next__, self._stallscope_inner)
+            return self._whyidle_fetch(type(self._whyidle_inner).__next__, self._whyidle_inner)
         except BaseException as error:
             forget_ours(error)
             raise
 
-    def _stallscope_fetch(self, fetch: Callable[..., Any], *args: Any) -> Any:
-        under_way = self._stallscope_pass
+    def _whyidle_fetch(self, fetch: Callable[..., Any], *args: Any) -> Any:
+        under_way = self._whyidle_pass
         if under_way is None:
-            under_way = self._stallscope_pass = self._stallscope_begin(self)
+            under_way = self._whyidle_pass = self._whyidle_begin(self)
         return fetch(*args) if under_way is None else under_way.fetch(fetch, *args)
 
 
@@ -157,8 +157,8 @@ def _kind_for(kind: type) -> Any:
 
 def _handing_on(name: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        inner = self._stallscope_inner
-        others = [a._stallscope_inner if issubclass(type(a), Watched) else a for a in args]
+        inner = self._whyidle_inner
+        others = [a._whyidle_inner if issubclass(type(a), Watched) else a for a in args]
         try:
             result = getattr(type(inner), name)(inner, *others, **kwargs)
         except BaseException as error:
@@ -173,7 +173,7 @@ def _handing_on(name: str) -> Callable[..., Any]:
 
 def _send(self: Any, value: Any) -> Any:
     try:
-        return self._stallscope_fetch(self._stallscope_inner.send, value)
+        return self._whyidle_fetch(self._whyidle_inner.send, value)
     except BaseException as error:
         forget_ours(error)
         raise

@@ -1,4 +1,4 @@
-"""`stallscope attach PID`: records and judges a process that already runs, from outside."""
+"""`whyidle attach PID`: records and judges a process that already runs, from outside."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .console import console, show, write_json
 
 NAME = "attach"
 HELP = "Observes a training that already runs, from outside, and says what it waits for."
-EXAMPLE = "stallscope attach 12345 --duration 60"
+EXAMPLE = "whyidle attach 12345 --duration 60"
 
 PLAIN_SECONDS = 5.0
 """Between lines where the output is no terminal."""
@@ -78,7 +78,7 @@ def _report(folder: Path, as_json: bool) -> int:
     else:
         target = console()
         show(lambda to: attach_text.render(seen, verdict, findings, to), target)
-    print(f"recording: {folder}   (stallscope report {folder})", file=sys.stderr)
+    print(f"recording: {folder}   (whyidle report {folder})", file=sys.stderr)
     return 0
 
 
@@ -104,7 +104,7 @@ class _Teller:
         if self._status is not None:
             self._status.update(_markup_free(self._line(progress)))
         else:
-            print(f"stallscope: {self._line(progress)}", file=sys.stderr, flush=True)
+            print(f"whyidle: {self._line(progress)}", file=sys.stderr, flush=True)
 
     def _line(self, progress: Progress) -> str:
         until = " (Ctrl-C ends it and reports)" if self._seconds is None else f" of {self._seconds:g} s"

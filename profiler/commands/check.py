@@ -1,4 +1,4 @@
-"""`stallscope check RUN`: whether a run keeps its limits, for CI: exit code 0, or 1."""
+"""`whyidle check RUN`: whether a run keeps its limits, for CI: exit code 0, or 1."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..analyse.difference.difference import EMULATED, difference, refuse_mixed
 from ..analyse.difference.limits import Check, checks_of, ended_of, short, subject_of
 from ..analyse.difference.sides import Measured, Side, analysed, folders_of, side_of
 from ..analyse.whole import lacking_of
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.files import plain, read_json, write_text
 from ..report import check_json, check_text, github, junit
 from . import check_config
@@ -26,7 +26,7 @@ from .console import console, json_text, show
 
 NAME = "check"
 HELP = "Holds a recorded run to limits, for CI: exit code 0 when it keeps them all, else 1."
-EXAMPLE = "stallscope check runs/ci --max-stall 10 --max-regression 5 --against runs/main"
+EXAMPLE = "whyidle check runs/ci --max-stall 10 --max-regression 5 --against runs/main"
 
 FAILED = 1
 
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "throughput is held to the limits, and all count for a regression",
     )
     check_config.add_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON (stallscope-check version 1)")
+    parser.add_argument("--json", action="store_true", help="print JSON (whyidle-check version 1)")
     parser.add_argument("--junit", metavar="FILE", type=Path, help="write JUnit XML as well")
     parser.add_argument(
         "--github",
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if not arguments.run_folders:
-        raise StallscopeError(
+        raise WhyidleError(
             f"name the run that is to be checked: `{EXAMPLE}`. The newest recording of this machine may be anyone's."
         )
     asked = check_config.asked(arguments)
@@ -95,9 +95,9 @@ def _regression(side: Side, asked: check_config.Asked) -> Check:
     name = f"{asked.against[0]} and {others} more" if others else str(asked.against[0])
     if len(asked.against) == 1 and asked.against[0].is_file():
         report = read_json(asked.against[0])
-        if not isinstance(report, dict) or report.get("format") != "stallscope-report":
-            raise StallscopeError(
-                f"{name} is no report of stallscope. Save one with `stallscope report RUN --json -o FILE`, or name a "
+        if not isinstance(report, dict) or report.get("format") != "whyidle-report":
+            raise WhyidleError(
+                f"{name} is no report of whyidle. Save one with `whyidle report RUN --json -o FILE`, or name a "
                 "run."
             )
         if few := _few(side.runs, asked) or _few_in(report, name, asked):
@@ -109,7 +109,7 @@ def _regression(side: Side, asked: check_config.Asked) -> Check:
     other = side_of("A", asked.against)
     both = {run.folder.resolve() for run in other.runs} & {run.folder.resolve() for run in side.runs}
     if both:
-        raise StallscopeError(f"--against names {min(both)} itself. Name the run to compare it with.")
+        raise WhyidleError(f"--against names {min(both)} itself. Name the run to compare it with.")
     refuse_mixed(other, side)
     if few := _few((*other.runs, *side.runs), asked):
         return regression.not_comparable(limit, few, False)
@@ -166,7 +166,7 @@ def _properties(info: dict[str, Any]) -> dict[str, str]:
         "torch": info.get("torch"),
         "python": info.get("python"),
         "started": info.get("started_at"),
-        "stallscope": info.get("stallscope"),
+        "whyidle": info.get("whyidle"),
     }
     return {name: str(value) for name, value in said.items() if value is not None}
 
@@ -180,7 +180,7 @@ def _tell(
         try:
             write_text(arguments.junit, text)
         except OSError as error:
-            raise StallscopeError(f"cannot write {arguments.junit}: {error.strerror}. Name another file.") from error
+            raise WhyidleError(f"cannot write {arguments.junit}: {error.strerror}. Name another file.") from error
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if arguments.github and summary:
         _append(Path(summary), check_text.markdown(run, emulated, found) + "\n")
@@ -203,4 +203,4 @@ def _append(file: Path, text: str) -> None:
         with file.open("a", encoding="utf-8") as target:
             target.write(text)
     except OSError as error:
-        raise StallscopeError(f"cannot write {file}: {error.strerror}. Name another file.") from error
+        raise WhyidleError(f"cannot write {file}: {error.strerror}. Name another file.") from error

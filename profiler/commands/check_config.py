@@ -1,4 +1,4 @@
-"""What `stallscope check` holds a run to: `[tool.stallscope.check]` of a `pyproject.toml`, and flags, which win."""
+"""What `whyidle check` holds a run to: `[tool.whyidle.check]` of a `pyproject.toml`, and flags, which win."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 from ..analyse.difference.cause_codes import CAUSES, FAMILIES
 from ..analyse.difference.limits import SEVERITIES, Limits
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from .options import meant
 
 PYPROJECT = "pyproject.toml"
-TABLE = "[tool.stallscope.check]"
+TABLE = "[tool.whyidle.check]"
 
 PERCENTAGES = {
     "max-stall": "exposed stall: the device idles behind input, copies, synchronising calls or the loop's other work",
@@ -28,7 +28,7 @@ PERCENTAGES = {
     "min-utilisation": "the device's utilisation counter",
     "min-busy": "the device computes",
     "min-au": "accelerator utilisation as MLPerf Storage counts it",
-    "max-overhead": "time in stallscope's own hooks",
+    "max-overhead": "time in whyidle's own hooks",
 }
 NUMBERS = {
     "min-samples-per-s": "samples a second",
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--against",
         metavar="RUN",
         action="append",
-        help="run to compare with (again for runs that repeat it), or a report saved by `stallscope report --json`",
+        help="run to compare with (again for runs that repeat it), or a report saved by `whyidle report --json`",
     )
     parser.add_argument(
         "--noise",
@@ -89,7 +89,7 @@ def asked(arguments: argparse.Namespace) -> Asked:
     """Flags over the table.
 
     Raises:
-        StallscopeError: something asked makes no sense, or nothing is asked.
+        WhyidleError: something asked makes no sense, or nothing is asked.
     """
     file = arguments.config or _nearest()
     table = {} if file is None else _table(file, required=arguments.config is not None)
@@ -105,24 +105,24 @@ def asked(arguments: argparse.Namespace) -> Asked:
             limits[key.replace("-", "_")] = _number(value, where[key], math.inf)
     if (severity := values.get("max-severity")) is not None:
         if severity not in SEVERITIES[:-1]:
-            raise StallscopeError(f"{where['max-severity']}: {severity!r} is none of {', '.join(SEVERITIES[:-1])}.")
+            raise WhyidleError(f"{where['max-severity']}: {severity!r} is none of {', '.join(SEVERITIES[:-1])}.")
         limits["max_severity"] = severity
     if (forbid := values.get("forbid")) is not None:
         limits["forbid"] = _causes(forbid, where["forbid"])
     against = _against(values.get("against"), where.get("against", ""), Path() if "against" in given else folder)
     if bool(against) != ("max_regression" in limits):
         there, missing = ("--against", "--max-regression PCT") if against else ("--max-regression", "--against RUN")
-        raise StallscopeError(f"{there} needs {missing}: how much slower a run may be, and than what.")
+        raise WhyidleError(f"{there} needs {missing}: how much slower a run may be, and than what.")
     noise = values.get("noise")
     share = None
     if noise is not None:
         share = _number(noise, where["noise"], 100.0) / 100
         if not 0 < share < 1:
-            raise StallscopeError(f"{where['noise']}: a percentage above 0 and below 100 is needed, such as 1.5.")
+            raise WhyidleError(f"{where['noise']}: a percentage above 0 and below 100 is needed, such as 1.5.")
     found = Limits(**limits)
     if not found.asked:
-        raise StallscopeError(
-            "nothing to check. Ask for something, such as `stallscope check RUN --max-stall 10`, or put it into "
+        raise WhyidleError(
+            "nothing to check. Ask for something, such as `whyidle check RUN --max-stall 10`, or put it into "
             f"{PYPROJECT}:\n  {TABLE}\n  max-stall = 10"
         )
     switches = {key.replace("-", "_"): _switch(values, where, key) for key in SWITCHES}
@@ -138,20 +138,20 @@ def _table(file: Path, required: bool) -> dict[str, Any]:
     try:
         content: Any = tomllib.loads(file.read_text())
     except OSError as error:
-        raise StallscopeError(f"cannot read {file}: {error.strerror}. Name another file with --config.") from error
+        raise WhyidleError(f"cannot read {file}: {error.strerror}. Name another file with --config.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise StallscopeError(f"{file} is no TOML: {error}.") from error
-    for name in ("tool", "stallscope", "check"):
+        raise WhyidleError(f"{file} is no TOML: {error}.") from error
+    for name in ("tool", "whyidle", "check"):
         content = content.get(name) if isinstance(content, dict) else None
         if content is None:
             if required:
-                raise StallscopeError(f"{file} has no {TABLE}. Add it, or leave --config out.")
+                raise WhyidleError(f"{file} has no {TABLE}. Add it, or leave --config out.")
             return {}
     if not isinstance(content, dict):
-        raise StallscopeError(f"{TABLE} in {file} is no table.")
+        raise WhyidleError(f"{TABLE} in {file} is no table.")
     strange = [key for key in content if key not in KEYS]
     if strange:
-        raise StallscopeError(
+        raise WhyidleError(
             f"{TABLE} in {file}: {', '.join(map(repr, strange))} {'is' if len(strange) == 1 else 'are'} not known. "
             f"Known: {', '.join(KEYS)}."
         )
@@ -162,14 +162,14 @@ def _number(value: Any, where: str, most: float) -> float:
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not good or not 0 <= value <= most:
         what = "a number from 0 to 100" if most == 100 else "a number that is not negative"
-        raise StallscopeError(f"{where}: {value!r} is not {what}.")
+        raise WhyidleError(f"{where}: {value!r} is not {what}.")
     return float(value)
 
 
 def _switch(values: dict[str, Any], where: dict[str, str], key: str) -> bool:
     value = values.get(key, False)
     if not isinstance(value, bool):
-        raise StallscopeError(f"{where[key]}: {value!r} is neither true nor false.")
+        raise WhyidleError(f"{where[key]}: {value!r} is neither true nor false.")
     return value
 
 
@@ -177,13 +177,13 @@ def _causes(value: Any, where: str) -> tuple[str, ...]:
     """Causes, or families of them such as `input`."""
     words = value.split(",") if isinstance(value, str) else value
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise StallscopeError(f"{where}: {value!r} is no list of causes.")
+        raise WhyidleError(f"{where}: {value!r} is no list of causes.")
     causes = tuple(word.strip() for word in words if word.strip())
     if not causes:
-        raise StallscopeError(f"{where}: no cause is named. Causes are such as input.serial, or input for all of them.")
+        raise WhyidleError(f"{where}: no cause is named. Causes are such as input.serial, or input for all of them.")
     strange = [cause for cause in causes if cause not in CAUSES and cause not in FAMILIES]
     if strange:
-        raise StallscopeError(
+        raise WhyidleError(
             f"{where}: {', '.join(strange)} {'is' if len(strange) == 1 else 'are'} not known."
             f"{''.join(meant(cause, (*FAMILIES, *CAUSES)) for cause in strange)} Known: "
             f"{', '.join((*FAMILIES, *CAUSES))}."
@@ -197,5 +197,5 @@ def _against(value: Any, where: str, folder: Path) -> tuple[Path, ...]:
         return ()
     words = [value] if isinstance(value, str) else value
     if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
-        raise StallscopeError(f"{where}: {value!r} names no run.")
+        raise WhyidleError(f"{where}: {value!r} names no run.")
     return tuple(folder / word for word in words)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.run import new_folder as new_run_folder
 
 PASSED_ON = {
@@ -81,7 +81,7 @@ def start(
         prepare: run in the child, before the command.
 
     Raises:
-        StallscopeError: there is no such program, or it cannot be run; or `prepare` failed.
+        WhyidleError: there is no such program, or it cannot be run; or `prepare` failed.
     """
 
     def in_child() -> None:
@@ -92,7 +92,7 @@ def start(
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
     stdin, stdout, stderr = streams
-    hint = f" To run a script write: stallscope run -- python {command[0]}" if command[0].endswith(".py") else ""
+    hint = f" To run a script write: whyidle run -- python {command[0]}" if command[0].endswith(".py") else ""
     try:
         return subprocess.Popen(
             command,
@@ -104,14 +104,14 @@ def start(
             close_fds=False,
         )
     except FileNotFoundError as error:
-        raise StallscopeError(f"there is no program {command[0]!r}.{hint}") from error
+        raise WhyidleError(f"there is no program {command[0]!r}.{hint}") from error
     except subprocess.SubprocessError as error:
-        raise StallscopeError(f"{command[0]} got no terminal of its own. Use --no-live.") from error
+        raise WhyidleError(f"{command[0]} got no terminal of its own. Use --no-live.") from error
     except OSError as error:
         if error.errno == errno.ENOEXEC and command[0] != "/bin/sh":
             # A script without a first line that names its shell.
             return start(["/bin/sh", *command], environment, signals, streams, prepare)
-        raise StallscopeError(f"{command[0]} cannot be run: {error.strerror}.{hint}") from error
+        raise WhyidleError(f"{command[0]} cannot be run: {error.strerror}.{hint}") from error
 
 
 def wait(child: subprocess.Popen[bytes], signals: Signals, on_tick: Callable[[], object], tick_seconds: float) -> int:

@@ -1,6 +1,6 @@
-"""`stallscope compare SCENARIO`: trains with each loader at each batch size, and explains the table.
+"""`whyidle compare SCENARIO`: trains with each loader at each batch size, and explains the table.
 
-`stallscope compare RUN RUN …` explains a table of runs that were recorded before (`compare_runs.py`).
+`whyidle compare RUN RUN …` explains a table of runs that were recorded before (`compare_runs.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..analyse.compare import compare
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..report import compare_text, contract
 from . import compare_html, compare_runs, cost_options, faults, options, plot, sweep_planted
 from .console import show_comparison
@@ -24,19 +24,19 @@ HELP = (
     "batch-sizes runs trainings of which it is known what a larger batch does to them, and says what was found.\n"
     "Named two or more recorded runs, it compares those: the same training at different batch sizes, say."
 )
-EXAMPLE = "stallscope compare ssd --device emulated:v100 --batch-sizes 8,16 --data data/voc"
+EXAMPLE = "whyidle compare ssd --device emulated:v100 --batch-sizes 8,16 --data data/voc"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "stallscope compare [options] SCENARIO\n"
-        "       stallscope compare [--json FILE] [--plot FILE] [--html FILE] RUN RUN …"
+        "whyidle compare [options] SCENARIO\n"
+        "       whyidle compare [--json FILE] [--plot FILE] [--html FILE] RUN RUN …"
     )
     parser.add_argument(
         "what",
         nargs="+",
         metavar="SCENARIO|RUN",
-        help="name of a scenario (`stallscope scenarios` lists them), or folders of two and more recorded runs",
+        help="name of a scenario (`whyidle scenarios` lists them), or folders of two and more recorded runs",
     )
     parser.add_argument("--experiment", metavar="NAME", help="which of the scenario's (default: its first)")
     parser.add_argument("--full", action="store_true", help="the study's own sizes, however long they take")
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     sweep = Sweep(arguments)
     cost_options.put(arguments, sweep.setting, sweep.keys)
     if arguments.plot and len({key.batch_size for key in sweep.keys}) < 2:
-        raise StallscopeError("--plot draws what the batch size does: name two and more with --batch-sizes.")
+        raise WhyidleError("--plot draws what the batch size does: name two and more with --batch-sizes.")
     interrupted = sweep.run()
     result = compare([sweep.cell(key) for key in sweep.keys])
     show_comparison(
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     compare_html.write_kept(arguments, sweep.folder)
     try:
         plot.draw(arguments, result, sweep.setting)
-    except StallscopeError:
+    except WhyidleError:
         # What was measured before Ctrl-C need not be enough for every picture.
         if not interrupted:
             raise
@@ -122,7 +122,7 @@ def _names(text: str) -> list[str]:
 
 
 def _feeds(text: str) -> Sequence[str]:
-    from stallscope.scenarios.variant import FEEDS
+    from whyidle.scenarios.variant import FEEDS
 
     named = _names(text)
     if unknown := [name for name in named if name not in FEEDS]:

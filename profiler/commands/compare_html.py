@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..analyse.compare import Comparison, load
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.files import plain
 from . import options, pages, table_pages
 
@@ -25,22 +25,22 @@ def check(arguments: argparse.Namespace, made: Path | None = None) -> None:
     """Whether a page can be written there, before anything is measured for it; `made`: a folder that will be there.
 
     Raises:
-        StallscopeError: it cannot.
+        WhyidleError: it cannot.
     """
     if arguments.html == table_pages.STANDARD_OUTPUT:
-        raise StallscopeError(f"{OPTION} -: a page goes into a file. Name one, such as {OPTION} compare.html.")
+        raise WhyidleError(f"{OPTION} -: a page goes into a file. Name one, such as {OPTION} compare.html.")
     options.require_folder(arguments.html, made, OPTION)
 
 
 def refuse(arguments: argparse.Namespace, scenario: str) -> None:
     """
     Raises:
-        StallscopeError: a page was asked for of a scenario whose page is another.
+        WhyidleError: a page was asked for of a scenario whose page is another.
     """
     if arguments.html is not None:
-        raise StallscopeError(
+        raise WhyidleError(
             f"{OPTION} is of tables of loaders, and {scenario} has a page of its own. Leave it out; afterwards "
-            "`stallscope report FOLDER --format html` writes that page."
+            "`whyidle report FOLDER --format html` writes that page."
         )
 
 
@@ -48,7 +48,7 @@ def write_kept(arguments: argparse.Namespace, folder: Path) -> None:
     """The page of a comparison that is kept in a folder, where it was asked for: what `report` would write.
 
     Raises:
-        StallscopeError: it cannot be written.
+        WhyidleError: it cannot be written.
         RecordError: the comparison or a run of it cannot be read.
     """
     if arguments.html is not None:
@@ -59,7 +59,7 @@ def write(arguments: argparse.Namespace, result: Comparison, setting: dict[str, 
     """The page, where it was asked for. Runs that have a page of their own are linked.
 
     Raises:
-        StallscopeError: it cannot be written.
+        WhyidleError: it cannot be written.
     """
     if arguments.html is None:
         return

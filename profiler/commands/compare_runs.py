@@ -1,4 +1,4 @@
-"""`stallscope compare RUN RUN …`: recorded runs of somebody's own training, by batch size."""
+"""`whyidle compare RUN RUN …`: recorded runs of somebody's own training, by batch size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ..analyse.compare import compare
 from ..analyse.recorded_runs import cells_of_runs, differences
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.comparison import is_comparison
 from ..record.run import is_run, open_run
 from ..report import compare_text, contract
@@ -28,20 +28,20 @@ def run(arguments: argparse.Namespace) -> int:
     """Group, judge and print them.
 
     Raises:
-        StallscopeError: they cannot be compared.
+        WhyidleError: they cannot be compared.
     """
     folders = _folders(arguments.what)
     options.require_folder(arguments.json)
     strange = options.given(arguments, (name for name in vars(arguments) if name not in TAKEN))
     if strange:
-        raise StallscopeError(
+        raise WhyidleError(
             f"{strange} {options.are(strange)} of trainings that compare starts itself; these runs are recorded. "
             "Leave it out."
         )
     cells = cells_of_runs([open_run(folder) for folder in folders])
     result = compare(cells)
     if arguments.plot and not result.batch_verdicts:
-        raise StallscopeError("--plot: no loader ran with two batch sizes, so there is nothing to draw. Leave it out.")
+        raise WhyidleError("--plot: no loader ran with two batch sizes, so there is nothing to draw. Leave it out.")
     info = cells[0].analyses[0].info
     facts = cells[0].facts[0]
     setting: dict[str, Any] = {
@@ -65,16 +65,16 @@ def _folders(what: list[str]) -> list[Path]:
     folders = [Path(word) for word in what]
     for folder in folders:
         if is_comparison(folder):
-            raise StallscopeError(f"{folder} is a comparison already: `stallscope report {folder}` shows it.")
+            raise WhyidleError(f"{folder} is a comparison already: `whyidle report {folder}` shows it.")
         if len(folders) > 1 and not is_run(folder):
-            raise StallscopeError(
+            raise WhyidleError(
                 f"{folder} is not a run folder. Name either one scenario, or two and more folders that "
-                "`stallscope run` wrote."
+                "`whyidle run` wrote."
             )
     if len(folders) == 1:
-        raise StallscopeError(
-            f"{folders[0]} is one run; a comparison takes two and more. `stallscope report {folders[0]}` shows one."
+        raise WhyidleError(
+            f"{folders[0]} is one run; a comparison takes two and more. `whyidle report {folders[0]}` shows one."
         )
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise StallscopeError("the same run is named twice; repeats are runs of their own.")
+        raise WhyidleError("the same run is named twice; repeats are runs of their own.")
     return folders

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.files import replacing, write_text
 
 PLAIN_WIDTH = 100
@@ -42,7 +42,7 @@ def show_in(output: str | None, draw: Callable[[Console], None]) -> None:
     """As `show`, into a file that is named; none, or `-`, is the terminal.
 
     Raises:
-        StallscopeError: it cannot be written.
+        WhyidleError: it cannot be written.
     """
     if output in (None, "-"):
         show(draw, console())
@@ -51,7 +51,7 @@ def show_in(output: str | None, draw: Callable[[Console], None]) -> None:
         with replacing(Path(output)) as draft, draft.open("w", encoding="utf-8") as file:
             show(draw, Console(file=file, width=PLAIN_WIDTH, **LITERAL))
     except OSError as error:
-        raise StallscopeError(f"cannot write {output}: {error.strerror}. Name another file.") from error
+        raise WhyidleError(f"cannot write {output}: {error.strerror}. Name another file.") from error
 
 
 def show_comparison(
@@ -62,7 +62,7 @@ def show_comparison(
         target = console()
         show(draw, target)
         target.print(
-            f"\nruns and figures: {to}   (stallscope report {to}; --format html: as a page)",
+            f"\nruns and figures: {to}   (whyidle report {to}; --format html: as a page)",
             soft_wrap=True,
             markup=False,
         )
@@ -79,7 +79,7 @@ def write_json(content: dict[str, Any], target: str) -> None:
     try:
         write_text(Path(target), text + "\n")
     except OSError as error:
-        raise StallscopeError(f"cannot write {target}: {error.strerror}. Name another file.") from error
+        raise WhyidleError(f"cannot write {target}: {error.strerror}. Name another file.") from error
 
 
 def json_text(content: dict[str, Any]) -> str:

@@ -15,13 +15,13 @@ from ..analyse.cell_costs import SETTING, is_at, place_of, setting_of
 from ..analyse.compare import Cell
 from ..analyse.prices import Price, Prices, load
 from ..capture.cpu_budget import cpu_budget
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..report import cost_json, cost_text
 from .console import console, show, write_json
 from .options import are, given, require_folder
 
 if TYPE_CHECKING:
-    from stallscope.scenarios.variant import Variant
+    from whyidle.scenarios.variant import Variant
 
 SCENARIO = "cost"
 TARGET = 0.9
@@ -68,7 +68,7 @@ def rates_of(arguments: argparse.Namespace, scenario: str | None = None) -> Rate
     """As the command says.
 
     Raises:
-        StallscopeError: the price file is wrong, or has no such instance.
+        WhyidleError: the price file is wrong, or has no such instance.
     """
     prices = load(arguments.prices)
     return Rates(prices, _same(arguments, prices), scenario == SCENARIO)
@@ -78,20 +78,20 @@ def put(arguments: argparse.Namespace, setting: dict[str, Any], variants: Collec
     """Say in a comparison's setting what its trainings cost an hour.
 
     Raises:
-        StallscopeError: the price file is wrong, or has no such instance.
+        WhyidleError: the price file is wrong, or has no such instance.
     """
     target = arguments.target
     if target is None and setting["scenario"] == SCENARIO:
         target = TARGET
     places, base = [(each.device, each.threads, each.ranks) for each in variants], arguments.relative_to
     if base is not None and not any(is_at(base, device, threads) for device, threads, _ in places):
-        raise StallscopeError(
+        raise WhyidleError(
             f"--relative-to {base}: nothing trains there. Name one of the devices, or of the --threads."
         )
     if arguments.target is not None and not any(each.evaluate == "epochs" for each in variants):
-        raise StallscopeError(
+        raise WhyidleError(
             f"--target {arguments.target:g}: this experiment does not evaluate after every epoch, so that nothing says "
-            "when it is reached. `stallscope compare cost --experiment accuracy` does."
+            "when it is reached. `whyidle compare cost --experiment accuracy` does."
         )
     rates = rates_of(arguments, setting["scenario"])
     _require_one_machine(rates.same, (device for device, *_ in places))
@@ -104,7 +104,7 @@ def price_of(arguments: argparse.Namespace) -> Price | None:
     """The one price that the command names; `None` where it names none.
 
     Raises:
-        StallscopeError: the price file is wrong, or has no such instance.
+        WhyidleError: the price file is wrong, or has no such instance.
     """
     return rates_of(arguments).same
 
@@ -122,11 +122,11 @@ def put_price(price: Price | None, cells: Collection[Cell], setting: dict[str, A
 def _require_one_machine(price: Price | None, devices: Iterable[str]) -> None:
     """
     Raises:
-        StallscopeError: one price for trainings on several devices.
+        WhyidleError: one price for trainings on several devices.
     """
     several = list(dict.fromkeys(devices))
     if price is not None and len(several) > 1:
-        raise StallscopeError(
+        raise WhyidleError(
             f"one price ({price.title}) says nothing of trainings on {len(several)} devices ({', '.join(several)}). "
             f"Compare one device at a time, or leave --price and --instance out: scenario {SCENARIO} has a price for "
             "each device."
@@ -154,12 +154,12 @@ def run_logs(arguments: argparse.Namespace) -> int:
     """`compare cost --logs DIR`.
 
     Raises:
-        StallscopeError: the logs or the prices cannot be used.
+        WhyidleError: the logs or the prices cannot be used.
     """
     if arguments.scenario != SCENARIO:
-        raise StallscopeError(f"--logs is an option of `compare {SCENARIO}`, not of {arguments.scenario}.")
+        raise WhyidleError(f"--logs is an option of `compare {SCENARIO}`, not of {arguments.scenario}.")
     if idle := given(arguments, sorted(vars(arguments).keys() - _OF_LOGS)):
-        raise StallscopeError(f"{idle} {are(idle)} of trainings: --logs tells of those that are over.")
+        raise WhyidleError(f"{idle} {are(idle)} of trainings: --logs tells of those that are over.")
     require_folder(arguments.json)
     found = epoch_logs.read(arguments.logs)
     bills = cost.bills(found.logs, load(arguments.prices), arguments.relative_to, arguments.target)

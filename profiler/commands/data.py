@@ -1,4 +1,4 @@
-"""`stallscope data SCENARIO --out DIR`: makes or checks a scenario's data."""
+"""`whyidle data SCENARIO --out DIR`: makes or checks a scenario's data."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from .console import console, write_json
 
 if TYPE_CHECKING:
-    from stallscope.scenarios.scenario import Scenario
+    from whyidle.scenarios.scenario import Scenario
 
 NAME = "data"
 HELP = "Fetches or makes the data of a scenario, or checks data that are there."
-EXAMPLE = "stallscope data ssd --out data/voc --images 400"
+EXAMPLE = "whyidle data ssd --out data/voc --images 400"
 COUNTS = ("samples", "unit", "stand_in")
 """Of what data are described by, what is said in words of its own."""
 
@@ -32,14 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stallscope.scenarios.registry import scenario
+    from whyidle.scenarios.registry import scenario
 
     chosen = scenario(arguments.scenario)
     [net] = chosen.nets_for("cuda", [arguments.net] if arguments.net else None)
     if (arguments.out is None) == (arguments.check is None):
-        raise StallscopeError("say where: --out DIR puts the data there, --check DIR checks the data there.")
+        raise WhyidleError("say where: --out DIR puts the data there, --check DIR checks the data there.")
     if arguments.images < 1:
-        raise StallscopeError(f"--images {arguments.images}: at least 1 image is needed.")
+        raise WhyidleError(f"--images {arguments.images}: at least 1 image is needed.")
     if arguments.out is not None:
         _make(chosen, arguments)
     composed = arguments.images if arguments.out is not None else None
@@ -61,13 +61,13 @@ def _make(chosen: Scenario, arguments: argparse.Namespace) -> None:
 
 def _describe(chosen: Scenario, net: str, folder: Path, as_json: bool, composed: int | None) -> int:
     """`composed`: how many images were asked for, where they were just made."""
-    from stallscope.scenarios.scenario import DataRequest
+    from whyidle.scenarios.scenario import DataRequest
 
     data = chosen.open_data(DataRequest(folder=folder, net=net, store=chosen.stores[0]))
     facts, problems = data.describe(), list(data.notices())
     if as_json:
         write_json(
-            {"format": "stallscope-data", "version": 1, "folder": str(folder), **facts, "problems": problems}, "-"
+            {"format": "whyidle-data", "version": 1, "folder": str(folder), **facts, "problems": problems}, "-"
         )
         return 0
     target = console()

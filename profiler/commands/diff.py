@@ -1,4 +1,4 @@
-"""`stallscope diff RUN_A RUN_B`: what differs between two recorded runs, and why."""
+"""`whyidle diff RUN_A RUN_B`: what differs between two recorded runs, and why."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from ..analyse.difference.difference import difference
 from ..analyse.difference.sides import Side, side_of
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..report import diff_json, diff_text
 from .console import show_in, write_json
 
 NAME = "diff"
 HELP = "Explains the difference between two recorded runs by cause."
-EXAMPLE = "stallscope diff runs/before runs/after"
+EXAMPLE = "whyidle diff runs/before runs/after"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what runs of one setting differ by on this machine (standard deviation in percent), where you know it; "
         "default: seen, where sides have several runs, and taken to be about 3",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON (stallscope-diff version 1)")
+    parser.add_argument("--json", action="store_true", help="print JSON (whyidle-diff version 1)")
     parser.add_argument("-o", "--output", metavar="FILE", help="write to a file instead of the terminal")
 
 
@@ -56,22 +56,22 @@ def noise_of(percent: float | None) -> float | None:
     """As a share.
 
     Raises:
-        StallscopeError: it is none.
+        WhyidleError: it is none.
     """
     if percent is not None and not (math.isfinite(percent) and 0 < percent < 100):
-        raise StallscopeError(f"--noise {percent:g}: a percentage above 0 and below 100 is needed, such as 1.5.")
+        raise WhyidleError(f"--noise {percent:g}: a percentage above 0 and below 100 is needed, such as 1.5.")
     return None if percent is None else percent / 100
 
 
 def _sides(arguments: argparse.Namespace) -> tuple[Side, Side]:
     folders, a, b = arguments.run_folders, arguments.a, arguments.b
     if folders and (a or b):
-        raise StallscopeError("name either two runs, or the runs of each side with --a and --b.")
+        raise WhyidleError("name either two runs, or the runs of each side with --a and --b.")
     if not folders and not (a and b):
-        raise StallscopeError(f"two runs are needed: `{EXAMPLE}`, or several a side: `--a RUN RUN --b RUN RUN`.")
+        raise WhyidleError(f"two runs are needed: `{EXAMPLE}`, or several a side: `--a RUN RUN --b RUN RUN`.")
     if folders:
         if len(folders) != 2:
-            raise StallscopeError(
+            raise WhyidleError(
                 f"{len(folders)} run{'s' * (len(folders) != 1)} named, two are needed: `{EXAMPLE}`. Several a side: "
                 "`--a RUN RUN --b RUN RUN`."
             )
@@ -79,5 +79,5 @@ def _sides(arguments: argparse.Namespace) -> tuple[Side, Side]:
     sides = side_of("A", a), side_of("B", b)
     both = {run.folder.resolve() for run in sides[0].runs} & {run.folder.resolve() for run in sides[1].runs}
     if both:
-        raise StallscopeError(f"{min(both)} is on both sides. Name two different runs.")
+        raise WhyidleError(f"{min(both)} is on both sides. Name two different runs.")
     return sides

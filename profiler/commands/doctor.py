@@ -1,4 +1,4 @@
-"""`stallscope doctor`: what can be measured on this machine and what cannot, and why."""
+"""`whyidle doctor`: what can be measured on this machine and what cannot, and why."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .console import console, show, write_json
 
 NAME = "doctor"
 HELP = "Says what can be measured on this machine and what cannot, why, and how to change that."
-EXAMPLE = "stallscope doctor"
+EXAMPLE = "whyidle doctor"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

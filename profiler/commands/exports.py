@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..analyse.analysis import analyse
 from ..analyse.attached import is_attached
 from ..analyse.timeline.timeline import timelines
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.files import plain
 from ..record.run import Run, is_run, open_run
 from ..record.schema import STEP
@@ -79,7 +79,7 @@ def write(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> No
     if arguments.format == PARQUET:
         parquet_file.check()
         if arguments.output in (None, STDOUT):
-            raise StallscopeError("--format parquet needs a file: -o FILE for one table, -o FOLDER/ for all.")
+            raise WhyidleError("--format parquet needs a file: -o FILE for one table, -o FOLDER/ for all.")
     if arguments.output is not None and _is_folder(arguments.output):
         _write_all(arguments, folder, others)
     else:
@@ -88,7 +88,7 @@ def write(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> No
 
 def _refuse(value: object, option: str, formats: str) -> None:
     if value is not None:
-        raise StallscopeError(f"{option} belongs to --format {formats}.")
+        raise WhyidleError(f"{option} belongs to --format {formats}.")
 
 
 def _write_trace(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> None:
@@ -96,11 +96,11 @@ def _write_trace(arguments: argparse.Namespace, folder: Path, others: list[Path]
     from ..report.export.trace.write import write_trace
 
     if arguments.steps is not None and (arguments.from_s, arguments.to_s) != (None, None):
-        raise StallscopeError("--steps and --from or --to name a stretch twice. Give one of them.")
+        raise WhyidleError("--steps and --from or --to name a stretch twice. Give one of them.")
     if options.is_comparison_alone(folder, others):
-        raise StallscopeError(f"{folder} is a comparison, and a trace is of one run. {_name_one(folder)}")
+        raise WhyidleError(f"{folder} is a comparison, and a trace is of one run. {_name_one(folder)}")
     if arguments.output in (None, STDOUT) and sys.stdout.isatty():
-        raise StallscopeError("a trace is not for reading on a terminal: name a file with -o trace.json.gz")
+        raise WhyidleError("a trace is not for reading on a terminal: name a file with -o trace.json.gz")
     runs = [open_run(each) for each in (folder, *others)]
     _has_steps(runs)
     trace = trace_of(analyse(*runs), runs)
@@ -140,14 +140,14 @@ def _write_one(arguments: argparse.Namespace, folder: Path, others: list[Path]) 
 
 def _write_all(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> None:
     if arguments.table is not None:
-        raise StallscopeError(
+        raise WhyidleError(
             f"--table {arguments.table} is one table, and {arguments.output} is a folder: name a file."
         )
     target = Path(arguments.output)
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StallscopeError(
+        raise WhyidleError(
             f"cannot make the folder {arguments.output}: {error.strerror}. Name another, or a file without / at its "
             "end to write one table."
         ) from error
@@ -167,7 +167,7 @@ def _write_all(arguments: argparse.Namespace, folder: Path, others: list[Path]) 
         # It would be of what was written there before.
         (target / f"{name}.{arguments.format}").unlink(missing_ok=True)
     if not written:
-        raise StallscopeError(f"{folder} holds no records: there is nothing to write.")
+        raise WhyidleError(f"{folder} holds no records: there is nothing to write.")
     _say_stand_in(about)
     _say(f"in {target}, with their rows: {', '.join(written)}.")
 
@@ -180,7 +180,7 @@ def _tables(folder: Path, others: list[Path]) -> Iterator[Table]:
     if any(_counted(run) for run in runs):
         try:
             steps = _steps_of(runs)
-        except StallscopeError as error:
+        except WhyidleError as error:
             _say(f"{STEPS} is left out: {error}")
         else:
             yield steps
@@ -191,12 +191,12 @@ def _tables(folder: Path, others: list[Path]) -> Iterator[Table]:
 def _table(name: str | None, folder: Path, others: list[Path]) -> Table:
     if options.is_comparison_alone(folder, others):
         if name not in (None, CELLS):
-            raise StallscopeError(
+            raise WhyidleError(
                 f"{folder} is a comparison, whose only table is {CELLS}; {name} is of one run. {_name_one(folder)}"
             )
         return cells_table(folder)
     if name == CELLS:
-        raise StallscopeError(f"--table {CELLS} is of a comparison, and {folder} is a run.")
+        raise WhyidleError(f"--table {CELLS} is of a comparison, and {folder} is a run.")
     runs = [open_run(each) for each in (folder, *others)]
     if name not in (None, STEPS):
         assert name is not None
@@ -209,7 +209,7 @@ def _steps_of(runs: list[Run]) -> Table:
     analysis = analyse(*runs)
     shown = timelines(analysis, runs)
     if not shown:
-        raise StallscopeError(
+        raise WhyidleError(
             f"of {runs[0].folder} no step can be looked at: the device had finished none of them. "
             "`--table step_records` writes them as they were recorded."
         )
@@ -220,14 +220,14 @@ def _has_steps(runs: list[Run]) -> None:
     """That a trace or a table of steps can be made.
 
     Raises:
-        StallscopeError: of a run that was watched from outside, or that trained nothing.
+        WhyidleError: of a run that was watched from outside, or that trained nothing.
     """
     where = runs[0].folder
     way_out = "`--format csv --table host` and `--table device` write what the sampler saw."
     if any(is_attached(run) for run in runs):
-        raise StallscopeError(f"{where} was watched from outside, which sees no steps. {way_out}")
+        raise WhyidleError(f"{where} was watched from outside, which sees no steps. {way_out}")
     if not any(_counted(run) for run in runs):
-        raise StallscopeError(f"{where} holds no step: nothing was trained, or not so that it was seen. {way_out}")
+        raise WhyidleError(f"{where} holds no step: nothing was trained, or not so that it was seen. {way_out}")
 
 
 def _counted(run: Run) -> int:

@@ -1,4 +1,4 @@
-"""`stallscope compare faults`: trainings with planted faults, and what the diagnosis made of them."""
+"""`whyidle compare faults`: trainings with planted faults, and what the diagnosis made of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..analyse.confusion import Confusion, Judged, Named, confusion
 from ..analyse.diagnosis import LEAST_STEPS
 from ..capture.cpu_budget import cpu_budget
 from ..capture.sampler.procfs import MachineCpu, parse_machine_cpu, read
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.comparison import CellRecord, read_comparison
 from ..record.run import is_run, open_run
 from ..report import contract, faults_json, faults_text
@@ -26,10 +26,10 @@ from .console import console, show_comparison
 from .sweep_rounds import Rounds, Trial, new_folder
 
 if TYPE_CHECKING:
-    from stallscope.scenarios.faults.case import Case
+    from whyidle.scenarios.faults.case import Case
 
 SCENARIO = "faults"
-TARGET = Target("stallscope.scenarios.faults.trial", "run_fault")
+TARGET = Target("whyidle.scenarios.faults.trial", "run_fault")
 REPEATS = 1
 """Runs a case, by default."""
 RUN_SECONDS = 4
@@ -73,13 +73,13 @@ def refuse(arguments: argparse.Namespace) -> None:
     """What only this scenario takes was asked of another one.
 
     Raises:
-        StallscopeError: it was.
+        WhyidleError: it was.
     """
     given = options.given(arguments, ("cases", *KINDS, "severity", "foreign_load"))
     if given:
-        raise StallscopeError(
+        raise WhyidleError(
             f"{given} {options.are(given)} of the scenario faults, not of {arguments.scenario}: "
-            "`stallscope compare faults`."
+            "`whyidle compare faults`."
         )
 
 
@@ -115,7 +115,7 @@ class FaultTable:
         faults_text.render(self.confusion, self.setting, self.failed, target)
 
     def json(self) -> dict[str, Any]:
-        """The contract's `stallscope-compare`, with a cell a case and the matrix."""
+        """The contract's `whyidle-compare`, with a cell a case and the matrix."""
         setting = {name: value for name, value in self.setting.items() if name != "cases"}
         content = contract.comparison(Comparison(self.cells, {}, ()), setting)
         judged = {case.case: faults_json.of_case(case) for case in self.confusion.cases}
@@ -165,8 +165,8 @@ def judge(case: str, planted: tuple[str, ...], folder: Path, analysis: Analysis,
 
 def _truth(name: str, planted: tuple[str, ...], folder: Path, window: tuple[int, int]) -> dict[str, float]:
     """Cause → what it really cost. Nothing where the run was killed before it could say, or its case is no more."""
-    from stallscope.scenarios.faults.registry import CASES
-    from stallscope.scenarios.faults.truth import read_spans, read_stamps, true_share
+    from whyidle.scenarios.faults.registry import CASES
+    from whyidle.scenarios.faults.truth import read_spans, read_stamps, true_share
 
     case = CASES.get(name)
     if case is None or case.causes != planted:
@@ -182,12 +182,12 @@ class Trials(Rounds[str]):
     """The runs of one matrix; a cell is a case, told by its name."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        from stallscope.scenarios.faults.machine import unmet
-        from stallscope.scenarios.faults.registry import cases
+        from whyidle.scenarios.faults.machine import unmet
+        from whyidle.scenarios.faults.registry import cases
 
         given = options.given(arguments, ELSEWHERE)
         if given:
-            raise StallscopeError(
+            raise WhyidleError(
                 f"{given} {options.are(given)} of other scenarios: each case of {SCENARIO} says itself what it trains. "
                 "Choose among them with --cases, --faults, --compounds or --controls."
             )
@@ -196,7 +196,7 @@ class Trials(Rounds[str]):
         if arguments.severity:
             chosen = [case for case in chosen if case.severity in (arguments.severity, *NO_SEVERITY)]
         if not chosen:
-            raise StallscopeError(
+            raise WhyidleError(
                 f"none of --cases {arguments.cases} is of the kind asked for. Leave one of the two out."
             )
         self._cases: dict[str, Case] = {case.name: case for case in chosen}
@@ -237,7 +237,7 @@ class Trials(Rounds[str]):
         return name
 
     def _trial(self, name: str, number: int, folder: Path) -> Trial:
-        from stallscope.scenarios.faults.trial import FaultSpec
+        from whyidle.scenarios.faults.trial import FaultSpec
 
         planted = list(self._cases[name].causes)
         return Trial(

@@ -1,4 +1,4 @@
-"""`stallscope live [RUN]`: looks at a recording while it is made, or plays one again."""
+"""`whyidle live [RUN]`: looks at a recording while it is made, or plays one again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ..errors import RecordError, StallscopeError
+from ..errors import RecordError, WhyidleError
 from ..record.comparison import is_comparison
 from ..record.latest import latest
 from ..record.run import RUN_JSON, is_run, open_run
@@ -28,7 +28,7 @@ from .options import nothing_newest
 
 NAME = "live"
 HELP = "Shows a recording in progress (no RUN: the newest on this machine, and the next ones after it), or plays one."
-EXAMPLE = "stallscope live"
+EXAMPLE = "whyidle live"
 
 PLAIN_SECONDS = 2.0
 """Between lines where the output is not a terminal."""
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.json and not arguments.once:
-        raise StallscopeError("--json prints one look: add --once. For a whole run use `stallscope report --json`.")
+        raise WhyidleError("--json prints one look: add --once. For a whole run use `whyidle report --json`.")
     try:
         with ended_by_signals(), _source(arguments) as source:
             if arguments.once:
@@ -75,17 +75,17 @@ def run(arguments: argparse.Namespace) -> int:
 def _source(arguments: argparse.Namespace) -> Iterator[Source]:
     replayed = arguments.replay or arguments.at is not None or arguments.speed is not None
     if arguments.gpus and (replayed or arguments.run_folder is not None):
-        raise StallscopeError("--gpus shows no recording: leave out RUN, --replay, --at and --speed.")
+        raise WhyidleError("--gpus shows no recording: leave out RUN, --replay, --at and --speed.")
     folder = latest() if arguments.run_folder is None else _newest_within(arguments.run_folder)
     if arguments.gpus or (folder is None and not replayed and _is_screen()):
         with watching() as accelerators:
             yield accelerators
     elif folder is None:
-        raise nothing_newest(", or see the accelerators alone with `stallscope live --gpus`")
+        raise nothing_newest(", or see the accelerators alone with `whyidle live --gpus`")
     elif replayed:
         source = Replaying(folder, arguments.at or 0.0, arguments.speed or 1.0)
         if (arguments.at or 0.0) > source.length_s:
-            raise StallscopeError(
+            raise WhyidleError(
                 f"--at {arguments.at:g} is beyond the recording's end: it is {source.length_s:.1f} s long."
             )
         yield source
@@ -99,7 +99,7 @@ def _newest_within(folder: Path) -> Path:
         return folder
     runs = [path.parent for path in folder.glob(f"*/{RUN_JSON}")]
     if not runs and is_comparison(folder):
-        raise StallscopeError(f"{folder} is a comparison of which no run has begun yet.")
+        raise WhyidleError(f"{folder} is a comparison of which no run has begun yet.")
     return max(runs, key=_began_ns, default=folder)
 
 

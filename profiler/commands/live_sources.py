@@ -15,7 +15,7 @@ from ..analyse.recent.reader import RecentReader
 from ..analyse.recent.replay import ReplayReader
 from ..analyse.recent.snapshot import Snapshot
 from ..capture.sampler.start import start_sampler
-from ..errors import RecordError, StallscopeError
+from ..errors import RecordError, WhyidleError
 from ..record.latest import latest
 from ..record.run import create_run
 from ..record.sampled_devices import sampled_devices
@@ -149,14 +149,14 @@ def watching() -> Iterator[Watching]:
     """A sampler that writes into a folder of its own, which is removed in the end.
 
     Raises:
-        StallscopeError: the sampler could not be started.
+        WhyidleError: the sampler could not be started.
     """
-    folder = Path(tempfile.mkdtemp(prefix="stallscope-watch-"))
+    folder = Path(tempfile.mkdtemp(prefix="whyidle-watch-"))
     try:
         create_run(folder, {"command": ["accelerators and machine"], "watching": True})
         with start_sampler(folder, os.getpid(), WATCH_RATE) as sampler:
             if sampler.error:
-                raise StallscopeError(sampler.error)
+                raise WhyidleError(sampler.error)
             yield Watching(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""`stallscope VERB …`: finds the verb, turns a user's mistake into one message."""
+"""`whyidle VERB …`: finds the verb, turns a user's mistake into one message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from .. import __version__
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.files import plain
 from . import attach, check, compare, data, diff, doctor, live, report, run, scenarios, tune
 from .options import meant
@@ -47,11 +47,11 @@ def _unknown(arguments: argparse.Namespace, unknown: Sequence[str]) -> str:
 def parser() -> argparse.ArgumentParser:
     """The parser of all verbs."""
     top = _Parser(
-        prog="stallscope",
+        prog="whyidle",
         description="Says what the accelerator of a PyTorch training waits for, and why.",
-        epilog="example: stallscope compare ssd --device emulated:v100 --batch-sizes 8,16",
+        epilog="example: whyidle compare ssd --device emulated:v100 --batch-sizes 8,16",
     )
-    top.add_argument("--version", action="version", version=f"stallscope {__version__}")
+    top.add_argument("--version", action="version", version=f"whyidle {__version__}")
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb in VERBS:
         sub = verbs.add_parser(
@@ -81,8 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.parser.error(_unknown(arguments, unknown))
     try:
         return int(arguments.run(arguments))
-    except StallscopeError as error:
-        print(f"stallscope: {_said(error)}", file=sys.stderr)
+    except WhyidleError as error:
+        print(f"whyidle: {_said(error)}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -93,13 +93,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         _discard_output()
         named = f": {error.filename}" if error.filename else ""
-        print(f"stallscope: {_said(f'{error.strerror or error}{named}')}.", file=sys.stderr)
+        print(f"whyidle: {_said(f'{error.strerror or error}{named}')}.", file=sys.stderr)
         return USAGE_ERROR
     except Exception as error:
         said = _of_own_scenario(error)
         if said is None:
             raise
-        print(f"stallscope: your scenario failed: {_said(said)}", file=sys.stderr)
+        print(f"whyidle: your scenario failed: {_said(said)}", file=sys.stderr)
         return USAGE_ERROR
 
 
@@ -111,7 +111,7 @@ def _said(message: object) -> str:
 
 def _of_own_scenario(error: Exception) -> str | None:
     """A mistake in a scenario's file of the user's own; `None` of any other."""
-    registry = sys.modules.get("stallscope.scenarios.registry")
+    registry = sys.modules.get("whyidle.scenarios.registry")
     return None if registry is None else registry.own_error(error)
 
 

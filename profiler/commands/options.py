@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.comparison import is_comparison
 from ..record.latest import latest, noted
 from ..record.run import is_run
@@ -17,7 +17,7 @@ def newest() -> Path:
     """The run folder that was begun last on this machine.
 
     Raises:
-        StallscopeError: there is none.
+        WhyidleError: there is none.
     """
     folder = latest()
     if folder is None:
@@ -25,15 +25,15 @@ def newest() -> Path:
     return folder
 
 
-def nothing_newest(or_else: str) -> StallscopeError:
+def nothing_newest(or_else: str) -> WhyidleError:
     """That no recording is the newest; `or_else`: what else could be done, with its comma."""
     gone = noted()
     if gone is not None:
-        return StallscopeError(
+        return WhyidleError(
             f"the newest recording, {gone}, is not there any more. Name the folder of another{or_else}."
         )
-    return StallscopeError(
-        "no recording was made on this machine yet. Start one with `stallscope run -- python train.py`, or name its "
+    return WhyidleError(
+        "no recording was made on this machine yet. Start one with `whyidle run -- python train.py`, or name its "
         f"folder{or_else}."
     )
 
@@ -66,12 +66,12 @@ def cases(asked: str | None) -> tuple[str, ...]:
     """The names in `--cases A,B`; none where it was not given.
 
     Raises:
-        StallscopeError: it was given, and names none.
+        WhyidleError: it was given, and names none.
     """
     named = tuple(filter(None, (each.strip() for each in (asked or "").split(","))))
     if asked is not None and not named:
-        raise StallscopeError(
-            f"--cases {asked!r} names no case. `stallscope scenarios --json` names them all; without --cases all of "
+        raise WhyidleError(
+            f"--cases {asked!r} names no case. `whyidle scenarios --json` names them all; without --cases all of "
             "them run."
         )
     return named
@@ -86,12 +86,12 @@ def require_folder(file: str | None, made: Path | None = None, option: str = "--
     """The file for the result must have a folder now, not only when the runs are over; `made` will be there.
 
     Raises:
-        StallscopeError: it has none.
+        WhyidleError: it has none.
     """
     if file in (None, "-"):
         return
     parent = Path(str(file)).absolute().parent
     if Path(str(file)).is_dir():
-        raise StallscopeError(f"{option} {file} is a folder. Name a file{', or - for stdout' * (option == '--json')}.")
+        raise WhyidleError(f"{option} {file} is a folder. Name a file{', or - for stdout' * (option == '--json')}.")
     if not parent.is_dir() and (made is None or parent != made.absolute()):
-        raise StallscopeError(f"{option} {file}: there is no folder {parent}. Make it, or name another.")
+        raise WhyidleError(f"{option} {file}: there is no folder {parent}. Make it, or name another.")

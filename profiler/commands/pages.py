@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ..analyse.analysis import analyse
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.comparison import is_comparison
 from ..record.files import write_text
 from ..record.run import is_run, open_run
@@ -32,7 +32,7 @@ def write(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> No
     """Write what was asked for; `folder` and `others` as `report` resolved them."""
     if arguments.with_runs:
         if others or not is_comparison(folder):
-            raise StallscopeError(f"--with-runs is of comparisons, and {folder} is none. Leave it out.")
+            raise WhyidleError(f"--with-runs is of comparisons, and {folder} is none. Leave it out.")
         for run in table_pages.runs_of(folder):
             save(_run_page(arguments, run, []), run / PAGE)
     page = _page(arguments, folder, others)
@@ -48,12 +48,12 @@ def save(page: str, target: Path, option: str = "-o") -> None:
     """Into a file; `option` is what names another.
 
     Raises:
-        StallscopeError: it could not be written; a file that was there before still is.
+        WhyidleError: it could not be written; a file that was there before still is.
     """
     try:
         write_text(target, page)
     except OSError as error:
-        raise StallscopeError(f"cannot write {target}: {error.strerror}. Name another file with {option}.") from error
+        raise WhyidleError(f"cannot write {target}: {error.strerror}. Name another file with {option}.") from error
 
 
 def _page(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> str:
@@ -61,7 +61,7 @@ def _page(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> st
         return table_pages.page(arguments, folder, PAGE)
     if others or is_run(folder):
         return _run_page(arguments, folder, others)
-    raise StallscopeError(f"{folder} is no recording. Name the folder of one to get its page.")
+    raise WhyidleError(f"{folder} is no recording. Name the folder of one to get its page.")
 
 
 def _run_page(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> str:

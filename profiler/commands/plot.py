@@ -11,7 +11,7 @@ from typing import Any
 from ..analyse.analysis import Analysis
 from ..analyse.compare import Comparison
 from ..analyse.scaling import scaling
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..report import batch_plot, compare_text, confusion_plot, scaling_plot, text, trace_plot
 
 
@@ -48,7 +48,7 @@ def check(arguments: argparse.Namespace, made: Path | None = None) -> None:
     """Whether they can be drawn there, before anything is measured for them; `made`: a folder that will be there.
 
     Raises:
-        StallscopeError: one of them cannot.
+        WhyidleError: one of them cannot.
     """
     for picture, file in asked(arguments).items():
         batch_plot.check(file, made, picture.option)
@@ -57,29 +57,29 @@ def check(arguments: argparse.Namespace, made: Path | None = None) -> None:
 def refuse(arguments: argparse.Namespace, among: Iterable[Picture], why: str) -> None:
     """
     Raises:
-        StallscopeError: one of them was asked for where there is nothing to draw it from.
+        WhyidleError: one of them was asked for where there is nothing to draw it from.
     """
     for picture in asked(arguments, among):
-        raise StallscopeError(f"{picture.option} draws {picture.shows}; {why}. Leave it out.")
+        raise WhyidleError(f"{picture.option} draws {picture.shows}; {why}. Leave it out.")
 
 
 def draw(arguments: argparse.Namespace, result: Comparison, setting: dict[str, Any]) -> None:
     """Those of a comparison that were asked for.
 
     Raises:
-        StallscopeError: there is nothing to draw, or it cannot be written.
+        WhyidleError: there is nothing to draw, or it cannot be written.
     """
     title = compare_text.title(result, setting)
     wanted = asked(arguments)
     if SIZES in wanted:
         if not result.batch_verdicts:
-            raise StallscopeError("--plot: no loader ran with two batch sizes, so no picture was drawn.")
+            raise WhyidleError("--plot: no loader ran with two batch sizes, so no picture was drawn.")
         batch_plot.write(result.batch_verdicts, title, wanted[SIZES])
     if TRACES in wanted:
         trace_plot.write(trace_plot.traces_of(result), title, wanted[TRACES])
     if RANKS in wanted:
         if (found := scaling(result.cells)) is None:
-            raise StallscopeError("--scaling-plot: nothing ran on several ranks, so no picture was drawn.")
+            raise WhyidleError("--scaling-plot: nothing ran on several ranks, so no picture was drawn.")
         scaling_plot.write(found, title, wanted[RANKS])
     if CONFUSION in wanted:
         confusion_plot.write(result, setting, title, wanted[CONFUSION])

@@ -1,4 +1,4 @@
-"""`stallscope report RUN`: a recorded run, or a whole comparison, in words, as a page, or for other programs."""
+"""`whyidle report RUN`: a recorded run, or a whole comparison, in words, as a page, or for other programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..analyse.attached import attached, is_attached
 from ..analyse.attached_causes import findings_of, verdict_of
 from ..analyse.compare import load
 from ..analyse.ranks import ranks_of
-from ..errors import RecordError, StallscopeError
+from ..errors import RecordError, WhyidleError
 from ..record.comparison import is_comparison, read_comparison
 from ..record.files import plain
 from ..record.run import is_run, open_run, runs_within
@@ -26,7 +26,7 @@ from .console import show_in, write_json
 
 NAME = "report"
 HELP = "Shows what a recorded run waited for (no RUN: the newest on this machine)."
-EXAMPLE = "stallscope report runs/train-20260101-120000"
+EXAMPLE = "whyidle report runs/train-20260101-120000"
 
 FORMATS = (pages, exports, summaries)
 """What lays a run out otherwise than as text or JSON: each has its `FORMATS`, its options, and a `write`."""
@@ -69,7 +69,7 @@ def _say_where(arguments: argparse.Namespace) -> None:
 def _report(arguments: argparse.Namespace) -> int:
     folder, *others = _parts(arguments.run_folders or [_newest()])
     if arguments.json and arguments.format not in ("json", arguments.parser.get_default("format")):
-        raise StallscopeError(
+        raise WhyidleError(
             f"--json is short for --format json, and --format {arguments.format} asks for another. Give one of them."
         )
     as_json = arguments.json or arguments.format == "json"
@@ -77,7 +77,7 @@ def _report(arguments: argparse.Namespace) -> int:
     _check_options(arguments, chosen)
     if chosen is not None:
         if chosen is not pages and not others and not is_run(folder) and is_tuning(folder):
-            raise StallscopeError(_of_tuning(folder, arguments.format))
+            raise WhyidleError(_of_tuning(folder, arguments.format))
         chosen.write(arguments, folder, others)
         return 0
     price = cost_options.price_of(arguments)
@@ -132,7 +132,7 @@ def _report(arguments: argparse.Namespace) -> int:
 def _newest() -> Path:
     """Said, since it may be anyone's: on stderr, beside whatever is written."""
     folder = options.newest()
-    print(f"stallscope: the newest recording: {plain(str(folder))}", file=sys.stderr)
+    print(f"whyidle: the newest recording: {plain(str(folder))}", file=sys.stderr)
     return folder
 
 
@@ -141,7 +141,7 @@ def _check_options(arguments: argparse.Namespace, chosen: ModuleType | None) -> 
     for other in FORMATS:
         for name, option in other.OPTIONS.items():
             if other is not chosen and getattr(arguments, name) != arguments.parser.get_default(name):
-                raise StallscopeError(f"{option} belongs to --format {' or '.join(other.FORMATS)}. Leave it out.")
+                raise WhyidleError(f"{option} belongs to --format {' or '.join(other.FORMATS)}. Leave it out.")
     if chosen is not None:
         plot.refuse(arguments, plot.PICTURES, f"--format {arguments.format} has no pictures beside it")
 
@@ -157,7 +157,7 @@ def _check_plots(arguments: argparse.Namespace, folder: Path, others: list[Path]
     plot.check(arguments)
     of_cells = (plot.SIZES, plot.RANKS, plot.CONFUSION)
     if not options.is_comparison_alone(folder, others):
-        plot.refuse(arguments, of_cells, f"{folder} is no comparison. `stallscope compare RUN RUN` makes one of runs")
+        plot.refuse(arguments, of_cells, f"{folder} is no comparison. `whyidle compare RUN RUN` makes one of runs")
         return
     scenario = read_comparison(folder)[0].get("scenario")
     if scenario == faults.SCENARIO:
@@ -172,7 +172,7 @@ def _parts(folders: list[Path]) -> list[Path]:
         return folders
     within = runs_within(folders[0])
     if len(within) > 1 and not _are_one_job(within):
-        raise StallscopeError(_choice(folders[0], within))
+        raise WhyidleError(_choice(folders[0], within))
     return within or folders
 
 
@@ -195,7 +195,7 @@ def _choice(around: Path, folders: list[Path]) -> str:
             runs.append((_moment(info.get("started_at")), folder.name, command_line(info.get("command"))))
     runs.sort(reverse=True)
     newest = around / (runs[0][1] if runs else folders[-1].name)
-    lines = [f"{around} holds {len(folders)} runs. Name one, such as `stallscope report {newest}`:"]
+    lines = [f"{around} holds {len(folders)} runs. Name one, such as `whyidle report {newest}`:"]
     lines += [f"  {_when(began)}  {name}  {plain(command)}" for began, name, command in runs[:MOST_LISTED]]
     if len(folders) > MOST_LISTED:
         lines.append(f"  and {len(folders) - MOST_LISTED} more")

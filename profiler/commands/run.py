@@ -1,4 +1,4 @@
-"""`stallscope run -- python train.py …`: runs a training unchanged, records it, and says what it waited for."""
+"""`whyidle run -- python train.py …`: runs a training unchanged, records it, and says what it waited for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from ..analyse.analysis import analyse
 from ..capture.bootstrap import LOADED, RUN, environment
 from ..capture.sampler.start import start_sampler
-from ..errors import RecordError, StallscopeError
+from ..errors import RecordError, WhyidleError
 from ..record.code import CODE
 from ..record.files import plain
 from ..record.latest import note_latest
@@ -33,7 +33,7 @@ from .status_line import StatusLine
 
 NAME = "run"
 HELP = "Runs a training command unchanged, records it, and says what it waited for."
-EXAMPLE = "stallscope run -- python train.py --epochs 3"
+EXAMPLE = "whyidle run -- python train.py --epochs 3"
 
 LINE_SECONDS = 1.0
 """Between two states of the panel."""
@@ -42,7 +42,7 @@ PLAIN_SECONDS = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "stallscope run [options] -- COMMAND …"
+    parser.usage = "whyidle run [options] -- COMMAND …"
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the recording (default: runs/…)")
     parser.add_argument("--no-live", action="store_true", help="show nothing while the command runs")
     parser.add_argument(
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     if command[:1] == ["--"]:
         command = command[1:]
     if not command:
-        raise StallscopeError("no command given. Write: stallscope run -- python train.py")
+        raise WhyidleError("no command given. Write: whyidle run -- python train.py")
     folder = arguments.out or child.new_folder(command)
     reader = SharedReader(folder)
     figures = Figures(reader, arguments.prometheus)
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
             code, deaf = _record(
                 reader, command, settings, arguments, lambda call: revision.after(figures.after(call)), note
             )
-    except StallscopeError:
+    except WhyidleError:
         _forget(folder, new)
         raise
     # Ctrl-C ends the report; the command has ended as it did.
@@ -125,7 +125,7 @@ def _in_a_line(what: str) -> Iterator[None]:
         else:
             why = str(error) if isinstance(error, RecordError) else f"{type(error).__name__}: {error}."
         with suppress(OSError):
-            print(plain(f"stallscope: {what}: {why}"), file=sys.stderr)
+            print(plain(f"whyidle: {what}: {why}"), file=sys.stderr)
 
 
 def _record(
@@ -203,14 +203,14 @@ class _View:
 
     def line(self) -> str:
         try:
-            return f" stallscope: {live.state(self._reader.snapshot())}"
+            return f" whyidle: {live.state(self._reader.snapshot())}"
         except Exception as error:
             return _in_a_row(error)
 
 
 def _in_a_row(error: Exception) -> str:
     """Without what a terminal acts on or no encoding can write: an error may name files."""
-    return str(plain(f" stallscope: {type(error).__name__}: {error}".replace("\n", " ")))
+    return str(plain(f" whyidle: {type(error).__name__}: {error}".replace("\n", " ")))
 
 
 class _Lines:
@@ -268,7 +268,7 @@ def _report(folder: Path, as_json: bool, figures: Figures) -> None:
         return
     print(file=sys.stderr)
     show(lambda to: text.render(analysis, to), console(stderr=True))
-    again = f"`stallscope report {folder}` shows this again, with --format html as a page."
+    again = f"`whyidle report {folder}` shows this again, with --format html as a page."
     print(f"\nThe recording is in {folder}; {again}", file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""Keeps flat figures of a recording current while it is made: for `stallscope.log_to`, and as a Prometheus file.
+"""Keeps flat figures of a recording current while it is made: for `whyidle.log_to`, and as a Prometheus file.
 
 The command that records does this, about every ten seconds, so that the training computes nothing. Nothing is read
 unless somebody asked for it.
@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..analyse.analysis import Analysis
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.files import plain, write_text
 from ..record.scalars import tell, wanted
 from ..report import prometheus, scalars
@@ -31,15 +31,15 @@ class Figures:
         """`textfile`: the Prometheus file to keep.
 
         Raises:
-            StallscopeError: there is no folder for it, or something else than a file is there.
+            WhyidleError: there is no folder for it, or something else than a file is there.
         """
         if textfile is not None:
             if not textfile.parent.is_dir():
-                raise StallscopeError(
+                raise WhyidleError(
                     f"cannot write {textfile}: {textfile.parent} is no folder. Name another with --prometheus."
                 )
             if _is_no_file(textfile):
-                raise StallscopeError(f"cannot write {textfile}: it is no file. Name a file with --prometheus.")
+                raise WhyidleError(f"cannot write {textfile}: it is no file. Name a file with --prometheus.")
         self._folder = reader.folder
         self._textfile = textfile
         self._reader = reader
@@ -84,7 +84,7 @@ class Figures:
         except Exception as error:
             why = (isinstance(error, OSError) and error.strerror) or error
             with suppress(OSError):
-                print(plain(f"stallscope: {self._textfile} holds no figures of this run: {why}."), file=sys.stderr)
+                print(plain(f"whyidle: {self._textfile} holds no figures of this run: {why}."), file=sys.stderr)
 
 
 def _is_no_file(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""`stallscope scenarios`: what can be run, and on what."""
+"""`whyidle scenarios`: what can be run, and on what."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..devices.profiles import load as profiles
 from .console import console, show, write_json
 
 if TYPE_CHECKING:
-    from stallscope.scenarios.scenario import Scenario
+    from whyidle.scenarios.scenario import Scenario
 
 NAME = "scenarios"
 HELP = "Lists the scenarios and the devices they run on."
-EXAMPLE = "stallscope scenarios --json"
+EXAMPLE = "whyidle scenarios --json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stallscope.scenarios.registry import NAMES, scenario
+    from whyidle.scenarios.registry import NAMES, scenario
 
     listed = {
         "scenarios": [
@@ -53,7 +53,7 @@ def _render(listed: dict[str, Any], target: Console) -> None:
         for experiment in scenario.get("experiments", ()):
             target.print(f"  --experiment {experiment['name']}: {experiment['question']}", markup=False)
         if cases := scenario.get("cases"):
-            target.print(f"  cases: {len(cases)}; `stallscope scenarios --json` lists the names that --cases takes")
+            target.print(f"  cases: {len(cases)}; `whyidle scenarios --json` lists the names that --cases takes")
         target.print()
     devices = Table("device", "kind", "step times from", box=None, pad_edge=False)
     for device in listed["devices"]:
@@ -74,7 +74,7 @@ def _described(one: Scenario) -> dict[str, Any]:
 
 def _faults() -> dict[str, Any]:
     """The trainings with planted faults; `cases` are what `compare faults --cases` takes."""
-    from stallscope.scenarios.faults.registry import CASES
+    from whyidle.scenarios.faults.registry import CASES
 
     kinds = Counter(case.kind for case in CASES.values())
     causes = len({cause for case in CASES.values() for cause in case.causes})
@@ -91,7 +91,7 @@ def _faults() -> dict[str, Any]:
 
 def _batch_sizes() -> dict[str, Any]:
     """The planted sweeps; `cases` are what `compare batch-sizes --cases` takes."""
-    from stallscope.scenarios.sweeps.registry import SWEEPS
+    from whyidle.scenarios.sweeps.registry import SWEEPS
 
     return {
         "name": "batch-sizes",

@@ -10,7 +10,7 @@ from ..analyse.analysis import Analysis, analyse
 from ..analyse.attached import attached, is_attached
 from ..analyse.attached_causes import findings_of, verdict_of
 from ..analyse.compare import load
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.comparison import read_comparison
 from ..record.files import write_text
 from ..record.run import is_run, open_run
@@ -29,7 +29,7 @@ def write(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> No
     """Write what was asked for; `folder` and `others` as `report` resolved them."""
     text = _markdown(folder, others) if arguments.format == MARKDOWN else _prometheus(folder, others)
     if not text:
-        raise StallscopeError(
+        raise WhyidleError(
             f"{folder} has no figures to give gauges of: no training step was recorded. `--format json` gives what is "
             "known, `--format csv --table host` what the sampler saw."
         )
@@ -39,13 +39,13 @@ def write(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> No
     try:
         write_text(Path(arguments.output), text)
     except OSError as error:
-        raise StallscopeError(f"cannot write {arguments.output}: {error.strerror}. Name another file.") from error
+        raise WhyidleError(f"cannot write {arguments.output}: {error.strerror}. Name another file.") from error
 
 
 def _markdown(folder: Path, others: list[Path]) -> str:
     if options.is_comparison_alone(folder, others):
         if read_comparison(folder)[0].get("scenario") in (faults.SCENARIO, sweep_planted.SCENARIO):
-            raise StallscopeError(f"{folder} tests verdicts on planted causes: take --format text or json.")
+            raise WhyidleError(f"{folder} tests verdicts on planted causes: take --format text or json.")
         return markdown.of_comparison(*load(folder))
     run = open_run(folder)
     if not others and is_attached(run):
@@ -66,7 +66,7 @@ def _prometheus(folder: Path, others: list[Path]) -> str:
 def _analysed(folder: Path, others: list[Path]) -> Analysis:
     run = open_run(folder)
     if is_attached(run):
-        raise StallscopeError(
+        raise WhyidleError(
             f"{folder} was watched from outside: it has no steps to give gauges of. Take --format json or markdown."
         )
     return analyse(run, *map(open_run, others))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..analyse.compare import place as in_words
 from ..capture.cpu_budget import cpu_budget
-from ..errors import MissingExtra, StallscopeError
+from ..errors import MissingExtra, WhyidleError
 from ..tune.trial import Target, TrialServer
 from .console import console
 from .options import require_folder
@@ -21,20 +21,20 @@ from .sweep_cells import Cells, Place
 from .sweep_rounds import Trial, new_folder
 
 if TYPE_CHECKING:
-    from stallscope.scenarios.scenario import Asked, Scenario, ScenarioData
-    from stallscope.scenarios.variant import Variant
+    from whyidle.scenarios.scenario import Asked, Scenario, ScenarioData
+    from whyidle.scenarios.variant import Variant
 
-TARGET = Target("stallscope.scenarios.trial", "run_trial")
+TARGET = Target("whyidle.scenarios.trial", "run_trial")
 
 
 class Sweep(Cells["Variant"]):
     """The cells of one comparison and what has become of them so far."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        from stallscope.pipelines.registry import unavailable, unfit
-        from stallscope.scenarios.ranks import unmet
-        from stallscope.scenarios.registry import is_file, scenario
-        from stallscope.scenarios.variant import AXES, plain
+        from whyidle.pipelines.registry import unavailable, unfit
+        from whyidle.scenarios.ranks import unmet
+        from whyidle.scenarios.registry import is_file, scenario
+        from whyidle.scenarios.variant import AXES, plain
 
         # Checked here, before the first run: a wrong device, net, loader or folder is one message.
         chosen = scenario(arguments.scenario)
@@ -84,7 +84,7 @@ class Sweep(Cells["Variant"]):
             self.setting["datasets"] = several
         never = [why for key in self.keys if (why := unmet(key) or sources.too_few(key))]
         if len(never) == len(self.keys):
-            raise StallscopeError(f"nothing could be trained: {'; '.join(dict.fromkeys(never))}.")
+            raise WhyidleError(f"nothing could be trained: {'; '.join(dict.fromkeys(never))}.")
         for key in self.keys:
             # What the data do not fill an emulated device may have no memory for: that is told first.
             if why := unmet(key) or (None if key.device.startswith("emulated:") else sources.too_few(key)):
@@ -108,7 +108,7 @@ class Sweep(Cells["Variant"]):
         return self.measure(lambda: TrialServer(TARGET), self._repeats, self._arguments.seed, shown)
 
     def place(self, key: Variant) -> Place:
-        from stallscope.scenarios.variant import axes
+        from whyidle.scenarios.variant import axes
 
         return Place(key.pipeline, key.batch_size, axes(key))
 
@@ -123,7 +123,7 @@ class Sweep(Cells["Variant"]):
         return [said for name in self._varying if (said := in_words(name, getattr(key, name)))]
 
     def _trial(self, key: Variant, number: int, folder: Path) -> Trial:
-        from stallscope.scenarios.trial import TrialSpec
+        from whyidle.scenarios.trial import TrialSpec
 
         arguments = self._arguments
         spec = TrialSpec.of(
@@ -161,7 +161,7 @@ class Sources:
         self._missing: dict[tuple[str, str], str] = {}
         for store in arguments.store or ():
             if store not in chosen.stores:
-                raise StallscopeError(
+                raise WhyidleError(
                     f"scenario {chosen.name} has no store {store!r}. It has {', '.join(chosen.stores)}."
                 )
 
@@ -177,8 +177,8 @@ class Sources:
         Raises:
             DataError: no usable data there.
         """
-        from stallscope.scenarios.registry import require_data
-        from stallscope.scenarios.scenario import DataRequest
+        from whyidle.scenarios.registry import require_data
+        from whyidle.scenarios.scenario import DataRequest
 
         store = store or self._store
         if (net, store) not in self._opened:
@@ -200,8 +200,8 @@ class Sources:
 
     def too_few(self, key: Variant) -> str | None:
         """Why a training cannot fill one batch; `None` if it can, or if what its store needs is not installed."""
-        from stallscope.pipelines.order import count
-        from stallscope.pipelines.protocol import Settings
+        from whyidle.pipelines.order import count
+        from whyidle.pipelines.protocol import Settings
 
         # A store of samples holds as many as another; what is served from memory has none of its own.
         store = self._store if key.feed == "synthetic" else key.store
@@ -228,13 +228,13 @@ def described(names: Sequence[str]) -> list[dict[str, Any]]:
     """The devices asked for, as run.json tells them.
 
     Raises:
-        StallscopeError: there is no such device here, or measured and emulated ones were named together.
+        WhyidleError: there is no such device here, or measured and emulated ones were named together.
     """
     from ..devices.choose import describe
 
     devices = [describe(name) for name in names]
     if len({device["kind"] for device in devices}) > 1:
-        raise StallscopeError(
+        raise WhyidleError(
             f"--device {','.join(names)}: devices of different kinds, or measured and emulated ones, do not belong in "
             "one table. Compare them one after the other."
         )
@@ -245,13 +245,13 @@ def loaders(asked: Sequence[str] | None, data: ScenarioData) -> tuple[str, ...]:
     """Those asked for, else all that can run here and take these data.
 
     Raises:
-        StallscopeError: one of them is none.
+        WhyidleError: one of them is none.
     """
-    from stallscope.pipelines.registry import NAMES, unavailable, unfit
+    from whyidle.pipelines.registry import NAMES, unavailable, unfit
 
     for each in asked or ():
         if each not in NAMES:
-            raise StallscopeError(f"unknown loader {each!r}. There are {', '.join(NAMES)}.")
+            raise WhyidleError(f"unknown loader {each!r}. There are {', '.join(NAMES)}.")
     if asked:
         return tuple(asked)
     # What only wants to be installed stays in the table, with the reason why it was skipped.
@@ -260,7 +260,7 @@ def loaders(asked: Sequence[str] | None, data: ScenarioData) -> tuple[str, ...]:
 
 def _check_profiles(chosen: Scenario, devices: Sequence[dict[str, Any]], net: str) -> None:
     """Every emulated device must know the net's step times."""
-    from stallscope.scenarios.scenario import step_times
+    from whyidle.scenarios.scenario import step_times
 
     from ..devices.choose import choose
 
@@ -270,7 +270,7 @@ def _check_profiles(chosen: Scenario, devices: Sequence[dict[str, Any]], net: st
 
 
 def _asked(arguments: argparse.Namespace, devices: Sequence[dict[str, Any]], pipelines: Sequence[str]) -> Asked:
-    from stallscope.scenarios.scenario import Asked
+    from whyidle.scenarios.scenario import Asked
 
     return Asked(
         kind=devices[0]["kind"],

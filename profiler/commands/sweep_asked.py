@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 
 if TYPE_CHECKING:
-    from stallscope.scenarios.scenario import Asked
-    from stallscope.scenarios.variant import Variant
+    from whyidle.scenarios.scenario import Asked
+    from whyidle.scenarios.variant import Variant
 
 _SEVERAL = {
     "--device": ("devices", "device"),
@@ -35,7 +35,7 @@ def require_used(asked: Asked, variants: Sequence[Variant], experiment: str, sce
         variants: those that the experiment made of it, each told in one way only (`plain`).
 
     Raises:
-        StallscopeError: the command names something that none of them has.
+        WhyidleError: the command names something that none of them has.
     """
     loading = [each for each in variants if each.feed != "synthetic"]
     wanted: list[tuple[str, str, Iterable[Any]]] = [
@@ -71,7 +71,7 @@ def _augments(variant: Variant) -> bool:
 
 
 def _refuse(what: str, experiment: str, scenario: str, more: str = "") -> None:
-    raise StallscopeError(
+    raise WhyidleError(
         f"experiment {experiment} of {scenario} takes no {what}: none of its trainings would differ by it.{more} "
         "Leave it out or choose another --experiment."
     )

@@ -1,4 +1,4 @@
-"""`stallscope compare batch-sizes`: planted sweeps over the batch size, and what was named as the reason."""
+"""`whyidle compare batch-sizes`: planted sweeps over the batch size, and what was named as the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..analyse import compare
 from ..analyse.compare import Cell, Comparison, run_name
 from ..analyse.planted_sweeps import JudgedSweep
 from ..capture.cpu_budget import cpu_budget
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.run import open_run
 from ..report import batch_plot, contract, faults_text, sweeps_json, sweeps_text
 from ..tune.trial import Target, TrialServer
@@ -27,10 +27,10 @@ from .sweep_cells import Cells, Place
 from .sweep_rounds import Trial, new_folder
 
 if TYPE_CHECKING:
-    from stallscope.scenarios.sweeps.sweep import Sweep
+    from whyidle.scenarios.sweeps.sweep import Sweep
 
 SCENARIO = "batch-sizes"
-TARGET = Target("stallscope.scenarios.sweeps.trial", "run_size")
+TARGET = Target("whyidle.scenarios.sweeps.trial", "run_size")
 REPEATS = 3
 """Runs of each size, by default."""
 RUN_SECONDS = 3
@@ -82,7 +82,7 @@ class SweepTable:
         sweeps_text.render(self.sweeps, self.setting, self.failed, target)
 
     def json(self) -> dict[str, Any]:
-        """The contract's `stallscope-compare`, and for each sweep the truth and whether it was found."""
+        """The contract's `whyidle-compare`, and for each sweep the truth and whether it was found."""
         setting = {name: value for name, value in self.setting.items() if name != "sweeps"}
         told = {sweep.name: sweeps_json.of_sweep(sweep) for sweep in self.sweeps}
         return contract.comparison(self.result, setting) | {"best": None, "sweeps": told}
@@ -123,8 +123,8 @@ def judge(folder: Path, setting: dict[str, Any], cells: Sequence[Cell]) -> Sweep
 
 def _true_terms(folder: Path, cell: Cell) -> dict[str, float] | None:
     """µs a sample, the mean over the cell's runs; `None` where none of them could say."""
-    from stallscope.scenarios.faults.truth import read_spans, read_stamps
-    from stallscope.scenarios.sweeps.truth import true_terms
+    from whyidle.scenarios.faults.truth import read_spans, read_stamps
+    from whyidle.scenarios.sweeps.truth import true_terms
 
     found = []
     # Of folders that were renamed by hand no rounds are known.
@@ -147,11 +147,11 @@ class Planted(Cells[Key]):
     """The runs of all sweeps; a cell is a sweep at a batch size."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        from stallscope.scenarios.sweeps.registry import sweeps
+        from whyidle.scenarios.sweeps.registry import sweeps
 
         given = options.given(arguments, ELSEWHERE)
         if given:
-            raise StallscopeError(
+            raise WhyidleError(
                 f"{given} {options.are(given)} of other scenarios: each sweep of {SCENARIO} says itself what it "
                 "trains. Choose among them with --cases and --batch-sizes."
             )
@@ -190,7 +190,7 @@ class Planted(Cells[Key]):
         return _cell_name(*key)
 
     def _trial(self, key: Key, number: int, folder: Path) -> Trial:
-        from stallscope.scenarios.sweeps.trial import SweepSpec
+        from whyidle.scenarios.sweeps.trial import SweepSpec
 
         name, size = key
         described = {"scenario": SCENARIO, "case": f"{name} at batch {size}", "repetition": number}
@@ -206,12 +206,12 @@ def _sizes(sweep: Sweep, asked: Collection[int] | None) -> list[int]:
     """Those of a sweep that were asked for.
 
     Raises:
-        StallscopeError: fewer than two of them are its own.
+        WhyidleError: fewer than two of them are its own.
     """
     sizes = [size for size in sweep.sizes if not asked or size in asked]
     if len(sizes) < 2:
         listed = ", ".join(map(str, sweep.sizes))
-        raise StallscopeError(
+        raise WhyidleError(
             f"--batch-sizes {','.join(map(str, asked or ()))}: {sweep.name} is planted at {listed}, and takes two of "
             "these. Leave the option out, or choose other sweeps with --cases."
         )

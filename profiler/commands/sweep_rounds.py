@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..analyse.compare import run_name
-from ..errors import RecordError, StallscopeError
+from ..errors import RecordError, WhyidleError
 from ..record.comparison import CellRecord, is_comparison, write_comparison
 from ..tune.rounds import rounds
 from ..tune.trial import Outcome, TrialServer
@@ -49,12 +49,12 @@ class Rounds(ABC, Generic[Key]):
     def __init__(self, folder: Path, keys: Sequence[Key]) -> None:
         """
         Raises:
-            StallscopeError: the folder is in use.
+            WhyidleError: the folder is in use.
         """
         if is_comparison(folder):
-            raise StallscopeError(f"{folder} already holds a comparison. Choose another folder with --out.")
+            raise WhyidleError(f"{folder} already holds a comparison. Choose another folder with --out.")
         if folder.is_dir() and any(folder.iterdir()):
-            raise StallscopeError(f"{folder} is not empty. Choose another folder with --out.")
+            raise WhyidleError(f"{folder} is not empty. Choose another folder with --out.")
         self.folder = folder
         self.keys = list(keys)
         self.status: dict[Key, tuple[str, str | None]] = dict.fromkeys(self.keys, ("pending", None))

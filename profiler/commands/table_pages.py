@@ -32,7 +32,7 @@ def page(arguments: argparse.Namespace, folder: Path, run_page: str) -> str:
 
     Raises:
         RecordError: something of it cannot be read.
-        StallscopeError: the tuning has come to nothing yet.
+        WhyidleError: the tuning has come to nothing yet.
     """
     if is_run(folder):
         return _attached(folder)

@@ -1,4 +1,4 @@
-"""`stallscope tune`: finds loader settings for a training, and proves the gain by trial."""
+"""`whyidle tune`: finds loader settings for a training, and proves the gain by trial."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..analyse.replay.observed import workload_of
 from ..analyse.replay.workload import Workload
 from ..analyse.sample_sizes import sample_sizes
 from ..capture.cpu_budget import cpu_budget
-from ..errors import RecordError, StallscopeError
+from ..errors import RecordError, WhyidleError
 from ..record.run import open_run
 from ..report import tune_json, tune_text
 from ..tune.plan import Plan
@@ -32,7 +32,7 @@ from .tune_progress import TuneProgress
 
 NAME = "tune"
 HELP = "Finds loader settings for a training, and proves the gain by trial."
-EXAMPLE = "stallscope tune --budget 90 -- python train.py"
+EXAMPLE = "whyidle tune --budget 90 -- python train.py"
 BUDGET_S = 120.0
 LEAST_BUDGET_S = 20.0
 """A first stretch of a few seconds, and a few blocks each of a few settings."""
@@ -46,8 +46,8 @@ KEPT = ("out_of_order", "max_workers", "batch_sizes")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "stallscope tune [options] -- COMMAND …\n       stallscope tune [options] SCENARIO\n"
-        "       stallscope tune [options] --resume DIR"
+        "whyidle tune [options] -- COMMAND …\n       whyidle tune [options] SCENARIO\n"
+        "       whyidle tune [options] --resume DIR"
     )
     parser.add_argument("what", nargs="*", metavar="SCENARIO | -- COMMAND …", help="what to tune")
     parser.add_argument(
@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json != "-":
         target = console()
         show(lambda to: tune_text.render(result, to), target)
-        page = f"stallscope report {sitting.folder} --format html: as a page"
+        page = f"whyidle report {sitting.folder} --format html: as a page"
         target.print(f"\nblocks and recordings: {sitting.folder}   ({page})", soft_wrap=True, markup=False)
     if arguments.json:
         write_json(tune_json.tuning(result), arguments.json)
@@ -120,7 +120,7 @@ class _Sitting:
         self._resumed = arguments.resume is not None
         if self._resumed:
             if arguments.what or arguments.out:
-                raise StallscopeError(
+                raise WhyidleError(
                     "--resume goes on with what its folder says: name nothing else to tune, and no --out."
                 )
             self.folder: Path = arguments.resume
@@ -133,7 +133,7 @@ class _Sitting:
             self._job = tune_jobs.job(arguments)
             self.folder = arguments.out or self._job.folder
             if self.folder.is_dir() and any(self.folder.iterdir()):
-                raise StallscopeError(f"{self.folder} is not empty. Choose another folder with --out, or --resume it.")
+                raise WhyidleError(f"{self.folder} is not empty. Choose another folder with --out, or --resume it.")
             kept = {name: getattr(arguments, name) for name in KEPT}
             self._state = State(self._job.asked, time.strftime("%Y-%m-%dT%H:%M:%S%z"), kept)
         self._target = console(stderr=True)
@@ -146,12 +146,12 @@ class _Sitting:
         self._target.print(sentence, markup=False, soft_wrap=not self._target.is_terminal)
 
     def how_to_resume(self) -> str:
-        return f"To go on: stallscope tune --resume {self.folder}" if self._state.history else ""
+        return f"To go on: whyidle tune --resume {self.folder}" if self._state.history else ""
 
     def run(self) -> Tuning:
         """
         Raises:
-            StallscopeError: nothing can be tuned; nothing but recordings is left of it.
+            WhyidleError: nothing can be tuned; nothing but recordings is left of it.
             KeyboardInterrupt: before anything was measured.
         """
         self._announce()
@@ -166,7 +166,7 @@ class _Sitting:
         try:
             with progress, ScriptBench(self._job.launch, self.folder, progress.tick, progress.say) as bench:
                 result = self._tune(bench, progress)
-        except StallscopeError:
+        except WhyidleError:
             if new and not any(self.folder.glob("training-*/output.txt")):
                 # Nothing was started, so there is nothing to keep.
                 shutil.rmtree(self.folder, ignore_errors=True)
@@ -277,7 +277,7 @@ class _Sitting:
         run = open_run(self.folder / RECORDING)
         analysis = analyse(run)
         if analysis.facts is None:
-            raise StallscopeError(f"no steps of a training were seen: {' '.join(analysis.notes)}")
+            raise WhyidleError(f"no steps of a training were seen: {' '.join(analysis.notes)}")
         return analysis, workload_of(run, analysis.facts)
 
     def _plan(self, ready: Ready, workload: Workload, budget_s: float) -> Plan:

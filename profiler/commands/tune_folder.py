@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import RecordError, StallscopeError
+from ..errors import RecordError, WhyidleError
 from ..record.run import open_run
 from ..report import tune_json
 from ..tune.state import RECORDING, TUNE_JSON, State
@@ -33,14 +33,14 @@ def load(folder: Path) -> Kept:
     """
     Raises:
         RecordError: it cannot be read.
-        StallscopeError: it has no result yet.
+        WhyidleError: it has no result yet.
     """
     state = load_state(folder)
     if state.result is None:
         blocks = len(state.history)
-        raise StallscopeError(
+        raise WhyidleError(
             f"{folder} holds a tuning without a result: it still runs, or it was cut short after {blocks} "
-            f"block{'s' * (blocks != 1)}. `stallscope tune --resume {folder}` goes on with it."
+            f"block{'s' * (blocks != 1)}. `whyidle tune --resume {folder}` goes on with it."
         )
     try:
         notices = tuple(map(str, state.asked.get("notices") or ()))
@@ -53,7 +53,7 @@ def _environment(folder: Path, state: State) -> Iterator[tuple[str, str]]:
     """What is known of it: its first stretch may be gone, and an older one may tell less."""
     try:
         info = open_run(folder / RECORDING).info
-    except StallscopeError:
+    except WhyidleError:
         info = {}
     command, host, device = state.asked.get("command"), info.get("host") or {}, info.get("device") or {}
     told = {
@@ -64,6 +64,6 @@ def _environment(folder: Path, state: State) -> Iterator[tuple[str, str]]:
         "CPUs of the machine": host.get("cpus"),
         "Python": info.get("python"),
         "torch": info.get("torch"),
-        "stallscope": info.get("stallscope"),
+        "whyidle": info.get("whyidle"),
     }
     yield from ((what, str(value)) for what, value in told.items() if value not in (None, ""))

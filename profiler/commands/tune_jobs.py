@@ -1,4 +1,4 @@
-"""What `stallscope tune` can tune: a command of the user's, or a scenario."""
+"""What `whyidle tune` can tune: a command of the user's, or a scenario."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from ..capture.bootstrap import RUN, environment
 from ..devices.choose import choose
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.run import new_folder
 from ..report.command import command_line
 from ..tune.script_bench import Launch
@@ -24,10 +24,10 @@ from .options import are, given
 from .sweep import described
 
 OF_SCENARIOS = ("data", "device", "net", "pipelines", "limit", "no_augment", "seed", "workers", "prefetch")
-MODULE = "stallscope.scenarios.tuning"
+MODULE = "whyidle.scenarios.tuning"
 PARALLEL = ("workers", "threads", "prefetch", "dali-cpu", "dali-gpu")
 """Loaders that do more than one thing at a time, and so have something to tune."""
-NONE_GIVEN = "nothing to tune is named. Write: stallscope tune -- python train.py, or the name of a scenario."
+NONE_GIVEN = "nothing to tune is named. Write: whyidle tune -- python train.py, or the name of a scenario."
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,16 @@ def job(arguments: argparse.Namespace) -> Job:
     """What the command line asks for.
 
     Raises:
-        StallscopeError: a mistake in it.
+        WhyidleError: a mistake in it.
     """
     words: list[str] = arguments.what
     if not words:
-        raise StallscopeError(NONE_GIVEN)
+        raise WhyidleError(NONE_GIVEN)
     # The parser does not tell whether `--` came before.
     if len(words) == 1 and sys.argv[-2:] != ["--", words[0]] and not _is_program(words[0]):
         return _scenario(_checked(arguments, words[0]), arguments.budget)
     if alien := given(arguments, OF_SCENARIOS):
-        raise StallscopeError(f"{alien} {are(alien)} of scenarios. Your command says itself what it trains.")
+        raise WhyidleError(f"{alien} {are(alien)} of scenarios. Your command says itself what it trains.")
     return _script(words, arguments.overwrite, arguments.budget)
 
 
@@ -72,7 +72,7 @@ def again(asked: Mapping[str, Any], overwrite: bool, budget_s: float | None = No
 
 def _is_program(word: str) -> bool:
     """Whether one word alone is to be run, rather than a scenario's name."""
-    from stallscope.scenarios.registry import NAMES
+    from whyidle.scenarios.registry import NAMES
 
     if word in NAMES:
         return False
@@ -82,8 +82,8 @@ def _is_program(word: str) -> bool:
 def _script(command: list[str], overwrite: bool, budget_s: float | None) -> Job:
     # Asked here, before a folder is made for it.
     if shutil.which(command[0]) is None:
-        hint = f" To tune a script write: stallscope tune -- python {command[0]}" if command[0].endswith(".py") else ""
-        raise StallscopeError(f"there is no program {command[0]!r} that could be run.{hint}")
+        hint = f" To tune a script write: whyidle tune -- python {command[0]}" if command[0].endswith(".py") else ""
+        raise WhyidleError(f"there is no program {command[0]!r} that could be run.{hint}")
 
     def settings(folder: Path, tune: Mapping[str, Any]) -> Mapping[str, str]:
         return environment(folder, os.environ, {"tune": dict(tune)})
@@ -96,11 +96,11 @@ def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     """Before anything starts: a wrong device, net, loader or folder is one message.
 
     Raises:
-        StallscopeError: such a mistake.
+        WhyidleError: such a mistake.
     """
-    from stallscope.pipelines.registry import unavailable, unfit
-    from stallscope.scenarios.registry import scenario
-    from stallscope.scenarios.scenario import DataRequest, step_times
+    from whyidle.pipelines.registry import unavailable, unfit
+    from whyidle.scenarios.registry import scenario
+    from whyidle.scenarios.scenario import DataRequest, step_times
 
     chosen = scenario(name)
     [device] = described([arguments.device])
@@ -109,12 +109,12 @@ def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
         step_times(choose(device["name"])).net(chosen.profile_net(net))
     for each in arguments.pipelines or ():
         if each not in PARALLEL:
-            raise StallscopeError(
+            raise WhyidleError(
                 f"loader {each!r} has nothing to tune. Those with workers or threads are {', '.join(PARALLEL)}; "
-                f"`stallscope compare {name} --pipelines {each}` shows how fast it is."
+                f"`whyidle compare {name} --pipelines {each}` shows how fast it is."
             )
         if missing := unavailable(each):
-            raise StallscopeError(missing)
+            raise WhyidleError(missing)
     data = arguments.data or chosen.find_data(net, lambda text: console(stderr=True).print(text, markup=False))
     dataset = chosen.open_data(
         DataRequest(
@@ -144,7 +144,7 @@ def _scenario(asked: dict[str, Any], budget_s: float | None) -> Job:
     run: Callable[[Path, Mapping[str, Any]], Mapping[str, str]] = lambda folder, tune: {  # noqa: E731
         **os.environ,
         RUN: str(folder.resolve()),
-        "STALLSCOPE_TUNING": json.dumps({**spec, "tune": dict(tune)}),
+        "WHYIDLE_TUNING": json.dumps({**spec, "tune": dict(tune)}),
     }
     return Job(
         asked,

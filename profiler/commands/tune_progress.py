@@ -58,7 +58,7 @@ class TuneProgress(Drawn):
 
     def tick(self) -> None:
         if self._live is not None:
-            lines = (f" stallscope: {self._line()}", f" {self._state(self._now)}" if self._now is not None else "")
+            lines = (f" whyidle: {self._line()}", f" {self._state(self._now)}" if self._now is not None else "")
             texts = (Text(line, no_wrap=True, overflow="ellipsis") for line in lines if line)
             self._live.update(Group(*texts), refresh=True)
         elif time.monotonic() - self._said > PLAIN_SECONDS:

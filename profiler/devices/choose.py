@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from .protocol import Device
 
 EMULATED = "emulated:"
@@ -15,7 +15,7 @@ def choose(name: str) -> Device:
     """`auto`, `cpu`, `cuda`, `cuda:N`, `emulated:NAME` or `emulated:PATH` of a recorded profile.
 
     Raises:
-        StallscopeError: no such device here.
+        WhyidleError: no such device here.
     """
     if name == "auto":
         name = "cuda" if _has_cuda() else "cpu"
@@ -36,8 +36,8 @@ def choose(name: str) -> Device:
         # A profile of the user's own goes by its path: its name may be that of a built-in one.
         device.name = EMULATED + (str(Path(which).resolve()) if Path(which).is_file() else which)
         return device
-    raise StallscopeError(
-        f"unknown device {name!r}. Choose auto, cpu, cuda, or emulated:NAME (`stallscope scenarios` lists the names)."
+    raise WhyidleError(
+        f"unknown device {name!r}. Choose auto, cpu, cuda, or emulated:NAME (`whyidle scenarios` lists the names)."
     )
 
 
@@ -45,7 +45,7 @@ def describe(name: str) -> dict[str, Any]:
     """What `choose(name).describe()` would say, without taking hold of a GPU.
 
     Raises:
-        StallscopeError: no such device here.
+        WhyidleError: no such device here.
     """
     if name == "auto":
         name = "cuda" if _has_cuda() else "cpu"
@@ -66,13 +66,13 @@ def _gpu_number(name: str) -> int:
     import torch
 
     if not torch.cuda.is_available():
-        raise StallscopeError(
+        raise WhyidleError(
             "--device cuda: torch sees no CUDA device here. Use --device cpu, or an emulated one such as "
             "--device emulated:v100."
         )
     number = name.partition(":")[2] or "0"
     if not number.isdigit() or int(number) >= torch.cuda.device_count():
-        raise StallscopeError(
+        raise WhyidleError(
             f"--device {name}: there are {torch.cuda.device_count()} CUDA devices here, numbered from 0."
         )
     return int(number)

@@ -1,4 +1,4 @@
-"""What `stallscope attach` keeps in its run folder beside the sampler's records: stacks, and states of processes.
+"""What `whyidle attach` keeps in its run folder beside the sampler's records: stacks, and states of processes.
 
 The stacks are a file of speedscope's format with one weight for each different stack, so that hours take no more room
 than minutes; speedscope.app opens it. Both files come from another program's memory: they are read as data, leniently.
@@ -76,7 +76,7 @@ class ProcessStates:
     """From storage or cache."""
     python: bool | None = None
     ours: bool = False
-    """A process of stallscope."""
+    """A process of whyidle."""
     present: float = 1.0
     """Share of the looks at the tree in which it was there."""
     missed: int = 0
@@ -111,7 +111,7 @@ def write_stacks(folder: Path, threads: list[Thread]) -> None:
             }
         )
     frames = [{"name": f.name, "file": f.file, "line": f.line, "text": f.text} for f in places]
-    content = {"$schema": SPEEDSCOPE, "exporter": "stallscope", "profiles": profiles, "shared": {"frames": frames}}
+    content = {"$schema": SPEEDSCOPE, "exporter": "whyidle", "profiles": profiles, "shared": {"frames": frames}}
     write_json(folder / STACKS, content)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import RecordError
 from .files import read_json, write_json
 
-FORMAT = "stallscope-comparison"
+FORMAT = "whyidle-comparison"
 VERSION = 1
 COMPARISON_JSON = "comparison.json"
 
@@ -62,8 +62,8 @@ def read_comparison(folder: Path) -> tuple[dict[str, Any], list[CellRecord]]:
         raise RecordError(f"{path} is not a readable comparison: {error}.") from error
     if content.get("version") != VERSION:
         raise RecordError(
-            f"{path} has version {content.get('version')}; this stallscope reads version {VERSION}. "
-            "Read it with the version of stallscope that wrote it, or a newer one."
+            f"{path} has version {content.get('version')}; this whyidle reads version {VERSION}. "
+            "Read it with the version of whyidle that wrote it, or a newer one."
         )
     try:
         return content["setting"], [

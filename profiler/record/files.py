@@ -14,22 +14,35 @@ from ..errors import RecordError
 
 MOST_DIGITS = 21
 """Of a whole number of 64 bits, with its sign."""
+_EARLIER, _NAME = "stallscope", "whyidle"
+"""What this program was called when it recorded the first runs, and what it is called."""
 _REORDERS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Signs that show what follows in another order than it has."""
 
 
 def read_json(path: Path) -> Any:
-    """The content, with control characters in texts replaced: they would act on a terminal.
+    """The content, with control characters in texts replaced: they would act on a terminal. What was written under the
+    program's earlier name reads as if it had been written under today's.
 
     Raises:
         RecordError: it cannot be read, or is no JSON.
     """
     try:
-        return plain(json.loads(path.read_text(), parse_int=_whole_number))
+        return plain(json.loads(path.read_text(), parse_int=_whole_number, object_hook=under_todays_name))
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"cannot read {path}: cut short, or not written by stallscope ({error}).") from error
+        raise RecordError(f"cannot read {path}: cut short, or not written by whyidle ({error}).") from error
+
+
+def under_todays_name(content: dict[str, Any]) -> dict[str, Any]:
+    """An object of JSON; one whose `format` begins with the program's earlier name with today's in place of it, and the
+    version of the program that wrote it under today's name."""
+    written = content.get("format")
+    if not isinstance(written, str) or not written.startswith(f"{_EARLIER}-"):
+        return content
+    renamed = {_NAME if key == _EARLIER else key: value for key, value in content.items()}
+    return renamed | {"format": _NAME + written.removeprefix(_EARLIER)}
 
 
 def _whole_number(text: str) -> int:

@@ -10,7 +10,7 @@ from platformdirs import user_state_dir
 
 
 def _pointer() -> Path:
-    return Path(user_state_dir("stallscope")) / "latest"
+    return Path(user_state_dir("whyidle")) / "latest"
 
 
 def note_latest(folder: Path) -> None:

@@ -50,12 +50,12 @@ def read_header(path: Path) -> RecordHeader:
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}.") from error
     if len(page) < HEADER_BYTES or not page.startswith(MAGIC):
-        raise RecordError(f"{path} is not a stallscope record file, or it is cut within its first page.")
+        raise RecordError(f"{path} is not a whyidle record file, or it is cut within its first page.")
     _, version, header_bytes, record_bytes, rank, pid, dropped, closed, name = unpack_header(page)
     if version != FORMAT_VERSION:
         raise RecordError(
-            f"{path} has record format {version}; this stallscope reads format {FORMAT_VERSION}. "
-            "Read it with the version of stallscope that recorded it, or a newer one."
+            f"{path} has record format {version}; this whyidle reads format {FORMAT_VERSION}. "
+            "Read it with the version of whyidle that recorded it, or a newer one."
         )
     kind = KINDS.get(name)
     if kind is None or header_bytes != HEADER_BYTES or record_bytes != kind.record_bytes:

@@ -23,7 +23,7 @@ from .reader import RecordFile, RecordHeader, Records
 from .sampled_devices import sampled_driver
 from .schema import FORMAT_VERSION, KINDS, NAN, NOT_MEASURED, Field, Kind
 
-FORMAT = "stallscope-run"
+FORMAT = "whyidle-run"
 RUN_JSON = "run.json"
 
 Writer = tuple[int, int]
@@ -77,7 +77,7 @@ def _standing_facts() -> dict[str, Any]:
         "format": FORMAT,
         "version": FORMAT_VERSION,
         "id": new_run_id(),
-        "stallscope": __version__,
+        "whyidle": __version__,
         "python": platform.python_version(),
         "command": sys.argv,
         "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -99,15 +99,15 @@ def _read_json(folder: Path) -> dict[str, Any]:
     path = folder / RUN_JSON
     if not path.is_file():
         raise RecordError(
-            f"{folder} {_what_it_is(folder)}. Name a folder that `stallscope run`, `attach` or `compare` wrote."
+            f"{folder} {_what_it_is(folder)}. Name a folder that `whyidle run`, `attach` or `compare` wrote."
         )
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise RecordError(f"{path} is not a stallscope run.")
+        raise RecordError(f"{path} is not a whyidle run.")
     if content.get("version") != FORMAT_VERSION:
         raise RecordError(
-            f"{path} has run format {content.get('version')}; this stallscope reads format {FORMAT_VERSION}. "
-            "Read it with the version of stallscope that recorded it, or a newer one."
+            f"{path} has run format {content.get('version')}; this whyidle reads format {FORMAT_VERSION}. "
+            "Read it with the version of whyidle that recorded it, or a newer one."
         )
     for key in ("device", "trial", "host", "plan", "ended", "dataset", "clock"):
         if not isinstance(content.get(key), dict | None):

@@ -21,7 +21,7 @@ MOST_SECONDS = 1e9
 MOST_BYTES = 1 << 20
 """No file of ours is larger: with a thousand ranks it has 200 kB."""
 
-PREFIX = "stallscope/"
+PREFIX = "whyidle/"
 """Of the names that a logger sees."""
 
 Values = dict[str, float]

@@ -113,7 +113,7 @@ STEP = _kind(
     Field("step_end_ns", "host: the last thing the hooks saw of this step"),
     Field("gc_ns", "Python garbage collection within the step"),
     Field("cpu_ns", "CPU time of the training thread within the step"),
-    Field("overhead_ns", "time spent in stallscope's own code within the step"),
+    Field("overhead_ns", "time spent in whyidle's own code within the step"),
     Field("memory_bytes", "device memory in use at the end of the step"),
     Field("skipped", "steps just before this one that the hooks left out, to stay cheap"),
     Field("skipped_samples", "samples in those"),

@@ -1,4 +1,4 @@
-"""A recording from outside as JSON: `stallscope-attach`, version 1. Shares are 0 to 1; `null` means not measured."""
+"""A recording from outside as JSON: `whyidle-attach`, version 1. Shares are 0 to 1; `null` means not measured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSION = 1
 def report(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> dict[str, Any]:
     host, facts = seen.sampled, seen.info["attach"]
     return {
-        "format": "stallscope-attach",
+        "format": "whyidle-attach",
         "version": VERSION,
         "run": {
             "id": seen.info.get("id"),

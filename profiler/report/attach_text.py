@@ -85,7 +85,7 @@ def further(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> 
     yield from _device(seen)
     yield _heading("What cannot be known from outside")
     yield from (_indent(Text(f"- {what}")) for what in UNKNOWN)
-    yield _indent(Text("`stallscope run -- python train.py` measures these."))
+    yield _indent(Text("`whyidle run -- python train.py` measures these."))
     if seen.notes:
         yield Text()
         yield _heading("Quality of this measurement")

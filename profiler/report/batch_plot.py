@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..analyse.batch_size.result import TOTAL, BatchVerdict, Estimate
 from ..analyse.partition import PARTS, UNTOLD
-from ..errors import MissingExtra, StallscopeError
+from ..errors import MissingExtra, WhyidleError
 from . import bars, sample_time
 from .sample_time import Scale, half_width, known, shares, shown_parts
 
@@ -34,7 +34,7 @@ _SETTINGS: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # a $ in a name is a $
     # Names in the SVG are derived from this and not drawn by lot, so that the same figures give the same file.
-    "svg.hashsalt": "stallscope",
+    "svg.hashsalt": "whyidle",
     "font.family": "sans-serif",
     "font.size": 9.0,
     "hatch.linewidth": 0.7,
@@ -68,27 +68,27 @@ def check(path: Path, made: Path | None = None, option: str = "--plot") -> None:
     """Whether a picture can be drawn there, before anything is measured for it; `made`: a folder that will be there.
 
     Raises:
-        StallscopeError: no such folder, or no kind of picture.
+        WhyidleError: no such folder, or no kind of picture.
         MissingExtra: matplotlib is not installed.
     """
     if path.suffix.lower() not in SUFFIXES:
-        raise StallscopeError(
+        raise WhyidleError(
             f"{option} {path}: unknown kind of picture. Name a file that ends in {_listed(SUFFIXES)}."
         )
     if path.is_dir():
-        raise StallscopeError(f"{option} {path} is a folder. Name a file in it.")
+        raise WhyidleError(f"{option} {path} is a folder. Name a file in it.")
     folder = path.absolute().parent
     if not folder.is_dir() and (made is None or folder != made.absolute()):
-        raise StallscopeError(f"{option} {path}: there is no folder {folder}. Make it, or name another.")
+        raise WhyidleError(f"{option} {path}: there is no folder {folder}. Make it, or name another.")
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtra(f"{option} draws with matplotlib, which is not installed: pip install 'stallscope[plot]'")
+        raise MissingExtra(f"{option} draws with matplotlib, which is not installed: pip install 'whyidle[plot]'")
 
 
 def write(verdicts: Mapping[str, BatchVerdict], title: str, path: Path) -> None:
     """Draw into a file, of the kind its name ends in; the same verdicts give the same bytes.
 
     Raises:
-        StallscopeError: it cannot be written.
+        WhyidleError: it cannot be written.
     """
     save(lambda: figure(verdicts, title), path)
 
@@ -97,7 +97,7 @@ def save(draw: Callable[[], Figure], path: Path) -> None:
     """Draw in our style, into a file of the kind its name ends in; the same picture gives the same bytes.
 
     Raises:
-        StallscopeError: it cannot be written.
+        WhyidleError: it cannot be written.
     """
     import matplotlib
 
@@ -109,7 +109,7 @@ def save(draw: Callable[[], Figure], path: Path) -> None:
         try:
             draw().savefig(path, format=suffix[1:], dpi=160, metadata=_NO_DATE[suffix])
         except OSError as error:
-            raise StallscopeError(f"cannot write {path}: {error.strerror}. Name another file.") from error
+            raise WhyidleError(f"cannot write {path}: {error.strerror}. Name another file.") from error
 
 
 def figure(verdicts: Mapping[str, BatchVerdict], title: str) -> Figure:

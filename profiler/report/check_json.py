@@ -1,4 +1,4 @@
-"""The JSON of `stallscope check`: `stallscope-check` version 1."""
+"""The JSON of `whyidle check`: `whyidle-check` version 1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VERSION = 1
 def checks(run: str, found: Sequence[Check]) -> dict[str, Any]:
     """`passed` says what the exit code does; `measured` is `null` where nothing was measured."""
     return {
-        "format": "stallscope-check",
+        "format": "whyidle-check",
         "version": VERSION,
         "run": run,
         "passed": all(each.holds for each in found),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..analyse.compare import Comparison
 from ..analyse.results import results
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from . import batch_plot
 from .cells_table import namer
 from .results_text import class_names
@@ -57,11 +57,11 @@ def write(result: Comparison, setting: dict[str, Any], title: str, path: Path) -
     """Draw all of them into a file (`batch_plot.check` says beforehand whether that can be done).
 
     Raises:
-        StallscopeError: there is none, or it cannot be written.
+        WhyidleError: there is none, or it cannot be written.
     """
     found = panels(result, setting)
     if not found:
-        raise StallscopeError(
+        raise WhyidleError(
             "--confusion-plot: none of these trainings was tried on held-out classes, so there is nothing to draw."
         )
     batch_plot.save(lambda: figure(found, title), path)

@@ -21,7 +21,7 @@ VERSION = 1
 
 
 def report(analysis: Analysis) -> dict[str, Any]:
-    """One run, as `stallscope-report` version 1; of a job of several ranks with each of them in `ranks_detail`."""
+    """One run, as `whyidle-report` version 1; of a job of several ranks with each of them in `ranks_detail`."""
     alone = _report(analysis)
     if len(analysis.ranks) < 2:
         return alone
@@ -33,7 +33,7 @@ def _report(analysis: Analysis) -> dict[str, Any]:
     """One training process."""
     facts = analysis.facts
     return {
-        "format": "stallscope-report",
+        "format": "whyidle-report",
         "version": VERSION,
         "run": _run(analysis),
         "window": _window(analysis),
@@ -48,9 +48,9 @@ def _report(analysis: Analysis) -> dict[str, Any]:
 
 
 def comparison(result: Comparison, setting: dict[str, Any]) -> dict[str, Any]:
-    """A table, as `stallscope-compare` version 1. `setting`: scenario, device, cpu_budget, dataset, …"""
+    """A table, as `whyidle-compare` version 1. `setting`: scenario, device, cpu_budget, dataset, …"""
     return {
-        "format": "stallscope-compare",
+        "format": "whyidle-compare",
         "version": VERSION,
         **setting,
         "cells": [

@@ -11,7 +11,7 @@ from ..analyse.compare import Cell
 from ..analyse.cost import Bill, Spent
 from ..analyse.prices import Price
 
-FORMAT, VERSION = "stallscope-cost", 1
+FORMAT, VERSION = "whyidle-cost", 1
 
 
 def logged(

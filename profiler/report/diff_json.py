@@ -1,4 +1,4 @@
-"""The JSON of `stallscope diff`: `stallscope-diff` version 1. `null` means not measured."""
+"""The JSON of `whyidle diff`: `whyidle-diff` version 1. `null` means not measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def difference(found: Difference) -> dict[str, Any]:
     times = found.times
     within = times.within
     return {
-        "format": "stallscope-diff",
+        "format": "whyidle-diff",
         "version": VERSION,
         "a": _side(found.a),
         "b": _side(found.b),

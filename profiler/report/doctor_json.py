@@ -1,4 +1,4 @@
-"""The checks of a machine as `stallscope-doctor` version 1."""
+"""The checks of a machine as `whyidle-doctor` version 1."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ VERSION = 1
 
 
 def checks(found: Sequence[Check]) -> dict[str, Any]:
-    return {"format": "stallscope-doctor", "version": VERSION, "checks": [asdict(check) for check in found]}
+    return {"format": "whyidle-doctor", "version": VERSION, "checks": [asdict(check) for check in found]}

@@ -1,4 +1,4 @@
-"""Planted faults as JSON: what `compare faults --json` adds to the contract's `stallscope-compare`."""
+"""Planted faults as JSON: what `compare faults --json` adds to the contract's `whyidle-compare`."""
 
 from __future__ import annotations
 

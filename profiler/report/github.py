@@ -17,7 +17,7 @@ def lines(run: str, found: Sequence[Check]) -> Iterator[str]:
         level = {"PASS": "notice", "SKIP": "warning"}.get(word, "error")
         said = f"{run}: {each.what}: {check_text.measured(each)}, {check_text.wanted(each)}"
         message = f"{said} ({each.note})" if each.note else said
-        yield f"::{level} title={_property(f'stallscope check {each.name}')}::{_data(message)}"
+        yield f"::{level} title={_property(f'whyidle check {each.name}')}::{_data(message)}"
 
 
 def _data(text: str) -> str:

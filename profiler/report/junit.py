@@ -18,13 +18,13 @@ def document(run: str, found: Sequence[Check], properties: Mapping[str, str]) ->
     failed = sum(not each.holds for each in found)
     skipped = sum(check_text.verdict(each) == "SKIP" for each in found)
     counts = {"tests": str(len(found)), "failures": str(failed), "errors": "0", "skipped": str(skipped)}
-    suites = ElementTree.Element("testsuites", {"name": "stallscope", **counts})
-    suite = ElementTree.SubElement(suites, "testsuite", {"name": "stallscope check", **counts})
+    suites = ElementTree.Element("testsuites", {"name": "whyidle", **counts})
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": "whyidle check", **counts})
     of_suite = ElementTree.SubElement(suite, "properties")
     for name, value in ({"run": run} | dict(properties)).items():
         ElementTree.SubElement(of_suite, "property", {"name": _plain(name), "value": _plain(value)})
     for each in found:
-        names = {"classname": "stallscope.check", "name": _plain(each.name)}
+        names = {"classname": "whyidle.check", "name": _plain(each.name)}
         case = ElementTree.SubElement(suite, "testcase", names)
         said = f"{each.what}: {check_text.measured(each)}, {check_text.wanted(each)}"
         message = _plain(f"{said} ({each.note})" if each.note else said)

@@ -105,7 +105,7 @@ def _run(analysis: Analysis) -> Iterator[str]:
 
 def _head(verdict: Finding) -> Iterator[str]:
     severity = f" ({verdict.severity})" if verdict.severity != "none" else ""
-    yield f"### stallscope: {code(verdict.cause or 'no verdict')}{severity}"
+    yield f"### whyidle: {code(verdict.cause or 'no verdict')}{severity}"
     yield ""
     yield escaped(verdict.title)
 
@@ -175,7 +175,7 @@ def _notes(notes: Sequence[str]) -> Iterator[str]:
 
 def _comparison(result: Comparison, setting: dict[str, Any]) -> Iterator[str]:
     emulated = setting["device"]["kind"] == "emulated"
-    yield f"### stallscope: {escaped(compare_text.title(result, setting))}"
+    yield f"### whyidle: {escaped(compare_text.title(result, setting))}"
     if question := setting.get("question"):
         yield from ("", escaped(question))
     cells = result.cells[:MOST_CELLS]

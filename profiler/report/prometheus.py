@@ -23,7 +23,7 @@ RECENT, WHOLE = "recent", "run"
 @dataclass(frozen=True)
 class Gauge:
     name: str
-    """Without the leading `stallscope_`."""
+    """Without the leading `whyidle_`."""
     help: str
     scale: float = 1.0
     """From the unit of the flat figure to Prometheus' base unit."""
@@ -50,7 +50,7 @@ GAUGES = {
     "worker_busy_pct": Gauge("worker_busy_ratio", "Share of time in which loader workers made batches.", 1e-2),
     "cpus_used": Gauge("job_cpus", "CPUs that the job's processes kept busy."),
     "cpu_steal_pct": Gauge("cpu_steal_ratio", "Share of the machine's CPU time taken by the hypervisor.", 1e-2),
-    "overhead_pct": Gauge("overhead_ratio", "Share of the training's time spent in stallscope's hooks.", 1e-2),
+    "overhead_pct": Gauge("overhead_ratio", "Share of the training's time spent in whyidle's hooks.", 1e-2),
     "verdict_share_pct": Gauge("verdict_share_ratio", "Share of wall time that the verdict's cause explains.", 1e-2),
 }
 SHARE = "time_share_ratio"
@@ -117,11 +117,11 @@ def _lines(runs: Sequence[_Run]) -> Iterator[str]:
 def _metric(name: str, text: str, samples: Sequence[tuple[Labels, float]]) -> Iterator[str]:
     if not samples:
         return
-    yield f"# HELP stallscope_{name} {text}"
-    yield f"# TYPE stallscope_{name} gauge"
+    yield f"# HELP whyidle_{name} {text}"
+    yield f"# TYPE whyidle_{name} gauge"
     for labels, value in samples:
         pairs = ",".join(f'{label}="{_escaped(given)}"' for label, given in labels.items())
-        yield f"stallscope_{name}{{{pairs}}} {float(value)!r}"
+        yield f"whyidle_{name}{{{pairs}}} {float(value)!r}"
 
 
 def _escaped(value: str) -> str:

@@ -9,12 +9,12 @@ from ..analyse.analysis import analyse
 from ..analyse.attached import is_attached
 from ..analyse.scalar_series import stretches
 from ..analyse.timeline.timeline import timelines
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.run import open_run
 from ..record.scalars import PREFIX, Values
 from .scalars import measured, of_run, of_shares
 
-EMULATED = "stallscope-emulated/"
+EMULATED = "whyidle-emulated/"
 """Of a device that was emulated: its figures are never beside measured ones."""
 WHOLE = "whole_run/"
 
@@ -25,15 +25,15 @@ def figures_of(folder: Path, every_s: float) -> Iterator[tuple[Values, int]]:
     Of several ranks the stretches are those of the first, the last figures the job's.
 
     Raises:
-        StallscopeError: no run there, or one without steps.
+        WhyidleError: no run there, or one without steps.
     """
     run = open_run(folder)
     if is_attached(run):
-        raise StallscopeError(f"{folder} was watched from outside: it has no steps to log figures for.")
+        raise WhyidleError(f"{folder} was watched from outside: it has no steps to log figures for.")
     analysis = analyse(run)
     lines = timelines(analysis, [run])
     if not lines:
-        raise StallscopeError(f"{folder} holds no training step: there are no figures to log.")
+        raise WhyidleError(f"{folder} holds no training step: there are no figures to log.")
     emulated = (analysis.info.get("device") or {}).get("kind") == "emulated"
     prefix = EMULATED if emulated else PREFIX
     last = 0

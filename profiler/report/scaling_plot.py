@@ -27,7 +27,7 @@ def write(scaling: Scaling, title: str, path: Path) -> None:
     """Draw into a file, of the kind its name ends in; the same curves give the same bytes.
 
     Raises:
-        StallscopeError: it cannot be written.
+        WhyidleError: it cannot be written.
     """
     save(lambda: figure(scaling, title), path)
 

@@ -1,4 +1,4 @@
-"""Planted sweeps as JSON: what `compare batch-sizes --json` adds to the contract's `stallscope-compare`."""
+"""Planted sweeps as JSON: what `compare batch-sizes --json` adds to the contract's `whyidle-compare`."""
 
 from __future__ import annotations
 

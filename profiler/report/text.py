@@ -399,7 +399,7 @@ def _quality(analysis: Analysis) -> Iterator[RenderableType]:
         per_step_ns = ranks_figures.over_ranks(analysis, lambda f: f.overhead_ns_per_step, max) or 0.0
         yield _indent(
             Text(
-                f"{_steps(facts.window.count)} after {facts.window.warmup_steps} of warm-up; stallscope's hooks "
+                f"{_steps(facts.window.count)} after {facts.window.warmup_steps} of warm-up; whyidle's hooks "
                 f"typically took {_microseconds(per_step_ns)} a step by their own clock "
                 f"({ranks_figures.overhead(analysis) or 0.0:.3f} % of the time){worst}"
             )

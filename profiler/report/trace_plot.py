@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ..analyse.analysis import Analysis
 from ..analyse.compare import Comparison, label, round_of, varying
 from ..analyse.partition import busy_strip
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.run import open_run
 from ..record.schema import DEVICE
 from . import batch_plot
@@ -115,10 +115,10 @@ def write(traces: Sequence[Trace], title: str, path: Path) -> None:
     """Draw into a file, of the kind its name ends in; the same traces give the same bytes.
 
     Raises:
-        StallscopeError: there is nothing to draw, or it cannot be written.
+        WhyidleError: there is nothing to draw, or it cannot be written.
     """
     if not any(trace.busy for trace in traces):
-        raise StallscopeError(
+        raise WhyidleError(
             f"--trace-plot: no run of {WINDOW_NS / 1e6:.0f} ms or more knows when its device computed, so no picture "
             "was drawn."
         )

@@ -14,11 +14,11 @@ VERSION = 1
 
 
 def tuning(result: Tuning) -> dict[str, Any]:
-    """A tuning, as `stallscope-tune` version 1."""
+    """A tuning, as `whyidle-tune` version 1."""
     tuned = result.tuned
     error = prediction_error(tuned.trials)
     return {
-        "format": "stallscope-tune",
+        "format": "whyidle-tune",
         "version": VERSION,
         "what": result.what,
         "scenario": result.scenario,
@@ -113,8 +113,8 @@ def read(content: dict[str, Any]) -> Tuning:
         RecordError: it is no result of a tuning, or of another version.
     """
     try:
-        if (content["format"], content["version"]) != ("stallscope-tune", VERSION):
-            raise RecordError(f"a result of version {content['version']}; this stallscope reads version {VERSION}.")
+        if (content["format"], content["version"]) != ("whyidle-tune", VERSION):
+            raise RecordError(f"a result of version {content['version']}; this whyidle reads version {VERSION}.")
         return _tuning(content)
     except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
         raise RecordError(f"no readable result of a tuning ({type(error).__name__}: {error}).") from error

@@ -28,7 +28,7 @@ STARTS_COUNT = 0.03
 _BINDS = {
     Binding.TRAINING: (
         "The training itself. The loader keeps up with it, and no other loader would make it faster.",
-        "`stallscope run` shows what a step spends its time on.",
+        "`whyidle run` shows what a step spends its time on.",
     ),
     Binding.WORKERS: (
         "The number of workers. They are busy all the time, and CPUs are left over for more of them.",
@@ -166,7 +166,7 @@ def change(result: Tuning, ascii_only: bool) -> Iterator[RenderableType]:
     old, new = arguments(before), arguments(after)
     differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     if result.scenario is not None:
-        yield Text(f"stallscope compare {result.scenario} {' '.join((*_options(after), *_device(result)))}")
+        yield Text(f"whyidle compare {result.scenario} {' '.join((*_options(after), *_device(result)))}")
         return
     dots = "..." if ascii_only else "…"
 
@@ -185,7 +185,7 @@ def _device(result: Tuning) -> Iterator[str]:
 
 
 def _options(settings: LoaderSettings) -> Iterator[str]:
-    """Of `stallscope compare`, for a scenario."""
+    """Of `whyidle compare`, for a scenario."""
     if settings.pipeline is not None:
         yield f"--pipelines {settings.pipeline}"
     if settings.batch_size is not None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.tuning import Block, LoaderSettings
 
 
-class TrialFailed(StallscopeError):
+class TrialFailed(WhyidleError):
     """These settings do not work here; others may."""
 
     def __init__(self, message: str, out_of_memory: bool = False) -> None:
@@ -16,7 +16,7 @@ class TrialFailed(StallscopeError):
         self.out_of_memory = out_of_memory
 
 
-class BenchEnded(StallscopeError):
+class BenchEnded(WhyidleError):
     """The training is gone, and could not be started again: nothing more can be measured."""
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..capture.sampler.start import Sampler, start_sampler
-from ..errors import StallscopeError
+from ..errors import WhyidleError
 from ..record.files import plain
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.run import create_run, update_run
@@ -47,7 +47,7 @@ LAST_LINES = 12
 """Of its output, where it failed."""
 
 
-class NothingToTune(StallscopeError):
+class NothingToTune(WhyidleError):
     """The training says why it cannot be tuned."""
 
 
@@ -146,7 +146,7 @@ class ScriptBench:
 
         Raises:
             NothingToTune: it says that nothing can be tuned.
-            StallscopeError: it cannot be started, or ends before it could be taken over.
+            WhyidleError: it cannot be started, or ends before it could be taken over.
         """
         if self._ready is None:
             self._start()
@@ -268,9 +268,9 @@ class ScriptBench:
             if answer is not None and answer["say"] == Word.REFUSED:
                 raise NothingToTune(self._refused(str(answer.get("why", ""))))
             if answer is None and not self._alive():
-                raise StallscopeError(self._died("before its training could be taken over"))
+                raise WhyidleError(self._died("before its training could be taken over"))
             if time.monotonic() > until:
-                raise StallscopeError(
+                raise WhyidleError(
                     f"no training with a torch DataLoader was seen in {READY_SECONDS:.0f} s.{self._output()}"
                 )
 
@@ -352,7 +352,7 @@ class ScriptBench:
             self._start()
         except BenchEnded:
             raise
-        except StallscopeError as error:
+        except WhyidleError as error:
             raise BenchEnded(str(error)) from error
 
     def _receive(self) -> dict[str, Any] | None:
@@ -432,9 +432,9 @@ def popen(command: list[str], environment: Mapping[str, str], output: Path) -> s
     """In a session of its own: Ctrl-C in our terminal is for us.
 
     Raises:
-        StallscopeError: there is no such program, or it cannot be run.
+        WhyidleError: there is no such program, or it cannot be run.
     """
-    hint = f" To tune a script write: stallscope tune -- python {command[0]}" if command[0].endswith(".py") else ""
+    hint = f" To tune a script write: whyidle tune -- python {command[0]}" if command[0].endswith(".py") else ""
     try:
         with output.open("ab") as file:
             return subprocess.Popen(
@@ -446,12 +446,12 @@ def popen(command: list[str], environment: Mapping[str, str], output: Path) -> s
                 start_new_session=True,
             )
     except FileNotFoundError as error:
-        raise StallscopeError(f"there is no program {command[0]!r}.{hint}") from error
+        raise WhyidleError(f"there is no program {command[0]!r}.{hint}") from error
     except OSError as error:
         if error.errno == errno.ENOEXEC and command[0] != "/bin/sh":
             # A script without a first line that names its shell.
             return popen(["/bin/sh", *command], environment, output)
-        raise StallscopeError(f"{command[0]} cannot be run: {error.strerror}.{hint}") from error
+        raise WhyidleError(f"{command[0]} cannot be run: {error.strerror}.{hint}") from error
 
 
 def _how(code: int) -> str:

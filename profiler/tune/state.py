@@ -10,7 +10,7 @@ from ..errors import RecordError
 from ..record.files import read_json, write_json
 from .history import Entry
 
-FORMAT = "stallscope-tuning"
+FORMAT = "whyidle-tuning"
 VERSION = 1
 TUNE_JSON = "tune.json"
 RECORDING = "first-stretch"
@@ -63,7 +63,7 @@ def load(folder: Path) -> State:
     path = folder / TUNE_JSON
     if not path.is_file():
         raise RecordError(
-            f"{folder} holds no tuning: it has no {TUNE_JSON}. Name a folder that `stallscope tune` wrote."
+            f"{folder} holds no tuning: it has no {TUNE_JSON}. Name a folder that `whyidle tune` wrote."
         )
     try:
         content = read_json(path)
@@ -71,7 +71,7 @@ def load(folder: Path) -> State:
             raise ValueError("another format")
         version = content.pop("version")
         if version != VERSION:
-            raise RecordError(f"{path} has version {version}; this stallscope reads version {VERSION}.")
+            raise RecordError(f"{path} has version {version}; this whyidle reads version {VERSION}.")
         history = [Entry.from_json(each) for each in content.pop("history")]
         return State(**content, history=history)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -61,7 +61,7 @@ class TrialServer:
         # forks inherit the mask and lift it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         safe_path = os.environ.get(SAFE_PATH)
-        # A folder named `stallscope` where the command was given is not the package.
+        # A folder named `whyidle` where the command was given is not the package.
         os.environ[SAFE_PATH] = "1"
         try:
             forkserver.ensure_running()
@@ -90,7 +90,7 @@ class TrialServer:
         create_run(folder, description)
         note_latest(folder)
         here, there = self._context.Pipe()
-        process = self._context.Process(target=_child, args=(self._target, spec, there), name="stallscope-trial")
+        process = self._context.Process(target=_child, args=(self._target, spec, there), name="whyidle-trial")
         process.start()
         there.close()
         assert process.pid is not None
@@ -125,7 +125,7 @@ def _child(target: Target, spec: Any, start: Connection) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         if not _word(start):
             return
-        threading.Thread(target=_end_with_starter, args=(start,), name="stallscope-starter", daemon=True).start()
+        threading.Thread(target=_end_with_starter, args=(start,), name="whyidle-starter", daemon=True).start()
         getattr(importlib.import_module(target.module), target.function)(spec)
     except KeyboardInterrupt:
         # Whoever pressed it knows: no traceback of whatever was being imported.

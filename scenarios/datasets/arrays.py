@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:  # the protocol imports torch, which making arrays does not need
-    from stallscope.pipelines.protocol import Image, Stage, Targets
+    from whyidle.pipelines.protocol import Image, Stage, Targets
 
 MIXED_STYLES = 6
 """Ways in which a class of a stand-in may look."""

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.errors import DataError
+from whyidle.errors import DataError
 
 from .arrays import Arrays, stand_in_images
 from .fetch import fetch
 from .whole import require_whole
 
 if TYPE_CHECKING:  # the protocol imports torch, which reading does not need
-    from stallscope.pipelines.protocol import Image, Stage, Targets
+    from whyidle.pipelines.protocol import Image, Stage, Targets
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 ARCHIVE = "cifar-10-binary.tar.gz"
@@ -31,7 +31,7 @@ _RECORD = 1 + 3 * SIDE * SIDE
 """A label, then the red, green and blue plane."""
 _RECORDS = 10_000
 """In each file as published."""
-_GET = f"Get the binary version from {URL}, or `stallscope data cost --out DIR` does."
+_GET = f"Get the binary version from {URL}, or `whyidle data cost --out DIR` does."
 
 
 def open_cifar(folder: Path, split: str, stages: Sequence[Stage] = ()) -> Arrays:

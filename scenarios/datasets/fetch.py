@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from stallscope.errors import DataError
+from whyidle.errors import DataError
 
 _CHUNK = 1 << 20
 _TIMEOUT_S = 30

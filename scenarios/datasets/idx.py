@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 from platformdirs import user_cache_dir
 
-from stallscope.errors import DataError
+from whyidle.errors import DataError
 
 from .fetch import fetch
 
 if TYPE_CHECKING:  # the protocol imports torch, which reading does not need
-    from stallscope.pipelines.protocol import Image, Stage, Targets
+    from whyidle.pipelines.protocol import Image, Stage, Targets
 
 _UNSIGNED_BYTE = 8
 _CLASSES = 10
@@ -68,7 +68,7 @@ class IdxSet:
         """
         if (place := self.installed()) is not None:
             return place
-        cache = Path(user_cache_dir("stallscope")) / "data" / self.key
+        cache = Path(user_cache_dir("whyidle")) / "data" / self.key
         self.download(cache, say)
         return cache
 

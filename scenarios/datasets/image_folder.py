@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.errors import DataError
-from stallscope.pipelines.photos import JpegFiles
+from whyidle.errors import DataError
+from whyidle.pipelines.photos import JpegFiles
 
 from ..voc import cache
 from ..voc.cache import Verified
 from ..voc.jpeg import JpegError, verify
 
 if TYPE_CHECKING:  # the protocol imports torch, which reading does not need
-    from stallscope.pipelines.protocol import Stage, Targets
+    from whyidle.pipelines.protocol import Stage, Targets
 
-MARKER = "stallscope-data.json"
-"""In the folder of a set that stallscope made: what it stands for."""
+MARKER = "whyidle-data.json"
+"""In the folder of a set that whyidle made: what it stands for."""
 SPLITS = {"train": ("train",), "test": ("val", "test")}
 SUBSET_SEED = 0
 """Draws the photographs of a limited set."""

@@ -8,14 +8,14 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from stallscope.errors import DataError
+from whyidle.errors import DataError
 
 from ..voc.annotation import Object, parse
 from ..voc.generate import compose
 from ..voc.layout import Layout
 from .image_folder import MARKER
 
-STAND_IN = "ImageNet's photographs: images composed by stallscope, labelled with the largest object, each four times"
+STAND_IN = "ImageNet's photographs: images composed by whyidle, labelled with the largest object, each four times"
 _TIMES = {"train": 4, "val": 1}
 """How often each image of a split is in it, so that an epoch is long enough to look at."""
 
@@ -29,7 +29,7 @@ def labelled_photos(
     Raises:
         DataError: a folder holds something else, or cannot be written.
     """
-    wanted = {"format": "stallscope-image-folder", "images": images, "seed": seed, "stand_in": STAND_IN}
+    wanted = {"format": "whyidle-image-folder", "images": images, "seed": seed, "stand_in": STAND_IN}
     if folder.exists():
         _require_same(folder, wanted)
         return folder

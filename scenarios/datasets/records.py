@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from platformdirs import user_cache_dir
 
-from stallscope.errors import DataError, MissingExtra
-from stallscope.pipelines.stages import Resize
+from whyidle.errors import DataError, MissingExtra
+from whyidle.pipelines.stages import Resize
 
 from .image_folder import ImageFolder
 
 if TYPE_CHECKING:  # the protocol imports torch, which reading does not need
-    from stallscope.pipelines.protocol import Image, Stage, Targets
+    from whyidle.pipelines.protocol import Image, Stage, Targets
 
 _PAGE = 4096
 _HEADER = 16
@@ -109,8 +109,8 @@ def open_records(
     _lmdb()
     content = hashlib.sha256(repr((source.file_bytes.tolist(), source.changed_ns.tolist())).encode())
     content.update("\n".join(source.names.tolist()).encode())
-    wanted = About("stallscope-records", len(source), side, content.hexdigest())
-    folder = folder or Path(user_cache_dir("stallscope")) / "records"
+    wanted = About("whyidle-records", len(source), side, content.hexdigest())
+    folder = folder or Path(user_cache_dir("whyidle")) / "records"
     whose = hashlib.sha256(os.fsencode(source.root.resolve())).hexdigest()[:16]
     # Of its content too: another choice of the same photographs has a store of its own.
     file = folder / f"{whose}-{len(source)}-{side}-{wanted.content[:16]}.lmdb"
@@ -178,7 +178,7 @@ def _require(file: Path, wanted: About, root: Path) -> None:
     except (lmdb.Error, ValueError):
         there = None
     if not isinstance(there, dict) or there.get("format") != wanted.format:
-        raise DataError(f"{file} is no store of records that stallscope made. Remove it; it is made again.")
+        raise DataError(f"{file} is no store of records that whyidle made. Remove it; it is made again.")
     if there != asdict(wanted):
         raise DataError(
             f"{file} holds other records than its name says, which {root} asks for. Remove it; it is made again."
@@ -207,6 +207,6 @@ def _lmdb() -> Any:
         import lmdb
     except ImportError as error:
         raise MissingExtra(
-            f"Records are kept in LMDB, which cannot be imported ({error}): pip install 'stallscope[lmdb]'"
+            f"Records are kept in LMDB, which cannot be imported ({error}): pip install 'whyidle[lmdb]'"
         ) from error
     return lmdb

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.errors import DataError
+from whyidle.errors import DataError
 
 from .arrays import Arrays
 from .fetch import fetch
@@ -36,7 +36,7 @@ STAND_IN = "IMDb's reviews (words drawn at random, some more often in one class)
 
 Words = npt.NDArray[np.int32]
 _WORD = re.compile(r"[a-z0-9']+")
-_GET = f"Get the texts from {URL}, or `stallscope data cost --out DIR` does."
+_GET = f"Get the texts from {URL}, or `whyidle data cost --out DIR` does."
 _MEDIAN_WORDS, _SPREAD, _MOST_WORDS = 180, 0.7, 2500
 """Of a made review: log-normal lengths."""
 _ZIPF = 1.2

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.errors import DataError
+from whyidle.errors import DataError
 
 if TYPE_CHECKING:  # the protocol imports torch, which reading does not need
     from collections.abc import Sequence
 
-    from stallscope.pipelines.protocol import Image, Stage, Targets
+    from whyidle.pipelines.protocol import Image, Stage, Targets
 
 WINDOW, STEP = 40, 3
 CHARACTERS = 600_893

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from stallscope.errors import DataError
+from whyidle.errors import DataError
 
 
 def require_whole(file: Path, md5: str, get: str) -> None:

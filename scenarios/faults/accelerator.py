@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stallscope.devices.emulated import EmulatedDevice
+from whyidle.devices.emulated import EmulatedDevice
 
 from .case import LAUNCH, RETRY, Accelerator
 from .samples import burn_ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stallscope.devices.conditions import Conditions
+from whyidle.devices.conditions import Conditions
 
 EVERY = "every"
 FIRST = "first"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 
-from stallscope.devices.conditions import Conditions
+from whyidle.devices.conditions import Conditions
 
 from .case import RETRY, Accelerator, Band, Case, Data, Loader, Plan, Step
 from .input_cases import COMPUTE_MS, SHARES, STEPS, fault

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from stallscope.capture.session import Session
-from stallscope.devices.cpu import CpuDevice
-from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
-from stallscope.devices.protocol import Device
+from whyidle.capture.session import Session
+from whyidle.devices.cpu import CpuDevice
+from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
+from whyidle.devices.protocol import Device
 
 from .accelerator import Computing
 from .case import COLD, FIRST, GIL, PLANTED, SLOW, Plan

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from stallscope.capture.cpu_budget import CgroupLevel, cgroup_levels
+from whyidle.capture.cpu_budget import CgroupLevel, cgroup_levels
 
 PAGES = 64
 PERIOD_US = 20_000
@@ -69,11 +69,11 @@ def quota(cpus: float | None) -> Iterator[None]:
         return
     level = _level()
     assert level is not None
-    for left_behind in level.folder.glob("stallscope-fault-*"):
+    for left_behind in level.folder.glob("whyidle-fault-*"):
         # By a training that was killed. One in use cannot be removed.
         with contextlib.suppress(OSError):
             left_behind.rmdir()
-    group = level.folder / f"stallscope-fault-{os.getpid()}"
+    group = level.folder / f"whyidle-fault-{os.getpid()}"
     group.mkdir()
     try:
         if level.version == 2:
@@ -103,7 +103,7 @@ def _level() -> CgroupLevel | None:
     """The control group of this process, if quotas can be set below it."""
     for level in cgroup_levels():
         name = "cpu.max" if level.version == 2 else "cpu.cfs_quota_us"
-        probe = level.folder / f"stallscope-probe-{os.getpid()}"
+        probe = level.folder / f"whyidle-probe-{os.getpid()}"
         try:
             probe.mkdir()
         except OSError:

@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from stallscope.capture import active
-from stallscope.devices.cpu import CpuDevice
-from stallscope.errors import StallscopeError
-from stallscope.record.run import update_run
+from whyidle.capture import active
+from whyidle.devices.cpu import CpuDevice
+from whyidle.errors import WhyidleError
+from whyidle.record.run import update_run
 
 from .case import Case, Data, Plan, Step
 from .loop import Loop
@@ -31,7 +31,7 @@ def train_ranks(case: Case, folder: Path, seed: int) -> None:
     """Run all ranks to their end.
 
     Raises:
-        StallscopeError: one of them failed; its output says why.
+        WhyidleError: one of them failed; its output says why.
     """
     update_run(folder, {"device": CpuDevice().describe(), "torch": torch.__version__})
     context = multiprocessing.get_context("fork")
@@ -42,7 +42,7 @@ def train_ranks(case: Case, folder: Path, seed: int) -> None:
         process.join()
     failed = [number for number, process in enumerate(ranks) if process.exitcode]
     if failed:
-        raise StallscopeError(f"rank {failed[0]} ended with exit code {ranks[failed[0]].exitcode}")
+        raise WhyidleError(f"rank {failed[0]} ended with exit code {ranks[failed[0]].exitcode}")
 
 
 def _train(rank: int, case: Case, folder: Path, seed: int) -> None:
@@ -58,7 +58,7 @@ def _train(rank: int, case: Case, folder: Path, seed: int) -> None:
     device = CpuDevice()
     recorded = active.begin(folder, device)
     if recorded is None:
-        raise StallscopeError("the rank could not be recorded; the notices of its folder say why")
+        raise WhyidleError("the rank could not be recorded; the notices of its folder say why")
     samples = Samples(plan, seed, folder)
     loop = Loop(plan, device, recorded.session, samples, DistributedDataParallel)
     try:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 
-from stallscope.errors import StallscopeError
+from whyidle.errors import WhyidleError
 
 from . import compounds, controls, device_cases, host_cases, input_cases
 from .case import Case
@@ -21,14 +21,14 @@ def cases(names: Collection[str] = (), kinds: Collection[str] = ()) -> list[Case
     """Cases by name or by cause, and of the given kinds (`fault`, `compound`, `control`); all by default.
 
     Raises:
-        StallscopeError: there is none of a name.
+        WhyidleError: there is none of a name.
     """
     for name in names:
         if not any(_is_meant(case, name) for case in CASES.values()):
             causes = {code for case in CASES.values() for code in case.causes}
             near = get_close_matches(name, [*CASES, *sorted(causes)], cutoff=0.75)
             meant = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise StallscopeError(f"unknown case {name!r}.{meant} `stallscope scenarios --json` names them all.")
+            raise WhyidleError(f"unknown case {name!r}.{meant} `whyidle scenarios --json` names them all.")
     return [
         case
         for case in CASES.values()

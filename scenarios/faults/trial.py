@@ -17,10 +17,10 @@ import numpy as np
 import torch
 import torch._dynamo  # An optimizer imports it, which takes a second: processes forked from a warm one need not.
 
-from stallscope.capture.hooks.install import install
-from stallscope.capture.session import Session, SpanRecorder
-from stallscope.devices.emulated import EmulatedDevice
-from stallscope.record.run import update_run
+from whyidle.capture.hooks.install import install
+from whyidle.capture.session import Session, SpanRecorder
+from whyidle.devices.emulated import EmulatedDevice
+from whyidle.record.run import update_run
 
 from ..output import redirect_output
 from .case import Case

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from stallscope.devices.conditions import Conditions
-from stallscope.record.run import Run
-from stallscope.record.schema import SPAN, SpanKind
+from whyidle.devices.conditions import Conditions
+from whyidle.record.run import Run
+from whyidle.record.schema import SPAN, SpanKind
 
 from .case import EVERY, Case, Hit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from stallscope.devices.conditions import POWER_CAP_REASONS, Conditions
+from whyidle.devices.conditions import POWER_CAP_REASONS, Conditions
 
 from ..faults.case import Accelerator, Data, Loader, Plan, Step
 from .sweep import LARGE, SAMPLES, SMALL, WORK_MS, Sweep, steps_of

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 
-from stallscope.errors import StallscopeError
+from whyidle.errors import WhyidleError
 
 from . import device_sweeps, input_sweeps, khosravi
 from .sweep import Sweep
@@ -21,11 +21,11 @@ def sweeps(names: Collection[str] = ()) -> list[Sweep]:
     """Sweeps by name; all by default.
 
     Raises:
-        StallscopeError: there is none of a name.
+        WhyidleError: there is none of a name.
     """
     for name in names:
         if name not in SWEEPS:
             near = get_close_matches(name, SWEEPS, cutoff=0.6)
             meant = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise StallscopeError(f"unknown case {name!r}.{meant} `stallscope scenarios --json` names them all.")
+            raise WhyidleError(f"unknown case {name!r}.{meant} `whyidle scenarios --json` names them all.")
     return [sweep for sweep in SWEEPS.values() if not names or sweep.name in names]

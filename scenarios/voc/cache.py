@@ -58,7 +58,7 @@ def store(root: Path, images: dict[str, Verified]) -> None:
 
 def _file(root: Path) -> Path:
     key = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:24]
-    return Path(user_cache_dir("stallscope")) / "verified" / f"{key}.json"
+    return Path(user_cache_dir("whyidle")) / "verified" / f"{key}.json"
 
 
 def _entry(values: list[int | str]) -> Verified:

@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 from PIL import Image
 
-from stallscope.errors import DataError
+from whyidle.errors import DataError
 
 from .layout import COMPOSED, Layout
 from .scene import Placed, render
@@ -52,7 +52,7 @@ def compose(
         raise DataError(f"A set of {images} images cannot be made; at least 1 is needed.")
     if seed < 0:
         raise DataError(f"The seed {seed} cannot be used; it must be at least 0.")
-    wanted = {"format": "stallscope-voc", "recipe": _RECIPE, "images": images, "seed": seed}
+    wanted = {"format": "whyidle-voc", "recipe": _RECIPE, "images": images, "seed": seed}
     try:
         _claim(out, wanted)
         layout = Layout(out / "VOCdevkit" / "VOC2012")
@@ -80,7 +80,7 @@ def _claim(out: Path, wanted: dict[str, Any]) -> None:
     except (FileNotFoundError, NotADirectoryError):
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise DataError(
-                f"{out} exists and was not made by stallscope; nothing was written. Name a new folder with --out."
+                f"{out} exists and was not made by whyidle; nothing was written. Name a new folder with --out."
             ) from None
         out.mkdir(parents=True, exist_ok=True)
         _write(marker, json.dumps(wanted).encode())
@@ -161,7 +161,7 @@ def _annotation(name: str, width: int, height: int, objects: tuple[Placed, ...])
         "<annotation>",
         "  <folder>VOC2012</folder>",
         f"  <filename>{name}.jpg</filename>",
-        "  <source><database>composed by stallscope</database></source>",
+        "  <source><database>composed by whyidle</database></source>",
         f"  <size><width>{width}</width><height>{height}</height><depth>3</depth></size>",
         "  <segmented>0</segmented>",
     ]

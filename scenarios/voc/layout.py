@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stallscope.errors import DataError
+from whyidle.errors import DataError
 
 CLASSES = (
     "aeroplane",
@@ -41,10 +41,17 @@ KINDS = {
 }
 """VOC's own grouping of its classes."""
 
-COMPOSED = "stallscope-data.json"
-"""Lies in the folder of a set that stallscope composed, beside `VOCdevkit`."""
+COMPOSED, COMPOSED_EARLIER = "whyidle-data.json", "stallscope-data.json"
+"""Lies in the folder of a set that whyidle composed, beside `VOCdevkit`; and what it was called under whyidle's earlier
+name."""
 _PARTS = ("JPEGImages", "Annotations", "ImageSets/Main")
 _YEAR = re.compile(r"VOC\d{4}")
+
+
+def composed_marker(folder: Path) -> Path:
+    """The file that marks a composed set in `folder`: the one that is there, else where it belongs."""
+    earlier = folder / COMPOSED_EARLIER
+    return earlier if earlier.is_file() else folder / COMPOSED
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ class Layout:
     @property
     def is_composed(self) -> bool:
         """Whether these are no photographs."""
-        return (self.root.parent.parent / COMPOSED).is_file()
+        return composed_marker(self.root.parent.parent).is_file()
 
     @property
     def images(self) -> Path:
@@ -130,7 +137,7 @@ def _candidates(folder: Path) -> Iterator[Path]:
 
 
 def _way_out() -> str:
-    return "Name a folder with such a set, or make one: stallscope data ssd --out DIR"
+    return "Name a folder with such a set, or make one: whyidle data ssd --out DIR"
 
 
 def class_index(names: Iterable[str]) -> dict[str, int]:

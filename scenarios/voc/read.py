@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from stallscope.errors import DataError
-from stallscope.pipelines.photos import JpegFiles
-from stallscope.pipelines.stages import plain_stages
+from whyidle.errors import DataError
+from whyidle.pipelines.photos import JpegFiles
+from whyidle.pipelines.stages import plain_stages
 
 from .annotation import AnnotationError, parse
 from .check import Finding, Sample, check, summary
 from .layout import CLASSES, Layout, class_index, find
 
 if TYPE_CHECKING:  # the protocol imports torch, which reading does not need
-    from stallscope.pipelines.protocol import Stage, Targets
+    from whyidle.pipelines.protocol import Stage, Targets
 
-STAND_IN = "Pascal VOC's photographs: images composed by stallscope"
+STAND_IN = "Pascal VOC's photographs: images composed by whyidle"
 
 
 @dataclass(eq=False)
@@ -77,7 +77,7 @@ class VocDataset(JpegFiles):
             problems = "; ".join(summary(findings)) or f"the first {limit} were asked for"
             raise DataError(
                 f"None of the {len(names)} images of {layout.root}, split {split!r}, can be used: {problems}. "
-                "Mend them, or make a new set: stallscope data ssd --out DIR"
+                "Mend them, or make a new set: whyidle data ssd --out DIR"
             )
         classes = class_index(_class_names(layout, samples))
         counts = [len(sample.objects) for sample in samples]

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from stallscope.capture.sampler.start import start_sampler
-from stallscope.record.notices import SAMPLER_NOTICES
-from stallscope.record.run import create_run, open_run
-from stallscope.record.schema import DEVICE, NOT_MEASURED
+from whyidle.capture.sampler.start import start_sampler
+from whyidle.record.notices import SAMPLER_NOTICES
+from whyidle.record.run import create_run, open_run
+from whyidle.record.schema import DEVICE, NOT_MEASURED
 
 FAKE = Path(__file__).with_name("nvml.c")
 HEALTHY = """
@@ -87,8 +87,8 @@ NAMES = tuple(f.name for f in DEVICE.fields[1:])
 
 VIRTUAL = """
 import json, sys, time
-from stallscope.capture.sampler.gpu import NvmlSource
-from stallscope.capture.sampler.nvml import Gateway
+from whyidle.capture.sampler.gpu import NvmlSource
+from whyidle.capture.sampler.nvml import Gateway
 uuids, steps, pause = json.loads(sys.argv[1])
 said, rows, start = [], [], time.monotonic_ns()
 # Each sentence once, as the sampler's notices do.

@@ -9,10 +9,10 @@ import pytest
 import torch
 from spinning import cycles_per_ms
 
-from stallscope.analyse.facts import facts_of
-from stallscope.capture.session import Session
-from stallscope.devices.choose import choose
-from stallscope.record.run import create_run, open_run
+from whyidle.analyse.facts import facts_of
+from whyidle.capture.session import Session
+from whyidle.devices.choose import choose
+from whyidle.record.run import create_run, open_run
 
 pytestmark = [
     pytest.mark.gpu,

@@ -17,11 +17,11 @@ import torch
 from spinning import cycles_per_ms
 from torch.utils.data import DataLoader, Dataset
 
-from stallscope.analyse.analysis import Analysis, analyse
-from stallscope.capture.recording import recording
-from stallscope.capture.session import Session
-from stallscope.record.run import open_run
-from stallscope.record.schema import PAUSE, STEP, PauseKind, StepFlag
+from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.capture.recording import recording
+from whyidle.capture.session import Session
+from whyidle.record.run import open_run
+from whyidle.record.schema import PAUSE, STEP, PauseKind, StepFlag
 
 pytestmark = [
     pytest.mark.gpu,

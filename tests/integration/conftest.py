@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.scenarios.voc.generate import compose
+from whyidle.scenarios.voc.generate import compose
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""`stallscope attach` beside real trainings: its shares against the trainings' own clocks, and all its ends."""
+"""`whyidle attach` beside real trainings: its shares against the trainings' own clocks, and all its ends."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from known_answer import MODES, WAITING
-from stallscope.capture.attach.spy import find_py_spy
-from stallscope.commands.main import main
-from stallscope.record.run import open_run
-from stallscope.record.schema import HOST
+from whyidle.capture.attach.spy import find_py_spy
+from whyidle.commands.main import main
+from whyidle.record.run import open_run
+from whyidle.record.schema import HOST
 
 PROGRAM = Path(__file__).parents[1] / "known_answer.py"
 OBSERVED_S = 8.0
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(find_py_spy() is None, reason="py-spy is not ins
 
 
 def attach(pid: int, *options: str, wrapper: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    command = [*wrapper, sys.executable, "-m", "stallscope", "attach", str(pid), *options]
+    command = [*wrapper, sys.executable, "-m", "whyidle", "attach", str(pid), *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -213,7 +213,7 @@ def test_a_training_that_is_stopped_stays_stopped_and_goes_on_when_told(
     content = json.loads(observer.communicate(timeout=30)[0])
     assert observer.returncode == 0
     assert state(training.pid) == "T"
-    assert any("stallscope stops no process and leaves it so" in note for note in content["quality"]["notes"])
+    assert any("whyidle stops no process and leaves it so" in note for note in content["quality"]["notes"])
     training.send_signal(signal.SIGCONT)
     training.terminate()
     assert training.wait(30) == 0
@@ -229,7 +229,7 @@ def test_without_the_right_the_rest_is_reported_with_the_ways_to_get_it(
     content = json.loads(observer.communicate(timeout=30)[0])
     assert observer.returncode == 0
     (note,) = [note for note in content["quality"]["notes"] if "ptrace" in note]
-    for way in (f"sudo stallscope attach {training.pid}", "SYS_PTRACE", "stallscope run"):
+    for way in (f"sudo whyidle attach {training.pid}", "SYS_PTRACE", "whyidle run"):
         assert way in note
     assert content["verdict"]["cause"] is None
     (trainer,) = content["trainers"]

@@ -12,7 +12,7 @@ import pytest
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "overhead.py"
 TARGET_US = 15
-"""CPU time a step that stallscope's hooks may add."""
+"""CPU time a step that whyidle's hooks may add."""
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +32,9 @@ def test_every_observer_has_a_row_at_every_length(quick: tuple[str, dict[str, An
     for table in figures["tables"]:
         assert [row["observer"] for row in table["rows"]] == [
             "none",
-            "stallscope",
-            "stallscope, every step",
-            "stallscope, and its sampler",
+            "whyidle",
+            "whyidle, every step",
+            "whyidle, and its sampler",
             "torch.profiler, schedule",
             "torch.profiler, always on",
         ]
@@ -58,9 +58,9 @@ def test_the_hooks_do_not_cost_several_times_their_target(quick: tuple[str, dict
     # Where steps are short the difference is many times the noise; the lower end, since the machine may be busy.
     _, figures = quick
     added = {row["observer"]: row["added"] for row in figures["tables"][0]["rows"]}
-    assert added["stallscope"]["cpu"]["low"] < 4 * TARGET_US
-    assert added["stallscope, every step"]["cpu"]["low"] < 4 * TARGET_US
-    assert added["stallscope"]["cpu"]["median"] < added["torch.profiler, schedule"]["cpu"]["median"]
+    assert added["whyidle"]["cpu"]["low"] < 4 * TARGET_US
+    assert added["whyidle, every step"]["cpu"]["low"] < 4 * TARGET_US
+    assert added["whyidle"]["cpu"]["median"] < added["torch.profiler, schedule"]["cpu"]["median"]
 
 
 @pytest.mark.slow

@@ -18,12 +18,12 @@ from rivals_judge import ALARM, EXACT, FAMILY, NEEDS_GPU, QUIET, SILENT, WRONG, 
 from rivals_result import FAILED, NOT_THERE, place, results
 from rivals_run import BEGAN, FOLDER, PLAN, RECORD, Record, lost_share, read, run, step_us
 from rivals_said import Said, said
-from rivals_tools import ALONE, BARE, FOURNEX, GPU_IDLE, LOADTUNE, STALLSCOPE, TOOLS, TRACEML, Tool, changes
+from rivals_tools import ALONE, BARE, FOURNEX, GPU_IDLE, LOADTUNE, WHYIDLE, TOOLS, TRACEML, Tool, changes
 from rivals_words import WORDS, meaning
 
-from stallscope.scenarios.faults.case import Case
-from stallscope.scenarios.faults.registry import CASES
-from stallscope.scenarios.faults.truth import Stamp, write_truth
+from whyidle.scenarios.faults.case import Case
+from whyidle.scenarios.faults.registry import CASES
+from whyidle.scenarios.faults.truth import Stamp, write_truth
 
 RECORDED = Path(__file__).parents[1] / "data" / "rivals"
 """What tools left of the middle `input.serial`, `input.straggler` and `device.shape_churn`, `control.compute`."""
@@ -34,8 +34,8 @@ MS = 1_000_000
 @pytest.mark.parametrize(
     ("tool", "recorded", "words"),
     [
-        (STALLSCOPE, "serial", ("input.serial",)),
-        (STALLSCOPE, "compute", ("input.handoff, minor",)),
+        (WHYIDLE, "serial", ("input.serial",)),
+        (WHYIDLE, "compute", ("input.handoff, minor",)),
         (TRACEML, "serial", ("INPUT_BOUND",)),
         (TRACEML, "compute", ("NO_CLEAR_PERFORMANCE_BOTTLENECK",)),
         (LOADTUNE, "serial", ("input-bound", "recommends workers", "recommends persistent")),
@@ -61,11 +61,11 @@ def test_the_sentence_is_the_tools_own() -> None:
 @pytest.mark.parametrize(
     ("tool", "words", "case", "level"),
     [
-        (STALLSCOPE, ("input.serial",), "input.serial-middle", EXACT),
-        (STALLSCOPE, ("input.storage",), "input.serial-middle", FAMILY),
-        (STALLSCOPE, ("host.gc",), "input.serial-middle", WRONG),
-        (STALLSCOPE, ("input.handoff, minor",), "control.compute", QUIET),
-        (STALLSCOPE, ("input.handoff",), "control.compute", ALARM),
+        (WHYIDLE, ("input.serial",), "input.serial-middle", EXACT),
+        (WHYIDLE, ("input.storage",), "input.serial-middle", FAMILY),
+        (WHYIDLE, ("host.gc",), "input.serial-middle", WRONG),
+        (WHYIDLE, ("input.handoff, minor",), "control.compute", QUIET),
+        (WHYIDLE, ("input.handoff",), "control.compute", ALARM),
         (TRACEML, ("INPUT_BOUND",), "input.cpu_exhausted-middle", FAMILY),
         (TRACEML, ("INPUT_BOUND", "HIGH_CPU"), "input.cpu_exhausted-middle", EXACT),
         (TRACEML, ("INPUT_BOUND",), "host.gil-middle", WRONG),
@@ -125,7 +125,7 @@ def test_by_default_each_cause_is_planted_once() -> None:
 
 
 def test_the_lines_that_a_tool_needs_are_counted() -> None:
-    assert changes(TOOLS[STALLSCOPE]) == changes(ALONE)
+    assert changes(TOOLS[WHYIDLE]) == changes(ALONE)
     assert changes(ALONE).new == changes(ALONE).indented == 0
     traceml = changes(TOOLS[TRACEML])
     # Its import, `init` and `trace_step`, in which the loop's body is put; comments are no code.
@@ -204,13 +204,13 @@ def test_runs_are_judged_only_where_the_fault_was_there_and_controls_where_they_
 def test_the_table_says_where_a_rival_did_better(tmp_path: Path) -> None:
     straggler = CASES["input.straggler-middle"]
     stamps = [stamp._replace(tag="slow") for stamp in _stamps(30, 20, 90)]
-    _left(place(tmp_path, straggler.name, STALLSCOPE, 0), straggler, STALLSCOPE, stamps, "serial")
+    _left(place(tmp_path, straggler.name, WHYIDLE, 0), straggler, WHYIDLE, stamps, "serial")
     _left(place(tmp_path, straggler.name, LOADTUNE, 0), straggler, LOADTUNE, stamps, "straggler")
-    tools: list[Tool] = [TOOLS[STALLSCOPE], TOOLS[LOADTUNE]]
+    tools: list[Tool] = [TOOLS[WHYIDLE], TOOLS[LOADTUNE]]
     found = list(results(tmp_path, tools))
     lines = list(rivals_tables.faults(found, tools, {"copy.link-middle": "needs a GPU"}))
     assert "| input.straggler-middle | part | **exact** | 60 (60 to 60) |" in lines
-    assert "- input.straggler-middle: loadtune did better than stallscope." in lines
+    assert "- input.straggler-middle: loadtune did better than whyidle." in lines
     assert "- copy.link-middle: needs a GPU." in lines
 
 

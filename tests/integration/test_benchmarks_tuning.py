@@ -22,7 +22,7 @@ from tuning_blocks import Block, Training, shuffled
 from tuning_judge import BEST, CORES, FOUR, RANDOM, Row, against, contestants, distinct, judged, key, regret
 from tuning_programs.workloads import WORKLOADS, Throttled, Waiting
 from tuning_table import tables
-from tuning_tools import LOADTUNE, STALLSCOPE, Choice, recommended, tried
+from tuning_tools import LOADTUNE, WHYIDLE, Choice, recommended, tried
 from tuning_truth import Grid, Point, points, read, settings_of
 
 import warm
@@ -115,7 +115,7 @@ def test_a_grid_is_written_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_no_grid_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "other.json").write_text('{"format": "stallscope-tune"}')
+    (tmp_path / "other.json").write_text('{"format": "whyidle-tune"}')
     with pytest.raises(SystemExit, match="is no grid"):
         read(tmp_path / "other.json")
 
@@ -175,7 +175,7 @@ def test_a_duel_is_judged_by_ratios_within_its_rounds() -> None:
 def _row(ours: Point, rates: Mapping[Point, float], seconds: float = 40.0) -> Row:
     grid = _grid({point: (rate,) * 3 for point, rate in rates.items()})
     choices = [
-        Choice(STALLSCOPE, settings_of(ours), seconds, {"because": "nothing else is faster"}),
+        Choice(WHYIDLE, settings_of(ours), seconds, {"because": "nothing else is faster"}),
         Choice(LOADTUNE, None, 30.0, {"exit_code": 1, "error": "gone"}),
     ]
     settings = contestants(grid, 2, choices)
@@ -193,13 +193,13 @@ RATES = {(0, None): 40.0, (1, 2): 60.0, (2, 2): 80.0, (3, 4): 98.0, (4, 2): 99.0
 
 def test_a_choice_is_held_against_the_best_and_against_simpler_ways() -> None:
     row = _row((3, 4), RATES)
-    assert row.regrets[STALLSCOPE].value == pytest.approx(0.02)
+    assert row.regrets[WHYIDLE].value == pytest.approx(0.02)
     assert row.regrets[CORES].value == pytest.approx(0.2)
     assert row.over[CORES].value == pytest.approx(1 - 80 / 98)
     assert row.regrets[BEST].value == 0
     assert row.failed == {LOADTUNE: "gone"}
     assert (against(row, CORES), against(row, FOUR)) == ("better", "worse")
-    assert row.excess_workers(STALLSCOPE) == 0
+    assert row.excess_workers(WHYIDLE) == 0
     assert row.cost_process == pytest.approx(40 / 200)
     assert row.cost_reruns == pytest.approx(40 / (21 * (4 + 0.3) + 3 * sum(800 / rate for rate in RATES.values())))
 

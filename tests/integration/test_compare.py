@@ -1,4 +1,4 @@
-"""`stallscope compare` as a user runs it: real processes, real loaders, an emulated device."""
+"""`whyidle compare` as a user runs it: real processes, real loaders, an emulated device."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from typing import Any
 
 import pytest
 
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.partition import PARTS
-from stallscope.commands.main import main
-from stallscope.record.run import open_run
-from stallscope.record.schema import BATCH, DEVICE, HOST, SPAN, STEP, SpanKind
-from stallscope.scenarios import ssd
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.partition import PARTS
+from whyidle.commands.main import main
+from whyidle.record.run import open_run
+from whyidle.record.schema import BATCH, DEVICE, HOST, SPAN, STEP, SpanKind
+from whyidle.scenarios import ssd
 
-STALLSCOPE = (sys.executable, "-m", "stallscope")
+WHYIDLE = (sys.executable, "-m", "whyidle")
 
 
-def stallscope(*arguments: object) -> subprocess.CompletedProcess[str]:
+def whyidle(*arguments: object) -> subprocess.CompletedProcess[str]:
     """A command in this process: importing torch takes longer than most of them. Trainings are processes anyway."""
     words = [str(argument) for argument in arguments]
     with redirect_stdout(io.StringIO()) as shown, redirect_stderr(io.StringIO()) as said:
@@ -50,7 +50,7 @@ def mistaken(capfd: pytest.CaptureFixture[str], *arguments: object) -> str:
 def table(images: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
     """One comparison that several tests look at: folder, JSON, what it printed."""
     out = tmp_path_factory.mktemp("compare") / "out"
-    shown = stallscope(
+    shown = whyidle(
         *("compare", "ssd", "--data", images, "--device", "emulated:h200", "--pipelines", "naive,workers,caffe"),
         *("--batch-sizes", "4,4096", "--iterations", "40", "--repeats", "2", "--workers", "2"),
         *("--out", out, "--json", out / "result.json", "--html", out / "result.html"),
@@ -73,7 +73,7 @@ def test_every_cell_is_there_and_an_oom_is_a_cell_that_says_so(table: tuple[Path
 
 def test_the_json_is_the_contracts_and_its_figures_fit_together(table: tuple[Path, dict[str, Any], str]) -> None:
     out, result, _ = table
-    assert (result["format"], result["version"], result["scenario"]) == ("stallscope-compare", 1, "ssd")
+    assert (result["format"], result["version"], result["scenario"]) == ("whyidle-compare", 1, "ssd")
     for cell in (c for c in result["cells"] if c["status"] == "ok"):
         rate = cell["samples_per_s"]
         assert 0 < rate["low"] <= rate["median"] <= rate["high"]
@@ -148,35 +148,35 @@ def test_the_page_of_a_comparison_is_what_compare_wrote(
 
 def test_the_report_of_a_comparison_is_what_compare_printed(table: tuple[Path, dict[str, Any], str]) -> None:
     out, _, shown = table
-    again = stallscope("report", out)
+    again = whyidle("report", out)
     assert again.returncode == 0
     assert again.stdout.strip() in shown
-    as_json = json.loads(stallscope("report", out, "--json").stdout)
+    as_json = json.loads(whyidle("report", out, "--json").stdout)
     assert [c["pipeline"] for c in as_json["cells"]] == ["naive", "naive", "workers", "workers", "caffe", "caffe"]
 
 
 def test_reports_of_one_run_in_text_and_json(table: tuple[Path, dict[str, Any], str], tmp_path: Path) -> None:
     out, _, _ = table
-    text = stallscope("report", out / "naive-b4-r0")
+    text = whyidle("report", out / "naive-b4-r0")
     assert text.returncode == 0
     assert "Verdict" in text.stdout
     target = tmp_path / "report.json"
-    assert stallscope("report", out / "naive-b4-r0", "--format", "json", "-o", target).returncode == 0
+    assert whyidle("report", out / "naive-b4-r0", "--format", "json", "-o", target).returncode == 0
     report = json.loads(target.read_text())
-    assert report["format"] == "stallscope-report"
+    assert report["format"] == "whyidle-report"
     assert report["window"]["steps"] + report["window"]["warmup_steps"] == 40
     assert report["run"]["device"]["kind"] == "emulated"
 
 
 def test_the_live_view_of_an_ended_run_without_a_terminal_is_a_line(table: tuple[Path, dict[str, Any], str]) -> None:
     out, _, _ = table
-    shown = stallscope("live", out / "naive-b4-r0")
+    shown = whyidle("live", out / "naive-b4-r0")
     assert shown.returncode == 0
     assert "ok, step 40/40" in shown.stdout
 
 
 def test_the_processor_trains_for_real_and_its_loss_falls(images: Path, tmp_path: Path) -> None:
-    shown = stallscope(
+    shown = whyidle(
         *("compare", "ssd", "--data", images, "--device", "cpu", "--pipelines", "workers", "--batch-sizes", "8"),
         *("--epochs", "7", "--repeats", "1", "--out", tmp_path / "out", "--json", "-"),
     )
@@ -194,7 +194,7 @@ def test_a_training_that_is_killed_is_a_cell_and_ctrl_c_keeps_what_was_measured_
 ) -> None:
     out = tmp_path / "out"
     command = (
-        *(*STALLSCOPE, "compare", "ssd", "--data", images, "--device", "emulated:v100", "--batch-sizes", "4"),
+        *(*WHYIDLE, "compare", "ssd", "--data", images, "--device", "emulated:v100", "--batch-sizes", "4"),
         *("--pipelines", "workers,threads", "--iterations", "100000", "--repeats", "3", "--out", out),
     )
     process = subprocess.Popen(
@@ -217,7 +217,7 @@ def test_a_training_that_is_killed_is_a_cell_and_ctrl_c_keeps_what_was_measured_
     run = open_run(out / "threads-b4-r0")
     assert run.info["ended"]["status"] == "stopped"
     assert len(run.records(STEP)) > 40
-    cells = {c["pipeline"]: c for c in json.loads(stallscope("report", out, "--json").stdout)["cells"]}
+    cells = {c["pipeline"]: c for c in json.loads(whyidle("report", out, "--json").stdout)["cells"]}
     assert cells["workers"]["status"] == "failed"
     assert "SIGKILL" in cells["workers"]["error"]
     assert cells["threads"]["status"] == "ok"
@@ -239,7 +239,7 @@ def _trained(folder: Path, steps: int) -> Path:
 def test_nothing_goes_on_when_the_command_itself_is_killed(images: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = (
-        *(*STALLSCOPE, "compare", "ssd", "--data", images, "--device", "emulated:v100", "--pipelines", "workers"),
+        *(*WHYIDLE, "compare", "ssd", "--data", images, "--device", "emulated:v100", "--pipelines", "workers"),
         *("--batch-sizes", "4", "--iterations", "100000", "--repeats", "1", "--out", out),
     )
     process = subprocess.Popen([str(c) for c in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -280,7 +280,7 @@ def test_a_users_mistake_is_one_message_and_nothing_is_made(
 ) -> None:
     out = tmp_path / "out"
     told = mistaken(capfd, "compare", "ssd", "--data", images, "--out", out, *change)
-    assert told.startswith("stallscope: ")
+    assert told.startswith("whyidle: ")
     assert said in told
     assert len(told.strip().splitlines()) == 1
     assert not out.exists()
@@ -318,7 +318,7 @@ def test_a_folder_that_holds_a_comparison_is_left_alone(
 
 def test_a_live_look_at_a_comparison_is_one_at_its_newest_run(table: tuple[Path, dict[str, Any], str]) -> None:
     out, _, _ = table
-    shown = stallscope("live", out)
+    shown = whyidle("live", out)
     assert shown.returncode == 0
     assert "ssd · ssd300 · " in shown.stdout
 
@@ -347,7 +347,7 @@ def own(images: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[subproc
     text = annotation.read_text()
     box = "<object><name>cat</name><bndbox><xmin>999</xmin><ymin>999</ymin><xmax>1099</xmax><ymax>1099</ymax></bndbox>"
     annotation.write_text(text.replace("</annotation>", f"{box}</object></annotation>"))
-    shown = stallscope(
+    shown = whyidle(
         *("compare", "ssd", "--data", folder / "voc", "--device", f"emulated:{mine}", "--pipelines", "threads"),
         *("--batch-sizes", "4", "--iterations", "8", "--repeats", "1", "--out", folder / "out", "--json", "-"),
     )
@@ -378,7 +378,7 @@ def test_without_data_a_composed_set_is_used(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # Each takes a tenth of a second of the CPU.
     monkeypatch.setattr(ssd, "COMPOSED_IMAGES", 48)
-    shown = stallscope(
+    shown = whyidle(
         *("compare", "ssd", "--device", "emulated:h200", "--pipelines", "naive", "--batch-sizes", "4"),
         *("--limit", "32", "--epochs", "1", "--repeats", "1", "--out", tmp_path / "out", "--json", "-"),
     )

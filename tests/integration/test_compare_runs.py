@@ -10,7 +10,7 @@ import pytest
 
 from page_content import parsed
 from runs import WITHOUT_COMPILER
-from stallscope.commands.main import main
+from whyidle.commands.main import main
 from warm import run
 
 TRAIN = (

@@ -11,12 +11,12 @@ from xml.etree import ElementTree
 import pytest
 
 from pairs import compare
-from runs import STALLSCOPE, WITHOUT_COMPILER
-from stallscope.commands.faults import TARGET
-from stallscope.commands.main import main
-from stallscope.scenarios.faults.registry import CASES
-from stallscope.scenarios.faults.trial import FaultSpec
-from stallscope.tune.trial import TrialServer
+from runs import WHYIDLE, WITHOUT_COMPILER
+from whyidle.commands.faults import TARGET
+from whyidle.commands.main import main
+from whyidle.scenarios.faults.registry import CASES
+from whyidle.scenarios.faults.trial import FaultSpec
+from whyidle.tune.trial import TrialServer
 from warm import run
 
 TRAINING = """
@@ -94,7 +94,7 @@ def test_a_gate_as_in_ci(
 
     file = tmp_path / "check.xml"
     # The exit code is what a CI goes by.
-    command = [*STALLSCOPE, "check", recorded[0], "--forbid", "input.serial", "--junit", file, "--json"]
+    command = [*WHYIDLE, "check", recorded[0], "--forbid", "input.serial", "--junit", file, "--json"]
     slow = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert slow.returncode == 1
     assert json.loads(slow.stdout)["passed"] is False

@@ -1,4 +1,4 @@
-"""`stallscope doctor` on the machine that the tests run on."""
+"""`whyidle doctor` on the machine that the tests run on."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from runs import STALLSCOPE
-from stallscope.commands.main import main
+from runs import WHYIDLE
+from whyidle.commands.main import main
 
 STATUSES = {"ok", "limited", "missing", "not applicable"}
 
@@ -22,7 +22,7 @@ def test_it_says_what_can_be_measured_here(tmp_path: Path) -> None:
     with redirect_stdout(io.StringIO()) as shown:
         assert main(["doctor", "--json", "--out", str(tmp_path / "runs")]) == 0
     content = json.loads(shown.getvalue())
-    assert (content["format"], content["version"]) == ("stallscope-doctor", 1)
+    assert (content["format"], content["version"]) == ("whyidle-doctor", 1)
     checks = {check["name"]: check for check in content["checks"]}
     assert len(checks) == len(content["checks"])
     for check in checks.values():
@@ -32,7 +32,7 @@ def test_it_says_what_can_be_measured_here(tmp_path: Path) -> None:
         assert check["lost"] or check["status"] in ("ok", "not applicable")
         assert "Could not be looked at" not in check["says"]
     assert checks["torch"]["values"]["version"] == torch.__version__
-    hooks = checks["Hooks (stallscope run)"]
+    hooks = checks["Hooks (whyidle run)"]
     assert (hooks["status"], hooks["values"]["armed"]) == ("ok", "yes")
     assert checks["CUDA in torch"]["values"]["available"] == ("yes" if torch.cuda.is_available() else "no")
     assert checks["Place for runs"]["values"]["folder"] == str(tmp_path)
@@ -47,11 +47,11 @@ def test_a_python_that_ignores_its_environment_is_found_out(tmp_path: Path, monk
     with redirect_stdout(io.StringIO()) as shown:
         assert main(["doctor", "--json", "--out", str(tmp_path)]) == 0
     checks = {check["name"]: check for check in json.loads(shown.getvalue())["checks"]}
-    assert checks["Hooks (stallscope run)"]["status"] == "missing"
-    assert "-I" in checks["Hooks (stallscope run)"]["fix"]
+    assert checks["Hooks (whyidle run)"]["status"] == "missing"
+    assert "-I" in checks["Hooks (whyidle run)"]["fix"]
 
 
 def test_a_mistake_is_one_message(tmp_path: Path) -> None:
-    done = subprocess.run([*STALLSCOPE, "doctor", "--nonsense"], capture_output=True, text=True)
+    done = subprocess.run([*WHYIDLE, "doctor", "--nonsense"], capture_output=True, text=True)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

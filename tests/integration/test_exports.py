@@ -1,4 +1,4 @@
-"""`stallscope report --format trace|csv|parquet`, as a user calls it."""
+"""`whyidle report --format trace|csv|parquet`, as a user calls it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from crafted import amend
 from pyarrow import parquet
 
-from stallscope.commands.main import main
-from stallscope.record.comparison import CellRecord, write_comparison
-from stallscope.record.reader import Records
-from stallscope.record.run import create_run, update_run
-from stallscope.record.schema import NOT_MEASURED
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.commands.main import main
+from whyidle.record.comparison import CellRecord, write_comparison
+from whyidle.record.reader import Records
+from whyidle.record.run import create_run, update_run
+from whyidle.record.schema import NOT_MEASURED
+from whyidle.scenarios.planted import MS, Step, train
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_a_file_that_could_not_be_finished_leaves_the_one_before(
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("stallscope.commands.exports.write_csv", full)
+    monkeypatch.setattr("whyidle.commands.exports.write_csv", full)
     assert report(run, "--format", "csv", "-o", str(target)) == 2
     assert target.read_text() == "before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "steps.csv"]
@@ -201,4 +201,4 @@ def test_without_pyarrow_it_is_said_what_to_install(
     run: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "pyarrow" else sys)
-    assert "pip install 'stallscope[parquet]'" in refusal(capsys, run, "--format", "parquet", "-o", "x.parquet")
+    assert "pip install 'whyidle[parquet]'" in refusal(capsys, run, "--format", "parquet", "-o", "x.parquet")

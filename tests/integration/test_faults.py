@@ -14,9 +14,9 @@ import pytest
 
 import runs
 import warm
-from runs import STALLSCOPE, WITHOUT_COMPILER, report
-from stallscope.commands.main import main
-from stallscope.record.run import create_run
+from runs import WHYIDLE, WITHOUT_COMPILER, report
+from whyidle.commands.main import main
+from whyidle.record.run import create_run
 from warm import run
 
 TRAIN = (
@@ -77,7 +77,7 @@ def notes_of(folder: Path) -> str:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_run_folder_vanishes(tmp_path: Path, truth: str, workers: int) -> None:
-    remove = "import shutil; shutil.rmtree(os.environ['STALLSCOPE_RUN'])"
+    remove = "import shutil; shutil.rmtree(os.environ['WHYIDLE_RUN'])"
     done = run(tmp_path / "run", *program(tmp_path, within=remove, workers=workers))
     assert (done.returncode, done.stdout) == (5, truth)
     assert "no report" in done.stderr
@@ -86,7 +86,7 @@ def test_the_run_folder_vanishes(tmp_path: Path, truth: str, workers: int) -> No
 
 @pytest.mark.parametrize("what", ["*", "run.json"])
 def test_the_run_folder_is_emptied(tmp_path: Path, truth: str, what: str) -> None:
-    empty = f"from pathlib import Path; [p.unlink() for p in Path(os.environ['STALLSCOPE_RUN']).glob('{what}')]"
+    empty = f"from pathlib import Path; [p.unlink() for p in Path(os.environ['WHYIDLE_RUN']).glob('{what}')]"
     done = run(tmp_path / "run", *program(tmp_path, within=empty, workers=2))
     assert (done.returncode, done.stdout) == (5, truth)
     assert "no report" in done.stderr
@@ -119,7 +119,7 @@ def test_the_disk_is_full(tmp_path: Path, truth: str, small_disk: Path) -> None:
 def test_the_sampler_is_killed(tmp_path: Path, truth: str) -> None:
     kill = (
         "import subprocess; subprocess.run(['pkill', '-9', '-f', "
-        "'stallscope.capture.sampler ' + os.environ['STALLSCOPE_RUN']])"
+        "'whyidle.capture.sampler ' + os.environ['WHYIDLE_RUN']])"
     )
     done = run(tmp_path / "run", *program(tmp_path, within=kill))
     assert (done.returncode, done.stdout) == (5, truth)
@@ -129,7 +129,7 @@ def test_the_sampler_is_killed(tmp_path: Path, truth: str) -> None:
 
 def test_a_hook_raises(tmp_path: Path, truth: str) -> None:
     break_it = (
-        "from stallscope.capture import active; loop = active.current().hooks._loop; "
+        "from whyidle.capture import active; loop = active.current().hooks._loop; "
         "loop.fetch_begins = loop.fetch_ends = loop.learns = lambda *a: 1 / 0; loop.open = None"
     )
     done = run(tmp_path / "run", *program(tmp_path, within=break_it))
@@ -138,14 +138,14 @@ def test_a_hook_raises(tmp_path: Path, truth: str) -> None:
 
 
 def test_the_recording_of_a_step_raises(tmp_path: Path, truth: str) -> None:
-    break_it = "from stallscope.capture import active; active.current().session.steps._row = None"
+    break_it = "from whyidle.capture import active; active.current().session.steps._row = None"
     done = run(tmp_path / "run", *program(tmp_path, within=break_it))
     assert (done.returncode, done.stdout) == (5, truth)
     assert "failed and was switched off" in notes_of(tmp_path / "run")
 
 
 def test_a_recording_cannot_begin(tmp_path: Path, truth: str) -> None:
-    break_it = "import stallscope.capture.session as s; s.StepRecorder = None"
+    break_it = "import whyidle.capture.session as s; s.StepRecorder = None"
     path = program(tmp_path)[1]
     Path(path).write_text(break_it.join(("import torch\n", "\n")) + Path(path).read_text())
     done = run(tmp_path / "run", sys.executable, path)
@@ -156,7 +156,7 @@ def test_a_recording_cannot_begin(tmp_path: Path, truth: str) -> None:
 def test_the_hooks_cannot_be_set_up(tmp_path: Path, truth: str) -> None:
     path = tmp_path / "train.py"
     program(tmp_path)
-    path.write_text("import sys; sys.modules['stallscope.capture.bootstrap.arm'] = None\n" + path.read_text())
+    path.write_text("import sys; sys.modules['whyidle.capture.bootstrap.arm'] = None\n" + path.read_text())
     # Before torch is imported, which a Python that is started does.
     done = runs.run(tmp_path / "run", sys.executable, path)
     assert (done.returncode, done.stdout) == (5, truth)
@@ -166,7 +166,7 @@ def test_the_hooks_cannot_be_set_up(tmp_path: Path, truth: str) -> None:
 def test_the_clock_goes_backwards(tmp_path: Path, truth: str) -> None:
     # By an hour, within a step: the machine's own cannot, but this must not matter.
     back = (
-        "from stallscope.capture import active; import time; d = active.current(); "
+        "from whyidle.capture import active; import time; d = active.current(); "
         "jump = lambda: time.monotonic_ns() - 3600 * 10**9; "
         "d.session._now = d.session.steps._now = d.hooks._loop._now = jump"
     )
@@ -182,7 +182,7 @@ def test_the_clock_goes_backwards(tmp_path: Path, truth: str) -> None:
 
 def test_two_recordings_of_one_process(tmp_path: Path, truth: str) -> None:
     again = (
-        "\nfrom stallscope.capture.recording import recording\n"
+        "\nfrom whyidle.capture.recording import recording\n"
         f"inner = recording({str(tmp_path / 'inner')!r}); inner.__enter__()\n"
     )
     done = run(tmp_path / "run", *program(tmp_path, before=again))
@@ -193,7 +193,7 @@ def test_two_recordings_of_one_process(tmp_path: Path, truth: str) -> None:
 
 
 def test_a_run_within_a_run(tmp_path: Path, truth: str) -> None:
-    inner = [*STALLSCOPE, "run", "--no-live", "--out", tmp_path / "inner", "--", *program(tmp_path)]
+    inner = [*WHYIDLE, "run", "--no-live", "--out", tmp_path / "inner", "--", *program(tmp_path)]
     done = run(tmp_path / "outer", *inner, training=False)
     assert (done.returncode, done.stdout) == (5, truth)
     assert steps_of(tmp_path / "inner") == STEPS

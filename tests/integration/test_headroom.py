@@ -1,4 +1,4 @@
-"""`stallscope run --headroom`: the same training, and beside it what an infinitely fast loader would give."""
+"""`whyidle run --headroom`: the same training, and beside it what an infinitely fast loader would give."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import warm
 from runs import WITHOUT_COMPILER, report, run
-from stallscope.analyse.recent.reader import RecentReader
+from whyidle.analyse.recent.reader import RecentReader
 
 WORKERS = (0, 2)
 TRAIN = (

@@ -16,16 +16,16 @@ from typing import Self
 import numpy as np
 import pytest
 
-from stallscope.commands.main import main
-from stallscope.record.reader import RecordFile
-from stallscope.record.schema import STEP
+from whyidle.commands.main import main
+from whyidle.record.reader import RecordFile
+from whyidle.record.schema import STEP
 
 WRITER = """
 import mmap, os, sys, time
 from pathlib import Path
 from types import SimpleNamespace
-from stallscope.capture.session import Session
-from stallscope.capture.thinning import Thinning
+from whyidle.capture.session import Session
+from whyidle.capture.thinning import Thinning
 
 class Cpu:
     # The processor as the device, without importing torch for it.
@@ -142,8 +142,8 @@ def test_a_disk_that_is_really_full_ends_recording_and_not_the_training(tmp_path
     script = """
 import sys
 from pathlib import Path
-from stallscope.record.schema import STEP
-from stallscope.record.segment import RecordWriter
+from whyidle.record.schema import STEP
+from whyidle.record.segment import RecordWriter
 writer = RecordWriter(Path(sys.argv[1]), STEP)
 for number in range(5000):
     writer.append(*[number] * (len(STEP.fields) - 1))
@@ -170,6 +170,6 @@ def test_a_folder_that_may_not_be_written_is_one_message(tmp_path: Path, capsys:
     (tmp_path / "file").write_text("")
     assert main(["compare", "ssd", "--data", str(tmp_path), "--out", str(tmp_path / "file" / "x")]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("stallscope: ")
+    assert said.startswith("whyidle: ")
     assert said.count("\n") == 1
     assert "Traceback" not in said

@@ -1,4 +1,4 @@
-"""`stallscope live` on a real terminal: keys, sizes, and the terminal as it was afterwards."""
+"""`whyidle live` on a real terminal: keys, sizes, and the terminal as it was afterwards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from recent_runs import training
-from runs import STALLSCOPE
+from runs import WHYIDLE
 from tmux import THERE_IS, Tmux
 
 pytestmark = pytest.mark.skipif(not THERE_IS, reason="tmux is not installed")
@@ -33,7 +33,7 @@ def shell(*command: str | Path) -> list[str]:
 
 
 def test_keys_sizes_and_the_way_out(recorded: Path) -> None:
-    with Tmux(shell(*STALLSCOPE, "live", "--replay", "--at", "9", recorded), 100, 40) as terminal:
+    with Tmux(shell(*WHYIDLE, "live", "--replay", "--at", "9", recorded), 100, 40) as terminal:
         rows = terminal.until("replay 0:")
         assert "busy" in "\n".join(rows)
         assert "before" not in "\n".join(rows)
@@ -81,7 +81,7 @@ def test_keys_sizes_and_the_way_out(recorded: Path) -> None:
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT], ids=lambda s: s.name)
 def test_a_signal_ends_the_view_and_the_terminal_is_as_it_was(recorded: Path, signum: signal.Signals) -> None:
-    with Tmux(shell(*STALLSCOPE, "live", recorded), 80, 24) as terminal:
+    with Tmux(shell(*WHYIDLE, "live", recorded), 80, 24) as terminal:
         terminal.until("1111 steps")
         _signal(terminal, signum)
         rows = terminal.until("same")
@@ -91,7 +91,7 @@ def test_a_signal_ends_the_view_and_the_terminal_is_as_it_was(recorded: Path, si
 
 
 def test_ctrl_c_ends_the_look_without_an_error(recorded: Path) -> None:
-    with Tmux(shell(*STALLSCOPE, "live", recorded), 80, 24) as terminal:
+    with Tmux(shell(*WHYIDLE, "live", recorded), 80, 24) as terminal:
         terminal.until("ended well")
         terminal.press("C-c")
         rows = terminal.until("same")
@@ -103,7 +103,7 @@ def test_what_is_suspended_leaves_the_terminal_and_comes_back(recorded: Path) ->
     environment = {"PS1": "prompt$ ", "ENV": "", "HOME": "/nonexistent"}
     with Tmux(["bash", "--norc", "--noprofile", "-i"], 80, 24, environment) as terminal:
         terminal.until("prompt$")
-        terminal.press(shlex.join([*STALLSCOPE, "live", str(recorded)]), "Enter")
+        terminal.press(shlex.join([*WHYIDLE, "live", str(recorded)]), "Enter")
         terminal.until("verdict")
         terminal.press("C-z")
         rows = terminal.until("Stopped")
@@ -118,19 +118,19 @@ def test_what_is_suspended_leaves_the_terminal_and_comes_back(recorded: Path) ->
 
 def test_the_accelerators_alone_are_shown_and_nothing_is_left(tmp_path: Path) -> None:
     environment = {"TMPDIR": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
-    with Tmux(shell(*STALLSCOPE, "live"), 80, 24, environment) as terminal:
+    with Tmux(shell(*WHYIDLE, "live"), 80, 24, environment) as terminal:
         rows = terminal.until(lambda rows: "machine" in "\n".join(rows))
         assert "no steps: accelerators and machine alone" in rows[0]
-        assert list(tmp_path.glob("stallscope-watch-*"))
+        assert list(tmp_path.glob("whyidle-watch-*"))
         _signal(terminal, signal.SIGTERM)
         terminal.until("same")
-        assert not list(tmp_path.glob("stallscope-watch-*"))
+        assert not list(tmp_path.glob("whyidle-watch-*"))
 
 
 def test_one_look_at_a_moment_as_text_and_as_json(recorded: Path) -> None:
     def look(*options: str) -> str:
         done = subprocess.run(
-            [*STALLSCOPE, "live", recorded, "--once", *options],
+            [*WHYIDLE, "live", recorded, "--once", *options],
             capture_output=True,
             text=True,
             check=True,
@@ -143,7 +143,7 @@ def test_one_look_at_a_moment_as_text_and_as_json(recorded: Path) -> None:
     assert all(len(row) <= 60 for row in shown)
     assert "replay 0:06 of" in shown[0]
     moment = json.loads(look("--at", "6", "--json"))
-    assert moment["format"] == "stallscope-live"
+    assert moment["format"] == "whyidle-live"
     assert 0 < moment["steps"] < 1111
 
 

@@ -1,4 +1,4 @@
-"""`stallscope.log_to` and `run --prometheus` with the command that computes their figures."""
+"""`whyidle.log_to` and `run --prometheus` with the command that computes their figures."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 import runs
 import warm
-from stallscope.record.notices import read_notices
+from whyidle.record.notices import read_notices
 
 PROGRAM = Path(__file__).with_name("programs") / "logs_to.py"
 
 
 def test_a_training_gets_the_figures_that_the_command_computes(tmp_path: Path) -> None:
-    textfile, program = tmp_path / "stallscope.prom", tmp_path / "train.py"
+    textfile, program = tmp_path / "whyidle.prom", tmp_path / "train.py"
     _, _, rest = PROGRAM.read_text().partition("from __future__ import annotations\n")
     program.write_text(f"from __future__ import annotations\n{runs.WITHOUT_COMPILER}{rest}")
     options = ("--no-live", "--prometheus", str(textfile))
@@ -29,9 +29,9 @@ def test_a_training_gets_the_figures_that_the_command_computes(tmp_path: Path) -
     assert 0 < first < step <= said["steps"]
     told = runs.report(tmp_path / "run")
     # The samples sleep: most of the time is waiting for them.
-    assert figures["stallscope/input_pct"] > 50
+    assert figures["whyidle/input_pct"] > 50
     assert told["breakdown"]["input_pct"] > 50
-    assert figures["stallscope/samples_per_s"] == pytest.approx(told["window"]["samples_per_s"], rel=0.5)
+    assert figures["whyidle/samples_per_s"] == pytest.approx(told["window"]["samples_per_s"], rel=0.5)
     text = textfile.read_text()
     assert 'of="run"' in text
     assert f'cause="{told["verdict"]["cause"]}"' in text

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stallscope.commands.main import main
+from whyidle.commands.main import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "scenarios" / "your-own.md"
 ROWS = """
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from stallscope.scenarios.scenario import Scenario
+from whyidle.scenarios.scenario import Scenario
 
 
 class Table(Scenario):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import stallscope
-from stallscope.commands.main import VERBS, main
+import whyidle
+from whyidle.commands.main import VERBS, main
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = {"profiler": "stallscope", "pipelines": "stallscope/pipelines", "scenarios": "stallscope/scenarios"}
+FOLDERS = {"profiler": "whyidle", "pipelines": "whyidle/pipelines", "scenarios": "whyidle/scenarios"}
 
 
 def test_the_wheel_holds_every_file_of_the_tree(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_the_wheel_holds_every_file_of_the_tree(tmp_path: Path) -> None:
         capture_output=True,
     )
     (wheel,) = tmp_path.glob("*.whl")
-    packed = {n for n in zipfile.ZipFile(wheel).namelist() if n.startswith("stallscope/")}
+    packed = {n for n in zipfile.ZipFile(wheel).namelist() if n.startswith("whyidle/")}
     in_tree = {
         f"{name}/{path.relative_to(ROOT / folder)}"
         for folder, name in FOLDERS.items()
@@ -33,7 +33,7 @@ def test_the_wheel_holds_every_file_of_the_tree(tmp_path: Path) -> None:
     assert packed == in_tree
 
 
-MODULES = ("stallscope", "stallscope.capture.sampler.start", "stallscope.analyse.analysis", "stallscope.commands.main")
+MODULES = ("whyidle", "whyidle.capture.sampler.start", "whyidle.analyse.analysis", "whyidle.commands.main")
 
 
 def test_importing_costs_no_torch() -> None:
@@ -48,9 +48,9 @@ def test_importing_costs_no_torch() -> None:
 
 def test_python_dash_m_is_the_console_script() -> None:
     shown = subprocess.run(
-        [sys.executable, "-m", "stallscope", "--version"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "whyidle", "--version"], capture_output=True, text=True, check=True
     )
-    assert shown.stdout == f"stallscope {stallscope.__version__}\n"
+    assert shown.stdout == f"whyidle {whyidle.__version__}\n"
 
 
 @pytest.mark.parametrize("verb", [v.NAME for v in VERBS])
@@ -58,4 +58,4 @@ def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as ended:
         main([verb, "--help"])
     assert ended.value.code == 0
-    assert f"example: stallscope {verb}" in capsys.readouterr().out
+    assert f"example: whyidle {verb}" in capsys.readouterr().out

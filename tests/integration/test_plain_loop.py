@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from stallscope.analyse.analysis import Analysis, analyse
-from stallscope.analyse.partition import PARTS
-from stallscope.capture.recording import recording
-from stallscope.record.run import open_run
-from stallscope.record.schema import STEP
-from stallscope.report import contract
-from stallscope.scenarios.planted import truth_of
+from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.analyse.partition import PARTS
+from whyidle.capture.recording import recording
+from whyidle.record.run import open_run
+from whyidle.record.schema import STEP
+from whyidle.report import contract
+from whyidle.scenarios.planted import truth_of
 
 
 class Slow(Dataset[torch.Tensor]):

@@ -1,4 +1,4 @@
-"""Planted faults, recorded for real and diagnosed: a part of `stallscope compare faults`.
+"""Planted faults, recorded for real and diagnosed: a part of `whyidle compare faults`.
 
 What is asserted are counters that a fault leaves behind, and its name. Beside programs that use the machine's CPUs a
 training may rightly be told that it is those: then it is tried again.
@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallscope.analyse.analysis import Analysis, analyse
-from stallscope.analyse.facts import Facts
-from stallscope.commands.faults import TARGET, judge
-from stallscope.record.run import Run, open_run
-from stallscope.record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, EventKind, PauseKind, StepFlag
-from stallscope.scenarios.faults.case import Case
-from stallscope.scenarios.faults.machine import unmet
-from stallscope.scenarios.faults.registry import CASES
-from stallscope.scenarios.faults.trial import FaultSpec
-from stallscope.tune.trial import TrialServer
+from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.analyse.facts import Facts
+from whyidle.commands.faults import TARGET, judge
+from whyidle.record.run import Run, open_run
+from whyidle.record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, EventKind, PauseKind, StepFlag
+from whyidle.scenarios.faults.case import Case
+from whyidle.scenarios.faults.machine import unmet
+from whyidle.scenarios.faults.registry import CASES
+from whyidle.scenarios.faults.trial import FaultSpec
+from whyidle.tune.trial import TrialServer
 
 TRIES = 3
 """Runs of a case, as long as other programs disturb them."""

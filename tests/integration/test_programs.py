@@ -1,4 +1,4 @@
-"""Small programs as people write them, recorded unmodified by `stallscope run`: steps, batch size and shares right.
+"""Small programs as people write them, recorded unmodified by `whyidle run`: steps, batch size and shares right.
 
 What each program spends its time on, it tells itself by its own clock (`programs/planted.py`); sleeping is nearly all
 of it, so that shares do not depend on the machine.
@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stallscope.analyse.analysis import Analysis, analyse
-from stallscope.analyse.intervals import EMPTY, Intervals, clip, subtract, total, union
-from stallscope.record.run import open_run
-from stallscope.report import contract
+from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.analyse.intervals import EMPTY, Intervals, clip, subtract, total, union
+from whyidle.record.run import open_run
+from whyidle.report import contract
 
 PROGRAMS = Path(__file__).parent / "programs"
 POINTS = 5.0
@@ -124,7 +124,7 @@ def _run(name: str, folder: Path) -> Done:
     if name in TRUTHS and not TRUTHS[name].compiler:
         settings["PLANTED_WITHOUT_COMPILER"] = "1"
     process = subprocess.run(
-        [sys.executable, "-m", "stallscope", "run", "--no-live", "--out", folder / "run", "--", sys.executable, *how],
+        [sys.executable, "-m", "whyidle", "run", "--no-live", "--out", folder / "run", "--", sys.executable, *how],
         capture_output=True,
         text=True,
         timeout=240,
@@ -190,7 +190,7 @@ def test_a_program_is_seen_as_it_is(runs: dict[str, Future[Done]], name: str) ->
     assert (report["breakdown"]["input_pct"] is not None) == truth.input_known
     if not truth.input_known:
         assert report["verdict"]["cause"] is None
-        assert "stallscope.watch(iterable)" in report["verdict"]["next"][0]["change"]
+        assert "whyidle.watch(iterable)" in report["verdict"]["next"][0]["change"]
         assert report["breakdown"]["compute_pct"] is None
         assert (report["device"]["busy_pct"], report["device"]["au_pct"]) == (None, None)
     planted = _planted(done.truth, window.begin_ns, window.end_ns)

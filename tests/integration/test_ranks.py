@@ -1,4 +1,4 @@
-"""Two ranks that average their gradients over gloo, recorded by `stallscope run`: who waits for whom, and for what."""
+"""Two ranks that average their gradients over gloo, recorded by `whyidle run`: who waits for whom, and for what."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 import warm
 from runs import report, run
-from stallscope.commands.main import main
+from whyidle.commands.main import main
 
 TRAIN = """
 import os, sys, time, torch

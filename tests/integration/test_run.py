@@ -1,4 +1,4 @@
-"""`stallscope run`: the command runs as it would without, and is recorded."""
+"""`whyidle run`: the command runs as it would without, and is recorded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import warm
-from runs import STALLSCOPE, WITHOUT_COMPILER, report, run
+from runs import WHYIDLE, WITHOUT_COMPILER, report, run
 
 TRAIN = """
 import hashlib, random, sys, numpy, torch
@@ -192,7 +192,7 @@ sys.exit(9)
 
 def test_every_signal_reaches_the_command_once(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
-    command = [*STALLSCOPE, "run", "--no-live", "--out", tmp_path / "run", "--", sys.executable, "-c", SIGNALLED, ready]
+    command = [*WHYIDLE, "run", "--no-live", "--out", tmp_path / "run", "--", sys.executable, "-c", SIGNALLED, ready]
     # In the background of a shell SIGINT is ignored, under nohup SIGHUP, which is inherited.
     process = subprocess.Popen(
         command,
@@ -212,7 +212,7 @@ def test_every_signal_reaches_the_command_once(tmp_path: Path) -> None:
 
 
 def test_modules_of_ours_stay_out_of_a_program_without_torch(tmp_path: Path) -> None:
-    code = "import sys, json, random; print([m for m in sys.modules if 'stallscope' in m]); print(sys.path)"
+    code = "import sys, json, random; print([m for m in sys.modules if 'whyidle' in m]); print(sys.path)"
     done = warm.run(tmp_path / "run", sys.executable, "-c", code, training=False)
     bare = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     # The path is what it would have been, too. (Ours is installed editable here, which Python itself looks up.)
@@ -234,7 +234,7 @@ def test_an_error_in_the_users_sitecustomize_is_told_as_python_tells_it(tmp_path
 WATCHED = """
 import glob, os, time
 until = time.monotonic() + 30
-while not glob.glob(os.environ["STALLSCOPE_RUN"] + "/host-*.rec") and time.monotonic() < until:
+while not glob.glob(os.environ["WHYIDLE_RUN"] + "/host-*.rec") and time.monotonic() < until:
     time.sleep(0.02)
 time.sleep(0.8)
 """
@@ -297,7 +297,7 @@ def bare_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recorded_elsewhere(folder: Path, program: Path, python: Path, *arguments: str) -> None:
     """That a training of an environment without us is recorded, by nothing but what lies there."""
     program.write_text(
-        WITHOUT_COMPILER + TRAIN + "    ours = [m for m in sys.modules if m.startswith('stallscope')]\n"
+        WITHOUT_COMPILER + TRAIN + "    ours = [m for m in sys.modules if m.startswith('whyidle')]\n"
         "    theirs = [m for m in ('rich', 'psutil', 'platformdirs', 'pynvml') if m in sys.modules]\n"
         "    print('recorded', len(ours) > 5, theirs)\n"
     )
@@ -320,7 +320,7 @@ def test_torch_may_be_there_before_us(tmp_path: Path, program: Path, bare_enviro
 
 
 def test_another_environment_needs_numpy_and_torch_only(tmp_path: Path, program: Path, bare_environment: Path) -> None:
-    missing = subprocess.run([bare_environment, "-c", "import stallscope"], capture_output=True)
+    missing = subprocess.run([bare_environment, "-c", "import whyidle"], capture_output=True)
     assert missing.returncode != 0
     recorded_elsewhere(tmp_path / "run", program, bare_environment, "1", "spawn", "fork")
 
@@ -390,7 +390,7 @@ def test_a_notebook_that_is_executed_is_recorded(tmp_path: Path, program: Path) 
     [
         ((), "no command given"),
         (("no-such-program",), "there is no program 'no-such-program'"),
-        (("train.py",), "stallscope run -- python train.py"),
+        (("train.py",), "whyidle run -- python train.py"),
     ],
 )
 def test_a_wrong_command_is_one_sentence(tmp_path: Path, command: tuple[str], said: str) -> None:
@@ -421,7 +421,7 @@ def test_the_module_path_stays_what_it_would_be(tmp_path: Path, path: str | None
 
 
 def test_closed_outputs_stay_the_commands(tmp_path: Path) -> None:
-    ours = " ".join(map(str, STALLSCOPE))
+    ours = " ".join(map(str, WHYIDLE))
     code = "import sys; print(1); print(sys.stderr)"
     command = f"{ours} run --out {tmp_path}/run -- {sys.executable} -c '{code}' 2>&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
@@ -482,7 +482,7 @@ def test_a_script_without_a_first_line_runs_in_a_shell(tmp_path: Path) -> None:
 def test_a_folder_of_any_name_will_do(tmp_path: Path) -> None:
     folder = os.fsencode(tmp_path) + b"/d\xff x"
     os.mkdir(folder)  # noqa: PTH102
-    command = [*STALLSCOPE, "run", "--no-live", "--", sys.executable, "-c", "print(1)"]
+    command = [*WHYIDLE, "run", "--no-live", "--", sys.executable, "-c", "print(1)"]
     done = subprocess.run(command, capture_output=True, cwd=folder)
     assert (done.returncode, done.stdout) == (0, b"1\n"), done.stderr
 

@@ -1,4 +1,4 @@
-"""`stallscope run` names the revision of the code that it records, and waits for git no moment."""
+"""`whyidle run` names the revision of the code that it records, and waits for git no moment."""
 
 from __future__ import annotations
 

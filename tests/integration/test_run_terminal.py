@@ -1,4 +1,4 @@
-"""`stallscope run` on a terminal: the program above, a few rows of ours below, never mixed."""
+"""`whyidle run` on a terminal: the program above, a few rows of ours below, never mixed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import warm
-from runs import STALLSCOPE
-from stallscope.commands.program_output import TAIL, between, ending
+from runs import WHYIDLE
+from whyidle.commands.program_output import TAIL, between, ending
 from tmux import THERE_IS, Tmux
 
 ROWS, COLUMNS = 24, 80
@@ -27,7 +27,7 @@ OURS = 6
 
 
 class Terminal:
-    """A terminal with `stallscope run` in its foreground."""
+    """A terminal with `whyidle run` in its foreground."""
 
     def __init__(self, folder: Path, *command: str, rows: int = ROWS, options: tuple[str, ...] = ()) -> None:
         self._master, slave = pty.openpty()
@@ -40,7 +40,7 @@ class Terminal:
         arguments = ["run", *options, "--out", str(folder), "--", *command]
         environment = dict(os.environ, TERM="xterm")
         self.process = warm.Process(
-            "commands", "stallscope", arguments, (slave, slave, slave), env=environment, terminal=True
+            "commands", "whyidle", arguments, (slave, slave, slave), env=environment, terminal=True
         )
 
     def read_until(self, text: str, seconds: float = 60) -> None:
@@ -112,7 +112,7 @@ def test_what_a_program_writes_arrives_whole_around_our_line(tmp_path: Path, ter
     expected = "".join(f"\x1b[31mr\u00e4d \u20ac\x1b[0m {i}\r" for i in range(400))
     assert expected in terminal.program_output
     top = ROWS - OURS
-    first = rb"\x1b7\x1b\[\?6l\x0f\x1b\(B\x1b\[1;%dr\x1b\[%d;1H\x1b\[0m\x1b\[2K\x1b\[7m stallscope" % (top, top + 1)
+    first = rb"\x1b7\x1b\[\?6l\x0f\x1b\(B\x1b\[1;%dr\x1b\[%d;1H\x1b\[0m\x1b\[2K\x1b\[7m whyidle" % (top, top + 1)
     drawn = re.findall(first + rb"[^\x1b]*\x1b\[0m\x1b\[%d;1H" % (top + 2), terminal.raw)
     assert len(drawn) >= 2
     # The rows are given back before the report.
@@ -196,13 +196,13 @@ def test_nothing_is_drawn_while_a_program_has_the_whole_screen_or_the_saved_plac
 @pytest.mark.skipif(not THERE_IS, reason="tmux is not installed")
 def test_on_a_real_screen_the_panel_stays_below_the_programs_lines_whatever_its_size(tmp_path: Path) -> None:
     counting = "import time\nfor i in range(400): print('line', i, flush=True); time.sleep(0.05)"
-    with Tmux([*STALLSCOPE, "run", "--out", tmp_path / "run", "--", sys.executable, "-c", counting], 80, 24) as screen:
+    with Tmux([*WHYIDLE, "run", "--out", tmp_path / "run", "--", sys.executable, "-c", counting], 80, 24) as screen:
         for columns, rows, ours in ((80, 24, 6), (80, 40, 6), (60, 18, 3), (100, 30, 6)):
             screen.resize(columns, rows)
 
             def settled(shown: list[str], rows: int = rows, ours: int = ours) -> bool:
                 """The panel once, in the last rows, and above it successive lines and nothing else."""
-                heads = [number for number, row in enumerate(shown) if row.startswith(" stallscope")]
+                heads = [number for number, row in enumerate(shown) if row.startswith(" whyidle")]
                 lines = [row for row in shown[: rows - ours] if row]
                 counted = [int(row.split()[1]) for row in lines if re.fullmatch(r"line \d+", row)]
                 one_by_one = counted == list(range(counted[0], counted[0] + len(counted))) if counted else False
@@ -244,7 +244,7 @@ def test_a_program_that_writes_much_is_not_looked_at_more_often(tmp_path: Path, 
     seconds = time.monotonic() - begin
     assert len(terminal.program_output) > 2_000_000
     # Once a second, and at the begin.
-    assert terminal.raw.count(b"\x1b[7m stallscope") <= 2 * (seconds + 1)
+    assert terminal.raw.count(b"\x1b[7m whyidle") <= 2 * (seconds + 1)
 
 
 def test_a_program_that_is_killed_does_not_keep_the_whole_screen(tmp_path: Path, terminals: list[Terminal]) -> None:
@@ -253,7 +253,7 @@ def test_a_program_that_is_killed_does_not_keep_the_whole_screen(tmp_path: Path,
     terminals.append(terminal)
     terminal.end()
     assert terminal.raw.rindex(b"\x1b[?1049l") < terminal.raw.index(b"The recording is in")
-    assert b" stallscope" not in terminal.raw[terminal.raw.index(b"1049h") : terminal.raw.rindex(b"\x1b[?1049l")]
+    assert b" whyidle" not in terminal.raw[terminal.raw.index(b"1049h") : terminal.raw.rindex(b"\x1b[?1049l")]
 
 
 def test_ctrl_c_reaches_the_program_once_and_the_report_still_comes(tmp_path: Path, terminals: list[Terminal]) -> None:

@@ -15,16 +15,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallscope.capture.cpu_budget import cpu_budget
-from stallscope.capture.sampler import start
-from stallscope.capture.sampler.emulated import MARGIN_NS, WINDOW_NS, busy_ns
-from stallscope.capture.sampler.start import Sampler, start_sampler
-from stallscope.devices.conditions import Conditions
-from stallscope.record.notices import SAMPLER_NOTICES
-from stallscope.record.reader import Records, read_header
-from stallscope.record.run import create_run, open_run
-from stallscope.record.schema import DEVICE, HOST, NOT_MEASURED, SPAN, SpanKind
-from stallscope.record.segment import RecordWriter
+from whyidle.capture.cpu_budget import cpu_budget
+from whyidle.capture.sampler import start
+from whyidle.capture.sampler.emulated import MARGIN_NS, WINDOW_NS, busy_ns
+from whyidle.capture.sampler.start import Sampler, start_sampler
+from whyidle.devices.conditions import Conditions
+from whyidle.record.notices import SAMPLER_NOTICES
+from whyidle.record.reader import Records, read_header
+from whyidle.record.run import create_run, open_run
+from whyidle.record.schema import DEVICE, HOST, NOT_MEASURED, SPAN, SpanKind
+from whyidle.record.segment import RecordWriter
 
 RATE = 20.0
 PERIOD_NS = round(1e9 / RATE)
@@ -202,7 +202,7 @@ def test_it_dies_with_its_starter_even_if_a_fork_holds_the_pipe(run: Path) -> No
     code = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from stallscope.capture.sampler.start import start_sampler\n"
+        "from whyidle.capture.sampler.start import start_sampler\n"
         "sampler = start_sampler(Path(sys.argv[1]), os.getpid(), 20)\n"
         "fork = os.fork()\n"
         "if fork: os.write(1, f'{sampler.pid} {fork}\\n'.encode())\n"
@@ -249,7 +249,7 @@ def test_a_folder_that_is_not_there_is_an_error_not_a_crash(tmp_path: Path) -> N
 
 
 def test_it_loads_neither_torch_nor_nvml_until_needed() -> None:
-    code = "import sys, stallscope.capture.sampler.loop; print(*sys.modules)"
+    code = "import sys, whyidle.capture.sampler.loop; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "pynvml", "psutil", "rich"} & set(done.stdout.split())
 
@@ -290,7 +290,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 128 KiB."""
     folder = tmp_path / "small"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "stallscope-test", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "whyidle-test", str(folder)]
     if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("mounting a small file system needs root")
     yield folder

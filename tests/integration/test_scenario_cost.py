@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stallscope.commands.main import main
+from whyidle.commands.main import main
 
 PER_VCPU = 0.063642 / 8
 

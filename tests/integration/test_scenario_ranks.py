@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from stallscope.analyse.analysis import Analysis, analyse
-from stallscope.analyse.compare import Cell
-from stallscope.devices.profiles.load import load
-from stallscope.record.processes import processes
-from stallscope.record.run import open_run
-from stallscope.record.schema import STEP
-from stallscope.scenarios.interconnect import gradient_bytes, named
-from stallscope.scenarios.trial import TrialSpec
-from stallscope.tune.trial import Outcome, Target, TrialServer
+from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.analyse.compare import Cell
+from whyidle.devices.profiles.load import load
+from whyidle.record.processes import processes
+from whyidle.record.run import open_run
+from whyidle.record.schema import STEP
+from whyidle.scenarios.interconnect import gradient_bytes, named
+from whyidle.scenarios.trial import TrialSpec
+from whyidle.tune.trial import Outcome, Target, TrialServer
 
 SCENARIO = '''
 """Numbers to be told even from odd; every loss writes down which samples it is of, and what the net is then."""
@@ -31,7 +31,7 @@ import json, os
 import numpy as np
 import torch
 
-from stallscope.scenarios.scenario import Scenario
+from whyidle.scenarios.scenario import Scenario
 
 SAMPLES = 5001
 
@@ -87,7 +87,7 @@ SCENARIO = Parity()
 
 @pytest.fixture(scope="module")
 def server() -> TrialServer:
-    return TrialServer(Target("stallscope.scenarios.trial", "run_trial"), rate=2.0)
+    return TrialServer(Target("whyidle.scenarios.trial", "run_trial"), rate=2.0)
 
 
 Trial = Callable[..., tuple[Outcome, Path]]

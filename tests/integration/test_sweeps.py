@@ -1,4 +1,4 @@
-"""Planted sweeps over the batch size, trained for real and judged: a part of `stallscope compare batch-sizes`.
+"""Planted sweeps over the batch size, trained for real and judged: a part of `whyidle compare batch-sizes`.
 
 Two rounds tell a growth of half the time per sample from nothing on a machine that others use too. What does not grow
 takes more of them, which the benchmark runs.
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from stallscope.commands import sweep_planted
+from whyidle.commands import sweep_planted
 
 GROWING = ("padding",)
 STEADY = "accounting.fast"
@@ -26,7 +26,7 @@ OPTIONS = ("--batch-sizes", "4,16", "--repeats", "2", "--no-live")
 def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """One comparison that all tests look at: folder and JSON."""
     out = tmp_path_factory.mktemp("sweeps") / "made"
-    command = [sys.executable, "-m", "stallscope", "compare", "batch-sizes", "--cases", ",".join((*GROWING, STEADY))]
+    command = [sys.executable, "-m", "whyidle", "compare", "batch-sizes", "--cases", ",".join((*GROWING, STEADY))]
     shown = subprocess.run(
         [*command, *OPTIONS, "--out", str(out), "--json", "-"], capture_output=True, text=True, timeout=240
     )

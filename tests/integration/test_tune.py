@@ -1,4 +1,4 @@
-"""`stallscope tune` as a user runs it: real programs, real loaders, an emulated device."""
+"""`whyidle tune` as a user runs it: real programs, real loaders, an emulated device."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from runs import STALLSCOPE, WITHOUT_COMPILER, report, short_folder
-from stallscope.commands.main import main
-from stallscope.tune.leftovers import members
+from runs import WHYIDLE, WITHOUT_COMPILER, report, short_folder
+from whyidle.commands.main import main
+from whyidle.tune.leftovers import members
 
 TRAIN = (
     WITHOUT_COMPILER
@@ -75,7 +75,7 @@ def tune(*arguments: object) -> subprocess.CompletedProcess[str]:
 def nothing_is_left(folder: Path) -> None:
     """Of the trainings recorded there."""
     for run in folder.glob("training-*"):
-        assert not members(f"STALLSCOPE_RUN={run.resolve()}")
+        assert not members(f"WHYIDLE_RUN={run.resolve()}")
         assert not [path for path in run.iterdir() if path.is_fifo()]
 
 
@@ -106,7 +106,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     with short_folder() as temporary:
         environment = {**os.environ, "TMPDIR": str(temporary)}
         out = folder / "out"
-        words = [*STALLSCOPE, "tune", "--budget", "100", "--max-workers", "3", "--out", str(out), "--json", "r.json"]
+        words = [*WHYIDLE, "tune", "--budget", "100", "--max-workers", "3", "--out", str(out), "--json", "r.json"]
         running = subprocess.Popen(
             [*words, "--", str(script)],
             stdout=subprocess.PIPE,
@@ -159,7 +159,7 @@ def test_a_loader_without_workers_is_given_some(tuned: Tuned) -> None:
 def test_ctrl_c_gives_the_best_so_far_and_resuming_goes_on_from_there(tuned: Tuned) -> None:
     assert tuned.stopped["ended"] == "stopped"
     assert any(words in tuned.shown for words in ("so far", "promising"))
-    assert f"stallscope tune --resume {tuned.out}" in tuned.said
+    assert f"whyidle tune --resume {tuned.out}" in tuned.said
     assert blocks_in(tuned.out) > tuned.blocks >= 3
     assert [result["cost"]["sittings"] for result in (tuned.stopped, tuned.resumed)] == [1, 2]
     assert tuned.resumed["cost"]["steps"] > tuned.stopped["cost"]["steps"] > 60
@@ -252,7 +252,7 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path, monkeypatch: pytest
     [
         ([], "nothing to tune is named"),
         (["nothing"], "unknown scenario 'nothing'"),
-        (["train.py"], "stallscope tune -- python train.py"),
+        (["train.py"], "whyidle tune -- python train.py"),
         (["--", "nothing"], "there is no program 'nothing' that could be run"),
         (["--", "no-such-program", "x"], "there is no program 'no-such-program' that could be run"),
         (["--budget", "5", "--", "true"], "20 s at least"),
@@ -272,7 +272,7 @@ def test_a_mistake_is_one_message(
     words: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["stallscope", "tune", *arguments])
+    monkeypatch.setattr(sys, "argv", ["whyidle", "tune", *arguments])
     # In this process: importing torch takes longer than saying it. Of some, argparse says it.
     with pytest.raises(SystemExit) as ended:
         sys.exit(main())

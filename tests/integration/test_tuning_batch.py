@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from runs import WITHOUT_COMPILER
-from stallscope.analyse.gradient_noise import NoiseScale, noise_scale
-from stallscope.capture.bootstrap import RUN, environment
-from stallscope.commands.tune_jobs import again
-from stallscope.record.tuning import LoaderSettings
-from stallscope.tune.batch.ladder import Outcome, climb
-from stallscope.tune.batch.probe import child_probe
-from stallscope.tune.batch.sizes import measure
-from stallscope.tune.script_bench import Launch, ScriptBench
+from whyidle.analyse.gradient_noise import NoiseScale, noise_scale
+from whyidle.capture.bootstrap import RUN, environment
+from whyidle.commands.tune_jobs import again
+from whyidle.record.tuning import LoaderSettings
+from whyidle.tune.batch.ladder import Outcome, climb
+from whyidle.tune.batch.probe import child_probe
+from whyidle.tune.batch.sizes import measure
+from whyidle.tune.script_bench import Launch, ScriptBench
 
 PROGRAM = (
     WITHOUT_COMPILER
@@ -146,7 +146,7 @@ def test_the_largest_samples_come_first_and_other_loaders_keep_their_size(tmp_pa
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     """An accelerator as the H200, of which 4 GB are left."""
-    text = (resources.files("stallscope.devices.profiles") / "h200.toml").read_text()
+    text = (resources.files("whyidle.devices.profiles") / "h200.toml").read_text()
     assert "150754820096" in text
     path = tmp_path / "small.toml"
     path.write_text(text.replace("150754820096", "4000000000"))

@@ -17,10 +17,10 @@ import pytest
 
 import warm
 from runs import WITHOUT_COMPILER, short_folder
-from stallscope.capture.bootstrap import environment
-from stallscope.record.run import create_run, open_run
-from stallscope.record.schema import NOT_MEASURED, STEP
-from stallscope.record.tuning import Block, Channel, LoaderSettings, Word
+from whyidle.capture.bootstrap import environment
+from whyidle.record.run import create_run, open_run
+from whyidle.record.schema import NOT_MEASURED, STEP
+from whyidle.record.tuning import Block, Channel, LoaderSettings, Word
 
 PARTS = (
     WITHOUT_COMPILER
@@ -347,7 +347,7 @@ def test_overwriting_can_be_allowed_and_ordinary_recordings_are_not_guarded(tmp_
         timeout=60,
         check=True,
     )
-    assert "stallscope.capture.bootstrap.arm" in done.stdout
+    assert "whyidle.capture.bootstrap.arm" in done.stdout
     assert "tuning" not in done.stdout
 
 
@@ -523,7 +523,7 @@ while True:
 def test_a_recording_that_was_thrown_away_refuses_nothing(tmp_path: Path) -> None:
     """As `follow_device` does when a program goes on to the GPU after its recording began."""
     program = """
-from stallscope.capture import active
+from whyidle.capture import active
 first = active.current()
 first.hooks.discard()
 first.session.discard()

@@ -19,13 +19,13 @@ from torch.utils.data import DataLoader, Subset
 
 import slow_data
 import warm
-from stallscope.analyse.analysis import Analysis, analyse
-from stallscope.capture.making import watch as watch_module
-from stallscope.capture.recording import recording
-from stallscope.record.notices import read_notices
-from stallscope.record.reader import Records
-from stallscope.record.run import open_run
-from stallscope.record.schema import BATCH, NOT_MEASURED, STEP, TRANSFORM
+from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.capture.making import watch as watch_module
+from whyidle.capture.recording import recording
+from whyidle.record.notices import read_notices
+from whyidle.record.reader import Records
+from whyidle.record.run import open_run
+from whyidle.record.schema import BATCH, NOT_MEASURED, STEP, TRANSFORM
 
 KINDS = ("map", "iterable")
 
@@ -274,7 +274,7 @@ def test_an_error_of_the_dataset_reads_as_without_us(tmp_path: Path, workers: in
             for batch in DataLoader(slow_data.Failing(), 4, num_workers=workers):
                 Net().learn(batch)
         inner = str(raised.value)
-        frames = [entry.name for entry in raised.traceback if "stallscope" in str(entry.path)]
+        frames = [entry.name for entry in raised.traceback if "whyidle" in str(entry.path)]
         return inner + str(frames)
 
     plain = said()
@@ -344,13 +344,13 @@ def test_a_folder_that_vanishes_does_not_matter_to_the_workers(tmp_path: Path, f
             net.learn(batch)
 
 
-def test_a_worker_without_stallscope_runs_torch_s_own_loop(
+def test_a_worker_without_whyidle_runs_torch_s_own_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "stallscope").mkdir()
+    (tmp_path / "whyidle").mkdir()
     asked = tmp_path / "asked"
     missing = f"open({str(asked)!r}, 'w').close()\nraise ModuleNotFoundError(__name__)\n"
-    (tmp_path / "stallscope" / "__init__.py").write_text(missing)
+    (tmp_path / "whyidle" / "__init__.py").write_text(missing)
     # The worker looks for modules where this process does.
     monkeypatch.syspath_prepend(tmp_path)
     with recorded(tmp_path / "run"):
@@ -366,7 +366,7 @@ import sys, time
 sys.path.insert(0, sys.argv[1])
 import slow_data
 from torch.utils.data import DataLoader
-from stallscope.capture.recording import recording
+from whyidle.capture.recording import recording
 with recording(sys.argv[2], "cpu", sampler=False):
     it = iter(DataLoader(slow_data.Keyed(), 4, num_workers=1))
     next(it); next(it); print("ready", flush=True)

@@ -16,12 +16,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-import stallscope
-from stallscope.analyse.analysis import analyse
-from stallscope.capture.recording import recording
-from stallscope.record.names import read_names
-from stallscope.record.run import open_run
-from stallscope.record.schema import EVENT, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind
+import whyidle
+from whyidle.analyse.analysis import analyse
+from whyidle.capture.recording import recording
+from whyidle.record.names import read_names
+from whyidle.record.run import open_run
+from whyidle.record.schema import EVENT, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind
 
 
 class Net:
@@ -40,32 +40,32 @@ def steps_of(folder: Path) -> Any:
 
 
 def test_importing_it_imports_neither_torch_nor_what_records() -> None:
-    code = "import sys, stallscope; print([m for m in sys.modules if 'torch' in m or 'stallscope.c' in m])"
+    code = "import sys, whyidle; print([m for m in sys.modules if 'torch' in m or 'whyidle.c' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
 def test_outside_a_recording_nothing_is_done() -> None:
     batches = [1, 2]
-    assert stallscope.watch(batches) is batches
-    stallscope.step()
+    assert whyidle.watch(batches) is batches
+    whyidle.step()
 
-    @stallscope.phase("data")
+    @whyidle.phase("data")
     def twice(value: int) -> int:
-        with stallscope.phase("other"):
+        with whyidle.phase("other"):
             return 2 * value
 
     assert twice(4) == 8
     assert twice.__name__ == "twice"
-    with pytest.raises(KeyError, match="theirs"), stallscope.phase("data"):
+    with pytest.raises(KeyError, match="theirs"), whyidle.phase("data"):
         raise KeyError("theirs")
 
 
 def test_outside_a_recording_they_cost_little() -> None:
     begin = time.perf_counter()
     for _ in range(10_000):
-        stallscope.step()
-        with stallscope.phase("data"):
+        whyidle.step()
+        with whyidle.phase("data"):
             pass
     # A microsecond or two each; a step takes thousands.
     assert (time.perf_counter() - begin) / 10_000 < 200e-6
@@ -110,7 +110,7 @@ class Restarts:
 def test_an_iterator_that_begins_anew_with_each_loop_does_so_when_it_is_watched(tmp_path: Path) -> None:
     net = Net()
     with recording(tmp_path / "run", "cpu", sampler=False):
-        watched = stallscope.watch(Restarts())
+        watched = whyidle.watch(Restarts())
         for _ in range(3):
             for x in watched:
                 net.learn(x)
@@ -125,24 +125,24 @@ def test_what_nothing_can_stand_for_is_given_back_as_it_is(tmp_path: Path) -> No
 
     with recording(tmp_path / "run", "cpu", sampler=False):
         for thing in ([1], (1,), {"a": 1}, range(3), torch.ones(2), torch.ones(2).numpy(), later(), "text"):
-            assert stallscope.watch(thing) is thing  # type: ignore[type-var]
+            assert whyidle.watch(thing) is thing  # type: ignore[type-var]
 
 
 def test_what_is_watched_has_the_special_methods_of_what_it_stands_for_and_no_others(tmp_path: Path) -> None:
     with recording(tmp_path / "run", "cpu", sampler=False):
         batches: Any = Batches()
-        watched = stallscope.watch(batches)
+        watched = whyidle.watch(batches)
         assert watched is not batches
         with watched as inner:
             assert inner is watched
-        assert (watched + 1, watched == batches, watched == stallscope.watch(Batches())) == ("added", True, True)
+        assert (watched + 1, watched == batches, watched == whyidle.watch(Batches())) == ("added", True, True)
         assert len(list(reversed(watched))) == 5
         with pytest.raises(TypeError):
             hash(watched)
-        generator: Any = stallscope.watch(x for x in (1,))
+        generator: Any = whyidle.watch(x for x in (1,))
         assert not isinstance(generator, Sized)
         assert not callable(generator)
-        assert not hasattr(stallscope.watch(iter([1])), "send")
+        assert not hasattr(whyidle.watch(iter([1])), "send")
 
 
 def test_an_error_of_what_is_watched_has_no_frame_of_ours(tmp_path: Path) -> None:
@@ -151,15 +151,15 @@ def test_an_error_of_what_is_watched_has_no_frame_of_ours(tmp_path: Path) -> Non
         raise OSError("disk")
 
     with recording(tmp_path / "run", "cpu", sampler=False), pytest.raises(OSError, match="disk") as raised:
-        list(stallscope.watch(batches()))
+        list(whyidle.watch(batches()))
     assert len(traceback.extract_tb(raised.value.__traceback__)) == 2
 
 
 def test_phases_and_steps_within_a_compiled_function_are_nothing(tmp_path: Path) -> None:
     @torch.compile(backend="eager", fullgraph=True)
     def forward(x: torch.Tensor) -> torch.Tensor:
-        stallscope.step()
-        with stallscope.phase("forward"):
+        whyidle.step()
+        with whyidle.phase("forward"):
             return x * 2
 
     with recording(tmp_path / "run", "cpu", sampler=False):
@@ -169,7 +169,7 @@ def test_phases_and_steps_within_a_compiled_function_are_nothing(tmp_path: Path)
 def test_what_is_watched_is_a_loader_to_the_recording_and_itself_to_everything_else(tmp_path: Path) -> None:
     net, batches = Net(), Batches()
     with recording(tmp_path / "run", "cpu", sampler=False):
-        watched = stallscope.watch(batches)
+        watched = whyidle.watch(batches)
         assert watched is not batches
         assert isinstance(watched, Batches)
         assert (len(watched), watched[-1:], bool(watched), len(watched.held) == 5) == (
@@ -206,7 +206,7 @@ def test_a_watched_generator_can_be_sent_to_thrown_into_and_closed(tmp_path: Pat
 
     net = Net()
     with recording(tmp_path / "run", "cpu", sampler=False):
-        watched: Any = stallscope.watch(batches())
+        watched: Any = whyidle.watch(batches())
         assert iter(watched) is watched
         for _ in range(3):
             net.learn(next(watched))
@@ -223,10 +223,10 @@ def test_the_batch_size_can_be_told(tmp_path: Path) -> None:
     net = Net()
     loader = DataLoader(TensorDataset(torch.ones(8, 3)), batch_size=4)
     with recording(tmp_path / "run", "cpu", sampler=False):
-        assert stallscope.watch(loader) is loader
-        for _ in stallscope.watch(iter(range(3)), batch_size=32):
+        assert whyidle.watch(loader) is loader
+        for _ in whyidle.watch(iter(range(3)), batch_size=32):
             net.learn(torch.ones(2, 3))
-        for (x,) in stallscope.watch(loader, batch_size=7):
+        for (x,) in whyidle.watch(loader, batch_size=7):
             net.learn(x)
     assert steps_of(tmp_path / "run")["samples"].tolist() == [32] * 3 + [7] * 2
 
@@ -238,7 +238,7 @@ def test_an_error_of_what_is_watched_reaches_the_training_and_is_no_step(tmp_pat
 
     net = Net()
     with recording(tmp_path / "run", "cpu", sampler=False):
-        watched = iter(stallscope.watch(batches()))
+        watched = iter(whyidle.watch(batches()))
         net.learn(next(watched))
         with pytest.raises(OSError, match="disk"):
             next(watched)
@@ -252,9 +252,9 @@ def test_waits_for_data_that_are_marked_begin_steps(tmp_path: Path) -> None:
             if number % 3 == 0:
                 with torch.no_grad():
                     for _ in range(4):
-                        with stallscope.phase("data"):
+                        with whyidle.phase("data"):
                             pass
-            with stallscope.phase("data"):
+            with whyidle.phase("data"):
                 time.sleep(0.002)
             net.learn(torch.ones(2, 3))
     steps = steps_of(tmp_path / "run")
@@ -268,7 +268,7 @@ def test_a_wait_around_a_loaders_fetch_is_that_fetch_and_what_is_around_it(tmp_p
     with recording(tmp_path / "run", "cpu", sampler=False):
         iterator = iter(DataLoader(TensorDataset(torch.ones(20, 3)), batch_size=4))
         for _ in range(5):
-            with stallscope.phase("data"):
+            with whyidle.phase("data"):
                 (x,) = next(iterator)
                 time.sleep(0.003)
             net.learn(x)
@@ -283,7 +283,7 @@ def test_a_wait_after_the_loaders_fetch_is_waiting_within_the_step(tmp_path: Pat
         for (x,) in DataLoader(TensorDataset(torch.ones(40, 3)), batch_size=4):
             net.model(x)
             time.sleep(0.011)
-            with stallscope.phase("data"):
+            with whyidle.phase("data"):
                 time.sleep(0.002)
             net.learn(x)
     run = open_run(tmp_path / "run")
@@ -300,7 +300,7 @@ def test_steps_begin_where_the_program_says(tmp_path: Path) -> None:
     with recording(tmp_path / "run", "cpu", sampler=False):
         batches = iter(replay)
         for _ in range(8):
-            stallscope.step()
+            whyidle.step()
             for _ in range(3):
                 net.learn(next(batches)[0])
     steps = steps_of(tmp_path / "run")
@@ -312,9 +312,9 @@ def test_phases_are_named_and_between_steps_they_are_boundaries(tmp_path: Path) 
     net = Net()
     with recording(tmp_path / "run", "cpu", sampler=False):
         for (x,) in DataLoader(TensorDataset(torch.ones(160, 3)), batch_size=4):
-            with stallscope.phase("train"):
+            with whyidle.phase("train"):
                 net.learn(x)
-            with stallscope.phase("write summary"):
+            with whyidle.phase("write summary"):
                 time.sleep(0.002)
     run = open_run(tmp_path / "run")
     events = run.records(EVENT)
@@ -333,7 +333,7 @@ def test_optimizers_that_step_in_a_phase_after_another_stay_in_their_step(tmp_pa
     with recording(tmp_path / "run", "cpu", sampler=False):
         for (x,) in DataLoader(TensorDataset(torch.ones(20, 3)), batch_size=4):
             critic.learn(x)
-            with stallscope.phase("actor"):
+            with whyidle.phase("actor"):
                 actor.learn(x)
     run = open_run(tmp_path / "run")
     assert len(run.records(STEP)) == 5
@@ -344,8 +344,8 @@ def test_other_threads_mark_nothing(tmp_path: Path) -> None:
     net = Net()
 
     def beside() -> None:
-        stallscope.step()
-        with stallscope.phase("data"), stallscope.phase("beside"):
+        whyidle.step()
+        with whyidle.phase("data"), whyidle.phase("beside"):
             pass
 
     with recording(tmp_path / "run", "cpu", sampler=False):

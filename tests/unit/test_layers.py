@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.commands.main import VERBS
+from whyidle.commands.main import VERBS
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = {"profiler": "stallscope", "pipelines": "stallscope.pipelines", "scenarios": "stallscope.scenarios"}
+FOLDERS = {"profiler": "whyidle", "pipelines": "whyidle.pipelines", "scenarios": "whyidle.scenarios"}
 
 HEAVY = {"torch", "torchvision", "pynvml", "nvidia", "spdl", "matplotlib", "pyarrow", "jinja2", "tsdownsample"}
 
@@ -82,21 +82,21 @@ def test_a_module_imports_only_what_its_layer_may(module: str, path: Path) -> No
         top = name.split(".")[0]
         if top in HEAVY and at_import:
             assert top in heavy, f"{module} imports {name} at module level"
-        if top != "stallscope":
+        if top != "whyidle":
             continue
         there = layer(name)
         if there in (here, "", "__version__"):
             continue
-        if name == "stallscope.capture.sampler.start" and "sampler-start" in allowed:
+        if name == "whyidle.capture.sampler.start" and "sampler-start" in allowed:
             continue
         if here == "commands" and there in ("pipelines", "scenarios") and not at_import:
             continue
         assert there in allowed, f"{module} ({here}) imports {name} ({there})"
 
 
-RANKS = ("stallscope.report.ranks_contract", "stallscope.report.ranks_text")
+RANKS = ("whyidle.report.ranks_contract", "whyidle.report.ranks_text")
 """What the layouts say about ranks."""
-PACKAGES = ("stallscope.report.page", "stallscope.report.export", "stallscope.report.live")
+PACKAGES = ("whyidle.report.page", "whyidle.report.export", "whyidle.report.live")
 """Reports of several files."""
 
 
@@ -106,15 +106,15 @@ def test_verbs_do_not_import_verbs_and_reports_do_not_import_reports() -> None:
     shown += ("cells_table", "cost_json", "cost_text", "fitted", "groups_text")
     shown += ("differential_json", "differential_text", "results_json", "results_text")
     shown += ("check_text", "scaling_json", "scaling_text", "scalars")
-    parts = {*(f"stallscope.report.{name}" for name in shown), *RANKS}
+    parts = {*(f"whyidle.report.{name}" for name in shown), *RANKS}
     for module, path in modules():
         names = {name for name, _ in imports(module, path)}
-        if layer(module) == "commands" and module != "stallscope.commands.main":
+        if layer(module) == "commands" and module != "whyidle.commands.main":
             assert not names & verbs - {module}, f"{module} imports {names & verbs}"
         # Pages and Markdown are laid out with what the texts say, so that all say the same.
-        laid_out = module.startswith((*PACKAGES, "stallscope.report.markdown"))
+        laid_out = module.startswith((*PACKAGES, "whyidle.report.markdown"))
         if layer(module) == "report" and module not in parts and not laid_out:
-            siblings = {name for name in names if name.startswith("stallscope.report.")} - parts
+            siblings = {name for name in names if name.startswith("whyidle.report.")} - parts
             assert not siblings, f"{module} imports {siblings}"
 
 

@@ -216,7 +216,7 @@ def _rest(facts: Facts, ns: float) -> Next:
     return removing(
         facts,
         "look at what runs between the steps and at the end of an epoch; "
-        '`with stallscope.phase("name"):` around a part of it tells what that part takes',
+        '`with whyidle.phase("name"):` around a part of it tells what that part takes',
         ns,
         likely=0.5,
     )

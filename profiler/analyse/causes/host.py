@@ -196,7 +196,7 @@ def _less_work(facts: Facts) -> str:
     where = "there" if gaps is None or not gaps.places else max(gaps.places, key=lambda place: place[1])[0]
     return (
         f"look at what the loop does {where} (logging, metrics, callbacks, progress bars, freeing batches): every 50th "
-        'step is often enough; `with stallscope.phase("name"):` around a part of it tells what that part takes'
+        'step is often enough; `with whyidle.phase("name"):` around a part of it tells what that part takes'
     )
 
 

@@ -60,7 +60,7 @@ def launch_by_utilisation(facts: Facts) -> Finding | None:
                 "%",
                 f"below {100 * RUNNING:.0f}",
             ),
-            Evidence("steps recorded kernel by kernel", 0.0, "", "`stallscope run --activity-windows` makes this sure"),
+            Evidence("steps recorded kernel by kernel", 0.0, "", "`whyidle run --activity-windows` makes this sure"),
         ),
         _changes(facts, launch_ns),
     )

@@ -123,7 +123,7 @@ def _looks(part: str, figures: Sequence[Figure]) -> tuple[str, ...]:
     return (*moved, *_ELSE.get(part, ()))
 
 
-CONSEQUENCES = ("gaps of the device", "95 of 100 gaps are shorter than", "utilisation", "stallscope's own hooks")
+CONSEQUENCES = ("gaps of the device", "95 of 100 gaps are shorter than", "utilisation", "whyidle's own hooks")
 """Figures that move because the time does: no reasons."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...errors import StallscopeError
+from ...errors import WhyidleError
 from ..batch_size.fit import ASSUMED_NOISE as ASSUMED
 from ..diagnosis import LEAST_STEPS
 from ..finding import Finding
@@ -54,13 +54,13 @@ def difference(a: Side, b: Side, noise: float | None = None) -> Difference:
     """B against A. `noise`: standard deviation between runs of one setting, as a share, where the user knows it.
 
     Raises:
-        StallscopeError: they cannot be compared.
+        WhyidleError: they cannot be compared.
     """
     refuse_mixed(a, b)
     settings, environment = settings_of(a, b), environment_of(a, b)
     scenarios = next((each for each in settings if each.name == "scenario" and each.changed), None)
     if scenarios is not None:
-        raise StallscopeError(
+        raise WhyidleError(
             f"A ran the scenario {scenarios.a}, B {scenarios.b}: what they take a sample has nothing to do with each "
             "other. Name two runs of one scenario."
         )
@@ -80,12 +80,12 @@ def refuse_mixed(a: Side, b: Side) -> None:
     """Emulated devices are compared with each other alone.
 
     Raises:
-        StallscopeError: one side is emulated, or a part of it is.
+        WhyidleError: one side is emulated, or a part of it is.
     """
     kinds = {(run.device_kind == EMULATED): run for run in (*a.runs, *b.runs)}
     if len(kinds) > 1:
         title = (kinds[True].info.get("device") or {}).get("title") or "an emulated device"
-        raise StallscopeError(
+        raise WhyidleError(
             f"{kinds[True].folder} ran on {title}, {kinds[False].folder} on a real device: emulated and measured times "
             "are not compared. Name two runs of one kind."
         )

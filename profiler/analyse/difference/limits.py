@@ -215,7 +215,7 @@ _MOST: tuple[tuple[str, str, str, Reader], ...] = (
     ("max_stall", "exposed stall (input, copy, sync, host)", "%", _stall),
     *((f"max_{part}", f"exposed {part}", "%", _percent(part)) for part in STALLS),
     ("max_boundary", "time outside the steps", "%", _percent("boundary")),
-    ("max_overhead", "stallscope's own hooks", "%", _of_job(ranks_figures.overhead)),
+    ("max_overhead", "whyidle's own hooks", "%", _of_job(ranks_figures.overhead)),
     ("max_dropped", "records that could not be stored", "", lambda s: float(s.analysis.dropped_records)),
 )
 _LEAST: tuple[tuple[str, str, str, Reader], ...] = (

@@ -96,6 +96,6 @@ _FIGURES: tuple[tuple[str, str, str, float, Callable[[Facts], float | None]], ..
     ("CPUs that others kept busy", "", "host", 0.15, lambda f: f.foreign_cpus),
     ("steal", "%", "host", 2.0, lambda f: f.sampled.steal_pct),
     ("stopped by a CPU quota", "s", "host", 0.05, lambda f: f.sampled.throttled_s),
-    ("stallscope's own hooks", "%", "host", 0.5, lambda f: 100 * f.overhead_share),
+    ("whyidle's own hooks", "%", "host", 0.5, lambda f: 100 * f.overhead_share),
 )
 """(name, unit, part, the least change worth a line, how it is read)"""

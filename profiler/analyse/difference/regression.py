@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import exp, inf, log, sqrt
 from typing import Any
 
-from ...errors import StallscopeError
+from ...errors import WhyidleError
 from ...record.files import plain
 from ..batch_size.fit import ASSUMED_NOISE, students_t
 from ..batch_size.result import Estimate
@@ -116,14 +116,14 @@ def against_report(
     """The same against a saved report, which tells its throughput alone.
 
     Raises:
-        StallscopeError: it is of another kind of device.
+        WhyidleError: it is of another kind of device.
     """
     device = _table(_table(report, "run"), "device")
     window = _table(report, "window")
     kind = device.get("kind")
     mine = side.typical.device_kind
     if (kind == EMULATED) != (mine == EMULATED):
-        raise StallscopeError(
+        raise WhyidleError(
             f"{against} is of {_kind(kind)}, the run of {_kind(mine)}: emulated and measured times are not compared. "
             "Name a report of the same kind."
         )

@@ -216,7 +216,7 @@ _ENVIRONMENT: tuple[tuple[str, Read, tuple[str, ...]], ...] = (
     ("numpy", _info("environment", "numpy"), BY_LOADER),
     ("CUDA", _info("environment", "cuda"), ("compute", "copy", "host")),
     ("cuDNN", _info("environment", "cudnn"), ("compute",)),
-    ("stallscope", _info("stallscope"), BY_CODE),
+    ("whyidle", _info("whyidle"), BY_CODE),
 )
 
 

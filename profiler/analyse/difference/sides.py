@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import StallscopeError
+from ...errors import WhyidleError
 from ...record.comparison import is_comparison
 from ...record.run import Run, is_run, open_run
 from ..analysis import Analysis, analyse
@@ -90,7 +90,7 @@ def side_of(name: str, paths: Sequence[Path]) -> Side:
     """Open and analyse the runs of a side. `COMPARISON/CELL` stands for all rounds of that cell.
 
     Raises:
-        StallscopeError: one is no run, or has no steps to compare.
+        WhyidleError: one is no run, or has no steps to compare.
     """
     return Side(name, tuple(measured(folder) for folder in folders_of(paths)))
 
@@ -99,12 +99,12 @@ def folders_of(paths: Sequence[Path]) -> list[Path]:
     """The run folders that are meant, each once.
 
     Raises:
-        StallscopeError: one is named twice.
+        WhyidleError: one is named twice.
     """
     folders = [folder for path in paths for folder in rounds_of(path)]
     twice = {folder for folder in folders if sum(folder.resolve() == other.resolve() for other in folders) > 1}
     if twice:
-        raise StallscopeError(f"{min(twice)} is named twice on one side; repeats are runs of their own.")
+        raise WhyidleError(f"{min(twice)} is named twice on one side; repeats are runs of their own.")
     return folders
 
 
@@ -112,7 +112,7 @@ def measured(folder: Path) -> Measured:
     """A run with steps; of a job on several hosts, the folder around its run folders.
 
     Raises:
-        StallscopeError: there is none.
+        WhyidleError: there is none.
     """
     return Measured(folder, _with_steps(folder, analysed(folder)))
 
@@ -121,12 +121,12 @@ def analysed(folder: Path) -> Analysis:
     """As `measured`, of a run that may hold no step.
 
     Raises:
-        StallscopeError: there is no run that was recorded from within.
+        WhyidleError: there is no run that was recorded from within.
     """
     parts = parts_of(folder)
     if len(parts) > 1 and is_comparison(folder):
         names = list(dict.fromkeys(part.name.rpartition("-r")[0] or part.name for part in parts))
-        raise StallscopeError(
+        raise WhyidleError(
             f"{folder} is a comparison of {len(names)} cells. Name one of them, such as {folder / names[0]}"
             f"{f' or {folder / names[1]}' if len(names) > 1 else ''}."
         )
@@ -144,14 +144,14 @@ def rounds_of(path: Path) -> list[Path]:
 def _not_attached(folder: Path) -> Run:
     run = open_run(folder)
     if is_attached(run):
-        raise StallscopeError(
+        raise WhyidleError(
             f"{folder} was recorded from outside, which tells neither steps nor samples. Record the training with "
-            "`stallscope run -- python train.py …` instead."
+            "`whyidle run -- python train.py …` instead."
         )
     return run
 
 
 def _with_steps(folder: Path, analysis: Analysis) -> Analysis:
     if analysis.facts is None:
-        raise StallscopeError(f"{folder} holds no step of a training, so nothing to compare. Name another run.")
+        raise WhyidleError(f"{folder} holds no step of a training, so nothing to compare. Name another run.")
     return analysis

@@ -46,7 +46,7 @@ class ReplayReader:
             self._open(path)
         trained = [past for past in self._pasts if past.header.kind is STEP and len(past)]
         if not trained:
-            raise RecordError(f"{folder} has no training step to replay. See what it holds with `stallscope report`.")
+            raise RecordError(f"{folder} has no training step to replay. See what it holds with `whyidle report`.")
         self.begin_ns = min(int(past.at(0)["fetch_begin_ns"][0]) for past in trained)
         """When the first step began, CLOCK_MONOTONIC ns."""
         self.end_ns = max(past.end_ns() for past in trained)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ...errors import StallscopeError
+from ...errors import WhyidleError
 from ...record.run import open_run
 from ..analysis import analyse
 from ..attached import attached, is_attached
@@ -25,6 +25,6 @@ def of_whole_run(view: Snapshot, folder: Path) -> Snapshot:
             verdict, rate = analysis.verdict, None
             if analysis.facts is not None and analysis.facts.samples_known:
                 rate = (analysis.facts if analysis.job is None else analysis.job).samples_per_s
-    except (StallscopeError, OSError):
+    except (WhyidleError, OSError):
         return view
     return replace(view, verdict=verdict, verdict_since_s=None, verdict_samples_per_s=rate, verdict_of_whole_run=True)

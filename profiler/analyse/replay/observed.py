@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import StallscopeError
+from ...errors import WhyidleError
 from ...record.reader import RecordFile, Records, measured
 from ...record.run import Run, Writer
 from ...record.schema import BATCH, EVENT, HOST, NOT_MEASURED, PAUSE, STEP, PauseKind, StepFlag
@@ -42,7 +42,7 @@ class Assumed:
     START_PER_WORKER_NS = 5e6
 
 
-class Unobserved(StallscopeError):
+class Unobserved(WhyidleError):
     """The run does not tell enough to say what other settings would do."""
 
 

@@ -118,7 +118,7 @@ def _left(target: Target, why: str) -> list[str]:
     """A process that stands still at the end. Nothing here stops one, so nothing here sets one going again."""
     if why != "target" and target.state in "Tt":
         return [
-            f"Process {target.pid} is stopped, by a signal or a debugger; stallscope stops no process and leaves it so."
+            f"Process {target.pid} is stopped, by a signal or a debugger; whyidle stops no process and leaves it so."
         ]
     return []
 

@@ -38,18 +38,18 @@ MOST_THREADS = 20_000
 
 REFUSED = (
     "No right to look into the process (ptrace), so its stacks were not read. Three ways to get it: run it as "
-    "`sudo stallscope attach {pid}`; give py-spy the right (`sudo setcap cap_sys_ptrace+ep {spy}`, in a container "
+    "`sudo whyidle attach {pid}`; give py-spy the right (`sudo setcap cap_sys_ptrace+ep {spy}`, in a container "
     "`--cap-add SYS_PTRACE`, or `sysctl kernel.yama.ptrace_scope=0` for processes of your own); or start the training "
-    "with `stallscope run`, which needs no right."
+    "with `whyidle run`, which needs no right."
 )
-MISSING = "py-spy was not found, so stacks were not read. Install it beside stallscope: `pip install py-spy`."
+MISSING = "py-spy was not found, so stacks were not read. Install it beside whyidle: `pip install py-spy`."
 _COUNTS = re.compile(r"Samples: (\d+) Errors: (\d+)")
 _REFUSAL = re.compile(r"permission denied|operation not permitted|os error (?:1|13)\)", re.IGNORECASE)
 _BEHIND = re.compile(r"behind in sampling")
 
 
 def find_py_spy() -> str | None:
-    """Its program: of the environment stallscope is installed in, else on the PATH."""
+    """Its program: of the environment whyidle is installed in, else on the PATH."""
     places = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))]
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         files = importlib.metadata.files("py-spy") or ()

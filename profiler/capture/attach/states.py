@@ -53,7 +53,7 @@ class States:
 
     @property
     def pids(self) -> list[int]:
-        """The tree's processes that run, stallscope's own left out."""
+        """The tree's processes that run, whyidle's own left out."""
         return [process.pid for process in self._alive if not process.ours]
 
     def tick(self, now_ns: int, last: bool = False) -> None:
@@ -131,7 +131,7 @@ def _describe(process: _Watched) -> None:
     process.command = command[:MOST_COMMAND]
     process.rank = rank_of(process.pid)
     process.python = is_python(process.pid)
-    # A training that stallscope has started is not ours for that.
+    # A training that whyidle has started is not ours for that.
     process.ours = process.pid == os.getpid() or bool(OURS.search(command))
 
 

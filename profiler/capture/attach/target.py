@@ -6,12 +6,12 @@ import os
 import re
 from dataclasses import dataclass
 
-from ...errors import StallscopeError
+from ...errors import WhyidleError
 from ..sampler.procfs import names, parse_stat, read
 from ..sampler.tree import ProcessTree
 
-OURS = re.compile(r"stallscope\.capture\.sampler|py-spy|(?:\b|/)stallscope (?:attach|run|live)\b")
-"""Commands of stallscope itself that may be in a training's tree."""
+OURS = re.compile(r"whyidle\.capture\.sampler|py-spy|(?:\b|/)whyidle (?:attach|run|live)\b")
+"""Commands of whyidle itself that may be in a training's tree."""
 _DEVICE = re.compile(r"/dev/(nvidia\d+|kfd|dxg|accel/accel\d+)\Z")
 _DRIVERS = ("/proc/driver/nvidia", "/dev/kfd", "/dev/dxg", "/dev/accel")
 
@@ -44,29 +44,29 @@ def find(pid: int) -> Target:
     """The process to observe.
 
     Raises:
-        StallscopeError: there is none, it has ended, or it is no candidate.
+        WhyidleError: there is none, it has ended, or it is no candidate.
     """
     stat = parse_stat(read(f"/proc/{pid}/stat"))
     if stat is None:
-        raise StallscopeError(
+        raise WhyidleError(
             f"there is no process {pid} here. `ps -ef` shows those there are; inside a container, process ids are the "
             "container's own."
         )
     name = (read(f"/proc/{pid}/comm") or b"?").decode(errors="replace").strip()
     if stat.ended:
-        raise StallscopeError(
+        raise WhyidleError(
             f"process {pid} ({name}) has ended and only waits for its parent {stat.parent} to collect its exit code: "
             "there is nothing left to observe."
         )
     status = _status(pid)
     group = int(status.get("Tgid", pid))
     if group != pid:
-        raise StallscopeError(f"{pid} is a thread of process {group}. Attach to {group}.")
+        raise WhyidleError(f"{pid} is a thread of process {group}. Attach to {group}.")
     if pid == os.getpid():
-        raise StallscopeError(f"{pid} is this command itself. Name the process of the training.")
+        raise WhyidleError(f"{pid} is this command itself. Name the process of the training.")
     command = command_of(pid)
     if not command:
-        raise StallscopeError(f"{pid} ({name}) is a thread of the kernel, not a Python process.")
+        raise WhyidleError(f"{pid} ({name}) is a thread of the kernel, not a Python process.")
     return Target(pid, stat.started, name, command, tuple(_notes(pid, status)))
 
 
@@ -135,7 +135,7 @@ def _notes(pid: int, status: dict[str, str]) -> list[str]:
     if tracer != "0":
         notes.append(f"Process {pid} is traced by process {tracer} (a debugger or strace), which slows it down.")
     if state in "Tt":
-        notes.append(f"Process {pid} was stopped before stallscope came; it is left as it is.")
+        notes.append(f"Process {pid} was stopped before whyidle came; it is left as it is.")
     return notes
 
 
@@ -143,13 +143,13 @@ def require_python(target: Target) -> None:
     """Refuse a tree of processes in which certainly none is a Python.
 
     Raises:
-        StallscopeError: there is none.
+        WhyidleError: there is none.
     """
     tree = ProcessTree(target.pid)
     tree.look()
     tree.scan()
     if all(is_python(member.pid) is False for member in tree.alive):
-        raise StallscopeError(
+        raise WhyidleError(
             f"process {target.pid} ({target.name}) is not a Python process and has started none. Name the process of "
             "the training: `pgrep -af python` lists candidates."
         )

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-RUN = "STALLSCOPE_RUN"
-PACKAGE = "STALLSCOPE_PACKAGE"
-OPTIONS = "STALLSCOPE_OPTIONS"
+RUN = "WHYIDLE_RUN"
+PACKAGE = "WHYIDLE_PACKAGE"
+OPTIONS = "WHYIDLE_OPTIONS"
 LOADED = "bootstrap-loaded"
 """File in the run folder that says: a Python of this run read its environment."""
 
@@ -49,6 +49,6 @@ def options() -> dict[str, Any]:
 
 
 def run_folder() -> Path | None:
-    """The run folder this process shall record into, `None` outside `stallscope run`."""
+    """The run folder this process shall record into, `None` outside `whyidle run`."""
     folder = os.environ.get(RUN)
     return Path(folder) if folder else None

@@ -95,7 +95,7 @@ class SourceHook:
                 self._left_out.add(source.library)
                 self._notice(
                     f"The iterators of {source.library} are not as expected ({error}): its fetches are not seen. "
-                    "`stallscope.watch(iterable)` makes them known."
+                    "`whyidle.watch(iterable)` makes them known."
                 )
 
     def _wrap(self, source: Source) -> Callable[[Any], Any]:

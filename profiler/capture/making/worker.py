@@ -25,13 +25,13 @@ WITHOUT = "what happens inside them is not seen"
 NEEDED = ("index_queue", "worker_id")
 """Arguments of torch's loop that have to be found."""
 
-# The child may not have stallscope: an environment of its own, say. Then torch's own loop is what it gets.
+# The child may not have whyidle: an environment of its own, say. Then torch's own loop is what it gets.
 _REVIVE = """
 def revive(module, name, state):
     import importlib
     try:
         if state is not None:
-            from stallscope.capture.making.worker import WorkerLoop
+            from whyidle.capture.making.worker import WorkerLoop
             return WorkerLoop.revived(module, name, *state)
     except Exception:
         pass

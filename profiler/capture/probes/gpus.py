@@ -95,7 +95,7 @@ class _Look:
         said = next((s for s in self._said if GPM_MARK in s), None)
         if said is None:
             says = "This GPU has no GPM counters (Hopper and newer have)."
-            fix = "`stallscope run --activity-windows` records kernels of a few steps on any GPU."
+            fix = "`whyidle run --activity-windows` records kernels of a few steps on any GPU."
             return Check(GROUP, name, "limited", says, lost, fix, values)
         if "refuses" not in said:
             return Check(GROUP, name, "missing", said, lost, "", values)
@@ -138,7 +138,7 @@ class _Look:
         name = f"{self._name}: process accounting"
         mode: Any = _or(None, lambda: pynvml.nvmlDeviceGetAccountingMode(self._handle))
         state = "not told" if mode is None else "on" if mode else "off"
-        says = f"{state.capitalize()}; stallscope does not need it: it counts the processes on the device itself."
+        says = f"{state.capitalize()}; whyidle does not need it: it counts the processes on the device itself."
         return Check(GROUP, name, "not applicable", says, values={"accounting": state})
 
 

@@ -1,4 +1,4 @@
-"""Libraries that more of stallscope needs, or that it hooks into."""
+"""Libraries that more of whyidle needs, or that it hooks into."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Library:
     lost: str
     """Without it."""
     extra: str = ""
-    """What of ours brings it; empty: stallscope itself."""
+    """What of ours brings it; empty: whyidle itself."""
 
 
 LIBRARIES = (
@@ -40,7 +40,7 @@ def _look(library: Library) -> Check:
     values: dict[str, float | str | None] = {"version": version}
     if version is not None:
         return Check(GROUP, library.name, "ok", f"{version}.", values=values)
-    fix = f"pip install 'stallscope[{library.extra}]'" if library.extra else f"pip install {library.package}"
+    fix = f"pip install 'whyidle[{library.extra}]'" if library.extra else f"pip install {library.package}"
     return Check(GROUP, library.name, "missing", "Not installed.", library.lost, fix, values)
 
 

@@ -1,4 +1,4 @@
-"""A Python started as `stallscope run` starts one: whether our hooks get into it, and what its torch can do."""
+"""A Python started as `whyidle run` starts one: whether our hooks get into it, and what its torch can do."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ RUN_WITH = "2.15"
 """The torch that the hooks were last run with, see docs/libraries.md."""
 SECONDS = 120.0
 """A first import of torch from a cold network disk takes a minute."""
-_MARK = "stallscope-doctor:"
-RECORDING = 'In the training: from stallscope.capture.recording import recording; with recording("runs/mine"): …'
+_MARK = "whyidle-doctor:"
+RECORDING = 'In the training: from whyidle.capture.recording import recording; with recording("runs/mine"): …'
 _ASK = """
 import json, multiprocessing, sys
 said = {"sitecustomize": getattr(sys.modules.get("sitecustomize"), "__file__", None)}
@@ -39,8 +39,8 @@ try:
             said["refused"] = str(error)
 except Exception as error:
     said["no_torch"] = f"{type(error).__name__}: {error}"
-said["armed"] = "stallscope.capture.bootstrap.arm" in sys.modules
-print("stallscope-doctor:" + json.dumps(said))
+said["armed"] = "whyidle.capture.bootstrap.arm" in sys.modules
+print("whyidle-doctor:" + json.dumps(said))
 """
 
 
@@ -81,7 +81,7 @@ def _ask(folder: Path) -> tuple[dict[str, Any] | None, str]:
 
 
 def _hooks(said: dict[str, Any], loaded: bool, noticed: str) -> Check:
-    name = "Hooks (stallscope run)"
+    name = "Hooks (whyidle run)"
     theirs = said.get("sitecustomize")
     values: dict[str, float | str | None] = {
         "loaded": "yes" if loaded else "no",
@@ -90,7 +90,7 @@ def _hooks(said: dict[str, Any], loaded: bool, noticed: str) -> Check:
         "executable": sys.executable,
         "sitecustomize": theirs,
     }
-    lost = "`stallscope run` sees no steps, only host and accelerator."
+    lost = "`whyidle run` sees no steps, only host and accelerator."
     if not loaded:
         says = "Python did not read our sitecustomize."
         fix = "Unset what makes it ignore PYTHONPATH (PYTHONSAFEPATH does not; a wrapper with -I, -E or -S does)."

@@ -1,4 +1,4 @@
-"""Whether `stallscope attach` may look into processes: py-spy, and the right to trace (ptrace)."""
+"""Whether `whyidle attach` may look into processes: py-spy, and the right to trace (ptrace)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..attach.spy import find_py_spy
 from ..sampler.procfs import read
 from .container import in_container
 
-GROUP = "Attaching (stallscope attach)"
-LOST = "`stallscope attach` records no stacks, only what the system tells. `stallscope run` needs none of this."
+GROUP = "Attaching (whyidle attach)"
+LOST = "`whyidle attach` records no stacks, only what the system tells. `whyidle run` needs none of this."
 CAP_SYS_PTRACE = 1 << 19
 _SCOPES = {
     0: "processes of the same user",
@@ -69,7 +69,7 @@ def _right(root: Path) -> Check:
     says = f"kernel.yama.ptrace_scope is {scope}: {_SCOPES.get(scope, 'a rule unknown here')} may be looked into."
     if scope == 0:
         return Check(GROUP, name, "ok", says, values=values)
-    ways = "sudo stallscope attach; or sudo setcap cap_sys_ptrace+ep on py-spy"
+    ways = "sudo whyidle attach; or sudo setcap cap_sys_ptrace+ep on py-spy"
     if in_container(root):
         ways = "--cap-add SYS_PTRACE for the container"
     if scope == 3:

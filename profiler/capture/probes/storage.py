@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ...errors import StallscopeError
+from ...errors import WhyidleError
 from ...record.check import Check
 from ...record.schema import STEP
 from ...record.segment import RecordWriter
@@ -65,9 +65,9 @@ def place(runs: Path, root: Path) -> Check:
     free = shutil.disk_usage(folder).free
     values: dict[str, float | str | None] = {"folder": str(folder), "file_system": kind, "free_bytes": free}
     try:
-        with tempfile.TemporaryDirectory(prefix=".stallscope-", dir=folder) as scratch:
+        with tempfile.TemporaryDirectory(prefix=".whyidle-", dir=folder) as scratch:
             speed, record_ns = _write_speed(Path(scratch)), _store_ns(Path(scratch))
-    except (OSError, StallscopeError) as error:
+    except (OSError, WhyidleError) as error:
         return Check(GROUP, name, "missing", f"{folder}: {error}", NOTHING, ANOTHER, values)
     values |= {"write_mb_s": speed, "record_ns": record_ns}
     says = f"{folder} ({kind or 'unknown file system'}): {free / 2**30:.0f} GiB free, writes {speed:.0f} MB/s"

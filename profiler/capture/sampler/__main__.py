@@ -1,4 +1,4 @@
-"""`python -m stallscope.capture.sampler RUN_FOLDER --pid PID [--rate HZ]`: samples into a run folder."""
+"""`python -m whyidle.capture.sampler RUN_FOLDER --pid PID [--rate HZ]`: samples into a run folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _rate(text: str) -> float:
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m stallscope.capture.sampler",
+        prog="python -m whyidle.capture.sampler",
         description="Records what host and accelerators do, until standard input ends.",
     )
     parser.add_argument("folder", type=Path, metavar="RUN_FOLDER")

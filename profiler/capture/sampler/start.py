@@ -13,7 +13,7 @@ from typing import Self
 
 from ...record.notices import SAMPLER_NOTICES
 
-MODULE = "stallscope.capture.sampler"
+MODULE = "whyidle.capture.sampler"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """numpy would start a thread per CPU for algebra the sampler does not do."""
 

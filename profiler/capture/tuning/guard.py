@@ -141,7 +141,7 @@ class Guard:
         self.note(name, "refused")
         raise WouldOverwrite(
             errno.EPERM,
-            "stallscope tune keeps the program from overwriting or removing this file, which was there before. Point "
+            "whyidle tune keeps the program from overwriting or removing this file, which was there before. Point "
             "the program's output elsewhere, or allow it with --overwrite",
             name,
         )

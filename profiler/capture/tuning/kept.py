@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...errors import StallscopeError
+from ...errors import WhyidleError
 from ..hooks.parts import fields_of, parts_of
 from ..hooks.room import MEMORY_SHARE, memory_available, weigh
 
@@ -22,7 +22,7 @@ MOST_COPIES = 256
 MOST_PARTS = 20_000
 
 
-class NotKept(StallscopeError):
+class NotKept(WhyidleError):
     """These batches cannot be handed out twice."""
 
 

@@ -16,7 +16,7 @@ import torch
 from torch._C import _remove_worker_pids
 from torch.utils.data import BatchSampler, DataLoader, dataloader
 
-from ...errors import StallscopeError
+from ...errors import WhyidleError
 from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ..hooks.samples import samples_of
 
@@ -29,7 +29,7 @@ _KNOWN_ITERATORS = (dataloader._SingleProcessDataLoaderIter, dataloader._MultiPr
 _STATEFUL = "torchdata.stateful_dataloader."
 
 
-class CannotRebuild(StallscopeError):
+class CannotRebuild(WhyidleError):
     """A loader of which there can be no clone, or none with such settings."""
 
 

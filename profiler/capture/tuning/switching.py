@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol
 
-from ...errors import StallscopeError
+from ...errors import WhyidleError
 from ...record.tuning import LONGEST_BLOCK, Block, ChannelClosed, LoaderSettings, Word
 from ..hooks.switch import from_a_signal
 from .kept import Kept, NotKept
@@ -142,7 +142,7 @@ class Switching:
     ) -> None:
         """
         Args:
-            make: a source for settings; raises where they do not work. StallscopeErrors are sentences for people.
+            make: a source for settings; raises where they do not work. WhyidleErrors are sentences for people.
             now: ns of a clock that only goes forward.
             synchronise: waits for the device.
             memory: asked where a block begins, and again where it ends: bytes at most in use since.
@@ -444,7 +444,7 @@ class _Nothing:
 
 def sentence(error: BaseException) -> str:
     """What went wrong, in one line: of an error from a worker what it was there."""
-    if isinstance(error, StallscopeError):
+    if isinstance(error, WhyidleError):
         return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and "Traceback" in str(error):

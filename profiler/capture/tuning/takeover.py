@@ -1,8 +1,8 @@
-"""Takes over the loader of a training that `stallscope tune` started: its batches come as the tuner orders then.
+"""Takes over the loader of a training that `whyidle tune` started: its batches come as the tuner orders then.
 
 The contract between the two, on top of `record.tuning`:
 
-*Options.* `STALLSCOPE_OPTIONS` holds, beside what `stallscope run` puts there,
+*Options.* `WHYIDLE_OPTIONS` holds, beside what `whyidle run` puts there,
 `"tune": {"after_steps": 40, "after_s": 2.0, "before_s": 60.0, "tuner": PID, "began": time.time(), "overwrite": false}`.
 The training is recorded as always until it has made `after_steps` steps and trained `after_s` seconds, or until
 `before_s` seconds have passed since its first step and it has made 8. With fewer by then, or without a place to take it

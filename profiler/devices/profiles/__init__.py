@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ...errors import StallscopeError
+from ...errors import WhyidleError
 
 if TYPE_CHECKING:
     from ..emulated import EmulatedSpec
@@ -142,10 +142,10 @@ class Accelerator:
     def net(self, net: str) -> NetOnAccelerator:
         """
         Raises:
-            StallscopeError: no throughput of this net is known here.
+            WhyidleError: no throughput of this net is known here.
         """
         if net not in self.nets:
-            raise StallscopeError(
+            raise WhyidleError(
                 f"the profile of {self.name} has no net {net!r}. It has: {', '.join(sorted(self.nets))}."
             )
         return self.nets[net]
@@ -159,7 +159,7 @@ class Accelerator:
         it. Beyond the largest it goes on straight.
 
         Raises:
-            StallscopeError: unknown net, or a batch size below 1.
+            WhyidleError: unknown net, or a batch size below 1.
         """
         _require_batch(batch_size)
         sizes, times = self._knots(self.net(net))
@@ -179,7 +179,7 @@ class Accelerator:
         `forward_share` says.
 
         Raises:
-            StallscopeError: unknown net, or a batch size below 1.
+            WhyidleError: unknown net, or a batch size below 1.
         """
         step_ns = self.step_ns(net, batch_size)
         traffic = UPDATE_PASSES * FLOAT32_BYTES * self.net(net).net.parameters.value
@@ -191,7 +191,7 @@ class Accelerator:
         """Kernels one step launches.
 
         Raises:
-            StallscopeError: unknown net.
+            WhyidleError: unknown net.
         """
         return self.net(net).net.kernels.total
 
@@ -200,7 +200,7 @@ class Accelerator:
         and the activations kept for the backward pass.
 
         Raises:
-            StallscopeError: unknown net, or a batch size below 1.
+            WhyidleError: unknown net, or a batch size below 1.
         """
         _require_batch(batch_size)
         what, common = self.net(net).net, self.common
@@ -212,7 +212,7 @@ class Accelerator:
         """Where the throughput of a net is from, on one line: `published: …`, `derived: …`, `recorded: …`.
 
         Raises:
-            StallscopeError: unknown net.
+            WhyidleError: unknown net.
         """
         return str(self.net(net).origin)
 
@@ -242,4 +242,4 @@ class Accelerator:
 
 def _require_batch(batch_size: int) -> None:
     if batch_size < 1:
-        raise StallscopeError(f"batch size {batch_size}: it must be at least 1.")
+        raise WhyidleError(f"batch size {batch_size}: it must be at least 1.")

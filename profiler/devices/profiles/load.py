@@ -1,4 +1,4 @@
-"""Accelerator profiles from TOML: those that come with stallscope, and a user's own.
+"""Accelerator profiles from TOML: those that come with whyidle, and a user's own.
 
 Reading is strict, since a typo in a profile would silently become a wrong device: unknown keys, missing
 origins, and derived throughputs that their stated inputs do not give are errors that name file and key.
@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ...errors import StallscopeError
+from ...errors import WhyidleError
 from . import Accelerator, Figure, Kernels, Link, Net, NetOnAccelerator, Nets, Origin, OriginKind
 
 NETS_FILE = "nets.toml"
@@ -27,7 +27,7 @@ ORIGIN_KEYS: dict[str, OriginKind] = {"source": "published", "derived": "derived
 
 
 def names() -> list[str]:
-    """The accelerators that come with stallscope."""
+    """The accelerators that come with whyidle."""
     files = resources.files(__package__).iterdir()
     return sorted(
         file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml") and file.name != NETS_FILE
@@ -38,13 +38,13 @@ def load(name_or_path: str) -> Accelerator:
     """The profile of an accelerator, by its name or by the path of a user's own TOML file.
 
     Raises:
-        StallscopeError: no such profile, or a file that says something else than a profile.
+        WhyidleError: no such profile, or a file that says something else than a profile.
     """
     if name_or_path in names():
         return _accelerator(_Table(_builtin(f"{name_or_path}.toml"), f"{name_or_path}.toml"))
     path = Path(name_or_path)
     if path.suffix != ".toml" and not path.is_file():
-        raise StallscopeError(
+        raise WhyidleError(
             f"unknown accelerator {name_or_path!r}. Choose one of {', '.join(names())}, "
             "or give the path of a profile (.toml)."
         )
@@ -52,7 +52,7 @@ def load(name_or_path: str) -> Accelerator:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
-        raise StallscopeError(f"cannot read the accelerator profile {name_or_path}: {why}.") from error
+        raise WhyidleError(f"cannot read the accelerator profile {name_or_path}: {why}.") from error
     return _accelerator(_Table(_parse(text, name_or_path), name_or_path))
 
 
@@ -87,8 +87,8 @@ class _Table:
     def path(self, key: str) -> str:
         return f"{self._key}.{key}" if self._key else key
 
-    def wrong(self, key: str, fact: str) -> StallscopeError:
-        return StallscopeError(
+    def wrong(self, key: str, fact: str) -> WhyidleError:
+        return WhyidleError(
             f"accelerator profile {self._file}: {self.path(key)}: {fact} (see docs/accelerators.md)."
         )
 
@@ -170,7 +170,7 @@ def _parse(text: str, file: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise StallscopeError(f"accelerator profile {file} is not TOML: {error}.") from error
+        raise WhyidleError(f"accelerator profile {file} is not TOML: {error}.") from error
 
 
 @cache

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from ...errors import StallscopeError
+from ...errors import WhyidleError
 from ...record.files import replacing
 
 STDOUT = "-"
@@ -22,7 +22,7 @@ def opened(output: str | None) -> Iterator[TextIO]:
     `.gz`.
 
     Raises:
-        StallscopeError: it cannot be written; what was there before still is.
+        WhyidleError: it cannot be written; what was there before still is.
     """
     if output is None or output == STDOUT:
         yield sys.stdout
@@ -47,7 +47,7 @@ def in_place(path: Path, write_to: Callable[[BinaryIO], int]) -> int:
     """Let `write_to` write a file beside this one, which then takes its place; returns the rows it wrote.
 
     Raises:
-        StallscopeError: it cannot be written; what was there before still is.
+        WhyidleError: it cannot be written; what was there before still is.
     """
     with _named(path), replacing(path) as draft, draft.open("wb") as file:
         return write_to(file)
@@ -58,4 +58,4 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StallscopeError(f"cannot write {path}: {error.strerror or error}. Name another file.") from error
+        raise WhyidleError(f"cannot write {path}: {error.strerror or error}. Name another file.") from error

@@ -26,7 +26,7 @@ def check() -> None:
     """
     if importlib.util.find_spec("pyarrow") is None:
         raise MissingExtra(
-            "--format parquet writes with pyarrow, which is not installed: pip install 'stallscope[parquet]'"
+            "--format parquet writes with pyarrow, which is not installed: pip install 'whyidle[parquet]'"
         )
 
 

@@ -68,7 +68,7 @@ COLUMNS = (
     Column("sync_call_ms", "float", "ms", "host: in calls that waited for the device"),
     Column("gc_ms", "float", "ms", "Python garbage collection"),
     Column("cpu_ms", "float", "ms", "CPU time of the training thread"),
-    Column("overhead_ms", "float", "ms", "in stallscope's own code"),
+    Column("overhead_ms", "float", "ms", "in whyidle's own code"),
     Column("memory_bytes", "int", "bytes", "device memory in use at the end of the step"),
     Column("skipped", "int", "", "steps just before this one that were not looked at, to stay cheap"),
     Column("skipped_samples", "int", "", "samples in those"),

@@ -10,4 +10,4 @@ from ...analyse.recent.snapshot import Snapshot
 
 def content(view: Snapshot) -> dict[str, Any]:
     """Keys as in `analyse/recent/snapshot.py`. Not measured: `null`, in a series NaN, which JSON has as `null`."""
-    return {"format": "stallscope-live", "version": 1, **asdict(view)}
+    return {"format": "whyidle-live", "version": 1, **asdict(view)}

@@ -53,7 +53,7 @@ def _entries(entries: list[tuple[str, str]]) -> list[Line]:
 
 def help_screen(width: int, height: int, options: Options) -> list[Line]:
     """Keys, then what the figures mean; what does not fit the height is left out."""
-    rows = [Line(" stallscope live", "bold"), Line()]
+    rows = [Line(" whyidle live", "bold"), Line()]
     keys = _MOVE + (_REPLAY if options.replay_length_s is not None else ())
     rows += [line for key, what in keys for line in _explained(key, what, width)]
     rows.append(Line())

@@ -24,8 +24,8 @@ def rows_for(height: int) -> int:
 def panel(view: Snapshot, width: int, rows: int, options: Options) -> list[Line]:
     """Exactly `rows` rows (`FULL`, `SHORT` or `ONE`) of at most `width` cells; the first sets them apart."""
     if rows < SHORT:
-        return [Line(cut(f" stallscope: {words.state(view)}", width, options.ascii_only).ljust(width), "reverse")]
-    items = [Line(" stallscope"), *(Line(said) for said in far(view))]
+        return [Line(cut(f" whyidle: {words.state(view)}", width, options.ascii_only).ljust(width), "reverse")]
+    items = [Line(" whyidle"), *(Line(said) for said in far(view))]
     found = [Line("  ".join(line.plain for line in flow(items, width, rows=1)).ljust(width), "reverse")]
     found += (_full(view, width, options) if rows >= FULL else _short(view, width, options))[: rows - 2]
     found += [Line() for _ in range(rows - 1 - len(found))]

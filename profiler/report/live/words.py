@@ -9,7 +9,7 @@ UNDER_WAY = ("starting", "running", "watching")
 """States of a run that has not ended."""
 NOT_MEASURED = "n/a"
 NO_STEPS = "no training step was recorded"
-NO_GPU = "no NVIDIA GPU found (`stallscope doctor` says why)"
+NO_GPU = "no NVIDIA GPU found (`whyidle doctor` says why)"
 """Said once the sampler has told of the machine: by then it has looked for them."""
 _ENDS = {
     "ok": "ended well",

@@ -10,7 +10,7 @@ from ...analyse.facts import Facts
 from ...record.code import Code
 from .overview import duration
 
-_ELSEWHERE = {"format", "version", "fields", "clock", "notices", "command", "id", "stallscope", "python", "torch"}
+_ELSEWHERE = {"format", "version", "fields", "clock", "notices", "command", "id", "whyidle", "python", "torch"}
 _ELSEWHERE |= {"started_at", "host", "device", "ended", "plan", "code"}
 """Keys of run.json that have a line of their own, or say nothing of the run's settings."""
 MOST_CHARACTERS = 300
@@ -33,7 +33,7 @@ def environment_of(analysis: Analysis) -> Rows:
         ("Python", info.get("python")),
         ("torch", info.get("torch")),
         ("code", _code(info)),
-        ("stallscope", info.get("stallscope")),
+        ("whyidle", info.get("whyidle")),
         ("run", info.get("id")),
     ]
     return [(what, _short(value)) for what, value in rows if value not in (None, "")]

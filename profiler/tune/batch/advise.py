@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ...analyse.batch_choice import Rate, best_range, knee, learning_rate_note, step_time
 from ...analyse.batch_size.result import TOTAL
 from ...analyse.gradient_noise import NoiseScale, noise_scale
-from ...errors import StallscopeError
+from ...errors import WhyidleError
 from ...record.tuning import LoaderSettings
 from ..bench import Bench
 from ..result import BatchAdvice
@@ -92,7 +92,7 @@ def advise(
             if race is not None and advice.micro_batch is not None:
                 say(f"racing loader settings again for batches of {advice.micro_batch}")
                 advice = replace(advice, settings=race(advice.micro_batch))
-    except StallscopeError as error:
+    except WhyidleError as error:
         # The training could not be started once more.
         found = Measurements(ended=str(error))
         advice = _conclude(question, ladder, found)

@@ -1,6 +1,6 @@
 import random
 
-import stallscope
+import whyidle
 import torch
 from planted import spend
 
@@ -16,7 +16,7 @@ def batches(samples, batch_size):
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _epoch in range(3):
-    for sentences in stallscope.watch(batches(100, 5)):
+    for sentences in whyidle.watch(batches(100, 5)):
         x = torch.tensor([[float(len(s))] for s in sentences])
         loss = model(x).square().mean()
         spend("compute", 0.003)

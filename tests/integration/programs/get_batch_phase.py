@@ -1,4 +1,4 @@
-import stallscope
+import whyidle
 import torch
 from planted import spend, spending
 
@@ -7,7 +7,7 @@ block_size, batch_size = 8, 12
 
 
 def get_batch(split):
-    with stallscope.phase("data"):
+    with whyidle.phase("data"):
         ix = torch.randint(len(data) - block_size, (batch_size,))
         spend("input" if split == "train" else "evaluation", 0.004)
         return torch.stack([data[i : i + block_size] for i in ix]), torch.stack([data[i + 1 : i + 9] for i in ix])
@@ -20,7 +20,7 @@ def estimate_loss(model):
         torch.nn.functional.cross_entropy(model(x).view(-1, 50), y.view(-1)).item()
 
 
-@stallscope.phase("checkpoint")
+@whyidle.phase("checkpoint")
 def checkpoint():
     with spending("boundary"):
         spend("sleep", 0.02)

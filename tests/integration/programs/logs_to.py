@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-import stallscope
+import whyidle
 
 calls = []
 failures = []
@@ -36,8 +36,8 @@ class Slow(Dataset[torch.Tensor]):
         return torch.ones(3)
 
 
-stallscope.log_to(fail, every_s=0.2)
-stallscope.log_to(log, every_s=0.2)
+whyidle.log_to(fail, every_s=0.2)
+whyidle.log_to(log, every_s=0.2)
 net = torch.nn.Linear(3, 1)
 optimizer = torch.optim.SGD(net.parameters(), 0.01)
 steps = 0

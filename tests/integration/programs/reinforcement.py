@@ -1,4 +1,4 @@
-import stallscope
+import whyidle
 import torch
 from planted import spend
 
@@ -6,14 +6,14 @@ policy = torch.nn.Linear(4, 2)
 optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)
 
 
-@stallscope.phase("data")
+@whyidle.phase("data")
 def rollout():
     spend("input", 0.006)
     return torch.randn(32, 4)
 
 
 for iteration in range(40):
-    stallscope.step()
+    whyidle.step()
     states = rollout()
     for _ in range(3):
         loss = policy(states).square().mean()
@@ -22,5 +22,5 @@ for iteration in range(40):
         loss.backward()
         optimizer.step()
     if iteration % 10 == 9:
-        with stallscope.phase("evaluation games"):
+        with whyidle.phase("evaluation games"):
             spend("boundary", 0.03)

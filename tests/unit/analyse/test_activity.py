@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallscope.analyse.activity import Activity, activity_of
-from stallscope.analyse.causes.launch import launch
-from stallscope.analyse.window import Window
-from stallscope.record.schema import EVENT, KERNEL, NOT_MEASURED, STEP, EventKind, KernelKind, Kind
+from whyidle.analyse.activity import Activity, activity_of
+from whyidle.analyse.causes.launch import launch
+from whyidle.analyse.window import Window
+from whyidle.record.schema import EVENT, KERNEL, NOT_MEASURED, STEP, EventKind, KernelKind, Kind
 
 US = 1_000
 MAIN, SIDE, LOADER = 7, 20, 40

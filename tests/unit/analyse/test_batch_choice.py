@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stallscope.analyse.batch_choice import (
+from whyidle.analyse.batch_choice import (
     Rate,
     best_range,
     knee,

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallscope.analyse.batch_size.compared import Compared
-from stallscope.analyse.batch_size.fit import ASSUMED_NOISE, Fit, Measured
-from stallscope.analyse.batch_size.result import TOTAL
-from stallscope.analyse.partition import PARTS
+from whyidle.analyse.batch_size.compared import Compared
+from whyidle.analyse.batch_size.fit import ASSUMED_NOISE, Fit, Measured
+from whyidle.analyse.batch_size.result import TOTAL
+from whyidle.analyse.partition import PARTS
 
 POSITIVE = st.floats(0.0, 1e5, allow_subnormal=False)
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from crafted import add, add_events, amend, facts_of_run, steps_of
 
-from stallscope.analyse.batch_size.result import TOTAL, BatchVerdict
-from stallscope.analyse.batch_size.verdict import batch_verdict
-from stallscope.analyse.facts import Facts
-from stallscope.analyse.partition import PARTS
-from stallscope.record.reader import Records
-from stallscope.record.schema import BATCH, DEVICE, HOST, NOT_MEASURED, EventKind, StepFlag
-from stallscope.scenarios.planted import MS, START, Step, Workers, train
+from whyidle.analyse.batch_size.result import TOTAL, BatchVerdict
+from whyidle.analyse.batch_size.verdict import batch_verdict
+from whyidle.analyse.facts import Facts
+from whyidle.analyse.partition import PARTS
+from whyidle.record.reader import Records
+from whyidle.record.schema import BATCH, DEVICE, HOST, NOT_MEASURED, EventKind, StepFlag
+from whyidle.scenarios.planted import MS, START, Step, Workers, train
 
 SAMPLES = 1280
 """Of a run, whatever the batch."""

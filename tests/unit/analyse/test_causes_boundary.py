@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from crafted import add, add_events, evidence, facts_of_run, found
 
-from stallscope.record.run import open_run
-from stallscope.record.schema import BATCH, EVENT, HOST, NOT_MEASURED, EventKind, LoaderFlag
-from stallscope.scenarios.planted import MS, START, Step, train
+from whyidle.record.run import open_run
+from whyidle.record.schema import BATCH, EVENT, HOST, NOT_MEASURED, EventKind, LoaderFlag
+from whyidle.scenarios.planted import MS, START, Step, train
 
 SEVERITIES = [0.12, 0.3, 0.6]
 PASSES = 4

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from crafted import add, evidence, facts_of_run, found
 
-from stallscope.record.schema import DEVICE
-from stallscope.scenarios.planted import MS, START, Step, train
+from whyidle.record.schema import DEVICE
+from whyidle.scenarios.planted import MS, START, Step, train
 
 SEVERITIES = [0.12, 0.3, 0.6]
 COMPUTE = 10 * MS

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
 
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.causes.device import contended
-from stallscope.analyse.intervals import covered
-from stallscope.devices.conditions import Conditions
-from stallscope.devices.emulated import EmulatedSpec
-from stallscope.record.reader import Records
-from stallscope.record.run import open_run
-from stallscope.record.schema import DEVICE, NOT_MEASURED, EventKind, StepFlag
-from stallscope.scenarios.planted import MS, START, Step, train
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.causes.device import contended
+from whyidle.analyse.intervals import covered
+from whyidle.devices.conditions import Conditions
+from whyidle.devices.emulated import EmulatedSpec
+from whyidle.record.reader import Records
+from whyidle.record.run import open_run
+from whyidle.record.schema import DEVICE, NOT_MEASURED, EventKind, StepFlag
+from whyidle.scenarios.planted import MS, START, Step, train
 
 SEVERITIES = [0.12, 0.3, 0.6]
 COMPUTE = 10 * MS

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
 
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.causes.host import gil
-from stallscope.analyse.gil import gil_of
-from stallscope.analyse.partition import PARTS
-from stallscope.analyse.training_thread import own_time
-from stallscope.analyse.window import Window
-from stallscope.record.reader import Records
-from stallscope.record.run import open_run
-from stallscope.record.schema import DEVICE, EVENT, HOST, NOT_MEASURED, PAUSE, EventKind, Kind
-from stallscope.scenarios.planted import MS, START, Step, train
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.causes.host import gil
+from whyidle.analyse.gil import gil_of
+from whyidle.analyse.partition import PARTS
+from whyidle.analyse.training_thread import own_time
+from whyidle.analyse.window import Window
+from whyidle.record.reader import Records
+from whyidle.record.run import open_run
+from whyidle.record.schema import DEVICE, EVENT, HOST, NOT_MEASURED, PAUSE, EventKind, Kind
+from whyidle.scenarios.planted import MS, START, Step, train
 
 SEVERITIES = [0.12, 0.3, 0.6]
 COMPUTE = 10 * MS

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.causes import input as rules
-from stallscope.analyse.diagnosis import findings_of
-from stallscope.analyse.facts import Facts
-from stallscope.analyse.finding import Finding
-from stallscope.analyse.gil import Gil
-from stallscope.analyse.loader import Loader
-from stallscope.analyse.sampled import Sampled
-from stallscope.analyse.waits import Shape, Slow, Spread, Waits
-from stallscope.record.run import open_run
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.causes import input as rules
+from whyidle.analyse.diagnosis import findings_of
+from whyidle.analyse.facts import Facts
+from whyidle.analyse.finding import Finding
+from whyidle.analyse.gil import Gil
+from whyidle.analyse.loader import Loader
+from whyidle.analyse.sampled import Sampled
+from whyidle.analyse.waits import Shape, Slow, Spread, Waits
+from whyidle.record.run import open_run
+from whyidle.scenarios.planted import MS, Step, train
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stallscope.analyse.compare import cell_of, round_of
-from stallscope.record.comparison import CellRecord
-from stallscope.scenarios.planted import Step, train
+from whyidle.analyse.compare import cell_of, round_of
+from whyidle.record.comparison import CellRecord
+from whyidle.scenarios.planted import Step, train
 
 
 def test_runs_that_are_gone_are_told_and_the_others_count_in_their_rounds(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from stallscope.analyse.confusion import Judged, Named, Rate, confusion
+from whyidle.analyse.confusion import Judged, Named, Rate, confusion
 
 
 def judged(

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.cell_costs import cell_costs, setting_of
-from stallscope.analyse.compare import Cell, compare
-from stallscope.analyse.cost import spent, waiting
-from stallscope.analyse.prices import Price, load
-from stallscope.commands.cost_options import Rates
-from stallscope.commands.main import main
-from stallscope.errors import StallscopeError
-from stallscope.record.run import open_run, update_run
-from stallscope.report import contract, cost_text
-from stallscope.report.cost_text import usd
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.cell_costs import cell_costs, setting_of
+from whyidle.analyse.compare import Cell, compare
+from whyidle.analyse.cost import spent, waiting
+from whyidle.analyse.prices import Price, load
+from whyidle.commands.cost_options import Rates
+from whyidle.commands.main import main
+from whyidle.errors import WhyidleError
+from whyidle.record.run import open_run, update_run
+from whyidle.report import contract, cost_text
+from whyidle.report.cost_text import usd
+from whyidle.scenarios.planted import MS, Step, train
 
 MINE = '[instances.mine]\nusd_per_hour = 2.5\nprovider = "me"\ndate = "2026"\nsource = "my bill"\n'
 
@@ -66,16 +66,16 @@ def test_a_users_file_adds_prices_and_replaces_ours(tmp_path: Path) -> None:
 def test_a_wrong_price_file_is_one_message_with_file_and_key(tmp_path: Path, text: str, key: str, fact: str) -> None:
     file = tmp_path / "prices.toml"
     file.write_text(text)
-    with pytest.raises(StallscopeError) as found:
+    with pytest.raises(WhyidleError) as found:
         load(file)
     assert f"{file}: {key}: {fact}" in str(found.value)
 
 
 def test_a_price_file_that_is_none_is_one_message(tmp_path: Path) -> None:
-    with pytest.raises(StallscopeError, match="cannot read the prices"):
+    with pytest.raises(WhyidleError, match="cannot read the prices"):
         load(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("[[")
-    with pytest.raises(StallscopeError, match=r"bad.toml is not TOML"):
+    with pytest.raises(WhyidleError, match=r"bad.toml is not TOML"):
         load(tmp_path / "bad.toml")
 
 

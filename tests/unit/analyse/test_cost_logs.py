@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.analyse import epoch_logs, prices
-from stallscope.analyse.cost import Bill, bills
-from stallscope.commands.main import main
-from stallscope.errors import DataError, StallscopeError
+from whyidle.analyse import epoch_logs, prices
+from whyidle.analyse.cost import Bill, bills
+from whyidle.commands.main import main
+from whyidle.errors import DataError, WhyidleError
 
 WOOLF = Path(__file__).parents[2] / "data" / "woolf"
-ALL_LOGS = os.environ.get("STALLSCOPE_WOOLF_LOGS")
+ALL_LOGS = os.environ.get("WHYIDLE_WOOLF_LOGS")
 """The folder `logs` of minimaxir/deep-learning-cpu-gpu-benchmark, where somebody has it."""
 
 
@@ -55,7 +55,7 @@ def test_his_logs_cost_what_his_notebook_says() -> None:
     assert_as_published(made)
 
 
-@pytest.mark.skipif(not ALL_LOGS, reason="STALLSCOPE_WOOLF_LOGS names no folder with all 63 logs")
+@pytest.mark.skipif(not ALL_LOGS, reason="WHYIDLE_WOOLF_LOGS names no folder with all 63 logs")
 def test_all_his_logs_cost_what_his_notebook_says() -> None:
     found = epoch_logs.read(Path(str(ALL_LOGS)))
     made = bills(found.logs, prices.load())
@@ -90,7 +90,7 @@ def test_another_machine_can_be_the_measure() -> None:
     logs = epoch_logs.read(WOOLF / "logs").logs
     made = bills(logs, prices.load(), relative_to="cpu-pip/cpu8")
     assert {each.time_ratio for each in made if each.machine == "cpu-pip/cpu8"} == {1.0}
-    with pytest.raises(StallscopeError, match=r"no log is of 'tpu'. There are"):
+    with pytest.raises(WhyidleError, match=r"no log is of 'tpu'. There are"):
         bills(logs, prices.load(), relative_to="tpu")
 
 
@@ -153,7 +153,7 @@ def test_the_command_prints_the_table_and_the_same_as_json(capsys: pytest.Captur
     row = next(line for line in shown.splitlines() if line.startswith("cpu-pip/cpu8"))
     assert row.split()[1:] == ["156.75", "627.1", "$0.011", "0.51", "0.04", "0.8340"]
     content = json.loads(json_file.read_text())
-    assert content["format"] == "stallscope-cost"
+    assert content["format"] == "whyidle-cost"
     [gpu] = [each for each in content["tests"]["imdb_bidirectional_lstm"] if each["machine"] == "gpu"]
     assert gpu["total_s"] == pytest.approx(1229.4174)
     assert content["prices"][gpu["price"]]["usd_per_hour"] == 0.745

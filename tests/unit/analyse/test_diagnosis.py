@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.diagnosis import findings_of
-from stallscope.devices.emulated import EmulatedEvent
-from stallscope.record.run import create_run, open_run, update_run
-from stallscope.record.schema import EVENT, HOST, STEP, EventKind
-from stallscope.record.segment import RecordWriter
-from stallscope.report import contract
-from stallscope.scenarios.planted import MS, START, Step, train
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.diagnosis import findings_of
+from whyidle.devices.emulated import EmulatedEvent
+from whyidle.record.run import create_run, open_run, update_run
+from whyidle.record.schema import EVENT, HOST, STEP, EventKind
+from whyidle.record.segment import RecordWriter
+from whyidle.report import contract
+from whyidle.scenarios.planted import MS, START, Step, train
 
 
 def made(worker: int, begin: int, end: int, read_share: float = 0.1) -> Any:

@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 
 from jobs import Rank, record
 from pairs import ahead, compare, crowded, noisy, true_ms
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.difference import because
-from stallscope.analyse.difference.blocks import TOTAL, spread_of
-from stallscope.analyse.difference.difference import Difference, difference
-from stallscope.analyse.difference.sides import side_of
-from stallscope.analyse.difference.times import ASSUMED_NOISE, assumed_noise
-from stallscope.analyse.partition import PARTS
-from stallscope.errors import StallscopeError
-from stallscope.record.comparison import CellRecord, write_comparison
-from stallscope.record.reader import Records
-from stallscope.record.run import open_run, update_run
-from stallscope.record.schema import BATCH, NOT_MEASURED, LoaderFlag, StepFlag
-from stallscope.report import diff_text
-from stallscope.scenarios.planted import MS, START, Step, train
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.difference import because
+from whyidle.analyse.difference.blocks import TOTAL, spread_of
+from whyidle.analyse.difference.difference import Difference, difference
+from whyidle.analyse.difference.sides import side_of
+from whyidle.analyse.difference.times import ASSUMED_NOISE, assumed_noise
+from whyidle.analyse.partition import PARTS
+from whyidle.errors import WhyidleError
+from whyidle.record.comparison import CellRecord, write_comparison
+from whyidle.record.reader import Records
+from whyidle.record.run import open_run, update_run
+from whyidle.record.schema import BATCH, NOT_MEASURED, LoaderFlag, StepFlag
+from whyidle.report import diff_text
+from whyidle.scenarios.planted import MS, START, Step, train
 
 SOME = np.random.default_rng
 
@@ -272,14 +272,14 @@ def test_without_samples_steps_are_compared(tmp_path: Path) -> None:
 def test_emulated_and_real_devices_are_never_compared(tmp_path: Path) -> None:
     real = noisy(tmp_path / "a", SOME(1))
     train(tmp_path / "b", [[Step()] * 40])
-    with pytest.raises(StallscopeError, match="emulated and measured times are not compared"):
+    with pytest.raises(WhyidleError, match="emulated and measured times are not compared"):
         compare(real, tmp_path / "b")
 
 
 def test_runs_of_different_scenarios_are_refused(tmp_path: Path) -> None:
     a = noisy(tmp_path / "a", SOME(1), trial={"scenario": "ssd"})
     b = noisy(tmp_path / "b", SOME(2), trial={"scenario": "cost"})
-    with pytest.raises(StallscopeError, match="scenario ssd, B cost"):
+    with pytest.raises(WhyidleError, match="scenario ssd, B cost"):
         compare(a, b)
 
 
@@ -318,13 +318,13 @@ def test_a_cell_of_a_comparison_stands_for_its_rounds(tmp_path: Path) -> None:
     noisy(tmp_path / "workers-b80-r0", SOME(9))
     write_comparison(tmp_path, {}, [CellRecord("workers", 8, "ok", None, tuple(names))])
     assert [Path(folder).name for folder in side_of("A", [tmp_path / "workers-b8"]).folders] == names
-    with pytest.raises(StallscopeError, match="comparison of 2 cells"):
+    with pytest.raises(WhyidleError, match="comparison of 2 cells"):
         side_of("A", [tmp_path])
 
 
 def test_a_run_named_twice_is_no_repeat(tmp_path: Path) -> None:
     run = noisy(tmp_path / "a", SOME(1))
-    with pytest.raises(StallscopeError, match="named twice"):
+    with pytest.raises(WhyidleError, match="named twice"):
         side_of("A", [run, run])
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from pairs import compare, noisy
-from stallscope.analyse.difference import because
-from stallscope.analyse.difference.difference import Difference
-from stallscope.record.run import open_run, update_run
-from stallscope.record.sampled_devices import SampledDevice, note_devices, sampled_devices
-from stallscope.report import diff_json, diff_text
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.difference import because
+from whyidle.analyse.difference.difference import Difference
+from whyidle.record.run import open_run, update_run
+from whyidle.record.sampled_devices import SampledDevice, note_devices, sampled_devices
+from whyidle.report import diff_json, diff_text
+from whyidle.scenarios.planted import MS, Step, train
 
 SOME = np.random.default_rng
 ONE, OTHER = "1" * 40, "2" * 40

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cells import Planned, on_processor
-from stallscope.analyse.augmentation import augmentations, turns
-from stallscope.analyse.compare import Cell
-from stallscope.analyse.differential import differentials, verdict_of
+from whyidle.analyse.augmentation import augmentations, turns
+from whyidle.analyse.compare import Cell
+from whyidle.analyse.differential import differentials, verdict_of
 
 NOTHING = 0.001
 """ms: as good as no time, of steps that do nothing and of fetches from memory."""

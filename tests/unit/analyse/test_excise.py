@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.excise import STAMPS, CutRun, Cuts, excised
-from stallscope.analyse.headroom import told_apart
-from stallscope.analyse.intervals import EMPTY
-from stallscope.analyse.partition import PARTS
-from stallscope.record.reader import Records
-from stallscope.record.run import Run, open_run
-from stallscope.record.schema import (
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.excise import STAMPS, CutRun, Cuts, excised
+from whyidle.analyse.headroom import told_apart
+from whyidle.analyse.intervals import EMPTY
+from whyidle.analyse.partition import PARTS
+from whyidle.record.reader import Records
+from whyidle.record.run import Run, open_run
+from whyidle.record.schema import (
     BATCH,
     DEVICE,
     EVENT,
@@ -30,7 +30,7 @@ from stallscope.record.schema import (
     Kind,
     StepFlag,
 )
-from stallscope.scenarios.planted import MS, START, Step, train
+from whyidle.scenarios.planted import MS, START, Step, train
 from trainings import Training, trainings
 
 NOTHING = Cuts(EMPTY, np.empty(0, dtype=np.int64))

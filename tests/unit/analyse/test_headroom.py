@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.excise import STAMPS
-from stallscope.analyse.headroom import SETTLING, cuts_of, headroom_of, stretches_of
-from stallscope.analyse.partition import PARTS
-from stallscope.record.notices import NO_HEADROOM, TRAINING_NOTICES, Notices
-from stallscope.record.reader import Records
-from stallscope.record.run import create_run, open_run
-from stallscope.record.schema import EVENT, HEADER_BYTES, NOT_MEASURED, STEP, EventKind, StepFlag
-from stallscope.report import contract
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.excise import STAMPS
+from whyidle.analyse.headroom import SETTLING, cuts_of, headroom_of, stretches_of
+from whyidle.analyse.partition import PARTS
+from whyidle.record.notices import NO_HEADROOM, TRAINING_NOTICES, Notices
+from whyidle.record.reader import Records
+from whyidle.record.run import create_run, open_run
+from whyidle.record.schema import EVENT, HEADER_BYTES, NOT_MEASURED, STEP, EventKind, StepFlag
+from whyidle.report import contract
+from whyidle.scenarios.planted import MS, Step, train
 
 PLAIN, STRETCH, RECOVERY = 0, StepFlag.HEADROOM, StepFlag.RECOVERY
 NO_EVENTS = np.empty(0, dtype=EVENT.dtype)

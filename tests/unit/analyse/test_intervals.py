@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.analyse.intervals import Intervals, clip, complement, intersect, subtract, total, union
+from whyidle.analyse.intervals import Intervals, clip, complement, intersect, subtract, total, union
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stallscope.analyse.loader import WAITING, WAITING_FOR_CPU, loader_of
-from stallscope.analyse.making import first_later_end, of_training, slowest_of, transforms_of
-from stallscope.analyse.window import Window
-from stallscope.record.reader import Records
-from stallscope.record.schema import BATCH, NOT_MEASURED, STEP, TRANSFORM, Kind
+from whyidle.analyse.loader import WAITING, WAITING_FOR_CPU, loader_of
+from whyidle.analyse.making import first_later_end, of_training, slowest_of, transforms_of
+from whyidle.analyse.window import Window
+from whyidle.record.reader import Records
+from whyidle.record.schema import BATCH, NOT_MEASURED, STEP, TRANSFORM, Kind
 
 MS = 1_000_000
 PASS = 1 << 32

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stallscope.analyse.facts import Facts, facts_of
-from stallscope.analyse.partition import PARTS
-from stallscope.record.run import open_run
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.facts import Facts, facts_of
+from whyidle.analyse.partition import PARTS
+from whyidle.record.run import open_run
+from whyidle.scenarios.planted import MS, Step, train
 
 LATENCY = 5_000
 """From launch to start on an idle device; the only time the stamps may miss by, once a step."""

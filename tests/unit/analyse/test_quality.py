@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stallscope.analyse.quality import quality_notes
-from stallscope.analyse.sampled import Sampled, sampled
-from stallscope.analyse.window import Window
-from stallscope.record.reader import Records
-from stallscope.record.schema import DEVICE, HOST, STEP, Kind
+from whyidle.analyse.quality import quality_notes
+from whyidle.analyse.sampled import Sampled, sampled
+from whyidle.analyse.window import Window
+from whyidle.record.reader import Records
+from whyidle.record.schema import DEVICE, HOST, STEP, Kind
 
 S = 1_000_000_000
 BEGIN, END = 100 * S, 130 * S

@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs import MS, START, Job, Rank, record
-from stallscope.analyse.analysis import Analysis, analyse
-from stallscope.analyse.ranks_job import samples_within
-from stallscope.analyse.recent.reader import RecentReader
-from stallscope.errors import RecordError
-from stallscope.record.run import open_run, update_run
-from stallscope.report import contract
-from stallscope.scenarios.planted import Step, train
+from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.analyse.ranks_job import samples_within
+from whyidle.analyse.recent.reader import RecentReader
+from whyidle.errors import RecordError
+from whyidle.record.run import open_run, update_run
+from whyidle.report import contract
+from whyidle.scenarios.planted import Step, train
 
 SECOND = 1000 * MS
 
@@ -84,7 +84,7 @@ def test_a_rank_that_sleeps_within_its_step_is_not_sent_to_look_at_its_hardware(
     verdict = analysed(record(tmp_path / "run", [Rank(), Rank(forward_ns=23 * MS, cpu_ns=2 * MS)])).verdict
     assert verdict.cause == "rank.straggler"
     assert "code between the fetch and the backward pass that does not compute" in verdict.title
-    assert "stallscope attach PID" in verdict.next[0].change
+    assert "whyidle attach PID" in verdict.next[0].change
     assert "temperature" not in verdict.next[0].change
     assert {e.what: e.value for e in verdict.evidence}["its thread was on a CPU"] == pytest.approx(2)
 
@@ -292,7 +292,7 @@ def test_a_rank_without_steps_and_one_with_a_damaged_file_are_left_out_by_name(t
     next(folder.glob("step-3-*.rec")).write_bytes(b"nonsense")
     analysis = analysed(job)
     assert said(analysis, "No steps of ranks 2 and 3 were recorded")
-    assert said(analysis, "is not a stallscope record file")
+    assert said(analysis, "is not a whyidle record file")
     assert "rank 1" in analysis.verdict.title
     found = contract.report(analysis)
     assert [entry["window"]["steps"] for entry in found["ranks_detail"]] == [195, 195, 0, 0]

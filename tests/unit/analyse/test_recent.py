@@ -14,18 +14,18 @@ from crafted import rows_of
 
 from recent_runs import START as RECENT_START
 from recent_runs import steps, store
-from stallscope.analyse.recent.gathered import Source
-from stallscope.analyse.recent.reader import RecentReader
-from stallscope.analyse.recent.tail import Tail
-from stallscope.capture.session import Session
-from stallscope.devices.clock import VirtualClock
-from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
-from stallscope.errors import RecordError
-from stallscope.record.reader import Records
-from stallscope.record.run import create_run, update_run
-from stallscope.record.schema import STEP
-from stallscope.record.segment import RecordWriter
-from stallscope.scenarios.planted import MS, START
+from whyidle.analyse.recent.gathered import Source
+from whyidle.analyse.recent.reader import RecentReader
+from whyidle.analyse.recent.tail import Tail
+from whyidle.capture.session import Session
+from whyidle.devices.clock import VirtualClock
+from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
+from whyidle.errors import RecordError
+from whyidle.record.reader import Records
+from whyidle.record.run import create_run, update_run
+from whyidle.record.schema import STEP
+from whyidle.record.segment import RecordWriter
+from whyidle.scenarios.planted import MS, START
 
 
 def test_shares_while_recording_are_those_of_the_finished_run(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_run_whose_process_is_gone_is_lost(tmp_path: Path) -> None:
     folder = create_run(tmp_path / "run", {"device": {"kind": "cpu"}})
     script = (
         "import sys, os, signal; from pathlib import Path\n"
-        "from stallscope.record.schema import STEP; from stallscope.record.segment import RecordWriter\n"
+        "from whyidle.record.schema import STEP; from whyidle.record.segment import RecordWriter\n"
         "row = STEP.missing(); row[:6] = (0, 0, 0, 8, 1000, 2000); row[STEP.offset('step_end_ns') // 8 - 1] = 9000\n"
         "writer = RecordWriter(Path(sys.argv[1]), STEP); writer.append(*row)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"

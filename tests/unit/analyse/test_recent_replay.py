@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import recent_runs
 from recent_runs import MS, START, STEP, S
-from stallscope.analyse.recent.reader import RecentReader
-from stallscope.analyse.recent.replay import ReplayReader
-from stallscope.errors import RecordError
-from stallscope.record.run import create_run
+from whyidle.analyse.recent.reader import RecentReader
+from whyidle.analyse.recent.replay import ReplayReader
+from whyidle.errors import RecordError
+from whyidle.record.run import create_run
 
 RUNS = 2
 

@@ -11,12 +11,12 @@ from crafted import rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallscope.analyse.finding import Finding
-from stallscope.analyse.recent.series import grid, held, means, rate_since, rates, sums
-from stallscope.analyse.recent.steady import HOLD_NS, Steady
-from stallscope.analyse.recent.tail import Tail
-from stallscope.record.schema import NOT_MEASURED, STEP
-from stallscope.record.segment import RecordWriter
+from whyidle.analyse.finding import Finding
+from whyidle.analyse.recent.series import grid, held, means, rate_since, rates, sums
+from whyidle.analyse.recent.steady import HOLD_NS, Steady
+from whyidle.analyse.recent.tail import Tail
+from whyidle.record.schema import NOT_MEASURED, STEP
+from whyidle.record.segment import RecordWriter
 
 S = 1_000_000_000
 EDGES = np.arange(6, dtype=np.int64) * S

@@ -28,15 +28,15 @@ from recent_runs import (
     steps,
     store,
 )
-from stallscope.analyse.recent import gathered
-from stallscope.analyse.recent.reader import RecentReader
-from stallscope.analyse.recent.snapshot import Series, Snapshot
-from stallscope.errors import RecordError
-from stallscope.record.processes import describe_process
-from stallscope.record.run import create_run, open_run, update_run
-from stallscope.record.sampled_devices import DEVICES, SampledDevice, note_devices
-from stallscope.record.schema import EventKind
-from stallscope.record.segment import RecordWriter
+from whyidle.analyse.recent import gathered
+from whyidle.analyse.recent.reader import RecentReader
+from whyidle.analyse.recent.snapshot import Series, Snapshot
+from whyidle.errors import RecordError
+from whyidle.record.processes import describe_process
+from whyidle.record.run import create_run, open_run, update_run
+from whyidle.record.sampled_devices import DEVICES, SampledDevice, note_devices
+from whyidle.record.schema import EventKind
+from whyidle.record.segment import RecordWriter
 
 CPU = {"device": {"kind": "cpu", "title": "a processor", "count": 1, "uuids": []}}
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from crafted import ON_CPU, add, add_events
 
-from stallscope.analyse.analysis import Analysis, analyse
-from stallscope.analyse.diagnosis import findings_of
-from stallscope.analyse.replay.advice import MOST_OFF, Advice
-from stallscope.analyse.replay.workload import Limits, Workload
-from stallscope.record.run import create_run, open_run
-from stallscope.record.schema import BATCH, HOST, NOT_MEASURED, STEP, EventKind, StepFlag
-from stallscope.record.tuning import LoaderSettings
+from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.analyse.diagnosis import findings_of
+from whyidle.analyse.replay.advice import MOST_OFF, Advice
+from whyidle.analyse.replay.workload import Limits, Workload
+from whyidle.record.run import create_run, open_run
+from whyidle.record.schema import BATCH, HOST, NOT_MEASURED, STEP, EventKind, StepFlag
+from whyidle.record.tuning import LoaderSettings
 
 MS = 1_000_000
 START = 10**12

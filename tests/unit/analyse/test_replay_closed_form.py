@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loader_clock import MS, SPECS, recorded
-from stallscope.analyse.replay import closed_form
-from stallscope.analyse.replay.predict import predict
-from stallscope.record.tuning import LoaderSettings
+from whyidle.analyse.replay import closed_form
+from whyidle.analyse.replay.predict import predict
+from whyidle.record.tuning import LoaderSettings
 
 
 def test_expected_largest_of_normal_numbers() -> None:

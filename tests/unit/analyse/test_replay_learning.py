@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from loader_clock import MS, SPECS, Spec, recorded, simulate
-from stallscope.analyse.replay.model import ReplayModel
-from stallscope.analyse.replay.workload import Workload
-from stallscope.record.tuning import LoaderSettings
+from whyidle.analyse.replay.model import ReplayModel
+from whyidle.analyse.replay.workload import Workload
+from whyidle.record.tuning import LoaderSettings
 
 
 def trial(spec: Spec, loader: LoaderSettings) -> tuple[LoaderSettings, float]:

@@ -13,11 +13,11 @@ import pytest
 from crafted import ON_CPU, add, add_events, amend
 
 from runs import WITHOUT_COMPILER
-from stallscope.analyse.facts import facts_of
-from stallscope.analyse.replay.observed import Unobserved, workload_of
-from stallscope.analyse.replay.workload import Workload
-from stallscope.record.run import create_run, open_run
-from stallscope.record.schema import BATCH, HOST, NOT_MEASURED, STEP, EventKind, LoaderFlag, StepFlag
+from whyidle.analyse.facts import facts_of
+from whyidle.analyse.replay.observed import Unobserved, workload_of
+from whyidle.analyse.replay.workload import Workload
+from whyidle.record.run import create_run, open_run
+from whyidle.record.schema import BATCH, HOST, NOT_MEASURED, STEP, EventKind, LoaderFlag, StepFlag
 from warm import run as record
 
 MS = 1_000_000

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from loader_clock import MS, SPECS, Spec, recorded, simulate
-from stallscope.analyse.replay.draws import draw
-from stallscope.analyse.replay.predict import predict
-from stallscope.analyse.replay.sizes import with_batch_size
-from stallscope.analyse.replay.workload import Binding, Limits, Workload
-from stallscope.record.tuning import LoaderSettings
+from whyidle.analyse.replay.draws import draw
+from whyidle.analyse.replay.predict import predict
+from whyidle.analyse.replay.sizes import with_batch_size
+from whyidle.analyse.replay.workload import Binding, Limits, Workload
+from whyidle.record.tuning import LoaderSettings
 
 LOADERS = [LoaderSettings(0), *(LoaderSettings(w, p) for w in (1, 2, 4, 8) for p in (1, 4))]
 GIB = 1 << 30

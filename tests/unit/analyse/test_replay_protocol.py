@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loader_clock import MS, SPECS, Made, Spec, recorded, simulate
-from stallscope.analyse.replay.cases import Case, rows_of
-from stallscope.analyse.replay.outcome import ns_per_batch
-from stallscope.analyse.replay.pools import hands
-from stallscope.analyse.replay.protocol import replay
-from stallscope.analyse.replay.rows import Drawn, Replayed, Rows
-from stallscope.analyse.replay.serial import serial
-from stallscope.record.tuning import LoaderSettings
+from whyidle.analyse.replay.cases import Case, rows_of
+from whyidle.analyse.replay.outcome import ns_per_batch
+from whyidle.analyse.replay.pools import hands
+from whyidle.analyse.replay.protocol import replay
+from whyidle.analyse.replay.rows import Drawn, Replayed, Rows
+from whyidle.analyse.replay.serial import serial
+from whyidle.record.tuning import LoaderSettings
 
 STEPS = 200
 SPARE = 65

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cells import STEPS, Planned
-from stallscope.analyse.results import held, is_told, results
+from whyidle.analyse.results import held, is_told, results
 
 
 @pytest.fixture

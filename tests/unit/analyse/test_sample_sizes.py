@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from stallscope.analyse.making import SlowSample
-from stallscope.analyse.sample_sizes import SampleSizes, sample_sizes
-from stallscope.record.schema import STEP, StepFlag
+from whyidle.analyse.making import SlowSample
+from whyidle.analyse.sample_sizes import SampleSizes, sample_sizes
+from whyidle.record.schema import STEP, StepFlag
 
 
 def facts(elements: list[int], samples: list[int], known: bool = True) -> Any:

@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console, Group
 
 from jobs import Rank, record
-from stallscope.analyse.analysis import Analysis, analyse
-from stallscope.analyse.compare import Cell, rate_of
-from stallscope.analyse.scaling import Curve, Ratio, Scaling, scaling
-from stallscope.record.run import open_run, update_run
-from stallscope.report import scaling_json, scaling_plot, scaling_text
+from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.analyse.compare import Cell, rate_of
+from whyidle.analyse.scaling import Curve, Ratio, Scaling, scaling
+from whyidle.record.run import open_run, update_run
+from whyidle.report import scaling_json, scaling_plot, scaling_text
 
 
 def cell(

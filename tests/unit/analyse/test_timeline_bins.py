@@ -13,18 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from long_run import is_bad, make
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.intervals import total
-from stallscope.analyse.partition import UNTOLD
-from stallscope.analyse.timeline.bins import bins_of, gap_spans, idle_of
-from stallscope.analyse.timeline.detail import busy_of_workers, kept_batches, kept_spans, overlapping, stretches_of
-from stallscope.analyse.timeline.lines import Line, downsampled, lines_of
-from stallscope.analyse.timeline.marks import marks_of
-from stallscope.analyse.timeline.timeline import Timeline, timelines
-from stallscope.record.reader import measured
-from stallscope.record.run import open_run
-from stallscope.record.schema import NOT_MEASURED
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.intervals import total
+from whyidle.analyse.partition import UNTOLD
+from whyidle.analyse.timeline.bins import bins_of, gap_spans, idle_of
+from whyidle.analyse.timeline.detail import busy_of_workers, kept_batches, kept_spans, overlapping, stretches_of
+from whyidle.analyse.timeline.lines import Line, downsampled, lines_of
+from whyidle.analyse.timeline.marks import marks_of
+from whyidle.analyse.timeline.timeline import Timeline, timelines
+from whyidle.record.reader import measured
+from whyidle.record.run import open_run
+from whyidle.record.schema import NOT_MEASURED
+from whyidle.scenarios.planted import MS, Step, train
 
 lengths = st.integers(0, 30 * MS)
 planned = st.builds(

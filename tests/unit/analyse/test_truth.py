@@ -9,10 +9,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from stallscope.analyse.facts import facts_of
-from stallscope.analyse.partition import PARTS
-from stallscope.record.run import open_run
-from stallscope.scenarios.planted import VirtualRun, train
+from whyidle.analyse.facts import facts_of
+from whyidle.analyse.partition import PARTS
+from whyidle.record.run import open_run
+from whyidle.scenarios.planted import VirtualRun, train
 from trainings import Training, trainings
 
 MOST_ERROR = 0.001

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.waits import Shape, Spread, Waits, shape_of, waits_of
-from stallscope.record.run import open_run
-from stallscope.record.schema import BATCH
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.waits import Shape, Spread, Waits, shape_of, waits_of
+from whyidle.record.run import open_run
+from whyidle.record.schema import BATCH
+from whyidle.scenarios.planted import MS, Step, train
 
 PACE = 10 * MS
 NO_EPOCHS = np.zeros(200, dtype=bool)

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import torch
 
-from stallscope.capture import activity, activity_trace
-from stallscope.capture.activity import ActivityWindows
-from stallscope.record.reader import RecordFile
-from stallscope.record.schema import NOT_MEASURED, KernelKind
+from whyidle.capture import activity, activity_trace
+from whyidle.capture.activity import ActivityWindows
+from whyidle.record.reader import RecordFile
+from whyidle.record.schema import NOT_MEASURED, KernelKind
 
 CPU = torch.autograd.profiler.DeviceType.CPU
 CUDA = torch.autograd.profiler.DeviceType.CUDA

@@ -19,13 +19,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.capture.attach import target as targets
-from stallscope.capture.attach.source import SourceLines
-from stallscope.capture.attach.speedscope import merge, parse, read_output
-from stallscope.capture.attach.spy import MOST_FAILURES, Spy, find_py_spy, share_out
-from stallscope.capture.attach.states import States
-from stallscope.errors import StallscopeError
-from stallscope.record.attached import Frame, Thread, read_stacks, read_states, write_stacks, write_states
+from whyidle.capture.attach import target as targets
+from whyidle.capture.attach.source import SourceLines
+from whyidle.capture.attach.speedscope import merge, parse, read_output
+from whyidle.capture.attach.spy import MOST_FAILURES, Spy, find_py_spy, share_out
+from whyidle.capture.attach.states import States
+from whyidle.errors import WhyidleError
+from whyidle.record.attached import Frame, Thread, read_stacks, read_states, write_stacks, write_states
 
 FRAMES = [
     {"name": "main", "file": "/a/train.py", "line": 3, "col": None},
@@ -187,7 +187,7 @@ def test_a_py_spy_without_the_right_is_tried_once_and_the_ways_to_get_it_are_tol
     assert spy.refused
     assert spy._stretches == 1
     (note,) = spy.notes
-    for way in ("sudo stallscope attach 77", "setcap cap_sys_ptrace", "ptrace_scope=0", "stallscope run"):
+    for way in ("sudo whyidle attach 77", "setcap cap_sys_ptrace", "ptrace_scope=0", "whyidle run"):
         assert way in note
 
 
@@ -215,7 +215,7 @@ def test_without_py_spy_there_is_one_note_and_nothing_is_started(tmp_path: Path)
     spy = Spy(tmp_path, 1, 10, None)
     run_to_the_end(spy)
     assert spy.notes == [
-        "py-spy was not found, so stacks were not read. Install it beside stallscope: `pip install py-spy`."
+        "py-spy was not found, so stacks were not read. Install it beside whyidle: `pip install py-spy`."
     ]
     missing = Spy(tmp_path, 1, 10, str(tmp_path / "nothing"))
     run_to_the_end(missing)
@@ -243,32 +243,32 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 def test_a_process_that_is_no_candidate_is_refused_with_what_to_do(child: subprocess.Popen[bytes]) -> None:
     assert targets.find(child.pid).alive
-    with pytest.raises(StallscopeError, match="there is no process 4194305 here"):
+    with pytest.raises(WhyidleError, match="there is no process 4194305 here"):
         targets.find(4194305)
-    with pytest.raises(StallscopeError, match="this command itself"):
+    with pytest.raises(WhyidleError, match="this command itself"):
         targets.find(os.getpid())
-    with pytest.raises(StallscopeError, match="kernel"):
+    with pytest.raises(WhyidleError, match="kernel"):
         targets.find(2) if not targets.command_of(2) and targets.state_of(2) != "X" else _raise("kernel")
     release = threading.Event()
     thread = threading.Thread(target=release.wait)
     thread.start()
-    with pytest.raises(StallscopeError, match=f"a thread of process {os.getpid()}"):
+    with pytest.raises(WhyidleError, match=f"a thread of process {os.getpid()}"):
         targets.find(thread.native_id or 0)
     release.set()
     thread.join()
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    with pytest.raises(StallscopeError, match="has ended"):
+    with pytest.raises(WhyidleError, match="has ended"):
         targets.find(child.pid)
 
 
 def _raise(text: str) -> None:
-    raise StallscopeError(text)
+    raise WhyidleError(text)
 
 
 def test_a_tree_without_python_is_refused_and_a_shell_around_one_is_not() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
-        with pytest.raises(StallscopeError, match="not a Python process"):
+        with pytest.raises(WhyidleError, match="not a Python process"):
             targets.require_python(targets.find(process.pid))
         process.kill()
     with subprocess.Popen(["sh", "-c", f"{sys.executable} -c 'import time; time.sleep(60)'; true"]) as shell:
@@ -302,9 +302,9 @@ def test_states_tell_a_busy_from_an_idle_process(tmp_path: Path) -> None:
     assert shares[0] < 0.5 < shares[1]
 
 
-def test_processes_of_stallscope_are_told_apart() -> None:
+def test_processes_of_whyidle_are_told_apart() -> None:
     # Not the whole name in one piece: it would be in the parent's command, too.
-    start = "subprocess.Popen([sys.executable, '-c', 'input()', '-m', 'stallscope.capture' + '.sampler'])"
+    start = "subprocess.Popen([sys.executable, '-c', 'input()', '-m', 'whyidle.capture' + '.sampler'])"
     code = f"import subprocess, sys\n{start}\ninput()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as parent:
         states = States(parent.pid, 50)
@@ -320,5 +320,5 @@ def test_processes_of_stallscope_are_told_apart() -> None:
 def test_a_stack_file_of_nonsense_is_refused_as_damaged(tmp_path: Path) -> None:
     for content in ({}, {"shared": {"frames": []}, "profiles": [{"samples": [[5]], "weights": [1]}]}, [1]):
         (tmp_path / "attach-stacks.json").write_text(json.dumps(content))
-        with pytest.raises(StallscopeError, match="damaged"):
+        with pytest.raises(WhyidleError, match="damaged"):
             read_stacks(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.capture.cpu_budget import (
+from whyidle.capture.cpu_budget import (
     CpuBudget,
     cgroup_levels,
     cpu_budget,

@@ -13,15 +13,15 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from stallscope.capture.hooks import headroom as module
-from stallscope.capture.hooks import room as room_module
-from stallscope.capture.hooks.headroom import BATCHES, FIRST_AT
-from stallscope.capture.hooks.held import Held
-from stallscope.capture.hooks.room import Room, weigh
-from stallscope.capture.recording import recording
-from stallscope.record.notices import NO_HEADROOM, read_notices
-from stallscope.record.run import open_run
-from stallscope.record.schema import EVENT, STEP, EventKind, StepFlag
+from whyidle.capture.hooks import headroom as module
+from whyidle.capture.hooks import room as room_module
+from whyidle.capture.hooks.headroom import BATCHES, FIRST_AT
+from whyidle.capture.hooks.held import Held
+from whyidle.capture.hooks.room import Room, weigh
+from whyidle.capture.recording import recording
+from whyidle.record.notices import NO_HEADROOM, read_notices
+from whyidle.record.run import open_run
+from whyidle.record.schema import EVENT, STEP, EventKind, StepFlag
 
 
 class Numbers(Dataset[torch.Tensor]):
@@ -301,7 +301,7 @@ def test_a_batch_that_cannot_be_weighed_is_handed_out_all_the_same(
     def weigh(batch: Any) -> None:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr("stallscope.capture.hooks.held.weigh", weigh)
+    monkeypatch.setattr("whyidle.capture.hooks.held.weigh", weigh)
     net = Net()
     with recording(tmp_path / "run", "cpu", sampler=False, headroom=True):
         for odd in DataLoader(Numbers(100), batch_size=1, collate_fn=Odd):

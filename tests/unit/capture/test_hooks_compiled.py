@@ -12,15 +12,15 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from stallscope.capture.hooks.compiled import leave_uncompiled
-from stallscope.capture.hooks.install import install
-from stallscope.capture.session import Session
-from stallscope.devices.cpu import CpuDevice
-from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
-from stallscope.record.notices import read_notices
-from stallscope.record.reader import RecordFile
-from stallscope.record.run import create_run
-from stallscope.record.schema import NOT_MEASURED
+from whyidle.capture.hooks.compiled import leave_uncompiled
+from whyidle.capture.hooks.install import install
+from whyidle.capture.session import Session
+from whyidle.devices.cpu import CpuDevice
+from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
+from whyidle.record.notices import read_notices
+from whyidle.record.reader import RecordFile
+from whyidle.record.run import create_run
+from whyidle.record.schema import NOT_MEASURED
 
 DIRECT: list[Callable[[torch.Tensor], torch.Tensor]] = [
     lambda x: torch.Tensor.to(x, torch.float64) + 1,
@@ -88,8 +88,8 @@ def test_hooked_methods_compile_into_one_graph_without_a_warning(
 
 def test_keeping_the_compiler_away_works_here_and_does_not_import_it() -> None:
     code = (
-        "import sys, stallscope.capture.hooks as hooks\n"
-        "from stallscope.capture.hooks.compiled import leave_uncompiled\n"
+        "import sys, whyidle.capture.hooks as hooks\n"
+        "from whyidle.capture.hooks.compiled import leave_uncompiled\n"
         "assert leave_uncompiled()\n"
         "assert 'torch._dynamo' not in sys.modules\n"
     )

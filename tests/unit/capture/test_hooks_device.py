@@ -14,12 +14,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
-from stallscope.capture.hooks.copies import ASK_PINNED_EVERY
-from stallscope.capture.hooks.install import Hooks, install
-from stallscope.capture.hooks.stream_waits import StreamWaitHook
-from stallscope.capture.hooks.streams import Streams
-from stallscope.capture.hooks.switch import Switch
-from stallscope.devices.protocol import Copy
+from whyidle.capture.hooks.copies import ASK_PINNED_EVERY
+from whyidle.capture.hooks.install import Hooks, install
+from whyidle.capture.hooks.stream_waits import StreamWaitHook
+from whyidle.capture.hooks.streams import Streams
+from whyidle.capture.hooks.switch import Switch
+from whyidle.devices.protocol import Copy
 
 NAMES = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "to")
 
@@ -75,7 +75,7 @@ class Steps:
 class Recording:
     writer = 0
     rank = 0
-    folder = Path(tempfile.gettempdir()) / "stallscope-records-nothing-here"
+    folder = Path(tempfile.gettempdir()) / "whyidle-records-nothing-here"
 
     def __init__(self) -> None:
         self.steps = Steps()

@@ -15,11 +15,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from stallscope.capture.hooks import loop as loop_module
-from stallscope.capture.hooks.install import Hooks, install
-from stallscope.capture.making import hook as making_module
-from stallscope.devices.cpu import CpuDevice
-from stallscope.record.schema import EventKind, LoaderFlag
+from whyidle.capture.hooks import loop as loop_module
+from whyidle.capture.hooks.install import Hooks, install
+from whyidle.capture.making import hook as making_module
+from whyidle.devices.cpu import CpuDevice
+from whyidle.record.schema import EventKind, LoaderFlag
 
 
 class Steps:
@@ -65,7 +65,7 @@ class Steps:
 class Recording:
     writer = 0
     rank = 0
-    folder = Path(tempfile.gettempdir()) / "stallscope-records-nothing-here"
+    folder = Path(tempfile.gettempdir()) / "whyidle-records-nothing-here"
 
     def __init__(self) -> None:
         self.steps = Steps()

@@ -18,19 +18,19 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from stallscope.capture.hooks import loop as loop_module
-from stallscope.capture.hooks import shapes as shapes_module
-from stallscope.capture.hooks.compiles import CompileHook
-from stallscope.capture.hooks.install import Hooks, install
-from stallscope.capture.hooks.loop import starts_python
-from stallscope.capture.hooks.sources import _facts
-from stallscope.capture.session import Session
-from stallscope.capture.thinning import Thinning
-from stallscope.devices.cpu import CpuDevice
-from stallscope.record.notices import read_notices
-from stallscope.record.reader import Records
-from stallscope.record.run import create_run, open_run
-from stallscope.record.schema import EVENT, NOT_MEASURED, STEP, EventKind, LoaderFlag, StepFlag
+from whyidle.capture.hooks import loop as loop_module
+from whyidle.capture.hooks import shapes as shapes_module
+from whyidle.capture.hooks.compiles import CompileHook
+from whyidle.capture.hooks.install import Hooks, install
+from whyidle.capture.hooks.loop import starts_python
+from whyidle.capture.hooks.sources import _facts
+from whyidle.capture.session import Session
+from whyidle.capture.thinning import Thinning
+from whyidle.devices.cpu import CpuDevice
+from whyidle.record.notices import read_notices
+from whyidle.record.reader import Records
+from whyidle.record.run import create_run, open_run
+from whyidle.record.schema import EVENT, NOT_MEASURED, STEP, EventKind, LoaderFlag, StepFlag
 
 MS = 1_000_000
 Pair = namedtuple("Pair", "image label")

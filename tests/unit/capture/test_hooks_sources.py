@@ -17,21 +17,21 @@ import torch
 from rich.console import Console
 from torch.utils.data import DataLoader, TensorDataset
 
-from stallscope.analyse.analysis import Analysis, analyse
-from stallscope.analyse.partition import UNTOLD
-from stallscope.analyse.recent.reader import RecentReader
-from stallscope.capture.hooks.install import Hooks, install
-from stallscope.capture.hooks.samples import samples_of
-from stallscope.capture.imports import Imports
-from stallscope.capture.session import Session
-from stallscope.devices.clock import VirtualClock
-from stallscope.devices.cpu import CpuDevice
-from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
-from stallscope.record.reader import Records
-from stallscope.record.run import create_run, open_run, update_run
-from stallscope.record.schema import EVENT, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind, StepFlag
-from stallscope.report import contract, live
-from stallscope.report.text import render
+from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.analyse.partition import UNTOLD
+from whyidle.analyse.recent.reader import RecentReader
+from whyidle.capture.hooks.install import Hooks, install
+from whyidle.capture.hooks.samples import samples_of
+from whyidle.capture.imports import Imports
+from whyidle.capture.session import Session
+from whyidle.devices.clock import VirtualClock
+from whyidle.devices.cpu import CpuDevice
+from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
+from whyidle.record.reader import Records
+from whyidle.record.run import create_run, open_run, update_run
+from whyidle.record.schema import EVENT, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind, StepFlag
+from whyidle.report import contract, live
+from whyidle.report.text import render
 
 
 class Recording:
@@ -322,7 +322,7 @@ def test_a_validation_iterator_that_is_kept_trains_nothing(recording: Recording)
 def test_a_second_fetch_in_the_midst_of_a_step_is_waiting_too(
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stallscope.capture.hooks.loop.ADJACENT_NS", 0)
+    monkeypatch.setattr("whyidle.capture.hooks.loop.ADJACENT_NS", 0)
     net = Net()
     others = iter(DataLoader(TensorDataset(torch.ones(100, 3)), batch_size=5))
     for number, (x,) in enumerate(DataLoader(TensorDataset(torch.ones(30, 3)), batch_size=3)):

@@ -15,14 +15,14 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader, TensorDataset, dataloader
 
-from stallscope.capture.hooks.install import install
-from stallscope.capture.session import Session
-from stallscope.capture.steps import StepRecorder
-from stallscope.devices.cpu import CpuDevice
-from stallscope.record.notices import read_notices
-from stallscope.record.reader import RecordFile, Records
-from stallscope.record.run import create_run
-from stallscope.record.schema import EventKind
+from whyidle.capture.hooks.install import install
+from whyidle.capture.session import Session
+from whyidle.capture.steps import StepRecorder
+from whyidle.devices.cpu import CpuDevice
+from whyidle.record.notices import read_notices
+from whyidle.record.reader import RecordFile, Records
+from whyidle.record.run import create_run
+from whyidle.record.schema import EventKind
 
 PLACES = [
     (dataloader._BaseDataLoaderIter, "__next__"),

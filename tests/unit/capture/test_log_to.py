@@ -11,17 +11,17 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-import stallscope
-from stallscope.analyse.analysis import analyse
-from stallscope.capture import scalars
-from stallscope.capture.loggers import is_closed, sender
-from stallscope.capture.recording import recording
-from stallscope.capture.scalars import ScalarLog
-from stallscope.errors import RecordError, StallscopeError
-from stallscope.record.notices import read_notices
-from stallscope.record.run import open_run, update_run
-from stallscope.record.scalars import SCALARS, WANTED, Told, tell, told, wanted
-from stallscope.scenarios.planted import MS, Step, train
+import whyidle
+from whyidle.analyse.analysis import analyse
+from whyidle.capture import scalars
+from whyidle.capture.loggers import is_closed, sender
+from whyidle.capture.recording import recording
+from whyidle.capture.scalars import ScalarLog
+from whyidle.errors import RecordError, WhyidleError
+from whyidle.record.notices import read_notices
+from whyidle.record.run import open_run, update_run
+from whyidle.record.scalars import SCALARS, WANTED, Told, tell, told, wanted
+from whyidle.scenarios.planted import MS, Step, train
 
 FIGURES = {"input_pct": 31.5, "samples_per_s": 99.0}
 SECOND = 1_000_000_000
@@ -46,7 +46,7 @@ def unheard(sentence: str) -> None:
 def nobody_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scalars, "logs", [])
     monkeypatch.setattr(scalars, "due_ns", scalars.NEVER)
-    monkeypatch.delenv("STALLSCOPE_RUN", raising=False)
+    monkeypatch.delenv("WHYIDLE_RUN", raising=False)
 
 
 def test_figures_survive_the_way_through_the_folder(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_new_figures_are_sent_once_with_the_trainings_own_step(tmp_path: Path) -
     # Not looked for again within a second.
     assert not log(1, SECOND // 2, 0, unheard)
     assert log(6, SECOND, 0, unheard)
-    assert kept.calls == [({"stallscope/input_pct": 31.5, "stallscope/samples_per_s": 99.0}, 6)]
+    assert kept.calls == [({"whyidle/input_pct": 31.5, "whyidle/samples_per_s": 99.0}, 6)]
     # No sooner than ten seconds later, and not the same figures again.
     tell(tmp_path, Told(8, {"input_pct": 1.0}, {}))
     assert not log(9, 10 * SECOND, 0, unheard)
@@ -117,8 +117,8 @@ def test_rank_0_logs_alone_unless_told(tmp_path: Path) -> None:
     one(3, 2 * SECOND, 1, unheard)
     others(3, 2 * SECOND, 1, unheard)
     assert alone.calls == []
-    assert kept.calls[0][0]["stallscope/input_pct"] == 31.5
-    assert every.calls == [({"stallscope/input_pct": 2.0}, 3)]
+    assert kept.calls[0][0]["whyidle/input_pct"] == 31.5
+    assert every.calls == [({"whyidle/input_pct": 2.0}, 3)]
 
 
 def test_a_logger_that_fails_is_left_alone_with_one_notice(tmp_path: Path) -> None:
@@ -192,45 +192,45 @@ class WandbRun:
 
 def test_each_logger_is_called_its_own_way() -> None:
     writer, mlflow, run = Writer(), Mlflow(), WandbRun()
-    sender(writer)({"stallscope/a": 1.0, "stallscope/b": 2.0}, 7)
-    assert writer.scalars == [("stallscope/a", 1.0, 7), ("stallscope/b", 2.0, 7)]
+    sender(writer)({"whyidle/a": 1.0, "whyidle/b": 2.0}, 7)
+    assert writer.scalars == [("whyidle/a", 1.0, 7), ("whyidle/b", 2.0, 7)]
     send = sender(mlflow)
-    send({"stallscope/a": 1.0}, 7)
+    send({"whyidle/a": 1.0}, 7)
     assert mlflow.logged == []
     mlflow.run = object()
-    send({"stallscope/a": 1.0}, 8)
-    assert mlflow.logged == [({"stallscope/a": 1.0}, 8)]
+    send({"whyidle/a": 1.0}, 8)
+    assert mlflow.logged == [({"whyidle/a": 1.0}, 8)]
     send = sender(run)
-    send({"stallscope/a": 1.0}, 7)
-    send({"stallscope/a": 2.0}, 9)
+    send({"whyidle/a": 1.0}, 7)
+    send({"whyidle/a": 2.0}, 9)
     assert run.rows == [
-        ({"stallscope/a": 1.0, "stallscope/step": 7}, False),
-        ({"stallscope/a": 2.0, "stallscope/step": 9}, False),
+        ({"whyidle/a": 1.0, "whyidle/step": 7}, False),
+        ({"whyidle/a": 2.0, "whyidle/step": 9}, False),
     ]
-    assert run.defined == ["stallscope/step", "stallscope/*"]
-    sender(run, alone=True)({"stallscope/a": 3.0}, 1)
+    assert run.defined == ["whyidle/step", "whyidle/*"]
+    sender(run, alone=True)({"whyidle/a": 3.0}, 1)
     assert run.rows[-1][1] is True
 
 
 def test_what_is_no_logger_is_refused_everywhere_alike() -> None:
     with pytest.raises(TypeError, match="int is no logger it knows"):
-        stallscope.log_to(3)
+        whyidle.log_to(3)
     for every_s in (0, -1.0, float("nan"), float("inf"), 10**400):
         with pytest.raises(ValueError, match="seconds above 0 and up to 1e"):
-            stallscope.log_to(Kept(), every_s=every_s)
+            whyidle.log_to(Kept(), every_s=every_s)
 
 
-def test_outside_stallscope_run_nothing_happens() -> None:
+def test_outside_whyidle_run_nothing_happens() -> None:
     kept = Kept()
-    stallscope.log_to(kept)
+    whyidle.log_to(kept)
     assert scalars.logs == []
 
 
 def test_a_rank_without_a_logger_logs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALLSCOPE_RUN", str(tmp_path))
-    stallscope.log_to(None)
+    monkeypatch.setenv("WHYIDLE_RUN", str(tmp_path))
+    whyidle.log_to(None)
     assert scalars.logs == []
-    stallscope.log_to(Kept())
+    whyidle.log_to(Kept())
     assert len(scalars.logs) == 1
 
 
@@ -277,20 +277,20 @@ def test_a_closed_writer_stays_closed_and_what_the_program_opens_again_is_logged
             log(number, 2 * number * SECOND, 0, unheard)
     assert logger._experiment is not None
     for each in (writer, logger._experiment):
-        assert [step for tag, _, step in each.scalars if tag == "stallscope/input_pct"] == [0, 1, 4]
+        assert [step for tag, _, step in each.scalars if tag == "whyidle/input_pct"] == [0, 1, 4]
 
 
 def test_trials_one_after_another_leave_no_logger_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALLSCOPE_RUN", str(tmp_path))
+    monkeypatch.setenv("WHYIDLE_RUN", str(tmp_path))
     for _ in range(3):
         writer = Closable()
-        stallscope.log_to(writer)
+        whyidle.log_to(writer)
         writer.close()
     assert [each.target for each in scalars.logs] == [writer]
     kept: list[Kept] = []
     for _ in range(1200):
         kept.append(Kept())
-        stallscope.log_to(kept[-1], every_s=1.0)
+        whyidle.log_to(kept[-1], every_s=1.0)
     assert [each.target for each in scalars.logs] == kept[-scalars.MOST_LOGS :]
     scalars.log(0, 0, 0, unheard)
     tell(tmp_path, Told(1, FIGURES, {}))
@@ -302,12 +302,12 @@ def test_trials_one_after_another_leave_no_logger_behind(tmp_path: Path, monkeyp
 
 
 def test_the_same_logger_again_is_logged_to_as_said_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALLSCOPE_RUN", str(tmp_path))
+    monkeypatch.setenv("WHYIDLE_RUN", str(tmp_path))
     kept, other = Kept(), Kept()
     for every_s in (1.0, 2.0):
-        stallscope.log_to(kept, every_s)
+        whyidle.log_to(kept, every_s)
         # Another object each time it is named.
-        stallscope.log_to(other.__call__, every_s)
+        whyidle.log_to(other.__call__, every_s)
     assert len(scalars.logs) == 2
     for number in range(4):
         tell(tmp_path, Told(number, FIGURES, {}))
@@ -318,10 +318,10 @@ def test_the_same_logger_again_is_logged_to_as_said_last(tmp_path: Path, monkeyp
 def test_a_forked_training_gets_one_notice_and_no_call_of_its_parents_logger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("STALLSCOPE_RUN", str(tmp_path))
+    monkeypatch.setenv("WHYIDLE_RUN", str(tmp_path))
     inherited, own = Kept(), Kept()
     said: list[str] = []
-    stallscope.log_to(inherited, every_s=1.0)
+    whyidle.log_to(inherited, every_s=1.0)
     # As in a child, where the threads that empty a writer's queue are not.
     monkeypatch.setattr(scalars.os, "getpid", lambda: 1)
     for number in range(4):
@@ -329,7 +329,7 @@ def test_a_forked_training_gets_one_notice_and_no_call_of_its_parents_logger(
         scalars.log(number, 2 * number * SECOND, 0, said.append)
     (sentence,) = said
     assert "forked after it was called" in sentence
-    stallscope.log_to(own, every_s=1.0)
+    whyidle.log_to(own, every_s=1.0)
     for number in range(4, 8):
         tell(tmp_path, Told(number, FIGURES, {}))
         scalars.log(number, 2 * number * SECOND, 0, unheard)
@@ -350,10 +350,10 @@ def test_a_training_logs_at_its_steps_to_every_logger(tmp_path: Path, monkeypatc
     net = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(net.parameters(), 0.01)
     with recording(folder, "cpu", sampler=False) as session:
-        monkeypatch.setenv("STALLSCOPE_RUN", str(folder))
+        monkeypatch.setenv("WHYIDLE_RUN", str(folder))
         for target in (kept, also):
-            stallscope.log_to(target, every_s=1e-6)
-        monkeypatch.delenv("STALLSCOPE_RUN")
+            whyidle.log_to(target, every_s=1e-6)
+        monkeypatch.delenv("WHYIDLE_RUN")
         for number, batch in enumerate(DataLoader(Batches(), batch_size=8)):
             if number == 3:
                 assert wanted(folder) == 1e-6
@@ -375,7 +375,7 @@ def starved(tmp_path: Path) -> Path:
 
 def test_a_run_that_has_ended_is_logged_as_it_went_and_as_a_whole(starved: Path) -> None:
     kept = Kept()
-    stallscope.log_to(kept, 0.5, run=starved)
+    whyidle.log_to(kept, 0.5, run=starved)
     facts = analyse(open_run(starved)).facts
     assert facts is not None
     *stretches, (whole, last) = kept.calls
@@ -395,10 +395,10 @@ def test_a_run_that_has_ended_is_logged_as_it_went_and_as_a_whole(starved: Path)
 
 
 def test_figures_of_an_emulated_device_have_names_of_their_own(starved: Path) -> None:
-    for kind, prefix in (("emulated", "stallscope-emulated/"), ("cuda", "stallscope/")):
+    for kind, prefix in (("emulated", "whyidle-emulated/"), ("cuda", "whyidle/")):
         update_run(starved, {"device": {"kind": kind, "title": "X"}})
         kept = Kept()
-        stallscope.log_to(kept, run=starved)
+        whyidle.log_to(kept, run=starved)
         names = {name for figures, _ in kept.calls for name in figures}
         assert names
         assert all(name.startswith(prefix) for name in names)
@@ -406,10 +406,10 @@ def test_figures_of_an_emulated_device_have_names_of_their_own(starved: Path) ->
 
 def test_a_folder_without_steps_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="does not exist"):
-        stallscope.log_to(Kept(), run=tmp_path / "nowhere")
+        whyidle.log_to(Kept(), run=tmp_path / "nowhere")
     train(tmp_path / "empty", [[]])
-    with pytest.raises(StallscopeError, match="no training step"):
-        stallscope.log_to(Kept(), run=tmp_path / "empty")
+    with pytest.raises(WhyidleError, match="no training step"):
+        whyidle.log_to(Kept(), run=tmp_path / "empty")
 
 
 def test_tensorboard_reads_what_was_logged(tmp_path: Path) -> None:
@@ -418,11 +418,11 @@ def test_tensorboard_reads_what_was_logged(tmp_path: Path) -> None:
     from torch.utils.tensorboard import SummaryWriter
 
     with SummaryWriter(str(tmp_path)) as writer:
-        sender(writer)({"stallscope/input_pct": 31.5}, 7)
+        sender(writer)({"whyidle/input_pct": 31.5}, 7)
         assert not is_closed(writer)
     assert is_closed(writer)
     read = EventAccumulator(str(tmp_path)).Reload()
-    assert [(each.step, each.value) for each in read.Scalars("stallscope/input_pct")] == [(7, 31.5)]
+    assert [(each.step, each.value) for each in read.Scalars("whyidle/input_pct")] == [(7, 31.5)]
 
 
 @pytest.fixture
@@ -438,13 +438,13 @@ def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_mlflow_reads_what_was_logged_and_gets_no_run_that_the_user_did_not_begin(mlflow: Any) -> None:
     send = sender(mlflow)
-    send({"stallscope/input_pct": 1.0}, 1)
+    send({"whyidle/input_pct": 1.0}, 1)
     assert mlflow.active_run() is None
     with mlflow.start_run() as run:
-        send({"stallscope/input_pct": 31.5}, 7)
-    send({"stallscope/input_pct": 2.0}, 9)
+        send({"whyidle/input_pct": 31.5}, 7)
+    send({"whyidle/input_pct": 2.0}, 9)
     assert mlflow.active_run() is None
-    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "stallscope/input_pct")
+    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "whyidle/input_pct")
     assert [(each.step, each.value) for each in history] == [(7, 31.5)]
 
 
@@ -455,16 +455,16 @@ def test_weights_and_biases_keeps_the_trainings_own_count(tmp_path: Path, monkey
     run = wandb.init(project="p", dir=str(tmp_path), mode="offline")
     send = sender(run)
     run.log({"loss": 1.0}, step=5)
-    send({"stallscope/input_pct": 31.5}, 700)
+    send({"whyidle/input_pct": 31.5}, 700)
     assert run.step == 5
     run.log({"loss": 2.0}, step=10)
     # Merged into the training's row: neither refused nor a row of its own.
     assert run.step == 10
-    send({"stallscope/input_pct": 41.5}, 900)
+    send({"whyidle/input_pct": 41.5}, 900)
     run.log({"loss": 3.0}, step=11)
     # What joined row 10 was committed with it.
-    assert run.summary.get("stallscope/input_pct") == 41.5
-    assert run.summary.get("stallscope/step") == 900
+    assert run.summary.get("whyidle/input_pct") == 41.5
+    assert run.summary.get("whyidle/step") == 900
     run.finish()
     # After its end nothing is sent, and nothing raised.
-    sender(wandb)({"stallscope/input_pct": 1.0}, 901)
+    sender(wandb)({"whyidle/input_pct": 1.0}, 901)

@@ -19,19 +19,19 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from torch.utils.data._utils import worker as torch_worker
 
 import slow_data
-from stallscope.capture.hidden import forget_frame
-from stallscope.capture.hooks.room import weigh
-from stallscope.capture.hooks.samples import samples_of
-from stallscope.capture.hooks.switch import Switch
-from stallscope.capture.making.contents import bytes_of
-from stallscope.capture.making.counters import Counters
-from stallscope.capture.making.fetching import Fetches
-from stallscope.capture.making.orders import PASS, Orders, WorkerWatch
-from stallscope.capture.making.samples import Stamped, file_of, number_of, one_by_one
-from stallscope.capture.making.transforms import Timing
-from stallscope.capture.making.worker import WorkerLoop, positions
-from stallscope.record.names import Names
-from stallscope.record.schema import BATCH, NOT_MEASURED
+from whyidle.capture.hidden import forget_frame
+from whyidle.capture.hooks.room import weigh
+from whyidle.capture.hooks.samples import samples_of
+from whyidle.capture.hooks.switch import Switch
+from whyidle.capture.making.contents import bytes_of
+from whyidle.capture.making.counters import Counters
+from whyidle.capture.making.fetching import Fetches
+from whyidle.capture.making.orders import PASS, Orders, WorkerWatch
+from whyidle.capture.making.samples import Stamped, file_of, number_of, one_by_one
+from whyidle.capture.making.transforms import Timing
+from whyidle.capture.making.worker import WorkerLoop, positions
+from whyidle.record.names import Names
+from whyidle.record.schema import BATCH, NOT_MEASURED
 
 FIELDS = [field.name for field in BATCH.fields[1:]]
 
@@ -263,13 +263,13 @@ def test_a_loop_that_takes_other_arguments_is_refused() -> None:
         positions(lambda dataset, worker_id: None)
 
 
-def test_a_pickled_loop_is_torch_s_own_where_stallscope_is_missing(tmp_path: Path) -> None:
+def test_a_pickled_loop_is_torch_s_own_where_whyidle_is_missing(tmp_path: Path) -> None:
     loop = WorkerLoop(torch_worker._worker_loop, tmp_path, 0, 4711, loader=2)
     pickled = pickle.dumps(loop)
     revived = pickle.loads(pickled)
     assert isinstance(revived, WorkerLoop)
     assert pickle.dumps(revived) == pickled
-    code = "import sys, pickle; sys.modules['stallscope'] = None; print(pickle.loads(sys.stdin.buffer.read()))"
+    code = "import sys, pickle; sys.modules['whyidle'] = None; print(pickle.loads(sys.stdin.buffer.read()))"
     done = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, timeout=60, check=True)
     assert done.stdout.startswith(b"<function _worker_loop")
 

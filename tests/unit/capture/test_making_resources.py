@@ -12,13 +12,13 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import slow_data
-from stallscope.capture.making.counters import Counters, affinity
-from stallscope.capture.recording import recording
-from stallscope.record.notices import read_notices
-from stallscope.record.reader import Records
-from stallscope.record.run import open_run
-from stallscope.record.schema import BATCH, NOT_MEASURED
-from stallscope.record.slots import SlotWriter
+from whyidle.capture.making.counters import Counters, affinity
+from whyidle.capture.recording import recording
+from whyidle.record.notices import read_notices
+from whyidle.record.reader import Records
+from whyidle.record.run import open_run
+from whyidle.record.schema import BATCH, NOT_MEASURED
+from whyidle.record.slots import SlotWriter
 
 LARGE = 500_000
 MISSING = {NOT_MEASURED}

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.facts import facts_of
-from stallscope.capture import marks
-from stallscope.capture.session import Session
-from stallscope.devices.clock import VirtualClock
-from stallscope.devices.emulated import EmulatedDevice, EmulatedEvent, EmulatedSpec
-from stallscope.devices.protocol import Event, Stream
-from stallscope.record.run import create_run, open_run
-from stallscope.record.schema import NOT_MEASURED, PAUSE, STEP, PauseKind, StepFlag
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.facts import facts_of
+from whyidle.capture import marks
+from whyidle.capture.session import Session
+from whyidle.devices.clock import VirtualClock
+from whyidle.devices.emulated import EmulatedDevice, EmulatedEvent, EmulatedSpec
+from whyidle.devices.protocol import Event, Stream
+from whyidle.record.run import create_run, open_run
+from whyidle.record.schema import NOT_MEASURED, PAUSE, STEP, PauseKind, StepFlag
+from whyidle.scenarios.planted import MS, Step, train
 
 SPEC = EmulatedSpec("test", "Test", 10**12, 10e9, 5e9)
 LATENCY = SPEC.launch_latency_ns

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from stallscope.capture.probes import cpus, libraries, look, python, stacks, storage
-from stallscope.capture.probes.container import in_container
-from stallscope.capture.sampler.procfs import MachineCpu
-from stallscope.record.check import Check
+from whyidle.capture.probes import cpus, libraries, look, python, stacks, storage
+from whyidle.capture.probes.container import in_container
+from whyidle.capture.sampler.procfs import MachineCpu
+from whyidle.record.check import Check
 
 CGROUP2 = "29 23 0:26 / {mount} rw,nosuid - cgroup2 cgroup2 rw"
 
@@ -306,7 +306,7 @@ def test_torch_is_judged_by_its_version(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_hooks_that_do_not_get_in_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "Hooks (stallscope run)"
+    name = "Hooks (whyidle run)"
     check = named(asked(monkeypatch, 0, loaded=False, armed=False), name)
     assert check.status == "missing"
     assert "did not read our sitecustomize" in check.says
@@ -329,7 +329,7 @@ def test_a_library_that_is_not_there_comes_with_the_extra_that_brings_it(monkeyp
     monkeypatch.setattr(libraries, "_version", lambda package: None if package == "pyarrow" else "1.2")
     checks = libraries.libraries()
     arrow = named(checks, "pyarrow")
-    assert (arrow.status, arrow.fix) == ("missing", "pip install 'stallscope[parquet]'")
+    assert (arrow.status, arrow.fix) == ("missing", "pip install 'whyidle[parquet]'")
     assert named(checks, "lmdb").says == "1.2."
 
 

@@ -17,7 +17,7 @@ ASK = """
 import json, sys
 from dataclasses import asdict
 from pathlib import Path
-from stallscope.capture.probes import driver, gpus
+from whyidle.capture.probes import driver, gpus
 print(json.dumps([asdict(check) for check in (driver.driver(Path(sys.argv[1])), *gpus.gpus())]))
 """
 GPM = "gpm 61 12 8 33\n"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from crafted import add, found
 
-from stallscope.record.schema import DEVICE
-from stallscope.scenarios.planted import MS, START, Step, train
+from whyidle.record.schema import DEVICE
+from whyidle.scenarios.planted import MS, START, Step, train
 
 SECONDS = 45
 """Links are looked at every ten seconds."""

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.capture.sampler.devices import RunDevice
-from stallscope.capture.sampler.emulated import MARGIN_NS, WINDOW_NS, EmulatedSource, busy_ns
-from stallscope.capture.sampler.row import Row
-from stallscope.devices.conditions import Conditions
-from stallscope.record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, SpanKind
-from stallscope.record.segment import RecordWriter
+from whyidle.capture.sampler.devices import RunDevice
+from whyidle.capture.sampler.emulated import MARGIN_NS, WINDOW_NS, EmulatedSource, busy_ns
+from whyidle.capture.sampler.row import Row
+from whyidle.devices.conditions import Conditions
+from whyidle.record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, SpanKind
+from whyidle.record.segment import RecordWriter
 
 START = 50_000_000_000
 SPANS = st.lists(st.tuples(st.integers(0, 120), st.integers(0, 60)), max_size=25)

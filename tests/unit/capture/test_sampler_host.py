@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.capture.sampler.host import PSS_FIRST_NS, PSS_PERIOD_NS, Host
-from stallscope.capture.sampler.procfs import (
+from whyidle.capture.sampler.host import PSS_FIRST_NS, PSS_PERIOD_NS, Host
+from whyidle.capture.sampler.procfs import (
     PAGE_BYTES,
     TICK_NS,
     MachineCpu,
@@ -22,8 +22,8 @@ from stallscope.capture.sampler.procfs import (
     parse_run_queue,
     parse_stat,
 )
-from stallscope.capture.sampler.tree import Member, ProcessTree
-from stallscope.record.schema import HOST, NOT_MEASURED
+from whyidle.capture.sampler.tree import Member, ProcessTree
+from whyidle.record.schema import HOST, NOT_MEASURED
 
 S = 1_000_000_000
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from fakes.driver import HEALTHY, NAMES, FakeDriver, Named, wait_for
-from stallscope.capture.sampler.start import start_sampler
-from stallscope.commands.main import main
-from stallscope.record.run import create_run, open_run, update_run
-from stallscope.record.sampled_devices import SampledDevice, sampled_devices, sampled_driver
-from stallscope.record.schema import DEVICE
+from whyidle.capture.sampler.start import start_sampler
+from whyidle.commands.main import main
+from whyidle.record.run import create_run, open_run, update_run
+from whyidle.record.sampled_devices import SampledDevice, sampled_devices, sampled_driver
+from whyidle.record.schema import DEVICE
 
 
 def test_the_sampler_records_what_the_driver_says(

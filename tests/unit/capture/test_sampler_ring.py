@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.capture.sampler.ring import ClockPair, UtilisationRing, WrappingCounter
+from whyidle.capture.sampler.ring import ClockPair, UtilisationRing, WrappingCounter
 
 START = 1_700_000_000_000_000
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.capture.sampler.schedule import Beat, Cadence
+from whyidle.capture.sampler.schedule import Beat, Cadence
 
 PERIOD = 200_000_000
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from torch.utils.data._utils.pin_memory import _pin_memory_loop
 
-from stallscope.capture import session as session_module
-from stallscope.capture.session import Session
-from stallscope.capture.threads import PythonThreads, _clock_of
-from stallscope.devices.cpu import CpuDevice
-from stallscope.record.run import create_run, open_run
-from stallscope.record.schema import EVENT, EventKind
+from whyidle.capture import session as session_module
+from whyidle.capture.session import Session
+from whyidle.capture.threads import PythonThreads, _clock_of
+from whyidle.devices.cpu import CpuDevice
+from whyidle.record.run import create_run, open_run
+from whyidle.record.schema import EVENT, EventKind
 
 MS = 1_000_000
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="the clocks of threads are Linux's")

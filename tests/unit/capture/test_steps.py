@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from stallscope.capture import marks
-from stallscope.capture.session import Session
-from stallscope.devices.clock import VirtualClock
-from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
-from stallscope.record.reader import RecordFile, Records
-from stallscope.record.run import create_run, open_run
-from stallscope.record.schema import BATCH, EVENT, NOT_MEASURED, STEP, EventKind, StepFlag
+from whyidle.capture import marks
+from whyidle.capture.session import Session
+from whyidle.devices.clock import VirtualClock
+from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
+from whyidle.record.reader import RecordFile, Records
+from whyidle.record.run import create_run, open_run
+from whyidle.record.schema import BATCH, EVENT, NOT_MEASURED, STEP, EventKind, StepFlag
 
 MS = 1_000_000
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.facts import Facts, facts_of
-from stallscope.analyse.partition import PARTS
-from stallscope.capture.thinning import ALWAYS, BURST, MOST_COST, MOST_SKIPPED, Thinning
-from stallscope.record.run import open_run
-from stallscope.record.schema import STEP
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.facts import Facts, facts_of
+from whyidle.analyse.partition import PARTS
+from whyidle.capture.thinning import ALWAYS, BURST, MOST_COST, MOST_SKIPPED, Thinning
+from whyidle.record.run import open_run
+from whyidle.record.schema import STEP
+from whyidle.scenarios.planted import MS, Step, train
 
 RUN_AHEAD = 17
 """Steps of 60 kernels that the launch queue holds."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.capture.tuning.guard import Guard, WouldOverwrite
+from whyidle.capture.tuning.guard import Guard, WouldOverwrite
 
 
 def test_whoever_works_in_a_folder_for_temporary_files_keeps_the_files_there(

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from stallscope.capture.tuning import memory
-from stallscope.capture.tuning.memory import memory_use
-from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
-from stallscope.errors import DeviceOutOfMemory
+from whyidle.capture.tuning import memory
+from whyidle.capture.tuning.memory import memory_use
+from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
+from whyidle.errors import DeviceOutOfMemory
 
 GB = 1 << 30
 MB = 1 << 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from stallscope.analyse.gradient_noise import NoiseScale, noise_scale
-from stallscope.capture.tuning.noise import MOST_STEPS, GradientWatch
+from whyidle.analyse.gradient_noise import NoiseScale, noise_scale
+from whyidle.capture.tuning.noise import MOST_STEPS, GradientWatch
 
 DIMENSIONS = 30
 NOISE = 2.0

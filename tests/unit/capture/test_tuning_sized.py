@@ -8,7 +8,7 @@ from pathlib import Path
 STEPS = """
 import sys
 from pathlib import Path
-from stallscope.capture.tuning.sized import Probing
+from whyidle.capture.tuning.sized import Probing
 for tuner, pid in zip(("lives", "ended"), map(int, sys.argv[2:])):
     asked = {"batch_size": 8, "was": 4, "steps": 5, "seconds": 60, "tuner": pid}
     probing = Probing(Path(sys.argv[1]), asked)

@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from stallscope.capture.tuning.switching import Switching
-from stallscope.record.tuning import Block, LoaderSettings, Word
+from whyidle.capture.tuning.switching import Switching
+from whyidle.record.tuning import Block, LoaderSettings, Word
 
 MS = 1_000_000
 NONE = LoaderSettings(0, batch_size=4)

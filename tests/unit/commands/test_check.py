@@ -16,22 +16,22 @@ from rich.console import Console
 import recent_runs
 from jobs import Rank, record
 from pairs import crowded, noisy
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.batch_size.result import Estimate
-from stallscope.analyse.difference import regression
-from stallscope.analyse.difference.cause_codes import CAUSES
-from stallscope.analyse.difference.difference import difference
-from stallscope.analyse.difference.limits import Check
-from stallscope.analyse.difference.sides import Side, side_of
-from stallscope.commands.console import json_text
-from stallscope.commands.main import main
-from stallscope.record.comparison import write_comparison
-from stallscope.record.files import read_json, write_json
-from stallscope.record.reader import Records
-from stallscope.record.run import Run, create_run, open_run, update_run
-from stallscope.record.schema import DEVICE
-from stallscope.report import check_text, contract, github, junit
-from stallscope.scenarios.planted import MS, START, Step, train
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.batch_size.result import Estimate
+from whyidle.analyse.difference import regression
+from whyidle.analyse.difference.cause_codes import CAUSES
+from whyidle.analyse.difference.difference import difference
+from whyidle.analyse.difference.limits import Check
+from whyidle.analyse.difference.sides import Side, side_of
+from whyidle.commands.console import json_text
+from whyidle.commands.main import main
+from whyidle.record.comparison import write_comparison
+from whyidle.record.files import read_json, write_json
+from whyidle.record.reader import Records
+from whyidle.record.run import Run, create_run, open_run, update_run
+from whyidle.record.schema import DEVICE
+from whyidle.report import check_text, contract, github, junit
+from whyidle.scenarios.planted import MS, START, Step, train
 
 SOME = np.random.default_rng
 
@@ -64,7 +64,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str, di
     """The checks by name."""
     check(*words, "--json")
     found = json.loads(capsys.readouterr().out)
-    assert (found["format"], found["version"]) == ("stallscope-check", 1)
+    assert (found["format"], found["version"]) == ("whyidle-check", 1)
     return {each["name"]: each for each in found["checks"]}
 
 
@@ -220,7 +220,7 @@ def test_a_loss_that_a_busy_machine_may_have_made_is_unclear(
     said = capsys.readouterr().out
     assert "1 of 3 checks fail: max-regression (unclear)." in said
     assert "UNCLEAR throughput lost" in said
-    assert "::error title=stallscope check max-regression::" in said
+    assert "::error title=whyidle check max-regression::" in said
     (failure,) = ElementTree.parse("check.xml").iter("failure")
     assert failure.get("type") == "unclear"
     found = told(capsys, *ask)["max-regression"]
@@ -437,7 +437,7 @@ def test_a_run_to_compare_with_that_did_not_end_is_said(tmp_path: Path, capsys: 
 
 def test_the_run_to_check_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert check("--max-stall", "99") == 2
-    assert "`stallscope check runs/ci --max-stall 10" in capsys.readouterr().err
+    assert "`whyidle check runs/ci --max-stall 10" in capsys.readouterr().err
 
 
 def test_causes_keep_their_names_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -445,7 +445,7 @@ def test_causes_keep_their_names_everywhere(tmp_path: Path, capsys: pytest.Captu
     assert check(run, "--forbid", "input.worker_restart", "--junit", "check.xml", "--github") == 1
     said = capsys.readouterr().out
     assert "min-steps, forbid input.worker_restart." in said
-    assert "title=stallscope check forbid input.worker_restart::" in said
+    assert "title=whyidle check forbid input.worker_restart::" in said
     names = [case.get("name") for case in ElementTree.parse("check.xml").iter("testcase")]
     assert names == ["ended", "min-steps", "forbid input.worker_restart"]
     assert list(told(capsys, run, "--forbid", "input.worker_restart")) == names
@@ -472,7 +472,7 @@ def test_a_saved_report_is_as_good_to_compare_with(tmp_path: Path, capsys: pytes
     saved.write_text(saved.read_text().replace('"samples_per_s":', '"was":'))
     assert check(slower, "--max-regression", "5", "--against", saved) == 1
     assert "not measured" in capsys.readouterr().out
-    saved.write_text(json.dumps({"format": "stallscope-report", "run": {"device": {"kind": "emulated"}}}))
+    saved.write_text(json.dumps({"format": "whyidle-report", "run": {"device": {"kind": "emulated"}}}))
     assert check(slower, "--max-regression", "5", "--against", saved) == 2
     assert "emulated and measured times are not compared" in capsys.readouterr().err
 
@@ -496,7 +496,7 @@ def test_against_a_report_no_more_is_claimed_than_against_its_run(
 def test_a_report_without_a_rate_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str], rate: object) -> None:
     run = noisy(tmp_path / "run", SOME(1), run_noise=0)
     saved = tmp_path / "strange.json"
-    saved.write_text(json.dumps({"format": "stallscope-report", "run": "x", "window": {"samples_per_s": rate}}))
+    saved.write_text(json.dumps({"format": "whyidle-report", "run": "x", "window": {"samples_per_s": rate}}))
     assert check(run, "--max-regression", "5", "--against", saved) == 1
     assert "not measured" in capsys.readouterr().out
 
@@ -531,14 +531,14 @@ def test_nothing_that_a_run_holds_begins_a_line(capsys: pytest.CaptureFixture[st
 
 
 def test_the_configuration_holds_and_flags_win(planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.stallscope.check]\nmax-stall = 1\n")
+    (tmp_path / "pyproject.toml").write_text("[tool.whyidle.check]\nmax-stall = 1\n")
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
     monkeypatch.chdir(below)
     assert check(planted) == 1
     assert check(planted, "--max-stall", "90") == 0
     other = tmp_path / "other.toml"
-    other.write_text('[tool.stallscope.check]\nmax-stall = 90\nforbid = ["rank"]\n')
+    other.write_text('[tool.whyidle.check]\nmax-stall = 90\nforbid = ["rank"]\n')
     assert check(planted, "--config", other) == 0
 
 
@@ -547,7 +547,7 @@ def test_a_run_of_the_configuration_is_found_from_its_folder(
 ) -> None:
     noisy(tmp_path / "base", SOME(1), run_noise=0)
     slower = noisy(tmp_path / "slower", SOME(2), run_noise=0, compute_ms=40)
-    (tmp_path / "pyproject.toml").write_text('[tool.stallscope.check]\nmax-regression = 5\nagainst = "base"\n')
+    (tmp_path / "pyproject.toml").write_text('[tool.whyidle.check]\nmax-regression = 5\nagainst = "base"\n')
     (tmp_path / "a").mkdir()
     monkeypatch.chdir(tmp_path / "a")
     assert check(slower) == 1
@@ -576,7 +576,7 @@ def test_a_run_of_the_configuration_is_found_from_its_folder(
 def test_a_mistake_in_the_configuration_is_said(
     planted: Path, tmp_path: Path, table: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "pyproject.toml").write_text(f"[tool.stallscope.check]\n{table}\n")
+    (tmp_path / "pyproject.toml").write_text(f"[tool.whyidle.check]\n{table}\n")
     assert check(planted) == 2
     assert said in capsys.readouterr().err
 
@@ -646,7 +646,7 @@ def test_github_gets_annotations_and_a_summary_by_itself(
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     assert check(planted, "--max-stall", "1") == 1
-    assert "::error title=stallscope check max-stall::" in capsys.readouterr().out
+    assert "::error title=whyidle check max-stall::" in capsys.readouterr().out
     assert summary.read_text().startswith("before\n###")
     assert "| FAIL | exposed stall" in summary.read_text()
     assert check(planted, "--max-stall", "1", "--json") == 1

@@ -1,4 +1,4 @@
-"""`stallscope compare batch-sizes` without its trainings: arguments, and what becomes of a stand-in's runs."""
+"""`whyidle compare batch-sizes` without its trainings: arguments, and what becomes of a stand-in's runs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from stallscope.commands import sweep_planted
-from stallscope.commands.main import main
-from stallscope.record.comparison import read_comparison
-from stallscope.record.run import update_run
-from stallscope.scenarios.faults.case import CONTROL, Case, Plan
-from stallscope.scenarios.faults.truth import Stamp, write_truth
-from stallscope.scenarios.planted import MS, Step, train
-from stallscope.scenarios.sweeps.registry import SWEEPS
-from stallscope.tune.trial import Outcome
+from whyidle.commands import sweep_planted
+from whyidle.commands.main import main
+from whyidle.record.comparison import read_comparison
+from whyidle.record.run import update_run
+from whyidle.scenarios.faults.case import CONTROL, Case, Plan
+from whyidle.scenarios.faults.truth import Stamp, write_truth
+from whyidle.scenarios.planted import MS, Step, train
+from whyidle.scenarios.sweeps.registry import SWEEPS
+from whyidle.tune.trial import Outcome
 
 SAMPLES = 800
 GROWS = "compute_growth"
@@ -70,7 +70,7 @@ def test_a_sweep_is_judged_beside_what_was_planted_and_what_was_true(
 ) -> None:
     code, told = compare(tmp_path, "--cases", f"{GROWS},{FLAT}", "--batch-sizes", "4,16", "--repeats", "2")
     assert code == 0
-    assert (told["format"], told["version"], told["scenario"]) == ("stallscope-compare", 1, "batch-sizes")
+    assert (told["format"], told["version"], told["scenario"]) == ("whyidle-compare", 1, "batch-sizes")
     assert [(cell["pipeline"], cell["batch_size"], cell["status"]) for cell in told["cells"]] == [
         *((GROWS, size, "ok") for size in (4, 16)),
         *((FLAT, size, "ok") for size in (4, 16)),
@@ -189,8 +189,8 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(
 
 def test_choosing_and_reading_sweeps_brings_no_torch() -> None:
     code = (
-        "import sys, stallscope.commands.sweep_planted, stallscope.scenarios.sweeps.registry, "
-        "stallscope.scenarios.sweeps.truth; print('torch' in sys.modules)"
+        "import sys, whyidle.commands.sweep_planted, whyidle.scenarios.sweeps.registry, "
+        "whyidle.scenarios.sweeps.truth; print('torch' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "False"

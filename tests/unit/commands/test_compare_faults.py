@@ -1,4 +1,4 @@
-"""`stallscope compare faults` without its trainings: arguments, and what becomes of runs a stand-in leaves behind."""
+"""`whyidle compare faults` without its trainings: arguments, and what becomes of runs a stand-in leaves behind."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from stallscope.commands import faults
-from stallscope.commands.main import main
-from stallscope.record.comparison import read_comparison
-from stallscope.record.run import update_run
-from stallscope.scenarios.faults import machine
-from stallscope.scenarios.faults.registry import CASES
-from stallscope.scenarios.faults.truth import Stamp, write_truth
-from stallscope.scenarios.planted import MS, Step, VirtualRun, train
-from stallscope.tune.trial import Outcome
+from whyidle.commands import faults
+from whyidle.commands.main import main
+from whyidle.record.comparison import read_comparison
+from whyidle.record.run import update_run
+from whyidle.scenarios.faults import machine
+from whyidle.scenarios.faults.registry import CASES
+from whyidle.scenarios.faults.truth import Stamp, write_truth
+from whyidle.scenarios.planted import MS, Step, VirtualRun, train
+from whyidle.tune.trial import Outcome
 
 STEPS = 60
 FAULT = "input.serial-middle"
@@ -73,7 +73,7 @@ def test_a_case_is_a_cell_with_what_was_planted_named_and_true(
 ) -> None:
     code, told = compare(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "2")
     assert code == 0
-    assert (told["format"], told["version"], told["scenario"]) == ("stallscope-compare", 1, "faults")
+    assert (told["format"], told["version"], told["scenario"]) == ("whyidle-compare", 1, "faults")
     assert (told["best"], told["batch_verdicts"]) == (None, {})
     fault, control = told["cells"]
     assert (fault["case"], fault["planted"], fault["pipeline"]) == (FAULT, ["input.serial"], "naive")
@@ -254,8 +254,8 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path, capsys: pytest
 
 def test_choosing_and_reading_cases_brings_no_torch() -> None:
     code = (
-        "import sys, stallscope.commands.faults, stallscope.scenarios.faults.registry, "
-        "stallscope.scenarios.faults.machine, stallscope.scenarios.faults.truth; print('torch' in sys.modules)"
+        "import sys, whyidle.commands.faults, whyidle.scenarios.faults.registry, "
+        "whyidle.scenarios.faults.machine, whyidle.scenarios.faults.truth; print('torch' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "False"

@@ -15,20 +15,20 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from stallscope.analyse.cell_costs import setting_of
-from stallscope.analyse.compare import Cell, place
-from stallscope.analyse.prices import Price
-from stallscope.commands.cost_options import put_price
-from stallscope.commands.main import main, parser
-from stallscope.commands.progress import Progress
-from stallscope.commands.sweep import Sweep
-from stallscope.commands.sweep_asked import beyond_cpus
-from stallscope.errors import StallscopeError
-from stallscope.report.cost_text import _epochs_shown, of_cells
-from stallscope.tune.trial import INTERRUPTED, Target, _child
+from whyidle.analyse.cell_costs import setting_of
+from whyidle.analyse.compare import Cell, place
+from whyidle.analyse.prices import Price
+from whyidle.commands.cost_options import put_price
+from whyidle.commands.main import main, parser
+from whyidle.commands.progress import Progress
+from whyidle.commands.sweep import Sweep
+from whyidle.commands.sweep_asked import beyond_cpus
+from whyidle.errors import WhyidleError
+from whyidle.report.cost_text import _epochs_shown, of_cells
+from whyidle.tune.trial import INTERRUPTED, Target, _child
 
 SCENARIO = """
-from stallscope.scenarios.scenario import Scenario
+from whyidle.scenarios.scenario import Scenario
 
 
 class Mine(Scenario):
@@ -154,7 +154,7 @@ def cell(device: str) -> Cell:
 
 
 def test_one_price_is_refused_for_trainings_on_two_devices() -> None:
-    with pytest.raises(StallscopeError, match="trainings on 2 devices"):
+    with pytest.raises(WhyidleError, match="trainings on 2 devices"):
         put_price(Price(usd_per_hour=1.0), [cell("emulated:k80"), cell("emulated:v100")], {})
     setting: dict[str, object] = {}
     put_price(Price(usd_per_hour=1.0), [cell("cpu"), cell("cpu")], setting)

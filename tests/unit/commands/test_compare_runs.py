@@ -1,4 +1,4 @@
-"""`stallscope compare RUN RUN …`: recorded runs grouped by what was recorded of them, and mistakes told."""
+"""`whyidle compare RUN RUN …`: recorded runs grouped by what was recorded of them, and mistakes told."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from jobs import MS as JOB_MS
 from jobs import Rank, record
 from page_content import Element, parsed
-from stallscope.analyse.recorded_runs import cells_of_runs, differences
-from stallscope.commands.main import main
-from stallscope.record.run import open_run, update_run
-from stallscope.record.schema import NOT_MEASURED
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.recorded_runs import cells_of_runs, differences
+from whyidle.commands.main import main
+from whyidle.record.run import open_run, update_run
+from whyidle.record.schema import NOT_MEASURED
+from whyidle.scenarios.planted import MS, Step, train
 
 
 def starved(folder: Path, batch: int, per_sample_ms: float = 3.0, epochs: int = 1, **info: Any) -> Path:
@@ -232,7 +232,7 @@ def test_a_mistake_is_one_message_that_says_what_to_do(
     (tmp_path / "table" / "comparison.json").write_text("{}")
     one = str(sweep[0])
     for words, said in (
-        ([one], f"stallscope report {one}"),
+        ([one], f"whyidle report {one}"),
         ([one, one], "named twice"),
         (["ssd", one], "ssd is not a run folder"),
         ([one, str(tmp_path)], "is not a run folder"),
@@ -249,8 +249,8 @@ def test_a_mistake_is_one_message_that_says_what_to_do(
         ([*map(str, sweep), "--html", str(tmp_path)], "is a folder. Name a file."),
         ([*map(str, sweep), "--html", str(tmp_path / "no" / "x.html")], "there is no folder"),
         ([*map(str, sweep), "--html", "-"], "a page goes into a file"),
-        (["faults", "--html", str(tmp_path / "x.html")], "`stallscope report FOLDER --format html`"),
-        (["batch-sizes", "--html", str(tmp_path / "x.html")], "`stallscope report FOLDER --format html`"),
+        (["faults", "--html", str(tmp_path / "x.html")], "`whyidle report FOLDER --format html`"),
+        (["batch-sizes", "--html", str(tmp_path / "x.html")], "`whyidle report FOLDER --format html`"),
     ):
         assert main(["compare", *words]) == 2, words
         printed = capsys.readouterr()
@@ -268,5 +268,5 @@ def test_without_matplotlib_a_plot_is_refused_before_anything_is_trained(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["compare", "ssd", "--device", "cpu", "--plot", "x.svg"]) == 2
-    assert "pip install 'stallscope[plot]'" in capsys.readouterr().err
+    assert "pip install 'whyidle[plot]'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

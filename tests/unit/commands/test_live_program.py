@@ -16,21 +16,21 @@ from rich.console import Console
 
 from recent_runs import training
 from snapshots import device, rank, running, worker
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.recent.snapshot import Snapshot
-from stallscope.commands import live_ended
-from stallscope.commands.live import add_arguments
-from stallscope.commands.live_ended import LastWord
-from stallscope.commands.live_keys import Keys
-from stallscope.commands.live_program import Program
-from stallscope.commands.live_sources import Following, Replaying
-from stallscope.commands.main import main
-from stallscope.commands.progress import Progress
-from stallscope.commands.run import _Lines
-from stallscope.commands.shared_reader import SharedReader
-from stallscope.record.latest import note_latest
-from stallscope.record.run import create_run, open_run, update_run
-from stallscope.report.live import Options
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.recent.snapshot import Snapshot
+from whyidle.commands import live_ended
+from whyidle.commands.live import add_arguments
+from whyidle.commands.live_ended import LastWord
+from whyidle.commands.live_keys import Keys
+from whyidle.commands.live_program import Program
+from whyidle.commands.live_sources import Following, Replaying
+from whyidle.commands.main import main
+from whyidle.commands.progress import Progress
+from whyidle.commands.run import _Lines
+from whyidle.commands.shared_reader import SharedReader
+from whyidle.record.latest import note_latest
+from whyidle.record.run import create_run, open_run, update_run
+from whyidle.report.live import Options
 
 
 class Given:
@@ -285,7 +285,7 @@ def test_an_error_that_names_a_folder_no_encoding_can_write_is_one_plain_line(
 ) -> None:
     _Lines(SharedReader(tmp_path / "gone\udc80\x1b[31m\n"))()
     said = capfd.readouterr().err
-    assert said.startswith("stallscope: RecordError: ")
+    assert said.startswith("whyidle: RecordError: ")
     assert "gone??[31m" in said
     assert said.count("\n") == 1
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.commands.main import main
-from stallscope.record.latest import note_latest
-from stallscope.scenarios.planted import Step, train
+from whyidle.commands.main import main
+from whyidle.record.latest import note_latest
+from whyidle.scenarios.planted import Step, train
 
 
 def test_a_report_of_the_newest_run_says_on_stderr_which_it_is(
@@ -21,8 +21,8 @@ def test_a_report_of_the_newest_run_says_on_stderr_which_it_is(
     note_latest(run)
     assert main(["report", "--json"]) == 0
     told = capsys.readouterr()
-    assert json.loads(told.out)["format"] == "stallscope-report"
-    assert told.err == f"stallscope: the newest recording: {tmp_path}/run?[2J\n"
+    assert json.loads(told.out)["format"] == "whyidle-report"
+    assert told.err == f"whyidle: the newest recording: {tmp_path}/run?[2J\n"
     assert main(["report", str(run), "--json"]) == 0
     assert "newest" not in capsys.readouterr().err
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from jobs import Rank, record
-from stallscope.commands.main import main
-from stallscope.record.comparison import CellRecord, write_comparison
-from stallscope.record.run import create_run, update_run
-from stallscope.scenarios.planted import Step, train
-from stallscope.tune.state import TUNE_JSON
+from whyidle.commands.main import main
+from whyidle.record.comparison import CellRecord, write_comparison
+from whyidle.record.run import create_run, update_run
+from whyidle.scenarios.planted import Step, train
+from whyidle.tune.state import TUNE_JSON
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_what_is_like_nothing_is_not_guessed_at(capsys: pytest.CaptureFixture[st
 def test_json_and_another_format_are_not_both_asked_for(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Give one of them." in said(capsys, "report", recorded, "--json", "--format", "markdown")
     assert main(["report", str(recorded), "--json", "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["format"] == "stallscope-report"
+    assert json.loads(capsys.readouterr().out)["format"] == "whyidle-report"
 
 
 @pytest.mark.parametrize("second", ["nan", "inf", "1e300", "soon"])
@@ -127,7 +127,7 @@ def test_the_newest_of_several_runs_is_that_of_the_latest_moment(
     }.items():
         create_run(tmp_path / name, {"started_at": started_at, "command": []})
     told = said(capsys, "report", tmp_path)
-    assert f"such as `stallscope report {tmp_path / 'morning-in-london'}`" in told
+    assert f"such as `whyidle report {tmp_path / 'morning-in-london'}`" in told
     listed = ["morning-in-london", "night-in-new-york", "noon-in-tokyo", "nobody-knows", "at-the-end-of-time"]
     assert sorted(listed, key=lambda name: told.rindex(f" {name} ")) == listed
     # All in the local time of who reads it: 9:00 in London.

@@ -1,4 +1,4 @@
-"""`stallscope run` around a command: what it takes away where there is none, and that it ends as the command did."""
+"""`whyidle run` around a command: what it takes away where there is none, and that it ends as the command did."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.capture.sampler.start import Sampler
-from stallscope.commands import child, own_terminal, run, status_line
-from stallscope.commands.main import main
-from stallscope.errors import StallscopeError
-from stallscope.record.latest import latest, note_latest
+from whyidle.capture.sampler.start import Sampler
+from whyidle.commands import child, own_terminal, run, status_line
+from whyidle.commands.main import main
+from whyidle.errors import WhyidleError
+from whyidle.record.latest import latest, note_latest
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def test_where_no_figures_can_be_kept_nothing_is_made_or_started(
         for folder in (results, tmp_path / "new"):
             assert ran(folder, "--prometheus", textfile, "--", "touch", tmp_path / "started") == 2
             said = capsys.readouterr().err
-            assert said.startswith(f"stallscope: cannot write {textfile}: ")
+            assert said.startswith(f"whyidle: cannot write {textfile}: ")
             assert f"{why}. Name " in said
     assert [path.name for path in results.iterdir()] == ["model.pt"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pipe", "results"]
@@ -93,7 +93,7 @@ def test_a_terminal_that_cannot_be_set_up_is_a_message_and_nothing_has_run(tmp_p
     def fail() -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    with child.Signals() as signals, pytest.raises(StallscopeError, match="touch got no terminal of its own"):
+    with child.Signals() as signals, pytest.raises(WhyidleError, match="touch got no terminal of its own"):
         child.start(["touch", str(tmp_path / "started")], os.environ, signals, prepare=fail)
     assert list(tmp_path.iterdir()) == []
 
@@ -116,7 +116,7 @@ class Full(io.StringIO):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("command", ["exit 5", 'rm -r "$STALLSCOPE_RUN"; exit 5'])
+@pytest.mark.parametrize("command", ["exit 5", 'rm -r "$WHYIDLE_RUN"; exit 5'])
 def test_a_report_that_cannot_be_written_leaves_the_commands_exit_code(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

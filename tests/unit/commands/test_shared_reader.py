@@ -1,4 +1,4 @@
-"""`stallscope run` follows a recording once for all that it shows of it: the panel, `log_to` and Prometheus."""
+"""`whyidle run` follows a recording once for all that it shows of it: the panel, `log_to` and Prometheus."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from recent_runs import training
-from stallscope.analyse.recent.reader import RecentReader
-from stallscope.commands import run, scalars, shared_reader
-from stallscope.commands.run import _View
-from stallscope.commands.scalars import Figures
-from stallscope.commands.shared_reader import SharedReader
-from stallscope.record import scalars as kept
+from whyidle.analyse.recent.reader import RecentReader
+from whyidle.commands import run, scalars, shared_reader
+from whyidle.commands.run import _View
+from whyidle.commands.scalars import Figures
+from whyidle.commands.shared_reader import SharedReader
+from whyidle.record import scalars as kept
 
 
 class Counted:
@@ -54,7 +54,7 @@ def test_panel_and_figures_look_through_one_reader_that_is_made_when_first_asked
     figures.tick()
     assert "step 370," in view.line()
     assert len(readers.made) == 1
-    assert "stallscope_steps" in (tmp_path / "run.prom").read_text()
+    assert "whyidle_steps" in (tmp_path / "run.prom").read_text()
     assert kept.told(recorded) is not None
 
 
@@ -120,7 +120,7 @@ def test_neither_an_error_of_the_folder_nor_an_endless_wish_leaves_a_look(record
     assert not (tmp_path / "nowhere.prom").exists()
     (recorded / kept.WANTED).write_text(f'{{"every_s": 1{"0" * 400}}}')
     Figures(SharedReader(recorded), tmp_path / "run.prom").tick()
-    assert "stallscope_steps" in (tmp_path / "run.prom").read_text()
+    assert "whyidle_steps" in (tmp_path / "run.prom").read_text()
 
 
 def test_figures_that_cannot_be_told_to_the_training_are_in_the_file(
@@ -129,7 +129,7 @@ def test_figures_that_cannot_be_told_to_the_training_are_in_the_file(
     monkeypatch.setattr(scalars, "tell", broken)
     kept.want(recorded, 1.0)
     Figures(SharedReader(recorded), tmp_path / "run.prom").tick()
-    assert "stallscope_steps" in (tmp_path / "run.prom").read_text()
+    assert "whyidle_steps" in (tmp_path / "run.prom").read_text()
 
 
 def test_a_panel_that_fails_keeps_nobody_from_figures(recorded: Path) -> None:

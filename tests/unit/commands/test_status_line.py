@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from fakes.driver import wait_for
-from stallscope.commands.program_output import ProgramOutput, goes_on_in_the_row
+from whyidle.commands.program_output import ProgramOutput, goes_on_in_the_row
 from tmux import THERE_IS, Tmux
 
 ROWS, COLUMNS = 12, 40
@@ -29,9 +29,9 @@ PANEL = b"panel of 2"
 
 RELAY = """
 import os, signal, subprocess, sys
-from stallscope.commands import child
-from stallscope.commands.own_terminal import usable
-from stallscope.commands.status_line import StatusLine
+from whyidle.commands import child
+from whyidle.commands.own_terminal import usable
+from whyidle.commands.status_line import StatusLine
 
 def rows(columns, count):
     return [f"panel of {count}"] + ["below"] * (count - 1)
@@ -203,7 +203,7 @@ raise SystemExit(3)
 
 def test_a_program_that_outlives_a_signal_keeps_its_last_output_on_a_slow_terminal(show: Show) -> None:
     relayed = f"""{RELAY}
-from stallscope.commands import status_line
+from whyidle.commands import status_line
 status_line.HURRY_SECONDS, status_line.MOST_DRAIN_SECONDS = 0.1, 0.0
 raise SystemExit(relay([sys.executable, "-c", sys.argv[1]]))
 """

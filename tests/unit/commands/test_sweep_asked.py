@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from idx_files import make_set
-from stallscope.commands.main import main
-from stallscope.commands.sweep_asked import require_used
-from stallscope.errors import StallscopeError
-from stallscope.scenarios.registry import NAMES, scenario
-from stallscope.scenarios.scenario import Asked
-from stallscope.scenarios.variant import plain
+from whyidle.commands.main import main
+from whyidle.commands.sweep_asked import require_used
+from whyidle.errors import WhyidleError
+from whyidle.scenarios.registry import NAMES, scenario
+from whyidle.scenarios.scenario import Asked
+from whyidle.scenarios.variant import plain
 
 
 def checked(name: str, experiment: str, kind: str = "emulated", **named: Any) -> set[Any]:
@@ -71,7 +71,7 @@ def test_every_experiment_runs_as_it_is(name: str) -> None:
 def test_what_an_experiment_has_no_place_for_is_refused(
     name: str, experiment: str, named: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(StallscopeError, match=f"{said}.*Leave it out or choose another --experiment"):
+    with pytest.raises(WhyidleError, match=f"{said}.*Leave it out or choose another --experiment"):
         checked(name, experiment, **named)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from stallscope.devices.choose import choose
-from stallscope.devices.emulated import EmulatedDevice
-from stallscope.errors import StallscopeError
+from whyidle.devices.choose import choose
+from whyidle.devices.emulated import EmulatedDevice
+from whyidle.errors import WhyidleError
 
 
 def test_cpu_and_emulated_are_always_there() -> None:
@@ -22,13 +22,13 @@ def test_cpu_and_emulated_are_always_there() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
 def test_without_a_gpu_auto_is_the_cpu_and_cuda_is_one_message() -> None:
     assert choose("auto").kind == "cpu"
-    with pytest.raises(StallscopeError, match="sees no CUDA device"):
+    with pytest.raises(WhyidleError, match="sees no CUDA device"):
         choose("cuda")
 
 
 @pytest.mark.parametrize("name", ["tpu", "emulated:nosuch", "emulated:/no/such/file.toml", ""])
 def test_an_unknown_device_is_one_message(name: str) -> None:
-    with pytest.raises(StallscopeError) as error:
+    with pytest.raises(WhyidleError) as error:
         choose(name)
     assert "\n" not in str(error.value)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from stallscope.devices import cuda
+from whyidle.devices import cuda
 
 US = 1_000
 MS = 1_000_000

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.devices.clock import VirtualClock
-from stallscope.devices.conditions import Conditions
-from stallscope.devices.emulated import COMPUTE, COPY, EmulatedDevice, EmulatedSpec
-from stallscope.errors import DeviceOutOfMemory
+from whyidle.devices.clock import VirtualClock
+from whyidle.devices.conditions import Conditions
+from whyidle.devices.emulated import COMPUTE, COPY, EmulatedDevice, EmulatedSpec
+from whyidle.errors import DeviceOutOfMemory
 
 MS = 1_000_000
 LAUNCH = 5_000

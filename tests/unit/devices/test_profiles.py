@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.devices.profiles import Accelerator
-from stallscope.devices.profiles.load import load, names, nets
-from stallscope.errors import StallscopeError
+from whyidle.devices.profiles import Accelerator
+from whyidle.devices.profiles.load import load, names, nets
+from whyidle.errors import WhyidleError
 
 ACCELERATORS = ["a100", "gtx1080", "h100", "h200", "k520", "k80", "p100", "titanx", "v100"]
 NETS = ["ssd300", "ssd512", "vgg16"]
@@ -47,12 +47,12 @@ batch_sizes = st.integers(1, 512)
 
 
 def raw(file: str) -> dict[str, Any]:
-    text = (resources.files("stallscope.devices.profiles") / file).read_text(encoding="utf-8")
+    text = (resources.files("whyidle.devices.profiles") / file).read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 
 def raw_text(name: str) -> str:
-    return (resources.files("stallscope.devices.profiles") / f"{name}.toml").read_text(encoding="utf-8")
+    return (resources.files("whyidle.devices.profiles") / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def tables(value: object, key: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -315,7 +315,7 @@ class TestOwnProfile:
         assert mine.name == "rtx"
         assert mine.provenance("ssd300") == "recorded: my machine, 2026-03-01"
         assert mine.step_ns("ssd300", 32) == pytest.approx(32 / 240 * 1e9, abs=1)
-        with pytest.raises(StallscopeError, match=r"rtx has no net 'vgg16'. It has: ssd300\.$"):
+        with pytest.raises(WhyidleError, match=r"rtx has no net 'vgg16'. It has: ssd300\.$"):
             mine.step_ns("vgg16", 8)
 
     def test_may_derive_from_a_builtin_and_from_itself(self, tmp_path: Path) -> None:
@@ -325,18 +325,18 @@ class TestOwnProfile:
         assert load(path).nets["ssd512"].samples_per_s == (14.23,)
 
     def test_unknown_names_list_the_known_ones(self) -> None:
-        with pytest.raises(StallscopeError, match=r"unknown accelerator 'rtx9090'.*a100, gtx1080, h100"):
+        with pytest.raises(WhyidleError, match=r"unknown accelerator 'rtx9090'.*a100, gtx1080, h100"):
             load("rtx9090")
 
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(StallscopeError, match=r"cannot read .*absent\.toml: No such file"):
+        with pytest.raises(WhyidleError, match=r"cannot read .*absent\.toml: No such file"):
             load(str(tmp_path / "absent.toml"))
 
     @pytest.mark.parametrize("size", [0, -3])
     def test_a_batch_has_samples(self, size: int) -> None:
-        with pytest.raises(StallscopeError, match=f"batch size {size}: it must be at least 1"):
+        with pytest.raises(WhyidleError, match=f"batch size {size}: it must be at least 1"):
             load("v100").step_ns("ssd300", size)
-        with pytest.raises(StallscopeError, match="must be at least 1"):
+        with pytest.raises(WhyidleError, match="must be at least 1"):
             load("v100").memory_bytes_needed("ssd300", size)
 
     @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ class TestOwnProfile:
         self, tmp_path: Path, old: str, new: str, message: str
     ) -> None:
         path = self.own(tmp_path, (old, new))
-        with pytest.raises(StallscopeError) as caught:
+        with pytest.raises(WhyidleError) as caught:
             load(path)
         text = str(caught.value)
         assert message in text
@@ -462,7 +462,7 @@ def build(name: str) -> tuple[Any, int, int, int]:
     from torchvision.models import vgg16
     from torchvision.models.detection import ssd
 
-    from stallscope.scenarios import convnet_nets, cost_nets, fashion_nets
+    from whyidle.scenarios import convnet_nets, cost_nets, fashion_nets
 
     if name in PRICED:
         return cost_nets.build(name, 0), *((3, 32, 32) if name == "cifar10-cnn" else (1, 28, 28))

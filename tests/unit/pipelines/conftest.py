@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from stallscope.pipelines.photos import JpegFiles
-from stallscope.pipelines.protocol import Batch, Stage, Targets
-from stallscope.pipelines.stages import plain_stages
+from whyidle.pipelines.photos import JpegFiles
+from whyidle.pipelines.protocol import Batch, Stage, Targets
+from whyidle.pipelines.stages import plain_stages
 
 SIDE = 64
 SIZES = ((160, 120), (97, 131), (40, 33), (64, 64), (201, 150), (150, 83), (51, 70), (128, 96), (75, 75), (180, 61))

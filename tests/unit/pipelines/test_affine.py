@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallscope.pipelines.affine import Affine
-from stallscope.pipelines.standardise import Standardise
+from whyidle.pipelines.affine import Affine
+from whyidle.pipelines.standardise import Standardise
 
 LABEL = np.array(3)
 IMAGE = np.random.default_rng(0).integers(0, 256, (9, 12), np.uint8)

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 import torch
 
-from stallscope.errors import DataError, StallscopeError
-from stallscope.pipelines import registry
-from stallscope.pipelines.order import batches
-from stallscope.pipelines.protocol import Batch, Image, Pipeline, Settings, Targets
-from stallscope.pipelines.stages import ssd_stages
+from whyidle.errors import DataError, WhyidleError
+from whyidle.pipelines import registry
+from whyidle.pipelines.order import batches
+from whyidle.pipelines.protocol import Batch, Image, Pipeline, Settings, Targets
+from whyidle.pipelines.stages import ssd_stages
 
 HERE = [name for name in registry.NAMES if registry.unavailable(name) is None]
 OURS = ["caffe", "workers", "threads", "prefetch"]
@@ -213,7 +213,7 @@ class Deadly:
 def test_a_dead_worker_is_reported_with_a_way_out(name: str, photos: Any, copier: Any, nothing_left: Any) -> None:
     nothing_left()
     loader = open_loader(name, photos.staged(Deadly(os.getpid())), SETTINGS, copier)
-    with pytest.raises(StallscopeError, match=r"loader process died.*fewer workers"):
+    with pytest.raises(WhyidleError, match=r"loader process died.*fewer workers"):
         list(loader.epoch(0))
     loader.close()
 

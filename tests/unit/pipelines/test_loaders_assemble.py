@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from stallscope.errors import DataError
-from stallscope.pipelines import assemble
-from stallscope.pipelines import photos as photos_module
-from stallscope.pipelines.protocol import Settings, Trace
+from whyidle.errors import DataError
+from whyidle.pipelines import assemble
+from whyidle.pipelines import photos as photos_module
+from whyidle.pipelines.protocol import Settings, Trace
 
 SETTINGS = Settings(batch_size=4)
 

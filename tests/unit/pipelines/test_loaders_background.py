@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallscope.pipelines.background import Background
+from whyidle.pipelines.background import Background
 
 
 @settings(max_examples=30)

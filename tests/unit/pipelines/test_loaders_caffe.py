@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stallscope.pipelines.caffe import PREFETCH_COUNT, CaffePipeline, Codec
-from stallscope.pipelines.protocol import Image, Settings
-from stallscope.pipelines.stages import Distort, Expand, RandomCrop, Resize, plain_stages, ssd_stages
+from whyidle.pipelines.caffe import PREFETCH_COUNT, CaffePipeline, Codec
+from whyidle.pipelines.protocol import Image, Settings
+from whyidle.pipelines.stages import Distort, Expand, RandomCrop, Resize, plain_stages, ssd_stages
 
 SETTINGS = Settings(batch_size=8, seed=1)
 

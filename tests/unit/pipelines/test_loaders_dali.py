@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from stallscope.errors import StallscopeError
-from stallscope.pipelines import registry
-from stallscope.pipelines.protocol import Batch, Image, Settings, Targets
-from stallscope.pipelines.stages import Distort, Expand, Flip, Normalise, RandomCrop, Resize, plain_stages, ssd_stages
+from whyidle.errors import WhyidleError
+from whyidle.pipelines import registry
+from whyidle.pipelines.protocol import Batch, Image, Settings, Targets
+from whyidle.pipelines.stages import Distort, Expand, Flip, Normalise, RandomCrop, Resize, plain_stages, ssd_stages
 
 pytestmark = pytest.mark.skipif(registry.unavailable("dali-cpu") is not None, reason="DALI is not installed")
 
@@ -170,7 +170,7 @@ class Unheard:
 
 
 def test_a_stage_without_counterpart_is_refused_by_name(photos: Any, copier: Any) -> None:
-    with pytest.raises(StallscopeError, match=r"no counterpart for the stage Unheard\(\).*workers or threads"):
+    with pytest.raises(WhyidleError, match=r"no counterpart for the stage Unheard\(\).*workers or threads"):
         registry.factory("dali-cpu")(photos.staged(Unheard(), *plain_stages(64)), SETTINGS, copier)
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from stallscope.pipelines import registry
-from stallscope.pipelines.affine import Affine
-from stallscope.pipelines.protocol import Batch, Image, Settings, Targets
-from stallscope.pipelines.stages import Flip, plain_stages
-from stallscope.pipelines.standardise import Standardise
+from whyidle.pipelines import registry
+from whyidle.pipelines.affine import Affine
+from whyidle.pipelines.protocol import Batch, Image, Settings, Targets
+from whyidle.pipelines.stages import Flip, plain_stages
+from whyidle.pipelines.standardise import Standardise
 
 pytestmark = pytest.mark.skipif(registry.unavailable("dali-cpu") is not None, reason="DALI is not installed")
 

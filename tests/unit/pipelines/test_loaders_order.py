@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.pipelines.order import batches, count, epoch_order, randomness
-from stallscope.pipelines.protocol import Settings
+from whyidle.pipelines.order import batches, count, epoch_order, randomness
+from whyidle.pipelines.protocol import Settings
 
 ANY = st.builds(
     Settings,

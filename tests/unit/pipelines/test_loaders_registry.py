@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from stallscope.errors import MissingExtra, StallscopeError
-from stallscope.pipelines import registry
-from stallscope.pipelines.protocol import Settings
+from whyidle.errors import MissingExtra, WhyidleError
+from whyidle.pipelines import registry
+from whyidle.pipelines.protocol import Settings
 
 DALI = registry.unavailable("dali-cpu") is None
 
@@ -30,13 +30,13 @@ def test_each_name_leads_to_a_loader_of_that_name_and_one_line(name: str) -> Non
 
 @pytest.mark.parametrize("ask", [registry.factory, registry.describe, registry.unavailable])
 def test_an_unknown_name_is_answered_with_the_known_ones(ask: Any) -> None:
-    with pytest.raises(StallscopeError, match=r"no loader 'wokers'.*naive, caffe, workers, threads"):
+    with pytest.raises(WhyidleError, match=r"no loader 'wokers'.*naive, caffe, workers, threads"):
         ask("wokers")
 
 
 def test_importing_the_registry_and_the_factories_loads_no_optional_library() -> None:
     code = (
-        "import sys\nfrom stallscope.pipelines import registry\n"
+        "import sys\nfrom whyidle.pipelines import registry\n"
         "[registry.factory(name) for name in registry.NAMES]\n"
         "print([m for m in ('nvidia.dali', 'spdl.pipeline') if m in sys.modules])"
     )
@@ -45,7 +45,7 @@ def test_importing_the_registry_and_the_factories_loads_no_optional_library() ->
 
 @pytest.mark.parametrize(
     ("name", "module", "install"),
-    [("dali-cpu", "nvidia.dali", "stallscope[dali]"), ("threads", "spdl.pipeline", "spdl-core")],
+    [("dali-cpu", "nvidia.dali", "whyidle[dali]"), ("threads", "spdl.pipeline", "spdl-core")],
 )
 def test_a_missing_library_says_what_to_install(
     name: str, module: str, install: str, photos: Any, copier: Any, monkeypatch: Any
@@ -77,5 +77,5 @@ def test_what_needs_nothing_is_always_available(name: str) -> None:
 def test_dali_on_a_gpu_needs_one(photos: Any, copier: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "CUDA device" in (registry.unavailable("dali-gpu") or "")
-    with pytest.raises(StallscopeError, match=r"needs a CUDA device.*dali-cpu"):
+    with pytest.raises(WhyidleError, match=r"needs a CUDA device.*dali-cpu"):
         registry.factory("dali-gpu")(photos, Settings(batch_size=4), copier)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image as PillowImage
 from PIL.Image import Resampling
 
-from stallscope.pipelines.stages import (
+from whyidle.pipelines.stages import (
     Distort,
     Expand,
     Flip,
@@ -133,7 +133,7 @@ def test_sequences_are_in_the_order_of_the_study() -> None:
 
 
 def test_stages_need_no_torch() -> None:
-    code = "import sys, stallscope.pipelines.stages; sys.exit('torch' in sys.modules)"
+    code = "import sys, whyidle.pipelines.stages; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

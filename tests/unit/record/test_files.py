@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.errors import RecordError
-from stallscope.record.comparison import COMPARISON_JSON, read_comparison
-from stallscope.record.files import plain, replacing, write_text
+from whyidle.errors import RecordError
+from whyidle.record.comparison import COMPARISON_JSON, read_comparison
+from whyidle.record.files import plain, replacing, write_text
 
 
 def test_a_file_that_cannot_be_written_leaves_no_draft(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_texts_can_be_shown_and_written() -> None:
 @pytest.mark.parametrize("name", ["../elsewhere", "/elsewhere", "..", "", "a/b", 3])
 def test_a_comparison_names_only_runs_beside_it(tmp_path: Path, name: object) -> None:
     cell = {"pipeline": "naive", "batch_size": 8, "status": "ok", "error": None, "runs": [name]}
-    content = {"format": "stallscope-comparison", "version": 1, "setting": {}, "cells": [cell]}
+    content = {"format": "whyidle-comparison", "version": 1, "setting": {}, "cells": [cell]}
     (tmp_path / COMPARISON_JSON).write_text(json.dumps(content))
     with pytest.raises(RecordError, match="not a readable comparison"):
         read_comparison(tmp_path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.record.latest import latest, note_latest
+from whyidle.record.latest import latest, note_latest
 
 
 def test_the_newest_recording_is_found_while_it_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

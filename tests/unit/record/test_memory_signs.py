@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallscope.record.memory_signs import WITHOUT_MEMORY
+from whyidle.record.memory_signs import WITHOUT_MEMORY
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.errors import RecordError
-from stallscope.record.comparison import CellRecord, is_comparison, read_comparison, write_comparison
-from stallscope.record.run import create_run, open_run, update_run
-from stallscope.record.schema import KINDS, STEP
-from stallscope.record.segment import RecordWriter
+from whyidle.errors import RecordError
+from whyidle.record.comparison import CellRecord, is_comparison, read_comparison, write_comparison
+from whyidle.record.run import create_run, open_run, update_run
+from whyidle.record.schema import KINDS, STEP
+from whyidle.record.segment import RecordWriter
 
 
 def test_a_new_run_says_what_its_records_mean(tmp_path: Path) -> None:
@@ -44,10 +44,10 @@ def test_a_folder_without_run_and_an_unknown_version_are_one_sentence(tmp_path: 
     with pytest.raises(RecordError, match=r"is not a run folder: it has no run\.json"):
         open_run(tmp_path)
     create_run(tmp_path / "run", {"version": 7})
-    with pytest.raises(RecordError, match="run format 7; this stallscope reads format 1"):
+    with pytest.raises(RecordError, match="run format 7; this whyidle reads format 1"):
         open_run(tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text('{"format": "other"}')
-    with pytest.raises(RecordError, match="is not a stallscope run"):
+    with pytest.raises(RecordError, match="is not a whyidle run"):
         open_run(tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text('{"form')
     with pytest.raises(RecordError, match="cannot read"):
@@ -68,7 +68,7 @@ def test_a_damaged_file_is_told_and_the_others_are_read(tmp_path: Path) -> None:
     assert len(run.records(STEP)) == 1
     assert len(run.records(STEP)) == 1
     assert len(run.damaged) == 1
-    assert "step-9-1.rec is not a stallscope record file" in run.damaged[0]
+    assert "step-9-1.rec is not a whyidle record file" in run.damaged[0]
 
 
 def test_a_comparison_comes_back_as_written(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_comparison_comes_back_as_written(tmp_path: Path) -> None:
     assert read_comparison(tmp_path) == ({"net": "ssd300"}, cells)
     path = tmp_path / "comparison.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 9}))
-    with pytest.raises(RecordError, match="version 9; this stallscope reads version 1"):
+    with pytest.raises(RecordError, match="version 9; this whyidle reads version 1"):
         read_comparison(tmp_path)
 
 

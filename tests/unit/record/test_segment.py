@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallscope.errors import RecordError
-from stallscope.record import segment
-from stallscope.record.reader import Follower, RecordFile
-from stallscope.record.schema import BATCH, DEVICE, HEADER_BYTES, KINDS, NOT_MEASURED, SPAN, STEP, Kind
-from stallscope.record.segment import FIRST_SEGMENT_BYTES, RecordWriter
+from whyidle.errors import RecordError
+from whyidle.record import segment
+from whyidle.record.reader import Follower, RecordFile
+from whyidle.record.schema import BATCH, DEVICE, HEADER_BYTES, KINDS, NOT_MEASURED, SPAN, STEP, Kind
+from whyidle.record.segment import FIRST_SEGMENT_BYTES, RecordWriter
 
 
 def body(kind: Kind, number: int) -> list[float]:
@@ -164,9 +164,9 @@ def test_a_folder_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda b: b"not a record", "not a stallscope record file"),
+        (lambda b: b"not a record", "not a whyidle record file"),
         (lambda b: b[:100], "cut within its first page"),
-        (lambda b: b[:8] + (99).to_bytes(4, "little") + b[12:], "format 99; this stallscope reads format 1"),
+        (lambda b: b[:8] + (99).to_bytes(4, "little") + b[12:], "format 99; this whyidle reads format 1"),
         (lambda b: b[:48] + b"riddle".ljust(16, b"\0") + b[64:], "unknown kind: 'riddle'"),
     ],
 )

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.record import segment
-from stallscope.record.names import LONGEST, Names, read_names
-from stallscope.record.reader import RecordFile
-from stallscope.record.run import create_run, open_run
-from stallscope.record.schema import BATCH, HEADER_BYTES, NOT_MEASURED
-from stallscope.record.slots import SlotWriter
+from whyidle.record import segment
+from whyidle.record.names import LONGEST, Names, read_names
+from whyidle.record.reader import RecordFile
+from whyidle.record.run import create_run, open_run
+from whyidle.record.schema import BATCH, HEADER_BYTES, NOT_MEASURED
+from whyidle.record.slots import SlotWriter
 
 
 def store(writer: SlotWriter, *steps: int) -> None:

@@ -16,11 +16,11 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from stallscope.analyse.batch_size.result import TERMS, TOTAL, BatchVerdict, Estimate, Work
-from stallscope.analyse.finding import Evidence
-from stallscope.analyse.partition import PARTS
-from stallscope.errors import MissingExtra, StallscopeError
-from stallscope.report import batch_plot, batch_text, contract, sample_time
+from whyidle.analyse.batch_size.result import TERMS, TOTAL, BatchVerdict, Estimate, Work
+from whyidle.analyse.finding import Evidence
+from whyidle.analyse.partition import PARTS
+from whyidle.errors import MissingExtra, WhyidleError
+from whyidle.report import batch_plot, batch_text, contract, sample_time
 
 SVG = "{http://www.w3.org/2000/svg}"
 GROWING = {8: (4000, 300, 20, 0, 90, 40), 16: (4000, 1500, 22, 0, 60, 40), 32: (3900, 2900, 25, 0, 40, 40)}
@@ -272,18 +272,18 @@ def test_where_no_picture_can_be_is_said_before_any_is_needed(tmp_path: Path, mo
         (tmp_path / "no" / "a.svg", "there is no folder"),
         (tmp_path / "b.svg", "is a folder"),
     ):
-        with pytest.raises(StallscopeError, match=said):
+        with pytest.raises(WhyidleError, match=said):
             batch_plot.check(path)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install 'stallscope\[plot\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'whyidle\[plot\]'"):
         batch_plot.check(tmp_path / "a.svg")
 
 
 def test_matplotlib_is_imported_only_to_draw_and_its_pyplot_never(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from stallscope.commands import main\n"
+        "import sys; from pathlib import Path; from whyidle.commands import main\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "from stallscope.analyse.batch_size.result import *; from stallscope.report import batch_plot\n"
+        "from whyidle.analyse.batch_size.result import *; from whyidle.report import batch_plot\n"
         "e = dict.fromkeys(TERMS, Estimate(1.0, 0.9, 1.1))\n"
         "v = BatchVerdict('none', None, '', 8, 16, {8: e, 16: e}, {}, e, {}, {8: 1, 16: 1}, 0.02)\n"
         f"batch_plot.write({{'a': v}}, 'x', Path({str(tmp_path / 'a.png')!r}))\n"

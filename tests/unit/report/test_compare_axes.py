@@ -14,13 +14,13 @@ from PIL import Image
 from rich.console import Console
 
 from cells import Planned
-from stallscope.analyse.cell_costs import place_of, setting_of
-from stallscope.analyse.compare import Cell, compare
-from stallscope.analyse.prices import Price
-from stallscope.errors import StallscopeError
-from stallscope.report import compare_text, confusion_plot, contract
-from stallscope.report.fitted import Column, fitting
-from stallscope.report.page import compare_page
+from whyidle.analyse.cell_costs import place_of, setting_of
+from whyidle.analyse.compare import Cell, compare
+from whyidle.analyse.prices import Price
+from whyidle.errors import WhyidleError
+from whyidle.report import compare_text, confusion_plot, contract
+from whyidle.report.fitted import Column, fitting
+from whyidle.report.page import compare_page
 
 SETTING: dict[str, Any] = {
     "scenario": "fashion-mnist",
@@ -394,7 +394,7 @@ def test_confusion_is_drawn_a_panel_a_cell(planned: Planned, tmp_path: Path, cel
 
 
 def test_without_a_matrix_no_confusion_is_drawn(planned: Planned, tmp_path: Path) -> None:
-    with pytest.raises(StallscopeError, match="nothing to draw"):
+    with pytest.raises(WhyidleError, match="nothing to draw"):
         confusion_plot.write(compare([planned.cell(1, 9)]), SETTING, "x", tmp_path / "a.png")
 
 

@@ -1,4 +1,4 @@
-"""What `stallscope diff` prints and writes."""
+"""What `whyidle diff` prints and writes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from rich.console import Console
 
 from pairs import compare, crowded, noisy
-from stallscope.analyse.difference.difference import Difference
-from stallscope.analyse.partition import PARTS
-from stallscope.commands.main import main
-from stallscope.record.run import update_run
-from stallscope.report import diff_json, diff_text
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.difference.difference import Difference
+from whyidle.analyse.partition import PARTS
+from whyidle.commands.main import main
+from whyidle.record.run import update_run
+from whyidle.report import diff_json, diff_text
+from whyidle.scenarios.planted import MS, Step, train
 
 SOME = np.random.default_rng
 
@@ -120,7 +120,7 @@ def test_emulated_devices_and_stand_in_data_are_called_so(tmp_path: Path) -> Non
 
 def test_the_json_holds_what_the_text_says(faster: Difference) -> None:
     found = diff_json.difference(faster)
-    assert (found["format"], found["version"], found["unit"]) == ("stallscope-diff", 1, "sample")
+    assert (found["format"], found["version"], found["unit"]) == ("whyidle-diff", 1, "sample")
     assert set(found) == {
         *("format", "version", "a", "b", "emulated", "unit", "speedup", "total", "parts", "settings", "environment"),
         *("figures", "findings", "because", "notes"),

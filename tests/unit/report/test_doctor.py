@@ -7,8 +7,8 @@ import json
 
 from rich.console import Console
 
-from stallscope.record.check import Check
-from stallscope.report import doctor_json, doctor_text
+from whyidle.record.check import Check
+from whyidle.report import doctor_json, doctor_text
 
 CHECKS = [
     Check("Accelerator", "NVIDIA driver", "ok", "Driver 550, it shows 1 GPU.", values={"gpus": 1}),
@@ -66,7 +66,7 @@ def test_nothing_found_acts_on_the_terminal_or_is_taken_for_markup() -> None:
 
 def test_the_json_holds_every_check_with_its_figures() -> None:
     content = json.loads(json.dumps(doctor_json.checks(CHECKS)))
-    assert (content["format"], content["version"]) == ("stallscope-doctor", 1)
+    assert (content["format"], content["version"]) == ("whyidle-doctor", 1)
     assert content["checks"][0] == {
         "group": "Accelerator",
         "name": "NVIDIA driver",

@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from jobs import Rank, record
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.timeline.timeline import timelines
-from stallscope.record.names import Names
-from stallscope.record.run import Run, create_run, open_run
-from stallscope.record.schema import BATCH, DEVICE, HOST, KINDS, NOT_MEASURED, PAUSE, STEP, EventKind, Kind
-from stallscope.report.export.csv_file import write_csv
-from stallscope.report.export.parquet_file import GROUP_ROWS, write_parquet
-from stallscope.report.export.raw import KINDS_OF_TABLES, raw_table
-from stallscope.report.export.steps import steps_table
-from stallscope.report.export.table import Table
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.timeline.timeline import timelines
+from whyidle.record.names import Names
+from whyidle.record.run import Run, create_run, open_run
+from whyidle.record.schema import BATCH, DEVICE, HOST, KINDS, NOT_MEASURED, PAUSE, STEP, EventKind, Kind
+from whyidle.report.export.csv_file import write_csv
+from whyidle.report.export.parquet_file import GROUP_ROWS, write_parquet
+from whyidle.report.export.raw import KINDS_OF_TABLES, raw_table
+from whyidle.report.export.steps import steps_table
+from whyidle.report.export.table import Table
+from whyidle.scenarios.planted import MS, Step, train
 
 PARTS = ("compute", "input", "copy", "sync", "host", "boundary")
 

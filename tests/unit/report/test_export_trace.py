@@ -16,17 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs import Rank, record
-from stallscope.analyse.analysis import analyse
-from stallscope.errors import StallscopeError
-from stallscope.record.names import Names
-from stallscope.record.reader import Records
-from stallscope.record.run import create_run, open_run, update_run
-from stallscope.record.schema import BATCH, DEVICE, HOST, KERNEL, NOT_MEASURED, STEP, EventKind, KernelKind
-from stallscope.report.export.trace.compose import Trace, about, trace_of, tracks_of
-from stallscope.report.export.trace.events import lanes_of
-from stallscope.report.export.trace.stretch import Stretch, asked_for, of_steps, telling
-from stallscope.report.export.trace.write import Written, write_trace
-from stallscope.scenarios.planted import MS, START, Step, Workers, train
+from whyidle.analyse.analysis import analyse
+from whyidle.errors import WhyidleError
+from whyidle.record.names import Names
+from whyidle.record.reader import Records
+from whyidle.record.run import create_run, open_run, update_run
+from whyidle.record.schema import BATCH, DEVICE, HOST, KERNEL, NOT_MEASURED, STEP, EventKind, KernelKind
+from whyidle.report.export.trace.compose import Trace, about, trace_of, tracks_of
+from whyidle.report.export.trace.events import lanes_of
+from whyidle.report.export.trace.stretch import Stretch, asked_for, of_steps, telling
+from whyidle.report.export.trace.write import Written, write_trace
+from whyidle.scenarios.planted import MS, START, Step, Workers, train
 
 Event = dict[str, Any]
 REQUIRED = {
@@ -300,14 +300,14 @@ def test_what_was_over_before_the_first_step_is_left_out_and_not_put_at_its_begi
 def test_a_run_without_steps_and_a_stretch_that_is_none_are_told(tmp_path: Path, fed: Path) -> None:
     create_run(tmp_path / "empty", {})
     run = open_run(tmp_path / "empty")
-    with pytest.raises(StallscopeError, match="holds no step that the device has finished"):
+    with pytest.raises(WhyidleError, match="holds no step that the device has finished"):
         trace_of(analyse(run), [run])
     trace = opened(fed)
-    with pytest.raises(StallscopeError, match=r"nothing lies from 900 to 901 s: the run's steps last from 0 to"):
+    with pytest.raises(WhyidleError, match=r"nothing lies from 900 to 901 s: the run's steps last from 0 to"):
         asked_for(trace.extent, 900, 901)
-    with pytest.raises(StallscopeError, match=r"--from 3 --to 2 is no stretch"):
+    with pytest.raises(WhyidleError, match=r"--from 3 --to 2 is no stretch"):
         asked_for(trace.extent, 3, 2)
-    with pytest.raises(StallscopeError, match=r"no step from 700 to 800 was recorded; there are steps 0 to 99"):
+    with pytest.raises(WhyidleError, match=r"no step from 700 to 800 was recorded; there are steps 0 to 99"):
         of_steps([trace.ranks[0].timeline], trace.axis, 700, 800)
 
 

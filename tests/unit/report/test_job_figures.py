@@ -13,17 +13,17 @@ from rich.console import Console
 
 from jobs import MS, Rank, record
 from page_content import parsed
-from stallscope.analyse.analysis import Analysis, analyse
-from stallscope.analyse.compare import load
-from stallscope.record.comparison import CellRecord, write_comparison
-from stallscope.record.run import open_run
-from stallscope.record.schema import HEADER_BYTES, STEP
-from stallscope.report import compare_text, contract, markdown, scalars
-from stallscope.report.export.cells import cells_table
-from stallscope.report.export.csv_file import write_csv
-from stallscope.report.page import compare_cells
-from stallscope.report.page.overview import duration
-from stallscope.report.page.run_page import page
+from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.analyse.compare import load
+from whyidle.record.comparison import CellRecord, write_comparison
+from whyidle.record.run import open_run
+from whyidle.record.schema import HEADER_BYTES, STEP
+from whyidle.report import compare_text, contract, markdown, scalars
+from whyidle.report.export.cells import cells_table
+from whyidle.report.export.csv_file import write_csv
+from whyidle.report.page import compare_cells
+from whyidle.report.page.overview import duration
+from whyidle.report.page.run_page import page
 
 SETTING: dict[str, Any] = {"scenario": None, "device": {"kind": "cuda", "title": "a GPU"}, "net": None, "stop": {}}
 PARTS = ("compute", "input", "copy", "sync", "host", "boundary")

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from snapshots import NAN, VERDICT, WAVE, device, rank, running, worker
-from stallscope.analyse.recent.reader import RecentReader
-from stallscope.analyse.recent.snapshot import HostView, Snapshot
-from stallscope.commands.console import json_text
-from stallscope.record.run import create_run, update_run
-from stallscope.report import bars, live
-from stallscope.report.live import as_json
-from stallscope.report.live.lines import Line, wrapped
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.recent.reader import RecentReader
+from whyidle.analyse.recent.snapshot import HostView, Snapshot
+from whyidle.commands.console import json_text
+from whyidle.record.run import create_run, update_run
+from whyidle.report import bars, live
+from whyidle.report.live import as_json
+from whyidle.report.live.lines import Line, wrapped
+from whyidle.scenarios.planted import MS, Step, train
 
 
 def shown(view: Snapshot, width: int = 80, height: int = 24, **options: object) -> list[str]:
@@ -306,7 +306,7 @@ def test_without_a_job_the_machine_is_drawn_and_told() -> None:
 
 def test_a_machine_without_an_accelerator_says_so_once_it_was_looked_at() -> None:
     looked = Snapshot("watch", "", "watching", host=HostView(machine_busy_pct=3.0))
-    said = "no NVIDIA GPU found (`stallscope doctor` says why)"
+    said = "no NVIDIA GPU found (`whyidle doctor` says why)"
     assert said in text(looked)
     assert live.line(looked) == f"watch: {said}"
     assert said not in text(Snapshot("watch", "", "watching"))
@@ -442,12 +442,12 @@ def test_the_panel_has_exactly_its_rows(rows: int, width: int) -> None:
         panel = live.panel(view, width, rows, live.Options())
         assert len(panel) == rows
         assert all(row.cells <= width for row in panel)
-        assert "stallscope" in panel[0].plain
+        assert "whyidle" in panel[0].plain
 
 
 def test_the_panel_says_what_the_view_says_in_short() -> None:
     rows = [row.plain for row in live.panel(running(), 100, 6, live.Options())]
-    assert rows[0].split("  ")[:4] == [" stallscope", "running", "412/1000 steps", "2:10 min left"]
+    assert rows[0].split("  ")[:4] == [" whyidle", "running", "412/1000 steps", "2:10 min left"]
     assert "busy 63 %" in rows[1]
     assert rows[2].endswith("25.9 ms")
     assert "compute 63 %" in rows[3]
@@ -466,7 +466,7 @@ def test_the_panel_takes_fewer_rows_of_a_smaller_terminal() -> None:
 def test_the_snapshot_as_json_has_null_for_what_was_not_measured() -> None:
     view = running(devices=(device(busy_pct=(NAN, 5.0), sm_active_pct=(), memory_used_bytes=None),))
     content = json.loads(json_text(as_json.content(view)))
-    assert (content["format"], content["version"]) == ("stallscope-live", 1)
+    assert (content["format"], content["version"]) == ("whyidle-live", 1)
     assert content["devices"][0]["busy_pct"] == [None, 5.0]
     assert content["devices"][0]["memory_used_bytes"] is None
     assert content["samples_per_s"] == 1234.5

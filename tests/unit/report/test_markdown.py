@@ -10,14 +10,14 @@ from markdown_it import MarkdownIt
 
 from cells import Planned, place
 from jobs import Rank, record
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.compare import Cell, compare
-from stallscope.commands.main import main
-from stallscope.record.attached import Frame, ProcessStates, Thread, write_stacks, write_states
-from stallscope.record.notices import TRAINING_NOTICES, Notices
-from stallscope.record.run import create_run, open_run, update_run
-from stallscope.report import markdown
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.compare import Cell, compare
+from whyidle.commands.main import main
+from whyidle.record.attached import Frame, ProcessStates, Thread, write_stacks, write_states
+from whyidle.record.notices import TRAINING_NOTICES, Notices
+from whyidle.record.run import create_run, open_run, update_run
+from whyidle.report import markdown
+from whyidle.scenarios.planted import MS, Step, train
 
 HOSTILE = "</details><img src=x onerror=alert(1)> [a](javascript:b) `c` | *d* @team #12 http://evil www.evil"
 
@@ -38,7 +38,7 @@ def test_a_run_has_its_verdict_parts_next_figures_and_quality(starved: Path) -> 
     shown = html(text)
     verdict = analyse(open_run(starved)).verdict
     assert len(text.splitlines()) < 60
-    assert f"<h3>stallscope: <code>{verdict.cause}</code> (critical)</h3>" in shown
+    assert f"<h3>whyidle: <code>{verdict.cause}</code> (critical)</h3>" in shown
     assert shown.count("<table>") == 2
     facts = analyse(open_run(starved)).facts
     assert facts is not None

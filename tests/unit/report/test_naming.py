@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from jobs import Rank, record
-from stallscope.commands.main import main
-from stallscope.record.latest import note_latest
-from stallscope.record.run import update_run
-from stallscope.report.command import LONGEST, command_line
+from whyidle.commands.main import main
+from whyidle.record.latest import note_latest
+from whyidle.record.run import update_run
+from whyidle.report.command import LONGEST, command_line
 
 EPOCHS = ["--epochs", "20", "--batch-size", "8"]
 
@@ -53,7 +53,7 @@ def test_what_is_no_run_folder_is_named_for_what_it_is(
     assert "file is a file, not a run folder." in said(capsys, *verb, tmp_path / "file")
     text = said(capsys, *verb, tmp_path / "folder")
     assert "folder is not a run folder: it has no run.json." in text
-    assert "`stallscope run`, `attach` or `compare`" in text
+    assert "`whyidle run`, `attach` or `compare`" in text
 
 
 def test_a_folder_of_many_runs_lists_the_newest_ten_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +63,7 @@ def test_a_folder_of_many_runs_lists_the_newest_ten_of_them(tmp_path: Path, caps
         update_run(folder, {"started_at": f"2026-01-02T03:{number:02}:00", "command": ["python", f"t{number}.py"]})
     lines = said(capsys, "report", tmp_path).splitlines()
     assert "holds 12 runs" in lines[0]
-    assert f"stallscope report {tmp_path / 'run11'}" in lines[0]
+    assert f"whyidle report {tmp_path / 'run11'}" in lines[0]
     assert [line.split()[2] for line in lines[1:-1]] == [f"run{number:02}" for number in range(11, 1, -1)]
     assert lines[1].split() == ["2026-01-02", "03:11", "run11", "python", "t11.py"]
     assert lines[-1].strip() == "and 2 more"
@@ -73,7 +73,7 @@ def test_without_a_folder_the_newest_recording_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert "Start one with `stallscope run -- python train.py`" in said(capsys, "report")
+    assert "Start one with `whyidle run -- python train.py`" in said(capsys, "report")
     for name in ("old", "new"):
         record(tmp_path / name, [Rank()], 40)
         update_run(tmp_path / name, {"id": name})
@@ -95,5 +95,5 @@ def test_an_option_that_a_verb_does_not_know_shows_that_verbs_usage(capsys: pyte
     with pytest.raises(SystemExit):
         main(["run", "--foo", "--", "true"])
     text = capsys.readouterr().err
-    assert text.startswith("usage: stallscope run [options] -- COMMAND")
+    assert text.startswith("usage: whyidle run [options] -- COMMAND")
     assert "unrecognized arguments: --foo" in text

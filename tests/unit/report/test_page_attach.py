@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from page_content import Element, parsed
-from stallscope.analyse.attached import attached
-from stallscope.analyse.attached_causes import findings_of, verdict_of
-from stallscope.analyse.attached_series import MOST_VALUES, Series, series_of
-from stallscope.commands.main import main
-from stallscope.record.attached import Frame, ProcessStates, Stack, Thread, write_stacks, write_states
-from stallscope.record.run import Run, create_run, open_run
-from stallscope.record.schema import HOST
-from stallscope.report import attach_json
-from stallscope.report.page import attach_page
-from stallscope.report.page.attach_tree import Branch, tree
+from whyidle.analyse.attached import attached
+from whyidle.analyse.attached_causes import findings_of, verdict_of
+from whyidle.analyse.attached_series import MOST_VALUES, Series, series_of
+from whyidle.commands.main import main
+from whyidle.record.attached import Frame, ProcessStates, Stack, Thread, write_stacks, write_states
+from whyidle.record.run import Run, create_run, open_run
+from whyidle.record.schema import HOST
+from whyidle.report import attach_json
+from whyidle.report.page import attach_page
+from whyidle.report.page.attach_tree import Branch, tree
 
 TORCH = "/venv/lib/python3.12/site-packages/torch"
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m"

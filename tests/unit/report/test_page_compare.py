@@ -14,15 +14,15 @@ from rich.console import Console
 
 from cells import Planned, on_processor
 from page_content import Element, parsed
-from stallscope.analyse.cell_costs import place_of, setting_of
-from stallscope.analyse.compare import Cell, compare
-from stallscope.analyse.prices import Price
-from stallscope.commands.main import main
-from stallscope.record.comparison import CellRecord, write_comparison
-from stallscope.record.run import create_run
-from stallscope.report import compare_text, contract
-from stallscope.report.page import compare_page
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.cell_costs import place_of, setting_of
+from whyidle.analyse.compare import Cell, compare
+from whyidle.analyse.prices import Price
+from whyidle.commands.main import main
+from whyidle.record.comparison import CellRecord, write_comparison
+from whyidle.record.run import create_run
+from whyidle.report import compare_text, contract
+from whyidle.report.page import compare_page
+from whyidle.scenarios.planted import MS, Step, train
 
 SETTING: dict[str, Any] = {
     "scenario": "ssd",
@@ -301,7 +301,7 @@ def test_with_runs_each_run_gets_its_page_and_its_cell_leads_to_it(
     capsys.readouterr()
     page = parsed((folder / "report.html").read_text())
     assert links(page) == [f"{name}/report.html" for name in ("naive-b8-r0", "naive-b8-r1", "workers-b8-r0")]
-    assert all("stallscope" in (folder / link).read_text() for link in links(page))
+    assert all("whyidle" in (folder / link).read_text() for link in links(page))
     # From elsewhere the way is another; from nowhere there is none.
     assert main(["report", str(folder), "--format", "html", "-o", str(tmp_path / "elsewhere.html")]) == 0
     assert links(parsed((tmp_path / "elsewhere.html").read_text()))[0] == "made/naive-b8-r0/report.html"

@@ -8,11 +8,11 @@ import pytest
 
 from cells import Planned
 from page_content import Element, parsed
-from stallscope.analyse.batch_size.verdict import batch_verdict
-from stallscope.analyse.confusion import Judged, Named, confusion
-from stallscope.analyse.planted_sweeps import JudgedSweep
-from stallscope.report import faults_json, faults_text, sweeps_text
-from stallscope.report.page import faults_page, sweeps_page
+from whyidle.analyse.batch_size.verdict import batch_verdict
+from whyidle.analyse.confusion import Judged, Named, confusion
+from whyidle.analyse.planted_sweeps import JudgedSweep
+from whyidle.report import faults_json, faults_text, sweeps_text
+from whyidle.report.page import faults_page, sweeps_page
 
 HOSTILE = "<script>alert(1)</script>"
 SETTING = {"cpu_budget": 2.0, "repeats": 3, "machine": {"cpus": 4, "load": 0.25}, "foreign_load": False}

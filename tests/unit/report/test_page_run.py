@@ -19,24 +19,24 @@ from crafted import add, add_events, amend, train_on_cpu
 from jobs import START as JOB_START
 from jobs import Rank, record
 from long_run import make
-from stallscope.analyse.analysis import Analysis, analyse
-from stallscope.analyse.intervals import total
-from stallscope.analyse.timeline.lines import Line
-from stallscope.analyse.timeline.timeline import Timeline, timelines
-from stallscope.commands.main import main
-from stallscope.record.names import Names
-from stallscope.record.notices import SAMPLER_NOTICES, Notices
-from stallscope.record.run import open_run, update_run
-from stallscope.record.sampled_devices import note_devices
-from stallscope.record.schema import BATCH, DEVICE, HEADER_BYTES, NOT_MEASURED, EventKind
-from stallscope.report import text
-from stallscope.report.page import frame, overview
-from stallscope.report.page.blocks import Paragraph, Rows, blocks_of
-from stallscope.report.page.environment import environment_of, settings_of
-from stallscope.report.page.pack import TYPES, pack, unpack
-from stallscope.report.page.run_page import page
-from stallscope.report.page.timeline_data import MOST_DEVICES, MOST_RANKS, SHARE
-from stallscope.scenarios.planted import MS, START, Step, train
+from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.analyse.intervals import total
+from whyidle.analyse.timeline.lines import Line
+from whyidle.analyse.timeline.timeline import Timeline, timelines
+from whyidle.commands.main import main
+from whyidle.record.names import Names
+from whyidle.record.notices import SAMPLER_NOTICES, Notices
+from whyidle.record.run import open_run, update_run
+from whyidle.record.sampled_devices import note_devices
+from whyidle.record.schema import BATCH, DEVICE, HEADER_BYTES, NOT_MEASURED, EventKind
+from whyidle.report import text
+from whyidle.report.page import frame, overview
+from whyidle.report.page.blocks import Paragraph, Rows, blocks_of
+from whyidle.report.page.environment import environment_of, settings_of
+from whyidle.report.page.pack import TYPES, pack, unpack
+from whyidle.report.page.run_page import page
+from whyidle.report.page.timeline_data import MOST_DEVICES, MOST_RANKS, SHARE
+from whyidle.scenarios.planted import MS, START, Step, train
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[31m\u2028"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -14,15 +14,15 @@ import pytest
 from rich.console import Console
 
 from page_content import Element, parsed
-from stallscope.commands.console import json_text
-from stallscope.commands.main import main
-from stallscope.errors import RecordError
-from stallscope.record.tuning import LoaderSettings
-from stallscope.report import tune_json, tune_text
-from stallscope.report.page import tune_page
-from stallscope.tune.result import BatchAdvice, Ended, Trial, Tuned
-from stallscope.tune.state import State
-from stallscope.tune.tuning import Tuning
+from whyidle.commands.console import json_text
+from whyidle.commands.main import main
+from whyidle.errors import RecordError
+from whyidle.record.tuning import LoaderSettings
+from whyidle.report import tune_json, tune_text
+from whyidle.report.page import tune_page
+from whyidle.tune.result import BatchAdvice, Ended, Trial, Tuned
+from whyidle.tune.state import State
+from whyidle.tune.tuning import Tuning
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m"
 
@@ -259,5 +259,5 @@ def test_a_tuning_without_a_result_says_how_to_go_on(tmp_path: Path, capsys: pyt
     for form in ("text", "json", "html"):
         assert main(["report", str(folder), "--format", form]) == 2
         said = capsys.readouterr().err
-        assert f"stallscope tune --resume {folder}" in " ".join(said.split())
+        assert f"whyidle tune --resume {folder}" in " ".join(said.split())
         assert "after 0 blocks" in " ".join(said.split())

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.finding import Finding
-from stallscope.analyse.recent.snapshot import DeviceView, HostView, Snapshot
-from stallscope.commands.main import main
-from stallscope.record.run import open_run, update_run
-from stallscope.report import prometheus
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.finding import Finding
+from whyidle.analyse.recent.snapshot import DeviceView, HostView, Snapshot
+from whyidle.commands.main import main
+from whyidle.record.run import open_run, update_run
+from whyidle.report import prometheus
+from whyidle.scenarios.planted import MS, Step, train
 
 parser = pytest.importorskip("prometheus_client.parser")
 
@@ -40,24 +40,24 @@ def test_a_run_is_told_in_base_units(starved: Path) -> None:
     facts = analysis.facts
     assert facts is not None
     found = gauges(prometheus.of_run(analysis, "starved"))
-    parts = {labels["part"]: value for labels, value in found["stallscope_time_share_ratio"]}
+    parts = {labels["part"]: value for labels, value in found["whyidle_time_share_ratio"]}
     assert parts == pytest.approx(facts.shares)
     assert sum(parts.values()) == pytest.approx(1)
-    ((labels, rate),) = found["stallscope_samples_per_second"]
+    ((labels, rate),) = found["whyidle_samples_per_second"]
     assert rate == facts.samples_per_s
     assert labels["run"] == "starved"
     assert labels["of"] == "run"
-    ((_, median),) = found["stallscope_step_seconds_median"]
+    ((_, median),) = found["whyidle_step_seconds_median"]
     assert median == pytest.approx(analysis.step_ms["p50"] / 1e3)
-    ((labels, one),) = found["stallscope_verdict_info"]
+    ((labels, one),) = found["whyidle_verdict_info"]
     assert (labels["cause"], one) == (analysis.verdict.cause, 1)
 
 
 def test_what_was_not_measured_is_left_out() -> None:
     view = Snapshot("a run", "", "running", steps=9, shares={"compute": 0.5}, queue_ready=math.nan)
     found = gauges(prometheus.of_snapshot(view, "r"))
-    assert set(found) == {"stallscope_steps", "stallscope_time_share_ratio"}
-    ((labels, value),) = found["stallscope_time_share_ratio"]
+    assert set(found) == {"whyidle_steps", "whyidle_time_share_ratio"}
+    ((labels, value),) = found["whyidle_time_share_ratio"]
     assert labels == {"run": "r", "of": "recent", "part": "compute"}
     assert value == 0.5
 
@@ -77,18 +77,18 @@ def test_a_moment_of_a_run_tells_what_the_sampler_saw() -> None:
         verdict=Finding("input.serial", "…", 0.25, 0.9),
     )
     found = {name: samples[0][1] for name, samples in gauges(prometheus.of_snapshot(view, "r")).items()}
-    assert found["stallscope_device_utilisation_ratio"] == pytest.approx(0.4)
-    assert found["stallscope_device_memory_bytes"] == 4_000
-    assert found["stallscope_job_cpus"] == 3.5
-    assert found["stallscope_cpu_steal_ratio"] == pytest.approx(0.02)
-    assert found["stallscope_verdict_share_ratio"] == pytest.approx(0.25)
-    assert "stallscope_device_sm_active_ratio" not in found
+    assert found["whyidle_device_utilisation_ratio"] == pytest.approx(0.4)
+    assert found["whyidle_device_memory_bytes"] == 4_000
+    assert found["whyidle_job_cpus"] == 3.5
+    assert found["whyidle_cpu_steal_ratio"] == pytest.approx(0.02)
+    assert found["whyidle_verdict_share_ratio"] == pytest.approx(0.25)
+    assert "whyidle_device_sm_active_ratio" not in found
 
 
 def test_labels_are_escaped_and_an_emulated_device_is_labelled(starved: Path) -> None:
     name = 'a "run"\\with\nlines\x1b'
     update_run(starved, {"device": {"kind": "emulated", "title": 'emulated "X"'}})
-    ((labels, _),) = gauges(prometheus.of_run(analyse(open_run(starved)), name))["stallscope_samples_per_second"]
+    ((labels, _),) = gauges(prometheus.of_run(analyse(open_run(starved)), name))["whyidle_samples_per_second"]
     assert labels["run"] == 'a "run"\\with\nlines?'
     assert labels["device"] == 'emulated "X"'
     assert labels["device_kind"] == "emulated"
@@ -98,7 +98,7 @@ def test_the_report_command_replaces_the_file(starved: Path, capsys: pytest.Capt
     target = starved.parent / "x.prom"
     target.write_text("old")
     assert main(["report", str(starved), "--format", "prometheus", "-o", str(target)]) == 0
-    assert gauges(target.read_text())["stallscope_steps"]
+    assert gauges(target.read_text())["whyidle_steps"]
     assert {path.name for path in starved.parent.iterdir()} == {"starved", "x.prom"}
     assert main(["report", str(starved), "--format", "prometheus"]) == 0
     assert capsys.readouterr().out == target.read_text()

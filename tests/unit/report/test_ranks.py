@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console
 
 from jobs import MS, Rank, record
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.recent.reader import RecentReader
-from stallscope.commands.main import main
-from stallscope.record.run import open_run, update_run
-from stallscope.report import live, text
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.recent.reader import RecentReader
+from whyidle.commands.main import main
+from whyidle.record.run import open_run, update_run
+from whyidle.report import live, text
 
 
 def printed(folder: Path, width: int = 80) -> str:

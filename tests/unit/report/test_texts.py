@@ -12,16 +12,16 @@ import pytest
 from rich.console import Console
 
 from jobs import Rank, record
-from stallscope.analyse.analysis import Analysis, analyse
-from stallscope.analyse.compare import Cell, Comparison, compare
-from stallscope.analyse.finding import Finding
-from stallscope.analyse.outside import Evaluation, Outside
-from stallscope.analyse.partition import PARTS, UNTOLD
-from stallscope.analyse.sampled import Sampled
-from stallscope.record.notices import SAMPLER_NOTICES, Notices
-from stallscope.record.run import open_run
-from stallscope.report import bars, compare_text, contract, text
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.analyse.compare import Cell, Comparison, compare
+from whyidle.analyse.finding import Finding
+from whyidle.analyse.outside import Evaluation, Outside
+from whyidle.analyse.partition import PARTS, UNTOLD
+from whyidle.analyse.sampled import Sampled
+from whyidle.record.notices import SAMPLER_NOTICES, Notices
+from whyidle.record.run import open_run
+from whyidle.report import bars, compare_text, contract, text
+from whyidle.scenarios.planted import MS, Step, train
 
 SETTING = {
     "scenario": "ssd",
@@ -59,7 +59,7 @@ def table(tmp_path: Path, starved: Analysis) -> Comparison:
             Cell("naive", 8, "ok", None, ("a",), (starved,)),
             Cell("naive", 192, "oom", "emulated Test has 1.0 GB", (), ()),
             Cell("workers", 16, "ok", None, ("b",), (fast,)),
-            Cell("dali-cpu", 8, "skipped", "pip install 'stallscope[dali]'", (), ()),
+            Cell("dali-cpu", 8, "skipped", "pip install 'whyidle[dali]'", (), ()),
             Cell("caffe", 8, "failed", "a [broken] file", (), ()),
         ]
     )
@@ -194,7 +194,7 @@ def test_a_comparison_of_which_nothing_ran_names_no_winner() -> None:
 
 def test_the_json_of_a_run_has_the_contracts_keys_and_sums_to_100(starved: Analysis) -> None:
     report = json.loads(json.dumps(contract.report(starved)))
-    assert (report["format"], report["version"]) == ("stallscope-report", 1)
+    assert (report["format"], report["version"]) == ("whyidle-report", 1)
     assert list(report) == [
         "format",
         "version",
@@ -229,7 +229,7 @@ def test_the_json_of_a_run_has_the_contracts_keys_and_sums_to_100(starved: Analy
 
 def test_the_json_of_a_comparison_has_the_contracts_keys(table: Comparison) -> None:
     report = json.loads(json.dumps(contract.comparison(table, SETTING)))
-    assert (report["format"], report["version"]) == ("stallscope-compare", 1)
+    assert (report["format"], report["version"]) == ("whyidle-compare", 1)
     assert {"scenario", "device", "cpu_budget", "dataset", "cells", "best", "batch_verdicts"} <= set(report)
     assert set(report["cells"][0]) == {
         "pipeline",

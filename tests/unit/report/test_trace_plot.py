@@ -11,15 +11,15 @@ import pytest
 from crafted import add
 from PIL import Image
 
-from stallscope.analyse.analysis import Analysis, analyse
-from stallscope.analyse.compare import Cell, compare
-from stallscope.commands.main import main
-from stallscope.errors import StallscopeError
-from stallscope.record.run import open_run, update_run
-from stallscope.record.schema import DEVICE
-from stallscope.report import trace_plot
-from stallscope.report.trace_plot import WINDOW_NS, trace_of, traces_of
-from stallscope.scenarios.planted import MS, Step, train
+from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.analyse.compare import Cell, compare
+from whyidle.commands.main import main
+from whyidle.errors import WhyidleError
+from whyidle.record.run import open_run, update_run
+from whyidle.record.schema import DEVICE
+from whyidle.report import trace_plot
+from whyidle.report.trace_plot import WINDOW_NS, trace_of, traces_of
+from whyidle.scenarios.planted import MS, Step, train
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -139,7 +139,7 @@ def test_the_axis_says_what_is_cut_and_the_title_what_was_stopped(tmp_path: Path
 
 def test_nothing_to_draw_is_said_and_nothing_is_written(tmp_path: Path) -> None:
     short = trace_of("short", analysed(recorded(tmp_path / "run", 1, 1, 10)), None)
-    with pytest.raises(StallscopeError, match="no run of 167 ms"):
+    with pytest.raises(WhyidleError, match="no run of 167 ms"):
         trace_plot.write([short], "x", tmp_path / "out.png")
     assert not (tmp_path / "out.png").exists()
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from stallscope.analyse.replay.workload import Binding
-from stallscope.commands.console import json_text
-from stallscope.record.tuning import LoaderSettings
-from stallscope.report import tune_json, tune_text
-from stallscope.tune.result import BatchAdvice, Ended, Trial, Tuned
-from stallscope.tune.tuning import Tuning, prediction_error
+from whyidle.analyse.replay.workload import Binding
+from whyidle.commands.console import json_text
+from whyidle.record.tuning import LoaderSettings
+from whyidle.report import tune_json, tune_text
+from whyidle.tune.result import BatchAdvice, Ended, Trial, Tuned
+from whyidle.tune.tuning import Tuning, prediction_error
 
 OWN = LoaderSettings(0)
 FOUR = LoaderSettings(4, 2, persistent_workers=True)
@@ -174,7 +174,7 @@ def test_for_a_scenario_the_change_is_a_command() -> None:
     tuned = replace(TUNED, baseline=own, best=best, trials=(own, best))
     scenario = replace(RESULT, what="ssd · ssd300", scenario="ssd", batch_size=8, tuned=tuned)
     text = flat(shown(scenario))
-    assert "stallscope compare ssd --pipelines prefetch --batch-sizes 8 --workers 3 --prefetch 2 --device cpu" in text
+    assert "whyidle compare ssd --pipelines prefetch --batch-sizes 8 --workers 3 --prefetch 2 --device cpu" in text
     emulated = {"kind": "emulated", "name": "emulated:h200", "title": "An emulated H200"}
     assert "--device emulated:h200" in flat(shown(replace(scenario, device=emulated)))
 
@@ -224,7 +224,7 @@ SETTINGS = ["num_workers", "prefetch_factor", "pin_memory", "batch_size", "pipel
 def test_the_json_is_the_contracts() -> None:
     told = json.loads(json_text(tune_json.tuning(RESULT)))
     assert set(told) == KEYS
-    assert (told["format"], told["version"]) == ("stallscope-tune", 1)
+    assert (told["format"], told["version"]) == ("whyidle-tune", 1)
     assert told["baseline"]["samples_per_s"] == 412.0
     assert list(told["best"]["settings"]) == SETTINGS
     # What the program's own setting stands for.

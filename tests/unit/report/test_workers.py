@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from stallscope.analyse.analysis import analyse
-from stallscope.analyse.facts import Facts
-from stallscope.analyse.loader import Timed
-from stallscope.analyse.making import SlowSample, TransformCost
-from stallscope.record.run import open_run
-from stallscope.report.workers import section
+from whyidle.analyse.analysis import analyse
+from whyidle.analyse.facts import Facts
+from whyidle.analyse.loader import Timed
+from whyidle.analyse.making import SlowSample, TransformCost
+from whyidle.record.run import open_run
+from whyidle.report.workers import section
 
 DATA = Path(__file__).parents[2] / "data" / "v1" / "starved"
 

@@ -11,18 +11,18 @@ import pytest
 import torch
 from PIL import Image
 
-from stallscope.devices.cpu import CpuDevice
-from stallscope.errors import DataError, StallscopeError
-from stallscope.pipelines.assemble import make_batch, make_sample
-from stallscope.pipelines.crops import ChannelsLast, Crop, Mirror, RandomResizedCrop, StandardiseEach, cifar_stages
-from stallscope.pipelines.protocol import PhotoFiles, Settings
-from stallscope.pipelines.registry import factory, unavailable
-from stallscope.scenarios import convnets
-from stallscope.scenarios.copying import BatchCopier
-from stallscope.scenarios.datasets.image_folder import ImageFolder, open_folder
-from stallscope.scenarios.datasets.labelled_photos import labelled_photos
-from stallscope.scenarios.registry import scenario
-from stallscope.scenarios.scenario import Asked, DataRequest
+from whyidle.devices.cpu import CpuDevice
+from whyidle.errors import DataError, WhyidleError
+from whyidle.pipelines.assemble import make_batch, make_sample
+from whyidle.pipelines.crops import ChannelsLast, Crop, Mirror, RandomResizedCrop, StandardiseEach, cifar_stages
+from whyidle.pipelines.protocol import PhotoFiles, Settings
+from whyidle.pipelines.registry import factory, unavailable
+from whyidle.scenarios import convnets
+from whyidle.scenarios.copying import BatchCopier
+from whyidle.scenarios.datasets.image_folder import ImageFolder, open_folder
+from whyidle.scenarios.datasets.labelled_photos import labelled_photos
+from whyidle.scenarios.registry import scenario
+from whyidle.scenarios.scenario import Asked, DataRequest
 
 RANDOM = np.random.default_rng
 LABEL = np.asarray(3)
@@ -120,7 +120,7 @@ class TestStandIn:
         folder = labelled_photos(tmp_path / "photos", tmp_path / "composed", 5)
         data = open_folder(folder, ())
         assert len(data) == 16  # four in the training split, each four times
-        assert "composed by stallscope" in str(data.describe()["stand_in"])
+        assert "composed by whyidle" in str(data.describe()["stand_in"])
         before = {file: file.stat().st_mtime_ns for file in folder.rglob("*.jpg")}
         labelled_photos(folder, tmp_path / "composed", 5)
         assert {file: file.stat().st_mtime_ns for file in folder.rglob("*.jpg")} == before
@@ -317,7 +317,7 @@ class TestExperiments:
         }
         # Each rank brings as many workers as there are processors: that is the mistake.
         assert {each.workers for each in cells if each.pipeline == "workers"} == {2}
-        with pytest.raises(StallscopeError, match="add --device emulated:k40"):
+        with pytest.raises(WhyidleError, match="add --device emulated:k40"):
             self.variants("placement", asked("cpu"))
 
     def test_the_benchmark_trains_both_of_its_nets_without_a_loader(self) -> None:

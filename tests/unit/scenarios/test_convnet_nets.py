@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from stallscope.devices.emulated import EmulatedDevice
-from stallscope.devices.profiles.load import load
-from stallscope.errors import DeviceOutOfMemory
-from stallscope.pipelines.protocol import Batch
-from stallscope.scenarios.convnet_benchmark import EmulatedForward, Forward, Gradients
-from stallscope.scenarios.convnet_nets import (
+from whyidle.devices.emulated import EmulatedDevice
+from whyidle.devices.profiles.load import load
+from whyidle.errors import DeviceOutOfMemory
+from whyidle.pipelines.protocol import Batch
+from whyidle.scenarios.convnet_benchmark import EmulatedForward, Forward, Gradients
+from whyidle.scenarios.convnet_nets import (
     INPUT_SIZE,
     NETS,
     AlexNetBenchmark,

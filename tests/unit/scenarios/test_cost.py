@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 import torch
 
-from stallscope.devices.cpu import CpuDevice
-from stallscope.devices.profiles.load import load
-from stallscope.errors import DataError, StallscopeError
-from stallscope.pipelines.assemble import make_batch
-from stallscope.pipelines.protocol import Settings
-from stallscope.scenarios import cost_data, cost_nets
-from stallscope.scenarios.cost import SCENARIO
-from stallscope.scenarios.datasets import cifar, reviews, text
-from stallscope.scenarios.datasets.arrays import Arrays
-from stallscope.scenarios.evaluation import MOST_CLASSES, classified
-from stallscope.scenarios.registry import scenario
-from stallscope.scenarios.scenario import Asked, DataRequest
+from whyidle.devices.cpu import CpuDevice
+from whyidle.devices.profiles.load import load
+from whyidle.errors import DataError, WhyidleError
+from whyidle.pipelines.assemble import make_batch
+from whyidle.pipelines.protocol import Settings
+from whyidle.scenarios import cost_data, cost_nets
+from whyidle.scenarios.cost import SCENARIO
+from whyidle.scenarios.datasets import cifar, reviews, text
+from whyidle.scenarios.datasets.arrays import Arrays
+from whyidle.scenarios.evaluation import MOST_CLASSES, classified
+from whyidle.scenarios.registry import scenario
+from whyidle.scenarios.scenario import Asked, DataRequest
 
 PARAMETERS = {
     ("mnist-mlp", 0): 669_706,
@@ -359,5 +359,5 @@ def test_accuracy_is_asked_of_nets_that_have_some() -> None:
     assert not {each.net for each in variants} & {"lstm-text", "text-generator"}
     quick = experiment.variants(asked(epochs=2, threads=(1, 2)))
     assert {(each.epochs, each.threads) for each in quick} == {(2, 1), (2, 2)}
-    with pytest.raises(StallscopeError, match="has no net 'vgg'"):
+    with pytest.raises(WhyidleError, match="has no net 'vgg'"):
         experiment.variants(asked(nets=("vgg",)))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.errors import DataError
-from stallscope.scenarios.datasets.fetch import fetch
+from whyidle.errors import DataError
+from whyidle.scenarios.datasets.fetch import fetch
 
 CONTENT = bytes(range(256)) * 20
 MD5 = hashlib.md5(CONTENT, usedforsecurity=False).hexdigest()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from idx_files import NAMES, idx, make_set, write
-from stallscope.errors import DataError
-from stallscope.scenarios.datasets.idx import FASHION_MNIST, MNIST, IdxImages, IdxSet
+from whyidle.errors import DataError
+from whyidle.scenarios.datasets.idx import FASHION_MNIST, MNIST, IdxImages, IdxSet
 
 IMAGES, LABELS = NAMES["train"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from idx_files import make_set
-from stallscope.commands.main import main
+from whyidle.commands.main import main
 
 DEVICES = ("emulated:k80", "emulated:v100")
 

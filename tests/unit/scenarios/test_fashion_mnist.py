@@ -13,19 +13,19 @@ import pytest
 import torch
 
 from idx_files import make_set
-from stallscope.analyse.replay.predict import predict
-from stallscope.analyse.replay.workload import Limits, Workload
-from stallscope.devices.cpu import CpuDevice
-from stallscope.devices.profiles.load import load
-from stallscope.errors import DataError, StallscopeError
-from stallscope.pipelines.affine import Affine
-from stallscope.pipelines.assemble import make_batch
-from stallscope.pipelines.protocol import Settings
-from stallscope.record.tuning import LoaderSettings
-from stallscope.scenarios.fashion_mnist import SCENARIO
-from stallscope.scenarios.registry import scenario
-from stallscope.scenarios.scenario import Asked, DataRequest
-from stallscope.scenarios.variant import Phase, Variant
+from whyidle.analyse.replay.predict import predict
+from whyidle.analyse.replay.workload import Limits, Workload
+from whyidle.devices.cpu import CpuDevice
+from whyidle.devices.profiles.load import load
+from whyidle.errors import DataError, WhyidleError
+from whyidle.pipelines.affine import Affine
+from whyidle.pipelines.assemble import make_batch
+from whyidle.pipelines.protocol import Settings
+from whyidle.record.tuning import LoaderSettings
+from whyidle.scenarios.fashion_mnist import SCENARIO
+from whyidle.scenarios.registry import scenario
+from whyidle.scenarios.scenario import Asked, DataRequest
+from whyidle.scenarios.variant import Phase, Variant
 
 EMULATED = ("emulated:k80", "emulated:v100")
 ALL = ("naive", "workers", "threads", "prefetch")
@@ -103,7 +103,7 @@ class TestData:
             opened(folder)
 
     def test_a_split_there_is_not(self, folder: Path) -> None:
-        with pytest.raises(StallscopeError, match="no split 'dev': train, validation or test"):
+        with pytest.raises(WhyidleError, match="no split 'dev': train, validation or test"):
             opened(folder, split="dev")
 
     def test_a_folder_without_it(self, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ class TestFloor:
         assert {(cell.epochs, cell.iterations) for cell in variants("floor", full=True)} == {(2, None)}
 
     def test_an_unknown_net(self) -> None:
-        with pytest.raises(StallscopeError, match="no net 'cnn6'"):
+        with pytest.raises(WhyidleError, match="no net 'cnn6'"):
             variants("floor", nets=("cnn6",))
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stallscope.errors import StallscopeError
-from stallscope.scenarios.faults.case import (
+from whyidle.errors import WhyidleError
+from whyidle.scenarios.faults.case import (
     EVERY,
     FIRST,
     PARTS,
@@ -25,11 +25,11 @@ from stallscope.scenarios.faults.case import (
     Plan,
     Step,
 )
-from stallscope.scenarios.faults.machine import foreign_load, unmet
-from stallscope.scenarios.faults.registry import CASES, cases
-from stallscope.scenarios.faults.samples import Samples, loader_of
-from stallscope.scenarios.faults.sizes import fitted
-from stallscope.scenarios.faults.truth import Span, Stamp, exposed_ns, true_share
+from whyidle.scenarios.faults.machine import foreign_load, unmet
+from whyidle.scenarios.faults.registry import CASES, cases
+from whyidle.scenarios.faults.samples import Samples, loader_of
+from whyidle.scenarios.faults.sizes import fitted
+from whyidle.scenarios.faults.truth import Span, Stamp, exposed_ns, true_share
 
 INPUT_CAUSES = (
     "serial",
@@ -97,7 +97,7 @@ def test_cases_are_chosen_by_name_by_cause_and_by_kind() -> None:
     assert {case.causes[0] for case in cases(["input.storage"], ["fault"])} == {"input.storage"}
     assert {case.kind for case in cases(kinds=["control"])} == {"control"}
     assert len(cases()) == len(CASES)
-    with pytest.raises(StallscopeError, match=r"unknown case 'input\.nothing'"):
+    with pytest.raises(WhyidleError, match=r"unknown case 'input\.nothing'"):
         cases(["input.nothing"])
 
 

@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from stallscope.devices.clock import VirtualClock
-from stallscope.devices.conditions import Conditions
-from stallscope.devices.emulated import EmulatedDevice, EmulatedSpec
-from stallscope.scenarios.faults.accelerator import MEMORY, Computing
-from stallscope.scenarios.faults.case import COLD, GARBAGE, LAUNCH, RETRY, Accelerator, Case, Host, Plan
-from stallscope.scenarios.faults.host import HostWork, SlowFile
-from stallscope.scenarios.faults.registry import CASES
-from stallscope.scenarios.faults.truth import Span, Stamp, lost, true_share
+from whyidle.devices.clock import VirtualClock
+from whyidle.devices.conditions import Conditions
+from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
+from whyidle.scenarios.faults.accelerator import MEMORY, Computing
+from whyidle.scenarios.faults.case import COLD, GARBAGE, LAUNCH, RETRY, Accelerator, Case, Host, Plan
+from whyidle.scenarios.faults.host import HostWork, SlowFile
+from whyidle.scenarios.faults.registry import CASES
+from whyidle.scenarios.faults.truth import Span, Stamp, lost, true_share
 
 MS = 1_000_000
 Told = list[tuple[str, int, int, str]]
@@ -60,7 +60,7 @@ def test_launches_one_by_one_leave_gaps_and_say_how_long_they_took(monkeypatch: 
     told: Told = []
     emulated = device(spans)
     monkeypatch.setattr(
-        "stallscope.scenarios.faults.accelerator.burn_ms",
+        "whyidle.scenarios.faults.accelerator.burn_ms",
         lambda ms: emulated.clock.wait_until(emulated.clock.now() + round(ms * MS)),
     )
     computing = Computing(emulated, Accelerator(launch_us=300.0), lambda *each: told.append(each))

@@ -9,17 +9,17 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from stallscope.devices.clock import VirtualClock
-from stallscope.devices.emulated import EmulatedDevice
-from stallscope.devices.profiles.load import load
-from stallscope.errors import StallscopeError
-from stallscope.pipelines.order import batches, count, epoch_order
-from stallscope.pipelines.protocol import Settings
-from stallscope.scenarios.interconnect import INTERCONNECTS, gradient_bytes, named, own_link
-from stallscope.scenarios.rank import ALONE, ExchangingTraining, Rank
-from stallscope.scenarios.ranks import unmet
-from stallscope.scenarios.training import StepHooks
-from stallscope.scenarios.variant import Variant
+from whyidle.devices.clock import VirtualClock
+from whyidle.devices.emulated import EmulatedDevice
+from whyidle.devices.profiles.load import load
+from whyidle.errors import WhyidleError
+from whyidle.pipelines.order import batches, count, epoch_order
+from whyidle.pipelines.protocol import Settings
+from whyidle.scenarios.interconnect import INTERCONNECTS, gradient_bytes, named, own_link
+from whyidle.scenarios.rank import ALONE, ExchangingTraining, Rank
+from whyidle.scenarios.ranks import unmet
+from whyidle.scenarios.training import StepHooks
+from whyidle.scenarios.variant import Variant
 
 SSD300_BYTES = 4 * 26_285_486
 
@@ -45,7 +45,7 @@ def test_a_rate_is_an_interconnect_too() -> None:
     assert named("940Mbit/s").gb_per_s.value == pytest.approx(0.1175)
     assert named("25Gbit/s+server").server
     for wrong in ("ethernet", "0Gbit/s", "25Gb", "+server", ""):
-        with pytest.raises(StallscopeError, match="unknown interconnect"):
+        with pytest.raises(WhyidleError, match="unknown interconnect"):
             named(wrong)
 
 
@@ -144,5 +144,5 @@ def test_ranks_that_this_machine_cannot_run_say_why(monkeypatch: pytest.MonkeyPa
     assert unmet(variant("cuda", 4)) == "4 ranks take as many CUDA devices; this machine has 2"
     assert "names one" in (unmet(variant("cuda:1", 2)) or "")
     assert "emulated only" in (unmet(variant("cpu", 2, "pcie3")) or "")
-    with pytest.raises(StallscopeError, match="unknown interconnect"):
+    with pytest.raises(WhyidleError, match="unknown interconnect"):
         unmet(variant("emulated:k80", 2, "token-ring"))

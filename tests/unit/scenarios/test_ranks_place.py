@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.scenarios import ranks
-from stallscope.scenarios.trial import TrialSpec
+from whyidle.scenarios import ranks
+from whyidle.scenarios.trial import TrialSpec
 
 
 def test_the_meeting_place_is_in_the_run_folder_and_gone_after_the_run(

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stallscope.errors import DataError, MissingExtra
-from stallscope.pipelines.assemble import make_sample
-from stallscope.pipelines.crops import Crop, Mirror
-from stallscope.pipelines.protocol import PhotoFiles, Settings
-from stallscope.pipelines.stages import Normalise, Resize
-from stallscope.scenarios.datasets import records
-from stallscope.scenarios.datasets.image_folder import ImageFolder, open_folder
-from stallscope.scenarios.datasets.records import Records, open_records, store_bytes
+from whyidle.errors import DataError, MissingExtra
+from whyidle.pipelines.assemble import make_sample
+from whyidle.pipelines.crops import Crop, Mirror
+from whyidle.pipelines.protocol import PhotoFiles, Settings
+from whyidle.pipelines.stages import Normalise, Resize
+from whyidle.scenarios.datasets import records
+from whyidle.scenarios.datasets.image_folder import ImageFolder, open_folder
+from whyidle.scenarios.datasets.records import Records, open_records, store_bytes
 
 lmdb = pytest.importorskip("lmdb")
 
@@ -142,7 +142,7 @@ def test_a_file_that_is_no_store_is_refused(photos: ImageFolder, tmp_path: Path)
     (file,) = stores(tmp_path)
     records._OPENED.pop(file)[1].close()
     file.write_bytes(b"something else" * 1000)
-    with pytest.raises(DataError, match="no store of records that stallscope made"):
+    with pytest.raises(DataError, match="no store of records that whyidle made"):
         opened(photos)
 
 
@@ -153,7 +153,7 @@ def test_a_store_of_another_program_is_refused(photos: ImageFolder, tmp_path: Pa
     file.unlink()
     with lmdb.open(str(file), subdir=False, lock=False) as environment, environment.begin(write=True) as transaction:
         transaction.put(b"00000000", b"a datum")
-    with pytest.raises(DataError, match="no store of records that stallscope made"):
+    with pytest.raises(DataError, match="no store of records that whyidle made"):
         opened(photos)
 
 
@@ -196,5 +196,5 @@ def test_threads_read_at_the_same_time(photos: ImageFolder) -> None:
 
 def test_without_lmdb_the_message_says_what_to_install(photos: ImageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "lmdb", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'stallscope\[lmdb\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'whyidle\[lmdb\]'"):
         opened(photos)

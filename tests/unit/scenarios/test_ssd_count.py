@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torchvision.models.detection import SSD300_VGG16_Weights
 
-from stallscope.errors import StallscopeError
-from stallscope.scenarios.ssd_count import count
-from stallscope.scenarios.ssd_net import build
+from whyidle.errors import WhyidleError
+from whyidle.scenarios.ssd_count import count
+from whyidle.scenarios.ssd_net import build
 
 COUNTS = {
     "ssd300": {
@@ -92,7 +92,7 @@ def test_operations_cover_every_convolution_and_the_loss(name: str) -> None:
 
 
 def test_unknown_net() -> None:
-    with pytest.raises(StallscopeError, match="no SSD net 'resnet'"):
+    with pytest.raises(WhyidleError, match="no SSD net 'resnet'"):
         count("resnet")
 
 

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import torch
 
-from stallscope.devices.choose import choose
-from stallscope.errors import DataError, StallscopeError
-from stallscope.pipelines.assemble import make_batch
-from stallscope.pipelines.protocol import Settings
-from stallscope.scenarios.rank import Replica
-from stallscope.scenarios.scenario import Asked, DataRequest
-from stallscope.scenarios.ssd import SCENARIO
-from stallscope.scenarios.ssd_optimizer import IMAGES
-from stallscope.scenarios.training import TorchTraining
-from stallscope.scenarios.variant import Variant
-from stallscope.scenarios.voc.generate import compose
-from stallscope.scenarios.voc.layout import KINDS
+from whyidle.devices.choose import choose
+from whyidle.errors import DataError, WhyidleError
+from whyidle.pipelines.assemble import make_batch
+from whyidle.pipelines.protocol import Settings
+from whyidle.scenarios.rank import Replica
+from whyidle.scenarios.scenario import Asked, DataRequest
+from whyidle.scenarios.ssd import SCENARIO
+from whyidle.scenarios.ssd_optimizer import IMAGES
+from whyidle.scenarios.training import TorchTraining
+from whyidle.scenarios.variant import Variant
+from whyidle.scenarios.voc.generate import compose
+from whyidle.scenarios.voc.layout import KINDS
 
 
 def asked(*devices: str, **rest: Any) -> Asked:
@@ -60,7 +60,7 @@ def test_accuracy_is_compared_after_exactly_as_many_images() -> None:
 
 
 def test_accuracy_is_not_asked_of_a_device_that_computes_nothing() -> None:
-    with pytest.raises(StallscopeError, match="--device cpu"):
+    with pytest.raises(WhyidleError, match="--device cpu"):
         variants("accuracy", "emulated:v100")
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torchvision.models.detection import ssd300_vgg16
 
-from stallscope.errors import StallscopeError
-from stallscope.scenarios.ssd_net import L2Norm, SsdNet, build, image_size, sgd
+from whyidle.errors import WhyidleError
+from whyidle.scenarios.ssd_net import L2Norm, SsdNet, build, image_size, sgd
 
 
 def on_meta(name: str, classes: int = 21) -> SsdNet:
@@ -120,7 +120,7 @@ def test_forward_and_heads_trace_into_one_graph() -> None:
     ("name", "classes", "message"), [("vgg", 21, "no SSD net 'vgg'"), ("ssd300", 1, "classes is 1")]
 )
 def test_a_net_that_cannot_be_built_is_explained(name: str, classes: int, message: str) -> None:
-    with pytest.raises(StallscopeError, match=message):
+    with pytest.raises(WhyidleError, match=message):
         build(name, classes)
 
 

@@ -7,8 +7,8 @@ import torch
 from torchvision.models.detection.anchor_utils import DefaultBoxGenerator
 from torchvision.models.detection.image_list import ImageList
 
-from stallscope.errors import StallscopeError
-from stallscope.scenarios.ssd_priors import layout, priors
+from whyidle.errors import WhyidleError
+from whyidle.scenarios.ssd_priors import layout, priors
 
 NAMES = ("ssd300", "ssd512", "ssd-mini", "ssd-micro")
 
@@ -85,5 +85,5 @@ def test_last_centres_of_ssd300s_third_map_lie_outside_as_in_caffe() -> None:
 
 
 def test_unknown_net_is_named_with_the_known_ones() -> None:
-    with pytest.raises(StallscopeError, match=r"'ssd301'.*ssd300, ssd512, ssd-mini"):
+    with pytest.raises(WhyidleError, match=r"'ssd301'.*ssd300, ssd512, ssd-mini"):
         layout("ssd301")

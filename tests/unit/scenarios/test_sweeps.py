@@ -10,17 +10,17 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from stallscope.analyse.batch_size.result import TERMS
-from stallscope.commands.sweep_planted import DEVICE
-from stallscope.errors import StallscopeError
-from stallscope.scenarios.faults.case import RETRY, Data, Loader, Plan
-from stallscope.scenarios.faults.loop import device_of
-from stallscope.scenarios.faults.samples import Samples, loader_of
-from stallscope.scenarios.faults.truth import Span, Stamp
-from stallscope.scenarios.sweeps import khosravi
-from stallscope.scenarios.sweeps.registry import SWEEPS, sweeps
-from stallscope.scenarios.sweeps.sweep import Sweep, steps_of
-from stallscope.scenarios.sweeps.truth import true_terms
+from whyidle.analyse.batch_size.result import TERMS
+from whyidle.commands.sweep_planted import DEVICE
+from whyidle.errors import WhyidleError
+from whyidle.scenarios.faults.case import RETRY, Data, Loader, Plan
+from whyidle.scenarios.faults.loop import device_of
+from whyidle.scenarios.faults.samples import Samples, loader_of
+from whyidle.scenarios.faults.truth import Span, Stamp
+from whyidle.scenarios.sweeps import khosravi
+from whyidle.scenarios.sweeps.registry import SWEEPS, sweeps
+from whyidle.scenarios.sweeps.sweep import Sweep, steps_of
+from whyidle.scenarios.sweeps.truth import true_terms
 
 CAUSES = {
     "saturated",
@@ -98,7 +98,7 @@ def test_khosravis_nets_are_below_the_loaders_floor_but_for_the_fifth() -> None:
 def test_sweeps_are_chosen_by_name() -> None:
     assert [sweep.name for sweep in sweeps(["padding", "accounting"])] == ["accounting", "padding"]
     assert sweeps() == list(SWEEPS.values())
-    with pytest.raises(StallscopeError, match=r"unknown case 'pading'\. Did you mean padding"):
+    with pytest.raises(WhyidleError, match=r"unknown case 'pading'\. Did you mean padding"):
         sweeps(["padding", "pading"])
     with pytest.raises(ValueError, match="no whole number of batches of 7"):
         steps_of(768, 7)

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stallscope.errors import DataError
-from stallscope.pipelines.stages import Normalise, Resize
-from stallscope.scenarios.voc import cache, check
-from stallscope.scenarios.voc.check import Finding, summary
-from stallscope.scenarios.voc.read import VocDataset
+from whyidle.errors import DataError
+from whyidle.pipelines.stages import Normalise, Resize
+from whyidle.scenarios.voc import cache, check
+from whyidle.scenarios.voc.check import Finding, summary
+from whyidle.scenarios.voc.read import VocDataset
 
 Box = tuple[str, float, float, float, float]
 
@@ -180,7 +180,7 @@ def test_a_dataset_goes_to_worker_processes(maker: Maker) -> None:
 
 
 def test_reading_needs_no_torch() -> None:
-    modules = "stallscope.scenarios.voc.read, stallscope.scenarios.voc.generate"
+    modules = "whyidle.scenarios.voc.read, whyidle.scenarios.voc.generate"
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -343,7 +343,7 @@ def test_nothing_usable_is_one_error_with_the_reason(maker: Maker) -> None:
     message = str(caught.value)
     assert message.startswith("None of the 2 images of ")
     assert "image corrupt: 2, left out; first: " in message
-    assert "stallscope data ssd --out DIR" in message
+    assert "whyidle data ssd --out DIR" in message
 
 
 def test_a_set_that_cannot_be_read_is_one_error(maker: Maker) -> None:
@@ -442,7 +442,7 @@ def test_a_broken_cache_is_as_good_as_none(
 ) -> None:
     good.split("first", "second")
     opened(good, monkeypatch)
-    (file,) = (cache_folder / "stallscope" / "verified").iterdir()
+    (file,) = (cache_folder / "whyidle" / "verified").iterdir()
     file.write_text(content)
     dataset, decoded = opened(good, monkeypatch)
     assert (len(dataset), decoded) == (2, 2)
@@ -454,7 +454,7 @@ def test_a_cache_with_entries_of_another_shape_is_as_good_as_none(
 ) -> None:
     good.split("first", "second")
     opened(good, monkeypatch)
-    (file,) = (cache_folder / "stallscope" / "verified").iterdir()
+    (file,) = (cache_folder / "whyidle" / "verified").iterdir()
     content = json.loads(file.read_text())
     for entry in ([1, 2], [1, 2, 3, "4", ""], "text"):
         content["images"]["first"] = entry

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stallscope.errors import DataError
-from stallscope.scenarios.voc.annotation import parse
-from stallscope.scenarios.voc.generate import compose
-from stallscope.scenarios.voc.layout import CLASSES, Layout
-from stallscope.scenarios.voc.read import VocDataset
-from stallscope.scenarios.voc.scene import render
-from stallscope.scenarios.voc.shapes import SHAPES
+from whyidle.errors import DataError
+from whyidle.scenarios.voc.annotation import parse
+from whyidle.scenarios.voc.generate import compose
+from whyidle.scenarios.voc.layout import CLASSES, Layout
+from whyidle.scenarios.voc.read import VocDataset
+from whyidle.scenarios.voc.scene import render
+from whyidle.scenarios.voc.shapes import SHAPES
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def test_what_is_composed_can_be_read_without_findings(made: Path) -> None:
     assert len(dataset) == 40
     assert dataset.findings == []
     assert dataset.classes == 20
-    assert dataset.describe()["stand_in"] == "Pascal VOC's photographs: images composed by stallscope"
+    assert dataset.describe()["stand_in"] == "Pascal VOC's photographs: images composed by whyidle"
     for i in range(len(dataset)):
         with Image.open(dataset.path(i)) as image:
             assert image.size == tuple(dataset.sizes[i])
@@ -98,7 +98,7 @@ def test_boxes_are_exact_to_the_pixel_of_what_is_visible(made: Path) -> None:
 
 def test_owners_are_where_the_picture_was_painted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Objects painted in a colour no scene has must show exactly where `owner` says, and nowhere else."""
-    from stallscope.scenarios.voc import scene as module
+    from whyidle.scenarios.voc import scene as module
 
     def flat(random: np.random.Generator, shape: object, height: int, width: int) -> tuple[object, object]:
         colours, coverage = real(random, shape, height, width)  # type: ignore[arg-type]
@@ -148,6 +148,18 @@ def test_a_complete_set_is_left_as_it_is(made: Path) -> None:
     assert calls == [(40, 40)]
 
 
+def test_a_set_composed_under_the_earlier_name_is_known_as_composed_and_left_as_it_is(tmp_path: Path) -> None:
+    compose(tmp_path / "set", 5, 7, workers=1)
+    marker = tmp_path / "set" / "whyidle-data.json"
+    assert "whyidle-voc" in marker.read_text()
+    (tmp_path / "set" / "stallscope-data.json").write_text(marker.read_text().replace("whyidle-", "stallscope-"))
+    marker.unlink()
+    before = contents(tmp_path / "set")
+    assert Layout(year(tmp_path / "set")).is_composed
+    compose(tmp_path / "set", 5, 7, workers=1)
+    assert contents(tmp_path / "set") == before
+
+
 def test_an_interrupted_set_is_continued(tmp_path: Path) -> None:
     compose(tmp_path / "whole", 8, 3, workers=1)
 
@@ -178,13 +190,13 @@ def test_another_set_is_not_overwritten(made: Path, images: int, seed: int) -> N
 
 def test_a_foreign_folder_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(DataError, match="was not made by stallscope; nothing was written"):
+    with pytest.raises(DataError, match="was not made by whyidle; nothing was written"):
         compose(tmp_path, 2, 0)
     assert contents(tmp_path) == {"thesis.tex": hashlib.sha256(b"years of work").hexdigest()}
-    with pytest.raises(DataError, match="was not made by stallscope"):
+    with pytest.raises(DataError, match="was not made by whyidle"):
         compose(tmp_path / "thesis.tex", 2, 0)
     (tmp_path / "odd").mkdir()
-    (tmp_path / "odd" / "stallscope-data.json").write_text("{")
+    (tmp_path / "odd" / "whyidle-data.json").write_text("{")
     with pytest.raises(DataError, match="holds another set"):
         compose(tmp_path / "odd", 2, 0)
 
@@ -193,7 +205,7 @@ def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
     compose(tmp_path, 1, 0)
     layout = Layout(year(tmp_path))
     assert layout.names("train") == layout.names("trainval") == ["2012_000001"]
-    assert json.loads((tmp_path / "stallscope-data.json").read_text())["images"] == 1
+    assert json.loads((tmp_path / "whyidle-data.json").read_text())["images"] == 1
 
 
 def test_a_full_disk_is_one_message_and_leaves_no_half_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

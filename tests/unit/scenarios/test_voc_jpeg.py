@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stallscope.scenarios.voc.jpeg import JpegError, verify
-from stallscope.scenarios.voc.texture import fractal
+from whyidle.scenarios.voc.jpeg import JpegError, verify
+from whyidle.scenarios.voc.texture import fractal
 
 
 def photograph(width: int = 160, height: int = 120) -> Image.Image:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.errors import DataError
-from stallscope.scenarios.voc.layout import CLASSES, class_index, find
+from whyidle.errors import DataError
+from whyidle.scenarios.voc.layout import CLASSES, class_index, find
 
 
 def year(root: Path) -> Path:
@@ -50,7 +50,7 @@ def test_what_is_not_a_set_is_named_with_what_was_looked_for(tmp_path: Path) -> 
         assert message.startswith(f"{folder} {fact}")
         assert "JPEGImages, Annotations, ImageSets/Main" in message
         assert "VOCdevkit/VOC2012" in message
-        assert "stallscope data ssd --out DIR" in message
+        assert "whyidle data ssd --out DIR" in message
 
 
 def test_a_split_is_read_in_order_and_without_repeats(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from stallscope.record.tuning import Block, LoaderSettings
-from stallscope.tune.batch.advise import Question, advise, cannot
-from stallscope.tune.batch.ladder import Outcome, Probe
-from stallscope.tune.batch.sizes import sizes_to_measure
-from stallscope.tune.bench import BenchEnded, TrialFailed
-from stallscope.tune.result import BatchAdvice
+from whyidle.record.tuning import Block, LoaderSettings
+from whyidle.tune.batch.advise import Question, advise, cannot
+from whyidle.tune.batch.ladder import Outcome, Probe
+from whyidle.tune.batch.sizes import sizes_to_measure
+from whyidle.tune.bench import BenchEnded, TrialFailed
+from whyidle.tune.result import BatchAdvice
 
 GB = 1 << 30
 OWN = LoaderSettings(2, 2, batch_size=32)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from stallscope.tune.batch.ladder import DEVICE_MARGIN, Ladder, Outcome, Probe, climb
+from whyidle.tune.batch.ladder import DEVICE_MARGIN, Ladder, Outcome, Probe, climb
 
 MB = 1 << 20
 GB = 1 << 30

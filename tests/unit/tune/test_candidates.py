@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from stallscope.analyse.replay.workload import Binding, Prediction
-from stallscope.record.tuning import LoaderSettings
-from stallscope.tune.candidates import Predicted, choose, cost, describe, space
-from stallscope.tune.plan import Plan
+from whyidle.analyse.replay.workload import Binding, Prediction
+from whyidle.record.tuning import LoaderSettings
+from whyidle.tune.candidates import Predicted, choose, cost, describe, space
+from whyidle.tune.plan import Plan
 
 OWN = LoaderSettings(2, 2)
 

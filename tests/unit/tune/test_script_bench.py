@@ -13,20 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.errors import StallscopeError
-from stallscope.record.run import open_run
-from stallscope.record.tuning import ANSWERS, ORDERS, LoaderSettings
-from stallscope.tune import script_bench
-from stallscope.tune.bench import BenchEnded, TrialFailed
-from stallscope.tune.leftovers import members
-from stallscope.tune.script_bench import Launch, NothingToTune, ScriptBench
+from whyidle.errors import WhyidleError
+from whyidle.record.run import open_run
+from whyidle.record.tuning import ANSWERS, ORDERS, LoaderSettings
+from whyidle.tune import script_bench
+from whyidle.tune.bench import BenchEnded, TrialFailed
+from whyidle.tune.leftovers import members
+from whyidle.tune.script_bench import Launch, NothingToTune, ScriptBench
 
-MARK = "STALLSCOPE_BENCH_TEST"
+MARK = "WHYIDLE_BENCH_TEST"
 ANSWERS_ORDERS = """
 import json, os, subprocess, sys, time
 from pathlib import Path
-from stallscope.record.tuning import Channel
-folder = Path(os.environ["STALLSCOPE_BENCH_TEST"])
+from whyidle.record.tuning import Channel
+folder = Path(os.environ["WHYIDLE_BENCH_TEST"])
 line = Channel.of_training(folder)
 own = {"num_workers": 0, "batch_size": 4}
 orders = 0
@@ -267,7 +267,7 @@ while True:
 def test_a_program_that_dies_at_once_shows_the_last_it_printed(bench: tuple[ScriptBench, Path]) -> None:
     running, program = bench
     write(program, "raise ValueError('no such thing')\n")
-    with pytest.raises(StallscopeError, match=r"(?s)exit code 1.*The last it printed.*no such thing"):
+    with pytest.raises(WhyidleError, match=r"(?s)exit code 1.*The last it printed.*no such thing"):
         _ = running.ready
 
 
@@ -297,7 +297,7 @@ def test_there_is_no_such_program(tmp_path: Path) -> None:
     launch = Launch(["train.py"], lambda folder, tune: dict(os.environ), lambda folder: "NEVER=1")
     with (
         ScriptBench(launch, tmp_path, lambda: None, lambda _: None) as bench,
-        pytest.raises(StallscopeError, match=r"stallscope tune -- python train\.py"),
+        pytest.raises(WhyidleError, match=r"whyidle tune -- python train\.py"),
     ):
         _ = bench.ready
 

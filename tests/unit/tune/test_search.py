@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from loader_clock import SPECS
 from simulated_bench import ClockModel, SimulatedBench, biased, held_rate, plan_of, scaled, truth
-from stallscope.analyse.replay.workload import Prediction
-from stallscope.record.tuning import LoaderSettings
-from stallscope.tune.bench import BenchEnded, TrialFailed
-from stallscope.tune.candidates import describe
-from stallscope.tune.history import Entry, arm_of
-from stallscope.tune.plan import Plan
-from stallscope.tune.race import Done, Held, Measure, Phase, next_step
-from stallscope.tune.result import Ended, Tuned
-from stallscope.tune.search import Progress, search
+from whyidle.analyse.replay.workload import Prediction
+from whyidle.record.tuning import LoaderSettings
+from whyidle.tune.bench import BenchEnded, TrialFailed
+from whyidle.tune.candidates import describe
+from whyidle.tune.history import Entry, arm_of
+from whyidle.tune.plan import Plan
+from whyidle.tune.race import Done, Held, Measure, Phase, next_step
+from whyidle.tune.result import Ended, Tuned
+from whyidle.tune.search import Progress, search
 
 CONSTANT = SPECS["constant"]
 

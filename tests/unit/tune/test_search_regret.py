@@ -22,9 +22,9 @@ from simulated_bench import (
     regret,
     truth,
 )
-from stallscope.record.tuning import LoaderSettings
-from stallscope.tune.result import Ended, Tuned
-from stallscope.tune.search import search
+from whyidle.record.tuning import LoaderSettings
+from whyidle.tune.result import Ended, Tuned
+from whyidle.tune.search import search
 
 NOISE, DRIFT = 0.06, 0.01
 SEEDS = range(6)

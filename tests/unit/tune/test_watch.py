@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.tune.leftovers import members
-from stallscope.tune.watch import watched
+from whyidle.tune.leftovers import members
+from whyidle.tune.watch import watched
 
 TUNER = """
 import os, subprocess, sys, time
-from stallscope.tune.watch import watched
+from whyidle.tune.watch import watched
 with watched(sys.argv[1], 0.2):
     subprocess.Popen(["sleep", "1000"], env={**os.environ, "WATCH_TEST": sys.argv[1].split("=")[1]},
                      stdout=subprocess.DEVNULL, start_new_session=True)
@@ -46,7 +46,7 @@ LISTENS = """
 import os, subprocess, sys, time
 from multiprocessing.connection import Listener
 from pathlib import Path
-from stallscope.tune.watch import watched
+from whyidle.tune.watch import watched
 child = "from multiprocessing.connection import Listener; import os, time; "
 child += "kept = Listener(family='AF_UNIX'); print(kept.address, flush=True); "
 ends = sys.argv[2] == "ends"

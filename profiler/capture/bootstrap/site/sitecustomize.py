@@ -1,15 +1,15 @@
-"""Run by every Python that `stallscope run` starts, before the program: waits for torch to be imported.
+"""Run by every Python that `whyidle run` starts, before the program: waits for torch to be imported.
 
 Python imports it by its name from PYTHONPATH. It does nothing but hand over to the user's own `sitecustomize` and put
 one finder in place; a program that never imports torch pays for nothing else. It must load in any Python, whether
-stallscope supports it or not, so it keeps to old syntax and to the standard library.
+whyidle supports it or not, so it keeps to old syntax and to the standard library.
 """
 
 import os
 import sys
 
-_RUN = "STALLSCOPE_RUN"
-_PACKAGE = "STALLSCOPE_PACKAGE"
+_RUN = "WHYIDLE_RUN"
+_PACKAGE = "WHYIDLE_PACKAGE"
 _LEAST = (3, 11)
 
 
@@ -32,7 +32,7 @@ def _say_loaded():
 
 
 class _Finder:
-    """Makes `stallscope` importable from where it is installed, and runs `stallscope.capture.bootstrap.arm` once
+    """Makes `whyidle` importable from where it is installed, and runs `whyidle.capture.bootstrap.arm` once
     `torch` has been imported."""
 
     def __init__(self, package):
@@ -42,13 +42,13 @@ class _Finder:
     def find_spec(self, name, path=None, target=None):
         if name == "torch" and self._waits:
             return self._find_torch(name, path, target)
-        if name == "stallscope":
+        if name == "whyidle":
             import importlib.util
 
             return importlib.util.spec_from_file_location(
                 name, os.path.join(self._package, "__init__.py"), submodule_search_locations=[self._package]
             )
-        if name.startswith("stallscope."):
+        if name.startswith("whyidle."):
             return self._find_part(name)
         return None
 
@@ -101,7 +101,7 @@ class _Finder:
 
 def _arm():
     try:
-        from stallscope.capture.bootstrap.arm import arm
+        from whyidle.capture.bootstrap.arm import arm
 
         arm()
     except Exception as error:
@@ -111,8 +111,8 @@ def _arm():
 def _guard(folder):
     """Keep a program that is only run to be measured from overwriting files."""
     try:
-        from stallscope.capture.bootstrap import options
-        from stallscope.capture.tuning import guard
+        from whyidle.capture.bootstrap import options
+        from whyidle.capture.tuning import guard
 
         guard.install(folder, options()["tune"])
     except Exception as error:
@@ -145,7 +145,7 @@ def _main():
             _note("Python %d.%d is older than 3.11, so that its training could not be watched." % sys.version_info[:2])
         else:
             sys.meta_path.insert(0, _Finder(package))
-            if '"tune"' in os.environ.get("STALLSCOPE_OPTIONS", ""):
+            if '"tune"' in os.environ.get("WHYIDLE_OPTIONS", ""):
                 _guard(folder)
             if "torch" in sys.modules:
                 # A line of a .pth file has imported it before us.

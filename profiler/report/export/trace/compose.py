@@ -14,7 +14,7 @@ from ....analyse.analysis import Analysis
 from ....analyse.headroom import told_apart
 from ....analyse.ranks import RankProcess, ranks_of
 from ....analyse.timeline.timeline import Timeline, timelines
-from ....errors import StallscopeError
+from ....errors import WhyidleError
 from ....record.files import plain
 from ....record.names import read_names
 from ....record.reader import RecordFile, Records
@@ -53,11 +53,11 @@ def trace_of(analysis: Analysis, runs: Sequence[Run]) -> Trace:
     """`runs`: those that were analysed.
 
     Raises:
-        StallscopeError: no step was recorded, so there is no axis to lay anything out on.
+        WhyidleError: no step was recorded, so there is no axis to lay anything out on.
     """
     shown = timelines(analysis, runs)
     if not shown:
-        raise StallscopeError(
+        raise WhyidleError(
             f"of {runs[0].folder} no step can be laid out: it holds no step that the device has finished. "
             "`--format csv --table step_records` writes what was recorded of steps, `--table host` what was sampled."
         )
@@ -137,7 +137,7 @@ def about(trace: Trace, stretch: Stretch) -> dict[str, Any]:
     """What the file says of itself."""
     info, axis = trace.analysis.info, trace.axis
     told: dict[str, Any] = {
-        "made_by": f"stallscope {info.get('stallscope') or ''}".strip(),
+        "made_by": f"whyidle {info.get('whyidle') or ''}".strip(),
         "run": trace.ranks[0].run.folder.name,
         "shown": stretch.why,
         "from_s": stretch.low / 1e9,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....analyse.timeline.timeline import Timeline
-from ....errors import StallscopeError
+from ....errors import WhyidleError
 from ....record.reader import Records
 from ....record.schema import NOT_MEASURED
 from ..axis import Axis
@@ -76,15 +76,15 @@ def asked_for(extent: Extent, since_s: float | None, until_s: float | None) -> S
     """A stretch in seconds.
 
     Raises:
-        StallscopeError: it is empty, or the run has nothing there.
+        WhyidleError: it is empty, or the run has nothing there.
     """
     low = extent.low if since_s is None else round(since_s * 1e9)
     high = extent.high if until_s is None else round(until_s * 1e9)
     length = f"the run's steps last from 0 to {extent.high / 1e9:.3f} s"
     if high <= low:
-        raise StallscopeError(f"--from {low / 1e9:g} --to {high / 1e9:g} is no stretch of time: {length}.")
+        raise WhyidleError(f"--from {low / 1e9:g} --to {high / 1e9:g} is no stretch of time: {length}.")
     if low >= extent.high or high <= extent.low:
-        raise StallscopeError(f"nothing lies from {low / 1e9:g} to {high / 1e9:g} s: {length}.")
+        raise WhyidleError(f"nothing lies from {low / 1e9:g} to {high / 1e9:g} s: {length}.")
     low, high = max(low, extent.low), min(high, extent.high)
     return Stretch(low, high, f"{_seconds(low, high)}, as asked for")
 
@@ -93,7 +93,7 @@ def of_steps(timelines: Sequence[Timeline], axis: Axis, first: int, last: int) -
     """Steps `first` to `last`, the last one included, of all ranks.
 
     Raises:
-        StallscopeError: no rank recorded any of them.
+        WhyidleError: no rank recorded any of them.
     """
     lows, highs = [], []
     for number, timeline in enumerate(timelines):
@@ -105,7 +105,7 @@ def of_steps(timelines: Sequence[Timeline], axis: Axis, first: int, last: int) -
             highs.append(max(ends) + offset)
     if not lows:
         recorded = [int(number) for t in timelines for number in (t.steps["step"].min(), t.steps["step"].max())]
-        raise StallscopeError(
+        raise WhyidleError(
             f"no step from {first} to {last} was recorded; there are steps {min(recorded)} to {max(recorded)}."
         )
     return Stretch(min(lows), max(highs), f"steps {first} to {last}, {_seconds(min(lows), max(highs))}, as asked for")

@@ -3,7 +3,7 @@ const themes = ["auto", "light", "dark"];
 const themeButton = document.getElementById("theme");
 
 function storedTheme() {
-  try { return localStorage.getItem("stallscope-theme"); } catch { return null; }
+  try { return localStorage.getItem("whyidle-theme"); } catch { return null; }
 }
 
 function showTheme(name) {
@@ -23,7 +23,7 @@ setTheme(themes.includes(storedTheme()) ? storedTheme() : "auto");
 themeButton.addEventListener("click", () => {
   const next = themes[(themes.indexOf(themeButton.dataset.name) + 1) % themes.length];
   setTheme(next);
-  try { localStorage.setItem("stallscope-theme", next); } catch { /* A page without storage forgets it. */ }
+  try { localStorage.setItem("whyidle-theme", next); } catch { /* A page without storage forgets it. */ }
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new Event("theme")));
 
