@@ -197,9 +197,7 @@ def _build(feed: _Feed, dataset: Dataset, settings: Settings, on_gpu: bool) -> A
     try:
         from nvidia.dali import Pipeline
     except ImportError as error:
-        raise MissingExtra(
-            f"The DALI loaders need NVIDIA DALI, which cannot be imported ({error}): pip install 'whyidle[dali]'"
-        ) from error
+        raise MissingExtra(f"The DALI loaders need NVIDIA DALI, which cannot be imported ({error})", "dali") from error
     if on_gpu and not torch.cuda.is_available():
         raise WhyidleError(
             "dali-gpu needs a CUDA device and torch sees none here. Use dali-cpu, or run on a machine with a GPU."

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-from whyidle.errors import WhyidleError
+from whyidle.errors import MissingExtra, WhyidleError
 
-from .protocol import Dataset, PipelineFactory
+if TYPE_CHECKING:
+    from .protocol import Dataset, PipelineFactory
 
 
 @dataclass(frozen=True)
@@ -18,8 +20,8 @@ class _Entry:
     line: str
     needs: str | None = None
     """Module that must be importable."""
-    install: str | None = None
-    """What brings it."""
+    extra: str = ""
+    """Of whyidle, which brings it."""
     cuda: bool = False
     photos: bool = False
     """Handles JPEG files itself."""
@@ -34,15 +36,15 @@ _LOADERS = {
         photos=True,
     ),
     "workers": _Entry("workers", "WorkersPipeline", "torch DataLoader with persistent worker processes"),
-    "threads": _Entry("threads", "ThreadsPipeline", "SPDL thread pool, Pillow decoding", "spdl.pipeline", "spdl-core"),
+    "threads": _Entry("threads", "ThreadsPipeline", "SPDL thread pool, Pillow decoding", "spdl.pipeline", "studies"),
     "prefetch": _Entry("prefetch", "PrefetchPipeline", "DataLoader workers, pinned memory, copies one batch ahead"),
-    "dali-cpu": _Entry("dali", "DaliCpuPipeline", "NVIDIA DALI on CPU threads", "nvidia.dali", "whyidle[dali]"),
+    "dali-cpu": _Entry("dali", "DaliCpuPipeline", "NVIDIA DALI on CPU threads", "nvidia.dali", "dali"),
     "dali-gpu": _Entry(
         "dali",
         "DaliGpuPipeline",
         "NVIDIA DALI, JPEG decoding and augmentation on the GPU",
         "nvidia.dali",
-        "whyidle[dali]",
+        "dali",
         cuda=True,
     ),
 }
@@ -67,7 +69,7 @@ def unavailable(name: str) -> str | None:
     """Why the loader cannot run on this machine and what would change that; `None` if it can."""
     entry = _entry(name)
     if entry.needs and not _importable(entry.needs):
-        return f"{name} needs {entry.needs}, which is not installed: pip install '{entry.install}'"
+        return str(MissingExtra(f"{name} needs {entry.needs}, which is not installed", entry.extra))
     if entry.cuda and not _has_cuda():
         return f"{name} needs a CUDA device and this machine shows none; dali-cpu does the same work on the CPU"
     return None

@@ -101,7 +101,5 @@ def _engine_builder() -> Any:
     try:
         from spdl.pipeline import PipelineBuilder
     except ImportError as error:
-        raise MissingExtra(
-            f"The threads loader needs SPDL, which cannot be imported ({error}): pip install spdl-core"
-        ) from error
+        raise MissingExtra(f"The threads loader needs SPDL, which cannot be imported ({error})", "studies") from error
     return PipelineBuilder

@@ -16,6 +16,14 @@ class DataError(WhyidleError):
 class MissingExtra(WhyidleError):
     """An optional part is not installed; the message says what to install."""
 
+    def __init__(self, fact: str, extra: str) -> None:
+        """`fact`: what needs what; a sentence without its full stop. `extra`: of ours, which brings it."""
+        super().__init__(fact, extra)
+
+    def __str__(self) -> str:
+        fact, extra = self.args
+        return f"{fact}: pip install 'whyidle[{extra}]'"
+
 
 class DeviceOutOfMemory(WhyidleError):
     """The accelerator has less memory than the batch needs (real or emulated)."""

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whyidle.errors import WhyidleError
+from whyidle.errors import MissingExtra, WhyidleError
 
 if TYPE_CHECKING:
     from .scenario import Scenario
@@ -20,6 +20,8 @@ _MODULES = {"ssd": "ssd", "fashion-mnist": "fashion_mnist", "convnets": "convnet
 NAMES = tuple(_MODULES)
 """Of those that come with whyidle."""
 
+_NEEDED = {"torch": "torch", "torchvision": "torchvision", "PIL": "Pillow"}
+"""What every scenario imports: module → what it is called. What single loaders and stores need, those say."""
 _SAID = ("name", "study", "question", "data")
 _LISTED = ("nets", "cpu_nets", "batch_sizes", "stores")
 _CALLED = ("find_data", "open_data", "build", "loss", "optimizer", "evaluate")
@@ -34,6 +36,7 @@ def scenario(name: str) -> Scenario:
     code, as a training script is.
 
     Raises:
+        MissingExtra: what scenarios need is not installed.
         WhyidleError: there is none, or the file defines none.
     """
     if is_file(name):
@@ -43,8 +46,27 @@ def scenario(name: str) -> Scenario:
             f"unknown scenario {name!r}. `whyidle scenarios` lists all of them; one of your own is given as the "
             "path of its Python file."
         )
+    require_installed(f"scenario {name}")
     found: Scenario = import_module(f".{_MODULES[name]}", __package__).SCENARIO
     return found
+
+
+def not_installed() -> str:
+    """What of the scenarios' needs is missing in this environment, in words; empty where nothing is."""
+    lacking = [said for module, said in _NEEDED.items() if importlib.util.find_spec(module) is None]
+    return " and ".join(filter(None, [", ".join(lacking[:-1]), *lacking[-1:]]))
+
+
+def require_installed(what: str) -> None:
+    """
+    Args:
+        what: is to be run.
+
+    Raises:
+        MissingExtra: what scenarios need is not installed.
+    """
+    if lacking := not_installed():
+        raise MissingExtra(f"{what} needs {lacking}, not installed in this environment", "studies")
 
 
 def is_file(name: str) -> bool:
@@ -53,10 +75,11 @@ def is_file(name: str) -> bool:
 
 
 def _of_file(path: Path) -> Scenario:
-    from .scenario import Scenario
-
     if not path.is_file():
         raise WhyidleError(f"there is no file {path} to take a scenario from.")
+    require_installed(str(path))
+    from .scenario import Scenario
+
     module = _load(path.resolve())
     found = getattr(module, "SCENARIO", None)
     if not isinstance(found, Scenario):

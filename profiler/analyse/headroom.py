@@ -70,7 +70,7 @@ def told_apart(run: Run, writer: Writer | None) -> tuple[Run, Headroom | None, t
         f"Headroom: {stretched} steps whose batches were fetched before, and {len(cuts.steps) - stretched} after them "
         "that still drew on that, are in no other figure."
     )
-    return CutRun(run.folder, run.info, run.damaged, cuts=cuts), said, (note,)
+    return CutRun(run.folder, run.info, run.damaged, run.record_files, cuts=cuts), said, (note,)
 
 
 def cuts_of(steps: Records, events: Records) -> Cuts:

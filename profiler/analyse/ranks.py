@@ -199,16 +199,19 @@ def wall_ns(pair: Any) -> int | None:
 def _with_clocks(ranks: list[RankProcess]) -> list[RankProcess]:
     """Number the monotonic clocks: one for each host, more where hosts of one name have started at different times."""
     numbered: list[RankProcess] = []
+    on_host: dict[str, list[RankProcess]] = {}
+    clocks = 0
     for rank in ranks:
-        same = next((other.clock for other in numbered if _one_clock(other, rank)), None)
-        new = max((other.clock + 1 for other in numbered), default=0)
-        numbered.append(replace(rank, clock=new if same is None else same))
+        beside = on_host.setdefault(rank.host, [])
+        clock = next((other.clock for other in beside if _one_clock(other, rank)), clocks)
+        clocks = max(clocks, clock + 1)
+        beside.append(replace(rank, clock=clock))
+        numbered.append(beside[-1])
     return numbered
 
 
 def _one_clock(one: RankProcess, other: RankProcess) -> bool:
-    if one.host != other.host:
-        return False
+    """Whether two ranks on hosts of one name share a monotonic clock."""
     return one.wall_ns is None or other.wall_ns is None or abs(one.wall_ns - other.wall_ns) < SAME_CLOCK_NS
 
 

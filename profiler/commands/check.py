@@ -97,8 +97,7 @@ def _regression(side: Side, asked: check_config.Asked) -> Check:
         report = read_json(asked.against[0])
         if not isinstance(report, dict) or report.get("format") != "whyidle-report":
             raise WhyidleError(
-                f"{name} is no report of whyidle. Save one with `whyidle report RUN --json -o FILE`, or name a "
-                "run."
+                f"{name} is no report of whyidle. Save one with `whyidle report RUN --json -o FILE`, or name a run."
             )
         if few := _few(side.runs, asked) or _few_in(report, name, asked):
             return regression.not_comparable(limit, few, False)

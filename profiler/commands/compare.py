@@ -29,8 +29,7 @@ EXAMPLE = "whyidle compare ssd --device emulated:v100 --batch-sizes 8,16 --data 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "whyidle compare [options] SCENARIO\n"
-        "       whyidle compare [--json FILE] [--plot FILE] [--html FILE] RUN RUN …"
+        "whyidle compare [options] SCENARIO\n       whyidle compare [--json FILE] [--plot FILE] [--html FILE] RUN RUN …"
     )
     parser.add_argument(
         "what",
@@ -58,6 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stop.add_argument("--epochs", type=options.count, metavar="N", help="passes over the data a run")
     stop.add_argument("--iterations", type=options.count, metavar="N", help="batches a run, whatever their size")
     parser.add_argument("--repeats", type=options.count, metavar="N", help="runs a cell (default: the experiment's)")
+    parser.add_argument(
+        "--budget", type=options.seconds, metavar="SECONDS", help="begin only runs that still fit into this time"
+    )
+    parser.add_argument("--first", type=_names, metavar="A,B", help="loaders whose rounds all come before others run")
     parser.add_argument("--workers", type=options.count, metavar="N", help="default: the CPUs this job may use")
     parser.add_argument(
         "--prefetch", type=options.count, default=2, metavar="N", help="batches ahead a worker (default: 2)"

@@ -85,9 +85,7 @@ def put(arguments: argparse.Namespace, setting: dict[str, Any], variants: Collec
         target = TARGET
     places, base = [(each.device, each.threads, each.ranks) for each in variants], arguments.relative_to
     if base is not None and not any(is_at(base, device, threads) for device, threads, _ in places):
-        raise WhyidleError(
-            f"--relative-to {base}: nothing trains there. Name one of the devices, or of the --threads."
-        )
+        raise WhyidleError(f"--relative-to {base}: nothing trains there. Name one of the devices, or of the --threads.")
     if arguments.target is not None and not any(each.evaluate == "epochs" for each in variants):
         raise WhyidleError(
             f"--target {arguments.target:g}: this experiment does not evaluate after every epoch, so that nothing says "

@@ -66,9 +66,7 @@ def _describe(chosen: Scenario, net: str, folder: Path, as_json: bool, composed:
     data = chosen.open_data(DataRequest(folder=folder, net=net, store=chosen.stores[0]))
     facts, problems = data.describe(), list(data.notices())
     if as_json:
-        write_json(
-            {"format": "whyidle-data", "version": 1, "folder": str(folder), **facts, "problems": problems}, "-"
-        )
+        write_json({"format": "whyidle-data", "version": 1, "folder": str(folder), **facts, "problems": problems}, "-")
         return 0
     target = console()
     unit = facts["unit"] + "s" * (facts["samples"] != 1)

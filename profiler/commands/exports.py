@@ -20,7 +20,7 @@ from ..record.schema import STEP
 from ..report.export import parquet_file
 from ..report.export.cells import cells_table
 from ..report.export.csv_file import write_csv
-from ..report.export.files import STDOUT, in_place, opened
+from ..report.export.files import STDOUT, in_place, opened, together
 from ..report.export.raw import KINDS_OF_TABLES, about_of, raw_table
 from ..report.export.steps import steps_table
 from ..report.export.table import Table
@@ -132,7 +132,11 @@ def _stretch(arguments: argparse.Namespace, trace: Trace, most_bytes: int) -> St
 
 def _write_one(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> None:
     table = _table(arguments.table, folder, others)
-    rows = _put(table, arguments.format, arguments.output)
+    if arguments.format == PARQUET:
+        rows = in_place(Path(arguments.output), lambda file: parquet_file.write_parquet(table, file))
+    else:
+        with opened(arguments.output) as file:
+            rows = write_csv(table, file)
     _say_stand_in(table.about)
     if rows == 0:
         _say(f"{folder} holds no {table.name}: the table has no rows.")
@@ -140,36 +144,29 @@ def _write_one(arguments: argparse.Namespace, folder: Path, others: list[Path]) 
 
 def _write_all(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> None:
     if arguments.table is not None:
-        raise WhyidleError(
-            f"--table {arguments.table} is one table, and {arguments.output} is a folder: name a file."
-        )
+        raise WhyidleError(f"--table {arguments.table} is one table, and {arguments.output} is a folder: name a file.")
     target = Path(arguments.output)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise WhyidleError(
-            f"cannot make the folder {arguments.output}: {error.strerror}. Name another, or a file without / at its "
-            "end to write one table."
-        ) from error
-    written: list[str] = []
-    left_out = set(TABLES)
+    written: dict[str, int] = {}
     about: Mapping[str, str] = {}
-    for table in _tables(folder, others):
-        about = table.about or about
-        left_out.discard(table.name)
-        path = target / f"{table.name}.{arguments.format}"
-        rows = _put(table, arguments.format, str(path))
-        if rows == 0:
-            path.unlink()
-        else:
-            written.append(f"{table.name} ({rows})")
-    for name in left_out:
-        # It would be of what was written there before.
-        (target / f"{name}.{arguments.format}").unlink(missing_ok=True)
-    if not written:
-        raise WhyidleError(f"{folder} holds no records: there is nothing to write.")
+    with together(target) as drafts:
+        for table in _tables(folder, others):
+            about = table.about or about
+            draft = drafts / _file(table.name, arguments.format)
+            if rows := _put(table, arguments.format, draft):
+                written[table.name] = rows
+            else:
+                draft.unlink()
+        if not written:
+            raise WhyidleError(f"{folder} holds no records: there is nothing to write.")
     _say_stand_in(about)
-    _say(f"in {target}, with their rows: {', '.join(written)}.")
+    _say(f"in {target}, with their rows: {', '.join(f'{name} ({rows})' for name, rows in written.items())}.")
+    files = (_file(name, arguments.format) for name in TABLES if name not in written)
+    if others_there := [file for file in files if (target / file).exists()]:
+        _say(f"also in {target}, and not of this export: {', '.join(others_there)}.")
+
+
+def _file(table: str, format_: str) -> str:
+    return f"{table}.{format_}"
 
 
 def _tables(folder: Path, others: list[Path]) -> Iterator[Table]:
@@ -243,13 +240,13 @@ def _is_folder(output: str) -> bool:
     return output.endswith("/") or Path(output).is_dir()
 
 
-def _put(table: Table, format_: str, output: str | None) -> int:
-    """Write a table; returns its rows."""
+def _put(table: Table, format_: str, path: Path) -> int:
+    """Write a table into a file of its own; returns its rows."""
     if format_ == PARQUET:
-        assert output is not None
-        return in_place(Path(output), lambda file: parquet_file.write_parquet(table, file))
-    with opened(output) as file:
-        return write_csv(table, file)
+        with path.open("wb") as file:
+            return parquet_file.write_parquet(table, file)
+    with path.open("w", encoding="utf-8", newline="") as text:
+        return write_csv(table, text)
 
 
 def _say_stand_in(about: Mapping[str, str]) -> None:

@@ -35,6 +35,7 @@ REPEATS = 1
 RUN_SECONDS = 4
 """What most runs take, their start included."""
 ELSEWHERE = (
+    *("budget", "first"),
     *("data", "device", "net", "pipelines", "batch_sizes", "epochs", "iterations", "workers", "prefetch", "limit"),
     *(
         "no_augment",
@@ -184,6 +185,7 @@ class Trials(Rounds[str]):
     def __init__(self, arguments: argparse.Namespace) -> None:
         from whyidle.scenarios.faults.machine import unmet
         from whyidle.scenarios.faults.registry import cases
+        from whyidle.scenarios.registry import require_installed
 
         given = options.given(arguments, ELSEWHERE)
         if given:
@@ -196,9 +198,8 @@ class Trials(Rounds[str]):
         if arguments.severity:
             chosen = [case for case in chosen if case.severity in (arguments.severity, *NO_SEVERITY)]
         if not chosen:
-            raise WhyidleError(
-                f"none of --cases {arguments.cases} is of the kind asked for. Leave one of the two out."
-            )
+            raise WhyidleError(f"none of --cases {arguments.cases} is of the kind asked for. Leave one of the two out.")
+        require_installed(f"compare {SCENARIO}")
         self._cases: dict[str, Case] = {case.name: case for case in chosen}
         super().__init__(new_folder(arguments.out, SCENARIO), list(self._cases))
         self._seed = arguments.seed
@@ -232,6 +233,9 @@ class Trials(Rounds[str]):
         planted = self._cases[name].causes
         judged = judge(name, planted, folder, analyse(open_run(folder)), self.setting["foreign_load"])
         return faults_text.outcome(judged) if judged is not None else status
+
+    def title(self, name: str) -> str:
+        return name
 
     def _name(self, name: str) -> str:
         return name

@@ -56,6 +56,17 @@ def count(text: str) -> int:
     return int(text)
 
 
+def seconds(text: str) -> float:
+    """A time, as argparse's `type`."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return number
+
+
 def meant(given: str, known: Iterable[str]) -> str:
     """` Did you mean …?` of what is nearest to a misspelt name; empty where nothing is near."""
     near = get_close_matches(given, list(known), n=1, cutoff=0.7)

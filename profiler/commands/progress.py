@@ -90,5 +90,7 @@ class Progress(Drawn):
     def _head(self) -> Text:
         elapsed = time.monotonic() - self._begun
         left = elapsed / self._done * (self._total - self._done) if self._done else None
+        if self._sweep.budget is not None:
+            left = self._sweep.budget.left if left is None else min(left, self._sweep.budget.left)
         said = f"run {self._done + 1} of {self._total}"
         return Text(said + (f", about {live.duration(left)} left" if left is not None else ""), style="bold")

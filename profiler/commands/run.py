@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..analyse.analysis import analyse
-from ..capture.bootstrap import LOADED, RUN, environment
+from ..capture.bootstrap import RUN, environment
 from ..capture.sampler.start import start_sampler
 from ..errors import RecordError, WhyidleError
 from ..record.code import CODE
@@ -22,6 +22,7 @@ from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.processes import processes
 from ..record.run import RUN_JSON, create_run, open_run, update_run
 from ..record.schema import STEP
+from ..record.signs import why_unseen
 from ..report import bars, contract, live, text
 from . import child
 from .code_revision import CodeRevision
@@ -166,9 +167,9 @@ def _record(
                 code = screen.wait(process, signals, tick, LINE_SECONDS, over)
         # Here no signal can come in between.
         with _in_a_line("no note of what was missed"):
+            _say_what_was_missed(folder)
             if sampler.error:
                 Notices(folder / TRAINING_NOTICES)(sampler.error)
-            _say_what_was_missed(folder)
         with _in_a_line("how the command ended is not recorded"):
             note(code)
     return code, screen is not None and screen.deaf
@@ -241,23 +242,14 @@ def _say_what_was_missed(folder: Path) -> None:
     """Why there is nothing to say about steps, where there is not."""
     if processes(folder):
         return
-    notice = Notices(folder / TRAINING_NOTICES)
     if any(folder.glob(f"{STEP.name}-*.rec")):
-        notice(
-            "A training was seen, but what it is could not be written into the run folder: was the disk full? Only "
-            "host and accelerator figures were recorded."
-        )
-    elif not (folder / LOADED).exists():
-        within = f" ({RUN} points to another folder)" if os.environ.get(RUN) else ""
-        notice(
-            "The hooks never loaded: the command started no Python that reads its environment "
-            f"(python -I, -E and -S do not){within}. Only host and accelerator figures were recorded."
+        why: str | None = (
+            "A training was seen, but what it is could not be written into the run folder: was the disk full?"
         )
     else:
-        notice(
-            "No training was seen: no process made an optimizer, ran a backward pass or iterated over a torch "
-            "DataLoader. Only host and accelerator figures were recorded."
-        )
+        why = why_unseen(folder, f" ({RUN} points to another folder)" if os.environ.get(RUN) else "")
+    if why is not None:
+        Notices(folder / TRAINING_NOTICES)(f"{why} Only host and accelerator figures were recorded.")
 
 
 def _report(folder: Path, as_json: bool, figures: Figures) -> None:

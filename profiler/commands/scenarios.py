@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ..devices.profiles import Accelerator
 from ..devices.profiles import load as profiles
+from ..errors import MissingExtra
 from .console import console, show, write_json
 
 if TYPE_CHECKING:
@@ -27,11 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from whyidle.scenarios.registry import NAMES, scenario
+    from whyidle.scenarios.registry import NAMES, not_installed, scenario
 
+    lacking = not_installed()
     listed = {
         "scenarios": [
-            *(_described(scenario(name)) for name in NAMES),
+            *(_undescribed(name, lacking) if lacking else _described(scenario(name)) for name in NAMES),
             _faults(),
             _batch_sizes(),
         ],
@@ -46,6 +48,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _render(listed: dict[str, Any], target: Console) -> None:
     for scenario in listed["scenarios"]:
+        if why := scenario.get("not_installed"):
+            target.print(Text.assemble((scenario["name"], "bold"), f"  {why}"), soft_wrap=True)
+            target.print()
+            continue
         target.print(Text.assemble((scenario["name"], "bold"), f"  {scenario['question']}"))
         nets = f"; nets: {', '.join(scenario['nets'])}" if scenario["nets"] else ""
         target.print(f"  study: {scenario['study']}{nets}")
@@ -70,6 +76,13 @@ def _described(one: Scenario) -> dict[str, Any]:
         "data": one.data,
         "experiments": [{"name": each.name, "question": each.question} for each in one.experiments],
     }
+
+
+def _undescribed(name: str, lacking: str) -> dict[str, Any]:
+    """One that cannot be asked about itself here; `lacking`: what of its needs is not installed."""
+    why = MissingExtra(f"needs {lacking}, not installed in this environment", "studies")
+    empty: dict[str, Any] = {"study": None, "question": None, "nets": [], "data": None, "experiments": []}
+    return {"name": name, **empty, "not_installed": str(why)}
 
 
 def _faults() -> dict[str, Any]:

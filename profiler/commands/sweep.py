@@ -18,7 +18,7 @@ from .options import require_folder
 from .progress import Progress
 from .sweep_asked import beyond_cpus, require_used
 from .sweep_cells import Cells, Place
-from .sweep_rounds import Trial, new_folder
+from .sweep_rounds import Budget, Trial, clock, new_folder
 
 if TYPE_CHECKING:
     from whyidle.scenarios.scenario import Asked, Scenario, ScenarioData
@@ -31,13 +31,16 @@ class Sweep(Cells["Variant"]):
     """The cells of one comparison and what has become of them so far."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
+        begun = clock()
         from whyidle.pipelines.registry import unavailable, unfit
-        from whyidle.scenarios.ranks import unmet
         from whyidle.scenarios.registry import is_file, scenario
         from whyidle.scenarios.variant import AXES, plain
 
         # Checked here, before the first run: a wrong device, net, loader or folder is one message.
         chosen = scenario(arguments.scenario)
+        # Not before the scenario, which says it where there is no torch.
+        from whyidle.scenarios.ranks import unmet
+
         self._named = str(Path(arguments.scenario).resolve()) if is_file(arguments.scenario) else chosen.name
         experiment = chosen.experiment(arguments.experiment)
         devices = described(arguments.device)
@@ -48,7 +51,12 @@ class Sweep(Cells["Variant"]):
             _check_profiles(chosen, devices, net)
         first = sources.data(nets[0])
         asked = _asked(arguments, devices, loaders(arguments.pipelines, first))
-        variants = list(dict.fromkeys(plain(each) for each in experiment.variants(asked)))
+        self._first = frozenset(arguments.first or ())
+        # What comes first is on top of the table as well.
+        plainly = dict.fromkeys(plain(each) for each in experiment.variants(asked))
+        variants = sorted(plainly, key=lambda each: each.pipeline not in self._first)
+        if strange := self._first - {each.pipeline for each in variants}:
+            raise WhyidleError(f"--first {min(strange)} is none of the loaders compared. Add it to --pipelines.")
         require_used(asked, variants, experiment.name, chosen.name)
         for net in dict.fromkeys(each.net for each in variants):
             _check_profiles(chosen, devices, net)
@@ -57,6 +65,8 @@ class Sweep(Cells["Variant"]):
         super().__init__(new_folder(arguments.out, chosen.name), variants)
         require_folder(arguments.json, self.folder)
         self.notices = sources.notices
+        if arguments.budget is not None:
+            self.budget = Budget(arguments.budget, begun)
         self._arguments = arguments
         self._sources = sources
         self._repeats = arguments.repeats or experiment.repeats
@@ -105,7 +115,10 @@ class Sweep(Cells["Variant"]):
         for notice in beyond_cpus(self._arguments, cpu_budget().budget):
             target.print(f"CPUs: {notice}", soft_wrap=True, markup=False)
         shown = Progress(target, self, len(self.pending) * self._repeats, self._arguments.no_live)
-        return self.measure(lambda: TrialServer(TARGET), self._repeats, self._arguments.seed, shown)
+        return self.measure(lambda: TrialServer(TARGET), self._repeats, self._arguments.seed, shown, self._is_first)
+
+    def _is_first(self, key: Variant) -> bool:
+        return key.pipeline in self._first
 
     def place(self, key: Variant) -> Place:
         from whyidle.scenarios.variant import axes
@@ -161,9 +174,7 @@ class Sources:
         self._missing: dict[tuple[str, str], str] = {}
         for store in arguments.store or ():
             if store not in chosen.stores:
-                raise WhyidleError(
-                    f"scenario {chosen.name} has no store {store!r}. It has {', '.join(chosen.stores)}."
-                )
+                raise WhyidleError(f"scenario {chosen.name} has no store {store!r}. It has {', '.join(chosen.stores)}.")
 
     def folder(self, net: str) -> Path:
         if net not in self._folders:

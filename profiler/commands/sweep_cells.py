@@ -55,10 +55,6 @@ class Cells(Rounds[Key]):
     def place(self, key: Key) -> Place:
         """Of a cell."""
 
-    @abstractmethod
-    def title(self, key: Key) -> str:
-        """Of a cell, for people."""
-
     def _record(self, key: Key) -> CellRecord:
         place = self.place(key)
         return CellRecord(place.pipeline, place.batch_size, *self.status[key], tuple(self._runs[key]), place.axes)

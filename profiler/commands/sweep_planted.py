@@ -37,6 +37,7 @@ RUN_SECONDS = 3
 """What most runs take, their start included."""
 ELSEWHERE = (
     *("data", "device", "net", "pipelines", "epochs", "iterations", "workers", "prefetch", "limit", "no_augment"),
+    *("budget", "first"),
     *("experiment", "full", "feed", "store", "ranks", "interconnect", "threads"),
     *("activity_windows", "faults", "compounds", "controls", "severity", "foreign_load"),
 )
@@ -147,6 +148,7 @@ class Planted(Cells[Key]):
     """The runs of all sweeps; a cell is a sweep at a batch size."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
+        from whyidle.scenarios.registry import require_installed
         from whyidle.scenarios.sweeps.registry import sweeps
 
         given = options.given(arguments, ELSEWHERE)
@@ -156,6 +158,7 @@ class Planted(Cells[Key]):
                 "trains. Choose among them with --cases and --batch-sizes."
             )
         chosen = sweeps(options.cases(arguments.cases))
+        require_installed(f"compare {SCENARIO}")
         super().__init__(
             new_folder(arguments.out, SCENARIO),
             [(sweep.name, size) for sweep in chosen for size in _sizes(sweep, arguments.batch_sizes)],

@@ -13,11 +13,16 @@ from typing import Any, Generic, Protocol, TypeVar
 from ..analyse.compare import run_name
 from ..errors import RecordError, WhyidleError
 from ..record.comparison import CellRecord, is_comparison, write_comparison
-from ..tune.rounds import rounds
+from ..tune.rounds import rounds, within
 from ..tune.trial import Outcome, TrialServer
 
 STOPPED = "stopped by Ctrl-C"
 NOT_RUN = f"not run: {STOPPED}"
+MOST_NAMED = 6
+"""Cells that a budget left without a run, beyond which they are counted only."""
+
+clock = time.monotonic
+"""What a budget is read from."""
 
 Key = TypeVar("Key", bound=Hashable)
 """What tells the cells of a comparison apart."""
@@ -30,6 +35,19 @@ class Trial:
     spec: Any
     description: dict[str, Any]
     """For its run.json."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long all runs of a comparison may take together."""
+
+    seconds: float
+    begun: float
+    """What `clock` said when the command began."""
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.seconds - (clock() - self.begun))
 
 
 class Shown(AbstractContextManager[Any], Protocol):
@@ -45,6 +63,8 @@ class Rounds(ABC, Generic[Key]):
 
     setting: dict[str, Any]
     """What is compared and how."""
+    budget: Budget | None = None
+    """`None`: every run runs, however long that takes."""
 
     def __init__(self, folder: Path, keys: Sequence[Key]) -> None:
         """
@@ -66,16 +86,39 @@ class Rounds(ABC, Generic[Key]):
     def pending(self) -> list[Key]:
         return [key for key in self.keys if self.status[key][0] == "pending"]
 
-    def measure(self, serve: Callable[[], TrialServer], repeats: int, seed: int, shown: Shown) -> bool:
-        """Run every pending cell, round by round. True when Ctrl-C cut it short; what was measured is kept."""
+    def measure(
+        self,
+        serve: Callable[[], TrialServer],
+        repeats: int,
+        seed: int,
+        shown: Shown,
+        first: Callable[[Key], bool] | None = None,
+    ) -> bool:
+        """Run every pending cell, round by round, as far as the budget goes; what was measured is kept.
+
+        Args:
+            serve: starts the process that forks the runs.
+            first: whether all rounds of a cell come before those of the others; `None`: of no cell.
+
+        Returns:
+            Whether Ctrl-C cut it short.
+        """
         self._save()
         todo = self.pending
+        ahead = [key for key in todo if first is not None and first(key)]
+        others = [key for key in todo if key not in ahead]
+        planned = [*rounds(ahead, repeats, seed), *rounds(others, repeats, seed)]
+        # Looked at when a run's turn comes: a cell that failed is not tried again.
+        order = (pair for pair in planned if self.status[pair[1]][0] in ("pending", "ok"))
+        budget = self.budget
         try:
             with shown:
                 server = serve()
-                for number, key in rounds(todo, repeats, seed):
-                    if self.status[key][0] in ("pending", "ok"):
-                        self._one(server, number, key, shown)
+                fitting = order if budget is None else within(order, budget.seconds, budget.begun, lambda: clock())
+                for number, key in fitting:
+                    self._one(server, number, key, shown)
+            if budget is not None:
+                self._leave_out(budget, todo, repeats)
         except KeyboardInterrupt:
             for key in self.pending:
                 self.status[key] = ("skipped", NOT_RUN)
@@ -100,6 +143,31 @@ class Rounds(ABC, Generic[Key]):
 
     @abstractmethod
     def _record(self, key: Key) -> CellRecord: ...
+
+    @abstractmethod
+    def title(self, key: Key) -> str:
+        """Of a cell, for people."""
+
+    def _leave_out(self, budget: Budget, todo: Sequence[Key], repeats: int) -> None:
+        """Say which runs the budget had no room for."""
+        used_up = f"the budget of {budget.seconds:g} s was used up"
+        never = [key for key in todo if self.status[key][0] == "pending"]
+        for key in never:
+            self.status[key] = ("skipped", f"not run: {used_up}")
+        ran = {key: len(self._runs[key]) for key in todo if self.status[key][0] == "ok"}
+        missing = repeats * len(never) + sum(repeats - number for number in ran.values())
+        self.setting["budget"] = {"seconds": budget.seconds, "runs_left_out": missing}
+        if not missing:
+            return
+        said = [f"{used_up.capitalize()}, and {missing} of {len(todo) * repeats} runs were left out."]
+        if 0 < len(never) <= MOST_NAMED:
+            said.append(f"Not run at all: {'; '.join(map(self.title, never))}.")
+        elif never:
+            said.append(f"{len(never)} cells were not run at all.")
+        if fewer := sum(number < repeats for number in ran.values()):
+            said.append(f"{fewer} {'cells have' if fewer > 1 else 'cell has'} fewer than {repeats} runs.")
+        said.append("With a larger --budget more of them run, without one all.")
+        self.setting["notices"] = [*self.setting.get("notices", ()), " ".join(said)]
 
     def _over(self) -> None:
         """The last run has ended; the setting may say what that left."""

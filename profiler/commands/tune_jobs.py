@@ -100,9 +100,11 @@ def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     """
     from whyidle.pipelines.registry import unavailable, unfit
     from whyidle.scenarios.registry import scenario
-    from whyidle.scenarios.scenario import DataRequest, step_times
 
     chosen = scenario(name)
+    # Not before the scenario, which says it where there is no torch.
+    from whyidle.scenarios.scenario import DataRequest, step_times
+
     [device] = described([arguments.device])
     [net] = chosen.nets_for(device["kind"], [arguments.net] if arguments.net else None)
     if device["kind"] == "emulated":
@@ -139,6 +141,9 @@ def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
 
 
 def _scenario(asked: dict[str, Any], budget_s: float | None) -> Job:
+    from whyidle.scenarios.registry import require_installed
+
+    require_installed(f"scenario {asked['scenario']}")
     spec = {key: value for key, value in asked.items() if key not in ("pipelines", "notices")}
     spec["pipeline"] = asked["pipelines"][0]
     run: Callable[[Path, Mapping[str, Any]], Mapping[str, str]] = lambda folder, tune: {  # noqa: E731

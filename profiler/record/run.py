@@ -21,7 +21,7 @@ from .files import read_json, write_json
 from .processes import processes
 from .reader import RecordFile, RecordHeader, Records
 from .sampled_devices import sampled_driver
-from .schema import FORMAT_VERSION, KINDS, NAN, NOT_MEASURED, Field, Kind
+from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, NAN, NOT_MEASURED, Field, Kind
 
 FORMAT = "whyidle-run"
 RUN_JSON = "run.json"
@@ -119,37 +119,70 @@ def _read_json(folder: Path) -> dict[str, Any]:
     return content
 
 
+class _RecordFiles:
+    """The record files of a run folder: listed at the first question, each header read once."""
+
+    def __init__(self) -> None:
+        self.paths: dict[str, list[Path]] | None = None
+        """By the name of a kind, sorted."""
+        self.opened: dict[tuple[str, Writer | None], list[RecordFile]] = {}
+        """By the name of a kind and who wrote them; `None`: all of the kind."""
+        self.sampled: dict[str, Records] = {}
+        """All records of the sampler's kinds that were read, by the name of the kind."""
+
+
 @dataclass(frozen=True)
 class Run:
-    """A recorded run: `info` is `run.json`; records are read when asked for."""
+    """A recorded run: `info` is `run.json`; records are read when asked for.
+
+    Which record files there are, their headers and what the sampler saw stay as they were at the first question about
+    them: a job has thousands of files, and each of its ranks asks. Of a run that goes on, open it again to see more.
+    """
 
     folder: Path
     info: dict[str, Any]
     damaged: list[str] = field(default_factory=list)
     """One sentence for each record file that could not be read."""
+    record_files: _RecordFiles = field(default_factory=_RecordFiles, repr=False, compare=False)
+    """Shared with what `replace` makes of the run."""
 
-    def files(self, kind: Kind) -> list[RecordFile]:
-        """The files of one kind, by rank and process."""
+    def files(self, kind: Kind, writer: Writer | None = None) -> list[RecordFile]:
+        """The files of one kind, by rank and process; of one writer or of all. Not to be changed."""
+        opened = self.record_files.opened
+        if (kind.name, None) not in opened:
+            every = opened[kind.name, None] = self._open(kind)
+            for file in every:
+                opened.setdefault((kind.name, (file.header.rank, file.header.pid)), []).append(file)
+        return opened.get((kind.name, writer), [])
+
+    def _open(self, kind: Kind) -> list[RecordFile]:
+        if self.record_files.paths is None:
+            paths = self.record_files.paths = {}
+            for path in sorted(self.folder.glob("*-*.rec"), key=lambda path: path.name):
+                paths.setdefault(path.name.partition("-")[0], []).append(path)
         files = []
-        for path in sorted(self.folder.glob(f"{kind.name}-*.rec")):
+        for path in self.record_files.paths.get(kind.name, []):
             try:
                 files.append(RecordFile(path))
-                if files[-1].is_cut() and (
-                    cut := f"{path} is cut short: what is missing is not in these figures."
-                ) not in (self.damaged):
-                    self.damaged.append(cut)
+                if files[-1].is_cut():
+                    self.damaged.append(f"{path} is cut short: what is missing is not in these figures.")
             except RecordError as error:
-                if str(error) not in self.damaged:
-                    self.damaged.append(str(error))
+                self.damaged.append(str(error))
         return files
 
     def records(self, kind: Kind, writer: Writer | None = None) -> Records:
-        """All records of one kind, files one after another; of one writer or of all."""
-        files = self.files(kind)
-        parts = [f.all() for f in files if writer in (None, (f.header.rank, f.header.pid))]
+        """All records of one kind, files one after another; of one writer or of all. Not to be written where they are
+        all that the sampler saw."""
+        sampled = self.record_files.sampled
+        if writer is None and kind.name in sampled:
+            return sampled[kind.name]
+        parts = [file.all() for file in self.files(kind, writer)]
         records = np.concatenate(parts) if parts else np.empty(0, dtype=kind.dtype)
         for later in self.unrecorded(kind):
             records[later.name] = NAN if later.type == "f8" else NOT_MEASURED
+        if writer is None and kind.name in (HOST.name, DEVICE.name):
+            records.flags.writeable = False
+            sampled[kind.name] = records
         return records
 
     def chunks(self, kind: Kind, writer: Writer | None = None) -> Iterator[tuple[RecordHeader, Records]]:
@@ -158,9 +191,7 @@ class Run:
         An array is valid until the next one is asked for.
         """
         later = self.unrecorded(kind)
-        for file in self.files(kind):
-            if writer not in (None, (file.header.rank, file.header.pid)):
-                continue
+        for file in self.files(kind, writer):
             for chunk in file.chunks():
                 for field_ in later:
                     chunk[field_.name] = NAN if field_.type == "f8" else NOT_MEASURED

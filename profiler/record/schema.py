@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -59,7 +60,7 @@ class Kind:
     fields: tuple[Field, ...]
     record_bytes: int
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype[np.void]:
         """For `numpy.fromfile`; unused slots at the end are `_0`, `_1`, …"""
         names = [f.name for f in self.fields] + [f"_{i}" for i in range(self._spare)]

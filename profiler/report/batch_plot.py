@@ -72,16 +72,14 @@ def check(path: Path, made: Path | None = None, option: str = "--plot") -> None:
         MissingExtra: matplotlib is not installed.
     """
     if path.suffix.lower() not in SUFFIXES:
-        raise WhyidleError(
-            f"{option} {path}: unknown kind of picture. Name a file that ends in {_listed(SUFFIXES)}."
-        )
+        raise WhyidleError(f"{option} {path}: unknown kind of picture. Name a file that ends in {_listed(SUFFIXES)}.")
     if path.is_dir():
         raise WhyidleError(f"{option} {path} is a folder. Name a file in it.")
     folder = path.absolute().parent
     if not folder.is_dir() and (made is None or folder != made.absolute()):
         raise WhyidleError(f"{option} {path}: there is no folder {folder}. Make it, or name another.")
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtra(f"{option} draws with matplotlib, which is not installed: pip install 'whyidle[plot]'")
+        raise MissingExtra(f"{option} draws with matplotlib, which is not installed", "plot")
 
 
 def write(verdicts: Mapping[str, BatchVerdict], title: str, path: Path) -> None:

@@ -25,9 +25,14 @@ BAR_GOES, RANGE_GOES, BUSY_GOES, CAUSE_GOES = 4, 3, 2, 1
 """What gives way where there are many axes: the highest first. The cause is told below the table as well."""
 
 
-def table(cells: Sequence[Cell], ascii_only: bool, emulated: bool) -> Fitted:
-    """One row a cell. Fits 80 columns: with many axes it has no bar, with more no range."""
+def table(cells: Sequence[Cell], ascii_only: bool, emulated: bool, runs: bool = False) -> Fitted:
+    """One row a cell. Fits 80 columns: with many axes it has no bar, with more no range.
+
+    Args:
+        runs: say of each cell how many of its runs count, where they are not equally many.
+    """
     known = [_shares(cell) for cell in cells]
+    counts = [len(cell.facts) for cell in cells]
     return Fitted(
         [
             *place_columns(cells),
@@ -37,6 +42,7 @@ def table(cells: Sequence[Cell], ascii_only: bool, emulated: bool) -> Fitted:
                 goes=RANGE_GOES,
                 instead=Column(head("samples/s", emulated), [_rate(cell) for cell in cells], right=True),
             ),
+            *([Column("runs", [str(n or "") for n in counts], right=True)] if runs and len(set(counts)) > 1 else []),
             Column(
                 "busy",
                 ["" if shares is None else _busy(shares) for shares in known],

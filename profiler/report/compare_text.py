@@ -47,7 +47,7 @@ def _sections(result: Comparison, setting: dict[str, Any], ascii_only: bool) -> 
     for notice in notices(result, setting):
         yield Text(notice, style="yellow")
         yield Text()
-    cells = table(result.cells, ascii_only, emulated)
+    cells = table(result.cells, ascii_only, emulated, runs="budget" in setting)
     yield cells
     yield Legend(cells)
     if wrong := list(errors(result)):
@@ -173,7 +173,8 @@ def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
             f"loader {one}" for one in _only(cell.pipeline for cell in result.cells if feed_of(cell) != "synthetic")
         ]
         said += [f"batch {one}" for one in _only(cell.batch_size for cell in result.cells)]
-    said.append(f"{_plural(setting['repeats'], 'run')} a cell{interleaved}")
+    fewer = "at most " if (setting.get("budget") or {}).get("runs_left_out") else ""
+    said.append(f"{fewer}{_plural(setting['repeats'], 'run')} a cell{interleaved}")
     said.append(_plural(setting["cpu_budget"], "CPU"))
     if setting.get("workers") is not None:
         said.append(_plural(setting["workers"], "worker"))

@@ -18,8 +18,10 @@ from typing import Any
 from ..capture.sampler.start import Sampler, start_sampler
 from ..errors import WhyidleError
 from ..record.files import plain
-from ..record.notices import TRAINING_NOTICES, Notices
+from ..record.notices import TRAINING_NOTICES, Notices, read_notices
+from ..record.processes import processes
 from ..record.run import create_run, update_run
+from ..record.signs import LOADED, why_unseen
 from ..record.tuning import ANSWERS, LONGEST_BLOCK, ORDERS, Block, Channel, ChannelClosed, LoaderSettings, Word
 from .bench import BenchEnded, TrialFailed
 from .leftovers import end_all, members, temporary_folders
@@ -403,7 +405,14 @@ class ScriptBench:
     def _died(self, when: str) -> str:
         assert self._process is not None
         code = self._process.wait()
-        return f"the command ended {when}, {_how(code)}.{self._output()}"
+        return f"the command ended {when}, {_how(code)}.{self._unseen()}{self._output()}"
+
+    def _unseen(self) -> str:
+        """Why no training of it was seen, where the hooks looked for one: an old torch, or none at all."""
+        folder = self.run_folder
+        if folder is None or processes(folder) or not (folder / LOADED).exists():
+            return ""
+        return "".join(f" {why}" for why in (*read_notices(folder), why_unseen(folder)) if why)
 
     def _output(self) -> str:
         """The last it printed, for a message."""

@@ -62,9 +62,7 @@ def load(folder: Path) -> State:
     """
     path = folder / TUNE_JSON
     if not path.is_file():
-        raise RecordError(
-            f"{folder} holds no tuning: it has no {TUNE_JSON}. Name a folder that `whyidle tune` wrote."
-        )
+        raise RecordError(f"{folder} holds no tuning: it has no {TUNE_JSON}. Name a folder that `whyidle tune` wrote.")
     try:
         content = read_json(path)
         if content.pop("format") != FORMAT:

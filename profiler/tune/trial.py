@@ -65,6 +65,10 @@ class TrialServer:
         os.environ[SAFE_PATH] = "1"
         try:
             forkserver.ensure_running()
+            # It forks nothing before its imports are over: now they are, and no trial's time holds them.
+            imported = self._context.Process(target=_nothing, name="whyidle-imported")
+            imported.start()
+            imported.join()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             if safe_path is None:
@@ -112,6 +116,10 @@ class TrialServer:
             notices = open_run(folder).info.get("notices", [])
             update_run(folder, {"notices": [*notices, sampler.error]})
         return _outcome(folder, process.exitcode)
+
+
+def _nothing() -> None:
+    """What a process does that is waited for only to know that there are processes now."""
 
 
 def _child(target: Target, spec: Any, start: Connection) -> None:

@@ -206,7 +206,5 @@ def _lmdb() -> Any:
     try:
         import lmdb
     except ImportError as error:
-        raise MissingExtra(
-            f"Records are kept in LMDB, which cannot be imported ({error}): pip install 'whyidle[lmdb]'"
-        ) from error
+        raise MissingExtra(f"Records are kept in LMDB, which cannot be imported ({error})", "studies") from error
     return lmdb

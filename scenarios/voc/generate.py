@@ -19,8 +19,9 @@ import numpy as np
 from PIL import Image
 
 from whyidle.errors import DataError
+from whyidle.record.files import under_todays_name
 
-from .layout import COMPOSED, Layout
+from .layout import Layout, composed_marker
 from .scene import Placed, render
 
 _RECIPE = 1
@@ -74,9 +75,9 @@ def compose(
 
 def _claim(out: Path, wanted: dict[str, Any]) -> None:
     """Makes `out` the folder of this set, or finds that it is."""
-    marker = out / COMPOSED
+    marker = composed_marker(out)
     try:
-        there = json.loads(marker.read_text(encoding="utf-8"))
+        there = json.loads(marker.read_text(encoding="utf-8"), object_hook=under_todays_name)
     except (FileNotFoundError, NotADirectoryError):
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise DataError(

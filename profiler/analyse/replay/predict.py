@@ -149,7 +149,7 @@ def _serial(workload: Workload, drawn: Drawn, steps: int) -> Prediction:
     ends, stalls = ends[:, :steps], stalls[:, :steps]
     per = ends[:, -1] / steps
     stall = float((stalls.sum(axis=1) / ends[:, -1]).mean())
-    spread = float(_in_all(np.log(per).var(ddof=1), steps, len(workload.cpu_ns)))
+    (spread,) = _in_all(np.log(per).var(ddof=1, keepdims=True), steps, len(workload.cpu_ns))
     rate = workload.batch_size * 1e9 / float(per.mean())
     away = float(np.exp(_Z90 * spread))
     bound = Binding.SERIAL if stall > 0.05 else Binding.TRAINING

@@ -197,12 +197,12 @@ class Spy:
         return bool(threads)
 
     def _failed(self, code: int | None, log: str) -> None:
-        if self._asked_ns and not log.strip().startswith("Error"):
-            # It was ended before it could begin.
-            return
         if _REFUSAL.search(log) or not all(map(may_look_into, self._pids())):
             self.over = self.refused = True
             self.notes.append(REFUSED.format(pid=self._pid, spy=self._program))
+            return
+        if self._asked_ns and not log.strip().startswith("Error"):
+            # It was ended before it could begin.
             return
         self._failures += 1
         if self._failures >= MOST_FAILURES:

@@ -87,8 +87,9 @@ class States:
                     continue
                 process = self._watched[key] = self._meet(member.pid, member.stat.parent, now_ns, now)
             process.end_ns, process.last = now_ns, now
-            if _name(member.pid) != process.name:
-                # It was met between its fork and what it became.
+            name, command = _called(member.pid)
+            if command and (name, command) != (process.name, process.command):
+                # It was met between its fork and what it became, which may have the same name: both are Python.
                 _describe(process)
             alive.append(process)
         self._alive = alive
@@ -120,19 +121,19 @@ class States:
         )
 
 
-def _name(pid: int) -> str:
-    return (read(f"/proc/{pid}/comm") or b"?").decode(errors="replace").strip()
+def _called(pid: int) -> tuple[str, str]:
+    """Its name and the beginning of its command, now."""
+    name = (read(f"/proc/{pid}/comm") or b"?").decode(errors="replace").strip()
+    return name, " ".join(command_of(pid))[:MOST_COMMAND]
 
 
 def _describe(process: _Watched) -> None:
     """What it calls itself and runs, now."""
-    command = " ".join(command_of(process.pid))
-    process.name = _name(process.pid)
-    process.command = command[:MOST_COMMAND]
+    process.name, process.command = _called(process.pid)
     process.rank = rank_of(process.pid)
     process.python = is_python(process.pid)
     # A training that whyidle has started is not ours for that.
-    process.ours = process.pid == os.getpid() or bool(OURS.search(command))
+    process.ours = process.pid == os.getpid() or bool(OURS.search(" ".join(command_of(process.pid))))
 
 
 def _counters(pid: int, cpu_ns: int | None) -> dict[str, int | None]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from typing import Any
 RUN = "WHYIDLE_RUN"
 PACKAGE = "WHYIDLE_PACKAGE"
 OPTIONS = "WHYIDLE_OPTIONS"
-LOADED = "bootstrap-loaded"
-"""File in the run folder that says: a Python of this run read its environment."""
+LEAST_TORCH = "2.6"
+"""The oldest that the hooks take."""
 
 _SITE = Path(__file__).parent / "site"
 _PACKAGE_FOLDER = Path(__file__).parents[2]
@@ -37,6 +38,14 @@ def environment(folder: Path, before: Mapping[str, str], options: Mapping[str, A
         PACKAGE: str(_PACKAGE_FOLDER),
         OPTIONS: json.dumps(dict(options)),
     }
+
+
+def too_old(torch_version: str) -> bool:
+    """Whether the hooks leave a torch alone. One with another kind of version is taken: each hook looks whether it
+    fits."""
+    numbers = re.match(r"(\d+)\.(\d+)", torch_version)
+    least = tuple(map(int, LEAST_TORCH.split(".")))
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) < least
 
 
 def options() -> dict[str, Any]:

@@ -17,14 +17,35 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
+from ...record.notices import TRAINING_NOTICES, Notices
+from ...record.signs import ARMED
 from ..hidden import forget_frame
 from ..imports import Imports
 from ..libraries import SOURCES, Source, called_from
-from . import options, run_folder
+from . import LEAST_TORCH, options, run_folder, too_old
+
+_unfit = False
+"""Whether the hooks could not be loaded: it is not tried again."""
 
 
 def arm() -> None:
-    """Put triggers on torch. They stay for good: a forked child begins a recording of its own."""
+    """Put triggers on torch. They stay for good: a forked child begins a recording of its own.
+
+    On a torch that is older than the hooks take nothing is put: that is said in the run's notices.
+    """
+    if too_old(torch.__version__):
+        _notice(
+            f"torch {torch.__version__} is older than {LEAST_TORCH}, the oldest that the hooks take: what was trained "
+            "with it was not watched."
+        )
+        return
+    _put()
+    if (folder := run_folder()) is not None:
+        with contextlib.suppress(OSError):
+            (folder / ARMED).touch()
+
+
+def _put() -> None:
     if "tune" in options():
         from ..tuning.guard import cover_libraries
 
@@ -49,12 +70,35 @@ def begin() -> None:
         folder = run_folder()
         if folder is None or _is_worker() or _is_prepared():
             return
-        from .. import active
-
+        if (active := _active()) is None:
+            return
         if active.current() is None:
             active.begin(folder, options=options())
         else:
             active.follow_device()
+
+
+def _active() -> ModuleType | None:
+    """The module that records this process; `None` where it cannot be loaded, which is said once."""
+    global _unfit
+    if _unfit:
+        return None
+    try:
+        from .. import active
+    except Exception as error:
+        # What the hooks cannot do without has another name in this torch, or numpy is missing.
+        _unfit = True
+        _notice(
+            f"The hooks cannot be loaded beside torch {torch.__version__} ({type(error).__name__}: {error}): what was "
+            "trained was not watched."
+        )
+        return None
+    return active
+
+
+def _notice(sentence: str) -> None:
+    if (folder := run_folder()) is not None:
+        Notices(folder / TRAINING_NOTICES)(sentence)
 
 
 def _is_worker() -> bool:
@@ -116,8 +160,7 @@ class _Trigger:
         """Process in which there is nothing left to trigger."""
 
     def rest_if_steady(self) -> None:
-        from .. import active
-
-        running = active.current()
-        if running is not None and running.session.steps.count:
+        active = _active()
+        running = None if active is None else active.current()
+        if active is None or (running is not None and running.session.steps.count):
             self.rests_in = os.getpid()

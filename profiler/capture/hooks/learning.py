@@ -145,7 +145,7 @@ class OptimizerHook:
                 if not fed:
                     loop.updates(id(optimizer))
                 elif of is not None and of.fetched <= 2:
-                    loop.updates_again(id(optimizer))
+                    loop.updates_again(of, id(optimizer))
             except Exception as error:
                 switch.fail(error)
 

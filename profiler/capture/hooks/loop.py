@@ -211,13 +211,17 @@ class Loop:
         self._idle = 0
         """Steps of other optimizers since its last."""
         self._on_batch: dict[int, int] = {}
-        """Steps of each optimizer on the batch that opened the step."""
+        """Steps of each optimizer on one batch."""
+        self._handed_over = 0
+        """`learnings` when that batch was handed over: no two batches that are learnt from have the same."""
         self._stopped: Iteration | None = None
         """An iteration that ended, and of which one batch may have been held back."""
         self._waiting: Part | None = None
         """What a wait for data that the program marks is to the steps, while it lasts."""
         self._waits: dict[bool, Iteration] = {}
         """Stands for the loader of such waits: with gradients, and without."""
+        self._waits_for: Iteration | None = None
+        """Which of the two the last wait began as."""
         self._asked_ns = 0
         """When the batch was asked for that comes next."""
         self._evaluating: list[tuple[Iteration, int, int]] = []
@@ -412,8 +416,12 @@ class Loop:
         if self.on_learning is not None and (self.capturing is None or not self.capturing()):
             self.on_learning()
 
-    def updates_again(self, optimizer: int) -> None:
+    def updates_again(self, of: Iteration, optimizer: int) -> None:
         """An optimizer step is over that belongs to one of the first two batches of an iteration."""
+        # Not where a fetch begins: in the common case the loader's hook calls nothing here.
+        if of.learnings_then != self._handed_over:
+            self._handed_over = of.learnings_then
+            self._on_batch.clear()
         times = self._on_batch[optimizer] = self._on_batch.get(optimizer, 0) + 1
         if times >= BATCH_UPDATES and not self._marked and self._waiting is None:
             # The training goes on with what it once fetched.
@@ -463,6 +471,7 @@ class Loop:
         if of is None:
             use = Use.UNKNOWN if learning else Use.EVALUATES
             of = self._waits[learning] = Iteration(Role(use), use, now, learnings_then=self.learnings)
+        self._waits_for = of
         opened = self.open
         fed = opened is not None and opened is not of and (opened is not self.own or self._marked)
         if opened is not None:
@@ -481,14 +490,15 @@ class Loop:
     def wait_ends(self, failed: bool = False) -> None:
         """It has its data, or raised."""
         part, self._waiting = self._waiting, None
-        if part is None:
+        of = self._waits_for
+        if part is None or of is None:
             return
         now = self._now()
         self.part = part
         if part is Part.OPENS and failed:
             self._take_back()
         elif part is Part.OPENS or part is Part.NOTHING:
-            self.fetch_ends(self._waits[part is Part.OPENS], NOT_MEASURED, now)
+            self.fetch_ends(of, NOT_MEASURED, now)
         else:
             self._further_ends(now)
         self.inside = self.open is not None and not self._boundary_begin
@@ -664,7 +674,6 @@ class Loop:
         self.shared = self.learnt = False
         self.plain = of is not None and of.ever_learnt
         self.inside = False
-        self._on_batch.clear()
 
     def _idles(self) -> bool:
         """Whether nothing was learnt in the open step, and the program does not say that it is one."""

@@ -17,17 +17,18 @@ class Library:
     """As installed; where it ends in `*` the begin of it."""
     lost: str
     """Without it."""
-    extra: str = ""
-    """What of ours brings it; empty: whyidle itself."""
+    extra: str
+    """What of ours brings it."""
 
 
 LIBRARIES = (
-    Library("torchvision", "torchvision", "Scenarios whose nets or transforms come from it."),
-    Library("SPDL", "spdl-core", "The `threads` loader of `compare`."),
+    Library("torchvision", "torchvision", "The studies: compare, data, and tune SCENARIO.", "studies"),
+    Library("Pillow", "pillow", "The studies: compare, data, and tune SCENARIO.", "studies"),
+    Library("SPDL", "spdl-core", "The `threads` loader of `compare`.", "studies"),
     Library("DALI", "nvidia-dali-cuda*", "The `dali-cpu` and `dali-gpu` loaders of `compare`.", "dali"),
     Library("pyarrow", "pyarrow", "`report --format parquet`.", "parquet"),
     Library("matplotlib", "matplotlib", "Pictures (`--plot`).", "plot"),
-    Library("lmdb", "lmdb", "Scenarios whose samples lie in LMDB.", "lmdb"),
+    Library("lmdb", "lmdb", "Scenarios whose samples lie in LMDB.", "studies"),
 )
 
 
@@ -40,7 +41,7 @@ def _look(library: Library) -> Check:
     values: dict[str, float | str | None] = {"version": version}
     if version is not None:
         return Check(GROUP, library.name, "ok", f"{version}.", values=values)
-    fix = f"pip install 'whyidle[{library.extra}]'" if library.extra else f"pip install {library.package}"
+    fix = f"pip install 'whyidle[{library.extra}]'"
     return Check(GROUP, library.name, "missing", "Not installed.", library.lost, fix, values)
 
 

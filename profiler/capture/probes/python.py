@@ -11,16 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from ...record.check import Check
-from ..bootstrap import LOADED, environment
+from ...record.notices import TRAINING_NOTICES
+from ...record.signs import ARMED, LOADED
+from ..bootstrap import LEAST_TORCH, environment, too_old
 
 GROUP = "Python and torch"
-LEAST_TORCH = (2, 6)
 RUN_WITH = "2.15"
 """The torch that the hooks were last run with, see docs/libraries.md."""
 SECONDS = 120.0
 """A first import of torch from a cold network disk takes a minute."""
 _MARK = "whyidle-doctor:"
 RECORDING = 'In the training: from whyidle.capture.recording import recording; with recording("runs/mine"): …'
+OTHER_PYTHON = (
+    "Name the Python that has torch (whyidle run -- /path/to/python train.py), or install torch into this one."
+)
+UPDATE = "Update torch."
+WITHOUT_TORCH = (
+    "Trainings in this environment, and the studies (compare, data, tune SCENARIO). A command with a Python of its own "
+    "brings its torch; attaching and whatever reads recordings needs none."
+)
 _ASK = """
 import json, multiprocessing, sys
 said = {"sitecustomize": getattr(sys.modules.get("sitecustomize"), "__file__", None)}
@@ -37,9 +46,10 @@ try:
             torch.cuda.init()
         except Exception as error:
             said["refused"] = str(error)
+except ModuleNotFoundError as error:
+    said["no_torch"] = "" if error.name == "torch" else f"{type(error).__name__}: {error}"
 except Exception as error:
     said["no_torch"] = f"{type(error).__name__}: {error}"
-said["armed"] = "whyidle.capture.bootstrap.arm" in sys.modules
 print("whyidle-doctor:" + json.dumps(said))
 """
 
@@ -48,13 +58,13 @@ def python(gpus: float | str | None) -> list[Check]:
     """`gpus`: how many the driver shows; `None` without a driver. Takes as long as importing torch."""
     with tempfile.TemporaryDirectory(prefix="st-") as folder:
         said, why = _ask(Path(folder))
-        loaded = (Path(folder) / LOADED).exists()
-        notices = Path(folder) / "training-notices.txt"
+        loaded, armed = (Path(folder) / LOADED).exists(), (Path(folder) / ARMED).exists()
+        notices = Path(folder) / TRAINING_NOTICES
         noticed = notices.read_text(errors="replace").strip() if notices.exists() else ""
     if said is None:
         lost = "Whether a training can be recorded here."
         return [Check(GROUP, "Python", "missing", f"A Python started for a look failed: {why}.", lost)]
-    return [_hooks(said, loaded, noticed), _torch(said), _cuda(said, gpus), _workers(said)]
+    return [_hooks(said, loaded, armed, noticed), _torch(said), _cuda(said, gpus), _workers(said)]
 
 
 def _ask(folder: Path) -> tuple[dict[str, Any] | None, str]:
@@ -80,12 +90,12 @@ def _ask(folder: Path) -> tuple[dict[str, Any] | None, str]:
     return None, last[:200]
 
 
-def _hooks(said: dict[str, Any], loaded: bool, noticed: str) -> Check:
+def _hooks(said: dict[str, Any], loaded: bool, armed: bool, noticed: str) -> Check:
     name = "Hooks (whyidle run)"
     theirs = said.get("sitecustomize")
     values: dict[str, float | str | None] = {
         "loaded": "yes" if loaded else "no",
-        "armed": "yes" if said["armed"] else "no",
+        "armed": "yes" if armed else "no",
         "python": sys.version.split()[0],
         "executable": sys.executable,
         "sitecustomize": theirs,
@@ -95,12 +105,13 @@ def _hooks(said: dict[str, Any], loaded: bool, noticed: str) -> Check:
         says = "Python did not read our sitecustomize."
         fix = "Unset what makes it ignore PYTHONPATH (PYTHONSAFEPATH does not; a wrapper with -I, -E or -S does)."
         return Check(GROUP, name, "missing", says, lost, fix, values)
-    if said.get("no_torch"):
+    if "no_torch" in said:
         says = "Python reads our sitecustomize; there is no torch that it could hook into."
-        return Check(GROUP, name, "missing", says, lost, "Install torch into this Python.", values)
-    if not said["armed"]:
+        return Check(GROUP, name, "missing", says, lost, OTHER_PYTHON, values)
+    if not armed:
         says = f"Python reads our sitecustomize, the hooks were not set up{f': {noticed}' if noticed else '.'}"
-        return Check(GROUP, name, "missing", says, lost, RECORDING, values)
+        fix = UPDATE if too_old(str(said["torch"])) else RECORDING
+        return Check(GROUP, name, "missing", says, lost, fix, values)
     own = theirs is not None and Path(theirs).resolve().parent != Path(environment.__code__.co_filename).parent / "site"
     says = f"They get into Python {values['python']}" + (f"; {theirs} is run after ours." if own else ".")
     says += " A command that starts python -I, -E or -S is not seen."
@@ -108,18 +119,19 @@ def _hooks(said: dict[str, Any], loaded: bool, noticed: str) -> Check:
 
 
 def _torch(said: dict[str, Any]) -> Check:
-    if said.get("no_torch"):
-        says = f"Cannot be imported: {said['no_torch']}"[:200]
+    if "no_torch" in said:
+        why = said["no_torch"]
+        says = f"Cannot be imported: {why}"[:200] if why else f"Not installed in this environment ({sys.prefix})."
         fix = "pip install torch, for this machine's CUDA: pytorch.org/get-started."
-        return Check(GROUP, "torch", "missing", says, "Everything but attaching.", fix, {"version": None})
+        return Check(GROUP, "torch", "missing", says, WITHOUT_TORCH, fix, {"version": None})
     version = str(said["torch"])
     values: dict[str, float | str | None] = {"version": version, "cuda": said["cuda"], "hip": said["hip"]}
     built = f"for CUDA {said['cuda']}" if said["cuda"] else "for ROCm" if said["hip"] else "for the CPU only"
     says = f"{version}, built {built}."
-    numbers = tuple(int(n) for n in version.split("+")[0].split(".")[:2] if n.isdigit())
-    if numbers < LEAST_TORCH:
-        return Check(GROUP, "torch", "limited", says, "The hooks were made for 2.6 and newer.", "Update torch.", values)
-    if ".".join(map(str, numbers)) != RUN_WITH:
+    if too_old(version):
+        lost = f"`whyidle run` and `tune` watch no training with it: the hooks take {LEAST_TORCH} and newer."
+        return Check(GROUP, "torch", "limited", says, lost, UPDATE, values)
+    if not version.startswith(f"{RUN_WITH}."):
         says += f" The hooks were last run with {RUN_WITH}; one that does not fit leaves itself out, with a notice."
     return Check(GROUP, "torch", "ok", says, values=values)
 
@@ -132,8 +144,9 @@ def _cuda(said: dict[str, Any], gpus: float | str | None) -> Check:
         says = f"{count} GPU{'' if count == 1 else 's'} to be used."
         return Check(GROUP, name, "ok", says, values=values)
     lost = "Trainings run on the CPU; only an emulated device stands in for a GPU (compare --device emulated:NAME)."
-    if not gpus:
-        return Check(GROUP, name, "not applicable", "No GPU to use.", values=values)
+    if not gpus or "no_torch" in said:
+        why = "No torch to use it." if gpus else "No GPU to use."
+        return Check(GROUP, name, "not applicable", why, values=values)
     if not built:
         says = "There is a GPU, and this torch was built without CUDA."
         return Check(GROUP, name, "missing", says, lost, "Install the CUDA build: pytorch.org/get-started.", values)

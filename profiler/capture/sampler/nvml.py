@@ -15,6 +15,8 @@ from .mig import GPM_MARK, MEMORY, POWER, Target
 
 Say = Callable[[str], None]
 
+NOT_READY, GPU_NOT_FOUND = 27, 28
+"""Errors that `nvidia-ml-py` has no names for before 12.550."""
 NOTHING_NEW = frozenset(
     {
         pynvml.NVML_ERROR_NOT_FOUND,
@@ -22,7 +24,7 @@ NOTHING_NEW = frozenset(
         pynvml.NVML_ERROR_TIMEOUT,
         pynvml.NVML_ERROR_IN_USE,
         pynvml.NVML_ERROR_NO_DATA,
-        pynvml.NVML_ERROR_NOT_READY,
+        NOT_READY,
     }
 )
 NEVER_HERE = frozenset(
@@ -39,7 +41,7 @@ LOST = frozenset(
     {
         pynvml.NVML_ERROR_GPU_IS_LOST,
         pynvml.NVML_ERROR_RESET_REQUIRED,
-        pynvml.NVML_ERROR_GPU_NOT_FOUND,
+        GPU_NOT_FOUND,
     }
 )
 DRIVER_GONE = frozenset(

@@ -88,9 +88,7 @@ class _Table:
         return f"{self._key}.{key}" if self._key else key
 
     def wrong(self, key: str, fact: str) -> WhyidleError:
-        return WhyidleError(
-            f"accelerator profile {self._file}: {self.path(key)}: {fact} (see docs/accelerators.md)."
-        )
+        return WhyidleError(f"accelerator profile {self._file}: {self.path(key)}: {fact} (see docs/accelerators.md).")
 
     def raw(self, key: str) -> Any:
         if key not in self._raw:

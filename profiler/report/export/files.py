@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import filecmp
 import gzip
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import BinaryIO, TextIO
 
 from ...errors import WhyidleError
@@ -51,6 +55,67 @@ def in_place(path: Path, write_to: Callable[[BinaryIO], int]) -> int:
     """
     with _named(path), replacing(path) as draft, draft.open("wb") as file:
         return write_to(file)
+
+
+@contextmanager
+def together(folder: Path) -> Iterator[Path]:
+    """Where to write files that go into `folder` all together, once the block has ended well; else none does.
+
+    No file that is in `folder` already is overwritten: one with the same content stays, so that what was exported once
+    can be exported there again; any other is in the way.
+
+    Raises:
+        WhyidleError: a file is in the way, or they cannot be written; the folder is as it was before.
+    """
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise WhyidleError(
+                f"cannot make the folder {folder}: {error.strerror}. Name another, or a file without / at its end to "
+                "write one table."
+            ) from error
+        try:
+            with TemporaryDirectory(prefix=".whyidle-", dir=folder) as drafts:
+                yield Path(drafts)
+                _move(Path(drafts), folder)
+        except OSError as error:
+            why = error.strerror or error
+            raise WhyidleError(f"cannot write into {folder}: {why}. Name another folder.") from error
+    except BaseException:
+        for each in made:
+            with contextlib.suppress(OSError):
+                each.rmdir()
+        raise
+
+
+def _move(drafts: Path, folder: Path) -> None:
+    """All files of one folder into another, or none."""
+    new, in_the_way = [], []
+    for draft in sorted(drafts.iterdir()):
+        path = folder / draft.name
+        if not os.path.lexists(path):
+            new.append(draft)
+        elif not (path.is_file() and filecmp.cmp(draft, path, shallow=False)):
+            in_the_way.append(draft.name)
+    if in_the_way:
+        it = "it" if len(in_the_way) == 1 else "them"
+        raise WhyidleError(
+            f"{folder} already holds {', '.join(in_the_way)} with another content, and an export overwrites no file. "
+            f"Name another folder with -o, or remove {it}."
+        )
+    placed: list[Path] = []
+    try:
+        for draft in new:
+            path = folder / draft.name
+            path.touch(exist_ok=False)  # what takes this name since then is not ours to overwrite
+            placed.append(path)
+            draft.replace(path)
+    except BaseException:
+        for path in placed:
+            path.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

@@ -25,9 +25,7 @@ def check() -> None:
         MissingExtra: pyarrow is not installed.
     """
     if importlib.util.find_spec("pyarrow") is None:
-        raise MissingExtra(
-            "--format parquet writes with pyarrow, which is not installed: pip install 'whyidle[parquet]'"
-        )
+        raise MissingExtra("--format parquet writes with pyarrow, which is not installed", "parquet")
 
 
 def write_parquet(table: Table, file: BinaryIO | Path) -> int:

@@ -23,7 +23,7 @@ def _note(sentence):
 
 
 def _say_loaded():
-    """Leave a sign that Python read its environment: without it the report says that the hooks never loaded."""
+    """Leave a sign that Python read its environment (`record/signs.py`)."""
     try:
         sign = os.path.join(os.environ[_RUN], "bootstrap-loaded")
         os.close(os.open(sign, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
