@@ -1,20 +1,38 @@
-# The README's commands. `make demo DATA=folder` takes your own images; `make PYTHON=python3.12 …` another Python.
+# The README's commands. `make demo DATA=folder` takes your own images, `make demo FULL=1` runs the whole SSD study;
+# `make PYTHON=python3.12 …` takes another Python.
 VENV ?= .venv
 BIN := $(VENV)/bin
 DATA ?=
+FULL ?=
 
-.PHONY: demo test lint docs screenshots views setup-demo setup-test benchmarks truth overhead faults batch-sizes tuning differences studies rivals \
-	collect clean help
+.PHONY: demo test quick pure test-all under-load package lint docs screenshots views setup-demo setup-test benchmarks truth \
+	overhead faults batch-sizes tuning differences studies rivals clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-demo: setup-demo ## set up, compare the loaders of the SSD study, show the report (under 10 minutes)
-	@scripts/demo.sh $(BIN) $(DATA)
+demo: setup-demo ## set up, record a training, compare loaders, prove a change: 3 minutes after setting up (FULL=1: the SSD study)
+	@FULL=$(FULL) scripts/demo.sh $(BIN) $(DATA)
 
-test: setup-test ## set up, lint, type-check, build the documentation and run all tests
-	@$(MAKE) --no-print-directory -j2 lint docs collect
+test: setup-test ## set up, lint, type-check, build the documentation and run the tests: what CI runs
+	@$(MAKE) --no-print-directory -j2 lint docs
 	@scripts/test.sh $(BIN)
+
+quick: setup-test ## lint, types and the pure layers, in under a minute: while working
+	@$(MAKE) --no-print-directory -j2 lint pure
+
+pure: setup-test
+	@scripts/test.sh $(BIN) quick
+
+test-all: setup-test ## the same as `test` with what takes long: every program, library and way to start workers
+	@$(MAKE) --no-print-directory -j2 lint docs
+	@scripts/test.sh $(BIN) all
+
+under-load: setup-test ## the tests three times while a busy loop holds each CPU (an hour)
+	@scripts/under_load.sh $(BIN) 3
+
+package: setup-test ## wheel and sdist in dist/, checked as a release is
+	@scripts/package.sh $(BIN)/python
 
 lint: setup-test ## ruff and mypy
 	@scripts/lint.sh $(BIN)
@@ -28,12 +46,14 @@ screenshots: setup-test ## the pictures in docs/img, of runs made here (needs ch
 views: setup-test ## what live view, pages and exports take: time, size, CPU
 	@$(BIN)/python benchmarks/views.py
 
-benchmarks: setup-test ## what records and the sampler cost, and how fast records are read
+benchmarks: setup-test ## what records and the sampler cost, and how fast records and jobs of many ranks are read
 	@$(BIN)/python benchmarks/record.py
+	@$(BIN)/python benchmarks/ranks.py
 	@$(BIN)/python benchmarks/sampler.py
 
-truth: setup-test ## how far the figures are from ground truth (4 minutes)
+truth: setup-test ## how far the figures are from ground truth (5 minutes)
 	@$(BIN)/python benchmarks/truth.py
+	@$(BIN)/python benchmarks/attach.py
 
 overhead: setup-test ## what hooks cost a training, beside torch.profiler and TraceML
 	@$(BIN)/python benchmarks/overhead.py --traceml
@@ -57,11 +77,6 @@ studies: setup-test ## the four studies in their quick forms; figures under runs
 
 rivals: setup-test ## the planted faults given to other tools, in an environment of their own (half an hour)
 	@$(BIN)/python benchmarks/rivals.py
-
-# What pytest and hypothesis make of the tests' files is kept: made once and beside mypy, not by five workers at once.
-# What cannot be collected, the tests themselves say.
-collect: setup-test
-	@$(BIN)/python -m pytest -m together --collect-only -q > /dev/null 2>&1 || true
 
 setup-demo:
 	@scripts/setup.sh $(VENV) dali

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rivals_tools import FOURNEX, GPU_IDLE, LOADTUNE, WHYIDLE, TRACEML
+from rivals_tools import FOURNEX, GPU_IDLE, LOADTUNE, TRACEML, WHYIDLE
 
 QUIET = ("none", "minor")
 """Severities of whyidle's that nobody need act on."""

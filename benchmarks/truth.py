@@ -32,6 +32,7 @@ from torch.utils.data import DataLoader, Dataset
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from trainings import Training, trainings
 from whyidle.analyse.facts import Facts, facts_of
 from whyidle.analyse.partition import PARTS
 from whyidle.capture.hooks.install import install
@@ -41,7 +42,6 @@ from whyidle.devices.cpu import CpuDevice
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.record.run import create_run, open_run
 from whyidle.scenarios.planted import MS, Step, train, truth_of
-from trainings import Training, trainings
 
 VIRTUAL = 1000
 RUNS = 30

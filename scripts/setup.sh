@@ -32,7 +32,8 @@ if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -m pip --version > /dev/n
 fi
 echo "Installing whyidle[$extras] with torch into $venv (the first time about 3 minutes and 6 GB) …"
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-compile -e ".[$extras]"
-# pip would compile with one CPU. Files for other versions of Python do not compile, which does not matter.
-"$venv/bin/python" -m compileall -qq -j 0 -x '/tests/|/testing/|/transformers/models/' "$venv/lib" || true
+# pip would compile with one CPU. Files for other versions of Python do not compile, which does not matter, and what
+# newer Pythons warn of in the libraries is nothing that whoever sets this up can change.
+PYTHONWARNINGS=ignore "$venv/bin/python" -m compileall -qq -j 0 -x '/tests/|/testing/|/transformers/models/' "$venv/lib" || true
 rm -f "$venv"/.whyidle-*
 touch "$stamp"
