@@ -42,7 +42,7 @@ def run(
         [*WHYIDLE, "run", *options, "--out", folder, "--", *command],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=250,
         **more,
     )
 

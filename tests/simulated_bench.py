@@ -96,6 +96,8 @@ class SimulatedBench:
     """What the loader's clock knows nothing of: pinning, other pipelines."""
     run: list[LoaderSettings] = field(default_factory=list)
     closed: list[LoaderSettings] = field(default_factory=list)
+    asked: list[tuple[float, float]] = field(default_factory=list)
+    """When each block was asked for, and how many seconds it was to last."""
     _now: float = 0.0
     _wandered: float = 0.0
 
@@ -116,6 +118,7 @@ class SimulatedBench:
 
     def measure(self, settings: LoaderSettings, seconds: float) -> Block:
         self.run.append(settings)
+        self.asked.append((self._now, seconds))
         if self.interrupt_after is not None and len(self.run) > self.interrupt_after:
             raise KeyboardInterrupt
         if settings in self.fails:
@@ -134,6 +137,7 @@ class SimulatedBench:
     def held(self, seconds: float) -> Block:
         if self.no_held:
             raise TrialFailed("no batch can be kept")
+        self.asked.append((self._now, seconds))
         return replace(self._block(self.baseline, held_rate(self.spec), seconds, 2), held=True)
 
     def close(self, settings: LoaderSettings) -> None:

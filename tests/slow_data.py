@@ -33,27 +33,31 @@ class Spin:
 
 
 class Planted(Dataset[torch.Tensor]):
-    """Reads a file and waits as a slow disk would, transforms, and is slow at one index."""
+    """Reads a file and waits as a slow disk would, transforms, and is slow at one index: several times as slow as at
+    any that this process was asked for before."""
 
     def __init__(self, file: Path, samples: int, read_s: float = 0.0, transform_s: float = 0.0) -> None:
         self.files = [str(file)] * samples
         self.files[13 % samples] = f"{file.parent}/thirteen.jpg"
         self.file = str(file)
         self.read_s = read_s
-        self.slow_s = 0.0
+        self.longest_s = 0.0
         self.transform = Spin(transform_s)
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> torch.Tensor:
+        begin = time.monotonic()
         if self.read_s:
             with open(self.file, "rb") as file:
                 file.read()
             time.sleep(self.read_s)
         if index == 13:
-            time.sleep(self.slow_s)
-        return self.transform(torch.full((3,), float(index)))
+            time.sleep(4 * self.longest_s)
+        sample = self.transform(torch.full((3,), float(index)))
+        self.longest_s = max(self.longest_s, time.monotonic() - begin)
+        return sample
 
 
 class Stream(IterableDataset[torch.Tensor]):
@@ -136,14 +140,3 @@ class Keyed(Dataset[torch.Tensor]):
     def __getitems__(self, indices: Any) -> list[torch.Tensor]:
         assert type(indices) is list
         return [self[index] for index in indices]
-
-
-class Straggling(Dataset[torch.Tensor]):
-    """One sample in 64 takes three hundred times as long as the others."""
-
-    def __len__(self) -> int:
-        return 320
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(0.3 if index % 64 == 13 else 0.001)
-        return torch.ones(3)

@@ -48,7 +48,7 @@ class Tmux:
     def resize(self, columns: int, rows: int) -> None:
         self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
 
-    def until(self, told: Callable[[list[str]], bool] | str, seconds: float = 60) -> list[str]:
+    def until(self, told: Callable[[list[str]], bool] | str, seconds: float = 100) -> list[str]:
         """The screen, as soon as it holds a text or what is told of it is true."""
         end = time.monotonic() + seconds
         while True:

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import IO, Any
 
 SERVER = Path(__file__).with_name("warm_server.py")
+LONGEST_S = 240
+"""For what takes seconds, on a machine that is as busy as it may be: a server's imports, a training to its end."""
 COMMAND = "whyidle.commands.main"
 TRAINING = (
     "numpy.ma",
@@ -68,14 +70,14 @@ class Process:
             socket.send_fds(_server(server), [json.dumps(request).encode()], [*streams, theirs])
         finally:
             os.close(theirs)
-        self.pid = self._told(60)
+        self.pid = self._told(LONGEST_S)
         """Of the command, which is no child of this process."""
         assert self.pid is not None, "the server did not answer"
 
     def poll(self) -> int | None:
         return self.wait(0) if self.returncode is None else self.returncode
 
-    def wait(self, seconds: float = 60) -> int | None:
+    def wait(self, seconds: float = LONGEST_S) -> int | None:
         """What it ended with, as `Popen.returncode`; `None` while it runs."""
         if self.returncode is None:
             self.returncode = self._told(seconds)
@@ -126,9 +128,9 @@ def _to_its_end(kind: str, arguments: list[str], given: str, **more: Any) -> sub
         stdin.write(given.encode())
         stdin.seek(0)
         process = Process("trainings", kind, arguments, (stdin.fileno(), stdout.fileno(), stderr.fileno()), **more)
-        if process.wait(120) is None:
+        if process.wait(LONGEST_S) is None:
             process.kill()
-            raise subprocess.TimeoutExpired(arguments, 120, _read(stdout), _read(stderr))
+            raise subprocess.TimeoutExpired(arguments, LONGEST_S, _read(stdout), _read(stderr))
         assert process.returncode is not None
         return subprocess.CompletedProcess(arguments, process.returncode, _read(stdout), _read(stderr))
 

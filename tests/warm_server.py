@@ -12,6 +12,7 @@ import fcntl
 import importlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -26,6 +27,9 @@ from typing import Any, NoReturn
 MOST_BYTES = 1 << 18
 """Of a request: arguments and an environment."""
 OURS = os.environ.get("PYTHONPATH", "")
+USUAL = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
+"""Signals that have their usual effect, as Ctrl-C has, however pytest was started: in the background of a shell, under
+nohup and in xdist's processes some are ignored, which would be inherited."""
 PATH = [folder for folder in sys.path[1:] if folder not in OURS.split(os.pathsep)]
 """Where modules are looked for without the folder of this file, and without PYTHONPATH."""
 
@@ -49,6 +53,9 @@ def keep(request: dict[str, Any], stdin: int, stdout: int, stderr: int, reply: i
     """Fork what is asked for; tell who it is, and how it ended."""
     pid = os.fork()
     if not pid:
+        for number in USUAL:
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         become(request["env"], (stdin, stdout, stderr))
         os.chdir(request["cwd"])
         if request["session"]:

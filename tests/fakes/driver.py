@@ -22,7 +22,7 @@ import pytest
 from whyidle.capture.sampler.start import start_sampler
 from whyidle.record.notices import SAMPLER_NOTICES
 from whyidle.record.run import create_run, open_run
-from whyidle.record.schema import DEVICE, NOT_MEASURED
+from whyidle.record.schema import DEVICE, HOST, NOT_MEASURED
 
 FAKE = Path(__file__).with_name("nvml.c")
 HEALTHY = """
@@ -86,16 +86,22 @@ def named(body: Any, names: tuple[str, ...]) -> Named:
 NAMES = tuple(f.name for f in DEVICE.fields[1:])
 
 VIRTUAL = """
-import json, sys, time
-from whyidle.capture.sampler.gpu import NvmlSource
+import ctypes, json, sys
+from types import SimpleNamespace
+from whyidle.capture.sampler import gpm, gpu
 from whyidle.capture.sampler.nvml import Gateway
-uuids, steps, pause = json.loads(sys.argv[1])
-said, rows, start = [], [], time.monotonic_ns()
+uuids, steps = json.loads(sys.argv[1])
+said, rows, start, epoch = [], [], 10**15, 10**18
+shown = start
+gpu.time = gpm.time = SimpleNamespace(monotonic_ns=lambda: shown, time_ns=lambda: epoch + shown)
+driver = ctypes.c_uint64.in_dll(ctypes.CDLL("libnvidia-ml.so.1"), "virtual_us")
 # Each sentence once, as the sampler's notices do.
 say = lambda sentence: sentence in said or said.append(sentence)
-source = NvmlSource(Gateway(say), uuids, start)
+source = gpu.NvmlSource(Gateway(say), uuids, start)
 for step in steps:
-    time.sleep(pause)
+    # Samples are there at the first look, too.
+    shown = start + round(step * 1e9) + 20_000_000
+    driver.value = (epoch + shown) // 1000
     rows.append(source.sample(start + round(step * 1e9)))
 print(json.dumps([said, rows]))
 """
@@ -103,18 +109,24 @@ print(json.dumps([said, rows]))
 
 @pytest.fixture
 def looks(driver: FakeDriver) -> Callable[..., tuple[list[str], list[list[Named]]]]:
-    """Runs the NVML source in a process: (notices, measured fields of the records of each look)."""
+    """Runs the NVML source in a process, on a virtual clock that the driver shares.
 
-    def run(
-        script: str, steps: list[float], uuids: tuple[str, ...] = (), pause: float = 0.0
-    ) -> tuple[list[str], list[list[Named]]]:
+    Returns the notices, and the measured fields of the records of each look.
+    """
+
+    def run(script: str, steps: list[float], uuids: tuple[str, ...] = ()) -> tuple[list[str], list[list[Named]]]:
         driver.behave(script)
-        command = [sys.executable, "-c", VIRTUAL, json.dumps([uuids, steps, pause])]
+        command = [sys.executable, "-c", VIRTUAL, json.dumps([uuids, steps])]
         done = subprocess.run(command, env=os.environ | driver.environment, capture_output=True, text=True, check=True)
         said, rows = json.loads(done.stdout)
         return said, [[named(body, NAMES) for body in look] for look in rows]
 
     return run
+
+
+def hosts(folder: Path) -> int:
+    """How often the sampler has looked at the host: all but the last time it has looked at the devices since."""
+    return len(open_run(folder).records(HOST)) if any(folder.glob("host-*.rec")) else 0
 
 
 @pytest.fixture
@@ -124,29 +136,31 @@ def recorded(
     """Runs the sampler itself: (measured fields of all records, notices)."""
 
     def run(
-        script: str, seconds: float, device: Named | None = None, until_notice: bool = False
+        script: str, device: Named | None = None, enough: Callable[[list[Named], str], object] = lambda *_: True
     ) -> tuple[list[Named], str]:
+        """`enough`: of records and notices. The sampler ends once it has looked three times, and they are."""
         driver.behave(script)
         for name, value in driver.environment.items():
             monkeypatch.setenv(name, value)
         described = {"kind": "cuda", "uuids": []} if device is None else device
         folder = create_run(tmp_path / "run", {"device": described})
+
+        def seen() -> tuple[list[Named], str]:
+            notices = folder / SAMPLER_NOTICES
+            rows = [named([r[n] for n in NAMES], NAMES) for r in open_run(folder).records(DEVICE)]
+            return rows, notices.read_text() if notices.exists() else ""
+
         with start_sampler(folder, os.getpid(), rate=20) as sampler:
-            wait_for(lambda: any(folder.glob("device-*.rec")))
-            if until_notice:
-                wait_for((folder / SAMPLER_NOTICES).exists)
-            time.sleep(seconds)
+            wait_for(lambda: hosts(folder) > 3 and bool(enough(*seen())))
         assert sampler.error is None
-        notices = folder / SAMPLER_NOTICES
-        records = open_run(folder).records(DEVICE)
-        rows = [named([r[n] for n in NAMES], NAMES) for r in records]
-        return rows, notices.read_text() if notices.exists() else ""
+        return seen()
 
     return run
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+def wait_for(condition: Callable[[], object], what: str = "it", seconds: float = 120.0) -> None:
+    """Until it holds. The time-out is for what never comes, on a machine that is as busy as it may be."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, f"waited in vain for {what}"
         time.sleep(0.01)

@@ -59,7 +59,7 @@ static u64 ring_period, memory[2];
 static double gpm[4];
 static char driver_version[64] = "580.95.05";
 static int gpus[GPUS];
-static long gpm_taken;
+static long gpm_taken[GPUS];
 
 static void script(void)
 {
@@ -129,6 +129,9 @@ static long counted(const char *name, int gpu)
     if (i == n_counts) strcpy(counts[n_counts++].name, name);
     return ++counts[i].calls[gpu];
 }
+
+/* What the driver's clock shows, in microseconds since the epoch; 0: what the machine's shows. */
+u64 virtual_us;
 
 /* Counts a call and tells with which code it must fail, if any. */
 static int enter(const char *name, const int *handle)
@@ -301,7 +304,7 @@ int nvmlDeviceGetSamples(int *h, unsigned type, u64 since, unsigned *value_type,
     if (!out) { *count = RING; return 0; }
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    u64 newest = ((u64)now.tv_sec * 1000000 + now.tv_nsec / 1000) / ring_period;
+    u64 newest = (virtual_us ? virtual_us : (u64)now.tv_sec * 1000000 + now.tv_nsec / 1000) / ring_period;
     unsigned n = 0;
     /* Newest first: the order is not promised. */
     for (u64 k = newest; k > newest - RING && k * ring_period > since && n < *count; k--, n++) {
@@ -345,7 +348,7 @@ int nvmlGpmSampleAlloc(long **sample) { *sample = calloc(1, sizeof(long)); retur
 int nvmlGpmSampleGet(int *h, long *sample)
 {
     ENTER_WHOLE(h);
-    *sample = ++gpm_taken;
+    *sample = ++gpm_taken[*h];
     return 0;
 }
 
@@ -354,7 +357,7 @@ int nvmlGpmMigSampleGet(int *h, unsigned gi, long *sample)
 {
     ENTER(h);
     if (is_instance(h) || gi < FIRST_GI || gi >= FIRST_GI + (unsigned)n_instances) return INVALID;
-    *sample = ++gpm_taken;
+    *sample = ++gpm_taken[*h];
     return 0;
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import pickle
@@ -18,12 +19,12 @@ from rivals_judge import ALARM, EXACT, FAMILY, NEEDS_GPU, QUIET, SILENT, WRONG, 
 from rivals_result import FAILED, NOT_THERE, place, results
 from rivals_run import BEGAN, FOLDER, PLAN, RECORD, Record, lost_share, read, run, step_us
 from rivals_said import Said, said
-from rivals_tools import ALONE, BARE, FOURNEX, GPU_IDLE, LOADTUNE, WHYIDLE, TOOLS, TRACEML, Tool, changes
+from rivals_tools import ALONE, BARE, FOURNEX, GPU_IDLE, LOADTUNE, TOOLS, TRACEML, WHYIDLE, Tool, changes
 from rivals_words import WORDS, meaning
 
 from whyidle.scenarios.faults.case import Case
 from whyidle.scenarios.faults.registry import CASES
-from whyidle.scenarios.faults.truth import Stamp, write_truth
+from whyidle.scenarios.faults.truth import Stamp, read_stamps, write_truth
 
 RECORDED = Path(__file__).parents[1] / "data" / "rivals"
 """What tools left of the middle `input.serial`, `input.straggler` and `device.shape_churn`, `control.compute`."""
@@ -229,16 +230,24 @@ def test_what_a_tool_adds_is_counted_against_the_bare_run_of_its_round(tmp_path:
     assert cost.begin_s.median == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 def test_the_plain_training_waits_as_planned_and_says_so(tmp_path: Path) -> None:
     case = dataclasses.replace(SERIAL, plan=dataclasses.replace(SERIAL.plan, batches=12))
     record = run(ALONE, case, 0, tmp_path / "run", Path(sys.executable), pickle.dumps(case))
     assert not record.failed, (tmp_path / "run" / "output-0.txt").read_text()
-    # 28 ms of samples, then 20 ms of computing that hides none of them.
+    stamps = read_stamps(tmp_path / "run")
+    fetches = [each for each in stamps if each.what == "fetch"]
+    assert len(fetches) == 12
+    # Computing hides nothing of the fetches, which wait for their samples as long as planned, or longer.
+    at_work = sorted((each.begin_ns, each.end_ns) for each in stamps if each.what in ("fetch", "compute"))
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(at_work))
+    planned_ns = case.plan.loader.batch * case.plan.data.sleep_ms * MS
+    assert all(each.end_ns - each.begin_ns >= planned_ns for each in fetches)
     share, step = lost_share(case, BARE, tmp_path / "run"), step_us(tmp_path / "run", None)
     assert share is not None
-    assert 0.4 < share < 0.75
+    assert 0 < share < 1
     assert step is not None
-    assert step > 45_000
+    assert step * 1000 >= planned_ns
     assert record.begin_s is not None
     assert 0 < record.begin_s < record.seconds[0]
 
@@ -250,7 +259,7 @@ def test_tables_are_made_anew_from_what_was_recorded(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     script = Path(__file__).parents[2] / "benchmarks" / "rivals.py"
     command = [sys.executable, str(script), "--from", str(tmp_path), "--tools", TRACEML, "--json", str(figures)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {FOLDER: "unused"}, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {FOLDER: "unused"}, timeout=240)
     assert done.returncode == 0, done.stderr
     assert "a machine, 2026-01-02" in done.stdout
     assert "| input.serial-middle | part | 60 (60 to 60) |" in done.stdout

@@ -1,4 +1,5 @@
-"""Somebody's own script, recorded at two batch sizes and compared: why the larger batch is slower."""
+"""Somebody's own script, recorded at two batch sizes and compared. Which verdicts come of it, `test_compare_runs` of
+the commands tests on runs whose time is known."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ import pytest
 
 from page_content import parsed
 from runs import WITHOUT_COMPILER
-from whyidle.commands.main import main
 from warm import run
+from whyidle.commands.main import main
 
 TRAIN = (
     WITHOUT_COMPILER
@@ -40,7 +41,7 @@ for images, labels in DataLoader(Slow(), batch_size=size):
 )
 
 
-def test_two_recordings_of_a_plain_script_tell_why_a_larger_batch_is_slower(
+def test_two_recordings_of_a_plain_script_are_compared_in_all_forms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
@@ -54,9 +55,10 @@ def test_two_recordings_of_a_plain_script_tell_why_a_larger_batch_is_slower(
     assert shown.err == "written: compare.html\n"
     result = json.loads((tmp_path / "result.json").read_text())
     found = result["batch_verdicts"]["training"]
-    assert (found["grew"], found["compared"], found["runs"]) == ("input", [2, 8], {"2": 1, "8": 1})
-    assert found["terms"]["8"]["input"]["mean"] > 12000  # µs: the sleep for each sample
-    assert found["changes"]["input"]["low"] > 0
+    assert (found["compared"], found["runs"]) == ([2, 8], {"2": 1, "8": 1})
+    # µs: each sample sleeps as long at least.
+    assert found["terms"]["2"]["input"]["mean"] > 3000
+    assert found["terms"]["8"]["input"]["mean"] > 12000
     assert result["notices"] == []
     assert f"[{found['cause']}]" in shown.out
     assert "training: ms a sample" in shown.out

@@ -39,6 +39,7 @@ def test_it_says_what_can_be_measured_here(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_python_that_ignores_its_environment_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     isolated = tmp_path / "python"
     isolated.write_text(f'#!/bin/sh\nexec {sys.executable} -I "$@"\n')

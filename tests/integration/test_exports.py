@@ -7,6 +7,7 @@ import gzip
 import json
 import sys
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from crafted import amend
@@ -17,6 +18,8 @@ from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, update_run
 from whyidle.record.schema import NOT_MEASURED
+from whyidle.report.export.csv_file import write_csv
+from whyidle.report.export.table import Table
 from whyidle.scenarios.planted import MS, Step, train
 
 
@@ -195,6 +198,106 @@ def test_a_file_that_could_not_be_finished_leaves_the_one_before(
     assert report(run, "--format", "csv", "-o", str(target)) == 2
     assert target.read_text() == "before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "steps.csv"]
+
+
+@pytest.mark.parametrize("format_", ["csv", "parquet"])
+def test_a_file_of_the_users_in_the_folder_is_named_and_left_as_it_was(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], format_: str
+) -> None:
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    theirs = {f"{name}.{format_}": f"their {name}" for name in ("events", "steps", "kernels", "cells")}
+    for name, content in theirs.items():
+        (tables / name).write_text(content)
+    said = refusal(capsys, run, "--format", format_, "-o", f"{tables}/")
+    assert f"{tables} already holds events.{format_}, steps.{format_} with another content" in said
+    assert "Name another folder with -o, or remove them." in said
+    assert {path.name: path.read_text() for path in tables.iterdir()} == theirs
+
+
+def test_a_file_called_like_a_table_that_has_no_rows_is_left_and_named(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cells.csv").write_text("theirs")
+    (tmp_path / "kernels.csv").write_text("theirs")
+    assert report(run, "--format", "csv", "-o", str(tmp_path)) == 0
+    assert (tmp_path / "cells.csv").read_text() == (tmp_path / "kernels.csv").read_text() == "theirs"
+    assert (tmp_path / "steps.csv").exists()
+    assert f"also in {tmp_path}, and not of this export: kernels.csv, cells.csv." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("format_", ["csv", "parquet"])
+def test_a_run_is_exported_again_into_the_same_folder_and_another_run_is_not(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], format_: str
+) -> None:
+    tables = tmp_path / "tables"
+    assert report(run, "--format", format_, "-o", f"{tables}/") == 0
+    (tables / f"spans.{format_}").unlink()
+    before = {path.name: path.read_bytes() for path in tables.iterdir()}
+    assert report(run, "--format", format_, "-o", f"{tables}/") == 0
+    assert {path.name for path in tables.iterdir()} == {*before, f"spans.{format_}"}
+    train(tmp_path / "other", [[Step(fetch_ns=MS, compute_ns=MS)] * 30])
+    capsys.readouterr()
+    assert "already holds" in refusal(capsys, str(tmp_path / "other"), "--format", format_, "-o", f"{tables}/")
+    assert before.items() <= {path.name: path.read_bytes() for path in tables.iterdir()}.items()
+
+
+@pytest.mark.parametrize("broken", ["link", "folder"])
+def test_what_is_no_file_and_called_like_a_table_is_in_the_way(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], broken: str
+) -> None:
+    at = tmp_path / "tables" / "steps.csv"
+    at.parent.mkdir()
+    if broken == "link":
+        at.symlink_to(tmp_path / "elsewhere" / "steps.csv")
+    else:
+        at.mkdir()
+    assert "already holds steps.csv" in refusal(capsys, run, "--format", "csv", "-o", str(at.parent))
+    assert [path.name for path in at.parent.iterdir()] == ["steps.csv"]
+    assert at.is_symlink() == (broken == "link")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_an_export_that_fails_in_the_third_table_leaves_the_folder_as_it_was(
+    run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], there: bool
+) -> None:
+    tables = tmp_path / "new" / "tables"
+    if there:
+        tables.mkdir(parents=True)
+        (tables / "notes.txt").write_text("theirs")
+    calls = 0
+
+    def full(table: Table, file: TextIO) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise OSError(28, "No space left on device")
+        return write_csv(table, file)
+
+    monkeypatch.setattr("whyidle.commands.exports.write_csv", full)
+    assert f"cannot write into {tables}: No space left on device." in refusal(
+        capsys, run, "--format", "csv", "-o", f"{tables}/"
+    )
+    assert calls == 3
+    assert sorted(path.name for path in tmp_path.rglob("*") if not path.is_relative_to(run)) == (
+        ["new", "notes.txt", "tables"] if there else []
+    )
+
+
+def test_a_file_that_cannot_take_its_place_takes_the_others_with_it(
+    run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replace = Path.replace
+
+    def refuse(self: Path, target: Path) -> Path:
+        if target.name == "steps.csv":
+            raise PermissionError(13, "Permission denied")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    said = refusal(capsys, run, "--format", "csv", "-o", f"{tmp_path / 'tables'}/")
+    assert f"cannot write into {tmp_path / 'tables'}: Permission denied." in said
+    assert not (tmp_path / "tables").exists()
 
 
 def test_without_pyarrow_it_is_said_what_to_install(

@@ -15,9 +15,9 @@ import pytest
 import runs
 import warm
 from runs import WHYIDLE, WITHOUT_COMPILER, report
+from warm import run
 from whyidle.commands.main import main
 from whyidle.record.run import create_run
-from warm import run
 
 TRAIN = (
     WITHOUT_COMPILER
@@ -28,7 +28,7 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 class Sleeping(Dataset):
     def __len__(self):
-        return 400
+        return 160
     def __getitem__(self, index):
         time.sleep(0.001)
         return torch.full((4,), float(index)), index % 2
@@ -48,7 +48,7 @@ print(loss.item().hex())
 sys.exit(5)
 """
 )
-STEPS = 200
+STEPS = 80
 
 
 def program(tmp_path: Path, before: str = "", within: str = "pass", workers: int = 0) -> list[str | Path]:
@@ -75,7 +75,7 @@ def notes_of(folder: Path) -> str:
     return " ".join(report(folder)["quality"]["notes"])
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_the_run_folder_vanishes(tmp_path: Path, truth: str, workers: int) -> None:
     remove = "import shutil; shutil.rmtree(os.environ['WHYIDLE_RUN'])"
     done = run(tmp_path / "run", *program(tmp_path, within=remove, workers=workers))
@@ -84,7 +84,7 @@ def test_the_run_folder_vanishes(tmp_path: Path, truth: str, workers: int) -> No
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("what", ["*", "run.json"])
+@pytest.mark.parametrize("what", ["*", pytest.param("run.json", marks=pytest.mark.slow)])
 def test_the_run_folder_is_emptied(tmp_path: Path, truth: str, what: str) -> None:
     empty = f"from pathlib import Path; [p.unlink() for p in Path(os.environ['WHYIDLE_RUN']).glob('{what}')]"
     done = run(tmp_path / "run", *program(tmp_path, within=empty, workers=2))
@@ -117,9 +117,13 @@ def test_the_disk_is_full(tmp_path: Path, truth: str, small_disk: Path) -> None:
 
 
 def test_the_sampler_is_killed(tmp_path: Path, truth: str) -> None:
+    # As soon as it is there.
     kill = (
-        "import subprocess; subprocess.run(['pkill', '-9', '-f', "
-        "'whyidle.capture.sampler ' + os.environ['WHYIDLE_RUN']])"
+        "import psutil; command = ['whyidle.capture.sampler', os.environ['WHYIDLE_RUN']]\n"
+        "            samplers = lambda: [p for p in psutil.process_iter(['cmdline'])"
+        " if (p.info['cmdline'] or [])[3:5] == command]\n"
+        "            while not samplers(): time.sleep(0.05)\n"
+        "            [sampler.kill() for sampler in samplers()]"
     )
     done = run(tmp_path / "run", *program(tmp_path, within=kill))
     assert (done.returncode, done.stdout) == (5, truth)
@@ -153,6 +157,7 @@ def test_a_recording_cannot_begin(tmp_path: Path, truth: str) -> None:
     assert "could not be recorded" in notes_of(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_the_hooks_cannot_be_set_up(tmp_path: Path, truth: str) -> None:
     path = tmp_path / "train.py"
     program(tmp_path)
@@ -192,6 +197,7 @@ def test_two_recordings_of_one_process(tmp_path: Path, truth: str) -> None:
     assert not (tmp_path / "inner").exists()
 
 
+@pytest.mark.slow
 def test_a_run_within_a_run(tmp_path: Path, truth: str) -> None:
     inner = [*WHYIDLE, "run", "--no-live", "--out", tmp_path / "inner", "--", *program(tmp_path)]
     done = run(tmp_path / "outer", *inner, training=False)
@@ -200,8 +206,9 @@ def test_a_run_within_a_run(tmp_path: Path, truth: str) -> None:
     assert report(tmp_path / "outer")["verdict"]["cause"] is None
 
 
+@pytest.mark.slow
 def test_dozens_of_workers_come_and_go(tmp_path: Path) -> None:
-    code = TRAIN.replace("range(2)", "range(20)").replace("return 400", "return 8").replace("0.001", "0.0")
+    code = TRAIN.replace("range(2)", "range(20)").replace("return 160", "return 8").replace("0.001", "0.0")
     path = tmp_path / "train.py"
     path.write_text(code.format(before="", within="pass", workers=2))
     done = run(tmp_path / "run", sys.executable, path)
@@ -221,15 +228,17 @@ def test_a_run_folder_of_another_version(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_the_command_that_records_is_killed(tmp_path: Path, truth: str) -> None:
-    out = tmp_path / "out"
-    command = ["run", "--no-live", "--out", str(tmp_path / "run"), "--", *map(str, program(tmp_path))]
+    out, go = tmp_path / "out", tmp_path / "go"
+    hold = f"while not os.path.exists({str(go)!r}): time.sleep(0.01)"
+    command = ["run", "--no-live", "--out", str(tmp_path / "run"), "--", *map(str, program(tmp_path, within=hold))]
     with out.open("w") as file, Path(os.devnull).open("r+") as nothing:
         process = warm.Process("trainings", "recorded", command, (nothing.fileno(), file.fileno(), nothing.fileno()))
-    until = time.monotonic() + 60
+    until = time.monotonic() + 240
     while not list((tmp_path / "run").glob("step-*.rec")) and time.monotonic() < until:
         time.sleep(0.05)
     process.kill()
     assert process.wait() == -signal.SIGKILL
+    go.touch()
     while not out.read_text() and time.monotonic() < until:
         time.sleep(0.05)
     # The training went on by itself, and its recording with it.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -106,30 +105,33 @@ class Writers:
 
 def test_kill_at_any_moment_loses_at_most_the_step_in_flight(tmp_path: Path, writers: Writers) -> None:
     chance = random.Random(4711)
-    stored = []
-    for number in range(40):
+    for number in range(30):
         folder = tmp_path / str(number)
         folder.mkdir()
-        (folder / "done").write_bytes(bytes(8))
+        progress = folder / "done"
+        progress.write_bytes(bytes(8))
         child = writers.begin(folder)
-        deadline = time.monotonic() + 60
-        while not struct.unpack("<q", (folder / "done").read_bytes())[0] and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(chance.random() * 0.15)
+        # So many steps at least have ended, and how far the next one has come is chance.
+        least = chance.randint(1, 500)
+        deadline = time.monotonic() + 120
+        while ended(progress) < least:
+            assert time.monotonic() < deadline, f"{ended(progress)} of {least} steps"
         os.kill(child, signal.SIGKILL)
         assert writers.ended() == -signal.SIGKILL
-        (promised,) = struct.unpack("<q", (folder / "done").read_bytes())
+        promised = ended(progress)
         (path,) = folder.glob("step-*.rec")
         records = RecordFile(path)
         assert not records.header.closed
         steps = records.all()
         # `promised` steps had ended; one more may have been stored before the count was.
-        assert promised <= len(steps) <= promised + 1
+        assert least <= promised <= len(steps) <= promised + 1
         assert np.array_equal(steps["step"], np.arange(len(steps)))
         assert (steps["step_end_ns"] >= steps["fetch_begin_ns"]).all()
-        stored.append(len(steps))
-    assert min(stored) > 0
-    assert len(set(stored)) > 10  # the kills did hit different moments
+
+
+def ended(progress: Path) -> int:
+    """Steps, as their writer says."""
+    return int.from_bytes(progress.read_bytes(), "little")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")

@@ -32,6 +32,7 @@ def shell(*command: str | Path) -> list[str]:
     return ["sh", "-c", f"{before}; {line}; {after}; sleep 600"]
 
 
+@pytest.mark.slow
 def test_keys_sizes_and_the_way_out(recorded: Path) -> None:
     with Tmux(shell(*WHYIDLE, "live", "--replay", "--at", "9", recorded), 100, 40) as terminal:
         rows = terminal.until("replay 0:")
@@ -79,7 +80,11 @@ def test_keys_sizes_and_the_way_out(recorded: Path) -> None:
         assert "verdict" not in "\n".join(rows)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "signum",
+    [signal.SIGTERM, *(pytest.param(s, marks=pytest.mark.slow) for s in (signal.SIGHUP, signal.SIGQUIT))],
+    ids=lambda s: s.name,
+)
 def test_a_signal_ends_the_view_and_the_terminal_is_as_it_was(recorded: Path, signum: signal.Signals) -> None:
     with Tmux(shell(*WHYIDLE, "live", recorded), 80, 24) as terminal:
         terminal.until("1111 steps")
@@ -90,6 +95,7 @@ def test_a_signal_ends_the_view_and_the_terminal_is_as_it_was(recorded: Path, si
         assert "verdict" not in "\n".join(rows)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_look_without_an_error(recorded: Path) -> None:
     with Tmux(shell(*WHYIDLE, "live", recorded), 80, 24) as terminal:
         terminal.until("ended well")
@@ -99,6 +105,7 @@ def test_ctrl_c_ends_the_look_without_an_error(recorded: Path) -> None:
         assert "Traceback" not in "\n".join(rows)
 
 
+@pytest.mark.slow
 def test_what_is_suspended_leaves_the_terminal_and_comes_back(recorded: Path) -> None:
     environment = {"PS1": "prompt$ ", "ENV": "", "HOME": "/nonexistent"}
     with Tmux(["bash", "--norc", "--noprofile", "-i"], 80, 24, environment) as terminal:
@@ -116,6 +123,7 @@ def test_what_is_suspended_leaves_the_terminal_and_comes_back(recorded: Path) ->
         terminal.until(lambda rows: [row for row in rows if row][-1] == "prompt$")
 
 
+@pytest.mark.slow
 def test_the_accelerators_alone_are_shown_and_nothing_is_left(tmp_path: Path) -> None:
     environment = {"TMPDIR": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
     with Tmux(shell(*WHYIDLE, "live"), 80, 24, environment) as terminal:

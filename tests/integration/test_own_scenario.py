@@ -63,6 +63,7 @@ def _compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> d
     return {f"{cell['pipeline']} {cell['feed']}": cell for cell in cells}
 
 
+@pytest.mark.slow
 def test_the_pages_example_compares_loaders_on_a_folder_of_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +83,7 @@ def test_the_pages_example_compares_loaders_on_a_folder_of_pictures(
     assert all(cell["net"] == "mobilenet_v3_small" for cell in cells.values())
 
 
+@pytest.mark.slow
 def test_a_dataset_that_is_no_photographs_goes_through_every_loader_that_takes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
+import tomllib
 import zipfile
+from email import message_from_string
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 import whyidle
 from whyidle.commands.main import VERBS, main
@@ -16,13 +23,20 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = {"profiler": "whyidle", "pipelines": "whyidle/pipelines", "scenarios": "whyidle/scenarios"}
 
 
-def test_the_wheel_holds_every_file_of_the_tree(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a user installs, made of the tree."""
+    folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", tmp_path, ROOT],
+        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", folder, ROOT],
         check=True,
         capture_output=True,
     )
-    (wheel,) = tmp_path.glob("*.whl")
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+def test_the_wheel_holds_every_file_of_the_tree(wheel: Path) -> None:
     packed = {n for n in zipfile.ZipFile(wheel).namelist() if n.startswith("whyidle/")}
     in_tree = {
         f"{name}/{path.relative_to(ROOT / folder)}"
@@ -47,9 +61,7 @@ def test_importing_costs_no_torch() -> None:
 
 
 def test_python_dash_m_is_the_console_script() -> None:
-    shown = subprocess.run(
-        [sys.executable, "-m", "whyidle", "--version"], capture_output=True, text=True, check=True
-    )
+    shown = subprocess.run([sys.executable, "-m", "whyidle", "--version"], capture_output=True, text=True, check=True)
     assert shown.stdout == f"whyidle {whyidle.__version__}\n"
 
 
@@ -59,3 +71,150 @@ def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFi
         main([verb, "--help"])
     assert ended.value.code == 0
     assert f"example: whyidle {verb}" in capsys.readouterr().out
+
+
+class Environment:
+    """A virtual environment in which pip asks for nothing but the distributions in a folder, or as this machine's
+    configuration of pip says."""
+
+    def __init__(self, folder: Path, links: Path | None = None) -> None:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+        self.bin = folder / "bin"
+        self.packages = next(iter(folder.glob("lib/python*/site-packages")))
+        self._settings = dict(os.environ)
+        if links is not None:
+            self._settings = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")}
+            self._settings |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(links), "PIP_CONFIG_FILE": os.devnull}
+
+    def pip(self, *words: str | Path) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", "--python", self.bin / "python", *words],
+            env=self._settings,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def installed(self) -> dict[str, str]:
+        """Name of each distribution in it → its version, as `pip freeze` tells them."""
+        return {found.name.lower(): found.version for found in distributions(path=[str(self.packages)])}
+
+
+def stand_in(name: str, version: str) -> dict[str, str]:
+    """File → text of a distribution that is nothing but its name."""
+    folder = f"{name.replace('-', '_')}-{version}.dist-info"
+    return {
+        f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{folder}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{folder}/RECORD": "",
+    }
+
+
+def core() -> dict[str, str]:
+    """Name of each requirement → the oldest version of it that the core takes."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = [Requirement(text) for text in project["dependencies"]]
+    oldest = {each.name: [bound.version for bound in each.specifier if bound.operator == ">="] for each in needed}
+    # What bounds a version from above would have pip replace a newer one.
+    assert all(len(each.specifier) == 1 and oldest[each.name] for each in needed), needed
+    return {name: version for name, [version] in oldest.items()}
+
+
+def test_installing_it_replaces_nothing_and_brings_no_torch(wheel: Path, tmp_path: Path) -> None:
+    oldest = core()
+    links = tmp_path / "links"
+    links.mkdir()
+    studies = ("torch", "torchvision", "pillow", "spdl-core", "lmdb")
+    for name in (*oldest, *studies):
+        # The newest there is: pip takes it where it is asked for a newer one than is there.
+        with zipfile.ZipFile(links / f"{name.replace('-', '_')}-99.0-py3-none-any.whl", "w") as packed:
+            for file, text in stand_in(name, "99.0").items():
+                packed.writestr(file, text)
+    before = {"torch": "2.6.0", "numpy": oldest["numpy"], "rich": oldest["rich"], "jinja2": oldest["jinja2"]}
+    theirs = Environment(tmp_path / "theirs", links)
+    for name, version in before.items():
+        for file, text in stand_in(name, version).items():
+            (theirs.packages / file).parent.mkdir(exist_ok=True)
+            (theirs.packages / file).write_text(text)
+    theirs.pip("install", wheel)
+    now = theirs.installed()
+    assert {name: now.get(name) for name in before} == before
+    assert now.keys() - before.keys() == {"whyidle", *oldest} - before.keys()
+
+
+def test_what_the_studies_need_comes_with_the_extra(wheel: Path, tmp_path: Path) -> None:
+    (metadata,) = (
+        zipfile.ZipFile(wheel).read(name).decode()
+        for name in zipfile.ZipFile(wheel).namelist()
+        if name.endswith(".dist-info/METADATA")
+    )
+    asked = [Requirement(line) for line in message_from_string(metadata).get_all("Requires-Dist", [])]
+
+    def brought(extra: str) -> set[str]:
+        marked = [each for each in asked if each.marker is not None and each.marker.evaluate({"extra": extra})]
+        of_others = {further for each in marked if each.name == "whyidle" for further in each.extras}
+        own = {name for further in of_others for name in brought(further)}
+        return own | {each.name for each in marked if each.name != "whyidle"}
+
+    assert {"torch", "torchvision", "pillow", "spdl-core", "lmdb"} == brought("studies")
+    assert brought("dali") > brought("studies")
+    assert brought("dev") > brought("studies") | brought("plot") | brought("parquet")
+    assert brought("parquet") == {"pyarrow"}
+    assert brought("plot") == {"matplotlib"}
+
+
+TRAINS = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+net = torch.nn.Linear(8, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for inputs, targets in DataLoader(TensorDataset(torch.ones(320, 8), torch.zeros(320, dtype=torch.long)), batch_size=8):
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(net(inputs), targets).backward()
+    optimizer.step()
+print("trained with", torch.__version__)
+"""
+STEPS = 40
+
+
+def oldest_torch(theirs: Environment) -> str:
+    """A requirement of pip's: as WHYIDLE_OLD_TORCH says, `torch==2.6.0` say, which brings gigabytes of CUDA; else the
+    oldest build for processors that pip is configured to find."""
+    if asked := os.environ.get("WHYIDLE_OLD_TORCH"):
+        return asked
+    shown = theirs.pip("index", "versions", "torch")
+    listed = next((line.partition(":")[2] for line in shown.splitlines() if line.startswith("Available versions:")), "")
+    found = [Version(text) for text in listed.replace(",", " ").split() if text.endswith("+cpu")]
+    if not (fitting := [version for version in found if version >= Version("2.6")]):
+        pytest.skip("pip finds no torch for processors here; WHYIDLE_OLD_TORCH='torch==2.6.0' names one to install")
+    return f"torch=={min(fitting)}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_real_environment_stays_as_it_is_and_its_training_is_recorded(wheel: Path, tmp_path: Path) -> None:
+    theirs = Environment(tmp_path / "theirs")
+    try:
+        torch = oldest_torch(theirs)
+        # The last before numpy's second version has no wheels for later Pythons.
+        numpy = "numpy==1.26.4" if sys.version_info < (3, 13) else "numpy==2.1.0"
+        theirs.pip("install", torch, numpy, "rich==13.7.0")
+    except AssertionError as error:
+        pytest.skip(f"pip cannot be asked for distributions here: {str(error).splitlines()[-1]}")
+    was = theirs.installed()
+    theirs.pip("install", wheel)
+    now = theirs.installed()
+    assert {name: now.get(name) for name in was} == was
+    assert now.keys() - was.keys() <= {"whyidle", *core()}
+    program = tmp_path / "train.py"
+    program.write_text(TRAINS)
+    command = [theirs.bin / "whyidle", "run", "--no-live", "--out", tmp_path / "run", "--"]
+    command += [theirs.bin / "python", program]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout.split(maxsplit=2)[:2]) == (0, ["trained", "with"]), done.stderr
+    shown = subprocess.run(
+        [theirs.bin / "whyidle", "report", tmp_path / "run", "--json"], capture_output=True, text=True, check=True
+    )
+    window = json.loads(shown.stdout)["window"]
+    assert window["steps"] + window["warmup_steps"] == STEPS

@@ -6,13 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from runs import run
+import warm
+from whyidle.commands import run as run_command
+from whyidle.commands.code_revision import CodeRevision
+from whyidle.commands.main import main
 
-TRAINING = "import time\ntime.sleep(3)\nprint('out')\n"
+TRAINING = "print('out')\n"
 HANGS = """#!/bin/sh
 echo $$ >> "{log}"
 sleep 1000
@@ -37,43 +42,86 @@ def script(tmp_path: Path) -> Path:
     return folder / "train.py"
 
 
-def code_of(folder: Path, script: Path, **environment: str) -> object:
-    """What is recorded of the code of a command that ran well, and wrote what it writes."""
-    done = run(folder, sys.executable, script, cwd=script.parents[1], env=os.environ | environment)
-    assert (done.returncode, done.stdout) == (0, "out\n"), done.stderr
-    assert "fatal" not in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git is asked as always. Only that a command ends before it has answered, which is a matter of time, does not
+    happen here."""
+
+    class Patient(CodeRevision):
+        def __init__(self, command: Sequence[str]) -> None:
+            super().__init__(command, most_seconds=1000)
+
+        def found(self) -> dict[str, Any] | None:
+            for question in self.questions:
+                if question.process is not None:
+                    question.process.wait(100)
+            return super().found()
+
+    monkeypatch.setattr(run_command, "CodeRevision", Patient)
+
+
+def code_of(folder: Path, script: Path) -> object:
+    """What is recorded of the code of a command that ran well."""
+    assert main(["run", "--no-live", "--out", str(folder), "--", sys.executable, str(script)]) == 0
     told = json.loads((folder / "run.json").read_text())
     assert told["ended"]["status"] == "ok"
     return told["code"]
 
 
-def test_the_code_of_a_training_is_named_and_whether_it_was_changed(tmp_path: Path, script: Path) -> None:
+def test_the_code_of_a_training_is_named_and_whether_it_was_changed(
+    tmp_path: Path, script: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     revision = git(script.parent, "rev-parse", "HEAD")
     expected = {"revision": revision, "branch": "main", "changed": False}
     assert code_of(tmp_path / "clean", script) == expected
     script.write_text(TRAINING + "# changed\n")
     assert code_of(tmp_path / "changed", script) == expected | {"changed": True}
+    shown = capfd.readouterr()
+    assert shown.out == "out\n" * 2
+    assert "Traceback" not in shown.err
 
 
-def test_outside_a_repository_no_code_is_named(tmp_path: Path) -> None:
+def test_outside_a_repository_no_code_is_named_and_nothing_is_said_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     script = tmp_path / "folder" / "train.py"
     script.parent.mkdir()
     script.write_text(TRAINING)
-    assert code_of(tmp_path / "run", script, GIT_CEILING_DIRECTORIES=str(tmp_path.parent)) is None
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert code_of(tmp_path / "run", script) is None
+    shown = capfd.readouterr()
+    assert shown.out == "out\n"
+    assert "fatal" not in shown.err
+    assert "Traceback" not in shown.err
 
 
-def test_a_git_that_hangs_holds_up_nothing_and_is_not_left_behind(tmp_path: Path, script: Path) -> None:
+@pytest.fixture
+def hanging(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """A git that hangs: the file that has a line for each that began, and an environment that finds it."""
     log, program = tmp_path / "log", tmp_path / "bin" / "git"
     program.parent.mkdir()
     program.write_text(HANGS.format(log=log))
     program.chmod(0o755)
-    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    return log, os.environ | {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+def test_a_git_that_hangs_holds_up_nothing_and_is_not_left_behind(
+    tmp_path: Path, script: Path, hanging: tuple[Path, dict[str, str]]
+) -> None:
+    log, environment = hanging
+    # It ends once git has begun, or long after git was given up, should that have happened before.
+    script.write_text(
+        "import os, time\nuntil = time.monotonic() + 30\n"
+        f"while time.monotonic() < until and not os.path.exists({str(log)!r}):\n    time.sleep(0.02)\nprint('out')\n"
+    )
     # Were it waited for, this would take 1,000 s.
-    assert code_of(tmp_path / "run", script, PATH=path) is None
-    begun = log.read_text().split()
-    assert len(begun) == 3
+    done = warm.run(tmp_path / "run", sys.executable, script, env=environment, cwd=tmp_path, training=False)
+    assert (done.returncode, done.stdout) == (0, "out\n"), done.stderr
+    assert "Traceback" not in done.stderr
+    told = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (told["ended"]["status"], told["code"]) == ("ok", None)
     # One of them is not ours to bury: a shell's.
+    begun = log.read_text().split() if log.exists() else []
     assert not any(runs(pid) for pid in begun)
 
 
@@ -84,13 +132,8 @@ def runs(pid: str) -> bool:
         return False
 
 
-def test_signals_reach_the_command_while_git_hangs(tmp_path: Path) -> None:
-    program = tmp_path / "bin" / "git"
-    program.parent.mkdir()
-    program.write_text(HANGS.format(log=tmp_path / "log"))
-    program.chmod(0o755)
-    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+def test_signals_reach_the_command_while_git_hangs(tmp_path: Path, hanging: tuple[Path, dict[str, str]]) -> None:
     # The command signals who runs it, and gets the signal back.
     command = "trap 'echo caught; exit 7' USR1; kill -USR1 $PPID; while :; do sleep 0.1; done"
-    done = run(tmp_path / "run", "sh", "-c", command, env=os.environ | {"PATH": path})
+    done = warm.run(tmp_path / "run", "sh", "-c", command, env=hanging[1], training=False)
     assert (done.returncode, done.stdout) == (7, "caught\n"), done.stderr

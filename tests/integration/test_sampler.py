@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fakes.driver import wait_for
 from whyidle.capture.cpu_budget import cpu_budget
 from whyidle.capture.sampler import start
 from whyidle.capture.sampler.emulated import MARGIN_NS, WINDOW_NS, busy_ns
@@ -28,6 +29,8 @@ from whyidle.record.segment import RecordWriter
 
 RATE = 20.0
 PERIOD_NS = round(1e9 / RATE)
+TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
+"""The kernel tells CPU time of a process in such."""
 
 TREE = """
 import os, sys, time
@@ -40,19 +43,14 @@ else:
     children = 2
 while time.process_time() < seconds:
     sum(range(1000))
-for _ in range(children):
-    os.wait()
 # What this process really used, with its start-up, for the test to compare with.
 os.write(1, f"{time.process_time_ns()}\\n".encode())
+# Until whoever started it lets it end.
+sys.stdin.read()
+for _ in range(children):
+    os.wait()
 """
-IDLE = "import time; time.sleep(60)"
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
+IDLE = "import time; time.sleep(600)"
 
 
 def running(pid: int) -> bool:
@@ -65,6 +63,12 @@ def running(pid: int) -> bool:
 
 def hosts(folder: Path) -> Records:
     return open_run(folder).records(HOST)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may keep a sampler from its last look for longer than a training would wait for it."""
+    monkeypatch.setattr(Sampler.stop, "__defaults__", (100.0,))
 
 
 @pytest.fixture
@@ -89,20 +93,33 @@ def sampler(run: Path, idle: subprocess.Popen[bytes]) -> Iterator[Sampler]:
 
 
 def test_a_busy_tree_is_measured_through_its_end(run: Path) -> None:
-    tree = subprocess.Popen([sys.executable, "-c", TREE, "0.3"], stdout=subprocess.PIPE)
-    with start_sampler(run, tree.pid, RATE) as sampler:
-        truth = sum(map(int, tree.communicate()[0].split()))
-        # The end of the training is not the end of the sampler.
+    def looks(more: int) -> Records:
+        """What there is once the sampler has looked again, so many times."""
         seen = len(hosts(run))
-        wait_for(lambda: len(hosts(run)) > seen + 2)
+        wait_for(lambda: len(hosts(run)) >= seen + more)
+        return hosts(run)
+
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    tree = subprocess.Popen([sys.executable, "-c", TREE, "0.3"], **pipes)
+    assert tree.stdin is not None
+    assert tree.stdout is not None
+    with start_sampler(run, tree.pid, RATE) as sampler:
+        truth = sum(int(tree.stdout.readline()) for _ in range(3))
+        wait_for(lambda: any(run.glob("host-*.rec")))
+        # All have said what they used, and use next to nothing any longer. One look may have been under way.
+        busy = looks(3)[-1]
+        tree.stdin.close()
+        tree.wait()
+        # The end of the training is not the end of the sampler.
+        looks(3)
+    tree.stdout.close()
     assert sampler.error is None
 
+    assert busy["tree_processes"] == 3
+    assert 0.9 * truth < busy["tree_cpu_ns"] < 1.1 * truth + 10 * TICK_NS
+    assert 0 < busy["main_cpu_ns"] < busy["tree_cpu_ns"]
     records = hosts(run)
-    tree_cpu = records["tree_cpu_ns"]
-    assert truth / 2 < tree_cpu[-1] < truth * 2
-    assert (np.diff(tree_cpu) >= 0).all()
-    assert 0 < records["main_cpu_ns"][-1] < tree_cpu[-1]
-    assert records["tree_processes"].max() == 3
+    assert (np.diff(records["tree_cpu_ns"]) >= 0).all()
     assert records["tree_processes"][-1] == 0
     assert records["tree_rss_bytes"].max() > 3 * 2**20
     assert records["sampler_cpu_ns"][-1] > records["sampler_cpu_ns"][0] > 0
@@ -206,7 +223,7 @@ def test_it_dies_with_its_starter_even_if_a_fork_holds_the_pipe(run: Path) -> No
         "sampler = start_sampler(Path(sys.argv[1]), os.getpid(), 20)\n"
         "fork = os.fork()\n"
         "if fork: os.write(1, f'{sampler.pid} {fork}\\n'.encode())\n"
-        "time.sleep(60)\n"
+        "time.sleep(600)\n"
     )
     starter = subprocess.Popen([sys.executable, "-c", code, str(run)], stdout=subprocess.PIPE)
     assert starter.stdout is not None
@@ -236,7 +253,8 @@ def test_one_that_does_not_end_is_terminated(monkeypatch: pytest.MonkeyPatch) ->
     process = subprocess.Popen([sys.executable, "-c", IDLE], stdin=subprocess.PIPE)
     sampler = Sampler(process)
     sampler.stop(timeout=0.1)
-    assert process.returncode == -signal.SIGTERM
+    # Killed, should the end take it as long again.
+    assert process.returncode in (-signal.SIGTERM, -signal.SIGKILL)
     assert sampler.error == "The sampler did not end within 0.1 s and was stopped."
 
 
@@ -259,20 +277,26 @@ def test_an_emulated_device_is_followed_while_it_runs(tmp_path: Path) -> None:
     device = {"kind": "emulated", "memory_bytes": 12_000_000_000, "conditions": conditions.describe()}
     run = create_run(tmp_path / "run", {"device": device})
     spans = RecordWriter(run, SPAN)
+    begins = ends = np.empty(0, dtype=np.int64)
     with start_sampler(run, os.getpid(), RATE) as sampler:
         wait_for(lambda: any(run.glob("host-*.rec")))
-        begin = time.monotonic_ns() + 50_000_000
-        begins = begin + np.arange(0, 800_000_000, 7_000_000)
-        ends = begins + np.arange(len(begins)) * 60_000
-        for b, e in zip(begins.tolist(), ends.tolist(), strict=True):
-            spans.append(0, 0, SpanKind.COMPUTE, b, e, 0)
-        time.sleep((ends[-1] + MARGIN_NS + 2 * WINDOW_NS - time.monotonic_ns()) / 1e9)
+        begin = 0
+        # A device's spans are recorded before they begin: should this process be held up meanwhile, others follow.
+        while begin < time.monotonic_ns():
+            begin = time.monotonic_ns() + 300_000_000
+            more = begin + np.arange(0, 800_000_000, 7_000_000)
+            lengths = np.arange(len(more)) * 60_000
+            for b, e in zip(more.tolist(), (more + lengths).tolist(), strict=True):
+                spans.append(0, 0, SpanKind.COMPUTE, b, e, 0)
+            begins, ends = np.r_[begins, more], np.r_[ends, more + lengths]
+        time.sleep(max(0, ends[-1] + MARGIN_NS + 2 * WINDOW_NS - time.monotonic_ns()) / 1e9)
     assert sampler.error is None
     records = open_run(run).records(DEVICE)
     windows = records[records["window_ns"] != NOT_MEASURED]
     assert set(np.diff(windows["t_ns"]).tolist()) == {WINDOW_NS}
-    assert windows["t_ns"][0] - WINDOW_NS < begin
     assert windows["t_ns"][-1] >= ends[-1]
+    windows = windows[windows["t_ns"] > begin]
+    assert windows["t_ns"][0] - WINDOW_NS <= begin
     edges = np.r_[windows["t_ns"][0] - WINDOW_NS, windows["t_ns"]]
     truth = np.rint(100 * busy_ns(begins, ends, edges) / WINDOW_NS)
     assert windows["utilisation_pct"].tolist() == truth.tolist()

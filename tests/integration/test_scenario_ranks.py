@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from whyidle.analyse.analysis import Analysis, analyse
@@ -133,58 +133,56 @@ def analysed(folder: Path) -> Analysis:
 
 
 def test_two_ranks_share_the_data_and_train_one_net(trial: Trial) -> None:
-    outcome, folder = trial(limit=405, epochs=2, workers=1, pipeline="workers")
+    outcome, folder = trial(limit=165, epochs=2, workers=1, pipeline="workers")
     assert outcome == Outcome("ok", None)
     ranks = [logged(folder, 0), logged(folder, 1)]
-    assert [len(steps) for steps in ranks] == [100, 100]
-    for epoch in (slice(0, 50), slice(50, 100)):
+    assert [len(steps) for steps in ranks] == [40, 40]
+    for epoch in (slice(0, 20), slice(20, 40)):
         seen = [index for steps in ranks for step in steps[epoch] for index in step["indices"]]
-        assert len(seen) == len(set(seen)) == 400
+        assert len(seen) == len(set(seen)) == 160
     # Each net sees other samples, and yet they stay one: their gradients are averaged.
     assert [step["net"] for step in ranks[0]] == [step["net"] for step in ranks[1]]
-    assert len({step["net"] for step in ranks[0]}) > 90
+    assert len({step["net"] for step in ranks[0]}) > 35
 
     job = analysed(folder)
     assert [part.rank for part in job.ranks] == [0, 1]
     assert job.job is not None
-    each = [part.analysis.facts for part in job.ranks]
-    alone = [facts.samples_per_s for facts in each if facts is not None]
-    assert job.job.samples_per_s == pytest.approx(sum(alone), rel=0.2)
     cell = Cell("workers", 4, "ok", None, (str(folder),), (job,))
     assert cell.samples_per_s is not None
     assert cell.samples_per_s[0] == job.job.samples_per_s
 
 
+@pytest.mark.slow
 def test_emulated_ranks_wait_for_the_interconnect_as_long_as_it_takes(trial: Trial) -> None:
     variant = {"device": "emulated:v100", "batch_size": 2048, "feed": "synthetic", "iterations": 24}
     profile = load("v100")
     nbytes = gradient_bytes(profile, "fashion-cnn4")
-    rates, steps = {}, {}
     for name in ("pcie3", "ethernet-1g"):
         outcome, folder = trial(interconnect=name, **variant)
         assert outcome.status == "ok"
-        job = analysed(folder).job
-        assert job is not None
-        rates[name] = job.samples_per_s
-        steps[name] = profile.step_ns("fashion-cnn4", 2048) + named(name).exchange_ns(nbytes, 2)
-        assert open_run(folder).info["exchange"]["ms"] == named(name).exchange_ns(nbytes, 2) / 1e6
-    assert rates["pcie3"] / rates["ethernet-1g"] == pytest.approx(steps["ethernet-1g"] / steps["pcie3"], rel=0.25)
+        exchange_ns = named(name).exchange_ns(nbytes, 2)
+        run = open_run(folder)
+        assert run.info["exchange"]["ms"] == exchange_ns / 1e6
+        for rank in processes(folder):
+            # By the device's own clock, that waits as long as planned, or longer.
+            ends = run.records(STEP, (rank.rank, rank.pid))["device_end_ns"]
+            assert len(ends) == 24
+            assert (np.diff(ends) > 0.99 * (profile.step_ns("fashion-cnn4", 2048) + exchange_ns)).all()
 
 
 def test_a_rank_that_is_killed_ends_the_others_and_is_named(trial: Trial) -> None:
-    killed: list[float] = []
+    killed: list[int] = []
 
     def kill(folder: Path) -> None:
         if not killed and steps_run(folder) > 5:
-            killed.append(time.monotonic())
+            killed.append(next(p.pid for p in processes(folder) if p.rank == 1))
             with suppress(ProcessLookupError):
-                os.kill(next(p.pid for p in processes(folder) if p.rank == 1), signal.SIGKILL)
+                os.kill(killed[0], signal.SIGKILL)
 
     outcome, _ = trial(kill, iterations=1_000_000)
     assert outcome.status == "failed"
     assert outcome.error is not None
     assert outcome.error.startswith("rank 1 was killed by SIGKILL")
-    assert time.monotonic() - killed[0] < 20
 
 
 def test_a_rank_that_fails_ends_the_others_and_says_why(trial: Trial, tmp_path: Path) -> None:
@@ -194,6 +192,7 @@ def test_a_rank_that_fails_ends_the_others_and_says_why(trial: Trial, tmp_path: 
     assert "no such number" in (folder / "output.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_rank_without_memory_makes_the_trial_one_without_memory(trial: Trial) -> None:
     outcome, _ = trial(device="emulated:v100", net="ssd512", batch_size=512, feed="synthetic", iterations=4)
     assert outcome.status == "oom"

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from runs import WITHOUT_COMPILER
-from whyidle.analyse.gradient_noise import NoiseScale, noise_scale
 from whyidle.capture.bootstrap import RUN, environment
 from whyidle.commands.tune_jobs import again
 from whyidle.record.tuning import LoaderSettings
@@ -20,6 +19,8 @@ from whyidle.tune.batch.probe import child_probe
 from whyidle.tune.batch.sizes import measure
 from whyidle.tune.script_bench import Launch, ScriptBench
 
+SECONDS = 250.0
+"""For a probe, which takes a few on a machine of its own."""
 PROGRAM = (
     WITHOUT_COMPILER
     + """
@@ -79,14 +80,16 @@ def script(tmp_path: Path, *parts: str) -> Launch:
     return launch(path)
 
 
+@pytest.mark.slow
 def test_the_ladder_finds_the_limit_of_the_address_space_and_names_only_what_was_run(tmp_path: Path) -> None:
     """2 MiB a sample, of 700 MiB and of all that torch maps anyway, 5 % of which are the margin."""
     probe = child_probe(script(tmp_path, LIMITED, LOOP), tmp_path / "probes", 8)
-    found = climb(probe, 8, 120.0, dataset_samples=3000)
+    found = climb(probe, 8, 100 * SECONDS, dataset_samples=3000)
     assert found.b_max is not None
     ran = found.probes[found.b_max]
     assert ran.outcome == Outcome.OK
-    assert ran.steps == 20
+    assert ran.steps is not None
+    assert 3 <= ran.steps <= 20
     assert ran.peak_bytes is not None
     assert ran.capacity_bytes is not None
     assert ran.margin_bytes is not None
@@ -98,26 +101,28 @@ def test_the_ladder_finds_the_limit_of_the_address_space_and_names_only_what_was
 
 def test_a_size_that_does_not_fit_is_out_of_memory_and_takes_nobody_along(tmp_path: Path) -> None:
     probe = child_probe(script(tmp_path, LIMITED, LOOP), tmp_path / "probes", 8)
-    tried = probe(500, 60.0)
+    tried = probe(500, SECONDS)
     assert tried.outcome == Outcome.OOM
     assert "allocate memory" in tried.reason
     assert not tried.fits
 
 
+@pytest.mark.slow
 def test_what_the_kernel_kills_counts_as_out_of_memory(tmp_path: Path) -> None:
     killed = "for batch in DataLoader(Numbers(), batch_size=8):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-    tried = child_probe(script(tmp_path, killed), tmp_path / "probes", 8)(16, 60.0)
+    tried = child_probe(script(tmp_path, killed), tmp_path / "probes", 8)(16, SECONDS)
     assert tried.outcome == Outcome.OOM
     assert "killed" in tried.reason
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_for_another_reason_says_which(tmp_path: Path) -> None:
     picky = """
     for batch in DataLoader(Numbers(), batch_size=8):
         assert len(batch) == 8, f"made for eight, not for {len(batch)}"
         train(batch)
     """
-    tried = child_probe(script(tmp_path, picky), tmp_path / "probes", 8)(16, 60.0)
+    tried = child_probe(script(tmp_path, picky), tmp_path / "probes", 8)(16, SECONDS)
     assert tried.outcome == Outcome.FAILED
     assert "made for eight, not for 16" in tried.reason
 
@@ -136,7 +141,7 @@ def test_the_largest_samples_come_first_and_other_loaders_keep_their_size(tmp_pa
         file.write(" ".join(str(int(x)) for x in batch[:, 0]) + "\\n")
         train(batch / 3000)
     """
-    tried = child_probe(script(tmp_path, told), tmp_path / "probes", 8, first=[2999, 17, 5])(4, 60.0)
+    tried = child_probe(script(tmp_path, told), tmp_path / "probes", 8, first=[2999, 17, 5])(4, SECONDS)
     assert tried.outcome == Outcome.OK
     lines = seen.read_text().splitlines()
     assert lines[0] == "five 5"
@@ -153,6 +158,7 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_an_emulated_devices_memory_bounds_the_batch_of_a_scenario(small: Path, images: Path, tmp_path: Path) -> None:
     asked = {
         "scenario": "ssd",
@@ -169,7 +175,7 @@ def test_an_emulated_devices_memory_bounds_the_batch_of_a_scenario(small: Path, 
         "notices": [],
     }
     probe = child_probe(again(asked, False).launch, tmp_path / "probes", 2)
-    within, beyond = probe(2, 60.0), probe(40, 60.0)
+    within, beyond = probe(2, SECONDS), probe(40, SECONDS)
     assert within.outcome == Outcome.OK
     assert within.on_device
     assert within.capacity_bytes == 4_000_000_000
@@ -205,18 +211,21 @@ while True:
 )
 
 
-def test_the_gradient_noise_of_a_training_under_way_is_estimated_from_its_blocks(tmp_path: Path) -> None:
-    """Least squares, whose noise scale is (d + 1) + d noise^2 = 151 samples at distance 1 from the solution."""
+@pytest.mark.slow
+def test_the_gradient_noise_of_a_training_under_way_is_taken_from_its_blocks(tmp_path: Path) -> None:
+    """Least squares at distance 1 from the solution: |g|^2 of B samples is 1 + ((d + 1) + d noise^2) / B on average."""
     path = tmp_path / "regression.py"
     path.write_text(REGRESSION)
     own = LoaderSettings(0, batch_size=32)
     clock = iter(range(1000))
     with ScriptBench(launch(path), tmp_path / "runs", lambda: None, lambda _: None) as bench:
         assert bench.baseline == own
-        found = measure(bench, own, [8, 32, 128], 1e9, lambda: float(next(clock)), lambda _: None, seconds=0.2)
+        found = measure(bench, own, [8, 32, 128], 1e9, lambda: float(next(clock)), lambda _: None, seconds=0.05)
     assert found.failed == {}
-    assert {samples for samples, _ in found.gradients} == {8, 32, 128}
-    scale = noise_scale(found.gradients)
-    assert isinstance(scale, NoiseScale)
-    assert 151 / 2 < scale.estimate < 151 * 2
     assert set(found.blocks) == {8, 32, 128}
+    for size in (8, 32, 128):
+        squares = [square for samples, square in found.gradients if samples == size]
+        assert len(squares) >= len(found.blocks[size])
+        expected = 1 + 151 / size
+        assert expected / 2 < sum(squares) / len(squares) < 2 * expected
+    assert {samples for samples, _ in found.gradients} == {8, 32, 128}

@@ -56,7 +56,7 @@ if __name__ == "__main__":
     val_loader = DataLoader(Images(16), batch_size=8)
     for _epoch in range(2):
         train(model, train_loader, criterion, optimizer)
-        with spending("boundary"):
+        with spending("outside"):
             validate(model, val_loader)
             torch.save(model.state_dict(), os.path.join(tempfile.gettempdir(), f"model-{os.getpid()}.pt"))
     os.unlink(os.path.join(tempfile.gettempdir(), f"model-{os.getpid()}.pt"))

@@ -22,7 +22,7 @@ def estimate_loss(model):
 
 @whyidle.phase("checkpoint")
 def checkpoint():
-    with spending("boundary"):
+    with spending("outside"):
         spend("sleep", 0.02)
 
 
@@ -30,7 +30,7 @@ model = torch.nn.Sequential(torch.nn.Embedding(50, 16), torch.nn.Linear(16, 50))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for iter_num in range(60):
     if iter_num % 20 == 0:
-        with spending("boundary"):
+        with spending("outside"):
             estimate_loss(model)
     X, Y = get_batch("train")
     loss = torch.nn.functional.cross_entropy(model(X).view(-1, 50), Y.view(-1))

@@ -25,7 +25,7 @@ def collate(rows):
 
 class Slower(BertForSequenceClassification):
     def forward(self, input_ids=None, labels=None, **kwargs):
-        spend("compute", 0.015)
+        spend("compute" if self.training else "boundary", 0.015)
         return super().forward(input_ids, labels=labels, **kwargs)
 
 

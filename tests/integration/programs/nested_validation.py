@@ -36,5 +36,5 @@ for _epoch in range(2):
         optimizer.step()
         optimizer.zero_grad()
         if i % 10 == 9:
-            with spending("boundary"):
+            with spending("outside"):
                 evaluate()

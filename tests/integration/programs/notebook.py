@@ -57,6 +57,6 @@ for batch, (X, y) in enumerate(train_dataloader):
 
 
 model.eval()
-with torch.no_grad(), spending("boundary"):
+with torch.no_grad(), spending("outside"):
     for X, y in train_dataloader:
         pred = model(X)

@@ -14,17 +14,14 @@ if os.environ.get("PLANTED_WITHOUT_COMPILER"):
         disable=lambda function, *_, **__: function, graph_break=lambda: None
     )
 
-SLOWER = 2.5
-"""Times what a program says: sleeping shall be nearly all it does, also on a machine that is busy."""
-
 _spans = []
 _pid = os.getpid()
 
 
 def spend(what, seconds):
-    """Sleep, and remember what for: input, compute, host or boundary."""
+    """Sleep, and remember what for: a part of the step, as `tests/own_clock.py` has it."""
     begin = time.monotonic_ns()
-    time.sleep(SLOWER * seconds)
+    time.sleep(seconds)
     _spans.append((what, begin, time.monotonic_ns()))
 
 

@@ -1,7 +1,7 @@
 import time
 
 import torch
-from planted import spending
+from planted import spend
 from spdl.pipeline import PipelineBuilder
 
 
@@ -18,9 +18,8 @@ model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
 with pipeline.auto_stop():
     for x in pipeline:
-        with spending("compute"):
-            loss = model(x).square().mean()
-            time.sleep(0.002)
-            loss.backward()
-            optimizer.step()
+        loss = model(x).square().mean()
+        spend("compute", 0.003)
+        loss.backward()
+        optimizer.step()
         optimizer.zero_grad()

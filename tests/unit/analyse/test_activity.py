@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.analyse.activity import Activity, activity_of
@@ -198,7 +198,6 @@ _WORK = st.builds(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.lists(_WORK, max_size=40), st.lists(st.tuples(st.integers(0, 100), st.integers(1, 400)), min_size=1))
 def test_the_parts_sum_to_the_spans_whatever_ran(work: list[dict[str, int]], plan: list[tuple[int, int]]) -> None:
     steps, at = [], 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.analyse.batch_size.compared import Compared
@@ -134,7 +134,6 @@ def test_sweeps_in_which_nothing_changed_are_seldom_called_slower(sizes: tuple[i
     assert alarms / 300 <= 0.08
 
 
-@settings(deadline=None)
 @given(
     rows=st.lists(st.tuples(*[POSITIVE] * len(PARTS)), min_size=6, max_size=6),
     rounds=st.booleans(),

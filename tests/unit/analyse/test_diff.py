@@ -206,6 +206,7 @@ def test_steps_that_were_let_pass_count_in_the_block_that_holds_their_time(tmp_p
     assert scatter(run) < 1e-6
 
 
+@pytest.mark.slow
 def test_runs_whose_host_runs_ahead_are_told_apart_where_they_differ_alone(tmp_path: Path) -> None:
     """Speeds differ by 3 % for no reason, or by 20 %."""
     rng = SOME(3)
@@ -342,7 +343,7 @@ def test_a_run_that_did_not_end_well_counts_and_is_said(tmp_path: Path) -> None:
     assert any("did not end well" in note for note in compare(a, noisy(tmp_path / "b", SOME(2))).notes)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(fetches=st.tuples(st.floats(0.5, 40), st.floats(0.5, 40)), seed=st.integers(0, 1000))
 def test_swapping_the_sides_turns_everything_round(fetches: tuple[float, float], seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from trainings import Training, trainings
 from whyidle.analyse.analysis import analyse
 from whyidle.analyse.excise import STAMPS, CutRun, Cuts, excised
 from whyidle.analyse.headroom import told_apart
@@ -31,10 +32,9 @@ from whyidle.record.schema import (
     StepFlag,
 )
 from whyidle.scenarios.planted import MS, START, Step, train
-from trainings import Training, trainings
 
 NOTHING = Cuts(EMPTY, np.empty(0, dtype=np.int64))
-QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def inserted(kind: Kind, records: Records, spans: list[tuple[int, int]]) -> Records:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.analyse.facts import Facts, facts_of
@@ -87,7 +87,6 @@ step = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(epochs=st.lists(st.lists(step, min_size=1, max_size=40), min_size=1, max_size=3))
 def test_parts_sum_to_the_wall_and_compute_is_what_the_engine_did(
     tmp_path_factory: pytest.TempPathFactory, epochs: list[list[Step]]

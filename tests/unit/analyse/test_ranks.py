@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs import MS, START, Job, Rank, record
@@ -17,7 +19,10 @@ from whyidle.analyse.analysis import Analysis, analyse
 from whyidle.analyse.ranks_job import samples_within
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.errors import RecordError
+from whyidle.record import reader
 from whyidle.record.run import open_run, update_run
+from whyidle.record.schema import BATCH
+from whyidle.record.slots import SlotWriter
 from whyidle.report import contract
 from whyidle.scenarios.planted import Step, train
 
@@ -184,7 +189,7 @@ def jobs(draw: st.DrawFn) -> list[Rank]:
     return [rank() for _ in range(draw(st.integers(2, 5)))]
 
 
-EACH = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EACH = settings(max_examples=15)
 
 
 @EACH
@@ -342,3 +347,68 @@ def test_the_live_view_shows_one_rank_and_says_of_how_many(tmp_path: Path) -> No
     job = record(tmp_path / "run", [Rank(steps=195), Rank(), Rank(steps=40)])
     view = RecentReader(job.folders[0]).snapshot()
     assert (view.rank, view.ranks, view.steps) == (0, 3, 195)
+
+
+def with_workers(folder: Path, ranks: int, workers: int = 2) -> Job:
+    """A job each of whose workers has a file of its own."""
+    job = record(folder, [Rank(workers=workers)] * ranks, steps=30)
+    for path in folder.glob("step-*.rec"):
+        _, rank, pid = path.stem.split("-")
+        writers = [SlotWriter(folder, BATCH, int(rank), int(pid)) for _ in range(workers)]
+        for writer in writers:
+            writer.append(*BATCH.missing())
+            writer.close()
+    return job
+
+
+def test_each_header_of_a_job_is_read_once_whatever_is_asked_of_how_many_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = with_workers(tmp_path / "run", 5)
+    read: list[str] = []
+    read_header = reader.read_header
+
+    def counted(path: Path) -> reader.RecordHeader:
+        read.append(path.name)
+        return read_header(path)
+
+    monkeypatch.setattr(reader, "read_header", counted)
+    contract.report(analysed(job))
+    assert sorted(read) == sorted(path.name for path in job.folders[0].glob("*.rec"))
+    assert len(read) == 5 * (2 + 2)
+
+
+def test_files_are_opened_as_often_for_each_further_rank_as_for_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [with_workers(tmp_path / f"run-{ranks}", ranks) for ranks in (3, 6, 9)]
+    opened = 0
+
+    def counting(module: Any) -> None:
+        original = module.open
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal opened
+            opened += 1
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(module, "open", counted)
+
+    counting(io)
+    counting(os)
+    counts = []
+    for job in jobs:
+        before = opened
+        contract.report(analysed(job))
+        counts.append(opened - before)
+    assert counts[1] - counts[0] == counts[2] - counts[1]
+    assert counts[0] > 3 * (2 + 2)
+
+
+def test_a_run_that_is_opened_again_shows_the_ranks_that_came_since(tmp_path: Path) -> None:
+    folder = record(tmp_path / "run", [Rank()], world_size=2).folders[0]
+    assert not analyse(open_run(folder)).ranks
+    record(tmp_path / "later", {1: Rank()}, world_size=2)
+    for path in (tmp_path / "later").glob("*-1-*"):
+        path.rename(folder / path.name)
+    assert [rank.rank for rank in analyse(open_run(folder)).ranks] == [0, 1]

@@ -32,7 +32,7 @@ def comparable(view: object) -> dict[str, str]:
     return {name: repr(value) for name, value in fields.items()}
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(number=st.integers(0, RUNS - 1), share=st.floats(0.0, 0.999))
 def test_a_moment_of_a_replay_is_what_a_reader_saw_then(
     runs: list[Path], tmp_path_factory: pytest.TempPathFactory, number: int, share: float

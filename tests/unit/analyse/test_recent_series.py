@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from crafted import rows_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.analyse.finding import Finding
@@ -79,7 +79,6 @@ def test_the_grid_is_of_whole_seconds_that_are_over() -> None:
     assert grid(round(12.7 * S), S, 3).tolist() == [8 * S, 9 * S, 10 * S, 11 * S]
 
 
-@settings(max_examples=40)
 @given(st.lists(st.integers(0, 90), min_size=1, max_size=12), st.integers(1, 50))
 def test_a_tail_holds_the_last_records_however_the_file_grew(
     tmp_path_factory: pytest.TempPathFactory, grown: list[int], limit: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,10 @@ from crafted import ON_CPU, add, add_events
 
 from whyidle.analyse.analysis import Analysis, analyse
 from whyidle.analyse.diagnosis import findings_of
+from whyidle.analyse.replay import advice as module
 from whyidle.analyse.replay.advice import MOST_OFF, Advice
-from whyidle.analyse.replay.workload import Limits, Workload
+from whyidle.analyse.replay.predict import predict
+from whyidle.analyse.replay.workload import Limits, Prediction, Workload
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import BATCH, HOST, NOT_MEASURED, STEP, EventKind, StepFlag
 from whyidle.record.tuning import LoaderSettings
@@ -153,12 +155,15 @@ def test_cpus_that_are_used_up_are_no_reason_for_more_workers_than_they_run() ->
     assert pick.binding == "cpu"
 
 
-def test_asking_costs_little() -> None:
+def test_all_that_may_be_asked_is_predicted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counted(workload: Workload, settings: Sequence[LoaderSettings]) -> list[Prediction]:
+        asked.append(len(settings))
+        return predict(workload, settings)
+
+    monkeypatch.setattr(module, "predict", counted)
     advice = Advice(workload())
-    begin = time.process_time()
-    advice.cheapest(lambda settings: True)
-    first = time.process_time() - begin
-    begin = time.process_time()
-    for _ in range(10):
-        advice.cheapest(lambda settings: True)
-    assert time.process_time() - begin < first
+    few = advice.cheapest(lambda settings: settings.num_workers <= 2)
+    assert few != advice.cheapest(lambda settings: True)
+    assert len(asked) == 1

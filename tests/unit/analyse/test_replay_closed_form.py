@@ -21,6 +21,7 @@ def test_expected_largest_of_normal_numbers() -> None:
         assert closed_form.largest_of(workers) == pytest.approx(largest, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "prefetch"), [(2, 1), (4, 2), (8, 1), (8, 4)])
 def test_efficiency_of_order_is_what_the_replay_says(workers: int, prefetch: int) -> None:
     spread = 0.6

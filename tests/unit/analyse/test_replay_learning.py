@@ -26,7 +26,16 @@ def rate(model: ReplayModel, loader: LoaderSettings) -> float:
     return model.predict([loader])[0].samples_per_s
 
 
-@pytest.mark.parametrize(("name", "off"), [(name, (0.7, 1.4)[k % 2]) for k, name in enumerate(SPECS)])
+QUICK = ("constant", "heavy_tail")
+
+
+@pytest.mark.parametrize(
+    ("name", "off"),
+    [
+        pytest.param(name, (0.7, 1.4)[k % 2], marks=[] if name in QUICK else pytest.mark.slow)
+        for k, name in enumerate(SPECS)
+    ],
+)
 def test_one_trial_at_the_baseline_puts_the_prediction_there_right(name: str, off: float) -> None:
     spec = replace(SPECS[name], batches_per_epoch=None)
     workload = replace(recorded(spec), scale=off)
@@ -50,6 +59,7 @@ def test_two_trials_find_a_handoff_that_was_not_measured() -> None:
     assert rate(model, LoaderSettings(8, 4)) == pytest.approx(trial(spec, LoaderSettings(8, 4))[1], rel=0.02)
 
 
+@pytest.mark.slow
 def test_two_trials_find_how_many_reads_the_storage_takes() -> None:
     spec = SPECS["throttled"]
     workload = recorded(spec)
@@ -59,6 +69,7 @@ def test_two_trials_find_how_many_reads_the_storage_takes() -> None:
     assert rate(model, LoaderSettings(5, 2)) == pytest.approx(trial(spec, LoaderSettings(5, 2))[1], rel=0.03)
 
 
+@pytest.mark.slow
 def test_two_trials_find_that_fewer_cpus_are_had_than_counted() -> None:
     spec = SPECS["cpu_bound"]
     counted = replace(recorded(spec), contention=0.0)

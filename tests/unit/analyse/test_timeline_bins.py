@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 from crafted import amend
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from long_run import is_bad, make
@@ -53,7 +53,6 @@ def hours(tmp_path_factory: pytest.TempPathFactory) -> Timeline:
     return timeline_of(make(tmp_path_factory.mktemp("long") / "run", hours=0.2, bad_every=OFTEN))
 
 
-@settings(max_examples=25, deadline=None)
 @given(epochs=st.lists(st.lists(planned, min_size=2, max_size=25), min_size=1, max_size=3), count=st.integers(1, 300))
 def test_the_bins_of_a_part_sum_to_its_time_to_the_nanosecond(epochs: list[list[Step]], count: int) -> None:
     with TemporaryDirectory() as folder:

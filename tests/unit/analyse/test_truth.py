@@ -9,17 +9,17 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from trainings import Training, trainings
 from whyidle.analyse.facts import facts_of
 from whyidle.analyse.partition import PARTS
 from whyidle.record.run import open_run
 from whyidle.scenarios.planted import VirtualRun, train
-from trainings import Training, trainings
 
 MOST_ERROR = 0.001
 """Of wall time, for each part."""
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(suppress_health_check=[HealthCheck.data_too_large])
 @given(training=trainings())
 def test_every_part_is_what_the_engines_and_the_loop_really_did(
     tmp_path_factory: pytest.TempPathFactory, training: Training

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.analyse.analysis import analyse
@@ -83,7 +83,6 @@ def _lengths(draw: st.DrawFn) -> list[float]:
     return lengths
 
 
-@settings(deadline=None)
 @given(waits=_lengths(), epoch=st.integers(1, 50))
 def test_every_run_has_a_shape_that_can_be_put_into_words(waits: list[float], epoch: int) -> None:
     first = [number % epoch == 0 for number in range(len(waits))]
@@ -173,7 +172,6 @@ def test_a_wait_of_which_no_batch_is_known_is_all_making(tmp_path: Path) -> None
     assert dataclasses.replace(found, told=1.0).pct(found.making_ns) == pytest.approx(100, abs=1)
 
 
-@settings(deadline=None)
 @given(
     plan=st.lists(
         st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 20), st.booleans()), min_size=30, max_size=60

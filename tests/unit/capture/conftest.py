@@ -1,7 +1,21 @@
-"""Fixtures for the sampler's tests against a made-up driver."""
+"""Fixtures for the sampler's tests against a made-up driver, and for hooks in real loops."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+
 from fakes.driver import driver, library, looks, recorded
+from whyidle.capture.hooks import loop
 
 __all__ = ["driver", "library", "looks", "recorded"]
+
+
+@pytest.fixture(autouse=True)
+def what_follows_is_adjacent() -> Iterator[None]:
+    """A busy machine may let much time pass between two calls of a training that follow each other."""
+    # A patch of its own: a test's shall be undone before what other fixtures do in the end.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "ADJACENT_NS", 10**12)
+        yield

@@ -19,11 +19,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes.driver import wait_for
 from whyidle.capture.attach import target as targets
 from whyidle.capture.attach.source import SourceLines
 from whyidle.capture.attach.speedscope import merge, parse, read_output
 from whyidle.capture.attach.spy import MOST_FAILURES, Spy, find_py_spy, share_out
 from whyidle.capture.attach.states import States
+from whyidle.capture.sampler.schedule import NS_PER_S
 from whyidle.errors import WhyidleError
 from whyidle.record.attached import Frame, Thread, read_stacks, read_states, write_stacks, write_states
 
@@ -162,11 +164,12 @@ def program(folder: Path, body: str) -> str:
     return str(path)
 
 
-def run_to_the_end(spy: Spy, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not spy.over and time.monotonic() < end:
-        spy.tick(time.monotonic_ns())
-        time.sleep(0.01)
+def run_to_the_end(spy: Spy) -> None:
+    """Each stretch ends before the next look: no time passes on the clock that the looks are told."""
+    while not spy.over:
+        spy.tick(1)
+        if spy._process is not None:
+            spy._process.wait(60)
     spy.finish()
 
 
@@ -199,14 +202,13 @@ def test_a_py_spy_that_writes_nonsense_leaves_no_stacks_and_no_exception(tmp_pat
 
 
 def test_a_py_spy_that_does_not_end_is_ended_and_what_came_before_stays(tmp_path: Path) -> None:
-    body = "signal.signal(signal.SIGINT, signal.SIG_IGN)\nopen(out + '.up', 'w')\ntime.sleep(60)"
+    body = "signal.signal(signal.SIGINT, signal.SIG_IGN)\nopen(out + '.up', 'w')\ntime.sleep(1000)"
     spy = Spy(tmp_path, 1, 10, program(tmp_path, body))
     spy.tick(1)
     process = spy._process
     assert process is not None
-    while not (tmp_path / ".py-spy.json.up").exists():
-        time.sleep(0.01)
-    spy.finish(timeout=0.3)
+    wait_for((tmp_path / ".py-spy.json.up").exists)
+    spy.finish(timeout=0.05)
     assert process.poll() == -signal.SIGKILL
     assert any("did not end" in note for note in spy.notes)
 
@@ -235,7 +237,7 @@ def test_py_spy_is_found_beside_the_interpreter_before_the_path(
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
     yield process
     process.kill()
     process.wait()
@@ -267,28 +269,47 @@ def _raise(text: str) -> None:
 
 
 def test_a_tree_without_python_is_refused_and_a_shell_around_one_is_not() -> None:
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with subprocess.Popen(["sleep", "1000"]) as process:
         with pytest.raises(WhyidleError, match="not a Python process"):
             targets.require_python(targets.find(process.pid))
         process.kill()
-    with subprocess.Popen(["sh", "-c", f"{sys.executable} -c 'import time; time.sleep(60)'; true"]) as shell:
-        time.sleep(0.5)
+    inner = f"{sys.executable} -S -c 'print(flush=True); input()'; true"
+    with subprocess.Popen(["sh", "-c", inner], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shell:
+        assert shell.stdout is not None
+        assert shell.stdout.readline() == b"\n"  # it is Python by now
         targets.require_python(targets.find(shell.pid))
-        subprocess.run(["pkill", "-P", str(shell.pid)], check=False)
-        shell.kill()
+        shell.communicate(b"\n")
+
+
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-S", "-c", "print(flush=True)\\nwhile True: pass"], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def cpu_ns(pid: int) -> int:
+    """Of the main thread."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
 def test_states_tell_a_busy_from_an_idle_process(tmp_path: Path) -> None:
-    code = "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'while True: pass'])\ninput()"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, env={"RANK": "3"}) as parent:
+    command = [sys.executable, "-S", "-c", PARENT]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"RANK": "3"}) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        # From here on the one waits for input and the other computes, until they are killed.
+        wait_for(lambda: targets.state_of(parent.pid) == "S")
         states = States(parent.pid, 50)
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
-            states.tick(time.monotonic_ns())
-            time.sleep(0.01)
-        states.tick(time.monotonic_ns(), last=True)
+        for second in range(30):
+            states.tick(second * NS_PER_S)
+        used = cpu_ns(child)
+        wait_for(lambda: cpu_ns(child) - used >= 50_000_000)
+        states.tick(30 * NS_PER_S, last=True)
         write_states(tmp_path, states.result(Counter({parent.pid: 4})))
-        assert len(states.pids) == 2
+        assert sorted(states.pids) == sorted([parent.pid, child])
         for pid in states.pids:
             os.kill(pid, signal.SIGKILL)
     idle, busy = sorted(read_states(tmp_path), key=lambda p: p.main_cpu_ns or 0)
@@ -296,24 +317,27 @@ def test_states_tell_a_busy_from_an_idle_process(tmp_path: Path) -> None:
     assert idle.rank == busy.rank == 3
     assert idle.python
     assert busy.parent == parent.pid
-    assert busy.states.get("R", 0) > 0.8 * busy.looks
-    assert idle.states.get("S", 0) > 0.8 * idle.looks
-    shares = [((p.main_cpu_ns or 0) + (p.main_queue_ns or 0)) / 1e9 / p.seconds for p in (idle, busy)]
-    assert shares[0] < 0.5 < shares[1]
+    assert (idle.looks, busy.looks) == (31, 31)
+    assert idle.states == {"S": 31}
+    # A page that has to come from the disk makes it wait, once.
+    assert busy.states.get("R", 0) > 20
+    assert (idle.seconds, busy.seconds) == (30, 30)
+    assert (idle.main_cpu_ns or 0) < 50_000_000 <= (busy.main_cpu_ns or 0)
 
 
 def test_processes_of_whyidle_are_told_apart() -> None:
     # Not the whole name in one piece: it would be in the parent's command, too.
-    start = "subprocess.Popen([sys.executable, '-c', 'input()', '-m', 'whyidle.capture' + '.sampler'])"
-    code = f"import subprocess, sys\n{start}\ninput()"
+    start = "subprocess.Popen([sys.executable, '-c', waits, '-m', 'whyidle.capture' + '.sampler'])"
+    code = f"import subprocess, sys\nwaits = 'import sys; sys.stdin.read()'\n{start}\nsys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as parent:
         states = States(parent.pid, 50)
-        end = time.monotonic() + 10
-        while len(states.result(Counter())) < 2 and time.monotonic() < end:
+
+        def ours_is_left_out() -> bool:
             states.tick(time.monotonic_ns(), last=True)
-            time.sleep(0.05)
-        time.sleep(0.2)
-        assert states.pids == [parent.pid]
+            return len(states.result(Counter())) == 2 and states.pids == [parent.pid]
+
+        # Between its fork and what it becomes it is like its parent, and it is met there.
+        wait_for(ours_is_left_out)
         parent.kill()
 
 

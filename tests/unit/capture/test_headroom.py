@@ -83,7 +83,7 @@ def loop(folder: Path, loader: Any, epochs: int = 1) -> Net:
     return net
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_long_run_has_stretches_and_trains_on_the_same(tmp_path: Path, workers: int) -> None:
     loader = DataLoader(Numbers(2000), batch_size=2, num_workers=workers)
     net = loop(tmp_path / "run", loader)

@@ -86,6 +86,7 @@ def test_hooked_methods_compile_into_one_graph_without_a_warning(
         session.finish()
 
 
+@pytest.mark.slow
 def test_keeping_the_compiler_away_works_here_and_does_not_import_it() -> None:
     code = (
         "import sys, whyidle.capture.hooks as hooks\n"

@@ -59,9 +59,9 @@ def test_cpu_of_threads_that_help_is_the_processs_and_not_the_threads(tmp_path: 
     helped = batches(tmp_path / "helped", Data(helped=True))
     assert len(alone) == len(helped) == 6
     assert (alone["process_cpu_ns"] >= alone["cpu_ns"]).all()
-    assert alone["process_cpu_ns"].sum() < 1.3 * alone["cpu_ns"].sum()
-    # Four helpers of 10 ms each beside four samples of 5 ms.
-    assert (helped["process_cpu_ns"] - helped["cpu_ns"] > 20_000_000).all()
+    # Four helpers of 10 ms each beside four samples of 5 ms; alone, there is what sends the batches.
+    assert (alone["process_cpu_ns"] - alone["cpu_ns"] < 20_000_000).all()
+    assert (helped["process_cpu_ns"] - helped["cpu_ns"] > 30_000_000).all()
 
 
 def test_a_training_that_makes_its_batches_itself_says_nothing_of_a_workers_process(tmp_path: Path) -> None:

@@ -270,15 +270,18 @@ def said(**changed: Any) -> dict[str, Any]:
         "sharing": "file_descriptor",
         "available": False,
         "gpus": 0,
-        "armed": True,
     }
     return asked | changed
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, shown: float | None, loaded: bool = True, **changed: Any) -> list[Check]:
+def asked(
+    monkeypatch: pytest.MonkeyPatch, shown: float | None, loaded: bool = True, armed: bool = True, **changed: Any
+) -> list[Check]:
     def ask(folder: Path) -> tuple[dict[str, Any], str]:
         if loaded:
             (folder / "bootstrap-loaded").touch()
+        if armed:
+            (folder / "bootstrap-armed").touch()
         return said(**changed), ""
 
     monkeypatch.setattr(python, "_ask", ask)

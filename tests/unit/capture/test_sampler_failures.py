@@ -55,7 +55,7 @@ FAILURES = [
 def test_a_failure_in_the_midst_of_a_run_is_one_sentence_and_keeps_what_was_read(
     looks: Looks, driver: FakeDriver, code: int, sentence: str
 ) -> None:
-    said, rows = looks(ALL + f"fault * {code} {MIDWAY}\n", [float(i) for i in range(12)], pause=0.11)
+    said, rows = looks(ALL + f"fault * {code} {MIDWAY}\n", [float(i) for i in range(12)])
     assert said == [sentence]
     assert figures(rows[1]) >= FIGURES
     ended = next(i for i, look in enumerate(rows) if not look)
@@ -78,14 +78,14 @@ def test_a_failure_in_the_midst_of_a_run_is_one_sentence_and_keeps_what_was_read
 def test_the_same_failures_reach_the_notices_of_a_recorded_run(
     recorded: Callable[..., tuple[list[Named], str]],
 ) -> None:
-    rows, notices = recorded(ALL + f"fault * 15 {MIDWAY}\n", 0.3, until_notice=True)
+    rows, notices = recorded(ALL + f"fault * 15 {MIDWAY}\n", enough=lambda _, notices: notices)
     assert notices == FAILURES[0][1] + "\n"
     assert figures(rows) >= FIGURES
     assert not any(r.get(name) == 0 for r in rows for name in FIGURES)
 
 
 def test_a_gpu_that_is_divided_meanwhile_keeps_what_is_of_the_whole_gpu(looks: Looks, driver: FakeDriver) -> None:
-    said, rows = looks(ALL + f"mig 2 {MIDWAY}\n", [float(i) for i in range(10)], pause=0.11)
+    said, rows = looks(ALL + f"mig 2 {MIDWAY}\n", [float(i) for i in range(10)])
     assert said == [
         "GPU 0 of the run was divided (MIG) while it was recorded: utilisation, multiprocessor activity, memory, "
         "processes and PCIe traffic are not measured from here on. Power, clocks, temperature and throttling go on, of "
@@ -100,7 +100,7 @@ def test_a_gpu_that_is_divided_meanwhile_keeps_what_is_of_the_whole_gpu(looks: L
 def test_an_instance_is_measured_by_gpm_and_by_what_it_shares(looks: Looks, driver: FakeDriver, uuid: str) -> None:
     """CUDA does not say that a UUID is an instance's: what is no GPU may be one."""
     script = ALL + "devices 1\nmig 2\ninstance 3000000000 20000000000\n"
-    said, rows = looks(script, [0, 1, 2], uuids=(uuid,), pause=0.11)
+    said, rows = looks(script, [0, 1, 2], uuids=(uuid,))
     assert said == [
         "GPU 0 of the run is a MIG instance: NVML gives neither utilisation nor PCIe traffic of it. Power, clocks, "
         "temperature and throttling are those of the whole GPU."
@@ -128,7 +128,7 @@ def test_the_only_visible_instance_of_a_divided_gpu_is_the_run_s(looks: Looks) -
 
 
 def test_an_instance_that_cannot_be_told_is_not_guessed(looks: Looks, driver: FakeDriver) -> None:
-    said, rows = looks(ALL + "mig 3\n", [0, 1], uuids=("GPU-fake-0",), pause=0.11)
+    said, rows = looks(ALL + "mig 3\n", [0, 1], uuids=("GPU-fake-0",))
     assert said == [
         "GPU 0 of the run is divided (MIG), and which instance the training uses is not known: utilisation, "
         "multiprocessor activity, memory, processes and PCIe traffic are not measured. Power, clocks, temperature and "
@@ -218,7 +218,7 @@ def test_errors_that_cannot_be_watched_are_one_sentence(looks: Looks, script: st
 @pytest.mark.parametrize(("code", "words"), [(15, "GPU is lost"), (16, "GPU requires restart")])
 def test_a_lost_gpu_ends_alone(looks: Looks, driver: FakeDriver, code: int, words: str) -> None:
     script = HEALTHY + f"devices 2\nring 1000 50\nfault * {code} 30 1\n"
-    said, rows = looks(script, [float(i) for i in range(10)], pause=0.005)
+    said, rows = looks(script, [float(i) for i in range(10)])
     powers = [[r["device"] for r in look if "power_mw" in r] for look in rows]
     assert powers[0] == [0, 1]
     assert powers[-1] == [0]
@@ -233,7 +233,7 @@ def test_a_container_that_loses_its_devices_ends_all_polling(
     looks: Looks, driver: FakeDriver, code: int, words: str
 ) -> None:
     script = HEALTHY + f"devices 2\nring 1000 50\nfault * {code} 30\n"
-    said, rows = looks(script, [float(i) for i in range(10)], pause=0.005)
+    said, rows = looks(script, [float(i) for i in range(10)])
     assert rows[-1] == []
     assert len(said) == 1
     assert said[0].startswith(f"The NVIDIA driver stopped answering ({words}")
@@ -271,4 +271,4 @@ def test_a_passing_error_leaves_a_hole_and_is_retried(looks: Looks, driver: Fake
 def test_a_driver_that_does_not_start_is_one_sentence_and_no_record(
     recorded: Callable[..., tuple[list[Named], str]], code: int, sentence: str
 ) -> None:
-    assert recorded(f"init {code}\n", 0.2) == ([], sentence)
+    assert recorded(f"init {code}\n") == ([], sentence)

@@ -7,12 +7,15 @@ import multiprocessing
 import sys
 import threading
 import time
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from torch.utils.data._utils.pin_memory import _pin_memory_loop
 
+from fakes.driver import wait_for
 from whyidle.capture import session as session_module
 from whyidle.capture.session import Session
 from whyidle.capture.threads import PythonThreads, _clock_of
@@ -39,6 +42,10 @@ class Beside(threading.Thread):
             sum(range(1000))
         self.used_ns = time.thread_time_ns()
 
+    def cpu_ns(self) -> int:
+        """CPU time that it has used so far, by the kernel's."""
+        return time.clock_gettime_ns(_clock_of(self.native_id or 0))
+
     def __enter__(self) -> Beside:
         self.start()
         return self
@@ -48,11 +55,25 @@ class Beside(threading.Thread):
         self.join()
 
 
-def step(session: Session, times: int, sleep_s: float) -> None:
+class Clocked(CpuDevice):
+    """A processor whose clock shows what it is told."""
+
+    now_ns = 10**9
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = lambda: self.now_ns  # type: ignore[assignment, misc]
+
+
+def step(session: Session, times: int, ms: int, meanwhile: Callable[[], object] = lambda: None) -> None:
+    """So many steps of so long each."""
+    device = session._device
+    assert isinstance(device, Clocked)
     for _ in range(times):
         session.steps.fetch_begin(0, False, None)
         session.steps.fetch_end(1)
-        time.sleep(sleep_s)
+        meanwhile()
+        device.now_ns += ms * MS
 
 
 def values(folder: Path, what: int) -> list[int]:
@@ -70,17 +91,23 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @linux_only
 @pytest.mark.parametrize("work", ["busy", "idle"])
 def test_the_cpu_of_other_python_threads_is_recorded(folder: Path, work: str) -> None:
-    session = Session(folder, CpuDevice())
+    session = Session(folder, Clocked())
     with Beside(work) as other:
-        step(session, 30, 0.01)
+
+        def computes() -> None:
+            if work == "busy":
+                before = other.cpu_ns()
+                wait_for(lambda: other.cpu_ns() - before >= MS)
+
+        step(session, 30, 10, computes)
         session.finish()
     used = values(folder, EventKind.PYTHON_THREADS)
-    assert 4 <= len(used) <= 30
+    assert len(used) == 15 + 1  # at every second step, and at the end
     assert used == sorted(used)
     # It ran a little before the first look and after the last.
     assert used[-1] - used[0] <= other.used_ns + MS
     if work == "busy":
-        assert used[-1] - used[0] > other.used_ns / 2
+        assert all(later - earlier >= MS for earlier, later in pairwise(used))
     else:
         assert used[-1] - used[0] < 10 * MS
 
@@ -89,8 +116,8 @@ def test_the_cpu_of_other_python_threads_is_recorded(folder: Path, work: str) ->
 def test_without_other_threads_there_is_one_zero_at_the_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = {1: threading.current_thread()}
     monkeypatch.setattr(threading, "_active", alone)
-    session = Session(folder, CpuDevice())
-    step(session, 10, 0.01)
+    session = Session(folder, Clocked())
+    step(session, 10, 10)
     session.finish()
     assert values(folder, EventKind.PYTHON_THREADS) == [0]
 
@@ -101,8 +128,8 @@ def test_what_an_ended_thread_used_stays_and_the_thread_that_trains_does_not_cou
     here = threading.get_native_id()
     before = threads.look(here)
     with Beside("busy") as busy:
-        while (during := threads.look(here)) - before < 50 * MS:
-            time.sleep(0.01)
+        wait_for(lambda: threads.look(here) - before >= 50 * MS)
+        during = threads.look(here)
     assert during - before <= busy.used_ns + MS
     sum(range(3_000_000))  # of the thread that trains
     after = threads.look()
@@ -124,10 +151,15 @@ def test_threads_that_python_did_not_start_or_that_are_gone_are_passed_over(monk
     gone = threading.Thread(target=lambda: None)
     gone.start()
     gone.join()
-    with pytest.raises(OSError):
-        for _ in range(1000):  # Python is done with it a little earlier than the kernel
+
+    def unknown_to_the_kernel() -> bool:
+        try:
             time.clock_gettime_ns(_clock_of(gone.native_id or 0))
-            time.sleep(0.001)
+        except OSError:
+            return True
+        return False
+
+    wait_for(unknown_to_the_kernel)  # Python is done with it a little earlier
     threads = {1: threading.current_thread(), 2: gone, 3: threading.Thread()}
     monkeypatch.setattr(threading, "_active", threads)
     looked = PythonThreads()
@@ -168,15 +200,15 @@ def test_threads_that_only_hand_over_batches_do_not_count() -> None:
 
 def test_an_interpreter_without_such_clocks_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(threading, "_active")
-    session = Session(folder, CpuDevice())
+    session = Session(folder, Clocked())
     with contextlib.suppress(AttributeError):
-        step(session, 5, 0.01)
+        step(session, 5, 10)
         session.finish()
     monkeypatch.undo()
     assert values(folder, EventKind.PYTHON_THREADS) == []
 
 
-class Allocating(CpuDevice):
+class Allocating(Clocked):
     """A processor whose memory runs out now and then."""
 
     def __init__(self, *retries: int | None) -> None:
@@ -196,7 +228,7 @@ class Allocating(CpuDevice):
 
 def test_retries_of_the_allocator_are_recorded_as_they_grow_and_at_the_end(folder: Path) -> None:
     session = Session(folder, Allocating(0, 0, 2, 2, 5))
-    step(session, 12, 0.012)
+    step(session, 12, 12)
     session.finish()
     assert values(folder, EventKind.ALLOCATOR_RETRIES) == [2, 5, 5]
 
@@ -205,7 +237,7 @@ def test_retries_of_the_allocator_are_recorded_as_they_grow_and_at_the_end(folde
 def test_where_nothing_was_tried_again_there_is_no_event(folder: Path, answer: int | None) -> None:
     device = Allocating(answer)
     session = Session(folder, device)
-    step(session, 6, 0.012)
+    step(session, 6, 12)
     session.finish()
     assert values(folder, EventKind.ALLOCATOR_RETRIES) == []
     assert device.asked == 1 if answer != 0 else device.asked > 3

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.analyse.analysis import analyse
@@ -98,7 +98,6 @@ def test_a_thinned_recording_counts_every_step_and_every_sample(tmp_path: Path, 
     assert facts.samples_per_s == pytest.approx(8 / 0.0005, rel=0.01)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     fetch_ns=st.integers(0, MS),
     compute_ns=st.integers(MS // 10, MS),

@@ -5,22 +5,34 @@ import subprocess
 import sys
 from pathlib import Path
 
-STEPS = """
-import sys
-from pathlib import Path
+import pytest
+
+from whyidle.capture.tuning import sized
 from whyidle.capture.tuning.sized import Probing
-for tuner, pid in zip(("lives", "ended"), map(int, sys.argv[2:])):
-    asked = {"batch_size": 8, "was": 4, "steps": 5, "seconds": 60, "tuner": pid}
-    probing = Probing(Path(sys.argv[1]), asked)
-    for step in range(4):
-        probing.stepped()
-        print(tuner, step)
-"""
 
 
-def test_a_probe_goes_on_only_while_its_tuner_lives(tmp_path: Path) -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
+class Ended(BaseException):
+    """In place of the end of the process."""
+
+
+def test_a_probe_goes_on_only_while_its_tuner_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends(code: int) -> None:
+        raise Ended(code)
+
+    ended = subprocess.Popen([sys.executable, "-S", "-c", ""])
     ended.wait()
-    command = [sys.executable, "-u", "-c", STEPS, str(tmp_path), str(os.getpid()), str(ended.pid)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["lives 0", "lives 1", "lives 2", "lives 3"]
+    calls: list[str] = []
+    monkeypatch.setattr(sized, "goes_first", lambda: calls.append("goes first"))
+    monkeypatch.setattr(sized, "kill_descendants", lambda: calls.append("killed its workers"))
+    monkeypatch.setattr(os, "_exit", ends)
+
+    def probing(tuner: int) -> Probing:
+        return Probing(tmp_path, {"batch_size": 8, "was": 4, "steps": 5, "seconds": 10**6, "tuner": tuner})
+
+    alive = probing(os.getpid())
+    for _ in range(4):
+        alive.stepped()
+    assert calls == ["goes first"]
+    with pytest.raises(Ended):
+        probing(ended.pid).stepped()
+    assert calls == ["goes first", "goes first", "killed its workers"]

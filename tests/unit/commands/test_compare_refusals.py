@@ -171,7 +171,7 @@ def test_ctrl_c_while_a_training_is_being_imported_says_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "slow_to_import.py").write_text(
-        f"import pathlib, time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(60)\n"
+        f"import pathlib, time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(1000)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     context = multiprocessing.get_context("fork")
@@ -184,6 +184,6 @@ def test_ctrl_c_while_a_training_is_being_imported_says_nothing(
         time.sleep(0.01)
     assert child.pid is not None
     os.kill(child.pid, signal.SIGINT)
-    child.join(20)
+    child.join(60)
     assert child.exitcode == INTERRUPTED
     assert capfd.readouterr().err == ""

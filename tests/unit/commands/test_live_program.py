@@ -18,7 +18,7 @@ from recent_runs import training
 from snapshots import device, rank, running, worker
 from whyidle.analyse.analysis import analyse
 from whyidle.analyse.recent.snapshot import Snapshot
-from whyidle.commands import live_ended
+from whyidle.commands import live_ended, live_sources
 from whyidle.commands.live import add_arguments
 from whyidle.commands.live_ended import LastWord
 from whyidle.commands.live_keys import Keys
@@ -218,9 +218,10 @@ def test_after_the_end_the_next_recording_is_shown(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     first = training(tmp_path / "first", seed=3, seconds=5)
     note_latest(first)
+    monkeypatch.setattr(live_sources, "NEXT_RUN_SECONDS", 1000.0)
     source = Following(first, next_ones=True)
     assert source.look().state == "ok"
-    assert not source.over  # for some seconds
+    assert not source.over  # for some time
     create_run(tmp_path / "second", {"command": ["second"]})
     note_latest(tmp_path / "second")
     source._looked = 0.0
@@ -294,7 +295,7 @@ def test_the_progress_of_a_comparison_shows_the_run_under_way_and_fits_the_termi
     file = io.StringIO()
     target = Console(file=file, force_terminal=True, width=80, height=24, color_system=None)
     setting = {"device": {"name": "Test", "kind": "cuda"}}
-    progress = Progress(target, SimpleNamespace(setting=setting, keys=(), status={}), 4, plain=False)  # type: ignore[arg-type]
+    progress = Progress(target, SimpleNamespace(setting=setting, keys=(), status={}, budget=None), 4, plain=False)  # type: ignore[arg-type]
     progress.begin(tmp_path / "none")
     with progress:
         progress.tick()  # the run's folder is not there yet

@@ -10,7 +10,6 @@ import pytest
 
 from jobs import Rank, record
 from whyidle.commands.main import main
-from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.run import create_run, update_run
 from whyidle.scenarios.planted import Step, train
 from whyidle.tune.state import TUNE_JSON
@@ -75,7 +74,7 @@ def test_a_folder_that_is_a_file_is_refused_with_a_way_out(
 ) -> None:
     (tmp_path / "my.py").write_text("pass")
     told = said(capsys, "report", recorded, "--format", "csv", "-o", f"{tmp_path / 'my.py'}/")
-    assert "my.py/: File exists. Name another" in told
+    assert "my.py: File exists. Name another" in told
     assert (tmp_path / "my.py").read_text() == "pass"
 
 
@@ -172,24 +171,3 @@ def test_names_are_no_markup_of_the_console(tmp_path: Path, capsys: pytest.Captu
     assert "[red]b" in told
     assert main(["report", str(tmp_path / "job"), "--format", "html", "-o", "-"]) == 0
     assert "[/x] :boom: a" in capsys.readouterr().out
-
-
-def test_no_table_of_another_run_stays_beside_those_of_this_one(
-    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tables = f"{tmp_path / 'tables'}/"
-    assert main(["report", str(recorded), "--format", "csv", "-o", tables]) == 0
-    assert (tmp_path / "tables" / "steps.csv").exists()
-    train(tmp_path / "unstamped", [[Step()] * 40])
-    next((tmp_path / "unstamped").glob("step-*.rec")).unlink()
-    assert main(["report", str(tmp_path / "unstamped"), "--format", "csv", "-o", tables]) == 0
-    assert "steps (" not in capsys.readouterr().err.splitlines()[-1]
-    assert not (tmp_path / "tables" / "steps.csv").exists()
-    write_comparison(tmp_path / "compared", {}, [CellRecord("naive", 8, "oom", "too big", ())])
-    left = [recorded, tmp_path / "compared"]
-    for one, other in (left, left[::-1]):
-        assert main(["report", str(other), "--format", "csv", "-o", f"{tmp_path / other.name}-alone/"]) == 0
-        assert main(["report", str(one), "--format", "csv", "-o", tables]) == 0
-        assert main(["report", str(other), "--format", "csv", "-o", tables]) == 0
-        alone = {file.name for file in (tmp_path / f"{other.name}-alone").iterdir()}
-        assert {file.name for file in (tmp_path / "tables").iterdir()} == alone

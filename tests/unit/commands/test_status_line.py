@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 from fakes.driver import wait_for
-from whyidle.commands.program_output import ProgramOutput, goes_on_in_the_row
 from tmux import THERE_IS, Tmux
+from whyidle.commands.program_output import ProgramOutput, goes_on_in_the_row
 
 ROWS, COLUMNS = 12, 40
 PANEL = b"panel of 2"
@@ -37,6 +37,7 @@ def rows(columns, count):
     return [f"panel of {count}"] + ["below"] * (count - 1)
 
 def failing(*_):
+    open(sys.argv[2], "w").close()
     raise OSError("broken")
 
 def relay(command, paint=rows, on_tick=None, late=lambda process: process):
@@ -135,11 +136,8 @@ class Late:
 # Of our group.
 bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 code = relay(["true"], late=Late)
-try:
-    print("ended by it:", bystander.wait(1))
-except subprocess.TimeoutExpired:
-    print("lives on")
-bystander.kill()
+bystander.communicate(b"\\n")
+print("lives on" if bystander.returncode == 0 else f"ended by it: {bystander.returncode}")
 raise SystemExit(code)
 """
 
@@ -151,9 +149,11 @@ def test_a_signal_that_comes_as_the_program_ends_is_not_sent_to_our_own_group(sh
 
 
 @pytest.mark.parametrize("broken", ["paint=failing", "on_tick=failing"])
-def test_what_fails_in_showing_something_is_nothing_to_the_program(broken: str, show: Show) -> None:
-    program = "import time; time.sleep(0.5); print('well'); raise SystemExit(5)"
-    terminal = show(f"{RELAY}raise SystemExit(relay([sys.executable, '-c', sys.argv[1]], {broken}))", program)
+def test_what_fails_in_showing_something_is_nothing_to_the_program(broken: str, show: Show, tmp_path: Path) -> None:
+    program = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
+    program += "print('well'); raise SystemExit(5)"
+    relayed = f"{RELAY}raise SystemExit(relay([sys.executable, '-c', *sys.argv[1:]], {broken}))"
+    terminal = show(relayed, program, tmp_path / "failed")
     assert terminal.end() == 5
     assert b"well\r\n" in terminal.raw
 
@@ -181,37 +181,13 @@ def test_a_terminal_that_takes_no_output_holds_up_no_signal(show: Show, tmp_path
     before = b""
     while (now := written.read_bytes()) != before or not now:
         before = now
-        time.sleep(1)
+        time.sleep(0.3)
     terminal.process.terminate()
     until = time.monotonic() + 60
     while not saved.read_bytes() and time.monotonic() < until:
         time.sleep(0.05)
     assert saved.read_bytes() == b"state"
     assert terminal.end() == 7
-
-
-OUTLIVES = """
-import os, signal, time
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-os.write(1, b"ready\\n")
-signal.sigwait({signal.SIGTERM})
-time.sleep(0.5)
-os.write(1, b"line " * 600 + b"LAST")
-raise SystemExit(3)
-"""
-
-
-def test_a_program_that_outlives_a_signal_keeps_its_last_output_on_a_slow_terminal(show: Show) -> None:
-    relayed = f"""{RELAY}
-from whyidle.commands import status_line
-status_line.HURRY_SECONDS, status_line.MOST_DRAIN_SECONDS = 0.1, 0.0
-raise SystemExit(relay([sys.executable, "-c", sys.argv[1]]))
-"""
-    terminal = show(relayed, OUTLIVES)
-    terminal.until(b"ready")
-    terminal.process.terminate()
-    assert terminal.end() == 3
-    assert b"LAST" in terminal.raw
 
 
 STUCK = """
@@ -234,27 +210,59 @@ except BlockingIOError:
 """
 
 
+OUTLIVES = """
+import os, signal, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+os.write(1, b"ready\\n")
+signal.sigwait({signal.SIGTERM})
+# Longer than any look at the clock takes, and longer than the hurry that is set here.
+time.sleep(0.1)
+os.set_blocking(1, False)
+wrote = 0
+try:
+    while True:
+        wrote += os.write(1, b"x" * 500)
+except BlockingIOError:
+    pass
+open(sys.argv[1], "w").write(str(wrote))
+raise SystemExit(3)
+"""
+
+
+def test_a_program_that_outlives_a_signal_keeps_its_last_output_on_a_slow_terminal(show: Show, tmp_path: Path) -> None:
+    told, wrote = tmp_path / "told", tmp_path / "wrote"
+    hurry = "from whyidle.commands import status_line\nstatus_line.HURRY_SECONDS = 0.05\nimport time"
+    terminal = show(f"{RELAY}{hurry}{STUCK}", told, sys.executable, "-c", OUTLIVES, wrote)
+    terminal.until(b"ready")
+    terminal.process.terminate()
+    # Nothing is read until the program has ended and the terminal is waited for.
+    wait_for(lambda: told.exists() and told.read_bytes() == b"3")
+    assert terminal.end() == 3
+    assert terminal.raw.count(b"x") == int(wrote.read_text())
+
+
 def test_how_it_ended_is_told_before_a_terminal_is_waited_for(show: Show, tmp_path: Path) -> None:
     told = tmp_path / "told"
     terminal = show(RELAY + STUCK, told, sys.executable, "-c", FILLS)
     # Nothing is read: the terminal takes no more, and the program ends.
-    wait_for(lambda: told.exists() and told.read_bytes() == b"3", 60)
+    wait_for(lambda: told.exists() and told.read_bytes() == b"3")
     assert terminal.process.poll() is None
     assert terminal.end() == 3
 
 
-@pytest.mark.parametrize(("outlived", "deaf"), [(0.0, b"True"), (60.0, b"False")])
+@pytest.mark.parametrize(("hurry_s", "deaf"), [(1e9, b"True"), (-1.0, b"False")])
 def test_to_a_terminal_that_takes_nothing_no_report_is_made_once_an_end_is_wanted(
-    outlived: float, deaf: bytes, show: Show, tmp_path: Path
+    hurry_s: float, deaf: bytes, show: Show, tmp_path: Path
 ) -> None:
     told = tmp_path / "told"
-    asked = f"StatusLine.__enter__ = lambda self: setattr(self, '_asked_at', time.monotonic() - {outlived}) or self"
+    asked = f"from whyidle.commands import status_line\nstatus_line.HURRY_SECONDS = {hurry_s}\n"
+    asked += "StatusLine.__enter__ = lambda self: setattr(self, '_asked_at', time.monotonic()) or self"
     left = "leave = StatusLine.__exit__\ndef leaves(self, *why):\n    leave(self, *why)\n    ended(str(self.deaf))\n"
     program = STUCK.replace("code = ", f"import time\n{asked}\n{left}StatusLine.__exit__ = leaves\ncode = ")
     program = program.replace("waits(*arguments, ended)", "waits(*arguments)").replace('b"%d" % code', "code.encode()")
     terminal = show(RELAY + program, told, sys.executable, "-c", FILLS)
     if deaf == b"True":
-        wait_for(lambda: told.exists() and told.read_bytes() == deaf, 60)
+        wait_for(lambda: told.exists() and told.read_bytes() == deaf)
     assert terminal.end() == 3
     assert told.read_bytes() == deaf
 
@@ -280,7 +288,8 @@ def test_a_program_that_stops_itself_goes_on_and_one_that_is_stopped_from_outsid
     terminal.until(b" \r\n")
     pid = int(terminal.raw.split(b"went on:")[1].split()[0])
     terminal.until(lambda: _state(pid) == "T")
-    time.sleep(0.5)
+    seen = terminal.raw.count(PANEL)
+    terminal.until(lambda: terminal.raw.count(PANEL) > seen + 2)  # it has looked at the program a few times
     assert _state(pid) == "T"
     os.kill(pid, signal.SIGCONT)
     assert terminal.end() == 0
@@ -324,8 +333,10 @@ raise SystemExit(relay([sys.executable, "-c", sys.argv[1]]))
 
 
 def test_the_sessions_leader_names_the_command_keeps_no_files_and_is_not_to_be_ended(show: Show) -> None:
-    program = "import os, time; time.sleep(0.5); print('command', os.getpid()); raise SystemExit(4)"
+    program = "import os; print('command', os.getpid()); input(); raise SystemExit(4)"
     terminal = show(RELAY + WHO_LEADS, program)
+    terminal.until(b"leads with")
+    terminal.type(b"\r")
     assert terminal.end() == 4
     command = terminal.raw.split(b"command ")[1].split()[0]
     assert b"told of %s leads with 0 1 2\r\n" % command in terminal.raw
@@ -342,26 +353,46 @@ def test_outputs_on_two_terminals_are_not_brought_together(elsewhere: bool, show
 
 
 FULL_ROW = """
-import sys, time
-sys.stdout.write("\\x1b[31m" + "x" * (int(sys.argv[1]) - 1) + "E"); sys.stdout.flush(); time.sleep(1)
-sys.stdout.write("\\x1b[0myz\\n\\x1b[?6h\\x1b(0"); sys.stdout.flush(); time.sleep(1)
-sys.stdout.write("\\x1b[?6l\\x1b(Bafter\\n"); sys.stdout.flush(); time.sleep(30)
+import os, sys, time
+def once(file):
+    while not os.path.exists(file): time.sleep(0.01)
+sys.stdout.write("\\x1b[31m" + "x" * (int(sys.argv[1]) - 1) + "E"); sys.stdout.flush(); once(sys.argv[2])
+sys.stdout.write("\\x1b[0myz\\n\\x1b[?6h\\x1b(0"); sys.stdout.flush(); once(sys.argv[3])
+sys.stdout.write("\\x1b[?6l\\x1b(Bafter\\n"); sys.stdout.flush(); once(sys.argv[4])
+"""
+COUNTED = """
+from itertools import count
+numbers = count()
+raise SystemExit(relay(sys.argv[1:], lambda columns, count: ["panel of 2", f"drawn {next(numbers)}"]))
 """
 
 
 @pytest.mark.skipif(not THERE_IS, reason="tmux is not installed")
-def test_on_a_real_screen_full_rows_stay_whole_and_ours_stay_below_whatever_the_modes() -> None:
-    relayed = RELAY + "raise SystemExit(relay(sys.argv[1:]))"
-    command = [sys.executable, "-c", relayed, sys.executable, "-c", FULL_ROW, str(COLUMNS)]
+def test_on_a_real_screen_full_rows_stay_whole_and_ours_stay_below_whatever_the_modes(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("full", "modes", "end")]
+    command = [sys.executable, "-c", RELAY + COUNTED, sys.executable, "-c", FULL_ROW, str(COLUMNS), *files]
+
+    def drawn(rows: list[str]) -> int:
+        """How often ours were, so far."""
+        last = rows[-1].split() if rows else []
+        return int(last[1]) if len(last) == 2 and last[0] == "drawn" and last[1].isdigit() else -1
+
     with Tmux(command, COLUMNS, ROWS) as screen:
-        screen.until("yz")
-        time.sleep(0.3)
-        rows = screen.screen()
+
+        def drawn_since(text: str) -> list[str]:
+            """The screen, once ours were drawn anew below that."""
+            before = drawn(screen.until(lambda rows: text in "\n".join(rows) and drawn(rows) >= 0))
+            return screen.until(lambda rows: drawn(rows) > before + 1)
+
+        drawn_since("xE")
+        files[0].touch()
+        rows = drawn_since("yz")
         # What counts rows from the scrolling ones, and letters as lines, is in force now.
         assert rows[rows.index("x" * (COLUMNS - 1) + "E") + 1] == "yz"
-        assert rows[-2:] == ["panel of 2", "below"]
-        assert rows.count("below") == 1
-        assert screen.until("after").count("below") == 1
+        assert rows[-2] == "panel of 2"
+        assert sum(row.startswith("drawn") for row in rows) == 1
+        files[1].touch()
+        assert sum(row.startswith("drawn") for row in drawn_since("after")) == 1
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,13 @@ class TestOrigins:
 class TestCounts:
     """nets.toml, counted again from torchvision without running a net."""
 
-    @pytest.mark.parametrize("name", [*NETS, *FASHION, *SCALED, *PRICED, "alexnet-forward-backward", "cifar10"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *(pytest.param(name, marks=pytest.mark.slow) for name in SCALED),
+            *(*NETS, *FASHION, *PRICED, "alexnet-forward-backward", "cifar10"),
+        ],
+    )
     def test_macs_parameters_activations_and_kernels(self, name: str) -> None:
         counted = count(name)
         net = nets().nets[name]

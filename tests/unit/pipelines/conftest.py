@@ -105,7 +105,7 @@ def _running() -> tuple[int, int]:
     return len(os.listdir("/proc/self/task")), len(active_children())
 
 
-def _until(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
+def _until(holds: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Waits for something to come true; whether it did in time."""
     deadline = time.monotonic() + seconds
     while not holds():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.pipelines.affine import Affine
@@ -58,7 +58,6 @@ def slowly(stage: Affine, image: npt.NDArray[np.uint8], numbers: list[float]) ->
     return out
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.lists(st.floats(-1, 1), min_size=6, max_size=6), st.sampled_from(["radians", "degrees"]))
 def test_it_is_the_product_of_four_matrices_about_the_centre(numbers: list[float], unit: Any) -> None:
     stage = Affine(rotation=40, shift=0.2, shear=0.5, zoom=0.4, shear_unit=unit)

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.pipelines.background import Background
 
 
-@settings(max_examples=30)
 @given(st.lists(st.integers(), max_size=40), st.integers(1, 5))
 def test_everything_comes_once_and_in_order(items: list[int], capacity: int) -> None:
     thread = Background(iter(items), capacity, "test")

@@ -74,7 +74,6 @@ def run(stages: Any, image: Array, targets: Array, seed: int) -> tuple[Array, Ar
 
 
 @anything
-@settings(max_examples=40, deadline=None)
 @given(sample=samples(), seed=seeds)
 def test_boxes_stay_valid_and_inputs_untouched(make: Callable[[], Any], sample: tuple[Array, Array], seed: int) -> None:
     image, targets = sample
@@ -94,7 +93,7 @@ def test_boxes_stay_valid_and_inputs_untouched(make: Callable[[], Any], sample: 
 
 
 @anything
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(sample=samples(), seed=seeds)
 def test_same_seed_same_result(make: Callable[[], Any], sample: tuple[Array, Array], seed: int) -> None:
     image, targets = sample
@@ -197,7 +196,6 @@ def test_each_change_of_colour_happens_half_of_the_time() -> None:
 # Expand
 
 
-@settings(max_examples=60, deadline=None)
 @given(sample=samples(least=1), seed=seeds)
 def test_expand_keeps_pixels_and_boxes_can_be_mapped_back(sample: tuple[Array, Array], seed: int) -> None:
     image, targets = sample
@@ -264,7 +262,6 @@ def test_crop_reaches_the_asked_overlap_with_some_object(least: float) -> None:
     assert parts > 20
 
 
-@settings(max_examples=100, deadline=None)
 @given(sample=samples(least=1), seed=seeds)
 def test_crop_keeps_exactly_the_objects_with_their_centre_inside(sample: tuple[Array, Array], seed: int) -> None:
     image, targets = sample
@@ -282,7 +279,6 @@ def test_crop_keeps_exactly_the_objects_with_their_centre_inside(sample: tuple[A
     np.testing.assert_allclose(found, clipped, atol=1e-3)
 
 
-@settings(max_examples=100, deadline=None)
 @given(seed=seeds)
 def test_parts_respect_scale_and_aspect(seed: int) -> None:
     crop = run([RandomCrop(min_ious=(None,))], ramp(200, 200), np.zeros((0, 5), np.float32), seed)[0]
@@ -332,7 +328,6 @@ def test_random_resize_uses_five_filters_equally() -> None:
     assert min(counts) > 60
 
 
-@settings(max_examples=60, deadline=None)
 @given(sample=samples(), seed=seeds)
 def test_flipping_twice_gives_the_sample_back(sample: tuple[Array, Array], seed: int) -> None:
     image, targets = sample

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.errors import RecordError
@@ -43,7 +43,6 @@ def test_every_field_comes_back_as_stored(tmp_path: Path, kind: Kind) -> None:
         assert records[field.name].tolist() == [n * 100 + place for n in range(3)]
 
 
-@settings(max_examples=30, deadline=None)
 @given(counts=st.lists(st.integers(0, 700), min_size=1, max_size=5))
 def test_a_follower_sees_every_record_once_whatever_the_pauses(
     tmp_path_factory: pytest.TempPathFactory, counts: list[int]
@@ -95,7 +94,6 @@ def test_records_are_counted_without_reading_them_also_in_a_reserved_file(tmp_pa
     assert RecordFile(writer.path).count() == stored
 
 
-@settings(max_examples=60, deadline=None)
 @given(cut=st.integers(0, 40 * SPAN.record_bytes), wipe=st.integers(0, 7))
 def test_a_torn_tail_is_cut_and_nothing_before_it(
     tmp_path_factory: pytest.TempPathFactory, cut: int, wipe: int

@@ -251,7 +251,7 @@ def test_the_same_figures_give_the_same_svg_whatever_the_users_style(tmp_path: P
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-@pytest.mark.parametrize("loaders", [1, 3, 7])
+@pytest.mark.parametrize("loaders", [1, 3, pytest.param(7, marks=pytest.mark.slow)])
 def test_pictures_open_and_grow_with_what_they_show(tmp_path: Path, loaders: int) -> None:
     many = {2**n: (20.0, n, 1.0, 1.0, 3.0, 1.0) for n in range(3, 9)}
     batch_plot.write({f"loader {n}": verdict(many) for n in range(loaders)}, "x" * 200, tmp_path / "batch.png")

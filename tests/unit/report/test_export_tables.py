@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from crafted import add, add_events
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -60,7 +60,6 @@ def records(draw: st.DrawFn) -> tuple[Kind, list[dict[str, Any]]]:
     return kind, draw(st.lists(row, min_size=1, max_size=8))
 
 
-@settings(max_examples=25, deadline=None)
 @given(records())
 def test_what_is_read_back_equals_what_was_recorded(drawn: tuple[Kind, list[dict[str, Any]]]) -> None:
     kind, rows = drawn

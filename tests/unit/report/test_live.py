@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -137,7 +137,6 @@ percents = st.none() | st.floats(0, 100)
 histories = st.lists(st.floats(0, 100) | st.just(NAN), max_size=300).map(tuple)
 
 
-@settings(deadline=None)
 @given(
     size=st.tuples(st.integers(1, 200), st.integers(1, 60)),
     ascii_only=st.booleans(),

@@ -267,6 +267,7 @@ def epoch_s(accelerator: str, net: str, images_per_s: float) -> tuple[float, flo
     return TRAINED * train + VALIDATED * validate, (TRAINED + VALIDATED) * BATCH / images_per_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accelerator", ["k80", "v100"])
 @pytest.mark.parametrize("net", ["cnn1", "cnn2", "cnn3", "cnn4", "cnn5"])
 @pytest.mark.parametrize("images_per_s", [IN_MEMORY, KERAS], ids=["plain", "augmented"])
@@ -292,6 +293,7 @@ def test_augmentation_is_free_on_the_k80_and_costs_half_as_much_again_on_the_v10
         assert (loader > net) is loader_bound
 
 
+@pytest.mark.slow
 def test_the_smaller_nets_all_land_on_the_loaders_floor() -> None:
     floor = (TRAINED + VALIDATED) * BATCH / KERAS
     for accelerator in ("k80", "v100"):

@@ -150,6 +150,7 @@ def test_an_iterable_dataset_can_feed_the_first_worker_only(tmp_path: Path) -> N
     assert [len(batch[0]) for batch in batches] == [4, 4, 4]
 
 
+@pytest.mark.slow
 def test_a_plan_that_asks_for_a_handover_gets_a_batch_of_that_size(tmp_path: Path) -> None:
     def tensors(ms: float) -> int:
         plan = Plan(Data(floats=640, tensors=40, handover_ms=ms), Loader(workers=1, batch=2))
@@ -187,7 +188,7 @@ def test_what_a_machine_lacks_is_said() -> None:
         assert unmet(("cpus",)) is None
 
 
-def _wait(until: Callable[[], bool], seconds: float = 30.0) -> None:
+def _wait(until: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not until():
         assert time.monotonic() < end

@@ -196,5 +196,5 @@ def test_threads_read_at_the_same_time(photos: ImageFolder) -> None:
 
 def test_without_lmdb_the_message_says_what_to_install(photos: ImageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "lmdb", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'whyidle\[lmdb\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'whyidle\[studies\]'"):
         opened(photos)

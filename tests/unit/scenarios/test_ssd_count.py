@@ -48,6 +48,7 @@ def test_counts_are_those_of_the_documentation(name: str) -> None:
     assert {key: found[key] for key in COUNTS[name]} == COUNTS[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COUNTS)
 def test_macs_agree_with_a_sum_over_the_convolutions(name: str) -> None:
     macs: list[int] = []

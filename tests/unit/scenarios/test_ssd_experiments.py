@@ -139,6 +139,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_it_learns_also_where_the_net_is_wrapped_and_is_judged_on_what_it_did_not_see(images: Path) -> None:
     torch.manual_seed(0)

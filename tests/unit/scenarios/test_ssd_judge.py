@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.scenarios.ssd_detect import Detections
@@ -102,7 +102,6 @@ image = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(image, min_size=1, max_size=4))
 def test_any_curve_is_consistent_with_itself_and_with_a_count_of_hits(images: list[tuple[list, list]]) -> None:
     pairs = [(found(*rows), objects(*there)) for rows, there in images]

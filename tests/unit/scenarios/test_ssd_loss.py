@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F  # noqa: N812
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -98,7 +98,6 @@ def slow_loss(
     return location / max(matched, 1), confidence / max(matched, 1)
 
 
-@settings(max_examples=20, deadline=None)
 @given(packed())
 def test_matching_equals_one_image_at_a_time(case: tuple[torch.Tensor, int]) -> None:
     targets, batch = case
@@ -113,7 +112,6 @@ def test_matching_equals_one_image_at_a_time(case: tuple[torch.Tensor, int]) -> 
     assert offsets.isfinite().all()
 
 
-@settings(max_examples=20, deadline=None)
 @given(packed(), st.integers(0, 100))
 def test_loss_equals_one_image_at_a_time(case: tuple[torch.Tensor, int], seed: int) -> None:
     targets, batch = case
@@ -125,7 +123,6 @@ def test_loss_equals_one_image_at_a_time(case: tuple[torch.Tensor, int], seed: i
     assert losses.total.item() == pytest.approx(location + confidence, rel=1e-4, abs=1e-5)
 
 
-@settings(max_examples=20, deadline=None)
 @given(packed())
 def test_order_of_the_rows_does_not_matter(case: tuple[torch.Tensor, int]) -> None:
     targets, batch = case
@@ -135,7 +132,6 @@ def test_order_of_the_rows_does_not_matter(case: tuple[torch.Tensor, int]) -> No
     assert torch.equal(labels > 0, flipped > 0)
 
 
-@settings(max_examples=20, deadline=None)
 @given(packed(), st.randoms(use_true_random=False))
 def test_hard_negatives_are_three_a_positive_and_the_hardest(case: tuple[torch.Tensor, int], random: Any) -> None:
     targets, batch = case
@@ -166,14 +162,12 @@ def test_a_positive_takes_no_negatives_place_where_all_losses_are_zero() -> None
         assert not chosen[0, position]
 
 
-@settings(max_examples=20, deadline=None)
 @given(packed())
 def test_iou_is_torchvisions(case: tuple[torch.Tensor, int]) -> None:
     boxes = case[0][:, 2:]
     torch.testing.assert_close(iou(boxes, corners(PRIORS)), box_iou(boxes, corners(PRIORS)))
 
 
-@settings(max_examples=20, deadline=None)
 @given(packed())
 def test_offsets_decode_to_the_matched_boxes(case: tuple[torch.Tensor, int]) -> None:
     targets, batch = case
@@ -352,6 +346,7 @@ def test_training_step_never_synchronises_on_cuda() -> None:
     assert losses.total.item() > 0
 
 
+@pytest.mark.slow
 def test_loss_traces_into_one_graph() -> None:
     targets = torch.tensor([[0, 1, 0.1, 0.1, 0.5, 0.6], [1, 4, 0.2, 0.3, 0.9, 0.9]])
     locations, confidences = predictions(2)

@@ -31,6 +31,7 @@ def test_output_shapes_without_computing_a_value(name: str, classes: int, count:
     assert net.priors.shape == (count, 4)
 
 
+@pytest.mark.slow
 def test_ssd300_computes_what_torchvisions_computes_with_the_same_weights() -> None:
     torch.manual_seed(0)
     ours = build("ssd300", 21).eval()
@@ -107,6 +108,7 @@ def test_priors_move_with_the_net_but_are_not_saved() -> None:
     assert net.to("meta").priors.device.type == "meta"
 
 
+@pytest.mark.slow
 def test_forward_and_heads_trace_into_one_graph() -> None:
     torch.manual_seed(0)
     net = build("ssd-mini", 3).eval()

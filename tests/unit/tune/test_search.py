@@ -7,7 +7,7 @@ from math import isnan
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from loader_clock import SPECS
@@ -18,7 +18,7 @@ from whyidle.tune.bench import BenchEnded, TrialFailed
 from whyidle.tune.candidates import describe
 from whyidle.tune.history import Entry, arm_of
 from whyidle.tune.plan import Plan
-from whyidle.tune.race import Done, Held, Measure, Phase, next_step
+from whyidle.tune.race import MARGIN, Done, Held, Measure, Phase, next_step
 from whyidle.tune.result import Ended, Tuned
 from whyidle.tune.search import Progress, search
 
@@ -295,6 +295,7 @@ def test_rates_are_the_baseline_s_times_the_paired_ratio() -> None:
     after=st.one_of(st.none(), st.integers(0, 15)),
     name=st.sampled_from(["constant", "large_payload", "tiny"]),
 )
+@example(seed=599, noise=0.3, budget=2.5, failing=0, after=None, name="large_payload")
 def test_whatever_happens_only_what_was_run_is_returned(
     seed: int, noise: float, budget: float, failing: int, after: int | None, name: str
 ) -> None:
@@ -310,7 +311,9 @@ def test_whatever_happens_only_what_was_run_is_returned(
         assert sum(entry.block.batches for entry in blocks if entry.block) >= 20
     assert tuned.best in tuned.trials
     assert tuned.trials[0] == tuned.baseline
-    assert bench.now() <= budget
+    # A block is trained to its end, however slow the machine becomes meanwhile: no search can know that beforehand.
+    assert all(began + MARGIN * seconds <= budget for began, seconds in bench.asked)
+    assert bench.now() <= budget or noise
 
 
 class Boastful(ClockModel):

@@ -61,18 +61,21 @@ def test_without_noise_the_choice_is_within_2_percent_of_the_grid_and_one_worker
     assert tuned.low <= truth(spec, tuned.best.settings) / truth(spec, spec.baseline) <= tuned.high
 
 
+@pytest.mark.slow
 def test_with_noise_the_choice_is_within_2_percent_as_a_rule_and_6_nearly_always() -> None:
     off = [regret(SPECS[name], found(name, seed, NOISE, DRIFT)[0].best.settings) for name in SPECS for seed in SEEDS]
     assert np.median(off) <= 0.02
     assert np.quantile(off, 0.9) <= 0.06
 
 
+@pytest.mark.slow
 def test_a_search_takes_at_most_15_percent_of_three_grids_and_fewer_than_20_blocks() -> None:
     searches = [(name, found(name, seed, NOISE, DRIFT)) for name in SPECS for seed in SEEDS]
     assert np.mean([seconds / grid_seconds(name) for name, (_, seconds, _) in searches]) <= 0.15
     assert np.median([len(run) for _, (_, _, run) in searches]) < 20
 
 
+@pytest.mark.slow
 def test_more_workers_than_needed_are_the_exception() -> None:
     excess = [
         found(name, seed, NOISE, DRIFT)[0].best.settings.num_workers - least_workers(SPECS[name])
@@ -89,6 +92,7 @@ def of_random_six(spec: Spec, seed: int) -> LoaderSettings:
     return max(some, key=lambda each: rate(spec, each) * exp(NOISE * rng.normal()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPECS)
 def test_it_does_better_than_six_tried_at_random(name: str) -> None:
     spec = SPECS[name]
@@ -104,6 +108,7 @@ def better(spec: Spec, ours: Sequence[LoaderSettings], theirs: Sequence[LoaderSe
     assert off[0] < off[1] or (off[0] < off[1] + 0.01 and workers[0] < workers[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPECS)
 def test_it_does_better_than_as_many_workers_as_cpus_unless_that_is_right(name: str) -> None:
     spec = SPECS[name]
@@ -116,6 +121,7 @@ def test_it_does_better_than_as_many_workers_as_cpus_unless_that_is_right(name: 
         better(spec, best, [usual])
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_gain_holds_the_truth_and_the_gain_is_not_flattered() -> None:
     """A setting is picked because it was fast: its gain must not be told from the blocks that it was picked by."""
     names = ("constant", "cpu_bound", "large_payload", "stragglers")

@@ -1,0 +1,343 @@
+"""An environment that holds what the core declares and nothing else: no torch, torchvision, Pillow, SPDL, LMDB.
+
+A laptop that reads a server's recording is one, and so is any that whyidle is installed into before torch is.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from importlib.metadata import distribution
+from pathlib import Path
+
+import numpy as np
+import pytest
+from packaging.requirements import Requirement
+
+from pairs import noisy
+from whyidle.record.comparison import CellRecord, write_comparison
+from whyidle.record.tuning import LoaderSettings
+from whyidle.report import tune_json
+from whyidle.scenarios.faults.registry import CASES
+from whyidle.scenarios.registry import NAMES
+from whyidle.scenarios.sweeps.registry import SWEEPS
+from whyidle.tune.result import Ended, Trial, Tuned
+from whyidle.tune.state import State
+from whyidle.tune.tuning import Tuning
+
+ROOT = Path(__file__).parents[2]
+RECORDED = ROOT / "tests" / "data" / "v1" / "starved"
+ABSENT = ("torch", "torchvision", "PIL", "spdl", "lmdb")
+WAY_OUT = "pip install 'whyidle[studies]'"
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of such an environment: the requirements that pyproject.toml names, theirs, and the tree's own files
+    as they are when installed."""
+    folder = tmp_path_factory.mktemp("core")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    there = Path(next(iter(folder.glob("lib/python*/site-packages"))))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    waiting, done = [Requirement(text) for text in project["dependencies"]], set()
+    while waiting:
+        wanted = waiting.pop()
+        if wanted.name in done or (wanted.marker and not wanted.marker.evaluate({"extra": ""})):
+            continue
+        done.add(wanted.name)
+        found = distribution(wanted.name)
+        waiting += [Requirement(text) for text in found.requires or ()]
+        for top in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+            # Of several distributions some share a folder.
+            if not (there / top).exists():
+                (there / top).symlink_to(str(found.locate_file(top)))
+    package = there / "whyidle"
+    package.mkdir()
+    for entry in (*(ROOT / "profiler").iterdir(), ROOT / "pipelines", ROOT / "scenarios"):
+        (package / entry.name).symlink_to(entry)
+    return folder / "bin" / "python"
+
+
+@dataclass(frozen=True)
+class Said:
+    code: int | str
+    out: str
+    err: str
+
+
+CALL = """
+import contextlib, importlib.util, io, json, sys, traceback
+from whyidle.commands.main import main
+asked, absent = json.load(sys.stdin)
+told = {}
+for name, words in asked.items():
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        try:
+            code = main(words)
+        except BaseException as error:
+            code = str(error)
+            traceback.print_exc()
+    told[name] = [code, out.getvalue(), err.getvalue()]
+print(json.dumps([told, [name for name in absent if importlib.util.find_spec(name) is None]]))
+"""
+
+
+def comparison(folder: Path, **setting: object) -> Path:
+    """One of a single cell and run, as `compare` keeps it."""
+    folder.mkdir()
+    shutil.copytree(RECORDED, folder / "r0")
+    common = {
+        "device": {"kind": "emulated", "name": "emulated:test", "title": "Test", "count": 1},
+        "cpu_budget": 2,
+        "workers": 1,
+        "stop": {"epochs": 1},
+        "repeats": 1,
+        "augment": True,
+        "dataset": {"samples": 10, "unit": "image"},
+        "notices": [],
+    }
+    write_comparison(folder, common | setting, [CellRecord("workers", 8, "ok", None, ("r0",))])
+    return folder
+
+
+def tuning() -> Tuning:
+    """A result as `tune` keeps it in its folder."""
+    now = Trial(LoaderSettings(0), "ok", None, 99.0, 90.0, 110.0, 99.0, None, 9.0, 6)
+    best = Trial(LoaderSettings(4, 4), "ok", None, 180.0, 170.0, 190.0, 180.0, None, 9.0, 6)
+    tuned = Tuned(
+        baseline=now,
+        best=best,
+        trials=(now, best),
+        speedup=1.8,
+        low=1.7,
+        high=1.9,
+        headroom=0.9,
+        ended=Ended.DECIDED,
+        because="4 workers are faster",
+        binding=None,
+        not_tested=(),
+        noise=0.03,
+        wall_s=60.0,
+    )
+    return Tuning("python train.py", {"kind": "cpu", "title": "A processor"}, tuned, None, 16, 200)
+
+
+@pytest.fixture(scope="module")
+def said(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Said]:
+    """What each command answered there. All in one process: a fault in what one imports is a fault in all."""
+    folder = tmp_path_factory.mktemp("recorded")
+    one, other = noisy(folder / "one", np.random.default_rng(1)), noisy(folder / "two", np.random.default_rng(2))
+    (folder / "three").mkdir()
+    case, fault = next(iter(CASES.items()))
+    compared = comparison(folder / "three" / "ssd", scenario="ssd", net="ssd300")
+    faults = comparison(
+        folder / "three" / "faults",
+        scenario="faults",
+        foreign_load=False,
+        cases=[{"case": case, "planted": list(fault.causes)}],
+        machine={"cpus": 2, "load": 0.1, "steal_pct": None},
+    )
+    (tuned := folder / "tuned").mkdir()
+    State({"command": ["python"]}, "2026-01-01T00:00:00", result=tune_json.tuning(tuning())).save(tuned)
+    written = folder / "written"
+    written.mkdir()
+    mine = folder / "mine.py"
+    mine.write_text("import torch\n")
+    asked = {
+        "report": ["report", RECORDED],
+        "json": ["report", RECORDED, "--json"],
+        "html": ["report", RECORDED, "--format", "html", "-o", written / "page.html"],
+        "markdown": ["report", RECORDED, "--format", "markdown"],
+        "trace": ["report", RECORDED, "--format", "trace", "-o", written / "trace.json"],
+        "csv": ["report", RECORDED, "--format", "csv", "-o", f"{written / 'tables'}/"],
+        "prometheus": ["report", RECORDED, "--format", "prometheus"],
+        "live": ["live", RECORDED, "--once"],
+        "replay": ["live", RECORDED, "--at", "1", "--once"],
+        "diff": ["diff", one, other],
+        "check": ["check", one, "--against", other, "--max-regression", "50"],
+        "compare runs": ["compare", one, other],
+        "comparison": ["report", compared],
+        "comparison as a page": ["report", compared, "--format", "html", "-o", written / "compared.html"],
+        "faults": ["report", faults],
+        "tuning": ["report", tuned],
+        "tuning as a page": ["report", tuned, "--format", "html", "-o", written / "tuned.html"],
+        "doctor": ["doctor", "--out", folder],
+        "doctor --json": ["doctor", "--json", "--out", folder],
+        "scenarios": ["scenarios"],
+        "scenarios --json": ["scenarios", "--json"],
+        "compare ssd": ["compare", "ssd", "--out", written / "new"],
+        "compare faults": ["compare", "faults", "--out", written / "new"],
+        "compare batch-sizes": ["compare", "batch-sizes", "--out", written / "new"],
+        "compare mine.py": ["compare", mine, "--out", written / "new"],
+        "compare of a name that is none": ["compare", "sdd", "--out", written / "new"],
+        "data ssd": ["data", "ssd", "--out", written / "new"],
+        "tune ssd": ["tune", "ssd", "--out", written / "new"],
+    }
+    done = subprocess.run(
+        [python, "-c", CALL],
+        input=json.dumps([{name: [str(word) for word in words] for name, words in asked.items()}, ABSENT]),
+        cwd=written,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    told, absent = json.loads(done.stdout.splitlines()[-1])
+    assert absent == list(ABSENT), "this environment was to have none of these"
+    assert not (written / "new").exists()
+    return {name: Said(*answer) for name, answer in told.items()} | {
+        "written": Said(0, "\n".join(str(path.relative_to(written)) for path in written.rglob("*")), "")
+    }
+
+
+@pytest.mark.parametrize(
+    ("what", "holds"),
+    [
+        ("report", "input.cpu_exhausted"),
+        ("json", '"cause": "input.cpu_exhausted"'),
+        ("markdown", "input.cpu_exhausted"),
+        ("prometheus", "# HELP whyidle_"),
+        ("live", "step"),
+        ("replay", "step"),
+        ("diff", "No difference in speed shown"),
+        ("check", "all 3 checks hold"),
+        ("compare runs", "samples/s"),
+        ("comparison", "workers"),
+        ("faults", "Faults named first"),
+        ("tuning", "1.80 times as fast"),
+    ],
+)
+def test_what_was_recorded_is_read(said: dict[str, Said], what: str, holds: str) -> None:
+    assert said[what].code == 0, said[what].err
+    assert holds in said[what].out
+
+
+@pytest.mark.parametrize(
+    ("what", "file"),
+    [
+        ("html", "page.html"),
+        ("trace", "trace.json"),
+        ("csv", "tables/steps.csv"),
+        ("comparison as a page", "compared.html"),
+        ("tuning as a page", "tuned.html"),
+    ],
+)
+def test_files_of_what_was_recorded_are_written(said: dict[str, Said], what: str, file: str) -> None:
+    assert said[what].code == 0, said[what].err
+    assert file in said["written"].out.splitlines()
+
+
+@pytest.mark.parametrize(
+    "what", ["compare ssd", "compare faults", "compare batch-sizes", "compare mine.py", "data ssd", "tune ssd"]
+)
+def test_what_needs_the_studies_says_so_in_one_sentence(said: dict[str, Said], what: str) -> None:
+    assert (said[what].code, said[what].out) == (2, "")
+    (line,) = said[what].err.splitlines()
+    assert line.endswith(f"needs torch, torchvision and Pillow, not installed in this environment: {WAY_OUT}")
+
+
+def test_a_misspelt_scenario_is_called_that(said: dict[str, Said]) -> None:
+    what = said["compare of a name that is none"]
+    assert what.code == 2
+    assert "unknown scenario 'sdd'" in what.err
+
+
+def test_scenarios_are_listed_with_what_describing_them_needs(said: dict[str, Said]) -> None:
+    assert said["scenarios"].code == 0, said["scenarios"].err
+    lines = said["scenarios"].out.splitlines()
+    assert sum(WAY_OUT in line for line in lines) == len(NAMES)
+    told = json.loads(said["scenarios --json"].out)
+    listed = {each["name"]: each for each in told["scenarios"]}
+    assert list(listed) == [*NAMES, "faults", "batch-sizes"]
+    assert all(WAY_OUT in listed[name]["not_installed"] and listed[name]["study"] is None for name in NAMES)
+    assert (listed["faults"]["cases"], listed["batch-sizes"]["cases"]) == (list(CASES), list(SWEEPS))
+    assert "emulated:v100" in [device["name"] for device in told["devices"]]
+
+
+def test_doctor_says_what_is_not_installed_and_what_that_costs(said: dict[str, Said]) -> None:
+    assert said["doctor"].code == 0, said["doctor"].err
+    checks = {check["name"]: check for check in json.loads(said["doctor --json"].out)["checks"]}
+    assert checks["torch"]["status"] == "missing"
+    assert checks["torch"]["says"].startswith("Not installed in this environment (")
+    assert "reads recordings needs none" in checks["torch"]["lost"]
+    assert checks["CUDA in torch"]["status"] == "not applicable"
+    for name in ("torchvision", "Pillow", "SPDL", "lmdb"):
+        assert (checks[name]["status"], checks[name]["fix"]) == ("missing", WAY_OUT)
+
+
+def recorded(python: Path, folder: Path, code: str, *path: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "program.py").write_text(code)
+    return subprocess.run(
+        [python, "-m", "whyidle", "run", "--no-live", "--out", folder / "run", "--", python, folder / "program.py"],
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(map(str, path))},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_program_runs_unchanged_and_the_report_says_that_no_torch_was_seen(python: Path, tmp_path: Path) -> None:
+    done = recorded(python, tmp_path, "print(6 * 7)\nraise SystemExit(3)\n")
+    assert (done.returncode, done.stdout) == (3, "42\n")
+    said = " ".join(done.stderr.split())
+    assert "No torch was seen: no Python that the command started imported it" in said
+    assert "No training was seen" not in said
+
+
+def test_a_program_that_misses_torch_fails_as_it_does_without_us(python: Path, tmp_path: Path) -> None:
+    done = recorded(python, tmp_path, "import torch\n")
+    bare = subprocess.run([python, tmp_path / "program.py"], capture_output=True, text=True)
+    assert done.returncode == bare.returncode == 1
+    assert done.stderr.startswith(bare.stderr)
+    assert "No torch was seen" in " ".join(done.stderr.split())
+
+
+STAND_IN = """
+import types
+__version__ = {version!r}
+class Optimizer:
+    def __init__(self): self.made = True
+optim = types.SimpleNamespace(Optimizer=Optimizer)
+autograd = types.SimpleNamespace(backward=lambda *_: None)
+"""
+TRAINS = "import torch\nprint(torch.__version__, torch.optim.Optimizer().made)\nraise SystemExit(5)\n"
+
+
+def stand_in(folder: Path, version: str) -> Path:
+    """A folder with a torch in which a recording's triggers find their places, and hooks do not."""
+    data = folder / "torch" / "utils" / "data"
+    data.mkdir(parents=True)
+    (folder / "torch" / "__init__.py").write_text(STAND_IN.format(version=version))
+    (folder / "torch" / "utils" / "__init__.py").touch()
+    (data / "__init__.py").write_text(
+        "class DataLoader:\n    def __iter__(self): return iter(())\ndef get_worker_info(): return None\n"
+    )
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("version", "why"),
+    [
+        ("2.5.1+cpu", "torch 2.5.1+cpu is older than 2.6, the oldest that the hooks take"),
+        ("2.9.0", "The hooks cannot be loaded beside torch 2.9.0 ("),
+    ],
+)
+def test_a_torch_that_the_hooks_do_not_take_is_left_alone_and_named(
+    python: Path, tmp_path: Path, version: str, why: str
+) -> None:
+    done = recorded(python, tmp_path, TRAINS, stand_in(tmp_path / "theirs", version))
+    assert (done.returncode, done.stdout) == (5, f"{version} True\n"), done.stderr
+    said = " ".join(done.stderr.split())
+    assert said.count(why) == 1
+    assert "No torch was seen" not in said
+
+
+def test_tune_says_that_no_torch_was_seen(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("print('done')\n")
+    words = ["tune", "--out", tmp_path / "tuned", "--", python, tmp_path / "program.py"]
+    done = subprocess.run([python, "-m", "whyidle", *words], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "No torch was seen" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,207 @@
+"""`whyidle compare SCENARIO --budget SECONDS` without its trainings: a stand-in's runs on a virtual clock."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from whyidle.commands import sweep, sweep_rounds
+from whyidle.commands.main import main
+from whyidle.record.run import update_run
+from whyidle.scenarios.planted import MS, Step, train
+from whyidle.scenarios.voc.generate import compose
+from whyidle.tune.trial import Outcome
+
+IMAGES = 40
+
+
+class Server:
+    """Runs no training: leaves the recording of a virtual one, and lets the clock go on."""
+
+    now: ClassVar[float] = 0.0
+    start_s: ClassVar[float] = 5.0
+    run_s: ClassVar[Callable[[Any], float]] = staticmethod(lambda spec: 10.0)
+    ran: ClassVar[list[tuple[str, int]]] = []
+    then: ClassVar[Callable[[Any], Outcome | None]] = staticmethod(lambda spec: None)
+
+    def __init__(self, target: Any) -> None:
+        assert target == sweep.TARGET
+        Server.now += Server.start_s
+
+    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> Outcome:
+        Server.ran.append((spec.pipeline, spec.batch_size))
+        train(folder, [[Step(fetch_ns=10 * MS, compute_ns=5 * MS)] * 40], samples=spec.batch_size)
+        update_run(folder, {**description, "ended": {"status": "ok"}})
+        Server.now += Server.run_s(spec)
+        return Server.then(spec) or Outcome("ok", None)
+
+
+@pytest.fixture(autouse=True)
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setattr(sweep, "TrialServer", Server)
+    for module in (sweep, sweep_rounds):
+        monkeypatch.setattr(module, "clock", lambda: Server.now)
+    for name, value in (("now", 0.0), ("ran", []), ("start_s", 5.0)):
+        monkeypatch.setattr(Server, name, value)
+    monkeypatch.setattr(Server, "run_s", staticmethod(lambda spec: 10.0))
+    monkeypatch.setattr(Server, "then", staticmethod(lambda spec: None))
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("voc")
+    compose(folder, IMAGES, 0)
+    return folder
+
+
+@pytest.fixture
+def compared(images: Path, tmp_path: Path) -> Callable[..., tuple[int, dict[str, Any]]]:
+    def run(*words: str) -> tuple[int, dict[str, Any]]:
+        result = tmp_path / "result.json"
+        asked = ["--data", str(images), "--device", "emulated:v100", "--batch-sizes", "4,8", "--epochs", "2"]
+        loaders = () if "--pipelines" in words else ("--pipelines", "naive,caffe,workers")
+        code = main(
+            ["compare", "ssd", *asked, *loaders, *words, "--out", str(tmp_path / "made"), "--json", str(result)]
+        )
+        return code, json.loads(result.read_text())
+
+    return run
+
+
+def runs(told: dict[str, Any]) -> dict[tuple[str, int], int]:
+    return {(cell["pipeline"], cell["batch_size"]): cell["repeats"] for cell in told["cells"]}
+
+
+Compared = Callable[..., tuple[int, dict[str, Any]]]
+
+
+def test_runs_begin_while_they_fit_and_what_was_left_out_is_said(
+    compared: Compared, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, told = compared("--budget", "50")
+    # 5 s for the server; then four runs of 10 s, since a fifth would end at 55 s.
+    assert code == 0
+    assert Server.ran == [("naive", 4), ("naive", 8), ("caffe", 4), ("caffe", 8)]
+    assert told["budget"] == {"seconds": 50, "runs_left_out": 14}
+    left = {name: cell for cell in told["cells"] if (name := (cell["pipeline"], cell["batch_size"]))[0] == "workers"}
+    assert {(cell["status"], cell["error"]) for cell in left.values()} == {
+        ("skipped", "not run: the budget of 50 s was used up")
+    }
+    [notice] = [text for text in told["notices"] if "budget" in text]
+    assert notice == (
+        "The budget of 50 s was used up, and 14 of 18 runs were left out. Not run at all: workers, batch 4; workers, "
+        "batch 8. 4 cells have fewer than 3 runs. With a larger --budget more of them run, without one all."
+    )
+    shown = capsys.readouterr().out
+    assert "at most 3 runs a cell" in shown
+    assert notice in " ".join(shown.split())
+    assert "workers, batch 4, 8: skipped: not run: the budget of 50 s was used up" in shown
+    assert main(["report", str(tmp_path / "made")]) == 0
+    assert capsys.readouterr().out.strip() in shown
+
+
+def test_loaders_that_come_first_have_all_their_rounds_and_the_top_of_the_table(compared: Compared) -> None:
+    _, told = compared("--budget", "85", "--first", "workers,caffe", "--repeats", "2")
+    first = [(name, size) for name in ("caffe", "workers") for size in (4, 8)]
+    assert Server.ran[:4] == first
+    assert sorted(Server.ran[4:]) == first
+    assert runs(told) == dict.fromkeys(first, 2) | {("naive", 4): 0, ("naive", 8): 0}
+    assert list(runs(told)) == [*first, ("naive", 4), ("naive", 8)]
+    assert told["batch_verdicts"]["caffe"]["runs"] == {"4": 2, "8": 2}
+
+
+def test_then_the_others_have_their_rounds_as_far_as_the_budget_goes_and_the_table_counts_them(
+    compared: Compared, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, told = compared("--budget", "77", "--first", "caffe")
+    assert runs(told) == {("caffe", 4): 3, ("caffe", 8): 3, ("naive", 4): 1, ("naive", 8): 0} | {
+        ("workers", size): 0 for size in (4, 8)
+    }
+    shown = capsys.readouterr().out
+    assert re.search(r"^loader +batch +emulated samples/s +runs +busy", shown, re.MULTILINE)
+    counted = re.findall(r"^(\w+) +(\d+) +[\d.]+(?: \(\d+-\d+\))? +(\d+) +\d+ %", shown, re.MULTILINE)
+    assert counted == [("caffe", "4", "3"), ("caffe", "8", "3"), ("naive", "4", "1")]
+
+
+def test_with_room_for_all_of_them_nothing_is_left_out_or_said(
+    compared: Compared, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, told = compared("--budget", "185")
+    assert set(runs(told).values()) == {3}
+    assert told["budget"] == {"seconds": 185, "runs_left_out": 0}
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "budget" not in shown
+    assert ", 3 runs a cell in interleaved rounds," in shown
+
+
+def test_without_a_budget_nothing_of_it_is_in_the_result(compared: Compared) -> None:
+    Server.run_s = staticmethod(lambda spec: 1e6)
+    _, told = compared("--first", "workers")
+    assert set(runs(told).values()) == {3}
+    assert "budget" not in told
+    assert {name for name, _ in Server.ran[:6]} == {"workers"}
+
+
+def test_a_budget_that_is_used_up_before_the_first_run_still_has_that_run(compared: Compared) -> None:
+    Server.start_s = 60.0
+    code, told = compared("--budget", "20")
+    assert code == 0
+    assert Server.ran == [("naive", 4)]
+    assert told["budget"]["runs_left_out"] == 17
+
+
+def test_a_cell_that_fails_is_not_tried_again_and_leaves_its_time_to_others(compared: Compared) -> None:
+    Server.then = staticmethod(lambda spec: Outcome("oom", "too large") if spec.batch_size == 8 else None)
+    _, told = compared("--budget", "95")
+    assert [size for _, size in Server.ran].count(8) == 3
+    assert {cell["status"] for cell in told["cells"] if cell["batch_size"] == 8} == {"oom"}
+    assert told["budget"]["runs_left_out"] == 9 - [size for _, size in Server.ran].count(4)
+
+
+def test_ctrl_c_within_a_budget_keeps_what_was_measured_and_blames_no_budget(
+    compared: Compared, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(spec: Any) -> None:
+        if len(Server.ran) == 3:
+            raise KeyboardInterrupt
+
+    Server.then = staticmethod(stop)
+    code, told = compared("--budget", "90")
+    assert code == 130
+    assert {cell["error"] for cell in told["cells"] if cell["status"] == "skipped"} == {"not run: stopped by Ctrl-C"}
+    assert "budget of" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--budget", "0"], "'0' is not a number of seconds above 0"),
+        (["--budget", "soon"], "'soon' is not a number of seconds above 0"),
+        (["--budget", "nan"], "'nan' is not a number of seconds above 0"),
+        (["--first", "threads"], "--first threads is none of the loaders compared. Add it to --pipelines."),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_runs(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    asked = ["compare", "ssd", "--data", str(images), "--device", "emulated:v100", "--pipelines", "naive,caffe"]
+    try:
+        code = main([*asked, *words, "--out", str(tmp_path / "made")])
+    except SystemExit as ended:  # of argparse
+        code = int(ended.code or 0)
+    assert code == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert Server.ran == []
+
+
+@pytest.mark.parametrize("scenario", ["faults", "batch-sizes"])
+def test_planted_scenarios_take_no_budget(scenario: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["compare", scenario, "--budget", "9", "--out", str(tmp_path / "made")]) == 2
+    assert "--budget is an option of other scenarios" in capsys.readouterr().err
