@@ -17,6 +17,7 @@ from typing import Any
 
 from ..capture.sampler.start import Sampler, start_sampler
 from ..errors import WhyidleError
+from ..interrupts import held
 from ..record.files import plain
 from ..record.notices import TRAINING_NOTICES, Notices, read_notices
 from ..record.processes import processes
@@ -44,7 +45,6 @@ STOP_SECONDS = 3.0
 TICK_SECONDS = 0.25
 KILLED = {-signal.SIGKILL, -signal.SIGBUS, 128 + signal.SIGKILL, 128 + signal.SIGBUS}
 """Exit codes, a shell's among them, of what lacked memory; nobody else has reason to."""
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LAST_LINES = 12
 """Of its output, where it failed."""
 
@@ -195,17 +195,8 @@ class ScriptBench:
 
     def end(self) -> None:
         """End the training and all that it started. Safe to call twice; Ctrl-C waits until it is done."""
-        late: list[int] = []
-        # Not blocked: that holds for this thread alone, and libraries have others that a signal may come to.
-        before = {each: signal.signal(each, lambda number, _: late.append(number)) for each in ENDING}
-        try:
-            with self._watch:
-                self._end()
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler or signal.SIG_DFL)
-            if late:
-                signal.raise_signal(late[0])
+        with held(), self._watch:
+            self._end()
 
     def _end(self) -> None:
         process, self._process = self._process, None

@@ -18,12 +18,13 @@ HEAVY = {"torch", "torchvision", "pynvml", "nvidia", "spdl", "matplotlib", "pyar
 # layer -> (layers of ours it may import, heavy libraries it may import at module level)
 LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
+    "interrupts": (set(), set()),
     "api": ({"capture", "record", "report"}, set()),
     "record": ({"errors"}, set()),
     "devices": ({"errors"}, {"torch", "pynvml"}),
-    "capture": ({"errors", "record", "devices"}, {"torch", "pynvml"}),
+    "capture": ({"errors", "interrupts", "record", "devices"}, {"torch", "pynvml"}),
     "analyse": ({"errors", "record"}, {"tsdownsample"}),
-    "tune": ({"errors", "record", "analyse", "sampler-start"}, set()),
+    "tune": ({"errors", "interrupts", "record", "analyse", "sampler-start"}, set()),
     "report": ({"errors", "record", "analyse", "tune"}, {"jinja2"}),
     "commands": ({"errors", "record", "analyse", "tune", "report", "capture", "devices"}, set()),
     "pipelines": ({"errors"}, {"torch"}),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...interrupts import held
 from ...record.attached import Thread, write_stacks, write_states
 from ...record.run import create_run, update_run
 from ..sampler.schedule import NS_PER_S
@@ -47,22 +48,21 @@ def record(
     """
     states = States(target.pid, rate)
     states.tick(time.monotonic_ns(), last=True)
-    create_run(folder, _description(target, rate, states.pids))
-    sampler = start_sampler(folder, target.pid)
     spy = Spy(folder, target.pid, rate, spy_program, lambda: states.pids)
-    begin_ns = time.monotonic_ns()
-    why = "user"
-    try:
-        why = _watch(target, folder, seconds, states, spy, tell, begin_ns)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        # Whatever happens, nothing of ours is left running.
+    # Ctrl-C ends the watching, a second one the wait for py-spy.
+    # Neither comes between starting a program and knowing of it.
+    with held(expected=1, then=spy.kill) as interrupts:
+        create_run(folder, _description(target, rate, states.pids))
+        sampler = start_sampler(folder, target.pid)
+        begin_ns = time.monotonic_ns()
+        why = "user"
         try:
+            why = _watch(target, folder, seconds, states, spy, tell, begin_ns, interrupts)
             # Of a process that has ended the stacks stay; its counters are those of the last look.
             states.tick(time.monotonic_ns(), last=True)
-            spy.finish()
         finally:
+            # Whatever happens, nothing of ours is left running.
+            spy.finish()
             sampler.stop()
             _keep(folder, states, spy)
             recorded_s = (time.monotonic_ns() - begin_ns) / NS_PER_S
@@ -88,8 +88,10 @@ def _watch(
     spy: Spy,
     tell: Callable[[Progress], None],
     begin_ns: int,
+    interrupts: list[int],
 ) -> str:
-    while True:
+    """Returns why it ended; a signal in `interrupts` is the user's wish."""
+    while not interrupts:
         now_ns = time.monotonic_ns()
         elapsed = (now_ns - begin_ns) / NS_PER_S
         fresh = spy.tick(now_ns)
@@ -102,6 +104,7 @@ def _watch(
         if not target.alive:
             return "target"
         time.sleep(TICK_S)
+    return "user"
 
 
 def _keep(folder: Path, states: States, spy: Spy) -> None:

@@ -120,7 +120,7 @@ class Spy:
         return False
 
     def finish(self, timeout: float = 5.0) -> None:
-        """End the stretch that runs and keep it. A second Ctrl-C ends py-spy and is passed on."""
+        """End the stretch that runs and keep it."""
         self.over = True
         process = self._process
         if process is None:
@@ -130,11 +130,15 @@ class Spy:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.notes.append("py-spy did not end when asked to; the stacks of its last stretch are lost.")
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            process.kill()
+            process.wait()
         self._collect()
+
+    def kill(self) -> None:
+        """End py-spy at once; the stretch that runs is lost. May be called from a signal handler."""
+        self.over = True
+        if self._process is not None:
+            self._process.kill()
 
     def _start(self, now_ns: int) -> None:
         assert self._program is not None

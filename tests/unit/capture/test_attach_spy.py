@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.driver import wait_for
+from whyidle.capture.attach import recording
 from whyidle.capture.attach import target as targets
 from whyidle.capture.attach.source import SourceLines
 from whyidle.capture.attach.speedscope import merge, parse, read_output
@@ -211,6 +213,36 @@ def test_a_py_spy_that_does_not_end_is_ended_and_what_came_before_stays(tmp_path
     spy.finish(timeout=0.05)
     assert process.poll() == -signal.SIGKILL
     assert any("did not end" in note for note in spy.notes)
+
+
+def test_ctrl_c_while_py_spy_is_started_and_a_second_one_while_it_does_not_end_leave_nothing_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first comes before the observer knows the process that it has started."""
+    body = "signal.signal(signal.SIGINT, signal.SIG_IGN)\nopen(out + '.up', 'w')\ntime.sleep(1000)"
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            started.append(self)
+            wait_for((tmp_path / "run" / ".py-spy.json.up").exists)
+            signal.raise_signal(signal.SIGINT)
+
+        def wait(self, timeout: float | None = None) -> int:
+            if self.poll() is None:
+                signal.raise_signal(signal.SIGINT)
+            return super().wait(timeout)
+
+    monkeypatch.setattr("whyidle.capture.attach.spy.subprocess.Popen", Interrupted)
+    monkeypatch.setattr(recording, "start_sampler", lambda *_: SimpleNamespace(stop=lambda: None, error=None))
+    with pytest.raises(KeyboardInterrupt):
+        recording.record(
+            targets.find(os.getppid()), tmp_path / "run", 10, None, program(tmp_path, body), lambda _: None
+        )
+    (process,) = started
+    assert process.returncode == -signal.SIGKILL
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["attach"]["why"] == "user"
 
 
 def test_without_py_spy_there_is_one_note_and_nothing_is_started(tmp_path: Path) -> None:

@@ -1,0 +1,40 @@
+"""Signals that ask this process to end, kept from cutting short what must come to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, a supervisor's stop, a closed terminal."""
+
+
+@contextlib.contextmanager
+def held(expected: int = 0, then: Callable[[], None] = lambda: None) -> Iterator[list[int]]:
+    """Signals of `ENDING` raise nothing inside; yields the list of those that came, which grows.
+
+    Those after the `expected` first call `then` where they come, between any two lines, and the first of them is
+    delivered again at the end. Where Python lets no handler be set (outside the main thread, to which all signals go),
+    nothing is changed.
+    """
+    # Handlers and no mask: a mask holds for one thread, libraries have others, and children would inherit it.
+    came: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        came.append(number)
+        if len(came) > expected:
+            then()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    before = {each: signal.signal(each, note) for each in ENDING}
+    try:
+        yield came
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, signal.SIG_DFL if handler is None else handler)
+        if len(came) > expected:
+            signal.raise_signal(came[expected])
