@@ -105,8 +105,8 @@ def _judge(compared: Compared, work: Mapping[int, Work]) -> Mechanism:
         )
     found = mechanism_of(compared)
     grown = growth_in_words(compared) if found is not None else ""
-    others = foreign_in_words(compared)
-    if compared.slower and others:
+    others = foreign_in_words(compared) if compared.slower or compared.faster else ""
+    if others:
         return Mechanism("none", f"{said}, but {others}. Run both sizes again, in turn")
     if compared.unsure:
         but = f". Of its parts {grown}" if found is not None else ""

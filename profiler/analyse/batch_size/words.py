@@ -64,15 +64,22 @@ def idle_in_words(compared: Compared) -> str:
 
 
 def foreign_in_words(compared: Compared) -> str:
-    """That other programs took the CPUs while the larger size ran, and not while the smaller one did; else empty."""
+    """That other programs may be why one size took longer: they took the CPUs of its runs more than of the others', or
+    of a single run, which has no second one to tell what they did to it; else empty."""
     others = compared.values(lambda run: run.foreign_cpus)
     full = compared.values(lambda run: run.sampled.machine_busy_pct)
-    if others is None or full is None or others[1] - others[0] < MORE_FOREIGN or full[1] < FULL_PCT:
+    sizes = (compared.smaller, compared.larger)
+    longer = 1 if compared.slower else 0
+    if others is None or full is None or full[longer] < FULL_PCT or others[longer] < MORE_FOREIGN:
         return ""
-    return (
-        f"other programs used {others[1]:.1f} CPUs while batch {compared.larger} ran, and {others[0]:.1f} while batch "
-        f"{compared.smaller} did"
-    )
+    if others[longer] - others[1 - longer] >= MORE_FOREIGN:
+        return (
+            f"other programs used {others[longer]:.1f} CPUs while batch {sizes[longer]} ran, and "
+            f"{others[1 - longer]:.1f} while batch {sizes[1 - longer]} did"
+        )
+    if min(len(compared.before), len(compared.after)) > 1:
+        return ""
+    return f"from one run of a size that cannot be told while other programs use {others[longer]:.1f} CPUs"
 
 
 def longer_gaps(compared: Compared) -> str:

@@ -32,13 +32,13 @@ Run = Callable[[Path, int], Any]
 """Trains at a batch size into a folder."""
 
 
-def judged(tmp_path: Path, run: Run, *sizes: int) -> BatchVerdict:
-    """Three equal runs of each size: on the virtual clock there is no noise."""
+def judged(tmp_path: Path, run: Run, *sizes: int, repeats: int = REPEATS) -> BatchVerdict:
+    """Equal runs of each size: on the virtual clock there is no noise."""
     cells: dict[int, list[Facts]] = {}
     for size in sizes:
         run(tmp_path / str(size), size)
-        cells[size] = [facts_of_run(tmp_path / str(size))] * REPEATS
-    verdict = batch_verdict(cells, {size: range(REPEATS) for size in sizes})
+        cells[size] = [facts_of_run(tmp_path / str(size))] * repeats
+    verdict = batch_verdict(cells, {size: range(repeats) for size in sizes})
     assert verdict is not None
     return verdict
 
@@ -512,16 +512,32 @@ def test_runs_without_samples_are_left_out(tmp_path: Path) -> None:
     assert batch_verdict({8: [facts_of_run(tmp_path / "8")], 16: [facts_of_run(tmp_path / "16")]}) is None
 
 
-@pytest.mark.parametrize(("others", "cause"), [(1.4, "none"), (0.1, "loader_floor")])
-def test_a_machine_that_others_filled_for_one_size_is_said_instead_of_a_mechanism(
-    tmp_path: Path, others: float, cause: str
-) -> None:
-    """Of two CPUs; the training itself uses half of one."""
+CROWDED, ALONE = 1.4, 0.1
+"""CPUs that others use, of two, of which the training itself uses half of one."""
+TAKEN = "other programs used 1.4 CPUs while batch {} ran, and 0.1 while"
+ONE_RUN = "one run of a size"
 
+
+@pytest.mark.parametrize(
+    ("load_ms", "others", "repeats", "said"),
+    [
+        pytest.param((1.5, 3.0), (ALONE, ALONE), REPEATS, "input grew from", id="slower, alone"),
+        pytest.param((1.5, 3.0), (ALONE, CROWDED), REPEATS, TAKEN.format(16), id="slower, others at the larger"),
+        pytest.param((1.5, 3.0), (CROWDED, ALONE), REPEATS, "input grew from", id="slower, others at the smaller"),
+        pytest.param((1.5, 3.0), (CROWDED, CROWDED), REPEATS, "input grew from", id="slower, others at both"),
+        pytest.param((1.5, 3.0), (CROWDED, CROWDED), 1, ONE_RUN, id="slower, others at both, once"),
+        pytest.param((3.0, 1.5), (CROWDED, ALONE), REPEATS, TAKEN.format(8), id="faster, others at the smaller"),
+        pytest.param((3.0, 1.5), (CROWDED, CROWDED), 1, ONE_RUN, id="faster, others at both, once"),
+        pytest.param((3.0, 1.5), (ALONE, ALONE), 1, "a larger batch is faster", id="faster, alone, once"),
+    ],
+)
+def test_where_others_may_be_why_no_mechanism_is_named(
+    tmp_path: Path, load_ms: tuple[float, float], others: tuple[float, float], repeats: int, said: str
+) -> None:
     def run(folder: Path, batch: int) -> None:
-        large = batch > 8
-        steady(load_ms=3 if large else 1.5, sync=_always)(folder, batch)
-        busy = others if large else 0.1
+        place = int(batch > 8)
+        steady(load_ms=load_ms[place], sync=_always)(folder, batch)
+        busy = others[place]
         end = int(steps_of(folder)["step_end_ns"].max())
         rows = [
             {"t_ns": t, "cpus": 2000, "tree_cpu_ns": (t - START) // 2, "machine_busy_pct": 100 * (0.5 + busy) / 2}
@@ -531,9 +547,10 @@ def test_a_machine_that_others_filled_for_one_size_is_said_instead_of_a_mechanis
         info = folder / "run.json"
         info.write_text(json.dumps(json.loads(info.read_text()) | {"host": {"cpus": 2}}))
 
-    verdict = judged(tmp_path, run, 8, 16)
-    assert (verdict.cause, verdict.grew) == (cause, "input")
-    assert ("other programs used 1.4 CPUs while batch 16 ran, and 0.1" in verdict.text) == (cause == "none")
+    verdict = judged(tmp_path, run, 8, 16, repeats=repeats)
+    assert said in verdict.text
+    assert (verdict.cause == "none") == (said != "input grew from")
+    assert verdict.grew == ("input" if load_ms[1] > load_ms[0] else None)
 
 
 def test_accounting_says_which_part_grew_behind_what_computing_saved(tmp_path: Path) -> None:
