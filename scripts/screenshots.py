@@ -44,7 +44,7 @@ def made(runs: Path) -> None:
         (
             runs / "tune",
             ["tune", "ssd", "--data", str(voc), "--device", "emulated:v100", "--pipelines", "workers,threads"]
-            + ["--batch-size", "16", "--budget", "60", "--no-live", "--out", str(runs / "tune")],
+            + ["--batch-size", "16", "--budget", "120", "--no-live", "--out", str(runs / "tune")],
         ),
     ]
     for folder, command in steps:
