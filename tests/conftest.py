@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # How long an example takes says how busy the machine is. `--hypothesis-profile thorough` tries many more of them.
@@ -26,6 +27,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Tests start Python by the hundred: what is compiled once is kept, even where the environment says otherwise.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--renew-golden", action="store_true", help="of tests/golden: keep what the commands print now, test nothing"
+    )
 
 
 def pytest_collection_finish() -> None:

@@ -1,0 +1,562 @@
+"""Recordings of one training process each: one for every cause that can be told, and what else a run may be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from crafted import add, add_events, amend, steps_of, train_on_cpu
+
+from golden.made import H200, Making, batch, happened, hosted, looked, pooled, serial, told, trained, until
+from long_run import make as long_run
+from whyidle.devices.conditions import Conditions
+from whyidle.devices.emulated import EmulatedSpec
+from whyidle.record.names import Names
+from whyidle.record.notices import NO_HEADROOM, SAMPLER_NOTICES, TRAINING_NOTICES, Notices
+from whyidle.record.reader import Records
+from whyidle.record.run import open_run, update_run
+from whyidle.record.sampled_devices import SampledDevice, note_devices
+from whyidle.record.schema import (
+    BATCH,
+    EVENT,
+    HEADER_BYTES,
+    KERNEL,
+    NOT_MEASURED,
+    STEP,
+    TRANSFORM,
+    EventKind,
+    KernelKind,
+    LoaderFlag,
+    StepFlag,
+)
+from whyidle.scenarios.planted import MS, START, Step, Workers
+
+DATA = Path(__file__).parents[1] / "data"
+COMPUTE = 10 * MS
+QUEUING = {"cpu": 0.25, "queued": 0.7}
+
+
+def healthy(at: Path) -> None:
+    run = trained(at / "run", [[Step(fetch_ns=2 * MS)] * 60] * 2)
+    hosted(run, 1.0, 4)
+
+
+def too_few_steps(at: Path) -> None:
+    trained(at / "run", [[Step(fetch_ns=50 * MS)] * 20])
+
+
+def no_training(at: Path) -> None:
+    trained(at / "run", [])
+
+
+def made_in_training(at: Path) -> None:
+    run = serial(at / "run", 100, 20, Making(stages=(0.6, 0.3)))
+    hosted(run, 1.0, 4)
+
+
+def made_in_training_crowded(at: Path) -> None:
+    run = serial(at / "run", 100, 20, Making(cpu=0.3, queued=0.65))
+    update_run(run, {"host": {"cpus": 2}})
+    hosted(run, 0.3, 2, 100.0, queued=0.4)
+
+
+def too_few_workers(at: Path) -> None:
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 60] * 2, Workers(2, 2), Making(stages=(0.6, 0.3)))
+    hosted(run, 2.0, 8)
+
+
+def waiting_workers(at: Path) -> None:
+    """Samples come over a network."""
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], Workers(2, 2), Making(cpu=0.03, queued=0.01))
+    hosted(run, 0.4, 4)
+
+
+def cpu_exhausted(at: Path) -> None:
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], Workers(2, 2), Making(stages=(0.7, 0.2)))
+    update_run(run, {"host": {"cpus": 2}})
+    hosted(run, 1.95, 2, 99.0)
+
+
+def oversubscribed(at: Path) -> None:
+    run = pooled(at / "run", [[Step(fetch_ns=160 * MS)] * 100], Workers(8, 2), Making(**QUEUING))
+    update_run(run, {"host": {"cpus": 2}})
+    hosted(run, 1.95, 2, 99.0)
+
+
+def worker_threads(at: Path) -> None:
+    making = Making(cpu=0.25, queued=0.6, process_cpu=1.8)
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], Workers(2, 2), making)
+    update_run(run, {"host": {"cpus": 2}})
+    hosted(run, 1.95, 2, 99.0)
+
+
+def cpu_quota(at: Path) -> None:
+    run = pooled(at / "run", [[Step(fetch_ns=80 * MS)] * 100], Workers(4, 2), Making(**QUEUING))
+    hosted(run, 1.45, 1.5, 40.0, throttled=0.8)
+
+
+def held_back(at: Path) -> None:
+    """As by a quota that nobody tells of."""
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], Workers(2, 2), Making(**QUEUING))
+    hosted(run, 0.8, 2, 40.0)
+
+
+def affinity(at: Path) -> None:
+    run = pooled(at / "run", [[Step(fetch_ns=80 * MS)] * 100], Workers(4, 2), Making(**QUEUING, cpus=1))
+    hosted(run, 4.0, 8, 80.0)
+
+
+def foreign_load(at: Path) -> None:
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], Workers(2, 2), Making(**QUEUING))
+    update_run(run, {"host": {"cpus": 2}})
+    hosted(run, 0.5, 2, 99.0)
+
+
+def storage(at: Path) -> None:
+    making = Making(cpu=0.15, read=0.8, read_bytes=7_200_000, read_chars_bytes=8_000_000, batch_bytes=4_800_000)
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], Workers(2, 2), making)
+    hosted(run, 0.5, 8, read_storage_bytes=10**9)
+
+
+def straggler(at: Path) -> None:
+    plan = [Step(fetch_ns=(400 if n % 25 == 12 else 15) * MS) for n in range(150)]
+    run = pooled(at / "run", [plan], Workers(4, 2), Making(slowest=0.9))
+    hosted(run, 2.0, 8)
+
+
+def prefetch_depth(at: Path) -> None:
+    source = np.random.default_rng(0)
+    plan = [Step(fetch_ns=round(ms * MS), sync=True) for ms in source.lognormal(2.0, 1.0, 200)]
+    run = pooled(at / "run", [plan], Workers(2, 1))
+    hosted(run, 1.6, 8)
+
+
+def worker_restart(at: Path) -> None:
+    epochs = [[Step(fetch_ns=12 * MS)] * 25] * 6
+    flags = LoaderFlag.STARTS_PYTHON
+    run = pooled(at / "run", epochs, Workers(2, 2, start_ns=400 * MS), flags=flags, persistent=False)
+    hosted(run, 1.5, 8)
+
+
+def pipeline_fill(at: Path) -> None:
+    epochs = [[Step(fetch_ns=(900 if n == 0 else 8) * MS) for n in range(20)]] * 6
+    run = pooled(at / "run", epochs, Workers(2, 2), flags=LoaderFlag.PERSISTENT_WORKERS)
+    hosted(run, 1.0, 8)
+
+
+def few_batches(at: Path) -> None:
+    """Epochs of fewer batches than there are workers."""
+    epochs = [[Step(fetch_ns=60 * MS)] * 4] * 20
+    run = pooled(at / "run", epochs, Workers(8, 2), flags=LoaderFlag.PERSISTENT_WORKERS)
+    hosted(run, 2.0, 8)
+
+
+def _handed(at: Path, making: Making, made_ms: float) -> Path:
+    """Batches come 25 ms after they were finished."""
+    run = trained(at / "run", [[Step(fetch_ns=25 * MS)] * 120])
+    told(run, 2, 2, LoaderFlag.PIN_MEMORY)
+    rows = []
+    for number, step in enumerate(steps_of(run)):
+        end = int(step["fetch_begin_ns"]) + MS
+        rows.append(batch(making, number % 2, end - round(made_ms * MS), end, 0, number, True))
+    add(run, BATCH, rows)
+
+    def change(steps: Records) -> None:
+        steps["loader"], steps["batch"] = 1, np.arange(len(steps))
+        steps["queue_ready"], steps["queue_capacity"] = 1, 4
+
+    amend(run, change)
+    return hosted(run, 0.6, 8)
+
+
+def handoff(at: Path) -> None:
+    _handed(at, Making(batch_bytes=20_000_000, sent_bytes=20_000_000), 10)
+
+
+def handoff_many_tensors(at: Path) -> None:
+    update_run(_handed(at, Making(batch_bytes=20_000_000, sent_bytes=300), 10), {"device": H200})
+
+
+def sharding(at: Path) -> None:
+    run = pooled(
+        at / "run", [[Step(fetch_ns=20 * MS)] * 100], Workers(1, 2), flags=LoaderFlag.ITERABLE, persistent=True
+    )
+    add_events(run, [(START + 1, EventKind.LOADER_WORKERS, 4, NOT_MEASURED)])
+    hosted(run, 1.0, 8)
+
+
+def overkill(at: Path) -> None:
+    _handed(at, Making(batch_bytes=4000, sent_bytes=300), 0.3)
+
+
+def _copied(at: Path, **how: bool) -> Path:
+    step = Step(fetch_ns=0, compute_ns=COMPUTE, copy_bytes=40_000_000, **how)  # type: ignore[arg-type]
+    return trained(at / "run", [[step] * 100])
+
+
+def copy_pageable(at: Path) -> None:
+    _copied(at, pinned=False)
+
+
+def copy_serial(at: Path) -> None:
+    update_run(_copied(at, pinned=True), {"device": H200})
+
+
+def copy_link(at: Path) -> None:
+    run = _copied(at, pinned=True)
+    looked(
+        run,
+        {"pcie_generation": 4, "pcie_width": 8, "pcie_max_generation": 4, "pcie_max_width": 16},
+        utilisation_pct=90.0,
+    )
+
+
+def sync(at: Path) -> None:
+    step = Step(fetch_ns=0, compute_ns=COMPUTE, sync_within=True, within_ns=8 * MS)
+    trained(at / "run", [[step] * 120])
+
+
+def launch(at: Path) -> None:
+    """Activity windows over ten steps: kernels of 0.1 ms that come 0.1 ms late."""
+    run = trained(at / "run", [[Step(fetch_ns=MS, compute_ns=COMPUTE, sync=True)] * 100], device=H200)
+    steps = steps_of(run)
+    rows, windows = [], []
+    for window, of in enumerate((steps[20:25], steps[60:65])):
+        windows.append((int(of["fetch_begin_ns"][0]), int(of["step_end_ns"][-1]), window))
+        for step in of:
+            rows += [
+                {
+                    "window": window,
+                    "what": KernelKind.KERNEL,
+                    "stream": 7,
+                    "thread": 0,
+                    "launch_ns": begin - 5000,
+                    "begin_ns": begin,
+                    "end_ns": begin + MS // 10,
+                }
+                for begin in range(int(step["device_begin_ns"]), int(step["device_end_ns"]), MS // 5)
+            ]
+    add(run, KERNEL, rows)
+    add_events(run, [(begin, EventKind.ACTIVITY_WINDOW, number, end) for begin, end, number in windows])
+    hosted(run, 1.0, 4)
+
+
+def launch_by_utilisation(at: Path) -> None:
+    run = trained(at / "run", [[Step(fetch_ns=0, compute_ns=COMPUTE, host_ns=COMPUTE)] * 150], device=H200)
+
+    def change(steps: Records) -> None:
+        steps["cpu_ns"] = steps["step_end_ns"] - steps["fetch_begin_ns"]
+        steps["optimizer_end_ns"] = steps["step_end_ns"] - MS // 10
+
+    amend(run, change)
+    looked(run, {"sm_clock_mhz": 1980, "sm_clock_max_mhz": 1980, "throttle_reasons": 0}, utilisation_pct=35.0)
+    hosted(run, 1.0, 4)
+
+
+def garbage(at: Path) -> None:
+    run = trained(at / "run", [[Step(fetch_ns=0, compute_ns=COMPUTE, sync=True, host_ns=6 * MS)] * 120])
+    happened(run, EventKind.GARBAGE, 2, lambda s: ((int(e) - 5 * MS, int(e)) for e in s["step_end_ns"]))
+
+
+def gil(at: Path) -> None:
+    run = trained(at / "run", [[Step(fetch_ns=0, compute_ns=COMPUTE, sync=True, host_ns=10 * MS)] * 120], cpu_ns=MS)
+    looks = range(START, until(run), 20 * MS)
+    add_events(run, [(t, EventKind.PYTHON_THREADS, t - START, NOT_MEASURED) for t in looks])
+    hosted(run, 1.5, 4, queued=0.05)
+
+
+def step_gap(at: Path) -> None:
+    """With phases that the program marks."""
+    run = trained(at / "run", [[Step(fetch_ns=0, compute_ns=COMPUTE, sync=True, host_ns=COMPUTE)] * 120])
+    number = Names(run).number("log images")
+    happened(run, EventKind.PHASE, number, lambda s: ((int(e) - 8 * MS, int(e)) for e in s["step_end_ns"]))
+
+
+def breakpoint(at: Path) -> None:
+    """The program stood still once."""
+    plan = [Step(fetch_ns=0, sync=True, host_ns=3000 * MS if n == 100 else 0) for n in range(160)]
+    trained(at / "run", [plan])
+
+
+def _bounded(at: Path, each_ms: int) -> tuple[Path, list[tuple[int, int]]]:
+    epoch = [Step(fetch_ns=0)] * 39 + [Step(fetch_ns=0, sync=True, boundary_ns=each_ms * MS)]
+    run = trained(at / "run", [epoch] * 4)
+    events = open_run(run).records(EVENT)
+    spans = events[events["what"] == EventKind.BOUNDARY]
+    return run, list(zip(spans["t_ns"].tolist(), spans["end_ns"].tolist(), strict=True))
+
+
+def validation(at: Path) -> None:
+    run, spans = _bounded(at, 300)
+    add_events(run, [(begin, EventKind.EVALUATION, 8 * (end - begin) // 10, end) for begin, end in spans])
+    add_events(run, [(end, EventKind.EVALUATION_WORKERS, 0, NOT_MEASURED) for _, end in spans])
+    hosted(run, 1.0, 8)
+
+
+def checkpoints(at: Path) -> None:
+    run, spans = _bounded(at, 300)
+    add_events(run, [(begin, EventKind.SAVE, 0, begin + 9 * (end - begin) // 10) for begin, end in spans])
+    hosted(run, 1.0, 8)
+
+
+def ends_of_epochs(at: Path) -> None:
+    run, _ = _bounded(at, 300)
+    told(run, 3, 2, 0)
+    hosted(run, 1.0, 8)
+
+
+def memory_pressure(at: Path) -> None:
+    odd = range(15, 200, 10)
+    plan = [Step(fetch_ns=0, compute_ns=COMPUTE + (40 * MS if n in odd else 0), sync=True) for n in range(200)]
+    run = trained(at / "run", [plan], device=H200)
+    ends = steps_of(run)["step_end_ns"]
+    add_events(
+        run, [(int(ends[n]), EventKind.ALLOCATOR_RETRIES, count, NOT_MEASURED) for count, n in enumerate(odd, 1)]
+    )
+    looked(run, {"memory_used_bytes": 79 * 10**9, "memory_total_bytes": 80 * 10**9}, utilisation_pct=95.0)
+
+
+def throttled(at: Path) -> None:
+    run = trained(at / "run", [[Step(fetch_ns=0, sync=True)] * 200], device=H200)
+    slow = {"sm_clock_mhz": 900, "sm_clock_max_mhz": 1500, "throttle_reasons": 0x20, "temperature_c": 88}
+    looked(run, {**slow, "power_mw": 650_000}, utilisation_pct=99.0)
+    note_devices(run, [SampledDevice(0, "NVIDIA H200", 700_000)], "570.86.15")
+
+
+def contended(at: Path) -> None:
+    conditions = Conditions(others=0.5, processes=2)
+    spec = EmulatedSpec("test", "Test", 10**12, 10e9, 5e9, conditions=conditions)
+    run = trained(at / "run", [[Step(fetch_ns=10 * MS, sync=True)] * 200], spec=spec)
+    looked(run, conditions.state(0), utilisation_pct=84.0)
+
+
+def shape_churn(at: Path) -> None:
+    odd = range(15, 200, 10)
+    plan = [Step(fetch_ns=0, compute_ns=COMPUTE + (60 * MS if n in odd else 0), sync=True) for n in range(200)]
+    run = trained(at / "run", [plan])
+
+    def change(steps: Records) -> None:
+        new = np.isin(steps["step"], list(odd))
+        steps["flags"] |= StepFlag.SHAPE_KNOWN | np.where(new, StepFlag.NEW_SHAPE, 0)
+        steps["flags"] |= 1000 << StepFlag.ELEMENTS_SHIFT
+
+    amend(run, change)
+
+
+def compiling(at: Path) -> None:
+    run = train_on_cpu(at / "run", [{"flags": StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE}] * 60)
+    update_run(run, {"command": ["python", "train.py"]})
+    happened(run, EventKind.COMPILE, 0, lambda s: ((int(b), int(b) + 30 * MS) for b in s["forward_begin_ns"]))
+
+
+def headroom(at: Path) -> None:
+    usual, fill, ready = (Step(fetch_ns=ms * MS, sync=True) for ms in (15, 24 * 15, 0))
+    run = trained(at / "run", [[usual] * 100 + [fill] + [ready] * 23 + [usual] * 120], headroom=True)
+
+    def change(steps: Records) -> None:
+        steps["flags"][100:124] |= StepFlag.HEADROOM
+
+    amend(run, change)
+    hosted(run, 1.0, 4)
+
+
+def no_headroom(at: Path) -> None:
+    run = trained(at / "run", [[Step(fetch_ns=15 * MS)] * 80], headroom=True)
+    Notices(run / TRAINING_NOTICES)(f"{NO_HEADROOM}the batches do not fit into memory.")
+    Notices(run / SAMPLER_NOTICES)("NVML says nothing of clocks on this device.")
+
+
+def torn(at: Path) -> None:
+    """Killed: nothing says how it ended, a file ends within a record, and one record was overwritten."""
+    run = trained(at / "run", [[Step(fetch_ns=20 * MS)] * 100], ended=None)
+    (path,) = run.glob("step-*.rec")
+    whole = path.read_bytes()
+    at_byte = 4096 + 50 * STEP.record_bytes + 16
+    path.write_bytes((whole[:at_byte] + b"\x5a" * 200 + whole[at_byte + 200 :])[:-100])
+
+
+def failed(at: Path) -> None:
+    run = trained(at / "run", [[Step()] * 50])
+    update_run(run, {"ended": {"status": "failed", "error": "ValueError: a broken image", "exit_code": 1}})
+
+
+def device_silent(at: Path) -> None:
+    """The device stamped half of the steps."""
+    run = trained(at / "run", [[Step(fetch_ns=MS)] * 80])
+
+    def change(steps: Records) -> None:
+        for name in ("device_begin_ns", "device_end_ns"):
+            steps[name][20:60:2] = NOT_MEASURED
+
+    amend(run, change)
+
+
+def on_cpu(at: Path) -> None:
+    steps = [{"fetch": 60, "gap": 10, "cpu_ms": 95, "end": 110}] * 60
+    run = train_on_cpu(at / "run", steps)
+    update_run(run, {"command": ["python", "-m", "train", "--device", "cpu"], "torch": "2.9.0"})
+    told(run, 0, None, 0)
+    hosted(run, 1.0, 2)
+
+
+def on_cpu_no_fetch(at: Path) -> None:
+    """No fetch was seen, and the samples of a batch are not known."""
+    run = train_on_cpu(at / "run", [{}] * 60)
+    update_run(run, {"command": ["python", "train.py"]})
+
+    def change(steps: Records) -> None:
+        steps["fetch_end_ns"] = NOT_MEASURED
+        steps["samples"] = NOT_MEASURED
+
+    amend(run, change)
+
+
+def long(at: Path) -> None:
+    """Three minutes of a made-up training: validation, workers that fall behind, stand-in data."""
+    run = long_run(at / "run", hours=0.05, hz=2.0, bad_every=900)
+    revision = {"revision": "0123456789abcdef0123456789abcdef01234567", "branch": "main", "changed": True}
+    update_run(run, {"code": revision, "torch": "2.9.0+cu130", "cost": None})
+    note_devices(run, [SampledDevice(0, "made-up GPU", 700_000)], "570.86.15")
+
+
+def older(at: Path) -> None:
+    """As an earlier version wrote it, under the program's earlier name."""
+    shutil.copytree(DATA / "v1" / "starved", at / "run")
+
+
+def thinned(at: Path) -> None:
+    """Of most steps the hooks looked at none, and at the end some were left out."""
+    run = trained(at / "run", [[Step(fetch_ns=4 * MS)] * 120])
+
+    def change(steps: Records) -> None:
+        steps["skipped"], steps["skipped_samples"] = 0, 0
+        steps["overhead_ns"] = 20_000
+
+    amend(run, change)
+    last = until(run)
+    add_events(
+        run,
+        [
+            (last, EventKind.SKIPPED_STEPS, 7, NOT_MEASURED),
+            (last, EventKind.SKIPPED_SAMPLES, 56, NOT_MEASURED),
+            (last, EventKind.DEVICE_RING_FULL, 3, NOT_MEASURED),
+            (last, EventKind.CLOCK_UNCERTAINTY, 2_500_000, NOT_MEASURED),
+        ],
+    )
+
+
+def several_causes(at: Path) -> None:
+    """A loader without workers, copies, reading calls, a slow loop and validation, each of which costs."""
+    step = Step(
+        fetch_ns=6 * MS, copy_bytes=20_000_000, pinned=False, sync_within=True, within_ns=2 * MS, sync=True,
+        host_ns=3 * MS,
+    )  # fmt: skip
+    run = trained(at / "run", [[*[step] * 49, Step(boundary_ns=200 * MS)]] * 3, device=H200)
+    told(run, 0, None, 0)
+    hosted(run, 1.0, 4, 90.0)
+    states = {"memory_used_bytes": 12 * 10**9, "memory_total_bytes": 80 * 10**9, "power_mw": 312_000}
+    looked(run, states | {"sm_clock_mhz": 1755, "sm_clock_max_mhz": 1980, "temperature_c": 54}, utilisation_pct=60.0)
+
+
+def transforms(at: Path) -> None:
+    """Transforms that were timed one by one, and slow samples with the names of their files."""
+    run = pooled(at / "run", [[Step(fetch_ns=60 * MS)] * 80], Workers(2, 2), Making(cpu=0.9))
+    names = Names(run)
+    told_by = [names.number(name) for name in ("RandomResizedCrop", "ColorJitter", "ToTensor")]
+    rows = [
+        {
+            "training": os.getpid(), "worker": number % 2, "name": name, "position": place, "samples": 8,
+            "total_ns": (12 - 4 * place) * MS, "loader": 1,
+        }
+        for number in range(12)
+        for place, name in enumerate(told_by)
+    ]  # fmt: skip
+    add(run, TRANSFORM, rows)
+    slow = names.number("photos/large one.jpg")
+    (path,) = run.glob("batch-*.rec")
+    count = (path.stat().st_size - HEADER_BYTES) // BATCH.record_bytes
+    batches = np.memmap(path, BATCH.dtype, "r+", HEADER_BYTES, (count,))
+    batches["slowest_name"][::10], batches["slowest_ns"][::10] = slow, 30 * MS
+    batches["transform_ns"][:24] = 24 * MS
+    batches.flush()
+    hosted(run, 1.9, 4)
+
+
+def odd_words(at: Path) -> None:
+    """Names that are markup, control a terminal, or begin a formula."""
+    bad = "[red]x[/red] <b>&amp;\x1b[31m\u202e:smile:"
+    run = trained(at / "run", [[Step(fetch_ns=20 * MS, host_ns=5 * MS, sync=True)] * 60])
+    update_run(
+        run,
+        {
+            "command": ["python", f"{bad}.py"],
+            "device": {"kind": "emulated", "title": f"emulated {bad}"},
+            "dataset": {"name": bad, "stand_in": f"the photos | of <i>{bad}"},
+            "ended": {"status": "failed", "error": bad, "exit_code": 3},
+            "settings": {"lr": 0.1, bad: bad, "deep": {"er": [1, 2, None]}, "flag": True},
+        },
+    )
+    number = Names(run).number(f"=HYPERLINK {bad}")
+    happened(run, EventKind.PHASE, number, lambda s: ((int(e) - 4 * MS, int(e)) for e in s["step_end_ns"]))
+
+
+BUILDERS: dict[str, Callable[[Path], None]] = {
+    "healthy": healthy,
+    "too-few-steps": too_few_steps,
+    "no-training": no_training,
+    "serial": made_in_training,
+    "serial-crowded": made_in_training_crowded,
+    "too-few-workers": too_few_workers,
+    "waiting-workers": waiting_workers,
+    "cpu-exhausted": cpu_exhausted,
+    "oversubscribed": oversubscribed,
+    "worker-threads": worker_threads,
+    "cpu-quota": cpu_quota,
+    "held-back": held_back,
+    "affinity": affinity,
+    "foreign-load": foreign_load,
+    "storage": storage,
+    "straggler": straggler,
+    "prefetch-depth": prefetch_depth,
+    "worker-restart": worker_restart,
+    "pipeline-fill": pipeline_fill,
+    "few-batches": few_batches,
+    "handoff": handoff,
+    "handoff-many-tensors": handoff_many_tensors,
+    "sharding": sharding,
+    "overkill": overkill,
+    "copy-pageable": copy_pageable,
+    "copy-serial": copy_serial,
+    "copy-link": copy_link,
+    "sync": sync,
+    "launch": launch,
+    "launch-by-utilisation": launch_by_utilisation,
+    "gc": garbage,
+    "gil": gil,
+    "step-gap": step_gap,
+    "breakpoint": breakpoint,
+    "validation": validation,
+    "checkpoints": checkpoints,
+    "ends-of-epochs": ends_of_epochs,
+    "memory-pressure": memory_pressure,
+    "throttled": throttled,
+    "contended": contended,
+    "shape-churn": shape_churn,
+    "compiling": compiling,
+    "headroom": headroom,
+    "no-headroom": no_headroom,
+    "torn": torn,
+    "failed": failed,
+    "device-silent": device_silent,
+    "on-cpu": on_cpu,
+    "on-cpu-no-fetch": on_cpu_no_fetch,
+    "long": long,
+    "older-version": older,
+    "thinned": thinned,
+    "several-causes": several_causes,
+    "transforms": transforms,
+    "odd-words": odd_words,
+}

@@ -1,0 +1,68 @@
+"""What the commands print of recordings is what they printed before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from golden.machine import settle
+from golden.output import RENEW, Output, Ran, difference, ran
+from golden.recordings import RECORDINGS
+
+EXPECTED = Path(__file__).parent / "expected"
+CASES = [(name, output) for name, recording in RECORDINGS.items() for output in recording.outputs]
+
+Run = Callable[[str, Output], Ran]
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs a command where a recording lies, which is made once; the same command runs once."""
+    made: dict[str, Path] = {}
+    known: dict[tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]], Ran] = {}
+
+    def of(name: str, output: Output) -> Ran:
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("golden")
+            RECORDINGS[name].build(made[name])
+            settle(made[name])
+        command = name, output.argv, tuple(sorted(output.environment.items()))
+        if command not in known:
+            known[command] = ran(output.argv, made[name], output.environment)
+        return known[command]
+
+    return of
+
+
+@pytest.mark.parametrize(("name", "output"), CASES, ids=[f"{name}-{output.name}" for name, output in CASES])
+def test_an_output_is_as_it_was(name: str, output: Output, run: Run, request: pytest.FixtureRequest) -> None:
+    found = output.form(run(name, output))
+    kept = EXPECTED / name / output.name
+    if request.config.getoption("--renew-golden"):
+        if not kept.is_file() or difference(output.name, kept.read_text(), found) is not None:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(found)
+        return
+    command = " ".join(("whyidle", *output.argv))
+    assert kept.is_file(), f"{name}: what `{command}` prints is not kept yet. Keep it with `{RENEW}`."
+    told = difference(output.name, kept.read_text(), found)
+    if told is not None:
+        pytest.fail(f"`{command}` prints otherwise of {name}. Where that is meant: `{RENEW}`.\n{told}", pytrace=False)
+
+
+def test_nothing_is_kept_that_no_recording_makes(request: pytest.FixtureRequest) -> None:
+    made = {EXPECTED / name / output.name for name, output in CASES}
+    left = sorted(path for path in EXPECTED.rglob("*") if path.is_file() and path not in made)
+    if request.config.getoption("--renew-golden"):
+        for path in left:
+            path.unlink()
+        return
+    named = ", ".join(str(path.relative_to(EXPECTED)) for path in left)
+    assert not left, f"no recording makes {named}. Remove them with `{RENEW}`."
+
+
+def test_every_output_has_a_file_of_its_own() -> None:
+    names = [(name, output.name) for name, output in CASES]
+    assert len(set(names)) == len(names)
