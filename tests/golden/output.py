@@ -77,7 +77,8 @@ def ran(argv: tuple[str, ...], folder: Path, environment: Mapping[str, str]) -> 
             except SystemExit as ended:
                 code = ended.code if isinstance(ended.code, int) else 1
         said = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
-        said = [text.replace(f"whyidle {__version__}", "whyidle VERSION") for text in said]
+        for what, instead in ((f"whyidle {__version__}", "whyidle VERSION"), (str(folder.resolve()), "FOLDER")):
+            said = [text.replace(what, instead) for text in said]
     return Ran(code, *said, folder)
 
 
@@ -115,6 +116,11 @@ def _surroundings(folder: Path, environment: Mapping[str, str]) -> Iterator[None
 def as_text(of: Ran) -> str:
     """What was printed, to the letter; what was said beside it, and an exit code that is not 0, in front."""
     return _beside(of) + of.out
+
+
+def without_usage(text: str) -> str:
+    """Without what argparse says before its error, which is worded otherwise from one Python to the next."""
+    return re.sub(r"^stderr: usage: .*\n(stderr:  .*\n)*", "", text, flags=re.MULTILINE)
 
 
 def as_json(of: Ran) -> str:
@@ -331,12 +337,19 @@ def difference(name: str, expected: str, found: str) -> str | None:
         same = _same(json.loads(expected), json.loads(found), CLOSE)
     elif name.endswith((".csv", ".prom")):
         same = _same(_cells(expected), _cells(found), CLOSE)
+    elif name.endswith(".help"):
+        same = _helps(expected) == _helps(found)
     else:
         same = False
     if same:
         return None
     kept, now = expected.splitlines(), found.splitlines()
     return "\n".join(difflib.unified_diff(kept, now, f"{name}, kept", f"{name}, now", lineterm=""))
+
+
+def _helps(text: str) -> str:
+    """Without line breaks, and options as Python 3.13 and later write them."""
+    return "".join(re.sub(r"(-\w) (\S+), (--[\w-]+) \2", r"\1, \3 \2", text).split())
 
 
 def _cells(text: str) -> list[list[Any]]:

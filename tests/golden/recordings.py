@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from golden import singles
+from golden import comparisons, others, ranks, singles
 from golden.output import (
     Output,
+    Ran,
     all_tables,
     as_columns,
     as_json,
@@ -17,6 +18,9 @@ from golden.output import (
     as_trace,
     page_data,
     page_words,
+    ran,
+    without_usage,
+    written,
 )
 
 
@@ -68,6 +72,7 @@ DETAILED = ("several-causes", "too-few-workers", "on-cpu")
 TRACED = (
     *("several-causes", "too-few-workers", "on-cpu", "no-training", "straggler", "worker-restart", "validation"),
     *("launch", "step-gap", "headroom", "torn", "on-cpu-no-fetch", "older-version", "odd-words", "throttled", "long"),
+    *("ranks-late-for-data", "ranks-on-gpus", "ranks-two-hosts"),
 )
 
 
@@ -75,4 +80,208 @@ def _of_run(name: str) -> list[Output]:
     return [*(IN_DETAIL if name in DETAILED else RUN), *([_trace("run")] if name in TRACED else [])]
 
 
-RECORDINGS: dict[str, Recording] = {name: Recording(build, _of_run(name)) for name, build in singles.BUILDERS.items()}
+COMPARED = [
+    Output("report.txt", ("report", "table"), as_text),
+    Output("report.json", ("report", "table", "--json"), as_json),
+    Output("report.md", ("report", "table", "--format", "markdown"), as_text),
+    Output("prometheus.prom", ("report", "table", "--format", "prometheus"), as_text),
+    Output("cells.csv", ("report", "table", "--format", "csv"), as_text),
+    Output("page.txt", ("report", "table", "--format", "html", "-o", "page.html"), page_words()),
+]
+COMPARED_IN_DETAIL = [
+    *COMPARED,
+    Output("report-80-colours.txt", ("report", "table"), as_text, TERMINAL | {"COLUMNS": "80"}),
+    Output("report-price.txt", ("report", "table", "--price", "1.5"), as_text),
+    Output(
+        "page-with-runs.txt", ("report", "table", "--format", "html", "--with-runs"), page_words("table/report.html")
+    ),
+]
+TUNED = [
+    Output("report.txt", ("report", "tuned"), as_text),
+    Output("report.json", ("report", "tuned", "--json"), as_json),
+    Output("report.md", ("report", "tuned", "--format", "markdown"), as_text),
+    Output("page.txt", ("report", "tuned", "--format", "html", "-o", "page.html"), page_words()),
+]
+ATTACHED = [
+    Output("report.txt", ("report", "run"), as_text),
+    Output("report.json", ("report", "run", "--json"), as_json),
+    Output("report.md", ("report", "run", "--format", "markdown"), as_text),
+    Output("prometheus.prom", ("report", "run", "--format", "prometheus"), as_text),
+    Output("host.json", ("report", "run", "--format", "csv", "--table", "host"), as_columns),
+    Output("trace.json", ("report", "run", "--format", "trace"), as_trace),
+    Output("page.txt", ("report", "run", "--format", "html", "-o", "page.html"), page_words()),
+]
+
+
+def _compared(*runs: str) -> list[Output]:
+    return [
+        Output("compare.txt", ("compare", *runs), as_text),
+        Output("compare.json", ("compare", *runs, "--json", "-"), as_json),
+        Output("page.txt", ("compare", *runs, "--html", "page.html"), page_words()),
+    ]
+
+
+def _told_apart(*sides: str) -> list[Output]:
+    return [
+        Output("diff.txt", ("diff", *sides), as_text),
+        Output("diff.json", ("diff", *sides, "--json"), as_json),
+        Output("diff-noise.txt", ("diff", *sides, "--noise", "1.5"), as_text),
+    ]
+
+
+ALL_LIMITS = (
+    *("--max-stall", "60", "--max-input", "5", "--max-copy", "30", "--max-sync", "20", "--max-host", "1"),
+    *("--max-boundary", "10", "--min-samples-per-s", "200", "--min-utilisation", "70", "--min-busy", "20"),
+    *("--min-au", "20", "--min-steps", "30", "--max-overhead", "1", "--max-dropped", "0", "--max-severity", "minor"),
+    *("--forbid", "copy,host.sync", "--max-regression", "5", "--against", "slower"),
+)
+_SAVE = ("report", "slower", "--json", "-o", "saved.json")
+ON_GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": "summary.md"}
+
+
+def _checked(name: str, *words: str) -> list[Output]:
+    return [
+        Output(f"{name}.txt", ("check", *words), as_text),
+        Output(f"{name}.json", ("check", *words, "--json"), as_json),
+    ]
+
+
+CHECKED = [
+    *_checked("passes", "run", "--max-stall", "90", "--min-busy", "10"),
+    *_checked("all-limits", "run", *ALL_LIMITS),
+    Output("junit.xml", ("check", "run", *ALL_LIMITS, "--junit", "junit.xml"), written("junit.xml")),
+    Output("github.txt", ("check", "run", *ALL_LIMITS), as_text, ON_GITHUB),
+    Output("github-summary.md", ("check", "run", *ALL_LIMITS), written("summary.md"), ON_GITHUB),
+    *_checked("several", "run", "slower", "--max-stall", "60"),
+    *_checked("slower", "slower", "--max-regression", "5", "--against", "run"),
+    *_checked("noisy", "noisier", "--max-regression", "3", "--against", "noisy"),
+    *_checked("noisy-allowed", "noisier", "--max-regression", "3", "--against", "noisy", "--allow-noisy"),
+    *_checked("short", "short", "--max-stall", "60"),
+    *_checked("short-allowed", "short", "--max-stall", "60", "--allow-short"),
+    *_checked("killed", "killed", "--max-stall", "90"),
+    *_checked("killed-allowed", "killed", "--max-stall", "90", "--allow-unfinished"),
+    *_checked("nothing", "nothing", "--max-stall", "60", "--max-regression", "5", "--against", "run"),
+    *_checked("missing", "killed", "--min-utilisation", "50", "--allow-unfinished"),
+    *_checked("missing-allowed", "killed", "--min-utilisation", "50", "--allow-unfinished", "--allow-missing"),
+    Output("saved.json", _SAVE, as_json),
+]
+CONFIGURED = _checked("configured", "run")
+
+
+def _nothing(at: Path) -> None:
+    """Commands that read no recording."""
+
+
+VERBS = ("run", "attach", "compare", "tune", "report", "diff", "check", "live", "data", "scenarios", "doctor")
+HELPS = [
+    Output("whyidle.help", ("--help",), as_text),
+    *(Output(f"{verb}.help", (verb, "--help"), as_text) for verb in VERBS),
+    Output("scenarios.txt", ("scenarios",), as_text),
+    Output("scenarios.json", ("scenarios", "--json"), as_json),
+    Output("version.txt", ("--version",), as_text),
+]
+
+
+def _mistaken(at: Path) -> None:
+    singles.made_in_training(at)
+    singles.too_few_steps(at / "other")
+    (at / "empty").mkdir()
+    (at / "a-file").write_text("no recording")
+    (at / "broken").mkdir()
+    (at / "broken" / "run.json").write_text('{"format": "whyidle-run", "version": 99}')
+
+
+MISTAKES = (
+    "report nowhere",
+    "report empty",
+    "report a-file",
+    "report broken",
+    "report .",
+    "report",
+    "report run --format csv --json",
+    "report run --format csv --table cells",
+    "report run --format csv --steps 1:2",
+    "report run --format trace --steps 1:2 --from 3",
+    "report run --format trace --steps 90:2",
+    "report run --format trace --from 900",
+    "report run --format parquet",
+    "report run --with-runs",
+    "report run --plot x.svg",
+    "report run -o nowhere/report.txt",
+    "report run --formt json",
+    "diff run",
+    "diff run run",
+    "diff run nowhere",
+    "diff run other/run --noise 200",
+    "check",
+    "check run",
+    "check nowhere --max-stall 5",
+    "check run --max-stall 500",
+    "check run --forbid input.seriel",
+    "check run --max-regression 5",
+    "check run --max-regression 5 --against run",
+    "compare run",
+    "compare run run",
+    "compare run nowhere",
+    "compare run other/run --epochs 2",
+    "compare nothing",
+    "compare faults --cases input.seriel",
+    "compare ssd --cases input.serial",
+    "compare run other/run --html -",
+    "live",
+    "live run --json",
+    "live nowhere --once",
+    "live run --once --at 1000",
+    "live run --gpus",
+    "repot run",
+    "tune",
+    "tune ssd --resume run",
+    "data ssd",
+    "run",
+)
+
+
+def _every_mistake(of: Ran) -> str:
+    """Each with its exit code and what was said."""
+    said = []
+    for words in MISTAKES:
+        each = ran(tuple(words.split()), of.folder, {})
+        said.append(f"$ whyidle {words}\n{without_usage(as_text(each))}")
+    return "\n".join(said)
+
+
+LOGS = ("compare", "cost", "--logs", "logs")
+OF_LOGS = [
+    Output("compare.txt", LOGS, as_text),
+    Output("compare.json", (*LOGS, "--json", "-"), as_json),
+    Output("compare-target.txt", (*LOGS, "--target", "0.8", "--relative-to", "gpu"), as_text),
+]
+
+
+def _of_job(name: str) -> list[Output]:
+    folder = "job" if name == "ranks-two-hosts" else "run"
+    return [*_report(folder), *([] if folder == "job" else [LIVE]), *([_trace(folder)] if name in TRACED else [])]
+
+
+def _limited(at: Path) -> None:
+    others.limits(at)
+    (at / "pyproject.toml").unlink()
+
+
+RECORDINGS: dict[str, Recording] = {
+    **{name: Recording(build, _of_run(name)) for name, build in singles.BUILDERS.items()},
+    **{name: Recording(build, _of_job(name)) for name, build in ranks.BUILDERS.items()},
+    **{
+        name: Recording(build, COMPARED_IN_DETAIL if name == "compare-loaders" else COMPARED)
+        for name, build in (comparisons.COMPARISONS | comparisons.PLANTED_TABLES).items()
+    },
+    **{name: Recording(build, _compared(*runs)) for name, (build, runs) in comparisons.RECORDED.items()},
+    "published-logs": Recording(comparisons.published_logs, OF_LOGS),
+    **{name: Recording(build, TUNED) for name, build in others.TUNINGS.items()},
+    **{name: Recording(build, ATTACHED) for name, build in others.ATTACHED.items()},
+    **{name: Recording(build, _told_apart(*sides)) for name, (build, sides) in others.PAIRS.items()},
+    "check": Recording(_limited, CHECKED),
+    "check-configured": Recording(others.limits, CONFIGURED),
+    "help": Recording(_nothing, HELPS),
+    "mistakes": Recording(_mistaken, [Output("mistakes.txt", ("--version",), _every_mistake)]),
+}

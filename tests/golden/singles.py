@@ -451,9 +451,14 @@ def thinned(at: Path) -> None:
 def several_causes(at: Path) -> None:
     """A loader without workers, copies, reading calls, a slow loop and validation, each of which costs."""
     step = Step(
-        fetch_ns=6 * MS, copy_bytes=20_000_000, pinned=False, sync_within=True, within_ns=2 * MS, sync=True,
+        fetch_ns=6 * MS,
+        copy_bytes=20_000_000,
+        pinned=False,
+        sync_within=True,
+        within_ns=2 * MS,
+        sync=True,
         host_ns=3 * MS,
-    )  # fmt: skip
+    )
     run = trained(at / "run", [[*[step] * 49, Step(boundary_ns=200 * MS)]] * 3, device=H200)
     told(run, 0, None, 0)
     hosted(run, 1.0, 4, 90.0)
@@ -468,12 +473,17 @@ def transforms(at: Path) -> None:
     told_by = [names.number(name) for name in ("RandomResizedCrop", "ColorJitter", "ToTensor")]
     rows = [
         {
-            "training": os.getpid(), "worker": number % 2, "name": name, "position": place, "samples": 8,
-            "total_ns": (12 - 4 * place) * MS, "loader": 1,
+            "training": os.getpid(),
+            "worker": number % 2,
+            "name": name,
+            "position": place,
+            "samples": 8,
+            "total_ns": (12 - 4 * place) * MS,
+            "loader": 1,
         }
         for number in range(12)
         for place, name in enumerate(told_by)
-    ]  # fmt: skip
+    ]
     add(run, TRANSFORM, rows)
     slow = names.number("photos/large one.jpg")
     (path,) = run.glob("batch-*.rec")

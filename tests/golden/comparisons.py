@@ -1,0 +1,442 @@
+"""Comparisons as `compare` leaves them: tables of cells, planted faults and sweeps, and runs to be compared."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crafted import add_events, amend, train_on_cpu
+
+from golden.made import hosted, looked, trained
+from jobs import Rank, record
+from whyidle.analyse.cell_costs import Place, setting_of
+from whyidle.analyse.prices import Price
+from whyidle.record.comparison import CellRecord, write_comparison
+from whyidle.record.reader import Records
+from whyidle.record.run import update_run
+from whyidle.record.schema import NOT_MEASURED, EventKind
+from whyidle.scenarios.planted import MS, START, Step, train
+from whyidle.scenarios.variant import Variant, axes
+
+DATA = Path(__file__).parents[1] / "data"
+NOTHING = 0.001
+"""ms: as good as no time."""
+SETTING: dict[str, Any] = {
+    "scenario": "ssd",
+    "experiment": "loaders",
+    "question": "Which loader is fastest?",
+    "net": "vgg",
+    "device": {"kind": "emulated", "name": "emulated:k80", "title": "emulated K80", "count": 1},
+    "cpu_budget": 2.0,
+    "workers": 2,
+    "stop": {"epochs": 2},
+    "repeats": 2,
+    "augment": True,
+    "dataset": {"samples": 800, "unit": "image", "stand_in": None},
+    "notices": [],
+}
+NET_SETTING = SETTING | {
+    "scenario": "fashion-mnist",
+    "experiment": "nets",
+    "question": "Where does augmentation cost time?",
+    "net": "cnn1, vgg",
+    "device": {"kind": "emulated", "name": "emulated:k80", "title": "emulated K80, emulated V100", "count": 1},
+    "augment": None,
+    "dataset": {"samples": 48_000, "unit": "image", "stand_in": None},
+}
+
+
+def place(**known: Any) -> dict[str, Any]:
+    """A place on every axis: that of a plain training unless said otherwise."""
+    plain = Variant(net="vgg", pipeline="workers", batch_size=8, device="emulated:k80", workers=2)
+    return axes(plain) | known
+
+
+@dataclass
+class Table:
+    """A comparison in the making."""
+
+    folder: Path
+    cells: list[CellRecord] = field(default_factory=list)
+
+    def cell(
+        self,
+        fetch_ms: float,
+        compute_ms: float,
+        *,
+        pipeline: str = "workers",
+        batch_size: int = 8,
+        rounds: int = 2,
+        steps: int = 40,
+        status: str = "ok",
+        error: str | None = None,
+        results: Sequence[Mapping[str, Any] | None] = (),
+        info: Mapping[str, Any] | None = None,
+        **on: Any,
+    ) -> None:
+        """A cell whose runs differ by a hundredth, and by what they came to."""
+        at, names = place(**on), []
+        for number in range(len(results) or rounds):
+            names.append(f"{len(self.cells)}-{pipeline}-b{batch_size}-r{number}")
+            run = self.folder / names[-1]
+            step = Step(fetch_ns=round(fetch_ms * MS), compute_ns=round(compute_ms * (1 + number / 100) * MS))
+            trained(run, [[step] * steps], samples=batch_size)
+            trial = {"scenario": "ssd", "net": at["net"], "pipeline": pipeline, "batch_size": batch_size}
+            device = {"kind": "emulated", "title": f"emulated {at['device'].removeprefix('emulated:').upper()}"}
+            update_run(run, {"trial": trial | {"repetition": number}, "device": device, **(info or {})})
+            hosted(run, 1.2, 2, 70.0)
+            if results and results[number] is not None:
+                update_run(run, {"results": results[number]})
+        self.cells.append(CellRecord(pipeline, batch_size, status, error, tuple(names), at))
+
+    def without(self, pipeline: str, batch_size: int, status: str, error: str, **on: Any) -> None:
+        """A cell that came to nothing."""
+        self.cells.append(CellRecord(pipeline, batch_size, status, error, (), place(**on)))
+
+    def write(self, setting: Mapping[str, Any]) -> None:
+        write_comparison(self.folder, dict(setting), self.cells)
+
+
+def loaders(at: Path) -> None:
+    """Three loaders at three batch sizes; the slow one's larger batches cost more a sample, and not all cells ran."""
+    table = Table(at / "table")
+    for size in (8, 16, 32):
+        table.cell(1, 2.0 * size, batch_size=size)
+        table.cell(3.0 * size * size / 8, 2.0 * size, pipeline="naive", batch_size=size)
+    table.cell(1.05, 16.2, pipeline="threads", rounds=1)
+    table.without("threads", 16, "failed", "RuntimeError: DataLoader worker (pid 1) is killed")
+    table.without("threads", 32, "oom", "needs 26.3 GB of 17.2 GB")
+    table.without("dali-gpu", 8, "skipped", "needs a CUDA device")
+    table.write(SETTING | {"notices": ["image corrupt: 3, left out"]})
+
+
+def sizes(at: Path) -> None:
+    """Loaders as names of what a larger batch does to them: nothing, computing that grows, a loader that is the
+    floor, epochs of fewer batches than workers, clocks held down, garbage."""
+    table = Table(at / "table")
+    for size in (8, 16, 32):
+        steps = 640 // size
+        table.cell(NOTHING, 1.0 * size, pipeline="saturated", batch_size=size, steps=steps, rounds=3)
+        grows = 1.0 * size * (1 + (size - 8) / 32)
+        table.cell(NOTHING, grows, pipeline="compute-growth", batch_size=size, steps=steps, rounds=3)
+        table.cell(3.0 * size, 1.0 * size, pipeline="loader-floor", batch_size=size, steps=steps, rounds=3)
+        table.cell(3.0 * size, 8 + 0.5 * size, pipeline="loader-gains", batch_size=size, steps=steps, rounds=3)
+        table.cell(NOTHING, 20 + 0.2 * size, pipeline="larger-is-faster", batch_size=size, steps=steps, rounds=3)
+    for size in (8, 16, 32):
+        names = []
+        for number in range(3):
+            names.append(f"filling-b{size}-r{number}")
+            epochs = [
+                [
+                    Step(fetch_ns=round((12.0 if n == 0 else 0.5) * size * MS), compute_ns=size * MS)
+                    for n in range(160 // size)
+                ]
+                for _ in range(4)
+            ]
+            run = trained(table.folder / names[-1], epochs, samples=size)
+            hosted(run, 1.0, 2, 60.0)
+        table.cells.append(CellRecord("pipeline-fill", size, "ok", None, tuple(names), place()))
+    for size in (8, 16):
+        names = []
+        for number in range(3):
+            names.append(f"clock-b{size}-r{number}")
+            slow = 1.0 if size == 8 else 1.4
+            step = Step(fetch_ns=0, compute_ns=round(slow * size * MS), sync=True)
+            run = trained(table.folder / names[-1], [[step] * (640 // size)], samples=size)
+            state = {"sm_clock_mhz": round(1500 / slow), "sm_clock_max_mhz": 1500, "power_mw": 250_000}
+            looked(run, state | {"throttle_reasons": 0 if size == 8 else 0x4}, utilisation_pct=99.0)
+        table.cells.append(CellRecord("clock", size, "ok", None, tuple(names), place()))
+    table.write(SETTING | {"repeats": 3})
+
+
+def nets(at: Path) -> None:
+    """A net on a slow and a fast device, with and without augmentation, and both sides of each alone."""
+    table = Table(at / "table")
+    for device, compute_ms in (("emulated:k80", 44.0), ("emulated:v100", 8.0)):
+        for on in (False, True):
+            table.cell(12 if on else 1, compute_ms, device=device, augment=on)
+        table.cell(NOTHING, compute_ms, device=device, feed="synthetic", pipeline="synthetic", augment=False, rounds=1)
+    for on in (False, True):
+        table.cell(12 if on else 1, NOTHING, feed="loader-only", augment=on, rounds=1)
+    table.write(NET_SETTING)
+
+
+def unexpected(at: Path) -> None:
+    """Trainings that take longer than the slower of their sides, of which one has no loader alone; other programs."""
+    table = Table(at / "table")
+    for net, measured in (("cnn1", 30.0), ("vgg", 20.0)):
+        table.cell(measured, 5, net=net)
+        table.cell(NOTHING, 5, feed="synthetic", pipeline="synthetic", net=net)
+        table.cell(20, NOTHING, feed="loader-only", net=net)
+    table.cell(9, 9, net="lstm")
+    table.cell(NOTHING, 9, feed="synthetic", pipeline="synthetic", net="lstm")
+    data = {"samples": 1200, "unit": "review", "stand_in": "the IMDb reviews"}
+    table.write(NET_SETTING | {"datasets": {"cnn1": NET_SETTING["dataset"], "lstm": data}})
+
+
+def stores(at: Path) -> None:
+    """Stores, threads and workers besides nets: more axes than there are columns for."""
+    table = Table(at / "table")
+    for net in ("alexnet", "googlenet"):
+        for store, fetch_ms in (("files", 20), ("lmdb", 2)):
+            for pipeline, more in (("naive", 4), ("workers", 0)):
+                table.cell(fetch_ms + more, 9, pipeline=pipeline, net=net, store=store, threads=4, rounds=1)
+    table.cell(
+        1,
+        9,
+        net="inception",
+        device="emulated:v100",
+        augment=False,
+        store="lmdb",
+        threads=8,
+        workers=8,
+        pipeline="prefetch",
+        batch_size=256,
+        rounds=1,
+    )
+    table.write(NET_SETTING | {"repeats": 1})
+
+
+def ranks(at: Path) -> None:
+    """One, two and four ranks at the same batch of each, and of all together."""
+    table = Table(at / "table")
+    for number in (1, 2, 4):
+        for size in (8, 16):
+            names = []
+            for repeat in range(2):
+                names.append(f"{number}-ranks-b{size}-r{repeat}")
+                run = table.folder / names[-1]
+                exchange = (number - 1) * 0.8
+                computing = Rank(backward_ns=round((6 * size / 8 + exchange) * MS))
+                record(run, [computing] * number, 60, samples=size, device="emulated")
+                device = {"kind": "emulated", "title": "emulated V100", "count": number}
+                told = {"ms": exchange, "bytes": 10**8, "gb_per_s": 12.0, "interconnect": "pcie3", "way": "ring"}
+                update_run(
+                    run,
+                    {"device": device, "trial": {"scenario": "ssd", "ranks": number}}
+                    | ({"exchange": told} if number > 1 else {}),
+                )
+            on = place(ranks=number, device="emulated:v100", interconnect="pcie3" if number > 1 else None)
+            table.cells.append(CellRecord("workers", size, "ok", None, tuple(names), on))
+    device = {"kind": "emulated", "name": "emulated:v100", "title": "emulated V100", "count": 4}
+    table.write(SETTING | {"experiment": "ranks", "question": "How does it scale?", "device": device})
+
+
+def told(accuracy: float, seconds: float = 10.0, **more: Any) -> dict[str, Any]:
+    return {"train_s": seconds, "epochs": [], "evaluation": {"accuracy": accuracy, "loss": 0.2, **more}}
+
+
+def results(at: Path) -> None:
+    """What trainings came to: accuracies that hold or fall as the batch grows, and what was taken for what."""
+    table = Table(at / "table")
+    matrix = [[90, 10, 0], [4, 95, 1], [0, 0, 100]]
+    for size, precisions in ((8, (0.70, 0.72)), (64, (0.71, 0.70)), (192, (0.60, 0.61))):
+        table.cell(
+            1,
+            9,
+            batch_size=size,
+            results=[told(p + 0.2, 3000 + 10 * p, precision=p, recall=0.6, confusion=matrix) for p in precisions],
+        )
+    for plan in ("25", "50"):
+        table.cell(1, 9, results=[told(0.936, 3098.0), told(0.938, 3100.0)], plan=plan)
+    classes = {"classes": ["shirt", "T-shirt", "boot"]}
+    table.write(NET_SETTING | {"dataset": NET_SETTING["dataset"] | classes})
+
+
+def cost(at: Path) -> None:
+    """Devices at their prices, and epochs until an accuracy."""
+    table = Table(at / "table")
+    rising = [{"seconds": 40.0 + n, "evaluation": {"accuracy": 0.80 + 0.03 * n, "loss": 0.4}} for n in range(6)]
+    whole = {"train_s": 240.0, "epochs": rising, "evaluation": rising[-1]["evaluation"]}
+    for device, compute_ms in (("emulated:k80", 40.0), ("emulated:v100", 6.0)):
+        for fetch_ms, net in ((4.0, "mlp"), (12.0, "lstm")):
+            table.cell(fetch_ms, compute_ms, device=device, net=net, results=[whole] * 2)
+    places: list[Place] = [("emulated:k80", None, 1), ("emulated:v100", None, 1)]
+
+    def price(device: str, threads: int | None, ranks: int) -> Price | None:
+        per_hour = {"emulated:k80": 0.9, "emulated:v100": 3.06}[device]
+        return Price(usd_per_hour=per_hour, provider="a cloud", date="2026-01", source="its list of prices")
+
+    said = setting_of(price, places, 0.9, "k80")
+    table.write(
+        NET_SETTING
+        | {"scenario": "cost", "experiment": "accuracy", "cost": said, "question": "What does an accuracy cost?"}
+    )
+
+
+def published_logs(at: Path) -> None:
+    shutil.copytree(DATA / "woolf" / "logs", at / "logs")
+
+
+def cut_short(at: Path) -> None:
+    """Cells that never began, a run that was stopped, one that is gone, and a run that was named by hand."""
+    table = Table(at / "table")
+    table.cell(2, 9, status="pending")
+    table.cell(5, 9, pipeline="naive", steps=12, status="stopped", error="stopped by Ctrl-C")
+    table.cells.append(CellRecord("threads", 8, "pending", None, (), place()))
+    table.cell(3, 9, pipeline="prefetch")
+    shutil.rmtree(table.folder / table.cells[-1].runs[1])
+    run = trained(table.folder / "by-hand", [[Step(fetch_ns=4 * MS)] * 40])
+    table.cells.append(CellRecord("caffe", 8, "ok", None, (run.name,), place()))
+    table.write(SETTING)
+
+
+def nothing_ran(at: Path) -> None:
+    table = Table(at / "table")
+    table.without("workers", 8, "skipped", "not run: stopped by Ctrl-C")
+    table.without("naive", 8, "failed", "ImportError: no module named lmdb")
+    table.write(SETTING)
+
+
+FAULTS: dict[str, Step] = {
+    "input.serial-mild": Step(fetch_ns=3 * MS, compute_ns=22 * MS, sync=True),
+    "input.serial-middle": Step(fetch_ns=10 * MS, compute_ns=15 * MS, sync=True),
+    "input.serial-severe": Step(fetch_ns=20 * MS, compute_ns=10 * MS, sync=True),
+    "copy.pageable-middle": Step(fetch_ns=0, copy_bytes=20_000_000, pinned=False),
+    "copy.serial-middle": Step(fetch_ns=0, copy_bytes=20_000_000, pinned=False),
+    "host.sync-middle": Step(fetch_ns=0, sync_within=True, within_ns=5 * MS),
+    "host.step_gap-middle": Step(fetch_ns=0, sync=True, host_ns=5 * MS),
+    "compound.sync+step_gap": Step(fetch_ns=0, sync_within=True, within_ns=4 * MS, sync=True, host_ns=4 * MS),
+    "control.compute": Step(fetch_ns=0, compute_ns=20 * MS),
+    "control.in-memory": Step(fetch_ns=8 * MS, compute_ns=20 * MS, sync=True),
+}
+"""What stands for the training of a planted case; two of them are no such case, so that something is named wrongly."""
+PLANTED = {
+    "compound.sync+step_gap": ["host.sync", "host.step_gap"],
+    "control.compute": [],
+    "control.in-memory": [],
+}
+
+
+def faults(at: Path) -> None:
+    folder, cells, cases = at / "table", [], []
+    for case, step in FAULTS.items():
+        planted = PLANTED.get(case, [case.rpartition("-")[0]])
+        names = []
+        for number in range(2):
+            names.append(f"{case}-r{number}")
+            run = folder / names[-1]
+            happened = train(run, [[step] * 60])
+            amend(run, lambda steps: steps["cpu_ns"].fill(MS))
+            trial = {"scenario": "faults", "case": case, "planted": planted, "repetition": number}
+            update_run(run, {"trial": trial})
+            stamps = [[what, begin, end, ""] for what, begin, end in happened.host]
+            (run / "truth.json").write_text(json.dumps({"case": case, "causes": planted, "stamps": stamps}))
+        cases.append({"case": case, "planted": planted})
+        cells.append(CellRecord("naive", 8, "ok", None, tuple(names)))
+    for case, status, error in (
+        ("input.cpu_quota-mild", "skipped", "no control group here"),
+        ("host.gc-severe", "failed", "MemoryError"),
+        ("control.text", "stopped", "stopped by Ctrl-C"),
+    ):
+        cases.append({"case": case, "planted": PLANTED.get(case, [case.rpartition("-")[0]])})
+        cells.append(CellRecord("workers", 8, status, error, ()))
+    setting = {
+        "scenario": "faults",
+        "device": {"kind": "emulated", "name": "as each case says", "title": "as each case says", "count": 1},
+        "cpu_budget": 2.0,
+        "dataset": {},
+        "repeats": 2,
+        "foreign_load": False,
+        "machine": {"cpus": 4, "load": 0.25, "steal_pct": 0.5},
+        "cases": cases,
+    }
+    write_comparison(folder, setting, cells)
+
+
+def batch_sizes(at: Path) -> None:
+    """Planted sweeps: one found as planted, one that is not, one with a size that failed."""
+    folder, cells = at / "table", []
+    plans: dict[str, tuple[tuple[int, ...], Callable[[int], float]]] = {
+        "compute_growth": ((4, 16), lambda size: size * (3.0 if size == 16 else 2.0)),
+        "saturated": ((4, 8, 16), lambda size: 2.0 * size),
+        "memory": ((4, 16), lambda size: 2.0 * size),
+        "none": ((4, 16), lambda size: 10 + 1.0 * size),
+    }
+    for sweep, (own, compute) in plans.items():
+        for size in own:
+            names = []
+            for number in range(3):
+                names.append(f"{sweep}-b{size}-r{number}")
+                run = folder / names[-1]
+                step = Step(fetch_ns=0, compute_ns=round(compute(size) * MS))
+                happened = train(run, [[step] * (800 // size)], samples=size)
+                amend(run, lambda steps: steps["cpu_ns"].fill(MS))
+                trial = {"scenario": "batch-sizes", "case": f"{sweep} at batch {size}", "repetition": number}
+                update_run(run, {"trial": trial})
+                stamps = [[what, begin, end, ""] for what, begin, end in happened.host]
+                (run / "truth.json").write_text(json.dumps({"case": sweep, "causes": [], "stamps": stamps}))
+            cells.append(CellRecord(sweep, size, "ok", None, tuple(names)))
+    cells.append(CellRecord("padding", 4, "failed", "no fork", ()))
+    cells.append(CellRecord("padding", 16, "skipped", "not run: stopped by Ctrl-C", ()))
+    truth = {"compute_growth": "compute", "memory": "compute", "padding": "compute"}
+    setting = {
+        "scenario": "batch-sizes",
+        "device": {"kind": "emulated", "name": "emulated:accelerator", "title": "emulated Accelerator", "count": 1},
+        "cpu_budget": 2.0,
+        "load": 0.2,
+        "dataset": {},
+        "repeats": 3,
+        "sweeps": [{"name": name, "cause": name, "grew": truth.get(name)} for name in (*plans, "padding")],
+    }
+    write_comparison(folder, setting, cells)
+
+
+# Runs to be compared by `compare RUN RUN`.
+
+
+def recorded_sizes(at: Path) -> None:
+    """A training at batch 8 twice and at 16 and 32 once: the larger ones load longer."""
+    for name, batch, per_sample_ms in (("a", 8, 3.0), ("b", 16, 6.0), ("c", 8, 3.0), ("d", 32, 7.0)):
+        step = Step(round(batch * per_sample_ms * MS), batch * MS)
+        command = ["python", "train.py", "--batch-size", str(batch)]
+        trained(at / name, [[step] * (800 // batch)], samples=batch, command=command)
+        hosted(at / name, 1.0, 4)
+
+
+def recorded_workers(at: Path) -> None:
+    """On the processor, with and without workers, and with notices."""
+    for name, batch, workers, fetch_ms in (("a", 8, 0, 20.0), ("b", 8, 4, 6.0), ("c", 16, 0, 40.0), ("d", 16, 4, 11.0)):
+        rank = Rank(fetch_ns=round(fetch_ms * MS), workers=workers)
+        record(at / name, [rank], 80, samples=batch, world_size=None)
+        command = ["python", "train.py", "--workers", str(workers), "--batch-size", str(batch)]
+        update_run(at / name, {"command": command, "host": {"name": "alpha" if name < "c" else "beta", "cpus": 8}})
+
+
+def crowded_sizes(at: Path) -> None:
+    """Other programs used the CPUs while some of the runs were made."""
+    for name, batch, busy_pct in (("a", 8, 40.0), ("b", 16, 100.0)):
+        steps = [{"fetch": 4.0 * batch, "end": 9.0 * batch, "cpu_ms": 5.0 * batch}] * (800 // batch)
+        run = train_on_cpu(at / name, steps)
+
+        def put_samples(steps: Records, batch: int = batch) -> None:
+            steps["samples"], steps["skipped"], steps["skipped_samples"] = batch, 0, 0
+
+        amend(run, put_samples)
+        add_events(run, [(START, EventKind.LOADER_WORKERS, 0, NOT_MEASURED)])
+        update_run(run, {"command": ["python", "train.py"], "host": {"name": "x", "cpus": 2}})
+        hosted(run, 0.9, 2, busy_pct, queued=0.3 if busy_pct > 90 else 0.0)
+
+
+COMPARISONS: dict[str, Callable[[Path], None]] = {
+    "compare-loaders": loaders,
+    "compare-sizes": sizes,
+    "compare-nets": nets,
+    "compare-unexpected": unexpected,
+    "compare-stores": stores,
+    "compare-ranks": ranks,
+    "compare-results": results,
+    "compare-cost": cost,
+    "compare-cut-short": cut_short,
+    "compare-nothing-ran": nothing_ran,
+}
+PLANTED_TABLES: dict[str, Callable[[Path], None]] = {"planted-faults": faults, "planted-batch-sizes": batch_sizes}
+RECORDED: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
+    "recorded-sizes": (recorded_sizes, ("a", "b", "c", "d")),
+    "recorded-workers": (recorded_workers, ("a", "b", "c", "d")),
+    "recorded-crowded": (crowded_sizes, ("a", "b")),
+}

@@ -1,0 +1,360 @@
+"""Tunings, a process that was watched from outside, and pairs of runs to be told apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from crafted import add, amend
+
+from golden.made import Making, hosted, looked, serial, trained
+from jobs import MS as JOB_MS
+from jobs import Rank, record
+from loader_clock import SPECS
+from pairs import ahead, crowded, noisy
+from simulated_bench import ClockModel, SimulatedBench, biased, plan_of
+from whyidle.record.attached import Frame, ProcessStates, Stack, Thread, write_stacks, write_states
+from whyidle.record.run import create_run, update_run
+from whyidle.record.schema import HOST, LoaderFlag
+from whyidle.record.tuning import LoaderSettings
+from whyidle.report import tune_json
+from whyidle.scenarios.planted import MS, START, Step
+from whyidle.tune.bench import TrialFailed
+from whyidle.tune.history import Entry
+from whyidle.tune.result import BatchAdvice, Ended, Trial, Tuned
+from whyidle.tune.search import Progress, search
+from whyidle.tune.state import State
+from whyidle.tune.tuning import Tuning
+
+BEGAN = "2026-01-01T00:00:00"
+
+
+def _trial(settings: LoaderSettings, rate: float | None, predicted: float | None = None, **more: Any) -> Trial:
+    made = Trial(settings, "ok", None, rate, rate and rate * 0.9, rate and rate * 1.1, rate, predicted, 12.0, 6)
+    return replace(made, **more)
+
+
+NOW = _trial(LoaderSettings(0), 412.0, 400.0)
+BEST = _trial(LoaderSettings(4, 4, pin_memory=True, persistent_workers=True), 754.0, 800.0)
+SLOWER = _trial(LoaderSettings(2, 2), 601.0, 640.0, dropped="20 % slower than 4 workers")
+FAILED = _trial(LoaderSettings(8, 2), None, 760.0, status="failed", error="RuntimeError: no\nroom", blocks=0)
+TUNED = Tuned(
+    baseline=NOW,
+    best=BEST,
+    trials=(NOW, SLOWER, FAILED, BEST),
+    speedup=1.83,
+    low=1.76,
+    high=1.90,
+    headroom=0.92,
+    ended=Ended.DECIDED,
+    because="4 workers are 83 % faster",
+    binding="cpu",
+    not_tested=("in_order: not asked for",),
+    noise=0.031,
+    wall_s=64.2,
+)
+SCRIPT = Tuning("python train.py", {"kind": "cpu", "title": "A processor"}, TUNED, None, 16, 1432)
+ADVICE = BatchAdvice(
+    b_max=64,
+    b_95=32,
+    b_star=(96, 380),
+    samples_per_s={16: 754.0, 32: 990.0, 64: 1000.0},
+    memory_bytes={32: 400_000_000, 64: 800_000_000},
+    failed={128: "out of memory"},
+    alpha_ns=2.1e6,
+    beta_ns=1.1e5,
+    off_line=(16,),
+    noise_samples=(90.0, 400.0),
+    intervals={16: (700.0, 800.0), 32: (900.0, 1080.0)},
+    settings=LoaderSettings(2, 2),
+    notes=("not looked for any further",),
+    loader_bound=True,
+)
+
+
+def _kept(at: Path, result: Tuning | None, history: list[Entry] | None = None, **asked: Any) -> None:
+    folder = at / "tuned"
+    folder.mkdir()
+    told = None if result is None else tune_json.tuning(result)
+    command = {"command": ["python", "train.py"]} | asked
+    State(command, BEGAN, result=told, history=history or [], sittings=1).save(folder)
+
+
+def _first_stretch(at: Path) -> None:
+    """What the tuning recorded of the training before it changed anything."""
+    run = serial(at / "tuned" / "first-stretch", 60, 20, Making())
+    hosted(run, 1.0, 4)
+
+
+def tuned_script(at: Path) -> None:
+    _kept(at, replace(SCRIPT, tuned=replace(TUNED, batch=ADVICE), notes=("the loss was not a number once",)))
+    _first_stretch(at)
+
+
+def tuned_scenario(at: Path) -> None:
+    device = {"kind": "emulated", "name": "emulated:h200", "title": "emulated H200", "count": 1}
+    other = _trial(LoaderSettings(0, pipeline="threads"), 700.0, 690.0)
+    tuned = replace(TUNED, trials=(NOW, SLOWER, other, BEST), promising="6 workers were 20 % faster")
+    _kept(
+        at,
+        replace(SCRIPT, what="ssd, vgg", scenario="ssd", device=device, tuned=tuned, starts=3, sittings=2),
+        scenario="ssd",
+        notices=["image corrupt: 3, left out"],
+    )
+
+
+def tuned_for_nothing(at: Path) -> None:
+    nothing = replace(
+        TUNED,
+        best=NOW,
+        speedup=1.0,
+        low=1.0,
+        high=1.0,
+        headroom=0.01,
+        ended=Ended.NOTHING_TO_GAIN,
+        because="a loader that takes no time would gain 1 %",
+        trials=(NOW,),
+        binding=None,
+    )
+    _kept(at, replace(SCRIPT, tuned=nothing))
+
+
+def tuned_in_noise(at: Path) -> None:
+    noisy_ = replace(
+        TUNED,
+        best=NOW,
+        speedup=1.0,
+        low=float("nan"),
+        high=float("nan"),
+        ended=Ended.TOO_NOISY,
+        because="blocks of one setting differ by 40 %",
+        noise=0.4,
+    )
+    smaller = replace(ADVICE, b_star=None, micro_batch=8, accumulate=2, loader_bound=False, noise_samples=None)
+    _kept(at, replace(SCRIPT, tuned=replace(noisy_, batch=smaller)))
+
+
+@cache
+def _searched(name: str, budget_s: float, interrupt_after: int | None, seed: int) -> tuple[Tuned, tuple[Entry, ...]]:
+    spec = SPECS[name]
+    fails = {LoaderSettings(5, 1): TrialFailed("no space in /dev/shm", out_of_memory=True)}
+    bench = SimulatedBench(spec, seed, 0.03, 0.005, fails=fails, interrupt_after=interrupt_after)
+    events: list[Progress] = []
+    tuned = search(bench, ClockModel(biased(spec)), plan_of(spec, budget_s), events.append)
+    return tuned, tuple(event.entry for event in events if event.entry)
+
+
+def tuned_by_a_search(at: Path) -> None:
+    tuned, history = _searched("constant", 60.0, None, 1)
+    _kept(at, replace(SCRIPT, tuned=tuned, batch_size=8), list(history))
+
+
+def tuned_until_stopped(at: Path) -> None:
+    """By Ctrl-C, with a result."""
+    tuned, history = _searched("constant", 60.0, 4, 2)
+    _kept(at, replace(SCRIPT, tuned=tuned, batch_size=8), list(history))
+
+
+def tuned_and_killed(at: Path) -> None:
+    """Without a result."""
+    _, history = _searched("constant", 60.0, 4, 2)
+    _kept(at, None, list(history))
+    _first_stretch(at)
+
+
+TUNINGS: dict[str, Callable[[Path], None]] = {
+    "tuned-script": tuned_script,
+    "tuned-scenario": tuned_scenario,
+    "tuned-for-nothing": tuned_for_nothing,
+    "tuned-in-noise": tuned_in_noise,
+    "tuned-by-a-search": tuned_by_a_search,
+    "tuned-until-stopped": tuned_until_stopped,
+    "tuned-and-killed": tuned_and_killed,
+}
+
+# A process that was watched from outside.
+
+TORCH = "/venv/lib/python3.12/site-packages/torch"
+LIB = "/usr/lib/python3.12"
+NEXT = f"{TORCH}/utils/data/dataloader.py:_BaseDataLoaderIter.__next__"
+FETCH = f"{TORCH}/utils/data/_utils/fetch.py:_MapDatasetFetcher.fetch"
+WORKER = f"{TORCH}/utils/data/_utils/worker.py:_worker_loop"
+
+
+def _stack(*frames: str, text: str = "") -> Stack:
+    """Frames as `file:function`, the outermost first; `text` is the source line of the innermost."""
+    made = [Frame(name, file, 7) for file, _, name in (f.rpartition(":") for f in ("/home/me/train.py:main", *frames))]
+    return (*made[:-1], replace(made[-1], text=text))
+
+
+WAIT = _stack(NEXT, f"{TORCH}/utils/data/dataloader.py:_try_get_data", f"{LIB}/queue.py:Queue.get")
+BACKWARD = _stack(f"{TORCH}/_tensor.py:Tensor.backward", f"{TORCH}/autograd/graph.py:_engine_run_backward")
+FORWARD = _stack(
+    f"{TORCH}/nn/modules/module.py:Module._call_impl", "/home/me/model.py:Net.forward", text="return a + b"
+)
+READING = _stack(text="total += loss.item()")
+MAKING = _stack(WORKER, FETCH, "/home/me/data.py:__getitem__", "/x/PIL/Image.py:Image.convert")
+READ = _stack(WORKER, FETCH, "/home/me/data.py:__getitem__", text="data = open(path, 'rb').read()")
+IDLE = _stack(WORKER, f"{LIB}/multiprocessing/queues.py:Queue.get")
+
+
+def _attached(at: Path, threads: list[Thread], states: list[ProcessStates], **info: Any) -> Path:
+    told = {"attach": {"pid": 7, "seconds": 20.0}, "command": ["python", "train.py"], "ended": {"status": "ok"}}
+    device = {"device": {"kind": "cpu", "title": "a processor"}}
+    run = create_run(at / "run", told | device | info)
+    write_stacks(run, threads)
+    write_states(run, states)
+    return run
+
+
+def _host_looks(run: Path, used: float) -> None:
+    add(
+        run,
+        HOST,
+        [
+            {
+                "t_ns": START + n * 200 * MS,
+                "late_ns": 0,
+                "cpus": 8000,
+                "machine_busy_pct": 40.0,
+                "steal_pct": 0.0,
+                "tree_cpu_ns": round(used * n * 200 * MS),
+                "main_cpu_ns": round(0.4 * n * 200 * MS),
+            }
+            for n in range(100)
+        ],
+    )
+
+
+def attached_workers(at: Path) -> None:
+    """Two workers that decode all the time."""
+    threads = [
+        Thread(7, 7, "MainThread", Counter({WAIT: 110, BACKWARD: 50, FORWARD: 30, READING: 10})),
+        Thread(8, 8, "MainThread", Counter({MAKING: 150, READ: 45, IDLE: 5})),
+        Thread(9, 9, "MainThread", Counter({MAKING: 160, READ: 36, IDLE: 4})),
+        Thread(7, 12, "tb-writer", Counter({_stack(f"{LIB}/threading.py:wait"): 200})),
+    ]
+    second = 10**9
+    training = {"cpu_ns": 8 * second, "main_cpu_ns": 7 * second, "main_queue_ns": second // 5}
+    making = {"cpu_ns": 19 * second, "main_cpu_ns": 19 * second, "main_queue_ns": second // 2}
+    read = {"read_bytes": 10**8, "read_chars": 4 * 10**9}
+    seen: dict[str, Any] = {"seconds": 20.0, "looks": 200}
+    states = [
+        ProcessStates(7, 1, "python", "python train.py", states={"R": 80, "S": 120}, **seen, **training),
+        *(
+            ProcessStates(pid, 7, "pt_data_worker", "python train.py", states={"R": 190}, **seen, **making, **read)
+            for pid in (8, 9)
+        ),
+        ProcessStates(10, 7, "python", "python -m sampler", states={"S": 200}, ours=True, **seen),
+    ]
+    _host_looks(_attached(at, threads, states), 2.3)
+
+
+def attached_syncs(at: Path) -> None:
+    """On a GPU, a loop that reads its loss; few looks, some of which failed."""
+    threads = [Thread(7, 7, "MainThread", Counter({READING: 40, BACKWARD: 12, FORWARD: 8}))]
+    states = [ProcessStates(7, 1, "python", "python train.py", None, 20.0, 80, {"R": 70, "S": 10}, missed=6)]
+    device = {"kind": "cuda", "title": "NVIDIA H200", "count": 1}
+    run = _attached(at, threads, states, device=device, notices=["the driver tells nothing of processes"])
+    _host_looks(run, 1.0)
+
+
+def attached_nothing(at: Path) -> None:
+    run = _attached(at, [], [])
+    (run / "attach-stacks.json").unlink()
+
+
+ATTACHED: dict[str, Callable[[Path], None]] = {
+    "attached-workers": attached_workers,
+    "attached-syncs": attached_syncs,
+    "attached-nothing": attached_nothing,
+}
+
+# Pairs of runs.
+
+SOME = np.random.default_rng
+
+
+def slower_loader(at: Path) -> None:
+    noisy(at / "a", SOME(1), workers=4, flags=0)
+    noisy(at / "b", SOME(2), fetch_ms=16, workers=2, flags=LoaderFlag.PIN_MEMORY)
+
+
+def equal_pair(at: Path) -> None:
+    noisy(at / "a", SOME(1))
+    noisy(at / "b", SOME(2))
+
+
+def faster_computing(at: Path) -> None:
+    """Other code, another torch, another batch, and another host."""
+    code = {"revision": "0123456789abcdef0123456789abcdef01234567", "branch": "main", "changed": False}
+    noisy(at / "a", SOME(3), code=code, torch="2.8.0")
+    other = code | {"revision": "fedcba9876543210fedcba9876543210fedcba98", "branch": "faster", "changed": True}
+    noisy(at / "b", SOME(4), compute_ms=12, code=other, torch="2.9.0", samples=16)
+
+
+def several_a_side(at: Path) -> None:
+    for number in range(3):
+        noisy(at / f"a{number}", SOME(10 + number), steps=120)
+        noisy(at / f"b{number}", SOME(20 + number), fetch_ms=12, steps=120)
+
+
+def crowded_pair(at: Path) -> None:
+    """Other programs used the CPUs beside the second one."""
+    crowded(at / "a", SOME(5), busy_pct=20.0, running=0.95)
+    crowded(at / "b", SOME(6), fetch_ms=14, compute_ms=26, running=0.6)
+
+
+def ahead_pair(at: Path) -> None:
+    """On a device with a queue, in epochs."""
+    for name, seed, how in (("a", 7, {}), ("b", 8, {"read_every": 1, "pause_ms": 80.0})):
+        ahead(at / name, SOME(seed), **how)
+        amend(at / name, lambda steps: steps["cpu_ns"].fill(MS))
+        update_run(at / name, {"trial": None, "command": ["python", "train.py"]})
+
+
+def jobs_pair(at: Path) -> None:
+    record(at / "a", [Rank(), Rank()], 120)
+    record(at / "b", [Rank(), Rank(fetch_ns=9 * JOB_MS)], 120)
+    for name in ("a", "b"):
+        update_run(at / name, {"command": ["torchrun", "train.py"]})
+
+
+def devices_pair(at: Path) -> None:
+    """Which cannot be told apart by times: one device is emulated."""
+    noisy(at / "a", SOME(9), steps=80)
+    trained(at / "b", [[Step(fetch_ns=5 * MS)] * 80])
+
+
+PAIRS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
+    "diff-slower-loader": (slower_loader, ("a", "b")),
+    "diff-equal": (equal_pair, ("a", "b")),
+    "diff-faster-computing": (faster_computing, ("a", "b")),
+    "diff-several-a-side": (several_a_side, ("--a", "a0", "a1", "a2", "--b", "b0", "b1", "b2")),
+    "diff-crowded": (crowded_pair, ("a", "b")),
+    "diff-ahead": (ahead_pair, ("a", "b")),
+    "diff-jobs": (jobs_pair, ("a", "b")),
+    "diff-devices": (devices_pair, ("a", "b")),
+}
+
+
+def limits(at: Path) -> None:
+    """A run to be held to limits, one that it may be compared with, one too short, and one that was killed."""
+    step = Step(
+        fetch_ns=3 * MS, copy_bytes=10_000_000, pinned=False, sync_within=True, within_ns=MS, sync=True, host_ns=2 * MS
+    )
+    for name, fetch_ms in (("run", 3), ("slower", 6)):
+        plan = replace(step, fetch_ns=fetch_ms * MS)
+        run = trained(at / name, [[*[plan] * 39, Step(boundary_ns=40 * MS)]] * 2)
+        looked(run, {"memory_used_bytes": 10**9}, utilisation_pct=60.0)
+    trained(at / "short", [[step] * 20])
+    trained(at / "killed", [[step] * 60], ended=None)
+    trained(at / "nothing", [])
+    noisy(at / "noisy", SOME(1), run_noise=0.0)
+    noisy(at / "noisier", SOME(2), run_noise=0.0, fetch_ms=10.8)
+    (at / "pyproject.toml").write_text("[tool.whyidle.check]\nmax-stall = 90\nforbid = ['copy']\nmin-steps = 30\n")
