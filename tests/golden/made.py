@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -204,7 +204,7 @@ def hosted(
     return folder
 
 
-def looked(folder: Path, *states: dict[str, float], utilisation_pct: float | None = None) -> Path:
+def looked(folder: Path, *states: Mapping[str, float], utilisation_pct: float | None = None) -> Path:
     """Looks at the device, the states in turns, every 50 ms; utilisation in windows of the same length."""
     rows: list[dict[str, float]] = []
     for number, at in enumerate(range(START, until(folder), 50 * MS)):

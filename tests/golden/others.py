@@ -240,9 +240,9 @@ def attached_workers(at: Path) -> None:
         Thread(7, 12, "tb-writer", Counter({_stack(f"{LIB}/threading.py:wait"): 200})),
     ]
     second = 10**9
-    training = {"cpu_ns": 8 * second, "main_cpu_ns": 7 * second, "main_queue_ns": second // 5}
-    making = {"cpu_ns": 19 * second, "main_cpu_ns": 19 * second, "main_queue_ns": second // 2}
-    read = {"read_bytes": 10**8, "read_chars": 4 * 10**9}
+    training: dict[str, Any] = {"cpu_ns": 8 * second, "main_cpu_ns": 7 * second, "main_queue_ns": second // 5}
+    making: dict[str, Any] = {"cpu_ns": 19 * second, "main_cpu_ns": 19 * second, "main_queue_ns": second // 2}
+    read: dict[str, Any] = {"read_bytes": 10**8, "read_chars": 4 * 10**9}
     seen: dict[str, Any] = {"seconds": 20.0, "looks": 200}
     states = [
         ProcessStates(7, 1, "python", "python train.py", states={"R": 80, "S": 120}, **seen, **training),
@@ -312,8 +312,8 @@ def crowded_pair(at: Path) -> None:
 
 def ahead_pair(at: Path) -> None:
     """On a device with a queue, in epochs."""
-    for name, seed, how in (("a", 7, {}), ("b", 8, {"read_every": 1, "pause_ms": 80.0})):
-        ahead(at / name, SOME(seed), **how)
+    for name, seed, every, pause_ms in (("a", 7, 10, 0.0), ("b", 8, 1, 80.0)):
+        ahead(at / name, SOME(seed), read_every=every, pause_ms=pause_ms)
         amend(at / name, lambda steps: steps["cpu_ns"].fill(MS))
         update_run(at / name, {"trial": None, "command": ["python", "train.py"]})
 

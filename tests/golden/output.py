@@ -76,10 +76,14 @@ def ran(argv: tuple[str, ...], folder: Path, environment: Mapping[str, str]) -> 
                 code = main(argv)
             except SystemExit as ended:
                 code = ended.code if isinstance(ended.code, int) else 1
-        said = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
-        for what, instead in ((f"whyidle {__version__}", "whyidle VERSION"), (str(folder.resolve()), "FOLDER")):
-            said = [text.replace(what, instead) for text in said]
-    return Ran(code, *said, folder)
+        said = (stream.buffer.getvalue().decode() for stream in (out, err))
+        printed, told = (_anywhere(text, folder) for text in said)
+    return Ran(code, printed, told, folder)
+
+
+def _anywhere(text: str, folder: Path) -> str:
+    """Without this version and this folder."""
+    return text.replace(f"whyidle {__version__}", "whyidle VERSION").replace(str(folder.resolve()), "FOLDER")
 
 
 @contextmanager

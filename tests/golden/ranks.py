@@ -66,7 +66,7 @@ def two_hosts(at: Path) -> None:
 def exchange(at: Path) -> None:
     told = {"ms": 6.0, "bytes": 400_000_000, "gb_per_s": 12.0, "interconnect": "pcie3", "way": "ring"}
     device = {"kind": "emulated", "title": "emulated V100", "name": "emulated:v100", "count": 2}
-    _job(at, [Rank()] * 2, exchange=told, device=device)
+    update_run(_job(at, [Rank()] * 2, exchange=told), {"device": device})
 
 
 def accumulated(at: Path) -> None:

@@ -72,7 +72,6 @@ DETAILED = ("several-causes", "too-few-workers", "on-cpu")
 TRACED = (
     *("several-causes", "too-few-workers", "on-cpu", "no-training", "straggler", "worker-restart", "validation"),
     *("launch", "step-gap", "headroom", "torn", "on-cpu-no-fetch", "older-version", "odd-words", "throttled", "long"),
-    *("ranks-late-for-data", "ranks-on-gpus", "ranks-two-hosts"),
 )
 
 
@@ -92,6 +91,9 @@ COMPARED_IN_DETAIL = [
     *COMPARED,
     Output("report-80-colours.txt", ("report", "table"), as_text, TERMINAL | {"COLUMNS": "80"}),
     Output("report-price.txt", ("report", "table", "--price", "1.5"), as_text),
+    Output("live.txt", ("live", "table", "--once"), as_text),
+    Output("diff-of-cells.txt", ("diff", "table/0-workers-b8", "table/1-naive-b8"), as_text),
+    Output("diff-of-cells.json", ("diff", "table/0-workers-b8", "table/1-naive-b8", "--json"), as_json),
     Output(
         "page-with-runs.txt", ("report", "table", "--format", "html", "--with-runs"), page_words("table/report.html")
     ),
@@ -258,9 +260,20 @@ OF_LOGS = [
 ]
 
 
-def _of_job(name: str) -> list[Output]:
-    folder = "job" if name == "ranks-two-hosts" else "run"
-    return [*_report(folder), *([] if folder == "job" else [LIVE]), *([_trace(folder)] if name in TRACED else [])]
+OF_HOSTS = [
+    *_report("job"),
+    _trace("job"),
+    Output("report-of-each.txt", ("report", "job/beta", "job/alpha"), as_text),
+    Output("report-of-one.txt", ("report", "job/beta"), as_text),
+]
+ON_GPUS = [
+    *RUN,
+    _trace("run"),
+    Output("live-at-4-s.txt", ("live", "run", "--once", "--at", "4"), as_text),
+    Output("live-at-4-s.json", ("live", "run", "--once", "--json", "--at", "4"), as_short_json),
+    Output("live-80.txt", ("live", "run", "--once"), as_text, {"COLUMNS": "80", "LINES": "24"}),
+]
+OF_JOBS = {"ranks-two-hosts": OF_HOSTS, "ranks-on-gpus": ON_GPUS}
 
 
 def _limited(at: Path) -> None:
@@ -270,7 +283,7 @@ def _limited(at: Path) -> None:
 
 RECORDINGS: dict[str, Recording] = {
     **{name: Recording(build, _of_run(name)) for name, build in singles.BUILDERS.items()},
-    **{name: Recording(build, _of_job(name)) for name, build in ranks.BUILDERS.items()},
+    **{name: Recording(build, OF_JOBS.get(name, RUN)) for name, build in ranks.BUILDERS.items()},
     **{
         name: Recording(build, COMPARED_IN_DETAIL if name == "compare-loaders" else COMPARED)
         for name, build in (comparisons.COMPARISONS | comparisons.PLANTED_TABLES).items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ from whyidle.scenarios.planted import MS, START, Step, Workers
 
 DATA = Path(__file__).parents[1] / "data"
 COMPUTE = 10 * MS
-QUEUING = {"cpu": 0.25, "queued": 0.7}
+QUEUING = Making(cpu=0.25, queued=0.7)
 
 
 def healthy(at: Path) -> None:
@@ -81,7 +82,7 @@ def cpu_exhausted(at: Path) -> None:
 
 
 def oversubscribed(at: Path) -> None:
-    run = pooled(at / "run", [[Step(fetch_ns=160 * MS)] * 100], Workers(8, 2), Making(**QUEUING))
+    run = pooled(at / "run", [[Step(fetch_ns=160 * MS)] * 100], Workers(8, 2), QUEUING)
     update_run(run, {"host": {"cpus": 2}})
     hosted(run, 1.95, 2, 99.0)
 
@@ -94,23 +95,23 @@ def worker_threads(at: Path) -> None:
 
 
 def cpu_quota(at: Path) -> None:
-    run = pooled(at / "run", [[Step(fetch_ns=80 * MS)] * 100], Workers(4, 2), Making(**QUEUING))
+    run = pooled(at / "run", [[Step(fetch_ns=80 * MS)] * 100], Workers(4, 2), QUEUING)
     hosted(run, 1.45, 1.5, 40.0, throttled=0.8)
 
 
 def held_back(at: Path) -> None:
     """As by a quota that nobody tells of."""
-    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], Workers(2, 2), Making(**QUEUING))
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], Workers(2, 2), QUEUING)
     hosted(run, 0.8, 2, 40.0)
 
 
 def affinity(at: Path) -> None:
-    run = pooled(at / "run", [[Step(fetch_ns=80 * MS)] * 100], Workers(4, 2), Making(**QUEUING, cpus=1))
+    run = pooled(at / "run", [[Step(fetch_ns=80 * MS)] * 100], Workers(4, 2), replace(QUEUING, cpus=1))
     hosted(run, 4.0, 8, 80.0)
 
 
 def foreign_load(at: Path) -> None:
-    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], Workers(2, 2), Making(**QUEUING))
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], Workers(2, 2), QUEUING)
     update_run(run, {"host": {"cpus": 2}})
     hosted(run, 0.5, 2, 99.0)
 
@@ -192,8 +193,8 @@ def overkill(at: Path) -> None:
     _handed(at, Making(batch_bytes=4000, sent_bytes=300), 0.3)
 
 
-def _copied(at: Path, **how: bool) -> Path:
-    step = Step(fetch_ns=0, compute_ns=COMPUTE, copy_bytes=40_000_000, **how)  # type: ignore[arg-type]
+def _copied(at: Path, pinned: bool) -> Path:
+    step = Step(fetch_ns=0, compute_ns=COMPUTE, copy_bytes=40_000_000, pinned=pinned)
     return trained(at / "run", [[step] * 100])
 
 
