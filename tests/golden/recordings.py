@@ -94,10 +94,13 @@ COMPARED_IN_DETAIL = [
     Output("live.txt", ("live", "table", "--once"), as_text),
     Output("diff-of-cells.txt", ("diff", "table/0-workers-b8", "table/1-naive-b8"), as_text),
     Output("diff-of-cells.json", ("diff", "table/0-workers-b8", "table/1-naive-b8", "--json"), as_json),
-    Output(
-        "page-with-runs.txt", ("report", "table", "--format", "html", "--with-runs"), page_words("table/report.html")
-    ),
 ]
+_WITH_RUNS = ("report", "table", "--format", "html", "--with-runs")
+PAGES = [
+    Output("page.txt", _WITH_RUNS, page_words("table/report.html")),
+    Output("page-of-a-run.txt", _WITH_RUNS, page_words("table/1-workers-b8-r0/report.html")),
+]
+"""A recording of their own: other commands would lead to these pages."""
 TUNED = [
     Output("report.txt", ("report", "tuned"), as_text),
     Output("report.json", ("report", "tuned", "--json"), as_json),
@@ -148,6 +151,13 @@ def _checked(name: str, *words: str) -> list[Output]:
     ]
 
 
+def _against_saved(of: Ran) -> str:
+    """Of a run that is held against the report of another."""
+    return as_text(of) + as_text(
+        ran(("check", "run", "--max-regression", "5", "--against", "saved.json"), of.folder, {})
+    )
+
+
 CHECKED = [
     *_checked("passes", "run", "--max-stall", "90", "--min-busy", "10"),
     *_checked("all-limits", "run", *ALL_LIMITS),
@@ -165,7 +175,7 @@ CHECKED = [
     *_checked("nothing", "nothing", "--max-stall", "60", "--max-regression", "5", "--against", "run"),
     *_checked("missing", "killed", "--min-utilisation", "50", "--allow-unfinished"),
     *_checked("missing-allowed", "killed", "--min-utilisation", "50", "--allow-unfinished", "--allow-missing"),
-    Output("saved.json", _SAVE, as_json),
+    Output("against-saved.txt", _SAVE, _against_saved),
 ]
 CONFIGURED = _checked("configured", "run")
 
@@ -289,6 +299,7 @@ RECORDINGS: dict[str, Recording] = {
         for name, build in (comparisons.COMPARISONS | comparisons.PLANTED_TABLES).items()
     },
     **{name: Recording(build, _compared(*runs)) for name, (build, runs) in comparisons.RECORDED.items()},
+    "compare-pages-of-runs": Recording(comparisons.nets, PAGES),
     "published-logs": Recording(comparisons.published_logs, OF_LOGS),
     **{name: Recording(build, TUNED) for name, build in others.TUNINGS.items()},
     **{name: Recording(build, ATTACHED) for name, build in others.ATTACHED.items()},
