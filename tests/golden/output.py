@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pyarrow import parquet
 
 from page_content import Element, parsed
 from whyidle import __version__
@@ -206,6 +207,28 @@ def all_tables(folder: str) -> Callable[[Ran], str]:
     return form
 
 
+def all_parquet(folder: str) -> Callable[[Ran], str]:
+    """The same of tables in Parquet, with what each column is."""
+
+    def form(of: Ran) -> str:
+        tables = {}
+        for file in sorted((of.folder / folder).glob("*.parquet")):
+            table = parquet.read_table(file)
+            shown = {name: [_known(each) for each in table[name].to_pylist()] for name in table.column_names}
+            tables[file.name] = {
+                "about": {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()},
+                "columns": {name: f"{table.schema.field(name).type}" for name in table.column_names},
+                "values": shortened(shown),
+            }
+        return _with_json(of, tables)
+
+    return form
+
+
+def _known(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def _beside(of: Ran) -> str:
     code = [f"exit code {of.code}\n"] if of.code else []
     return "".join([*code, *(f"stderr: {line}\n" for line in of.err.splitlines())])
@@ -254,7 +277,7 @@ def shortened(content: Any) -> Any:
     if isinstance(content, list):
         if len(content) > MOST_LISTED and all(isinstance(each, int | float) or each is None for each in content):
             return _summed(content)
-        if len(content) > MOST_LISTED and all(isinstance(each, dict | list) for each in content):
+        if len(content) > MOST_LISTED and not any(isinstance(each, int | float) for each in content):
             lines = [json.dumps(each, allow_nan=False) for each in content]
             digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
             return {"items": len(content), "sha256": digest, "first": content[:4], "last": content[-2:]}

@@ -10,6 +10,7 @@ from golden import comparisons, others, ranks, singles
 from golden.output import (
     Output,
     Ran,
+    all_parquet,
     all_tables,
     as_columns,
     as_json,
@@ -61,6 +62,7 @@ IN_DETAIL = [
     Output("report-price.json", ("report", "run", "--price", "2.5", "--json"), as_json),
     Output("steps.csv", ("report", "run", "--format", "csv"), as_text),
     Output("tables.json", ("report", "run", "--format", "csv", "-o", "tables/"), all_tables("tables")),
+    Output("parquet.json", ("report", "run", "--format", "parquet", "-o", "parquet/"), all_parquet("parquet")),
     Output("trace-4-steps.json", ("report", "run", "--format", "trace", "--steps", "20:23"), as_json),
     Output("live.json", ("live", "run", "--once", "--json"), as_short_json),
     Output("live-at-2-s.txt", ("live", "run", "--once", "--at", "2"), as_text),
