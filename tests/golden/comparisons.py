@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crafted import add_events, amend, train_on_cpu
+from crafted import add_events, amend, steps_of, train_on_cpu
 
-from golden.made import hosted, looked, trained
+from golden.made import hosted, looked, pooled, trained
 from jobs import Rank, record
 from whyidle.analyse.cell_costs import Place, setting_of
 from whyidle.analyse.prices import Price
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records
 from whyidle.record.run import update_run
-from whyidle.record.schema import NOT_MEASURED, EventKind
-from whyidle.scenarios.planted import MS, START, Step, train
+from whyidle.record.schema import NOT_MEASURED, EventKind, StepFlag
+from whyidle.scenarios.planted import MS, START, Step, Workers, train
 from whyidle.scenarios.variant import Variant, axes
 
 DATA = Path(__file__).parents[1] / "data"
@@ -151,6 +151,50 @@ def sizes(at: Path) -> None:
             looked(run, state | {"throttle_reasons": 0 if size == 8 else 0x4}, utilisation_pct=99.0)
         table.cells.append(CellRecord("clock", size, "ok", None, tuple(names), place()))
     table.write(SETTING | {"repeats": 3})
+
+
+def further_sizes(at: Path) -> None:
+    """Further things that a larger batch does: workers without a batch, larger copies, retries of the allocator, and
+    samples padded to the longest."""
+    table = Table(at / "table")
+
+    def few_batches(run: Path, batch: int) -> None:
+        step = Step(16 * batch * MS, 3 * batch * MS, sync=True)
+        pooled(run, [[step] * (128 // batch)] * 16, Workers(8, 1), flags=None, samples=batch)
+
+    def copies(run: Path, batch: int) -> None:
+        nbytes = 10**6 if batch == 8 else 6 * 10**7
+        step = Step(MS, batch * MS, copy_bytes=nbytes, pinned=False)
+        trained(run, [[step] * (1280 // batch)], samples=batch)
+
+    def retries(run: Path, batch: int) -> None:
+        large, count = batch > 8, 1280 // batch
+        plan = [Step(MS, batch * MS, sync=True, host_ns=60 * MS * (large and n % 4 == 0)) for n in range(count)]
+        ends = steps_of(trained(run, [plan], samples=batch))["step_end_ns"]
+        told = [(int(ends[n]), EventKind.ALLOCATOR_RETRIES, n // 4 + 1, NOT_MEASURED) for n in range(0, count, 4)]
+        add_events(run, told if large else [])
+
+    def padding(run: Path, batch: int) -> None:
+        longest = 1.0 if batch == 8 else 1.5
+        trained(run, [[Step(MS, round(batch * longest * MS))] * (1280 // batch)], samples=batch)
+
+        def put_elements(steps: Records) -> None:
+            steps["flags"] |= StepFlag.SHAPE_KNOWN | round(1000 * batch * longest) << StepFlag.ELEMENTS_SHIFT
+
+        amend(run, put_elements)
+
+    for name, larger, train_at in (
+        ("few-batches", 64, few_batches),
+        ("copies", 16, copies),
+        ("retries", 16, retries),
+        ("padding", 32, padding),
+    ):
+        for size in (8, larger):
+            names = tuple(f"{name}-b{size}-r{number}" for number in range(2))
+            for run in names:
+                train_at(table.folder / run, size)
+            table.cells.append(CellRecord(name, size, "ok", None, names, place()))
+    table.write(SETTING)
 
 
 def nets(at: Path) -> None:
@@ -425,6 +469,7 @@ def crowded_sizes(at: Path) -> None:
 COMPARISONS: dict[str, Callable[[Path], None]] = {
     "compare-loaders": loaders,
     "compare-sizes": sizes,
+    "compare-sizes-further": further_sizes,
     "compare-nets": nets,
     "compare-unexpected": unexpected,
     "compare-stores": stores,
