@@ -166,7 +166,8 @@ def train(
         recorder(number, stream, what, begin, end, amount)
 
     device.sink = sink
-    session = Session(folder, device, thinning=thinning)
+    # Threads that run here are none of the plan's.
+    session = Session(folder, device, thinning=thinning, watch_threads=False)
     done = 0
     for number, plan in enumerate(epochs):
         steps = iter(plan)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -43,3 +45,11 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     # What is frozen at the interpreter's end some libraries take for leaks, and print it.
     gc.unfreeze()
+
+
+@pytest.fixture
+def ctrl_c_raises() -> Iterator[None]:
+    """Ctrl-C as in a terminal: it is ignored by what was started in the background of a script."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -90,8 +90,13 @@ class Session:
         rank: int = 0,
         thinning: Thinning | None = None,
         writer: int | None = None,
+        watch_threads: bool = True,
     ) -> None:
-        """`writer`: the number that stands for this process in the folder, by default its id."""
+        """
+        Args:
+            writer: the number that stands for this process in the folder, by default its id.
+            watch_threads: whether the CPU time of other Python threads of this process belongs to the training.
+        """
         self.folder = folder
         self.rank = self._rank = rank
         self.writer = os.getpid() if writer is None else writer
@@ -109,6 +114,7 @@ class Session:
         self._lasting: deque[tuple[int, int, int]] = deque(maxlen=MOST_LASTING)
         """What is not recorded yet: any thread may collect or compile, only the training thread records."""
         self._threads = PythonThreads()
+        self._threads.measured &= watch_threads
         self._look_at = self._threads_at = 0
         """When to look at the allocator again, and at the threads."""
         self._retries = 0

@@ -30,6 +30,7 @@ def test_what_was_expected_is_counted_and_the_next_is_delivered_again_at_the_end
         signal.signal(number, before)
 
 
+@pytest.mark.usefixtures("ctrl_c_raises")
 def test_a_second_ctrl_c_is_an_interrupt_only_once_all_is_done() -> None:
     done = []
     with pytest.raises(KeyboardInterrupt), held():

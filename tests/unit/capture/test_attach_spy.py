@@ -215,6 +215,7 @@ def test_a_py_spy_that_does_not_end_is_ended_and_what_came_before_stays(tmp_path
     assert any("did not end" in note for note in spy.notes)
 
 
+@pytest.mark.usefixtures("ctrl_c_raises")
 def test_ctrl_c_while_py_spy_is_started_and_a_second_one_while_it_does_not_end_leave_nothing_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
