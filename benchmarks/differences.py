@@ -18,10 +18,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from pairs import ahead, noisy
-from whyidle.analyse.difference import regression
-from whyidle.analyse.difference.difference import difference
-from whyidle.analyse.difference.sides import Side, side_of
-from whyidle.analyse.partition import PARTS
+from whyidle.analyse.diff import regression
+from whyidle.analyse.diff.difference import difference
+from whyidle.analyse.diff.sides import Side, side_of
+from whyidle.analyse.run.stall_breakdown import PARTS
 
 RUN_NOISE = 0.03
 SLOWER = 0.8

@@ -15,7 +15,7 @@ from pathlib import Path
 from overhead_loop import Around
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from whyidle.analyse.facts import facts_of
+from whyidle.analyse.run.facts import facts_of
 from whyidle.capture.hooks.install import install
 from whyidle.capture.sampler.start import Sampler, start_sampler
 from whyidle.capture.session import Session

@@ -25,10 +25,10 @@ import numpy as np
 from prediction_models import bound, queue
 from tuning_truth import Grid, Point, read
 
-from whyidle.analyse.facts import facts_of
-from whyidle.analyse.replay.model import ReplayModel
-from whyidle.analyse.replay.observed import workload_of
-from whyidle.analyse.replay.workload import Workload
+from whyidle.analyse.predict.model import ReplayModel
+from whyidle.analyse.predict.observed import workload_of
+from whyidle.analyse.predict.workload import Workload
+from whyidle.analyse.run.facts import facts_of
 from whyidle.record.run import open_run
 from whyidle.record.tuning import LoaderSettings
 

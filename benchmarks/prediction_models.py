@@ -6,8 +6,8 @@ second.
 
 from __future__ import annotations
 
-from whyidle.analyse.replay import closed_form
-from whyidle.analyse.replay.workload import Workload
+from whyidle.analyse.predict import closed_form
+from whyidle.analyse.predict.workload import Workload
 from whyidle.record.tuning import LoaderSettings
 
 

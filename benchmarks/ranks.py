@@ -22,14 +22,15 @@ from typing import TypeVar
 
 from rich.console import Console
 
-from whyidle.analyse.analysis import analyse
-from whyidle.commands.console import json_text
+from whyidle.analyse.run.analysis import analyse
 from whyidle.record.files import write_json
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import BATCH, DEVICE, EVENT, HOST, STEP, EventKind, Kind
 from whyidle.record.segment import RecordWriter
 from whyidle.record.slots import SlotWriter
-from whyidle.report import contract, text
+from whyidle.report.contract import run as contract
+from whyidle.report.documents import run as text
+from whyidle.terminal.console import json_text
 
 RANKS = (256, 1024)
 WORKERS = 8

@@ -29,8 +29,8 @@ import views_page
 from views_exports import exports
 
 from whyidle.analyse.recent.reader import RecentReader
-from whyidle.commands.live_screen import Screen
 from whyidle.report import live as view
+from whyidle.terminal.screen import Screen
 
 HERE = Path(__file__).parent
 SIZES = ((80, 24), (120, 40), (200, 60))

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from whyidle.analyse.analysis import analyse
+from whyidle.analyse.run.analysis import analyse
 from whyidle.record.run import open_run
 from whyidle.report.page.run_page import page
 

@@ -11,7 +11,7 @@ mkdir -p .mypy_tree/whyidle
 for entry in profiler/*; do
     ln -sfn "../../$entry" ".mypy_tree/whyidle/$(basename "$entry")"
 done
-ln -sfn ../../pipelines ../../scenarios .mypy_tree/whyidle/
+ln -sfn ../../pipelines ../../scenarios ../../diagnosis_benchmark .mypy_tree/whyidle/
 cd .mypy_tree
 types=("../$bin/mypy" --config-file ../pyproject.toml --cache-dir ../.mypy_cache -p whyidle)
 # Its helpers (from 2.0 on; older ones do not know the variable) have three seconds to start, and on a busy machine it

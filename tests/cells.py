@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from whyidle.analyse.analysis import Analysis, analyse
-from whyidle.analyse.compare import Cell
+from whyidle.analyse.cells.comparison import Cell
+from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.record.run import open_run, update_run
 from whyidle.scenarios.planted import MS, Step, train
 from whyidle.scenarios.variant import AXES, Variant, axes

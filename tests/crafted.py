@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from whyidle.analyse.analysis import analyse
-from whyidle.analyse.facts import Facts
-from whyidle.analyse.finding import Finding
+from whyidle.analyse.causes.finding import Finding
+from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.facts import Facts
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import EVENT, HEADER_BYTES, NOT_MEASURED, STEP, Kind

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from whyidle.analyse.replay.workload import Limits, Times, Workload
+from whyidle.analyse.predict.workload import Limits, Times, Workload
 from whyidle.record.tuning import LoaderSettings
 
 MS = 1e6

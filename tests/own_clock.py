@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from whyidle.analyse.facts import Facts
 from whyidle.analyse.intervals import EMPTY, Intervals, clip, intersect, subtract, total, union, union_of
-from whyidle.analyse.partition import PARTS
+from whyidle.analyse.run.facts import Facts
+from whyidle.analyse.run.stall_breakdown import PARTS
 
 Stamps = dict[str, Intervals]
 """Part of a step (`PARTS`, or any other name) → when the training was at it, in ns."""

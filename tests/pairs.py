@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from crafted import add, add_events, amend, train_on_cpu
 
-from whyidle.analyse.difference.difference import Difference, difference
-from whyidle.analyse.difference.sides import side_of
+from whyidle.analyse.diff.difference import Difference, difference
+from whyidle.analyse.diff.sides import side_of
 from whyidle.record.reader import Records
 from whyidle.record.run import update_run
 from whyidle.record.schema import HOST, NOT_MEASURED, EventKind

@@ -14,10 +14,10 @@ from math import exp, log
 import numpy as np
 
 from loader_clock import Made, Spec, Times, simulate
-from whyidle.analyse.replay.workload import Binding, Prediction
+from whyidle.analyse.predict.workload import Binding, Prediction
 from whyidle.record.tuning import Block, LoaderSettings
-from whyidle.tune.bench import BenchEnded, TrialFailed
-from whyidle.tune.plan import Plan
+from whyidle.tune.bench.bench import BenchEnded, TrialFailed
+from whyidle.tune.search.plan import Plan
 
 GRID = [LoaderSettings(0), *(LoaderSettings(w, p) for w in range(1, 9) for p in (1, 2, 4, 8))]
 STEPS = 120

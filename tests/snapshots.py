@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from whyidle.analyse.finding import Evidence, Finding, Next
+from whyidle.analyse.causes.finding import Evidence, Finding, Next
 from whyidle.analyse.recent.snapshot import DeviceView, HostView, RankView, Snapshot, WorkerView
 
 NAN = math.nan

@@ -126,7 +126,7 @@ def whyidle(arguments: list[str]) -> int:
 
 
 def whyidle_and_program(arguments: list[str]) -> int:
-    from whyidle.commands import child
+    from whyidle.terminal import child
 
     child.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": started})
     return whyidle(arguments)
@@ -141,7 +141,7 @@ def started(command: list[str | os.PathLike[str]], **more: Any) -> Any:
 
 
 class Forked:
-    """A Python program, with as much of `Popen` as `whyidle.commands.child` needs."""
+    """A Python program, with as much of `Popen` as `whyidle.terminal.child` needs."""
 
     def __init__(self, arguments: list[str], env: dict[str, str], preexec_fn: Callable[[], None], **_: Any) -> None:
         self.returncode: int | None = None

@@ -14,16 +14,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.status import Status
 
-from ..analyse.attached import attached, so_far
-from ..analyse.attached_causes import findings_of, verdict_of
+from ..analyse.attached.attached import attached, so_far
+from ..analyse.attached.causes import findings_of, verdict_of
 from ..capture.attach.recording import Progress, record
 from ..capture.attach.spy import find_py_spy
 from ..capture.attach.target import Target, find, require_python
 from ..record.files import plain
 from ..record.latest import note_latest
 from ..record.run import new_folder, open_run
-from ..report import attach_json, attach_text
-from .console import console, show, write_json
+from ..report.contract import attached as attach_json
+from ..report.documents import attached as attach_text
+from ..terminal.console import console, show, write_json
 
 NAME = "attach"
 HELP = "Observes a training that already runs, from outside, and says what it waits for."

@@ -12,17 +12,19 @@ from typing import Any
 
 from rich.console import Console
 
-from ..analyse.diagnosis import LEAST_STEPS
-from ..analyse.difference import regression
-from ..analyse.difference.difference import EMULATED, difference, refuse_mixed
-from ..analyse.difference.limits import Check, checks_of, ended_of, short, subject_of
-from ..analyse.difference.sides import Measured, Side, analysed, folders_of, side_of
-from ..analyse.whole import lacking_of
+from ..analyse.causes.diagnosis import LEAST_STEPS
+from ..analyse.diff import regression
+from ..analyse.diff.difference import EMULATED, difference, refuse_mixed
+from ..analyse.diff.limits import Check, checks_of, ended_of, short, subject_of
+from ..analyse.diff.sides import Measured, Side, analysed, folders_of, side_of
+from ..analyse.run.completeness import lacking_of
 from ..errors import WhyidleError
 from ..record.files import plain, read_json, write_text
-from ..report import check_json, check_text, github, junit
+from ..report.contract import check as check_json
+from ..report.documents import check as check_text
+from ..report.export import github, junit
+from ..terminal.console import console, json_text, show
 from . import check_config
-from .console import console, json_text, show
 
 NAME = "check"
 HELP = "Holds a recorded run to limits, for CI: exit code 0 when it keeps them all, else 1."

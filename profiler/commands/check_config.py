@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..analyse.difference.cause_codes import CAUSES, FAMILIES
-from ..analyse.difference.limits import SEVERITIES, Limits
+from ..analyse.diff.cause_codes import CAUSES, FAMILIES
+from ..analyse.diff.limits import SEVERITIES, Limits
 from ..errors import WhyidleError
 from .options import meant
 

@@ -10,11 +10,15 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..analyse.compare import compare
+from whyidle.diagnosis_benchmark import batch_sizes as sweep_planted
+from whyidle.diagnosis_benchmark import faults
+
+from ..analyse.cells.comparison import compare
 from ..errors import WhyidleError
-from ..report import compare_text, contract
-from . import compare_html, compare_runs, cost_options, faults, options, plot, sweep_planted
-from .console import show_comparison
+from ..report.contract import run as contract
+from ..report.documents import comparison as compare_text
+from ..terminal.console import show_comparison
+from . import compare_html, compare_runs, cost_options, options, plot
 from .sweep import Sweep
 
 NAME = "compare"

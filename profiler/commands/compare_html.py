@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..analyse.compare import Comparison, load
+from ..analyse.cells.comparison import Comparison, load
 from ..errors import WhyidleError
 from ..record.files import plain
 from . import options, pages, table_pages

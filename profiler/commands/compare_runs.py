@@ -6,14 +6,15 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ..analyse.compare import compare
-from ..analyse.recorded_runs import cells_of_runs, differences
+from ..analyse.cells.comparison import compare
+from ..analyse.cells.recorded_runs import cells_of_runs, differences
 from ..errors import WhyidleError
 from ..record.comparison import is_comparison
 from ..record.run import is_run, open_run
-from ..report import compare_text, contract
+from ..report.contract import run as contract
+from ..report.documents import comparison as compare_text
+from ..terminal.console import console, show, write_json
 from . import compare_html, options, plot
-from .console import console, show, write_json
 
 TAKEN = ("verb", "run", "parser", "what", "json", "no_live", compare_html.NAME, *plot.NAMES)
 """What means something here; every other option is one of trainings."""

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analyse import cost, epoch_logs
-from ..analyse.analysis import Analysis
-from ..analyse.cell_costs import SETTING, is_at, place_of, setting_of
-from ..analyse.compare import Cell
-from ..analyse.prices import Price, Prices, load
+from ..analyse.cells import cost, epoch_logs
+from ..analyse.cells.cell_costs import SETTING, is_at, place_of, setting_of
+from ..analyse.cells.comparison import Cell
+from ..analyse.cells.prices import Price, Prices, load
+from ..analyse.run.analysis import Analysis
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
-from ..report import cost_json, cost_text
-from .console import console, show, write_json
+from ..report.contract import cost as cost_json
+from ..report.documents import cost as cost_text
+from ..terminal.console import console, show, write_json
 from .options import are, given, require_folder
 
 if TYPE_CHECKING:

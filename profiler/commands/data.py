@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import WhyidleError
-from .console import console, write_json
+from ..terminal.console import console, write_json
 
 if TYPE_CHECKING:
     from whyidle.scenarios.scenario import Scenario

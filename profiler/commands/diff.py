@@ -6,11 +6,12 @@ import argparse
 import math
 from pathlib import Path
 
-from ..analyse.difference.difference import difference
-from ..analyse.difference.sides import Side, side_of
+from ..analyse.diff.difference import difference
+from ..analyse.diff.sides import Side, side_of
 from ..errors import WhyidleError
-from ..report import diff_json, diff_text
-from .console import show_in, write_json
+from ..report.contract import diff as diff_json
+from ..report.documents import diff as diff_text
+from ..terminal.console import show_in, write_json
 
 NAME = "diff"
 HELP = "Explains the difference between two recorded runs by cause."

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..report import doctor_json, doctor_text
-from .console import console, show, write_json
+from ..report.contract import doctor as doctor_json
+from ..report.documents import doctor as doctor_text
+from ..terminal.console import console, show, write_json
 
 NAME = "doctor"
 HELP = "Says what can be measured on this machine and what cannot, why, and how to change that."

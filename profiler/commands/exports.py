@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..analyse.analysis import analyse
-from ..analyse.attached import is_attached
+from ..analyse.attached.attached import is_attached
+from ..analyse.run.analysis import analyse
 from ..analyse.timeline.timeline import timelines
 from ..errors import WhyidleError
 from ..record.files import plain

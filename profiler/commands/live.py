@@ -16,14 +16,15 @@ from ..errors import RecordError, WhyidleError
 from ..record.comparison import is_comparison
 from ..record.latest import latest
 from ..record.run import RUN_JSON, is_run, open_run
-from ..report import bars, live
+from ..report import live
 from ..report.live import as_json
-from . import child
-from .console import console, json_text
-from .live_ended import LastWord
-from .live_program import Program
-from .live_screen import Ended, Screen, ended_by_signals
-from .live_sources import Following, Replaying, Source, Watching, watching
+from ..report.render import bars
+from ..terminal import child
+from ..terminal.console import console, json_text
+from ..terminal.live_ended import LastWord
+from ..terminal.live_program import Program
+from ..terminal.live_sources import Following, Replaying, Source, Watching, watching
+from ..terminal.screen import Ended, Screen, ended_by_signals
 from .options import nothing_newest
 
 NAME = "live"

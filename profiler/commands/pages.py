@@ -6,13 +6,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..analyse.analysis import analyse
+from ..analyse.run.analysis import analyse
 from ..errors import WhyidleError
 from ..record.comparison import is_comparison
 from ..record.files import write_text
 from ..record.run import is_run, open_run
+from ..terminal.console import console
 from . import cost_options, table_pages
-from .console import console
 
 FORMATS = ("html",)
 OPTIONS = {"with_runs": "--with-runs"}

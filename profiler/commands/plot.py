@@ -8,11 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..analyse.analysis import Analysis
-from ..analyse.compare import Comparison
-from ..analyse.scaling import scaling
+from whyidle.diagnosis_benchmark.report import confusion_plot
+
+from ..analyse.cells.comparison import Comparison
+from ..analyse.cells.scaling import scaling
+from ..analyse.run.analysis import Analysis
 from ..errors import WhyidleError
-from ..report import batch_plot, compare_text, confusion_plot, scaling_plot, text, trace_plot
+from ..report.documents import comparison as compare_text
+from ..report.documents import run as text
+from ..report.plot import batch_size as batch_plot
+from ..report.plot import scaling as scaling_plot
+from ..report.plot import utilisation as trace_plot
 
 
 @dataclass(frozen=True)

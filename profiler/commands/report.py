@@ -9,20 +9,28 @@ from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 
-from ..analyse.analysis import analyse
-from ..analyse.attached import attached, is_attached
-from ..analyse.attached_causes import findings_of, verdict_of
-from ..analyse.compare import load
-from ..analyse.ranks import ranks_of
+from whyidle.diagnosis_benchmark import batch_sizes as sweep_planted
+from whyidle.diagnosis_benchmark import faults
+
+from ..analyse.attached.attached import attached, is_attached
+from ..analyse.attached.causes import findings_of, verdict_of
+from ..analyse.cells.comparison import load
+from ..analyse.ranks.membership import ranks_of
+from ..analyse.run.analysis import analyse
 from ..errors import RecordError, WhyidleError
 from ..record.comparison import is_comparison, read_comparison
 from ..record.files import plain
 from ..record.run import is_run, open_run, runs_within
-from ..report import attach_json, attach_text, compare_text, contract, text, tune_text
-from ..report.command import command_line
-from ..tune.state import is_tuning
-from . import cost_options, exports, faults, options, pages, plot, summaries, sweep_planted, tune_folder
-from .console import show_in, write_json
+from ..report.contract import attached as attach_json
+from ..report.contract import run as contract
+from ..report.documents import attached as attach_text
+from ..report.documents import comparison as compare_text
+from ..report.documents import run as text
+from ..report.documents import tuning as tune_text
+from ..report.words.command import command_line
+from ..terminal.console import show_in, write_json
+from ..tune.search.state import is_tuning
+from . import cost_options, exports, options, pages, plot, summaries, tune_folder
 
 NAME = "report"
 HELP = "Shows what a recorded run waited for (no RUN: the newest on this machine)."

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..analyse.analysis import analyse
+from ..analyse.run.analysis import analyse
 from ..capture.bootstrap import RUN, environment
 from ..capture.sampler.start import start_sampler
 from ..errors import RecordError, WhyidleError
@@ -23,14 +23,17 @@ from ..record.processes import processes
 from ..record.run import RUN_JSON, create_run, open_run, update_run
 from ..record.schema import STEP
 from ..record.signs import why_unseen
-from ..report import bars, contract, live, text
-from . import child
-from .code_revision import CodeRevision
-from .console import console, json_text, show
-from .own_terminal import usable
-from .scalars import Figures
-from .shared_reader import SharedReader
-from .status_line import StatusLine
+from ..report import live
+from ..report.contract import run as contract
+from ..report.documents import run as text
+from ..report.render import bars
+from ..terminal import child
+from ..terminal.code_revision import CodeRevision
+from ..terminal.console import console, json_text, show
+from ..terminal.own_terminal import usable
+from ..terminal.scalar_stream import Figures
+from ..terminal.shared_reader import SharedReader
+from ..terminal.status_line import StatusLine
 
 NAME = "run"
 HELP = "Runs a training command unchanged, records it, and says what it waited for."

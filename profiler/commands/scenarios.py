@@ -13,7 +13,7 @@ from rich.text import Text
 from ..devices.profiles import Accelerator
 from ..devices.profiles import load as profiles
 from ..errors import MissingExtra
-from .console import console, show, write_json
+from ..terminal.console import console, show, write_json
 
 if TYPE_CHECKING:
     from whyidle.scenarios.scenario import Scenario

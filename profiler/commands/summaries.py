@@ -6,16 +6,20 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..analyse.analysis import Analysis, analyse
-from ..analyse.attached import attached, is_attached
-from ..analyse.attached_causes import findings_of, verdict_of
-from ..analyse.compare import load
+from whyidle.diagnosis_benchmark import batch_sizes as sweep_planted
+from whyidle.diagnosis_benchmark import faults
+
+from ..analyse.attached.attached import attached, is_attached
+from ..analyse.attached.causes import findings_of, verdict_of
+from ..analyse.cells.comparison import load
+from ..analyse.run.analysis import Analysis, analyse
 from ..errors import WhyidleError
 from ..record.comparison import read_comparison
 from ..record.files import write_text
 from ..record.run import is_run, open_run
-from ..report import markdown, prometheus
-from . import faults, options, sweep_planted
+from ..report.documents import summary as markdown
+from ..report.export import prometheus
+from . import options
 
 MARKDOWN, PROMETHEUS = FORMATS = ("markdown", "prometheus")
 OPTIONS: dict[str, str] = {}

@@ -9,16 +9,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analyse.compare import place as in_words
+from ..analyse.cells.comparison import place as in_words
 from ..capture.cpu_budget import cpu_budget
 from ..errors import MissingExtra, WhyidleError
-from ..tune.trial import Target, TrialServer
-from .console import console
+from ..matrix.cells import Cells, Place
+from ..matrix.matrix import Budget, Trial, clock, new_folder
+from ..matrix.trial import Target, TrialServer
+from ..terminal.comparison_progress import Progress
+from ..terminal.console import console
 from .options import require_folder
-from .progress import Progress
 from .sweep_asked import beyond_cpus, require_used
-from .sweep_cells import Cells, Place
-from .sweep_rounds import Budget, Trial, clock, new_folder
 
 if TYPE_CHECKING:
     from whyidle.scenarios.scenario import Asked, Scenario, ScenarioData

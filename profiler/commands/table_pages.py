@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from ..analyse.attached import attached, is_attached
-from ..analyse.attached_causes import findings_of, verdict_of
-from ..analyse.compare import Cell, load
+from whyidle.diagnosis_benchmark import batch_sizes as sweep_planted
+from whyidle.diagnosis_benchmark import faults
+
+from ..analyse.attached.attached import attached, is_attached
+from ..analyse.attached.causes import findings_of, verdict_of
+from ..analyse.cells.comparison import Cell, load
 from ..record.comparison import is_comparison, read_comparison
 from ..record.run import is_run, open_run
-from ..tune.state import is_tuning
-from . import cost_options, faults, sweep_planted, tune_folder
+from ..tune.search.state import is_tuning
+from . import cost_options, tune_folder
 
 STANDARD_OUTPUT = "-"
 """In the place of a file's name."""
@@ -54,7 +57,9 @@ def _attached(folder: Path) -> str:
 
 
 def _comparison(arguments: argparse.Namespace, folder: Path, run_page: str) -> str:
-    from ..report.page import compare_page, faults_page, sweeps_page
+    from whyidle.diagnosis_benchmark.report import faults_page, sweeps_page
+
+    from ..report.page import compare_page
 
     scenario = read_comparison(folder)[0].get("scenario")
     if scenario == faults.SCENARIO:

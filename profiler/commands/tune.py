@@ -10,25 +10,26 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from ..analyse.analysis import Analysis, analyse
-from ..analyse.replay.advice import MOST_WORKERS, Advice
-from ..analyse.replay.model import ReplayModel
-from ..analyse.replay.observed import workload_of
-from ..analyse.replay.workload import Workload
-from ..analyse.sample_sizes import sample_sizes
+from ..analyse.predict.advice import MOST_WORKERS, Advice
+from ..analyse.predict.model import ReplayModel
+from ..analyse.predict.observed import workload_of
+from ..analyse.predict.workload import Workload
+from ..analyse.run.analysis import Analysis, analyse
+from ..analyse.run.sample_sizes import sample_sizes
 from ..capture.cpu_budget import cpu_budget
 from ..errors import RecordError, WhyidleError
 from ..record.run import open_run
-from ..report import tune_json, tune_text
-from ..tune.plan import Plan
-from ..tune.result import Ended
-from ..tune.script_bench import NothingToTune, Ready, ScriptBench
-from ..tune.search import Progress, search
-from ..tune.state import RECORDING, State, load
-from ..tune.tuning import Tuning
+from ..report.contract import tuning as tune_json
+from ..report.documents import tuning as tune_text
+from ..terminal.console import console, show, write_json
+from ..terminal.tuning_progress import TuneProgress
+from ..tune.bench.script_bench import NothingToTune, Ready, ScriptBench
+from ..tune.search.plan import Plan
+from ..tune.search.result import Ended
+from ..tune.search.search import Progress, search
+from ..tune.search.state import RECORDING, State, load
+from ..tune.search.tuning import Tuning
 from . import options, tune_batch, tune_jobs
-from .console import console, show, write_json
-from .tune_progress import TuneProgress
 
 NAME = "tune"
 HELP = "Finds loader settings for a training, and proves the gain by trial."

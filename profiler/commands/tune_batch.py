@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from ..analyse.sample_sizes import SampleSizes
+from ..analyse.run.sample_sizes import SampleSizes
 from ..record.tuning import LoaderSettings
+from ..terminal.tuning_progress import TuneProgress
 from ..tune.batch.advise import Question, advise, cannot
 from ..tune.batch.probe import child_probe
-from ..tune.bench import Bench
-from ..tune.plan import Model, Plan
-from ..tune.result import BatchAdvice, Tuned
-from ..tune.script_bench import Launch, Ready, ScriptBench
-from ..tune.search import search
-from .tune_progress import TuneProgress
+from ..tune.bench.bench import Bench
+from ..tune.bench.script_bench import Launch, Ready, ScriptBench
+from ..tune.search.plan import Model, Plan
+from ..tune.search.result import BatchAdvice, Tuned
+from ..tune.search.search import search
 
 AUTO = "auto"
 NONE = "none"

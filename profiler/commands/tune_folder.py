@@ -10,10 +10,10 @@ from typing import Any
 
 from ..errors import RecordError, WhyidleError
 from ..record.run import open_run
-from ..report import tune_json
-from ..tune.state import RECORDING, TUNE_JSON, State
-from ..tune.state import load as load_state
-from ..tune.tuning import Tuning
+from ..report.contract import tuning as tune_json
+from ..tune.search.state import RECORDING, TUNE_JSON, State
+from ..tune.search.state import load as load_state
+from ..tune.search.tuning import Tuning
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from ..capture.bootstrap import RUN, environment
 from ..devices.choose import choose
 from ..errors import WhyidleError
 from ..record.run import new_folder
-from ..report.command import command_line
-from ..tune.script_bench import Launch
-from . import child
-from .console import console
+from ..report.words.command import command_line
+from ..terminal import child
+from ..terminal.console import console
+from ..tune.bench.script_bench import Launch
 from .options import are, given
 from .sweep import described
 

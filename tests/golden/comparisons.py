@@ -13,8 +13,8 @@ from crafted import add_events, amend, steps_of, train_on_cpu
 
 from golden.made import hosted, looked, pooled, trained
 from jobs import Rank, record
-from whyidle.analyse.cell_costs import Place, setting_of
-from whyidle.analyse.prices import Price
+from whyidle.analyse.cells.cell_costs import Place, setting_of
+from whyidle.analyse.cells.prices import Price
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records
 from whyidle.record.run import update_run

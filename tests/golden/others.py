@@ -22,14 +22,14 @@ from whyidle.record.attached import Frame, ProcessStates, Stack, Thread, write_s
 from whyidle.record.run import create_run, update_run
 from whyidle.record.schema import HOST, LoaderFlag
 from whyidle.record.tuning import LoaderSettings
-from whyidle.report import tune_json
+from whyidle.report.contract import tuning as tune_json
 from whyidle.scenarios.planted import MS, START, Step
-from whyidle.tune.bench import TrialFailed
-from whyidle.tune.history import Entry
-from whyidle.tune.result import BatchAdvice, Ended, Trial, Tuned
-from whyidle.tune.search import Progress, search
-from whyidle.tune.state import State
-from whyidle.tune.tuning import Tuning
+from whyidle.tune.bench.bench import TrialFailed
+from whyidle.tune.search.history import Entry
+from whyidle.tune.search.result import BatchAdvice, Ended, Trial, Tuned
+from whyidle.tune.search.search import Progress, search
+from whyidle.tune.search.state import State
+from whyidle.tune.search.tuning import Tuning
 
 BEGAN = "2026-01-01T00:00:00"
 

@@ -25,9 +25,9 @@ from pyarrow import parquet
 
 from page_content import Element, parsed
 from whyidle import __version__
-from whyidle.commands import live_sources
 from whyidle.commands.main import main
 from whyidle.report.page.pack import TYPES
+from whyidle.terminal import live_sources
 
 RENEW = "pytest tests/golden --renew-golden"
 CLOSE = 1e-9

@@ -9,7 +9,7 @@ import pytest
 import torch
 from spinning import cycles_per_ms
 
-from whyidle.analyse.facts import facts_of
+from whyidle.analyse.run.facts import facts_of
 from whyidle.capture.session import Session
 from whyidle.devices.choose import choose
 from whyidle.record.run import create_run, open_run

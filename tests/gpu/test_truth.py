@@ -17,7 +17,7 @@ import torch
 from spinning import cycles_per_ms
 from torch.utils.data import DataLoader, Dataset
 
-from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.capture.recording import recording
 from whyidle.capture.session import Session
 from whyidle.record.run import open_run

@@ -21,7 +21,7 @@ import pytest
 
 from fakes.driver import wait_for
 from held import MAKING, WAITING
-from whyidle.analyse.attached_causes import LEAST_LOOKS
+from whyidle.analyse.attached.causes import LEAST_LOOKS
 from whyidle.capture.attach.spy import find_py_spy
 from whyidle.commands.main import main
 from whyidle.record.attached import STACKS, read_stacks

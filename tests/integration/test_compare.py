@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from whyidle.analyse.analysis import analyse
-from whyidle.analyse.partition import PARTS
+from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.capture.sampler.emulated import WINDOW_NS
 from whyidle.commands.main import main
 from whyidle.record.run import open_run

@@ -11,8 +11,8 @@ import pytest
 
 import warm
 from runs import WITHOUT_COMPILER, report
-from whyidle.analyse.headroom import SETTLING
 from whyidle.analyse.recent.reader import RecentReader
+from whyidle.analyse.run.headroom import SETTLING
 from whyidle.record.run import open_run
 from whyidle.record.schema import STEP, StepFlag
 

@@ -20,7 +20,12 @@ import whyidle
 from whyidle.commands.main import VERBS, main
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = {"profiler": "whyidle", "pipelines": "whyidle/pipelines", "scenarios": "whyidle/scenarios"}
+FOLDERS = {
+    "profiler": "whyidle",
+    "pipelines": "whyidle/pipelines",
+    "scenarios": "whyidle/scenarios",
+    "diagnosis_benchmark": "whyidle/diagnosis_benchmark",
+}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +52,7 @@ def test_the_wheel_holds_every_file_of_the_tree(wheel: Path) -> None:
     assert packed == in_tree
 
 
-MODULES = ("whyidle", "whyidle.capture.sampler.start", "whyidle.analyse.analysis", "whyidle.commands.main")
+MODULES = ("whyidle", "whyidle.capture.sampler.start", "whyidle.analyse.run.analysis", "whyidle.commands.main")
 
 
 def test_importing_costs_no_torch() -> None:

@@ -12,12 +12,12 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from own_clock import assert_told_apart, stamps
-from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.capture.recording import recording
 from whyidle.capture.thinning import Thinning
 from whyidle.record.run import open_run
 from whyidle.record.schema import HOST, STEP
-from whyidle.report import contract
+from whyidle.report.contract import run as contract
 
 
 class Clock:

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from whyidle.analyse.analysis import analyse
-from whyidle.analyse.facts import Facts
-from whyidle.commands.faults import TARGET, judge
+from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.facts import Facts
+from whyidle.diagnosis_benchmark.faults import TARGET, judge
+from whyidle.matrix.trial import TrialServer
 from whyidle.record.run import Run, open_run
 from whyidle.record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, EventKind, PauseKind, StepFlag
 from whyidle.scenarios.faults.case import Case
 from whyidle.scenarios.faults.machine import unmet
 from whyidle.scenarios.faults.registry import CASES
 from whyidle.scenarios.faults.trial import FaultSpec
-from whyidle.tune.trial import TrialServer
 
 Left = Callable[[Facts, Run, Case], bool]
 

@@ -16,11 +16,11 @@ import pytest
 
 import warm
 from own_clock import TOLD, Stamps, assert_told_apart, written
-from whyidle.analyse.analysis import Analysis, analyse
-from whyidle.analyse.facts import Facts
 from whyidle.analyse.intervals import clip, complement, intersect
+from whyidle.analyse.run.analysis import Analysis, analyse
+from whyidle.analyse.run.facts import Facts
 from whyidle.record.run import open_run
-from whyidle.report import contract
+from whyidle.report.contract import run as contract
 
 PROGRAMS = Path(__file__).parent / "programs"
 

@@ -14,8 +14,8 @@ import pytest
 
 import warm
 from whyidle.commands import run as run_command
-from whyidle.commands.code_revision import CodeRevision
 from whyidle.commands.main import main
+from whyidle.terminal.code_revision import CodeRevision
 
 TRAINING = "print('out')\n"
 HANGS = """#!/bin/sh

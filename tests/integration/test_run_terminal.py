@@ -19,7 +19,7 @@ import pytest
 import warm
 from runs import WHYIDLE
 from tmux import THERE_IS, Tmux
-from whyidle.commands.program_output import TAIL, between, ending
+from whyidle.terminal.program_output import TAIL, between, ending
 
 ROWS, COLUMNS = 24, 80
 OURS = 6

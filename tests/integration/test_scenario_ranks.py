@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whyidle.analyse.analysis import Analysis, analyse
-from whyidle.analyse.compare import Cell
+from whyidle.analyse.cells.comparison import Cell
+from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.devices.profiles.load import load
+from whyidle.matrix.trial import Outcome, Target, TrialServer
 from whyidle.record.processes import processes
 from whyidle.record.run import open_run
 from whyidle.record.schema import STEP
 from whyidle.scenarios.interconnect import gradient_bytes, named
 from whyidle.scenarios.trial import TrialSpec
-from whyidle.tune.trial import Outcome, Target, TrialServer
 
 SCENARIO = '''
 """Numbers to be told even from odd; every loss writes down which samples it is of, and what the net is then."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from whyidle.commands import sweep_planted
+from whyidle.diagnosis_benchmark import batch_sizes as sweep_planted
 
 NAME = "accounting.fast"
 SIZES = ("4", "16")

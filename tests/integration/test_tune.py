@@ -16,9 +16,9 @@ import pytest
 
 from runs import WHYIDLE, WITHOUT_COMPILER, report, short_folder
 from whyidle.commands.main import main
-from whyidle.commands.tune_progress import TuneProgress
-from whyidle.tune.leftovers import members
-from whyidle.tune.search import Progress
+from whyidle.terminal.tuning_progress import TuneProgress
+from whyidle.tune.bench.orphan_cleanup import members
+from whyidle.tune.search.search import Progress
 
 TRAIN = (
     WITHOUT_COMPILER

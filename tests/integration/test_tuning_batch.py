@@ -17,7 +17,7 @@ from whyidle.record.tuning import LoaderSettings
 from whyidle.tune.batch.ladder import Outcome, climb
 from whyidle.tune.batch.probe import child_probe
 from whyidle.tune.batch.sizes import measure
-from whyidle.tune.script_bench import Launch, ScriptBench
+from whyidle.tune.bench.script_bench import Launch, ScriptBench
 
 SECONDS = 250.0
 """For a probe, which takes a few on a machine of its own."""

@@ -21,13 +21,13 @@ from packaging.requirements import Requirement
 from pairs import noisy
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.tuning import LoaderSettings
-from whyidle.report import tune_json
+from whyidle.report.contract import tuning as tune_json
 from whyidle.scenarios.faults.registry import CASES
 from whyidle.scenarios.registry import NAMES
 from whyidle.scenarios.sweeps.registry import SWEEPS
-from whyidle.tune.result import Ended, Trial, Tuned
-from whyidle.tune.state import State
-from whyidle.tune.tuning import Tuning
+from whyidle.tune.search.result import Ended, Trial, Tuned
+from whyidle.tune.search.state import State
+from whyidle.tune.search.tuning import Tuning
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests" / "data" / "v1" / "starved"
@@ -57,7 +57,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 (there / top).symlink_to(str(found.locate_file(top)))
     package = there / "whyidle"
     package.mkdir()
-    for entry in (*(ROOT / "profiler").iterdir(), ROOT / "pipelines", ROOT / "scenarios"):
+    for entry in (*(ROOT / "profiler").iterdir(), ROOT / "pipelines", ROOT / "scenarios", ROOT / "diagnosis_benchmark"):
         (package / entry.name).symlink_to(entry)
     return folder / "bin" / "python"
 

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Subset
 
 import slow_data
 import warm
-from whyidle.analyse.analysis import Analysis, analyse
+from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.capture.making import watch as watch_module
 from whyidle.capture.recording import recording
 from whyidle.record.notices import read_notices

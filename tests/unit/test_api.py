@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import whyidle
-from whyidle.analyse.analysis import analyse
+from whyidle.analyse.run.analysis import analyse
 from whyidle.capture.recording import recording
 from whyidle.record.names import read_names
 from whyidle.record.run import open_run

@@ -11,7 +11,12 @@ import pytest
 from whyidle.commands.main import VERBS
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = {"profiler": "whyidle", "pipelines": "whyidle.pipelines", "scenarios": "whyidle.scenarios"}
+FOLDERS = {
+    "profiler": "whyidle",
+    "pipelines": "whyidle.pipelines",
+    "scenarios": "whyidle.scenarios",
+    "diagnosis_benchmark": "whyidle.diagnosis_benchmark",
+}
 
 HEAVY = {"torch", "torchvision", "pynvml", "nvidia", "spdl", "matplotlib", "pyarrow", "jinja2", "tsdownsample"}
 
@@ -24,11 +29,21 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "devices": ({"errors"}, {"torch", "pynvml"}),
     "capture": ({"errors", "interrupts", "record", "devices"}, {"torch", "pynvml"}),
     "analyse": ({"errors", "record"}, {"tsdownsample"}),
-    "tune": ({"errors", "interrupts", "record", "analyse", "sampler-start"}, set()),
+    "matrix": ({"errors", "record", "analyse", "sampler-start"}, set()),
+    "tune": ({"errors", "interrupts", "record", "analyse", "matrix", "sampler-start"}, set()),
     "report": ({"errors", "record", "analyse", "tune"}, {"jinja2"}),
-    "commands": ({"errors", "record", "analyse", "tune", "report", "capture", "devices"}, set()),
+    "terminal": ({"errors", "record", "analyse", "matrix", "tune", "report", "capture"}, set()),
+    "commands": (
+        {"errors", "record", "analyse", "matrix", "tune", "report", "terminal", "capture", "devices"}
+        | {"diagnosis_benchmark"},
+        set(),
+    ),
     "pipelines": ({"errors"}, {"torch"}),
     "scenarios": ({"errors", "record", "devices", "capture", "pipelines"}, {"torch", "torchvision"}),
+    "diagnosis_benchmark": (
+        {"errors", "record", "capture", "analyse", "matrix", "report", "terminal", "scenarios"},
+        set(),
+    ),
 }
 
 
@@ -90,33 +105,19 @@ def test_a_module_imports_only_what_its_layer_may(module: str, path: Path) -> No
             continue
         if name == "whyidle.capture.sampler.start" and "sampler-start" in allowed:
             continue
+        if (here, name) == ("diagnosis_benchmark", "whyidle.commands"):
+            continue
         if here == "commands" and there in ("pipelines", "scenarios") and not at_import:
             continue
         assert there in allowed, f"{module} ({here}) imports {name} ({there})"
 
 
-RANKS = ("whyidle.report.ranks_contract", "whyidle.report.ranks_text")
-"""What the layouts say about ranks."""
-PACKAGES = ("whyidle.report.page", "whyidle.report.export", "whyidle.report.live")
-"""Reports of several files."""
-
-
-def test_verbs_do_not_import_verbs_and_reports_do_not_import_reports() -> None:
+def test_verbs_do_not_import_verbs() -> None:
     verbs = {verb.__name__ for verb in VERBS}
-    shown = ("bars", "batch_plot", "batch_text", "command", "sample_time", "settings", "workers")
-    shown += ("cells_table", "cost_json", "cost_text", "fitted", "groups_text")
-    shown += ("differential_json", "differential_text", "results_json", "results_text")
-    shown += ("check_text", "scaling_json", "scaling_text", "scalars")
-    parts = {*(f"whyidle.report.{name}" for name in shown), *RANKS}
     for module, path in modules():
         names = {name for name, _ in imports(module, path)}
         if layer(module) == "commands" and module != "whyidle.commands.main":
             assert not names & verbs - {module}, f"{module} imports {names & verbs}"
-        # Pages and Markdown are laid out with what the texts say, so that all say the same.
-        laid_out = module.startswith((*PACKAGES, "whyidle.report.markdown"))
-        if layer(module) == "report" and module not in parts and not laid_out:
-            siblings = {name for name in names if name.startswith("whyidle.report.")} - parts
-            assert not siblings, f"{module} imports {siblings}"
 
 
 def test_no_package_imports_another_in_a_circle() -> None:

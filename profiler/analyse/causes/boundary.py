@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from ..facts import Facts
-from ..finding import Evidence, Finding, Next
-from ..gain import removing
-from ..outside import BUSY, Evaluation, Outside
-from ..replay.advice import MOST_WORKERS
+from ..predict.advice import MOST_WORKERS
+from ..run.facts import Facts
+from ..run.non_step_time import BUSY, Evaluation, Outside
+from .finding import Evidence, Finding, Next
+from .gain import removing
 from .input.epochs import restarts
 from .input.wait import MOSTLY_WAITING_PCT, setting
 

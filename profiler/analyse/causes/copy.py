@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..device_state import Link
-from ..facts import Facts
-from ..finding import Evidence, Finding, Next
-from ..gain import removing
+from ..run.device_state import Link
+from ..run.facts import Facts
+from .finding import Evidence, Finding, Next
+from .gain import removing
 
 LEAST_LINK_LOSS = 0.05
 """A link that carries nearly what it could is as it should be."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..device_state import Others, others_of
-from ..facts import Facts
+from ..run.device_state import Others, others_of
+from ..run.facts import Facts
 
 UTILISATION_BELOW = 0.15
 """Utilisation so much below the share of time that the steps' computation spans is more than its coarseness."""

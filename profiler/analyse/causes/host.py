@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..facts import Facts
-from ..finding import Evidence, Finding
-from ..gain import removing
+from ..run.facts import Facts
 from .divided import behind_the_host, computing
+from .finding import Evidence, Finding
+from .gain import removing
 
 
 def sync(facts: Facts) -> Finding | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..facts import Facts
-from ..finding import Evidence, Finding, Next
-from ..gain import removing
+from ..run.facts import Facts
 from .divided import RUNNING, computing
+from .finding import Evidence, Finding, Next
+from .gain import removing
 
 SURE_STEPS = 8
 """Steps from at least two activity windows of the default length; fewer may not be typical."""

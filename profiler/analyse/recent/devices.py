@@ -8,7 +8,7 @@ import numpy as np
 
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED
-from ..device_state import IDLE, POWER_CAP, SLOWDOWN, THERMAL
+from ..run.device_state import IDLE, POWER_CAP, SLOWDOWN, THERMAL
 from .gathered import RunRecords
 from .series import HELD_NS, SECOND_NS, Stamps, Values, held, last_of, means, rates, told
 from .snapshot import DeviceView

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...record.reader import Records
-from ..diagnosis import LEAST_STEPS
+from ..causes.diagnosis import LEAST_STEPS
 
 RECENT_NS = 10_000_000_000
 """Shares and throughput are of the last ten seconds, or of as many steps as a verdict needs."""

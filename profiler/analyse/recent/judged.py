@@ -9,12 +9,12 @@ import numpy as np
 
 from ...record.reader import Records
 from ...record.schema import BATCH, DEVICE, EVENT, HOST, KERNEL, PAUSE, STEP, EventKind, Kind
-from ..diagnosis import LEAST_STEPS, findings_of, verdict_of
-from ..excise import excised
-from ..facts import Facts, judge
-from ..finding import Finding
-from ..headroom import cuts_of
-from ..window import Window, begin_of, resolved, warmup_steps
+from ..causes.diagnosis import LEAST_STEPS, findings_of, verdict_of
+from ..causes.finding import Finding
+from ..run.drop_intervals import excised
+from ..run.facts import Facts, judge
+from ..run.headroom import cuts_of
+from ..run.window import Window, begin_of, resolved, warmup_steps
 from .extent import RECENT_NS, STEPS_BEFORE
 from .gathered import TOLD, ProcessRecords
 from .moments import moments

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...record.schema import DEVICE, HOST
-from ..facts import Facts
+from ..run.facts import Facts
 from .gathered import ProcessRecords, RunRecords
 from .judged import facts_of_last
 from .progress import steps_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..finding import Finding
+from ..causes.finding import Finding
 
 Series = tuple[float, ...]
 """Values at equal distances of time (`Snapshot.history_s`), oldest first; NaN where nothing was measured."""

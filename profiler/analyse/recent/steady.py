@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..finding import Finding
+from ..causes.finding import Finding
 from .judged import Judged
 
 HOLD_NS = 5_000_000_000

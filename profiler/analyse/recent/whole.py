@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ...errors import WhyidleError
 from ...record.run import open_run
-from ..analysis import analyse
-from ..attached import attached, is_attached
-from ..attached_causes import findings_of, verdict_of
+from ..attached.attached import attached, is_attached
+from ..attached.causes import findings_of, verdict_of
+from ..run.analysis import analyse
 from .snapshot import Snapshot
 
 

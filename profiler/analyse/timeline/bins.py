@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...record.schema import NOT_MEASURED
-from ..facts import Facts
 from ..intervals import Intervals, covered, union_of
-from ..partition import GAP_NS, UNTOLD
-from ..window import Window
+from ..run.facts import Facts
+from ..run.stall_breakdown import GAP_NS, UNTOLD
+from ..run.window import Window
 from .timeline import Timeline
 
 Amounts = npt.NDArray[np.int64]

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...record.reader import Records
-from ..making import first_later_end
-from ..window import Window
+from ..run.window import Window
+from ..run.worker_records import first_later_end
 
 Stamps = npt.NDArray[np.int64]
 

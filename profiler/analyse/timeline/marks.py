@@ -9,7 +9,7 @@ import numpy as np
 
 from ...record.reader import Records
 from ...record.schema import EventKind, StepFlag
-from ..events import lasting
+from ..run.events import lasting
 from .timeline import Timeline
 
 _LASTING = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import reduce
 
-from ..facts import Facts
 from ..intervals import Intervals, complement, union_of
-from ..partition import UNTOLD
+from ..run.facts import Facts
+from ..run.stall_breakdown import UNTOLD
 
 
 def part_spans(facts: Facts) -> dict[str, Intervals]:

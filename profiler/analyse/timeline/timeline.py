@@ -10,12 +10,12 @@ import numpy as np
 from ...record.reader import RecordFile, Records
 from ...record.run import Run, Writer
 from ...record.schema import BATCH, DEVICE, EVENT, HOST, PAUSE, STEP
-from ..analysis import Analysis
-from ..facts import Facts
-from ..headroom import told_apart
 from ..intervals import Intervals
-from ..making import of_training
-from ..ranks import ranks_of, wall_ns
+from ..ranks.membership import ranks_of, wall_ns
+from ..run.analysis import Analysis
+from ..run.facts import Facts
+from ..run.headroom import told_apart
+from ..run.worker_records import of_training
 from .lanes import Lanes, lanes_of
 from .spans import part_spans
 

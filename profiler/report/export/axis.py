@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...analyse.ranks import SAME_CLOCK_NS
+from ...analyse.ranks.membership import SAME_CLOCK_NS
 from ...analyse.timeline.timeline import Timeline
 
 

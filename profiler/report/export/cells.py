@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ...analyse import ranks_figures
-from ...analyse.analysis import Analysis, analyse
-from ...analyse.compare import rate_of, round_of
-from ...analyse.partition import PARTS
+from ...analyse.cells.comparison import rate_of, round_of
+from ...analyse.ranks import figures as ranks_figures
+from ...analyse.run.analysis import Analysis, analyse
+from ...analyse.run.stall_breakdown import PARTS
 from ...errors import RecordError
 from ...record.comparison import CellRecord, read_comparison
 from ...record.run import is_run, open_run

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...analyse.intervals import covered
-from ...analyse.partition import PARTS, UNTOLD
-from ...analyse.step_spans import spans_of
+from ...analyse.run.stall_breakdown import PARTS, UNTOLD
+from ...analyse.run.step_spans import spans_of
 from ...analyse.timeline.timeline import Timeline
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, StepFlag

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...analyse.recent.snapshot import DeviceView, Series, Snapshot
-from .. import bars
+from ..render import bars
 from . import words
 from .lines import Line, cut, flow, safe
 from .options import Options

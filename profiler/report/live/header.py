@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...analyse.recent.snapshot import Snapshot
-from .. import bars
+from ..render import bars
 from . import words
 from .lines import Line, cut, flow, safe
 from .options import Options

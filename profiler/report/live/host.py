@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...analyse.recent.snapshot import HostView, Snapshot
-from .. import bars
+from ..render import bars
 from . import words
 from .devices import LABEL
 from .lines import Line, flow

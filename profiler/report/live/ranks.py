@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...analyse.recent.snapshot import RankView, Snapshot
-from .. import bars
+from ..render import bars
 from . import words
 from .devices import LABEL, window
 from .lines import Line, cut, flow, safe

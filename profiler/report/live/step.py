@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...analyse.recent.snapshot import Snapshot
-from .. import bars
+from ..render import bars
 from . import words
 from .devices import LABEL
 from .lines import Line, flow

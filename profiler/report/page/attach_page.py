@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...analyse.attached import Attached
-from ...analyse.attached_series import Series, series_of
-from ...analyse.finding import Finding
+from ...analyse.attached.attached import Attached
+from ...analyse.attached.series import Series, series_of
+from ...analyse.causes.finding import Finding
 from ...record.attached import STACKS, Thread, read_stacks
 from ...record.run import Run
-from .. import attach_text
+from ..documents import attached as attach_text
 from .attach_tree import Tree, tree
 from .frame import render
 from .sections import sections_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ...analyse.stacks import short
+from ...analyse.attached.stacks import short
 from ...record.attached import Frame, Stack, Thread
 
 LEAST = 0.01

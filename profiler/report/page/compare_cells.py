@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...analyse import ranks_figures
-from ...analyse.analysis import Analysis
-from ...analyse.compare import Cell, Comparison, rate_of
-from ...analyse.differential import feed_of, verdict_of
-from ...analyse.finding import Finding
-from ...analyse.partition import busy_strip
+from ...analyse.causes.finding import Finding
+from ...analyse.cells.comparison import Cell, Comparison, rate_of
+from ...analyse.cells.differential import feed_of, verdict_of
+from ...analyse.ranks import figures as ranks_figures
+from ...analyse.run.analysis import Analysis
+from ...analyse.run.stall_breakdown import busy_strip
 from ...record.run import is_run
-from .. import contract
-from ..cells_table import namer
-from ..cost_text import usd
+from ..contract import run as contract
+from ..documents.cells_table import namer
+from ..documents.cost import usd
 
 BINS = 120
 """Of a strip."""

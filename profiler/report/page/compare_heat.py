@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...analyse.compare import Group, label, place
-from ...analyse.differential import feed_of
-from ..cells_table import HEADS, axes_shown, in_words
+from ...analyse.cells.comparison import Group, label, place
+from ...analyse.cells.differential import feed_of
+from ..documents.cells_table import HEADS, axes_shown, in_words
 from .compare_cells import CellView, Metric
 
 BATCH = "batch_size"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...analyse.compare import Comparison
-from ...analyse.partition import PARTS
-from .. import compare_text
-from .blocks import blocks_of
+from ...analyse.cells.comparison import Comparison
+from ...analyse.run.stall_breakdown import PARTS
+from ..documents import comparison as compare_text
+from ..render.blocks import blocks_of
 from .compare_cells import metrics_of, views
 from .compare_heat import has_choices, heat_tables
 from .compare_sizes import sizes_views

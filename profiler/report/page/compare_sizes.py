@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...analyse.batch_size.result import TOTAL, BatchVerdict, Estimate
-from .. import bars, batch_text, sample_time
-from ..sample_time import Scale, known
+from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict, Estimate
+from ..documents import batch_size as batch_text
+from ..render import bars
+from ..words import sample_time
+from ..words.sample_time import Scale, known
 
 LEAST_SHOWN = 0.0005
 """Of the time per sample: a shorter part of a bar cannot be seen."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from ...analyse.analysis import Analysis
-from ...analyse.facts import Facts
+from ...analyse.run.analysis import Analysis
+from ...analyse.run.facts import Facts
 from ...record.code import Code
 from .overview import duration
 

@@ -17,9 +17,10 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from ...analyse.partition import PARTS, UNTOLD
+from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...record.files import plain
-from .. import bars, text
+from ..documents import run as text
+from ..render import bars
 
 LEAST_LABELLED = 0.09
 """Shares of a bar below this have no room for their figure."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
-from ...analyse.partition import PARTS, UNTOLD
+from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.timeline.bins import bins_of
 from ...analyse.timeline.lines import lines_of
 from ...analyse.timeline.timeline import Timeline

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...analyse import ranks_figures
-from ...analyse.analysis import Analysis
-from ...analyse.facts import Facts
-from ...analyse.partition import PARTS, UNTOLD
+from ...analyse.ranks import figures as ranks_figures
+from ...analyse.run.analysis import Analysis
+from ...analyse.run.facts import Facts
+from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.timeline.timeline import Timeline, timelines
 from ...record.names import read_names
 from ...record.run import Run
-from .. import bars, text
-from .blocks import Paragraph
+from ..documents import run as text
+from ..render import bars
+from ..render.blocks import Paragraph
 from .environment import environment_of, settings_of
 from .frame import percent, render
 from .overview import duration, gap_histogram, over_time

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.console import RenderableType
 
-from .blocks import Block, Heading, blocks_of
+from ..render.blocks import Block, Heading, blocks_of
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...analyse.partition import PARTS, UNTOLD
+from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.timeline.bins import Bins, bins_of
 from ...analyse.timeline.detail import (
     Stretch,

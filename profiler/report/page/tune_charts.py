@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...record.tuning import LoaderSettings
-from ...tune.candidates import describe
-from ...tune.result import BatchAdvice, Trial
-from ...tune.tuning import Tuning
-from .. import tune_text
+from ...tune.search.candidates import describe
+from ...tune.search.result import BatchAdvice, Trial
+from ...tune.search.tuning import Tuning
+from ..documents import tuning as tune_text
 
 WIDEST = 0.97
 """Share of the chart's width at which the largest value stands."""

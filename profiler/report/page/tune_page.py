@@ -7,10 +7,10 @@ from math import isfinite
 
 from rich.text import Text
 
-from ...tune.result import Tuned
-from ...tune.tuning import Tuning
-from .. import tune_text
-from ..settings import arguments
+from ...tune.search.result import Tuned
+from ...tune.search.tuning import Tuning
+from ..documents import tuning as tune_text
+from ..words.settings import arguments
 from .frame import render
 from .sections import sections_of
 from .tune_charts import size_rows, trial_rows

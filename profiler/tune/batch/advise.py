@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from ...analyse.batch_choice import Rate, best_range, knee, learning_rate_note, step_time
-from ...analyse.batch_size.result import TOTAL
-from ...analyse.gradient_noise import NoiseScale, noise_scale
+from ...analyse.cells.batch_size.result import TOTAL
 from ...errors import WhyidleError
 from ...record.tuning import LoaderSettings
-from ..bench import Bench
-from ..result import BatchAdvice
+from ..bench.bench import Bench
+from ..search.result import BatchAdvice
+from .batch_choice import Rate, best_range, knee, learning_rate_note, step_time
+from .gradient_noise import NoiseScale, noise_scale
 from .ladder import Ladder, Try, climb
 from .sizes import Measurements, measure, sizes_to_measure
 

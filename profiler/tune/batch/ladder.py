@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ...analyse.batch_choice import memory_line
+from .batch_choice import memory_line
 
 CLIMBS = 3
 """Sizes tried before the line is trusted to jump: the current one, twice and four times it."""

@@ -15,9 +15,9 @@ from typing import Any
 from ...record.files import plain
 from ...record.memory_signs import WITHOUT_MEMORY
 from ...record.run import create_run
-from ..leftovers import end_all
-from ..script_bench import KILLED, OUTPUT, Launch, popen
-from ..watch import watched
+from ..bench.orphan_cleanup import end_all
+from ..bench.script_bench import KILLED, OUTPUT, Launch, popen
+from ..bench.watchdog import watched
 from .ladder import LEAST_STEPS, Outcome, Probe, Try
 
 STEPS = 20

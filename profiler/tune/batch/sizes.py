@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...analyse.batch_choice import Rate
-from ...analyse.batch_size.fit import Fit, Measured
-from ...analyse.batch_size.result import TOTAL
+from ...analyse.cells.batch_size.fit import Fit, Measured
+from ...analyse.cells.batch_size.result import TOTAL
+from ...matrix.rounds import rounds
 from ...record.tuning import Block, LoaderSettings
-from ..bench import Bench, BenchEnded, TrialFailed
-from ..rounds import rounds
+from ..bench.bench import Bench, BenchEnded, TrialFailed
+from .batch_choice import Rate
 from .ladder import neat
 
 MOST_SIZES = 6

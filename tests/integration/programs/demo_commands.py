@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 
 from jobs import Rank, record
-from whyidle.analyse.compare import load
-from whyidle.commands.console import write_json
+from whyidle.analyse.cells.comparison import load
+from whyidle.terminal.console import write_json
 from whyidle.commands.main import main, parser
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.run import update_run
-from whyidle.report import contract
+from whyidle.report.contract import run as contract
 from whyidle.scenarios.planted import MS, Step, train
 
 SAMPLES = 640

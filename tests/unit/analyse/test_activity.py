@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.analyse.activity import Activity, activity_of
 from whyidle.analyse.causes.launch import launch
-from whyidle.analyse.window import Window
+from whyidle.analyse.run.activity_windows import Activity, activity_of
+from whyidle.analyse.run.window import Window
 from whyidle.record.schema import EVENT, KERNEL, NOT_MEASURED, STEP, EventKind, KernelKind, Kind
 
 US = 1_000

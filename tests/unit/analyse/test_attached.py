@@ -13,14 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from whyidle.analyse import stacks
-from whyidle.analyse.attached import Attached, Cpu, Share, Trainer, Workers, attached, spread, wilson
-from whyidle.analyse.attached_causes import findings_of, verdict_of
-from whyidle.analyse.finding import Finding
-from whyidle.analyse.sampled import Sampled
+from whyidle.analyse.attached import stacks
+from whyidle.analyse.attached.attached import Attached, Cpu, Share, Trainer, Workers, attached, spread, wilson
+from whyidle.analyse.attached.causes import findings_of, verdict_of
+from whyidle.analyse.causes.finding import Finding
+from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.record.attached import Frame, ProcessStates, Stack, Thread, write_stacks, write_states
 from whyidle.record.run import create_run, open_run
-from whyidle.report import attach_json, attach_text
+from whyidle.report.contract import attached as attach_json
+from whyidle.report.documents import attached as attach_text
 
 TORCH = "/venv/lib/python3.12/site-packages/torch"
 LIB = "/usr/lib/python3.12"

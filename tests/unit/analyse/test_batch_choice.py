@@ -8,14 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from whyidle.analyse.batch_choice import (
-    Rate,
-    best_range,
-    knee,
-    learning_rate_note,
-    memory_line,
-    step_time,
-)
+from whyidle.tune.batch.batch_choice import Rate, best_range, knee, learning_rate_note, memory_line, step_time
 
 MB = 1_000_000
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.analyse.batch_size.compared import Compared
-from whyidle.analyse.batch_size.fit import ASSUMED_NOISE, Fit, Measured
-from whyidle.analyse.batch_size.result import TOTAL
-from whyidle.analyse.partition import PARTS
+from whyidle.analyse.cells.batch_size.compared import Compared
+from whyidle.analyse.cells.batch_size.fit import ASSUMED_NOISE, Fit, Measured
+from whyidle.analyse.cells.batch_size.result import TOTAL
+from whyidle.analyse.run.stall_breakdown import PARTS
 
 POSITIVE = st.floats(0.0, 1e5, allow_subnormal=False)
 

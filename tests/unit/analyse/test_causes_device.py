@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
 
-from whyidle.analyse.analysis import analyse
 from whyidle.analyse.causes.device import contended
 from whyidle.analyse.intervals import covered
+from whyidle.analyse.run.analysis import analyse
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import EmulatedSpec
 from whyidle.record.reader import Records

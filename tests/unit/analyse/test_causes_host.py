@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
 
-from whyidle.analyse.analysis import analyse
 from whyidle.analyse.causes.host import gil
-from whyidle.analyse.gil import gil_of
-from whyidle.analyse.partition import PARTS
-from whyidle.analyse.training_thread import own_time
-from whyidle.analyse.window import Window
+from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.gil import gil_of
+from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.analyse.run.training_thread import own_time
+from whyidle.analyse.run.window import Window
 from whyidle.record.reader import Records
 from whyidle.record.run import open_run
 from whyidle.record.schema import DEVICE, EVENT, HOST, NOT_MEASURED, PAUSE, EventKind, Kind

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whyidle.analyse.analysis import analyse
 from whyidle.analyse.causes import input as rules
-from whyidle.analyse.diagnosis import findings_of
-from whyidle.analyse.facts import Facts
-from whyidle.analyse.finding import Finding
-from whyidle.analyse.gil import Gil
-from whyidle.analyse.loader import Loader
-from whyidle.analyse.sampled import Sampled
-from whyidle.analyse.waits import Shape, Slow, Spread, Waits
+from whyidle.analyse.causes.diagnosis import findings_of
+from whyidle.analyse.causes.finding import Finding
+from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.exposed_data_wait import Shape, Slow, Spread, Waits
+from whyidle.analyse.run.facts import Facts
+from whyidle.analyse.run.gil import Gil
+from whyidle.analyse.run.loader_stats import Loader
+from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.record.run import open_run
 from whyidle.scenarios.planted import MS, Step, train
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from whyidle.analyse.compare import cell_of, round_of
+from whyidle.analyse.cells.comparison import cell_of, round_of
 from whyidle.record.comparison import CellRecord
 from whyidle.scenarios.planted import Step, train
 

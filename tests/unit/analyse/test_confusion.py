@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from whyidle.analyse.confusion import Judged, Named, Rate, confusion
+from whyidle.diagnosis_benchmark.confusion import Judged, Named, Rate, confusion
 
 
 def judged(

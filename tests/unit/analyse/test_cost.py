@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from whyidle.analyse.analysis import analyse
-from whyidle.analyse.cell_costs import cell_costs, setting_of
-from whyidle.analyse.compare import Cell, compare
-from whyidle.analyse.cost import spent, waiting
-from whyidle.analyse.prices import Price, load
+from whyidle.analyse.cells.cell_costs import cell_costs, setting_of
+from whyidle.analyse.cells.comparison import Cell, compare
+from whyidle.analyse.cells.cost import spent, waiting
+from whyidle.analyse.cells.prices import Price, load
+from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.cost_options import Rates
 from whyidle.commands.main import main
 from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run, update_run
-from whyidle.report import contract, cost_text
-from whyidle.report.cost_text import usd
+from whyidle.report.contract import run as contract
+from whyidle.report.documents import cost as cost_text
+from whyidle.report.documents.cost import usd
 from whyidle.scenarios.planted import MS, Step, train
 
 MINE = '[instances.mine]\nusd_per_hour = 2.5\nprovider = "me"\ndate = "2026"\nsource = "my bill"\n'

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from whyidle.analyse import epoch_logs, prices
-from whyidle.analyse.cost import Bill, bills
+from whyidle.analyse.cells import epoch_logs, prices
+from whyidle.analyse.cells.cost import Bill, bills
 from whyidle.commands.main import main
 from whyidle.errors import DataError, WhyidleError
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whyidle.analyse.analysis import analyse
-from whyidle.analyse.diagnosis import findings_of
+from whyidle.analyse.causes.diagnosis import findings_of
+from whyidle.analyse.run.analysis import analyse
 from whyidle.devices.emulated import EmulatedEvent
 from whyidle.record.run import create_run, open_run, update_run
 from whyidle.record.schema import EVENT, HOST, STEP, EventKind
 from whyidle.record.segment import RecordWriter
-from whyidle.report import contract
+from whyidle.report.contract import run as contract
 from whyidle.scenarios.planted import MS, START, Step, train
 
 

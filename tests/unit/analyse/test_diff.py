@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 
 from jobs import Rank, record
 from pairs import ahead, compare, crowded, noisy, true_ms
-from whyidle.analyse.analysis import analyse
-from whyidle.analyse.difference import because
-from whyidle.analyse.difference.blocks import TOTAL, spread_of
-from whyidle.analyse.difference.difference import Difference, difference
-from whyidle.analyse.difference.sides import side_of
-from whyidle.analyse.difference.times import ASSUMED_NOISE, assumed_noise
-from whyidle.analyse.partition import PARTS
+from whyidle.analyse.diff import because
+from whyidle.analyse.diff.blocks import TOTAL, spread_of
+from whyidle.analyse.diff.difference import Difference, difference
+from whyidle.analyse.diff.sides import side_of
+from whyidle.analyse.diff.times import ASSUMED_NOISE, assumed_noise
+from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.errors import WhyidleError
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records
 from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import BATCH, NOT_MEASURED, LoaderFlag, StepFlag
-from whyidle.report import diff_text
+from whyidle.report.documents import diff as diff_text
 from whyidle.scenarios.planted import MS, START, Step, train
 
 SOME = np.random.default_rng

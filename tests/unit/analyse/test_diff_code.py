@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from pairs import compare, noisy
-from whyidle.analyse.difference import because
-from whyidle.analyse.difference.difference import Difference
+from whyidle.analyse.diff import because
+from whyidle.analyse.diff.difference import Difference
 from whyidle.record.run import open_run, update_run
 from whyidle.record.sampled_devices import SampledDevice, note_devices, sampled_devices
-from whyidle.report import diff_json, diff_text
+from whyidle.report.contract import diff as diff_json
+from whyidle.report.documents import diff as diff_text
 from whyidle.scenarios.planted import MS, Step, train
 
 SOME = np.random.default_rng

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cells import Planned, on_processor
-from whyidle.analyse.augmentation import augmentations, turns
-from whyidle.analyse.compare import Cell
-from whyidle.analyse.differential import differentials, verdict_of
+from whyidle.analyse.cells.augmentation import augmentations, turns
+from whyidle.analyse.cells.comparison import Cell
+from whyidle.analyse.cells.differential import differentials, verdict_of
 
 NOTHING = 0.001
 """ms: as good as no time, of steps that do nothing and of fetches from memory."""

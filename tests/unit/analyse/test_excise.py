@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trainings import Training, trainings
-from whyidle.analyse.analysis import analyse
-from whyidle.analyse.excise import STAMPS, CutRun, Cuts, excised
-from whyidle.analyse.headroom import told_apart
 from whyidle.analyse.intervals import EMPTY
-from whyidle.analyse.partition import PARTS
+from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.drop_intervals import STAMPS, CutRun, Cuts, excised
+from whyidle.analyse.run.headroom import told_apart
+from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.record.reader import Records
 from whyidle.record.run import Run, open_run
 from whyidle.record.schema import (

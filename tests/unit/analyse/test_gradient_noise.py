@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from whyidle.analyse.gradient_noise import LEAST_STEPS, NoiseScale, noise_scale
+from whyidle.tune.batch.gradient_noise import LEAST_STEPS, NoiseScale, noise_scale
 
 DIMENSIONS = 50
 

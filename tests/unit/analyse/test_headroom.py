@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from whyidle.analyse.analysis import analyse
-from whyidle.analyse.excise import STAMPS
-from whyidle.analyse.headroom import SETTLING, cuts_of, headroom_of, stretches_of
-from whyidle.analyse.partition import PARTS
+from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.drop_intervals import STAMPS
+from whyidle.analyse.run.headroom import SETTLING, cuts_of, headroom_of, stretches_of
+from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.record.notices import NO_HEADROOM, TRAINING_NOTICES, Notices
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import EVENT, HEADER_BYTES, NOT_MEASURED, STEP, EventKind, StepFlag
-from whyidle.report import contract
+from whyidle.report.contract import run as contract
 from whyidle.scenarios.planted import MS, Step, train
 
 PLAIN, STRETCH, RECOVERY = 0, StepFlag.HEADROOM, StepFlag.RECOVERY

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whyidle.analyse.loader import WAITING, WAITING_FOR_CPU, loader_of
-from whyidle.analyse.making import first_later_end, of_training, slowest_of, transforms_of
-from whyidle.analyse.window import Window
+from whyidle.analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, loader_of
+from whyidle.analyse.run.window import Window
+from whyidle.analyse.run.worker_records import first_later_end, of_training, slowest_of, transforms_of
 from whyidle.record.reader import Records
 from whyidle.record.schema import BATCH, NOT_MEASURED, STEP, TRANSFORM, Kind
 

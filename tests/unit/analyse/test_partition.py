@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.analyse.facts import Facts, facts_of
-from whyidle.analyse.partition import PARTS
+from whyidle.analyse.run.facts import Facts, facts_of
+from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.record.run import open_run
 from whyidle.scenarios.planted import MS, Step, train
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whyidle.analyse.quality import quality_notes
-from whyidle.analyse.sampled import Sampled, sampled
-from whyidle.analyse.window import Window
+from whyidle.analyse.run.resource_usage import Sampled, sampled
+from whyidle.analyse.run.sampler_quality import quality_notes
+from whyidle.analyse.run.window import Window
 from whyidle.record.reader import Records
 from whyidle.record.schema import DEVICE, HOST, STEP, Kind
 

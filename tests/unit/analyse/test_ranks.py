@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs import MS, START, Job, Rank, record
-from whyidle.analyse.analysis import Analysis, analyse
-from whyidle.analyse.ranks_job import samples_within
+from whyidle.analyse.ranks.job import samples_within
 from whyidle.analyse.recent.reader import RecentReader
+from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.errors import RecordError
 from whyidle.record import reader
 from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import BATCH
 from whyidle.record.slots import SlotWriter
-from whyidle.report import contract
+from whyidle.report.contract import run as contract
 from whyidle.scenarios.planted import Step, train
 
 SECOND = 1000 * MS

@@ -11,7 +11,7 @@ from crafted import rows_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.analyse.finding import Finding
+from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.recent.series import grid, held, means, rate_since, rates, sums
 from whyidle.analyse.recent.steady import HOLD_NS, Steady
 from whyidle.analyse.recent.tail import Tail

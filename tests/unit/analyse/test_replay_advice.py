@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from crafted import ON_CPU, add, add_events
 
-from whyidle.analyse.analysis import Analysis, analyse
-from whyidle.analyse.diagnosis import findings_of
-from whyidle.analyse.replay import advice as module
-from whyidle.analyse.replay.advice import MOST_OFF, Advice
-from whyidle.analyse.replay.predict import predict
-from whyidle.analyse.replay.workload import Limits, Prediction, Workload
+from whyidle.analyse.causes.diagnosis import findings_of
+from whyidle.analyse.predict import advice as module
+from whyidle.analyse.predict.advice import MOST_OFF, Advice
+from whyidle.analyse.predict.predict import predict
+from whyidle.analyse.predict.workload import Limits, Prediction, Workload
+from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import BATCH, HOST, NOT_MEASURED, STEP, EventKind, StepFlag
 from whyidle.record.tuning import LoaderSettings

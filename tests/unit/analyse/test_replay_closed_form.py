@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loader_clock import MS, SPECS, recorded
-from whyidle.analyse.replay import closed_form
-from whyidle.analyse.replay.predict import predict
+from whyidle.analyse.predict import closed_form
+from whyidle.analyse.predict.predict import predict
 from whyidle.record.tuning import LoaderSettings
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from loader_clock import MS, SPECS, Spec, recorded, simulate
-from whyidle.analyse.replay.model import ReplayModel
-from whyidle.analyse.replay.workload import Workload
+from whyidle.analyse.predict.model import ReplayModel
+from whyidle.analyse.predict.workload import Workload
 from whyidle.record.tuning import LoaderSettings
 
 

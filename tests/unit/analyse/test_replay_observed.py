@@ -14,9 +14,9 @@ from crafted import ON_CPU, add, add_events, amend
 
 from runs import WITHOUT_COMPILER
 from warm import run as record
-from whyidle.analyse.facts import facts_of
-from whyidle.analyse.replay.observed import Unobserved, workload_of
-from whyidle.analyse.replay.workload import Workload
+from whyidle.analyse.predict.observed import Unobserved, workload_of
+from whyidle.analyse.predict.workload import Workload
+from whyidle.analyse.run.facts import facts_of
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import BATCH, HOST, NOT_MEASURED, STEP, EventKind, LoaderFlag, StepFlag
 

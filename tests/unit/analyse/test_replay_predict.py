@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from loader_clock import MS, SPECS, Spec, recorded, simulate
-from whyidle.analyse.replay import predict as module
-from whyidle.analyse.replay.draws import draw
-from whyidle.analyse.replay.predict import predict
-from whyidle.analyse.replay.protocol import replay
-from whyidle.analyse.replay.sizes import with_batch_size
-from whyidle.analyse.replay.workload import Binding, Limits, Workload
+from whyidle.analyse.predict import predict as module
+from whyidle.analyse.predict.draws import draw
+from whyidle.analyse.predict.predict import predict
+from whyidle.analyse.predict.protocol import replay
+from whyidle.analyse.predict.sizes import with_batch_size
+from whyidle.analyse.predict.workload import Binding, Limits, Workload
 from whyidle.record.tuning import LoaderSettings
 
 LOADERS = [LoaderSettings(0), *(LoaderSettings(w, p) for w in (1, 2, 4, 8) for p in (1, 4))]

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loader_clock import MS, SPECS, Made, Spec, recorded, simulate
-from whyidle.analyse.replay.cases import Case, rows_of
-from whyidle.analyse.replay.outcome import ns_per_batch
-from whyidle.analyse.replay.pools import hands
-from whyidle.analyse.replay.protocol import replay
-from whyidle.analyse.replay.rows import Drawn, Replayed, Rows
-from whyidle.analyse.replay.serial import serial
+from whyidle.analyse.predict.cases import Case, rows_of
+from whyidle.analyse.predict.outcome import ns_per_batch
+from whyidle.analyse.predict.pools import hands
+from whyidle.analyse.predict.protocol import replay
+from whyidle.analyse.predict.rows import Drawn, Replayed, Rows
+from whyidle.analyse.predict.serial import serial
 from whyidle.record.tuning import LoaderSettings
 
 STEPS = 200

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cells import STEPS, Planned
-from whyidle.analyse.results import held, is_told, results
+from whyidle.analyse.cells.training_results import held, is_told, results
 
 
 @pytest.fixture

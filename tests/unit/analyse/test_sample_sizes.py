@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from whyidle.analyse.making import SlowSample
-from whyidle.analyse.sample_sizes import SampleSizes, sample_sizes
+from whyidle.analyse.run.sample_sizes import SampleSizes, sample_sizes
+from whyidle.analyse.run.worker_records import SlowSample
 from whyidle.record.schema import STEP, StepFlag
 
 

@@ -12,11 +12,13 @@ import pytest
 from rich.console import Console, Group
 
 from jobs import Rank, record
-from whyidle.analyse.analysis import Analysis, analyse
-from whyidle.analyse.compare import Cell, rate_of
-from whyidle.analyse.scaling import Curve, Ratio, Scaling, scaling
+from whyidle.analyse.cells.comparison import Cell, rate_of
+from whyidle.analyse.cells.scaling import Curve, Ratio, Scaling, scaling
+from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.record.run import open_run, update_run
-from whyidle.report import scaling_json, scaling_plot, scaling_text
+from whyidle.report.contract import scaling as scaling_json
+from whyidle.report.documents import scaling as scaling_text
+from whyidle.report.plot import scaling as scaling_plot
 
 
 def cell(

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from long_run import is_bad, make
-from whyidle.analyse.analysis import analyse
 from whyidle.analyse.intervals import total
-from whyidle.analyse.partition import UNTOLD
+from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.stall_breakdown import UNTOLD
 from whyidle.analyse.timeline.bins import bins_of, gap_spans, idle_of
 from whyidle.analyse.timeline.detail import busy_of_workers, kept_batches, kept_spans, overlapping, stretches_of
 from whyidle.analyse.timeline.lines import Line, downsampled, lines_of

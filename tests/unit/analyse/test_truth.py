@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from trainings import Training, trainings
-from whyidle.analyse.facts import facts_of
-from whyidle.analyse.partition import PARTS
+from whyidle.analyse.run.facts import facts_of
+from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.record.run import open_run
 from whyidle.scenarios.planted import VirtualRun, train
 

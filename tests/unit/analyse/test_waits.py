@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.analyse.analysis import analyse
-from whyidle.analyse.waits import Shape, Spread, Waits, shape_of, waits_of
+from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.exposed_data_wait import Shape, Spread, Waits, shape_of, waits_of
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH
 from whyidle.scenarios.planted import MS, Step, train

@@ -17,9 +17,9 @@ import torch
 from rich.console import Console
 from torch.utils.data import DataLoader, TensorDataset
 
-from whyidle.analyse.analysis import Analysis, analyse
-from whyidle.analyse.partition import UNTOLD
 from whyidle.analyse.recent.reader import RecentReader
+from whyidle.analyse.run.analysis import Analysis, analyse
+from whyidle.analyse.run.stall_breakdown import UNTOLD
 from whyidle.capture.hooks.install import Hooks, install
 from whyidle.capture.hooks.samples import samples_of
 from whyidle.capture.imports import Imports
@@ -30,8 +30,9 @@ from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run, update_run
 from whyidle.record.schema import EVENT, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind, StepFlag
-from whyidle.report import contract, live
-from whyidle.report.text import render
+from whyidle.report import live
+from whyidle.report.contract import run as contract
+from whyidle.report.documents.run import render
 
 
 class Recording:

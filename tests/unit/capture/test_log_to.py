@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import whyidle
-from whyidle.analyse.analysis import analyse
+from whyidle.analyse.run.analysis import analyse
 from whyidle.capture import scalars
 from whyidle.capture.loggers import is_closed, sender
 from whyidle.capture.recording import recording

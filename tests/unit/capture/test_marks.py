@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from whyidle.analyse.analysis import analyse
-from whyidle.analyse.facts import facts_of
+from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.facts import facts_of
 from whyidle.capture import marks
 from whyidle.capture.session import Session
 from whyidle.devices.clock import VirtualClock

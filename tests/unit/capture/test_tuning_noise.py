@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from whyidle.analyse.gradient_noise import NoiseScale, noise_scale
 from whyidle.capture.tuning.noise import MOST_STEPS, GradientWatch
+from whyidle.tune.batch.gradient_noise import NoiseScale, noise_scale
 
 DIMENSIONS = 30
 NOISE = 2.0

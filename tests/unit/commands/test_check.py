@@ -16,22 +16,24 @@ from rich.console import Console
 import recent_runs
 from jobs import Rank, record
 from pairs import crowded, noisy
-from whyidle.analyse.analysis import analyse
-from whyidle.analyse.batch_size.result import Estimate
-from whyidle.analyse.difference import regression
-from whyidle.analyse.difference.cause_codes import CAUSES
-from whyidle.analyse.difference.difference import difference
-from whyidle.analyse.difference.limits import Check
-from whyidle.analyse.difference.sides import Side, side_of
-from whyidle.commands.console import json_text
+from whyidle.analyse.cells.batch_size.result import Estimate
+from whyidle.analyse.diff import regression
+from whyidle.analyse.diff.cause_codes import CAUSES
+from whyidle.analyse.diff.difference import difference
+from whyidle.analyse.diff.limits import Check
+from whyidle.analyse.diff.sides import Side, side_of
+from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.main import main
 from whyidle.record.comparison import write_comparison
 from whyidle.record.files import read_json, write_json
 from whyidle.record.reader import Records
 from whyidle.record.run import Run, create_run, open_run, update_run
 from whyidle.record.schema import DEVICE
-from whyidle.report import check_text, contract, github, junit
+from whyidle.report.contract import run as contract
+from whyidle.report.documents import check as check_text
+from whyidle.report.export import github, junit
 from whyidle.scenarios.planted import MS, START, Step, train
+from whyidle.terminal.console import json_text
 
 SOME = np.random.default_rng
 

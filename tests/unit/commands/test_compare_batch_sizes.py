@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from whyidle.commands import sweep_planted
 from whyidle.commands.main import main
+from whyidle.diagnosis_benchmark import batch_sizes as sweep_planted
+from whyidle.matrix.trial import Outcome
 from whyidle.record.comparison import read_comparison
 from whyidle.record.run import update_run
 from whyidle.scenarios.faults.case import CONTROL, Case, Plan
 from whyidle.scenarios.faults.truth import Stamp, write_truth
 from whyidle.scenarios.planted import MS, Step, train
 from whyidle.scenarios.sweeps.registry import SWEEPS
-from whyidle.tune.trial import Outcome
 
 SAMPLES = 800
 GROWS = "compute_growth"
@@ -189,7 +189,7 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(
 
 def test_choosing_and_reading_sweeps_brings_no_torch() -> None:
     code = (
-        "import sys, whyidle.commands.sweep_planted, whyidle.scenarios.sweeps.registry, "
+        "import sys, whyidle.diagnosis_benchmark.batch_sizes, whyidle.scenarios.sweeps.registry, "
         "whyidle.scenarios.sweeps.truth; print('torch' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

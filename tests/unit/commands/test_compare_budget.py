@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from whyidle.commands import sweep, sweep_rounds
+from whyidle.commands import sweep
 from whyidle.commands.main import main
+from whyidle.matrix import matrix as sweep_rounds
+from whyidle.matrix.trial import Outcome
 from whyidle.record.run import update_run
 from whyidle.scenarios.planted import MS, Step, train
 from whyidle.scenarios.voc.generate import compose
-from whyidle.tune.trial import Outcome
 
 IMAGES = 40
 

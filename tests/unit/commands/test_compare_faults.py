@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from whyidle.commands import faults
 from whyidle.commands.main import main
+from whyidle.diagnosis_benchmark import faults
+from whyidle.matrix.trial import Outcome
 from whyidle.record.comparison import read_comparison
 from whyidle.record.run import update_run
 from whyidle.scenarios.faults import machine
 from whyidle.scenarios.faults.registry import CASES
 from whyidle.scenarios.faults.truth import Stamp, write_truth
 from whyidle.scenarios.planted import MS, Step, VirtualRun, train
-from whyidle.tune.trial import Outcome
 
 STEPS = 60
 FAULT = "input.serial-middle"
@@ -254,7 +254,7 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path, capsys: pytest
 
 def test_choosing_and_reading_cases_brings_no_torch() -> None:
     code = (
-        "import sys, whyidle.commands.faults, whyidle.scenarios.faults.registry, "
+        "import sys, whyidle.diagnosis_benchmark.faults, whyidle.scenarios.faults.registry, "
         "whyidle.scenarios.faults.machine, whyidle.scenarios.faults.truth; print('torch' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

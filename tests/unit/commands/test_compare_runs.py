@@ -11,7 +11,7 @@ import pytest
 from jobs import MS as JOB_MS
 from jobs import Rank, record
 from page_content import Element, parsed
-from whyidle.analyse.recorded_runs import cells_of_runs, differences
+from whyidle.analyse.cells.recorded_runs import cells_of_runs, differences
 from whyidle.commands.main import main
 from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import NOT_MEASURED

@@ -16,21 +16,21 @@ from rich.console import Console
 
 from recent_runs import training
 from snapshots import device, rank, running, worker
-from whyidle.analyse.analysis import analyse
 from whyidle.analyse.recent.snapshot import Snapshot
-from whyidle.commands import live_ended, live_sources
+from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.live import add_arguments
-from whyidle.commands.live_ended import LastWord
-from whyidle.commands.live_keys import Keys
-from whyidle.commands.live_program import Program
-from whyidle.commands.live_sources import Following, Replaying
 from whyidle.commands.main import main
-from whyidle.commands.progress import Progress
 from whyidle.commands.run import _Lines
-from whyidle.commands.shared_reader import SharedReader
 from whyidle.record.latest import note_latest
 from whyidle.record.run import create_run, open_run, update_run
 from whyidle.report.live import Options
+from whyidle.terminal import live_ended, live_sources
+from whyidle.terminal.comparison_progress import Progress
+from whyidle.terminal.keys import Keys
+from whyidle.terminal.live_ended import LastWord
+from whyidle.terminal.live_program import Program
+from whyidle.terminal.live_sources import Following, Replaying
+from whyidle.terminal.shared_reader import SharedReader
 
 
 class Given:

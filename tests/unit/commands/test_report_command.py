@@ -12,7 +12,7 @@ from jobs import Rank, record
 from whyidle.commands.main import main
 from whyidle.record.run import create_run, update_run
 from whyidle.scenarios.planted import Step, train
-from whyidle.tune.state import TUNE_JSON
+from whyidle.tune.search.state import TUNE_JSON
 
 
 @pytest.fixture

@@ -18,10 +18,11 @@ from pathlib import Path
 import pytest
 
 from whyidle.capture.sampler.start import Sampler
-from whyidle.commands import child, own_terminal, run, status_line
+from whyidle.commands import run
 from whyidle.commands.main import main
 from whyidle.errors import WhyidleError
 from whyidle.record.latest import latest, note_latest
+from whyidle.terminal import child, own_terminal, status_line
 
 
 @pytest.fixture(autouse=True)

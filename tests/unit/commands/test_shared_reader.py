@@ -9,11 +9,13 @@ import pytest
 
 from recent_runs import training
 from whyidle.analyse.recent.reader import RecentReader
-from whyidle.commands import run, scalars, shared_reader
+from whyidle.commands import run
 from whyidle.commands.run import _View
-from whyidle.commands.scalars import Figures
-from whyidle.commands.shared_reader import SharedReader
 from whyidle.record import scalars as kept
+from whyidle.terminal import scalar_stream as scalars
+from whyidle.terminal import shared_reader
+from whyidle.terminal.scalar_stream import Figures
+from whyidle.terminal.shared_reader import SharedReader
 
 
 class Counted:

@@ -22,16 +22,16 @@ import pytest
 
 from fakes.driver import wait_for
 from tmux import THERE_IS, Tmux
-from whyidle.commands.program_output import ProgramOutput, goes_on_in_the_row
+from whyidle.terminal.program_output import ProgramOutput, goes_on_in_the_row
 
 ROWS, COLUMNS = 12, 40
 PANEL = b"panel of 2"
 
 RELAY = """
 import os, signal, subprocess, sys
-from whyidle.commands import child
-from whyidle.commands.own_terminal import usable
-from whyidle.commands.status_line import StatusLine
+from whyidle.terminal import child
+from whyidle.terminal.own_terminal import usable
+from whyidle.terminal.status_line import StatusLine
 
 def rows(columns, count):
     return [f"panel of {count}"] + ["below"] * (count - 1)
@@ -231,7 +231,7 @@ raise SystemExit(3)
 
 def test_a_program_that_outlives_a_signal_keeps_its_last_output_on_a_slow_terminal(show: Show, tmp_path: Path) -> None:
     told, wrote = tmp_path / "told", tmp_path / "wrote"
-    hurry = "from whyidle.commands import status_line\nstatus_line.HURRY_SECONDS = 0.05\nimport time"
+    hurry = "from whyidle.terminal import status_line\nstatus_line.HURRY_SECONDS = 0.05\nimport time"
     terminal = show(f"{RELAY}{hurry}{STUCK}", told, sys.executable, "-c", OUTLIVES, wrote)
     terminal.until(b"ready")
     terminal.process.terminate()
@@ -255,7 +255,7 @@ def test_to_a_terminal_that_takes_nothing_no_report_is_made_once_an_end_is_wante
     hurry_s: float, deaf: bytes, show: Show, tmp_path: Path
 ) -> None:
     told = tmp_path / "told"
-    asked = f"from whyidle.commands import status_line\nstatus_line.HURRY_SECONDS = {hurry_s}\n"
+    asked = f"from whyidle.terminal import status_line\nstatus_line.HURRY_SECONDS = {hurry_s}\n"
     asked += "StatusLine.__enter__ = lambda self: setattr(self, '_asked_at', time.monotonic()) or self"
     left = "leave = StatusLine.__exit__\ndef leaves(self, *why):\n    leave(self, *why)\n    ended(str(self.deaf))\n"
     program = STUCK.replace("code = ", f"import time\n{asked}\n{left}StatusLine.__exit__ = leaves\ncode = ")

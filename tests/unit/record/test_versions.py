@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from whyidle.analyse.analysis import analyse
+from whyidle.analyse.run.analysis import analyse
 from whyidle.record.comparison import read_comparison
 from whyidle.record.files import read_json
 from whyidle.record.run import open_run

@@ -16,11 +16,14 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from whyidle.analyse.batch_size.result import TERMS, TOTAL, BatchVerdict, Estimate, Work
-from whyidle.analyse.finding import Evidence
-from whyidle.analyse.partition import PARTS
+from whyidle.analyse.causes.finding import Evidence
+from whyidle.analyse.cells.batch_size.result import TERMS, TOTAL, BatchVerdict, Estimate, Work
+from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.errors import MissingExtra, WhyidleError
-from whyidle.report import batch_plot, batch_text, contract, sample_time
+from whyidle.report.contract import run as contract
+from whyidle.report.documents import batch_size as batch_text
+from whyidle.report.plot import batch_size as batch_plot
+from whyidle.report.words import sample_time
 
 SVG = "{http://www.w3.org/2000/svg}"
 GROWING = {8: (4000, 300, 20, 0, 90, 40), 16: (4000, 1500, 22, 0, 60, 40), 32: (3900, 2900, 25, 0, 40, 40)}
@@ -283,7 +286,8 @@ def test_matplotlib_is_imported_only_to_draw_and_its_pyplot_never(tmp_path: Path
     program = (
         "import sys; from pathlib import Path; from whyidle.commands import main\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "from whyidle.analyse.batch_size.result import *; from whyidle.report import batch_plot\n"
+        "from whyidle.analyse.cells.batch_size.result import *\n"
+        "from whyidle.report.plot import batch_size as batch_plot\n"
         "e = dict.fromkeys(TERMS, Estimate(1.0, 0.9, 1.1))\n"
         "v = BatchVerdict('none', None, '', 8, 16, {8: e, 16: e}, {}, e, {}, {8: 1, 16: 1}, 0.02)\n"
         f"batch_plot.write({{'a': v}}, 'x', Path({str(tmp_path / 'a.png')!r}))\n"

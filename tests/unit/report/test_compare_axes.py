@@ -14,13 +14,15 @@ from PIL import Image
 from rich.console import Console
 
 from cells import Planned
-from whyidle.analyse.cell_costs import place_of, setting_of
-from whyidle.analyse.compare import Cell, compare
-from whyidle.analyse.prices import Price
+from whyidle.analyse.cells.cell_costs import place_of, setting_of
+from whyidle.analyse.cells.comparison import Cell, compare
+from whyidle.analyse.cells.prices import Price
+from whyidle.diagnosis_benchmark.report import confusion_plot
 from whyidle.errors import WhyidleError
-from whyidle.report import compare_text, confusion_plot, contract
-from whyidle.report.fitted import Column, fitting
+from whyidle.report.contract import run as contract
+from whyidle.report.documents import comparison as compare_text
 from whyidle.report.page import compare_page
+from whyidle.report.render.fitted import Column, fitting
 
 SETTING: dict[str, Any] = {
     "scenario": "fashion-mnist",

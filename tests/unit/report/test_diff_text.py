@@ -11,11 +11,12 @@ import pytest
 from rich.console import Console
 
 from pairs import compare, crowded, noisy
-from whyidle.analyse.difference.difference import Difference
-from whyidle.analyse.partition import PARTS
+from whyidle.analyse.diff.difference import Difference
+from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.commands.main import main
 from whyidle.record.run import update_run
-from whyidle.report import diff_json, diff_text
+from whyidle.report.contract import diff as diff_json
+from whyidle.report.documents import diff as diff_text
 from whyidle.scenarios.planted import MS, Step, train
 
 SOME = np.random.default_rng

@@ -8,7 +8,8 @@ import json
 from rich.console import Console
 
 from whyidle.record.check import Check
-from whyidle.report import doctor_json, doctor_text
+from whyidle.report.contract import doctor as doctor_json
+from whyidle.report.documents import doctor as doctor_text
 
 CHECKS = [
     Check("Accelerator", "NVIDIA driver", "ok", "Driver 550, it shows 1 GPU.", values={"gpus": 1}),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from jobs import Rank, record
-from whyidle.analyse.analysis import analyse
+from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.timeline.timeline import timelines
 from whyidle.record.names import Names
 from whyidle.record.run import Run, create_run, open_run

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs import Rank, record
-from whyidle.analyse.analysis import analyse
+from whyidle.analyse.run.analysis import analyse
 from whyidle.errors import WhyidleError
 from whyidle.record.names import Names
 from whyidle.record.reader import Records

@@ -8,8 +8,8 @@ import json
 import pytest
 from rich.console import Console
 
-from whyidle.analyse.confusion import Judged, Named, confusion
-from whyidle.report import faults_json, faults_text
+from whyidle.diagnosis_benchmark.confusion import Judged, Named, confusion
+from whyidle.diagnosis_benchmark.report import faults_json, faults_text
 
 WIDTH = 100
 SETTING = {

@@ -13,12 +13,15 @@ from rich.console import Console
 
 from jobs import MS, Rank, record
 from page_content import parsed
-from whyidle.analyse.analysis import Analysis, analyse
-from whyidle.analyse.compare import load
+from whyidle.analyse.cells.comparison import load
+from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.run import open_run
 from whyidle.record.schema import HEADER_BYTES, STEP
-from whyidle.report import compare_text, contract, markdown, scalars
+from whyidle.report.contract import run as contract
+from whyidle.report.documents import comparison as compare_text
+from whyidle.report.documents import summary as markdown
+from whyidle.report.export import scalars
 from whyidle.report.export.cells import cells_table
 from whyidle.report.export.csv_file import write_csv
 from whyidle.report.page import compare_cells

@@ -15,12 +15,13 @@ from rich.cells import cell_len
 from snapshots import NAN, VERDICT, WAVE, device, rank, running, worker
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.recent.snapshot import HostView, Snapshot
-from whyidle.commands.console import json_text
 from whyidle.record.run import create_run, update_run
-from whyidle.report import bars, live
+from whyidle.report import live
 from whyidle.report.live import as_json
 from whyidle.report.live.lines import Line, wrapped
+from whyidle.report.render import bars
 from whyidle.scenarios.planted import MS, Step, train
+from whyidle.terminal.console import json_text
 
 
 def shown(view: Snapshot, width: int = 80, height: int = 24, **options: object) -> list[str]:

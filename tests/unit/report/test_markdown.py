@@ -10,13 +10,13 @@ from markdown_it import MarkdownIt
 
 from cells import Planned, place
 from jobs import Rank, record
-from whyidle.analyse.analysis import analyse
-from whyidle.analyse.compare import Cell, compare
+from whyidle.analyse.cells.comparison import Cell, compare
+from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.main import main
 from whyidle.record.attached import Frame, ProcessStates, Thread, write_stacks, write_states
 from whyidle.record.notices import TRAINING_NOTICES, Notices
 from whyidle.record.run import create_run, open_run, update_run
-from whyidle.report import markdown
+from whyidle.report.documents import summary as markdown
 from whyidle.scenarios.planted import MS, Step, train
 
 HOSTILE = "</details><img src=x onerror=alert(1)> [a](javascript:b) `c` | *d* @team #12 http://evil www.evil"

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from page_content import Element, parsed
-from whyidle.analyse.attached import attached
-from whyidle.analyse.attached_causes import findings_of, verdict_of
-from whyidle.analyse.attached_series import MOST_VALUES, Series, series_of
+from whyidle.analyse.attached.attached import attached
+from whyidle.analyse.attached.causes import findings_of, verdict_of
+from whyidle.analyse.attached.series import MOST_VALUES, Series, series_of
 from whyidle.commands.main import main
 from whyidle.record.attached import Frame, ProcessStates, Stack, Thread, write_stacks, write_states
 from whyidle.record.run import Run, create_run, open_run
 from whyidle.record.schema import HOST
-from whyidle.report import attach_json
+from whyidle.report.contract import attached as attach_json
 from whyidle.report.page import attach_page
 from whyidle.report.page.attach_tree import Branch, tree
 

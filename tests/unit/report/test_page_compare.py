@@ -14,13 +14,14 @@ from rich.console import Console
 
 from cells import Planned, on_processor
 from page_content import Element, parsed
-from whyidle.analyse.cell_costs import place_of, setting_of
-from whyidle.analyse.compare import Cell, compare
-from whyidle.analyse.prices import Price
+from whyidle.analyse.cells.cell_costs import place_of, setting_of
+from whyidle.analyse.cells.comparison import Cell, compare
+from whyidle.analyse.cells.prices import Price
 from whyidle.commands.main import main
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.run import create_run
-from whyidle.report import compare_text, contract
+from whyidle.report.contract import run as contract
+from whyidle.report.documents import comparison as compare_text
 from whyidle.report.page import compare_page
 from whyidle.scenarios.planted import MS, Step, train
 

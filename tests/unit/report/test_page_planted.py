@@ -8,11 +8,10 @@ import pytest
 
 from cells import Planned
 from page_content import Element, parsed
-from whyidle.analyse.batch_size.verdict import batch_verdict
-from whyidle.analyse.confusion import Judged, Named, confusion
-from whyidle.analyse.planted_sweeps import JudgedSweep
-from whyidle.report import faults_json, faults_text, sweeps_text
-from whyidle.report.page import faults_page, sweeps_page
+from whyidle.analyse.cells.batch_size.verdict import batch_verdict
+from whyidle.diagnosis_benchmark.confusion import Judged, Named, confusion
+from whyidle.diagnosis_benchmark.judged_sweeps import JudgedSweep
+from whyidle.diagnosis_benchmark.report import faults_json, faults_page, faults_text, sweeps_page, sweeps_text
 
 HOSTILE = "<script>alert(1)</script>"
 SETTING = {"cpu_budget": 2.0, "repeats": 3, "machine": {"cpus": 4, "load": 0.25}, "foreign_load": False}

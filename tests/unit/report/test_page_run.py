@@ -19,8 +19,8 @@ from crafted import add, add_events, amend, train_on_cpu
 from jobs import START as JOB_START
 from jobs import Rank, record
 from long_run import make
-from whyidle.analyse.analysis import Analysis, analyse
 from whyidle.analyse.intervals import total
+from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.analyse.timeline.lines import Line
 from whyidle.analyse.timeline.timeline import Timeline, timelines
 from whyidle.commands.main import main
@@ -29,13 +29,13 @@ from whyidle.record.notices import SAMPLER_NOTICES, Notices
 from whyidle.record.run import open_run, update_run
 from whyidle.record.sampled_devices import note_devices
 from whyidle.record.schema import BATCH, DEVICE, HEADER_BYTES, NOT_MEASURED, EventKind
-from whyidle.report import text
+from whyidle.report.documents import run as text
 from whyidle.report.page import frame, overview
-from whyidle.report.page.blocks import Paragraph, Rows, blocks_of
 from whyidle.report.page.environment import environment_of, settings_of
 from whyidle.report.page.pack import TYPES, pack, unpack
 from whyidle.report.page.run_page import page
 from whyidle.report.page.timeline_data import MOST_DEVICES, MOST_RANKS, SHARE
+from whyidle.report.render.blocks import Paragraph, Rows, blocks_of
 from whyidle.scenarios.planted import MS, START, Step, train
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[31m\u2028"

@@ -14,15 +14,16 @@ import pytest
 from rich.console import Console
 
 from page_content import Element, parsed
-from whyidle.commands.console import json_text
 from whyidle.commands.main import main
 from whyidle.errors import RecordError
 from whyidle.record.tuning import LoaderSettings
-from whyidle.report import tune_json, tune_text
+from whyidle.report.contract import tuning as tune_json
+from whyidle.report.documents import tuning as tune_text
 from whyidle.report.page import tune_page
-from whyidle.tune.result import BatchAdvice, Ended, Trial, Tuned
-from whyidle.tune.state import State
-from whyidle.tune.tuning import Tuning
+from whyidle.terminal.console import json_text
+from whyidle.tune.search.result import BatchAdvice, Ended, Trial, Tuned
+from whyidle.tune.search.state import State
+from whyidle.tune.search.tuning import Tuning
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m"
 

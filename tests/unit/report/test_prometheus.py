@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from whyidle.analyse.analysis import analyse
-from whyidle.analyse.finding import Finding
+from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.recent.snapshot import DeviceView, HostView, Snapshot
+from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.main import main
 from whyidle.record.run import open_run, update_run
-from whyidle.report import prometheus
+from whyidle.report.export import prometheus
 from whyidle.scenarios.planted import MS, Step, train
 
 parser = pytest.importorskip("prometheus_client.parser")

@@ -11,11 +11,12 @@ import pytest
 from rich.console import Console
 
 from jobs import MS, Rank, record
-from whyidle.analyse.analysis import analyse
 from whyidle.analyse.recent.reader import RecentReader
+from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.main import main
 from whyidle.record.run import open_run, update_run
-from whyidle.report import live, text
+from whyidle.report import live
+from whyidle.report.documents import run as text
 
 
 def printed(folder: Path, width: int = 80) -> str:

@@ -12,15 +12,18 @@ import pytest
 from rich.console import Console
 
 from jobs import Rank, record
-from whyidle.analyse.analysis import Analysis, analyse
-from whyidle.analyse.compare import Cell, Comparison, compare
-from whyidle.analyse.finding import Finding
-from whyidle.analyse.outside import Evaluation, Outside
-from whyidle.analyse.partition import PARTS, UNTOLD
-from whyidle.analyse.sampled import Sampled
+from whyidle.analyse.causes.finding import Finding
+from whyidle.analyse.cells.comparison import Cell, Comparison, compare
+from whyidle.analyse.run.analysis import Analysis, analyse
+from whyidle.analyse.run.non_step_time import Evaluation, Outside
+from whyidle.analyse.run.resource_usage import Sampled
+from whyidle.analyse.run.stall_breakdown import PARTS, UNTOLD
 from whyidle.record.notices import SAMPLER_NOTICES, Notices
 from whyidle.record.run import open_run
-from whyidle.report import bars, compare_text, contract, text
+from whyidle.report.contract import run as contract
+from whyidle.report.documents import comparison as compare_text
+from whyidle.report.documents import run as text
+from whyidle.report.render import bars
 from whyidle.scenarios.planted import MS, Step, train
 
 SETTING = {

@@ -11,14 +11,14 @@ import pytest
 from crafted import add
 from PIL import Image
 
-from whyidle.analyse.analysis import Analysis, analyse
-from whyidle.analyse.compare import Cell, compare
+from whyidle.analyse.cells.comparison import Cell, compare
+from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.commands.main import main
 from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import DEVICE
-from whyidle.report import trace_plot
-from whyidle.report.trace_plot import WINDOW_NS, trace_of, traces_of
+from whyidle.report.plot import utilisation as trace_plot
+from whyidle.report.plot.utilisation import WINDOW_NS, trace_of, traces_of
 from whyidle.scenarios.planted import MS, Step, train
 
 SVG = "{http://www.w3.org/2000/svg}"

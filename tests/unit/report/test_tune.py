@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from whyidle.analyse.replay.workload import Binding
-from whyidle.commands.console import json_text
+from whyidle.analyse.predict.workload import Binding
 from whyidle.record.tuning import LoaderSettings
-from whyidle.report import tune_json, tune_text
-from whyidle.tune.result import BatchAdvice, Ended, Trial, Tuned
-from whyidle.tune.tuning import Tuning, prediction_error
+from whyidle.report.contract import tuning as tune_json
+from whyidle.report.documents import tuning as tune_text
+from whyidle.terminal.console import json_text
+from whyidle.tune.search.result import BatchAdvice, Ended, Trial, Tuned
+from whyidle.tune.search.tuning import Tuning, prediction_error
 
 OWN = LoaderSettings(0)
 FOUR = LoaderSettings(4, 2, persistent_workers=True)

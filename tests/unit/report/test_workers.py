@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from whyidle.analyse.analysis import analyse
-from whyidle.analyse.facts import Facts
-from whyidle.analyse.loader import Timed
-from whyidle.analyse.making import SlowSample, TransformCost
+from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.facts import Facts
+from whyidle.analyse.run.loader_stats import Timed
+from whyidle.analyse.run.worker_records import SlowSample, TransformCost
 from whyidle.record.run import open_run
-from whyidle.report.workers import section
+from whyidle.report.documents.workers import section
 
 DATA = Path(__file__).parents[2] / "data" / "v1" / "starved"
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from idx_files import make_set
-from whyidle.analyse.replay.predict import predict
-from whyidle.analyse.replay.workload import Limits, Workload
+from whyidle.analyse.predict.predict import predict
+from whyidle.analyse.predict.workload import Limits, Workload
 from whyidle.devices.cpu import CpuDevice
 from whyidle.devices.profiles.load import load
 from whyidle.errors import DataError, WhyidleError

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from whyidle.analyse.batch_size.result import TERMS
-from whyidle.commands.sweep_planted import DEVICE
+from whyidle.analyse.cells.batch_size.result import TERMS
+from whyidle.diagnosis_benchmark.batch_sizes import DEVICE
 from whyidle.errors import WhyidleError
 from whyidle.scenarios.faults import samples as module
 from whyidle.scenarios.faults.case import RETRY, Data, Loader, Plan

@@ -14,8 +14,8 @@ from whyidle.record.tuning import Block, LoaderSettings
 from whyidle.tune.batch.advise import Question, advise, cannot
 from whyidle.tune.batch.ladder import Outcome, Probe
 from whyidle.tune.batch.sizes import sizes_to_measure
-from whyidle.tune.bench import BenchEnded, TrialFailed
-from whyidle.tune.result import BatchAdvice
+from whyidle.tune.bench.bench import BenchEnded, TrialFailed
+from whyidle.tune.search.result import BatchAdvice
 
 GB = 1 << 30
 OWN = LoaderSettings(2, 2, batch_size=32)

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from whyidle.analyse.replay.workload import Binding, Prediction
+from whyidle.analyse.predict.workload import Binding, Prediction
 from whyidle.record.tuning import LoaderSettings
-from whyidle.tune.candidates import Predicted, choose, cost, describe, space
-from whyidle.tune.plan import Plan
+from whyidle.tune.search.candidates import Predicted, choose, cost, describe, space
+from whyidle.tune.search.plan import Plan
 
 OWN = LoaderSettings(2, 2)
 

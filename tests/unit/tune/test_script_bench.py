@@ -16,10 +16,10 @@ import pytest
 from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run
 from whyidle.record.tuning import ANSWERS, ORDERS, LoaderSettings
-from whyidle.tune import script_bench
-from whyidle.tune.bench import BenchEnded, TrialFailed
-from whyidle.tune.leftovers import end_all, members
-from whyidle.tune.script_bench import Launch, NothingToTune, ScriptBench
+from whyidle.tune.bench import script_bench
+from whyidle.tune.bench.bench import BenchEnded, TrialFailed
+from whyidle.tune.bench.orphan_cleanup import end_all, members
+from whyidle.tune.bench.script_bench import Launch, NothingToTune, ScriptBench
 
 MARK = "WHYIDLE_BENCH_TEST"
 ANSWERS_ORDERS = """

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from loader_clock import SPECS
 from simulated_bench import ClockModel, SimulatedBench, biased, held_rate, plan_of, scaled, truth
-from whyidle.analyse.replay.workload import Prediction
+from whyidle.analyse.predict.workload import Prediction
 from whyidle.record.tuning import LoaderSettings
-from whyidle.tune.bench import BenchEnded, TrialFailed
-from whyidle.tune.candidates import describe
-from whyidle.tune.history import Entry, arm_of
-from whyidle.tune.plan import Plan
-from whyidle.tune.race import MARGIN, Done, Held, Measure, Phase, next_step
-from whyidle.tune.result import Ended, Tuned
-from whyidle.tune.search import Progress, search
+from whyidle.tune.bench.bench import BenchEnded, TrialFailed
+from whyidle.tune.search.candidates import describe
+from whyidle.tune.search.history import Entry, arm_of
+from whyidle.tune.search.plan import Plan
+from whyidle.tune.search.race import MARGIN, Done, Held, Measure, Phase, next_step
+from whyidle.tune.search.result import Ended, Tuned
+from whyidle.tune.search.search import Progress, search
 
 CONSTANT = SPECS["constant"]
 

@@ -23,8 +23,8 @@ from simulated_bench import (
     truth,
 )
 from whyidle.record.tuning import LoaderSettings
-from whyidle.tune.result import Ended, Tuned
-from whyidle.tune.search import search
+from whyidle.tune.search.result import Ended, Tuned
+from whyidle.tune.search.search import search
 
 NOISE, DRIFT = 0.06, 0.01
 SEEDS = range(6)

@@ -5,7 +5,7 @@ from math import inf, isnan
 import numpy as np
 import pytest
 
-from whyidle.tune.statistics import Fit, Observed
+from whyidle.tune.search.statistics import Fit, Observed
 
 
 def rounds_of(rates: dict[str, float], rounds: int, noise: float, drift: float, seed: int) -> list[Observed]:

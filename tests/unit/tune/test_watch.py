@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from fakes.driver import wait_for
-from whyidle.tune import watch
-from whyidle.tune.leftovers import members
+from whyidle.tune.bench import watchdog as watch
+from whyidle.tune.bench.orphan_cleanup import members
 
 LISTENS = """
 import sys
@@ -27,7 +27,7 @@ TUNER = f"""
 import os, subprocess, sys
 from multiprocessing.connection import Listener
 from pathlib import Path
-from whyidle.tune.watch import watched
+from whyidle.tune.bench.watchdog import watched
 with watched(sys.argv[1], 0.2) as tell:
     gone = Listener(family="AF_UNIX")
     tell([Path(gone.address).parent])

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from ...facts import Facts
-from ...finding import Finding
-from ...loader import Loader
+from ...run.facts import Facts
+from ...run.loader_stats import Loader
 from ..divided import HOLDING
+from ..finding import Finding
 from .cpus import (
     OVERSUBSCRIBED_PCT,
     affinity,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...facts import MACHINE_USED_PCT
-from ...finding import Evidence, Finding, Next
+from ...run.facts import MACHINE_USED_PCT
+from ..finding import Evidence, Finding, Next
 from .wait import MOSTLY_OWN, QUEUED_PCT, Wait
 
 LEAST_THROTTLED = 0.05

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...facts import Facts
-from ...finding import Evidence, Finding
+from ...run.facts import Facts
+from ..finding import Evidence, Finding
 from .wait import Wait, setting
 
 

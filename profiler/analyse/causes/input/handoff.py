@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...finding import Evidence, Finding
-from ...gain import removing
-from ...loader import Loader
+from ...run.loader_stats import Loader
+from ..finding import Evidence, Finding
+from ..gain import removing
 from .wait import Wait
 
 MOSTLY_HANDOFF_PCT = 50.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...finding import Evidence, Finding, Next
-from ...waits import Spread
+from ...run.exposed_data_wait import Spread
+from ..finding import Evidence, Finding, Next
 from .wait import Wait
 
 VARIED_TIMES = 1.25

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...finding import Evidence, Finding
+from ..finding import Evidence, Finding
 from .wait import Wait
 
 MOSTLY_READING_PCT = 50.0

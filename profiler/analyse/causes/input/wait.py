@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....record.tuning import DEFAULT_PREFETCH, LoaderSettings
-from ...facts import MACHINE_USED_PCT, Facts
-from ...finding import LEAST_GAIN, Evidence, Next
-from ...gain import overlapping, removing
-from ...loader import Loader
-from ...replay.advice import BINDS, MOST_WORKERS
-from ...replay.workload import Prediction
-from ...waits import Spread
+from ...predict.advice import BINDS, MOST_WORKERS
+from ...predict.workload import Prediction
+from ...run.exposed_data_wait import Spread
+from ...run.facts import MACHINE_USED_PCT, Facts
+from ...run.loader_stats import Loader
+from ..finding import LEAST_GAIN, Evidence, Next
+from ..gain import overlapping, removing
 
 BUSY_PCT = 80.0
 """Workers busy this much are the limit."""

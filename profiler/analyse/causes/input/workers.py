@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ....record.schema import NOT_MEASURED
-from ...facts import Facts
-from ...finding import Evidence, Finding, Next
-from ...gain import removing
+from ...run.facts import Facts
+from ..finding import Evidence, Finding, Next
+from ..gain import removing
 from .cpus import ALONE, OVERSUBSCRIBED_PCT
 from .wait import HANDOVER_MS, QUEUED_PCT, Wait, Wanted, count
 

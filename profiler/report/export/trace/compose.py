@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ....analyse.analysis import Analysis
-from ....analyse.headroom import told_apart
-from ....analyse.ranks import RankProcess, ranks_of
+from ....analyse.ranks.membership import RankProcess, ranks_of
+from ....analyse.run.analysis import Analysis
+from ....analyse.run.headroom import told_apart
 from ....analyse.timeline.timeline import Timeline, timelines
 from ....errors import WhyidleError
 from ....record.files import plain

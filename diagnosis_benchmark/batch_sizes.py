@@ -1,0 +1,224 @@
+"""`whyidle compare batch-sizes`: planted sweeps over the batch size, and what was named as the reason."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+
+from whyidle.analyse.cells import comparison as compare
+from whyidle.analyse.cells.comparison import Cell, Comparison, run_name
+from whyidle.capture.cpu_budget import cpu_budget
+from whyidle.commands import options
+from whyidle.errors import WhyidleError
+from whyidle.matrix.cells import Cells, Place
+from whyidle.matrix.matrix import Trial, new_folder
+from whyidle.matrix.trial import Target, TrialServer
+from whyidle.record.run import open_run
+from whyidle.report.contract import run as contract
+from whyidle.report.plot import batch_size as batch_plot
+from whyidle.terminal.comparison_progress import Progress
+from whyidle.terminal.console import console, show_comparison
+
+from .judged_sweeps import JudgedSweep
+from .report import faults_text, sweeps_json, sweeps_text
+
+if TYPE_CHECKING:
+    from whyidle.scenarios.sweeps.sweep import Sweep
+
+SCENARIO = "batch-sizes"
+TARGET = Target("whyidle.scenarios.sweeps.trial", "run_size")
+REPEATS = 3
+"""Runs of each size, by default."""
+RUN_SECONDS = 3
+"""What most runs take, their start included."""
+ELSEWHERE = (
+    *("data", "device", "net", "pipelines", "epochs", "iterations", "workers", "prefetch", "limit", "no_augment"),
+    *("budget", "first"),
+    *("experiment", "full", "feed", "store", "ranks", "interconnect", "threads"),
+    *("activity_windows", "faults", "compounds", "controls", "severity", "foreign_load"),
+)
+"""Options of other scenarios. Here each sweep says itself what it trains, on what, and for how long."""
+DEVICE = {"kind": "emulated", "name": "emulated:accelerator", "title": "emulated Accelerator", "count": 1}
+"""As each run's own device describes itself, without asking for torch."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the sweeps and print what was made of them: 0 when at least one was judged, 1 when none was, 130 after
+    Ctrl-C."""
+    planted = Planted(arguments)
+    interrupted = planted.run(console(stderr=True))
+    table = judge(planted.folder, planted.setting, [planted.cell(key) for key in planted.keys])
+    show_comparison(table.render, table.json, planted.folder, arguments.json)
+    if arguments.plot and table.result.batch_verdicts:
+        table.plot(arguments.plot)
+    return 130 if interrupted else int(not table.result.batch_verdicts)
+
+
+Key = tuple[str, int]
+"""A cell: a sweep and a batch size."""
+
+
+@dataclass(frozen=True)
+class SweepTable:
+    """The sweeps, their runs, and what was made of them."""
+
+    setting: dict[str, Any]
+    result: Comparison
+    sweeps: tuple[JudgedSweep, ...]
+
+    @property
+    def failed(self) -> list[tuple[str, str]]:
+        """(cell, why) of those that did not run to their end."""
+        return [
+            (_cell_name(cell.pipeline, cell.batch_size), f"{cell.status}: {cell.error}")
+            for cell in self.result.cells
+            if cell.status != "ok" or cell.error
+        ]
+
+    def render(self, target: Console) -> None:
+        sweeps_text.render(self.sweeps, self.setting, self.failed, target)
+
+    def json(self) -> dict[str, Any]:
+        """The contract's `whyidle-compare`, and for each sweep the truth and whether it was found."""
+        setting = {name: value for name, value in self.setting.items() if name != "sweeps"}
+        told = {sweep.name: sweeps_json.of_sweep(sweep) for sweep in self.sweeps}
+        return contract.comparison(self.result, setting) | {"best": None, "sweeps": told}
+
+    def plot(self, file: Path) -> None:
+        batch_plot.write(self.result.batch_verdicts, sweeps_text.head(self.setting), file)
+
+
+def load(folder: Path) -> SweepTable:
+    """A folder that `compare batch-sizes` filled, finished or not, analysed anew.
+
+    Raises:
+        RecordError: there is none, or a run of it cannot be read.
+    """
+    result, setting = compare.load(folder)
+    return judge(folder, setting, result.cells)
+
+
+def judge(folder: Path, setting: dict[str, Any], cells: Sequence[Cell]) -> SweepTable:
+    """What was said of each sweep, beside the truth."""
+    result = compare.compare(cells)
+    judged = [
+        JudgedSweep(
+            each["name"],
+            each["cause"],
+            each["grew"],
+            result.batch_verdicts.get(each["name"]),
+            {
+                cell.batch_size: terms
+                for cell in cells
+                if cell.pipeline == each["name"] and (terms := _true_terms(folder, cell)) is not None
+            },
+        )
+        for each in setting["sweeps"]
+    ]
+    return SweepTable(setting, result, tuple(judged))
+
+
+def _true_terms(folder: Path, cell: Cell) -> dict[str, float] | None:
+    """µs a sample, the mean over the cell's runs; `None` where none of them could say."""
+    from whyidle.scenarios.faults.truth import read_spans, read_stamps
+    from whyidle.scenarios.sweeps.truth import true_terms
+
+    found = []
+    # Of folders that were renamed by hand no rounds are known.
+    for number, analysis in zip(cell.rounds, cell.analyses, strict=False):
+        run = folder / run_name(_cell_name(cell.pipeline, cell.batch_size), number)
+        try:
+            stamps = read_stamps(run)
+        except (OSError, ValueError):
+            continue  # It was killed before it could say.
+        ended = (analysis.info.get("ended") or {}).get("status")
+        # Of a run that was stopped the loop had stamped more than was recorded, or less.
+        if ended == "ok" and (facts := analysis.facts) is not None:
+            window = facts.window.begin_ns, facts.window.end_ns
+            found.append(true_terms(stamps, read_spans(open_run(run)), window, cell.batch_size))
+    known = [terms for terms in found if terms is not None]
+    return {term: float(np.mean([terms[term] for terms in known])) for term in known[0]} if known else None
+
+
+class Planted(Cells[Key]):
+    """The runs of all sweeps; a cell is a sweep at a batch size."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        from whyidle.scenarios.registry import require_installed
+        from whyidle.scenarios.sweeps.registry import sweeps
+
+        given = options.given(arguments, ELSEWHERE)
+        if given:
+            raise WhyidleError(
+                f"{given} {options.are(given)} of other scenarios: each sweep of {SCENARIO} says itself what it "
+                "trains. Choose among them with --cases and --batch-sizes."
+            )
+        chosen = sweeps(options.cases(arguments.cases))
+        require_installed(f"compare {SCENARIO}")
+        super().__init__(
+            new_folder(arguments.out, SCENARIO),
+            [(sweep.name, size) for sweep in chosen for size in _sizes(sweep, arguments.batch_sizes)],
+        )
+        options.require_folder(arguments.json, self.folder)
+        self._arguments = arguments
+        self._repeats = arguments.repeats or REPEATS
+        self.setting = {
+            "scenario": SCENARIO,
+            "device": DEVICE,
+            "cpu_budget": cpu_budget().budget,
+            "load": os.getloadavg()[0],
+            "dataset": {},
+            "repeats": self._repeats,
+            "sweeps": [{"name": sweep.name, "cause": sweep.cause, "grew": sweep.grew} for sweep in chosen],
+        }
+
+    def run(self, target: Console) -> bool:
+        """Run every size of every sweep, round by round. True when Ctrl-C cut it short; what was measured is kept."""
+        total = len(self.keys) * self._repeats
+        target.print(faults_text.ahead(total, RUN_SECONDS), markup=False, soft_wrap=True)
+        shown = Progress(target, self, total, self._arguments.no_live)
+        return self.measure(lambda: TrialServer(TARGET), self._repeats, self._arguments.seed, shown)
+
+    def place(self, key: Key) -> Place:
+        return Place(*key)
+
+    def title(self, key: Key) -> str:
+        return f"{key[0]}, batch {key[1]}"
+
+    def _name(self, key: Key) -> str:
+        return _cell_name(*key)
+
+    def _trial(self, key: Key, number: int, folder: Path) -> Trial:
+        from whyidle.scenarios.sweeps.trial import SweepSpec
+
+        name, size = key
+        described = {"scenario": SCENARIO, "case": f"{name} at batch {size}", "repetition": number}
+        return Trial(SweepSpec(name, size, str(folder.resolve()), self._arguments.seed, number), {"trial": described})
+
+
+def _cell_name(sweep: str, size: int) -> str:
+    """As its run folders begin."""
+    return f"{sweep}-b{size}"
+
+
+def _sizes(sweep: Sweep, asked: Collection[int] | None) -> list[int]:
+    """Those of a sweep that were asked for.
+
+    Raises:
+        WhyidleError: fewer than two of them are its own.
+    """
+    sizes = [size for size in sweep.sizes if not asked or size in asked]
+    if len(sizes) < 2:
+        listed = ", ".join(map(str, sweep.sizes))
+        raise WhyidleError(
+            f"--batch-sizes {','.join(map(str, asked or ()))}: {sweep.name} is planted at {listed}, and takes two of "
+            "these. Leave the option out, or choose other sweeps with --cases."
+        )
+    return sizes

@@ -1,0 +1,381 @@
+"""From what was seen from outside to a verdict, in the words of the contract where the evidence carries them.
+
+Stacks say what the training's thread waited for. Whether the device idled meanwhile they do not: where there is a GPU
+its utilisation bounds that, and where that is not known either the verdict says so and is less sure of itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+from ..causes.finding import LEAST_GAIN, Evidence, Finding, Next
+from ..predict.advice import MOST_WORKERS
+from .attached import OWN, Attached, Share, Trainer, Workers
+
+LEAST_LOOKS = 30
+BUSY = 0.8
+"""Workers that make batches this much of their time are the limit."""
+BUDGET_USED = 0.8
+MOSTLY = 0.5
+QUEUED = 0.25
+"""Workers that wait this much of their time for a CPU have too few of them."""
+THROTTLED = 0.1
+WELL_USED = 0.9
+"""A GPU that runs kernels this much of the time is not held up."""
+LAUNCH_BOUND = 0.7
+LEAST_LATE = 0.2
+"""A rank that loses this much more of its time than the others holds them up."""
+LEAST_LOOKS_OF_WAIT = 20
+"""Fewer looks at a wait do not tell its kinds apart, nor do fewer at workers what these do."""
+UNEXPOSED = 0.5
+"""What is left of the confidence where nothing says whether the device idled."""
+
+_STAGE_ADVICE = {
+    "reading": "cheaper reads: pack small files into shards, or cache them in memory",
+    "decoding": "decode less: smaller source images, a faster decoder, or the GPU's (DALI)",
+    "transforming": "cheaper augmentation: fewer or vectorised transforms, or on the GPU",
+    "collating": "cheaper collation: uint8 images, normalised on the device",
+}
+
+
+def findings_of(seen: Attached) -> tuple[Finding, ...]:
+    """What costs the training time, the largest share first."""
+    trainer = seen.leading
+    if trainer is None or not _enough(seen, trainer):
+        return ()
+    found = [f for f in _findings(seen, trainer) if f.severity != "none"]
+    # A rank that holds the others up comes before what holds it up.
+    return tuple(sorted(found, key=lambda f: (f.share, f.cause == "rank.straggler"), reverse=True))
+
+
+def verdict_of(seen: Attached, findings: tuple[Finding, ...]) -> Finding:
+    """The finding to act on first; `none` where nothing is worth changing; no cause where too little was seen."""
+    trainer = seen.leading
+    if trainer is None:
+        return _no_verdict("no Python process was seen")
+    if not trainer.shares:
+        return _without_stacks(seen, trainer)
+    if not seen.training_seen:
+        return _no_verdict(_not_training(trainer))
+    if trainer.looks < LEAST_LOOKS:
+        return _no_verdict(
+            f"the training's stacks were seen {trainer.looks} times, at least {LEAST_LOOKS} are needed: record longer"
+        )
+    if findings:
+        return findings[0]
+    evidence = tuple(_evidence(c, trainer.shares[c]) for c in trainer.shares)
+    used = _used(seen)
+    if seen.device_kind == "cpu":
+        computing = trainer.share("forward", "backward", "optimizer")
+        title = f"Nothing worth changing was seen: the training computes {_pct(computing)} of the time."
+        return Finding("none", title, 0.0, 0.8, evidence)
+    if used is None:
+        title = "No stall was seen in the training's thread; whether the device keeps up with it is not known."
+        return Finding("none", title, 0.0, 0.4, evidence)
+    title = f"Nothing worth changing was seen: the GPU runs kernels {_pct(used)} of the time"
+    title += "." if used >= WELL_USED else ", and no single wait of the training's thread explains the rest."
+    return Finding("none", title, 0.0, 0.7 if used >= WELL_USED else 0.4, (_utilisation(used), *evidence))
+
+
+def _enough(seen: Attached, trainer: Trainer) -> bool:
+    return bool(trainer.shares) and seen.training_seen and trainer.looks >= LEAST_LOOKS
+
+
+def _no_verdict(why: str) -> Finding:
+    return Finding(None, f"No verdict: {why}.", 0.0, 0.0)
+
+
+def _not_training(trainer: Trainer) -> str:
+    top = max(((share, place) for places in trainer.top.values() for place, share in places), default=(0.0, ""))
+    return f"no training was seen; its thread was mostly in {top[1]}" if top[1] else "no training was seen"
+
+
+def _findings(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
+    own = [*_input(seen, trainer), *_device_path(seen, trainer), *_host(seen, trainer)]
+    yield from own
+    yield from _ranks(seen, trainer, own)
+
+
+def _used(seen: Attached) -> float | None:
+    """Share of time in which the GPU ran any kernel; `None` on a CPU and where it was not measured."""
+    if seen.device_kind == "cpu" or seen.sampled is None or seen.sampled.utilisation_pct is None:
+        return None
+    return seen.sampled.utilisation_pct / 100
+
+
+def _exposed(seen: Attached, share: float) -> float:
+    """What the device can have lost by it at most."""
+    used = _used(seen)
+    return share if used is None else min(share, max(0.0, 1 - used))
+
+
+def _sure(seen: Attached, confidence: float, trainer: Trainer, share: float) -> float:
+    """Less sure where the device's idling is not known, and where the share may be below what is worth a change."""
+    if seen.device_kind != "cpu" and _used(seen) is None:
+        confidence *= UNEXPOSED
+    least = LEAST_GAIN / (1 + LEAST_GAIN)
+    half = 1.96 * math.sqrt(max(0.0, share * (1 - share)) / max(1, trainer.looks))
+    return confidence if share - half >= least else confidence * UNEXPOSED
+
+
+def _finding(
+    seen: Attached,
+    trainer: Trainer,
+    cause: str,
+    share: float,
+    confidence: float,
+    title: str,
+    evidence: tuple[Evidence, ...],
+    *changes: str,
+) -> Finding:
+    used = _used(seen)
+    if used is not None:
+        evidence = (*evidence, _utilisation(used))
+        title += f" The GPU ran no kernel {_pct(1 - used)} of the time."
+    elif seen.device_kind != "cpu":
+        title += " Whether the device idled meanwhile is not known."
+    exposed = _exposed(seen, share)
+    sure = _sure(seen, confidence, trainer, share)
+    return Finding(cause, title, exposed, sure, evidence, tuple(Next(change) for change in changes))
+
+
+def _input(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
+    wait, making = trainer.share("data wait"), trainer.share("data making")
+    if wait + making <= 0:
+        return
+    share = wait + making
+    base = f"The training spends {_pct(share)} of the time on data"
+    shown = tuple(_evidence(c, trainer.shares[c]) for c in ("data wait", "data making") if c in trainer.shares)
+
+    def found(cause: str, confidence: float, why: str, more: tuple[Evidence, ...], *changes: str) -> Finding:
+        return _finding(seen, trainer, cause, share, confidence, f"{base}: {why}.", (*shown, *more), *changes)
+
+    budget = seen.sampled.cpu_budget if seen.sampled else None
+    if making >= wait:
+        stage = _main_stage(trainer.stages)
+        why = f"it makes batches itself, one after the other{f', mostly {stage}' if stage else ''}"
+        places = tuple(Evidence(place, 100 * part, "%") for place, part in trainer.top.get("data making", ())[:2])
+        workers = _enough_workers(trainer, budget, making, wait)
+        yield found("input.serial", 0.9, why, places, f"num_workers={workers}, so that batches are made meanwhile")
+        return
+    telling = wait * trainer.looks >= LEAST_LOOKS_OF_WAIT
+    restart = trainer.waits.get("starting workers", 0.0) + trainer.waits.get("ending workers", 0.0)
+    if telling and restart >= MOSTLY:
+        more = (Evidence("starting and ending workers, of the wait", 100 * restart, "%", "near 0"),)
+        why = "mostly starting and ending the loader's workers"
+        yield found("input.worker_restart", 0.8, why, more, "persistent_workers=True, or longer epochs")
+        return
+    unpacking = trainer.waits.get("unpacking", 0.0)
+    if telling and unpacking >= MOSTLY:
+        more = (Evidence("unpacking finished batches, of the wait", 100 * unpacking, "%", "near 0"),)
+        why = "mostly unpacking batches that are finished"
+        yield found("input.handoff", 0.7, why, more, "hand over fewer and larger tensors, and fewer bytes (uint8)")
+        return
+    if trainer.workers is None:
+        why = "it waits for a loader that has no worker processes, and whose threads are not told apart"
+        yield found("input.too_few_workers", 0.3, why, (), "more threads or workers of the loader, or more ahead")
+        return
+    yield _by_workers(seen, trainer.workers, found)
+
+
+def _enough_workers(trainer: Trainer, budget: float | None, making: float, wait: float) -> int:
+    """As many as batches have to be under way at a time, busy no more than `BUSY`; no more than the CPUs can run. As
+    `run` estimates it, from shares of the thread's time in place of times of batches."""
+    most = float(MOST_WORKERS)
+    if budget is not None:
+        cpu, queued = trainer.cpu, trainer.cpu.queued or 0.0
+        running = cpu.running if cpu.main is None else cpu.main
+        # At most so much of the making can have been on a CPU, or waited for one.
+        of_one = 1.0 if running is None else min(1.0, max(0.01, (running + queued) / making))
+        most = min(most, max(1.0, math.floor(budget / of_one)))
+    computing = 1 - making - wait
+    enough = math.ceil(making / computing / BUSY) if computing > 0 else most
+    return max(1, int(min(enough, most)))
+
+
+def _by_workers(seen: Attached, workers: Workers, found: Callable[..., Finding]) -> Finding:
+    host = seen.sampled
+    cpu, budget = workers.cpu, host.cpu_budget if host else None
+    used = host.tree_cpus if host else None
+    busy = _busy(workers)
+    running, queued, io = cpu.running or 0.0, cpu.queued or 0.0, cpu.io or 0.0
+    stage = _main_stage(workers.stages)
+    measured: tuple[Evidence, ...] = (
+        Evidence("workers at a time", workers.count),
+        Evidence("workers making batches", _hundred(workers.busy), "%", f"below {100 * BUSY:.0f}"),
+        Evidence("a worker on a CPU", _hundred(cpu.running), "%"),
+        Evidence("a worker waiting for a CPU", _hundred(cpu.queued), "%", "near 0"),
+        Evidence("a worker waiting for a disk", _hundred(cpu.io), "%", "near 0"),
+        Evidence("CPUs in use by this job", used, "CPUs"),
+        Evidence("CPUs it may use", budget, "CPUs"),
+    )
+    number = f"{workers.count:.0f} {'worker is' if round(workers.count) == 1 else 'workers are'}"
+    if busy is None:
+        return found("input.too_few_workers", 0.3, "what its workers do was not measured", measured, "more workers")
+    reading = workers.stages.get("read", 0.0)
+    if busy >= MOSTLY and (io >= MOSTLY * busy or (reading >= MOSTLY and running + queued < MOSTLY * busy)):
+        why = "its workers wait for reads"
+        advice = "read from faster storage, pack the files into shards, or cache them in memory"
+        confidence = 0.8 if io >= MOSTLY * busy else 0.7
+        more = (*measured, Evidence("reading, of the time making batches", 100 * reading, "%", "below 50"))
+        return found("input.storage", confidence, why, more, advice)
+    if busy < BUSY:
+        why = f"its workers make batches only {_pct(busy)} of the time, so batches come unevenly or late"
+        advice = f"more workers (num_workers above {workers.count:.0f}), or more batches ahead (prefetch_factor)"
+        return found("input.too_few_workers", 0.35, why, measured, advice, "record it with `whyidle run`")
+    throttled = None if host is None else host.throttled_s
+    if throttled is not None and seen.seconds and throttled >= THROTTLED * seen.seconds:
+        more = (*measured, Evidence("stopped by the CPU quota, summed over CPUs", throttled, "s", "0"))
+        return found("input.cpu_quota", 0.7, "a CPU quota stops its workers", more, "a higher CPU quota")
+    full = used is not None and budget is not None and used >= BUDGET_USED * budget
+    foreign = seen.foreign_cpus
+    if queued >= QUEUED and foreign is not None and used is not None and foreign > used:
+        more = (*measured, Evidence("CPUs in use by others", foreign, "CPUs", "fewer than by this job"))
+        advice = "run it where nothing else runs, or give it CPUs of its own"
+        return found("input.foreign_load", 0.6, "other programs use the CPUs its workers want", more, advice)
+    if full and queued >= QUEUED and budget is not None and workers.count > budget:
+        why = f"its {workers.count:.0f} workers take turns on {budget:g} CPUs"
+        advice = f"at most {math.floor(budget)} workers, and {_STAGE_ADVICE.get(stage, 'less work for the CPU')}"
+        return found("input.oversubscribed", 0.6, why, measured, advice)
+    if full:
+        why = f"its workers and the training use up the CPUs{f', the workers mostly for {stage}' if stage else ''}"
+        more = tuple(Evidence(f"{s}, of the time making batches", 100 * n, "%") for s, n in workers.stages.items())
+        advice = _STAGE_ADVICE.get(stage, "less work for the CPU, or more CPUs")
+        return found("input.cpu_exhausted", 0.75, why, (*measured, *more), advice)
+    what = " all the time, mostly waiting for neither CPU nor disk (network, locks, sleeping)"
+    why = f"{number} busy{what if running + queued + io < MOSTLY * busy else ' all the time, and CPUs are left over'}"
+    confidence = 0.75 if used is not None and budget is not None else 0.5
+    return found(
+        "input.too_few_workers", confidence, why, measured, f"more workers (num_workers above {workers.count:.0f})"
+    )
+
+
+def _busy(workers: Workers) -> float | None:
+    """By their stacks, else by their CPU and disk time."""
+    if workers.busy is not None and workers.looks >= LEAST_LOOKS_OF_WAIT:
+        return workers.busy
+    cpu = workers.cpu
+    return None if cpu.running is None else min(1.0, cpu.running + (cpu.queued or 0.0) + (cpu.io or 0.0))
+
+
+def _ranks(seen: Attached, trainer: Trainer, own: list[Finding]) -> Iterator[Finding]:
+    others = [t.own for t in seen.trainers if t is not trainer and t.shares]
+    late = trainer.own - sum(others) / len(others) if others else 0.0
+    if late >= LEAST_LATE:
+        who = f"process {trainer.pid}" if trainer.rank is None else f"rank {trainer.rank}"
+        title = (
+            f"The other ranks wait for {who}: {_pct(trainer.own)} of its time goes to data, logging and other work "
+            f"outside computing, of theirs {_pct(sum(others) / len(others))}."
+        )
+        evidence = tuple(_evidence(c, trainer.shares[c]) for c in OWN if c in trainer.shares)
+        evidence = (*evidence, Evidence("the same of the other ranks", 100 * sum(others) / len(others), "%"))
+        because = max(own, key=lambda f: f.share, default=None)
+        if because is None:
+            changes: tuple[str, ...] = (f"look at what {who} does that the others do not",)
+        else:
+            changes = tuple(f"{who} ({because.cause}): {change.change}" for change in because.next)
+            known = {item.what for item in evidence}
+            evidence = (*evidence, *(item for item in because.evidence if item.what not in known))
+        yield _finding(seen, trainer, "rank.straggler", trainer.own, 0.6, title, evidence, *changes)
+        return
+    share = trainer.share("ranks")
+    if share <= 0:
+        return
+    title = f"The training waits {_pct(share)} of the time for other ranks or for its network."
+    advice = "look at the rank the others wait for; a node of its own is not seen from here"
+    yield _finding(
+        seen, trainer, "rank.straggler", share, 0.4, title, (_evidence("ranks", trainer.shares["ranks"]),), advice
+    )
+
+
+def _device_path(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
+    """What only matters where there is a device with a queue."""
+    if seen.device_kind == "cpu":
+        return
+    used = _used(seen)
+    copy, sync = trainer.share("copy"), trainer.share("sync")
+    if copy:
+        cause = "copy.serial" if trainer.pin_thread else "copy.pageable"
+        how = "a thread that pins batches was seen" if trainer.pin_thread else "no thread that pins batches was seen"
+        advice = "copy ahead on a stream of its own" if trainer.pin_thread else "pin_memory=True and non_blocking=True"
+        title = f"The training's thread spends {_pct(copy)} of the time in copies to the device; {how}."
+        yield _finding(seen, trainer, cause, copy, 0.35, title, (_evidence("copy", trainer.shares["copy"]),), advice)
+    if sync and used is not None and used < WELL_USED:
+        title = f"The training's thread waits {_pct(sync)} of the time in calls that wait for the device."
+        places = tuple(Evidence(place, 100 * part, "%") for place, part in trainer.top.get("sync", ())[:3])
+        evidence = (_evidence("sync", trainer.shares["sync"]), *places)
+        advice = "read values from the device every few steps only, and after the next step was launched"
+        yield _finding(seen, trainer, "host.sync", sync, 0.5, title, evidence, advice)
+    launching = trainer.share("forward", "backward", "optimizer")
+    if used is not None and used < LAUNCH_BOUND and launching >= MOSTLY:
+        title = f"The training's thread launches work {_pct(launching)} of the time, and the GPU does not stay busy."
+        advice = "larger batches, torch.compile, or CUDA graphs"
+        evidence = (Evidence("launching forward, backward and optimizer", 100 * launching, "%"),)
+        yield _finding(seen, trainer, "host.launch", launching, 0.45, title, evidence, advice)
+
+
+def _host(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
+    shares: tuple[tuple[str, str, float, str, str], ...] = (
+        ("checkpoint", "host.boundary", 0.8, "writing checkpoints", "write checkpoints less often, or asynchronously"),
+        ("logging", "host.step_gap", 0.7, "logging", "log less often"),
+        ("compiling", "device.shape_churn", 0.4, "compiling", "pad to few shapes; compiling at the start passes"),
+        ("python", "host.step_gap", 0.5, "other Python code of its loop", "look at the lines under Evidence"),
+    )
+    if seen.device_kind == "cpu":
+        reading = "lines that read values out of tensors (logging, metrics), with what they compute"
+        shares += (("sync", "host.step_gap", 0.5, reading, "read and log values less often; see Evidence"),)
+    for name, cause, confidence, what, advice in shares:
+        share = trainer.share(name)
+        if share:
+            title = (
+                f"The training's thread spends {_pct(share)} of the time {'in' if name == 'python' else 'on'} {what}."
+            )
+            places = tuple(Evidence(place, 100 * part, "%") for place, part in trainer.top.get(name, ())[:3])
+            evidence = (_evidence(name, trainer.shares[name]), *places)
+            yield _finding(seen, trainer, cause, share, confidence, title, evidence, advice)
+
+
+def _without_stacks(seen: Attached, trainer: Trainer) -> Finding:
+    """What `/proc` alone can tell: little, and only where it is plain."""
+    running, workers = trainer.cpu.running, trainer.workers
+    busy = None if workers is None else _busy(workers)
+    evidence = (
+        Evidence("the training process on a CPU", _hundred(running), "%"),
+        Evidence("its workers busy", _hundred(busy), "%"),
+        Evidence("CPUs in use by this job", seen.sampled.tree_cpus if seen.sampled else None, "CPUs"),
+    )
+    used = _used(seen)
+    idle = running is not None and running < MOSTLY and (seen.device_kind == "cpu" or (used or 1.0) < MOSTLY)
+    if idle and busy is not None and busy >= BUSY and running is not None:
+        full = seen.sampled is not None and (seen.sampled.tree_cpus or 0.0) >= BUDGET_USED * (
+            seen.sampled.cpu_budget or math.inf
+        )
+        title = f"The training process is idle {_pct(1 - running)} of the time while its workers are busy."
+        cause = "input.cpu_exhausted" if full else "input.too_few_workers"
+        return Finding(
+            cause, title, _exposed(seen, 1 - running), 0.4, evidence, (Next("read the stacks: see the notes"),)
+        )
+    return Finding(None, "No verdict: the training's stacks were not read.", 0.0, 0.0, evidence)
+
+
+def _main_stage(stages: Mapping[str, float]) -> str:
+    """The stage that takes most; empty where it has no name of its own."""
+    first = next(iter(stages), "")
+    return {"read": "reading", "decode": "decoding", "transform": "transforming", "collate": "collating"}.get(first, "")
+
+
+def _evidence(name: str, share: Share) -> Evidence:
+    return Evidence(f"{name} (95 %: {100 * share.low:.0f} to {100 * share.high:.0f})", 100 * share.value, "%")
+
+
+def _utilisation(used: float) -> Evidence:
+    return Evidence("utilisation of the GPU (NVML)", 100 * used, "%", "above 90")
+
+
+def _hundred(value: float | None) -> float | None:
+    return None if value is None else 100 * value
+
+
+def _pct(value: float) -> str:
+    return f"{100 * value:.0f} %"

@@ -1,0 +1,121 @@
+"""What augmentation costs: nothing where the net takes longer than the loader, and time where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from .comparison import Cell
+from .differential import Differential, Limit, Rate, feed_of, ranges_meet
+from .evidence_strength import too_little
+from .training_results import RunResult, results
+
+FREE = 0.05
+"""An epoch that takes less than this longer is no dearer."""
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Two cells that differ in nothing else, or the two kinds of epochs of one training."""
+
+    cell: Cell
+    """The augmented one."""
+    plain_s: float | None
+    """An epoch's time; `None` where the number of samples is not known."""
+    augmented_s: float | None
+    cost: float
+    """What augmenting adds to the time, as a share of that without."""
+    sure: bool
+    """Whether the repeats differ by less; of one run, whether its epochs do."""
+    limit: Limit | None
+    """What limits the augmented training, where the differential test says so."""
+    doubt: str | None = None
+    """Why either cell is too little to claim anything: too few steps, or one short run. Such a cost is never sure."""
+
+    @property
+    def free(self) -> bool:
+        return self.cost < FREE
+
+
+def augmentations(
+    cell: Cell, cells: Sequence[Cell], tested: Sequence[Differential], samples: int | None
+) -> tuple[Augmentation, ...]:
+    """What augmentation costs a cell, by its own epochs and by another cell. `samples`: of an epoch."""
+    found = [of_plan] if (of_plan := _of_epochs(cell)) is not None else []
+    plain = _without(cell, cells)
+    if plain is not None and plain.samples_per_s is not None and cell.samples_per_s is not None:
+        fast, slow = plain.samples_per_s, cell.samples_per_s
+        limit = next((each.limit for each in tested if each.cell is cell), None)
+        doubt = too_little(cell) or too_little(plain)
+        sure = doubt is None and not ranges_meet(fast, slow)
+        found.append(
+            Augmentation(cell, _epoch(samples, fast), _epoch(samples, slow), fast[0] / slow[0] - 1, sure, limit, doubt)
+        )
+    return tuple(found)
+
+
+def _without(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
+    """The cell that does not augment, and is the same in all else."""
+    if not cell.axes.get("augment") or cell.status != "ok" or feed_of(cell) != "real":
+        return None
+    sought = (cell.pipeline, cell.batch_size, cell.axes | {"augment": False})
+    return next(
+        (each for each in cells if each.status == "ok" and (each.pipeline, each.batch_size, each.axes) == sought), None
+    )
+
+
+def _epoch(samples: int | None, rate: Rate) -> float | None:
+    return None if samples is None else samples / rate[0]
+
+
+def _of_epochs(cell: Cell) -> Augmentation | None:
+    """Of a training whose plan has both kinds of epochs. The first of each kind starts something, and is left out
+    where there are more."""
+    pairs = [pair for each in results([cell]) for run in each.runs if (pair := _of_run(run)) is not None]
+    if not pairs:
+        return None
+    plain, augmented = (median(median(pair[which]) for pair in pairs) for which in (0, 1))
+    cost = augmented / plain - 1
+    if len(pairs) > 1:
+        costs = [median(of_augmented) / median(of_plain) - 1 for of_plain, of_augmented in pairs]
+        sure = max(costs) - min(costs) < abs(cost)
+    else:
+        sure = _apart(*pairs[0])
+    doubt = too_little(cell, sum(map(sum, pairs[0])))
+    return Augmentation(cell, plain, augmented, cost, sure and doubt is None, None, doubt)
+
+
+def _apart(plain: Sequence[float], augmented: Sequence[float]) -> bool:
+    """Of a single run: whether its epochs of each kind, two or more, are all on one side of those of the other."""
+    several = len(plain) > 1 and len(augmented) > 1
+    return several and (max(plain) < min(augmented) or max(augmented) < min(plain))
+
+
+def _of_run(run: RunResult) -> tuple[list[float], list[float]] | None:
+    """The seconds of its epochs without augmentation and with it."""
+    kinds: dict[bool, list[float]] = {}
+    for each in run.epochs:
+        if each.get("seconds"):
+            kinds.setdefault(bool(each.get("augment")), []).append(float(each["seconds"]))
+    if len(kinds) < 2:
+        return None
+    return kinds[False][1:] or kinds[False], kinds[True][1:] or kinds[True]
+
+
+def turns(found: Sequence[Augmentation]) -> list[tuple[Augmentation, Augmentation]]:
+    """The same training on two devices, free on one and surely not on the other: of each the pair that differs
+    most."""
+    alike: dict[str, list[Augmentation]] = {}
+    for each in sorted((each for each in found if each.doubt is None), key=lambda each: each.cost):
+        alike.setdefault(_without_device(each.cell), []).append(each)
+    return [
+        (several[0], several[-1])
+        for several in alike.values()
+        if several[0].free and not several[-1].free and several[-1].sure
+    ]
+
+
+def _without_device(cell: Cell) -> str:
+    axes = {name: value for name, value in cell.axes.items() if name != "device"}
+    return repr((cell.pipeline, cell.batch_size, sorted(axes.items())))

@@ -1,0 +1,96 @@
+"""Two batch sizes of a sweep, side by side: what the rules ask about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...run.facts import Facts
+from ...run.stall_breakdown import PARTS
+from . import terms
+from .fit import Fit
+from .result import TOTAL, Estimate
+
+LEAST_CHANGE = 0.05
+"""A term that changed by less than this share of the time per sample did not change."""
+UNSURE = 0.10
+"""Half an interval of the time per sample, as a share of it, from which runs that show no change show nothing."""
+EXPLAINS = 0.5
+"""Share of the growth from which something is its reason."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    fit: Fit
+    smaller: int
+    larger: int
+    before: Sequence[Facts]
+    """The runs of the smaller one."""
+    after: Sequence[Facts]
+
+    def times(self, term: str) -> tuple[float, float]:
+        """A term at both sizes, µs per sample."""
+        return self.fit.at(self.smaller, term).mean, self.fit.at(self.larger, term).mean
+
+    def change(self, term: str) -> Estimate:
+        return self.fit.change(self.smaller, self.larger, term)
+
+    def values(self, value: Callable[[Facts], float | None]) -> tuple[float, float] | None:
+        """A figure of both sizes, the median over their runs; `None` unless both are known."""
+        before, after = (terms.median(value(run) for run in runs) for runs in (self.before, self.after))
+        return None if before is None or after is None else (before, after)
+
+    @property
+    def slower(self) -> bool:
+        """Whether a sample surely takes longer at the larger size, and considerably so."""
+        return self._rose(TOTAL)
+
+    @property
+    def faster(self) -> bool:
+        change = self.change(TOTAL)
+        return change.high < 0 and -change.mean > self._least
+
+    @property
+    def unsure(self) -> bool:
+        """Whether the runs differ by too much to tell slower from faster."""
+        return not self.slower and not self.faster and self.reach > UNSURE
+
+    @property
+    def reach(self) -> float:
+        """Half the interval of the total's change, as a share of the time per sample."""
+        change = self.change(TOTAL)
+        return (change.high - change.mean) / self.times(TOTAL)[0]
+
+    @cached_property
+    def risen(self) -> list[str]:
+        """The parts that surely grew, the one that did most first."""
+        rose = [part for part in PARTS if self._rose(part)]
+        return sorted(rose, key=lambda part: -self.change(part).mean)
+
+    @property
+    def grew(self) -> str | None:
+        """The part that grew most, of those that surely did."""
+        return self.risen[0] if self.risen else None
+
+    @property
+    def waiter(self) -> str:
+        """Who waits for data, in a sentence."""
+        return self.after[0].waiter
+
+    @property
+    def growth(self) -> float:
+        """What that part grew by, µs per sample; 0 where none did."""
+        return self.change(self.grew).mean if self.grew is not None else 0.0
+
+    def is_due_to(self, *names: str) -> bool:
+        """Whether these terms together grew by most of what the part that grew did; not if one is not known."""
+        return sum(self.change(name).mean for name in names) >= EXPLAINS * self.growth
+
+    def _rose(self, term: str) -> bool:
+        change = self.change(term)
+        return change.low > 0 and change.mean > self._least
+
+    @property
+    def _least(self) -> float:
+        return LEAST_CHANGE * self.times(TOTAL)[0]

@@ -1,0 +1,64 @@
+"""What a sweep over batch sizes tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ...causes.finding import Evidence
+from ...run.stall_breakdown import PARTS
+
+TOTAL = "total"
+"""The term that all of the six parts sum to."""
+TERMS = (*PARTS, TOTAL)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def above_zero(self) -> bool:
+        return self.low > 0
+
+    @property
+    def below_zero(self) -> bool:
+        return self.high < 0
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run of one batch size did; medians over its runs."""
+
+    samples: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class BatchVerdict:
+    """One loader's sweep. `cause` is one of the contract's; `grew` names the term that grew, if one did."""
+
+    cause: str
+    grew: str | None
+    text: str
+    """The mechanism in a sentence or two, with its figures."""
+    smaller: int
+    larger: int
+    """The two sizes that are compared: the largest, and of the others the one with the least time per sample."""
+    terms: Mapping[int, Mapping[str, Estimate]]
+    """Per batch size: each of `TERMS` in µs a sample, with the interval of its mean over the runs."""
+    medians: Mapping[int, Mapping[str, float]]
+    """The same, the median over the runs, which do not sum."""
+    changes: Mapping[str, Estimate]
+    """Of each of `TERMS`: what it grew by from `smaller` to `larger`, µs a sample. With more than two sizes the
+    intervals are wider, since these two were chosen among them."""
+    work: Mapping[int, Work]
+    runs: Mapping[int, int]
+    """How many runs of each size there were."""
+    noise: float
+    """What runs of the same size are taken to differ by: standard deviation, as a share of the time per sample."""
+    evidence: tuple[Evidence, ...] = field(default=())

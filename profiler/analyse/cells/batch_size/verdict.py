@@ -1,0 +1,147 @@
+"""What a larger batch did to the training of one loader, and why.
+
+The largest size with enough steps is compared with the one of the others that takes least time per sample: a sweep
+usually gets faster up to some size, and the question is what came after it. Time per sample decides, never the length
+of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...causes.diagnosis import LEAST_STEPS
+from ...run.facts import Facts
+from . import terms
+from .compared import Compared
+from .fit import Fit, Measured
+from .mechanism import Mechanism
+from .result import TERMS, TOTAL, BatchVerdict, Work
+from .rules import mechanism_of
+from .words import duration, foreign_in_words, growth_in_words, idle_in_words, longer_gaps, more_runs, total_in_words
+
+FLOOR_SHARE = 0.10
+"""Exposed input beyond this share at the larger size: the loader sets the pace."""
+SATURATED_SHARE = 0.85
+"""A device that computes this much of the time has little left to give."""
+MORE_SAMPLES = 1.3
+"""Times as many samples in a run, from which its length says nothing."""
+LONGER = 1.1
+"""Times as long, from which somebody who looks at hours calls it slower."""
+
+
+def batch_verdict(
+    cells: Mapping[int, Sequence[Facts]], rounds: Mapping[int, Sequence[int]] | None = None
+) -> BatchVerdict | None:
+    """Judge one loader's runs by batch size; `None` with fewer than two sizes.
+
+    Args:
+        cells: the runs of each size.
+        rounds: in which round each of these runs was; `None` where they were not interleaved.
+    """
+    counted = [
+        (size, None if rounds is None else rounds[size][place], run)
+        for size, facts in sorted(cells.items())
+        for place, run in enumerate(facts)
+        if run.samples_known and run.samples
+    ]
+    runs = {size: [run for of, _, run in counted if of == size] for size, _, _ in counted}
+    if len(runs) < 2:
+        return None
+    times = terms.alike_in_starts([run for _, _, run in counted])
+    measured = [Measured(size, number, each) for (size, number, _), each in zip(counted, times, strict=True)]
+    fit = Fit(measured)
+    steps = {size: terms.steps_of(known) for size, known in runs.items()}
+    long = [size for size in runs if steps[size] >= LEAST_STEPS]
+    judged = long if len(long) > 1 else list(runs)
+    larger = max(judged)
+    smaller = min((size for size in judged if size != larger), key=lambda size: fit.at(size, TOTAL).mean)
+    compared = Compared(fit, smaller, larger, runs[smaller], runs[larger])
+    work = {size: terms.work_of(known) for size, known in runs.items()}
+    mechanism = _judge(compared, work)
+    return BatchVerdict(
+        cause=mechanism.cause,
+        grew=compared.grew,
+        text=f"{mechanism.why}.{_too_short(steps, judged)}",
+        smaller=smaller,
+        larger=larger,
+        terms={size: {term: fit.at(size, term) for term in TERMS} for size in runs},
+        medians={size: terms.medians_of([run.terms for run in measured if run.size == size], TERMS) for size in runs},
+        changes={term: compared.change(term) for term in TERMS},
+        work=work,
+        runs={size: len(known) for size, known in runs.items()},
+        noise=fit.noise,
+        evidence=mechanism.evidence,
+    )
+
+
+def _too_short(steps: Mapping[int, int], judged: Sequence[int]) -> str:
+    """What is to be said of sizes with few steps, in which starting weighs more than it does in a training."""
+    short = [size for size in steps if steps[size] < LEAST_STEPS]
+    if not short:
+        return ""
+    told = ", ".join(f"{steps[size]} at batch {size}" for size in short)
+    left_out = not set(short) & set(judged)
+    return (
+        f" Runs of fewer than {LEAST_STEPS} steps ({told}) {'are left out' if left_out else 'prove little'}: starting "
+        "up weighs too much in them."
+    )
+
+
+def _judge(compared: Compared, work: Mapping[int, Work]) -> Mechanism:
+    """The mechanism with all that is to be said, but for the full stop."""
+    smaller, larger = compared.smaller, compared.larger
+    samples = work[larger].samples / work[smaller].samples
+    longer = work[larger].seconds / work[smaller].seconds
+    said = total_in_words(compared)
+    # Clearly more samples than what runs differ by could account for.
+    more = samples > max(MORE_SAMPLES, 1 + 2 * compared.reach) and longer > LONGER
+    if more and not compared.slower:
+        because = "mostly because" if compared.unsure else "only because"
+        but = f". Of its parts {growth_in_words(compared)}" if compared.risen else ""
+        return Mechanism(
+            "accounting",
+            f"batch {larger} took {longer:.2f} times as long as batch {smaller} {because} it processed "
+            f"{samples:.2f} times as many samples, {work[larger].samples} against {work[smaller].samples}; {said}{but}",
+        )
+    found = mechanism_of(compared)
+    grown = growth_in_words(compared) if found is not None else ""
+    others = foreign_in_words(compared) if compared.slower or compared.faster else ""
+    if others:
+        return Mechanism("none", f"{said}, but {others}. Run both sizes again, in turn")
+    if compared.unsure:
+        but = f". Of its parts {grown}" if found is not None else ""
+        return Mechanism("none", f"{said}: {more_runs(compared)}{but}")
+    if compared.faster:
+        but = f". Meanwhile {grown}, {found.why}" if found is not None else ""
+        return Mechanism("none", f"a larger batch is faster: {said}{but}")
+    if compared.slower:
+        if more:
+            slower = 1 + compared.change(TOTAL).mean / compared.times(TOTAL)[0]
+            said += f", a factor of {slower:.2f} of the {longer:.2f} times as long; the rest is more samples"
+        if found is None:
+            return Mechanism("none", f"{said}, and no single term accounts for it")
+        return Mechanism(found.cause, f"{said}: {grown}, {found.why}", found.evidence)
+    if found is not None:
+        why = f"a larger batch gains nothing, {said}: {grown}, {found.why}"
+        gaps = longer_gaps(compared) if found.cause == "loader_floor" else ""
+        return Mechanism(found.cause, why + gaps, found.evidence)
+    return _level(compared, said)
+
+
+def _level(compared: Compared, said: str) -> Mechanism:
+    """Nothing grew, and a sample takes as long as before: what sets the pace?"""
+    total = compared.times(TOTAL)[1]
+    beginning = sum(compared.fit.at(compared.larger, name).mean for name in (terms.STARTING, terms.FILLING))
+    waiting = compared.times("input")[1]
+    if waiting - beginning >= FLOOR_SHARE * total:
+        why = f"the loader sets the pace at batch {compared.larger}, a larger batch gains nothing: {said}"
+        return Mechanism("loader_floor", why + longer_gaps(compared))
+    if waiting >= FLOOR_SHARE * total:
+        return Mechanism(
+            "none",
+            f"no term grew: {said}. The {compared.waiter} waits most at the beginning of epochs, "
+            f"{duration(beginning)} a sample whatever the batch",
+        )
+    if compared.times("compute")[1] >= SATURATED_SHARE * total:
+        return Mechanism("saturated", f"computation takes nearly all the time, a larger batch gains nothing: {said}")
+    return Mechanism("none", f"no term grew beyond what runs differ by: {said}{idle_in_words(compared)}")

@@ -1,0 +1,319 @@
+"""The differential test: a net fed from memory, a loader without a net, and both together.
+
+The net alone (one batch served again and again) and the loader alone (steps that do nothing) are two limits. A loader
+that works while the device computes lets the slower of the two set the pace; one that makes its batches in the
+training's own thread, on the processor, takes their sum. What was measured beside that tells whether the two explain
+the training, and which of them is the floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..causes.finding import Finding
+from ..run.facts import Facts
+from .batch_size.terms import median
+from .comparison import ONE_RUN_NOISE, Cell
+from .evidence_strength import foreign_cpus
+
+Rate = tuple[float, float, float]
+"""Samples/s: median, lowest and highest over the repeats."""
+
+Limit = Literal["net", "loader", "both"]
+
+OFF = 0.10
+"""Measured and expected times that differ by more do not agree."""
+BALANCED = 0.05
+"""Limits closer than this are one and the same."""
+ALIKE = 0.75
+"""The smaller limit over the larger one, from which they wait for each other's slow batches."""
+SAME_BYTES = 0.02
+"""Batches of the same data weigh the same, but for targets that differ in length."""
+EXPLAINS = 0.5
+"""Of the time beyond what was expected, from which something is its reason."""
+
+_NET = ("net", "device", "ranks", "interconnect", "threads")
+"""What a net's own rate depends on, beside the batch size."""
+_LOADER = ("augment", "store", "workers", "ranks")
+"""What a loader's own rate depends on, beside the batch size and the data."""
+_PARTS = {
+    "boundary": "outside the steps (validation, checkpoints)",
+    "copy": "in copies to the device",
+    "sync": "in calls that wait for the device",
+    "host": "in other work of the training loop",
+}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a training took another time than its two limits say."""
+
+    code: str
+    """`noise`, `foreign_load`, `cpu_shared`, `making`, `computing`, `starting`, `reading`, a part of the wall time,
+    `balanced`, or `unknown`."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Differential:
+    """A training beside its net alone and its loader alone."""
+
+    cell: Cell
+    net: Rate | None
+    """Of the net alone; `None` where that was not run."""
+    loader: Rate | None
+    measured: Rate
+    overlaps: bool
+    """Whether the loader works while the net computes."""
+    expected: Rate | None
+    limit: Limit | None
+    reasons: tuple[Reason, ...]
+    """Where expectation and measurement do not agree."""
+
+    @property
+    def deviation(self) -> float | None:
+        """By which share the training took longer than expected; negative: shorter."""
+        return None if self.expected is None else self.expected[0] / self.measured[0] - 1
+
+    @property
+    def agrees(self) -> bool | None:
+        return None if self.deviation is None else abs(self.deviation) <= OFF
+
+
+def feed_of(cell: Cell) -> str:
+    """What fed the steps: `real`, `synthetic` or `loader-only`."""
+    return str(cell.axes.get("feed") or "real")
+
+
+def verdict_of(cell: Cell) -> Finding | None:
+    """What the training waited for, where that means anything: steps that do nothing wait for data by construction,
+    and one batch served again and again is no loader."""
+    if cell.typical is None or feed_of(cell) == "loader-only":
+        return None
+    verdict = cell.typical.verdict
+    return None if feed_of(cell) == "synthetic" and (verdict.cause or "").startswith("input.") else verdict
+
+
+def differentials(cells: Sequence[Cell]) -> tuple[Differential, ...]:
+    """Of every training that ran, and of which the net alone or the loader alone ran as well. A training of several
+    phases is none of them: its rate is a mixture."""
+    ran = [cell for cell in cells if cell.status == "ok" and cell.samples_per_s is not None]
+    found = []
+    for cell in ran:
+        if feed_of(cell) != "real" or cell.axes.get("plan") is not None:
+            continue
+        net, loader = _net_alone(cell, ran), _loader_alone(cell, ran)
+        if net is not None or loader is not None:
+            found.append(_differential(cell, net, loader))
+    return tuple(found)
+
+
+def _net_alone(cell: Cell, ran: Sequence[Cell]) -> Cell | None:
+    """The same net on the same device, fed from memory: whatever loader and augmentation are named beside it."""
+    partners = [
+        each
+        for each in ran
+        if feed_of(each) == "synthetic"
+        and each.batch_size == cell.batch_size
+        and all(each.axes.get(name) == cell.axes.get(name) for name in _NET)
+    ]
+    return _closest(cell, partners)
+
+
+def _loader_alone(cell: Cell, ran: Sequence[Cell]) -> Cell | None:
+    """The same loader with steps that do nothing; under another net or device where the batches weigh the same."""
+    partners = [
+        each
+        for each in ran
+        if feed_of(each) == "loader-only"
+        and (each.pipeline, each.batch_size) == (cell.pipeline, cell.batch_size)
+        and all(each.axes.get(name) == cell.axes.get(name) for name in _LOADER)
+        and (each.axes.get("net") == cell.axes.get("net") or _same_data(each, cell))
+    ]
+    return _closest(cell, partners)
+
+
+def _closest(cell: Cell, partners: Sequence[Cell]) -> Cell | None:
+    """The one that shares most with the cell, the net before all else."""
+
+    def alike(other: Cell) -> tuple[bool, int]:
+        shared = sum(other.axes.get(name) == value for name, value in cell.axes.items())
+        return other.axes.get("net") == cell.axes.get("net"), shared + (other.pipeline == cell.pipeline)
+
+    return max(partners, key=alike, default=None)
+
+
+def _same_data(one: Cell, other: Cell) -> bool:
+    """Whether batches of two nets are alike, by what they weigh."""
+    mine, theirs = (median(f.loader.mean_batch_bytes for f in cell.facts) for cell in (one, other))
+    return bool(mine and theirs) and abs(mine / theirs - 1) <= SAME_BYTES  # type: ignore[operator]
+
+
+def _differential(cell: Cell, net: Cell | None, loader: Cell | None) -> Differential:
+    measured = cell.samples_per_s
+    assert measured is not None
+    alone = net.samples_per_s if net is not None else None
+    loading = loader.samples_per_s if loader is not None else None
+    overlaps = overlapping(cell)
+    if net is None or loader is None or alone is None or loading is None:
+        return Differential(cell, alone, loading, measured, overlaps, None, None, ())
+    low, middle, high = (_together(alone[n], loading[n], overlaps) for n in (1, 0, 2))
+    expected = (middle, low, high)
+    both = _Both(cell, net, loader, alone, loading, measured, expected, overlaps)
+    reasons = tuple(_reasons(both)) if abs(both.excess) > OFF else ()
+    return Differential(cell, alone, loading, measured, overlaps, expected, _limit(alone, loading), reasons)
+
+
+@dataclass(frozen=True)
+class _Both:
+    """A training, and its two sides that both ran."""
+
+    cell: Cell
+    net: Cell
+    loader: Cell
+    alone: Rate
+    loading: Rate
+    measured: Rate
+    expected: Rate
+    overlaps: bool
+
+    @property
+    def excess(self) -> float:
+        """Time beyond what was expected, as a share of that; negative where it took less."""
+        return self.expected[0] / self.measured[0] - 1
+
+
+def overlapping(cell: Cell) -> bool:
+    """Whether batches are made while the net computes. A device with a queue computes on while the training's own
+    thread makes the next batch; a processor cannot do both in one thread."""
+    facts = cell.typical.facts if cell.typical is not None else None
+    return facts is None or facts.device_kind != "cpu" or not facts.made_in_training
+
+
+def _together(net: float, loader: float, overlaps: bool) -> float:
+    """Samples/s of both together."""
+    return min(net, loader) if overlaps else 1 / (1 / net + 1 / loader)
+
+
+def _limit(net: Rate, loader: Rate) -> Limit:
+    if abs(net[0] / loader[0] - 1) <= BALANCED:
+        return "both"
+    return "net" if net[0] < loader[0] else "loader"
+
+
+def _reasons(both: _Both) -> list[Reason]:
+    """What explains that expectation and measurement do not agree, likeliest first."""
+    found = [Reason("noise", "runs of one cell differ by as much")] if ranges_meet(both.measured, both.expected) else []
+    facts = [cell.typical.facts for cell in (both.cell, both.net, both.loader) if cell.typical is not None]
+    known = [each for each in facts if each is not None]
+    if len(known) == 3:
+        found += _seen(both, *known)
+    if not found and both.excess > 0 and min(both.alone[0] / both.loading[0], both.loading[0] / both.alone[0]) >= ALIKE:
+        found.append(
+            Reason("balanced", "net and loader are almost equally fast, so each waits for the other's slow batches")
+        )
+    return found or [Reason("unknown", "these runs do not show why")]
+
+
+def _seen(both: _Both, training: Facts, net: Facts, loader: Facts) -> list[Reason]:
+    """What the three recordings show of it. Excess time is compared as a share of the measured time."""
+    found = []
+    slower = both.excess > 0
+    excess = 1 - both.measured[0] / both.expected[0]
+    who, of = ("the training", training) if slower else ("the loader alone", loader)
+    if (others := _others(training, loader)) is not None:
+        found.append(others)
+    if slower and (shared := _shared_cpus(both, net, loader)) is not None:
+        found.append(shared)
+    beside, alone = training.loader.make_ms_per_sample, loader.loader.make_ms_per_sample
+    if beside is not None and alone and _explains(beside / alone - 1, both.excess):
+        found.append(
+            Reason("making", f"making a sample took {beside:.3g} ms beside the net, and {alone:.3g} ms without it")
+        )
+    beside, alone = _compute_ms(training), _compute_ms(net)
+    if alone and _explains(beside / alone - 1, both.excess):
+        found.append(
+            Reason(
+                "computing", f"a sample's computation took {beside:.3g} ms beside the loader, and {alone:.3g} without"
+            )
+        )
+    if _explains(_beginning(training) - _beginning(loader), excess):
+        found.append(
+            Reason(
+                "starting",
+                f"{who} spent {100 * _beginning(of):.0f} % of its time at the beginnings of epochs, where workers "
+                "start and the first batches are made; longer runs have less of it",
+            )
+        )
+    if _explains(_reading(training) - _reading(loader), excess):
+        found.append(Reason("reading", f"{who} waited {100 * _reading(of):.0f} % of its time for reads from storage"))
+    for part, words in _PARTS.items() if slower else ():
+        share = training.parts.share(part)
+        if _explains(share - max(net.parts.share(part), loader.parts.share(part)), excess):
+            found.append(Reason(part, f"{100 * share:.0f} % of the time went {words}, more than on either side alone"))
+    return found
+
+
+def _others(training: Facts, loader: Facts) -> Reason | None:
+    """That other programs were in the way of either: their share of the CPUs is that of no other run."""
+    if (used := foreign_cpus((training, loader))) is None:
+        return None
+    return Reason(
+        "foreign_load",
+        f"other programs used {used:.1f} CPUs of a machine that had none to spare: run it again without them",
+    )
+
+
+def _shared_cpus(both: _Both, net: Facts, loader: Facts) -> Reason | None:
+    """That both together need more CPUs than there are, where each alone has them all to itself."""
+    budget = loader.sampled.cpu_budget
+    if budget is None:
+        return None
+    if net.sampled.tree_cpus is None or loader.sampled.tree_cpus is None:
+        if net.device_kind != "cpu" or not both.overlaps:
+            return None
+        return Reason("cpu_shared", f"the net computes on the {budget:g} CPUs that the loader works on")
+    # CPU seconds that a sample takes: what a net and a loader each took of the CPUs while they had them alone.
+    per_sample = net.sampled.tree_cpus / both.alone[0] + loader.sampled.tree_cpus / both.loading[0]
+    needed = per_sample * both.expected[0]
+    if needed <= budget * (1 + OFF / 2):
+        return None
+    return Reason(
+        "cpu_shared",
+        f"at that rate net and loader together need {needed:.1f} CPUs; there are {budget:g}, enough for "
+        f"{budget / per_sample:.4g} samples/s",
+    )
+
+
+def _explains(difference: float, excess: float) -> bool:
+    return difference * excess > 0 and abs(difference) >= EXPLAINS * abs(excess)
+
+
+def _compute_ms(facts: Facts) -> float:
+    """Of a sample."""
+    return facts.parts.compute_ns / 1e6 / facts.samples if facts.samples else 0.0
+
+
+def _beginning(facts: Facts) -> float:
+    """Share of the time spent at the beginnings of epochs."""
+    return (facts.waits.starting_ns + facts.waits.filling_ns) / facts.parts.wall_ns
+
+
+def _reading(facts: Facts) -> float:
+    """Share of the time spent waiting for reads from storage."""
+    return facts.waits.reading_ns / facts.parts.wall_ns
+
+
+def ranges_meet(one: Rate, other: Rate) -> bool:
+    """Whether two ranges meet; a range of one run is taken to be some percent wide."""
+    return min(_high(one), _high(other)) >= max(_low(one), _low(other))
+
+
+def _high(rate: Rate) -> float:
+    return rate[2] if rate[1] < rate[2] else rate[2] * (1 + ONE_RUN_NOISE)
+
+
+def _low(rate: Rate) -> float:
+    return rate[1] if rate[1] < rate[2] else rate[1] / (1 + ONE_RUN_NOISE)

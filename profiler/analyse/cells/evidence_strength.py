@@ -1,0 +1,52 @@
+"""What figures of a comparison rest on: how many runs, of how many steps, how long, and who else used the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..run.facts import Facts
+from .batch_size.words import FULL_PCT, MORE_FOREIGN
+from .comparison import Cell
+
+SHORT_S = 5.0
+"""A single run that was measured for less says little of costs: starting, caches and the scheduler weigh as much."""
+SEEN_NS = 1_000_000_000
+"""A shorter run has been looked at too seldom: workers of its own that were not seen yet would be other programs."""
+
+
+def foreign_cpus(runs: Iterable[Facts]) -> float | None:
+    """CPUs that other programs kept busy at most, on a machine that had none to spare; `None` where none did."""
+    used = [
+        facts.foreign_cpus
+        for facts in runs
+        if facts.foreign_cpus is not None
+        and facts.window.wall_ns >= SEEN_NS
+        and (facts.sampled.machine_busy_pct or 0.0) >= FULL_PCT
+    ]
+    most = max(used, default=0.0)
+    return most if most >= MORE_FOREIGN else None
+
+
+def machine_cpus(runs: Iterable[Facts]) -> int | None:
+    """CPUs of the machine they ran on, where it is one."""
+    known = {facts.machine_cpus for facts in runs}
+    return known.pop() if len(known) == 1 else None
+
+
+def single(cells: Sequence[Cell]) -> bool:
+    """Whether one of these cells rests on one run."""
+    return any(len(cell.facts) == 1 for cell in cells)
+
+
+def too_little(cell: Cell, seconds: float | None = None) -> str | None:
+    """Why this cell cannot carry a claim of a few percent: too few steps, or one short run; `None` where it can.
+    `seconds`: of a run; without them, of its window."""
+    typical = cell.typical
+    if typical is None or typical.facts is None:
+        return None
+    if typical.verdict.cause is None:
+        return "too few steps for a verdict"
+    measured = typical.facts.window.wall_ns / 1e9 if seconds is None else seconds
+    if len(cell.facts) == 1 and measured < SHORT_S:
+        return f"one run of less than {SHORT_S:g} s"
+    return None

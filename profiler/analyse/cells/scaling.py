@@ -1,0 +1,199 @@
+"""What further ranks bring: speed-up and efficiency, against one rank at the same batch of each or of all together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from .comparison import OF_LOADING, Cell, label, varying
+from .differential import feed_of
+
+Held = Literal["per rank", "total"]
+"""Which batch size is the same on all points of a curve: that of each rank (weak scaling) or that of all together
+(strong scaling)."""
+
+SHARED_OUT = ("workers", "threads")
+"""Axes that may follow the number of ranks, as where the machine's CPUs are divided among them."""
+OF_RANKS = ("ranks", "interconnect")
+"""Axes that a single rank has no place on."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Medians set against each other; the range is what the repeats of either side allow at most, `None` where neither
+    was repeated."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    def over(self, number: float) -> Ratio:
+        return Ratio(
+            self.value / number,
+            None if self.low is None else self.low / number,
+            None if self.high is None else self.high / number,
+        )
+
+
+@dataclass(frozen=True)
+class Point:
+    """So many ranks."""
+
+    ranks: int
+    cell: Cell
+    speedup: Ratio | None
+    why: str | None
+    """Why there is no speed-up."""
+
+    @property
+    def batch_size(self) -> int:
+        """Of each rank."""
+        return self.cell.batch_size
+
+    @property
+    def rate(self) -> tuple[float, float, float] | None:
+        """Samples/s of all ranks together: median, lowest and highest."""
+        return self.cell.samples_per_s if self.cell.status == "ok" else None
+
+    @property
+    def efficiency(self) -> Ratio | None:
+        """Speed-up by ranks; 1 is ideal."""
+        return None if self.speedup is None else self.speedup.over(self.ranks)
+
+    @property
+    def waiting_share(self) -> float | None:
+        """Share of the time in which ranks wait for the last of them; part of what counts as computing."""
+        typical = self.cell.typical
+        return typical.job.waiting_share if typical is not None and typical.job is not None else None
+
+    @property
+    def exchange_ms(self) -> float | None:
+        """What the exchange of gradients adds to each step, where that is emulated: computed, not measured."""
+        told = self.cell.typical.info.get("exchange") if self.cell.typical else None
+        return float(told["ms"]) if isinstance(told, dict) and "ms" in told else None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Trainings that differ in the number of ranks alone, and in what follows from that."""
+
+    held: Held
+    batch_size: int
+    """The one that is held."""
+    pipeline: str
+    interconnect: str | None
+    place: str
+    """On the other axes in which cells of the comparison differ, in words."""
+    emulated: bool
+    points: tuple[Point, ...]
+    """By ranks."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    curves: tuple[Curve, ...]
+
+    def of(self, held: Held) -> tuple[Curve, ...]:
+        return tuple(curve for curve in self.curves if curve.held == held)
+
+
+def scaling(cells: Sequence[Cell]) -> Scaling | None:
+    """Curves over the number of ranks; `None` where all cells have the same."""
+    if len({_ranks(cell) for cell in cells}) < 2:
+        return None
+    cells = [cell for cell in cells if "ranks" in cell.axes]
+    aside = (*OF_RANKS, *(name for name in SHARED_OUT if _follows(cells, name)))
+    families = _families(cells, aside)
+    names = [name for name in varying(cells) if name not in aside]
+    weak = [c for family in families for c in _curves(family, names, "per rank")]
+    strong = [c for family in families for c in _curves(family, names, "total")]
+    strong = [curve for curve in strong if _tells(curve) and curve.points[0].ranks == 1]
+    told = {id(point.cell) for curve in (*strong, *weak) if _tells(curve) for point in curve.points}
+    # A cell without anything to set it against is shown once, with the reason.
+    weak = [c for c in weak if _tells(c) or any(p.ranks > 1 and id(p.cell) not in told for p in c.points)]
+    return Scaling((*weak, *strong))
+
+
+def _tells(curve: Curve) -> bool:
+    """Whether it has more than one number of ranks."""
+    return len({point.ranks for point in curve.points}) > 1
+
+
+def _ranks(cell: Cell) -> int:
+    return int(cell.axes.get("ranks", 1))
+
+
+def _families(cells: Sequence[Cell], aside: Sequence[str]) -> list[list[Cell]]:
+    """Cells that differ in batch size and the axes left aside only."""
+    families: dict[str, list[Cell]] = {}
+    for cell in cells:
+        families.setdefault(_place(cell, aside), []).append(cell)
+    return list(families.values())
+
+
+def _follows(cells: Sequence[Cell], name: str) -> bool:
+    """Whether this axis has one value wherever the number of ranks and all else is the same."""
+    values: dict[str, set[str]] = {}
+    for cell in cells:
+        place = f"{_place(cell, (name,))} {cell.batch_size}"
+        values.setdefault(place, set()).add(repr(cell.axes.get(name)))
+    return all(len(each) == 1 for each in values.values())
+
+
+def _place(cell: Cell, without: Iterable[str]) -> str:
+    axes = {name: value for name, value in cell.axes.items() if name not in without}
+    return f"{cell.pipeline} {sorted(axes.items(), key=lambda item: item[0])!r}"
+
+
+def _curves(family: Sequence[Cell], names: Sequence[str], held: Held) -> Iterable[Curve]:
+    several = [cell for cell in family if _ranks(cell) > 1]
+    synthetic = feed_of(family[0]) == "synthetic"
+    seen = dict.fromkeys((_held(cell, held), cell.axes.get("interconnect")) for cell in several)
+    for batch_size, interconnect in seen:
+        alone = _alone(family, batch_size, interconnect)
+        members = [c for c in several if (_held(c, held), c.axes.get("interconnect")) == (batch_size, interconnect)]
+        points = [Point(1, alone, None, None)] if alone else []
+        points += [Point(_ranks(cell), cell, None, None) for cell in sorted(members, key=_ranks)]
+        yield Curve(
+            held,
+            batch_size,
+            family[0].pipeline,
+            interconnect,
+            label(family[0], [name for name in names if not (synthetic and name in OF_LOADING)]),
+            str(family[0].axes.get("device", "")).startswith("emulated"),
+            tuple(_against(point, alone, batch_size) for point in points),
+        )
+
+
+def _held(cell: Cell, held: Held) -> int:
+    return cell.batch_size * (_ranks(cell) if held == "total" else 1)
+
+
+def _alone(family: Sequence[Cell], batch_size: int, interconnect: Any) -> Cell | None:
+    """The single rank at a batch size. It exchanges nothing, whichever interconnect it was given."""
+    found = [cell for cell in family if _ranks(cell) == 1 and cell.batch_size == batch_size]
+    same = [cell for cell in found if cell.axes.get("interconnect") == interconnect]
+    return next(iter(same or found), None)
+
+
+def _against(point: Point, alone: Cell | None, batch_size: int) -> Point:
+    if point.rate is None:
+        return replace(point, why=_without_rate(point.cell))
+    if alone is None:
+        return replace(point, why=f"one rank was not run at batch {batch_size}")
+    base = alone.samples_per_s if alone.status == "ok" else None
+    if base is None:
+        return replace(point, why=f"one rank at batch {batch_size}: {_without_rate(alone)}")
+    if point.cell is alone:
+        return replace(point, speedup=Ratio(1.0, None, None))
+    rate = point.rate
+    repeated = len(point.cell.analyses) > 1 or len(alone.analyses) > 1
+    low, high = (rate[1] / base[2], rate[2] / base[1]) if repeated else (None, None)
+    return replace(point, speedup=Ratio(rate[0] / base[0], low, high))
+
+
+def _without_rate(cell: Cell) -> str:
+    if cell.status == "oom":
+        return "out of memory"
+    return cell.error or cell.status

@@ -1,0 +1,187 @@
+"""Two sides compared: how much faster, in which part of the time, what was changed, and what that explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...errors import WhyidleError
+from ..causes.diagnosis import LEAST_STEPS
+from ..causes.finding import Finding
+from ..cells.batch_size.fit import ASSUMED_NOISE as ASSUMED
+from ..run.sampler_quality import LEAST_FOREIGN_CPUS
+from .because import ENVIRONMENT, SETTING, Because, because_of, other_words
+from .code import changed_code, unseen_changes
+from .moved import Figure, figures_of
+from .settings import VARIES, Setting, environment_of, other_trainings, settings_of
+from .sides import Measured, Side
+from .times import STEP, Times, assumed_noise, times_of
+
+EMULATED = "emulated"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Of the typical run of each side: causes worth a word."""
+
+    appeared: tuple[Finding, ...]
+    vanished: tuple[Finding, ...]
+    stayed: tuple[tuple[Finding, Finding], ...]
+    """On side A, on side B."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    a: Side
+    b: Side
+    times: Times
+    settings: tuple[Setting, ...]
+    environment: tuple[Setting, ...]
+    figures: tuple[Figure, ...]
+    findings: Findings
+    because: Because
+    notes: tuple[str, ...]
+    """What these runs cannot tell, and what is not alike, a sentence each."""
+    crowded: bool = False
+    """Other programs filled the CPUs meanwhile, and intervals are wider for it."""
+
+    @property
+    def emulated(self) -> bool:
+        return self.a.typical.device_kind == EMULATED
+
+
+def difference(a: Side, b: Side, noise: float | None = None) -> Difference:
+    """B against A. `noise`: standard deviation between runs of one setting, as a share, where the user knows it.
+
+    Raises:
+        WhyidleError: they cannot be compared.
+    """
+    refuse_mixed(a, b)
+    settings, environment = settings_of(a, b), environment_of(a, b)
+    scenarios = next((each for each in settings if each.name == "scenario" and each.changed), None)
+    if scenarios is not None:
+        raise WhyidleError(
+            f"A ran the scenario {scenarios.a}, B {scenarios.b}: what they take a sample has nothing to do with each "
+            "other. Name two runs of one scenario."
+        )
+    times = times_of(a, b, noise)
+    figures = figures_of(a, b)
+    because = because_of(times, settings, environment, figures)
+    notes = (*_notes(a, b, times, settings, environment, noise), *_doubts(because, settings, environment))
+    crowded = noise is None and _assumed(a, b) > ASSUMED
+    return Difference(a, b, times, settings, environment, figures, _findings(a, b), because, notes, crowded)
+
+
+def _assumed(a: Side, b: Side) -> float:
+    return max(assumed_noise(run) for side in (a, b) for run in side.runs)
+
+
+def refuse_mixed(a: Side, b: Side) -> None:
+    """Emulated devices are compared with each other alone.
+
+    Raises:
+        WhyidleError: one side is emulated, or a part of it is.
+    """
+    kinds = {(run.device_kind == EMULATED): run for run in (*a.runs, *b.runs)}
+    if len(kinds) > 1:
+        title = (kinds[True].info.get("device") or {}).get("title") or "an emulated device"
+        raise WhyidleError(
+            f"{kinds[True].folder} ran on {title}, {kinds[False].folder} on a real device: emulated and measured times "
+            "are not compared. Name two runs of one kind."
+        )
+
+
+def _others(side: Side) -> float:
+    """CPUs that other programs kept busy, at most over the side's runs; 0 where that was not measured."""
+    return max((run.facts.foreign_cpus or 0.0 for run in side.runs), default=0.0)
+
+
+def _findings(a: Side, b: Side) -> Findings:
+    of_a = {f.cause: f for f in a.typical.analysis.findings}
+    of_b = {f.cause: f for f in b.typical.analysis.findings}
+    return Findings(
+        tuple(found for cause, found in of_b.items() if cause not in of_a),
+        tuple(found for cause, found in of_a.items() if cause not in of_b),
+        tuple((of_a[cause], found) for cause, found in of_b.items() if cause in of_a),
+    )
+
+
+def _doubts(because: Because, settings: Sequence[Setting], environment: Sequence[Setting]) -> Iterator[str]:
+    """What else may be the reason, where one is named."""
+    words = other_words(settings) if because.kind == SETTING else ()
+    if words:
+        said = ", ".join(f"{each.name} {each.a} → {each.b}" for each in words)
+        yield f"The command differs in more ({said}): what that does is not known, and it may be part of the reason."
+    for code in changed_code(environment) if because.kind in (SETTING, ENVIRONMENT) else ():
+        said = f"{code.a} → {code.b}"
+        yield f"The code differs too ({said}): what that does is not known, and it may be part of the reason."
+
+
+def doubts_of(run: Measured) -> Iterator[str]:
+    """What speaks against taking a run for its setting."""
+    if run.looked_at < LEAST_STEPS:
+        yield (
+            f"{run.folder} has {run.looked_at} step{'s' * (run.looked_at != 1)} after the warm-up, fewer than "
+            f"{LEAST_STEPS}: they say little."
+        )
+    if run.lacking:
+        yield f"{run.folder}: {'; '.join(run.lacking)}. Its figures are those of the part that was recorded."
+
+
+def _notes(
+    a: Side,
+    b: Side,
+    times: Times,
+    settings: Sequence[Setting],
+    environment: Sequence[Setting],
+    noise: float | None,
+) -> Iterator[str]:
+    if different := other_trainings(tuple(settings)):
+        said = ", ".join(f"{each.name} ({each.a}, {each.b})" for each in different)
+        yield f"The two sides do not train the same thing: they differ in {said}. A difference in speed is no gain."
+    sizes = next((each for each in settings if each.name == "batch_size" and each.changed), None)
+    if sizes is not None:
+        per = "step, since samples are not known" if times.unit == STEP else "sample"
+        yield f"The batch sizes differ ({sizes.a}, {sizes.b}): times are per {per}."
+    elif times.unit == STEP:
+        yield "How many samples the batches hold is not known of all runs: times are per step."
+    devices = next((each for each in environment if each.name == "device" and each.changed), None)
+    if devices is not None:
+        yield f"The devices differ: {devices.a}, and {devices.b}."
+    unlike = [each.name for each in (*settings, *environment) if VARIES in (each.a, each.b)]
+    if unlike:
+        yield f"Runs of one side differ in {', '.join(unlike)}: they are no repeats, and that explains nothing here."
+    if (revision := unseen_changes(environment)) is not None:
+        yield (
+            f"Both sides ran revision {revision} of the code, and what was changed in it is not recorded: "
+            "their code may differ."
+        )
+    most = _assumed(a, b)
+    single = [side.name for side in (a, b) if len(side.runs) == 1]
+    if noise is not None:
+        yield f"Runs of one setting are taken to differ by {100 * noise:.3g} % (standard deviation), as you said."
+    elif len(single) == 2:
+        yield (
+            "One run of each side: what another run of the same setting would differ by was not seen, and is taken to "
+            f"be {100 * most:.0f} % (standard deviation). Name several runs of each side to measure it."
+        )
+    elif single:
+        yield f"Side {single[0]} is one run: what repeats differ by is taken from the other side."
+    if loads := [(side.name, used) for side in (a, b) if (used := _others(side)) >= LEAST_FOREIGN_CPUS]:
+        said = " and ".join(f"{used:.1f} CPUs beside {name}" for name, used in loads)
+        yield f"Other programs used {said}: times hold that, and scatter by it."
+        if noise is None and most > ASSUMED:
+            yield (
+                f"The CPUs were full meanwhile, so runs are taken to differ by up to {100 * most:.0f} % and not by "
+                f"{100 * ASSUMED:.0f} %: half of the others' share, in the time that the job needs CPUs. Record them "
+                "again on a quiet machine."
+            )
+    if times.starts_weighed:
+        yield (
+            "The runs show different shares of epochs' beginnings: each beginning seen stands for those that are not, "
+            "so the rates of the runs themselves are a little different."
+        )
+    for run in (*a.runs, *b.runs):
+        yield from doubts_of(run)
+    if any(run.ranks > 1 for side in (a, b) for run in side.runs):
+        yield "Of a job of several ranks times are those of all ranks together, figures those of the leading one."

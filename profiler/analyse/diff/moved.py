@@ -1,0 +1,101 @@
+"""What loader, device and host showed on both sides: figures beside a difference, without a claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..run.facts import Facts
+from .sides import Side
+
+LEAST_MOVED = 0.15
+"""Of the larger value: less is not worth a line."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Medians over the runs of each side; `None` is not measured."""
+
+    name: str
+    unit: str
+    a: float | None
+    b: float | None
+    part: str
+    """Of the time, to which it belongs."""
+    moved: bool
+
+
+def figures_of(a: Side, b: Side) -> tuple[Figure, ...]:
+    """Those measured on either side."""
+    found = []
+    for name, unit, part, least, read in _FIGURES:
+        of_a, of_b = _median(a, read), _median(b, read)
+        if of_a is not None or of_b is not None:
+            found.append(Figure(name, unit, of_a, of_b, part, _has_moved(of_a, of_b, least)))
+    return tuple(found)
+
+
+def _has_moved(a: float | None, b: float | None, least: float) -> bool:
+    if a is None or b is None:
+        return False
+    return abs(b - a) >= max(least, LEAST_MOVED * max(abs(a), abs(b)))
+
+
+def _median(side: Side, read: Callable[[Facts], float | None]) -> float | None:
+    values = [value for run in side.runs if (value := read(run.facts)) is not None]
+    return float(np.median(values)) if values else None
+
+
+def _clock(facts: Facts) -> float | None:
+    return None if facts.device_state is None else facts.device_state.clock_mhz
+
+
+def _link(facts: Facts) -> float | None:
+    link = None if facts.device_state is None else facts.device_state.link
+    return None if link is None else 100 * link.share
+
+
+def _gap(facts: Facts) -> float | None:
+    if not facts.told_apart:
+        return None
+    return float(np.percentile(facts.parts.gaps_ns, 95)) / 1e6 if facts.parts.gaps_ns else 0.0
+
+
+def _gaps(facts: Facts) -> float | None:
+    return 100.0 * len(facts.parts.gaps_ns) / facts.window.count if facts.told_apart else None
+
+
+def _hidden(facts: Facts) -> float | None:
+    return facts.parts.hidden_wait_ns / 1e6 / facts.window.count if facts.input_known else None
+
+
+def _cold(facts: Facts) -> float | None:
+    nbytes = facts.loader.storage_bytes_per_sample
+    return None if nbytes is None else nbytes / 1e3
+
+
+_FIGURES: tuple[tuple[str, str, str, float, Callable[[Facts], float | None]], ...] = (
+    ("workers busy", "%", "input", 5.0, lambda f: f.loader.worker_busy_pct),
+    ("batches ready when asked for", "", "input", 0.25, lambda f: f.loader.queue_ready_mean),
+    ("making a sample", "ms", "input", 0.0, lambda f: f.loader.make_ms_per_sample),
+    ("of which reading", "%", "input", 3.0, lambda f: f.loader.read_pct),
+    ("of which preparing", "%", "input", 3.0, lambda f: f.loader.prep_pct),
+    ("of which collating", "%", "input", 3.0, lambda f: f.loader.collate_pct),
+    ("makers waiting for a CPU", "%", "input", 3.0, lambda f: f.loader.run_queue_pct),
+    ("read from storage", "kB/sample", "input", 0.5, _cold),
+    ("hidden wait for data", "ms/step", "input", 0.1, _hidden),
+    ("gaps of the device", "per 100 steps", "input", 5.0, _gaps),
+    ("95 of 100 gaps are shorter than", "ms", "input", 0.1, _gap),
+    ("utilisation", "%", "compute", 3.0, lambda f: f.sampled.utilisation_pct),
+    ("SM active", "%", "compute", 3.0, lambda f: f.sampled.sm_active_pct),
+    ("clock while computing", "MHz", "compute", 20.0, _clock),
+    ("link, of what it could carry", "%", "copy", 5.0, _link),
+    ("CPUs the job kept busy", "", "host", 0.15, lambda f: f.sampled.tree_cpus),
+    ("CPUs that others kept busy", "", "host", 0.15, lambda f: f.foreign_cpus),
+    ("steal", "%", "host", 2.0, lambda f: f.sampled.steal_pct),
+    ("stopped by a CPU quota", "s", "host", 0.05, lambda f: f.sampled.throttled_s),
+    ("whyidle's own hooks", "%", "host", 0.5, lambda f: 100 * f.overhead_share),
+)
+"""(name, unit, part, the least change worth a line, how it is read)"""

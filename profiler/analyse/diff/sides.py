@@ -1,0 +1,157 @@
+"""The two sides of a difference: one run each, or several that repeat the same thing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import WhyidleError
+from ...record.comparison import is_comparison
+from ...record.run import Run, is_run, open_run
+from ..attached.attached import is_attached
+from ..cells.comparison import rate_of
+from ..run.analysis import Analysis, analyse
+from ..run.completeness import lacking_of, parts_of
+from ..run.facts import Facts
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run that has steps."""
+
+    folder: Path
+    analysis: Analysis
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return self.analysis.info
+
+    @property
+    def facts(self) -> Facts:
+        """Of a job of several ranks, those of the rank that leads it."""
+        if self.analysis.facts is None:
+            raise ValueError(f"{self.folder} has no steps")
+        return self.analysis.facts
+
+    @property
+    def ranks(self) -> int:
+        return max(1, len(self.analysis.ranks))
+
+    @property
+    def device_kind(self) -> str:
+        return self.facts.device_kind
+
+    @property
+    def looked_at(self) -> int:
+        """Steps after the warm-up that the hooks looked at."""
+        return len(self.facts.window.steps)
+
+    @cached_property
+    def lacking(self) -> tuple[str, ...]:
+        """What of the recording did not end, or is not there."""
+        return lacking_of(self.folder, self.analysis)
+
+
+@dataclass(frozen=True)
+class Side:
+    name: str
+    """`A` or `B`."""
+    runs: tuple[Measured, ...]
+
+    @cached_property
+    def typical(self) -> Measured:
+        """The run whose throughput is the median (the lower of the two middle ones)."""
+        order = sorted(range(len(self.runs)), key=lambda n: rate_of(self.runs[n].analysis) or 0.0)
+        return self.runs[order[(len(order) - 1) // 2]]
+
+    @property
+    def facts(self) -> Facts:
+        return self.typical.facts
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return self.typical.info
+
+    @property
+    def folders(self) -> list[str]:
+        return [str(run.folder) for run in self.runs]
+
+    @property
+    def steps(self) -> int:
+        return int(np.sum([run.facts.window.count for run in self.runs]))
+
+
+def side_of(name: str, paths: Sequence[Path]) -> Side:
+    """Open and analyse the runs of a side. `COMPARISON/CELL` stands for all rounds of that cell.
+
+    Raises:
+        WhyidleError: one is no run, or has no steps to compare.
+    """
+    return Side(name, tuple(measured(folder) for folder in folders_of(paths)))
+
+
+def folders_of(paths: Sequence[Path]) -> list[Path]:
+    """The run folders that are meant, each once.
+
+    Raises:
+        WhyidleError: one is named twice.
+    """
+    folders = [folder for path in paths for folder in rounds_of(path)]
+    twice = {folder for folder in folders if sum(folder.resolve() == other.resolve() for other in folders) > 1}
+    if twice:
+        raise WhyidleError(f"{min(twice)} is named twice on one side; repeats are runs of their own.")
+    return folders
+
+
+def measured(folder: Path) -> Measured:
+    """A run with steps; of a job on several hosts, the folder around its run folders.
+
+    Raises:
+        WhyidleError: there is none.
+    """
+    return Measured(folder, _with_steps(folder, analysed(folder)))
+
+
+def analysed(folder: Path) -> Analysis:
+    """As `measured`, of a run that may hold no step.
+
+    Raises:
+        WhyidleError: there is no run that was recorded from within.
+    """
+    parts = parts_of(folder)
+    if len(parts) > 1 and is_comparison(folder):
+        names = list(dict.fromkeys(part.name.rpartition("-r")[0] or part.name for part in parts))
+        raise WhyidleError(
+            f"{folder} is a comparison of {len(names)} cells. Name one of them, such as {folder / names[0]}"
+            f"{f' or {folder / names[1]}' if len(names) > 1 else ''}."
+        )
+    return analyse(*(_not_attached(part) for part in parts))
+
+
+def rounds_of(path: Path) -> list[Path]:
+    """The rounds of a cell of a comparison that was named without a round; else the path itself."""
+    if path.exists() or not is_comparison(path.parent):
+        return [path]
+    rounds = [folder for folder in path.parent.glob("*-r*") if folder.name.rpartition("-r")[0] == path.name]
+    return sorted(folder for folder in rounds if is_run(folder)) or [path]
+
+
+def _not_attached(folder: Path) -> Run:
+    run = open_run(folder)
+    if is_attached(run):
+        raise WhyidleError(
+            f"{folder} was recorded from outside, which tells neither steps nor samples. Record the training with "
+            "`whyidle run -- python train.py …` instead."
+        )
+    return run
+
+
+def _with_steps(folder: Path, analysis: Analysis) -> Analysis:
+    if analysis.facts is None:
+        raise WhyidleError(f"{folder} holds no step of a training, so nothing to compare. Name another run.")
+    return analysis

@@ -1,0 +1,240 @@
+"""Time per sample of two sides, by part, and what the difference is worth.
+
+A run is one draw: another run of the same setting differs, by more than its own steps tell (caches, placement, other
+programs). So runs are the units. What runs of one setting differ by is weighed with what they are assumed to differ by,
+as in `batch_size/fit.py`; single runs have only the assumption, and what their blocks of steps scatter by. Of a part
+of the time the assumed variance is its share of the whole's, as if parts varied on their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, inf, log, sqrt
+
+import numpy as np
+
+from ...record.schema import NOT_MEASURED
+from ..causes.diagnosis import LEAST_STEPS
+from ..cells.batch_size.fit import ASSUMED_NOISE, students_t
+from ..cells.batch_size.result import Estimate
+from ..cells.batch_size.terms import alike_in_starts
+from ..run.facts import Facts
+from ..run.sampler_quality import LEAST_FOREIGN_CPUS
+from ..run.stall_breakdown import PARTS
+from .blocks import TERMS, TOTAL, Spread, spread_of
+from .sides import Measured, Side
+
+ASSUMED_FREEDOM = 5.0
+"""Degrees of freedom of the assumed variance. Two of them, as a sweep over batch sizes takes, would leave single runs
+with intervals of 18 %; this many keep the two of one setting apart in few cases (docs/commands/diff.md)."""
+FULL_PCT = 90.0
+"""Of the machine's CPUs in use, from which on programs wait for each other."""
+TAKEN = 0.5
+"""Where others use so full a machine too, runs are taken to differ by this times the others' share of it, in the time
+that they need a CPU or wait for one."""
+KNOWN_FREEDOM = 1000.0
+"""Of a variance that the user says is known."""
+OUTSIDE = 0.05
+LEAST_CHANGE = 0.01
+"""A part that changed by less than this share of the time per sample is not worth a word."""
+SAMPLE, STEP = "sample", "step"
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A term on both sides, µs per unit with 95 % intervals; `change` is B less A."""
+
+    a: Estimate
+    b: Estimate
+    change: Estimate
+    least: float
+    """Smaller changes are not worth a word."""
+    enough: bool
+    """As of the times."""
+
+    @property
+    def significant(self) -> bool:
+        away = self.change.low > 0 or self.change.high < 0
+        return self.enough and away and abs(self.change.mean) >= self.least
+
+
+@dataclass(frozen=True)
+class Times:
+    unit: str
+    """`sample`, or `step` where samples are not known."""
+    terms: Mapping[str, Changed]
+    """By part, where both sides know it, and `total`."""
+    speedup: Estimate
+    """How many times as fast B is as A."""
+    within: Estimate
+    """The same, if these runs stood for their settings: by the scatter of their own steps alone; NaN where too few."""
+    starts_weighed: bool
+    """Whether beginnings of epochs were weighed, since the runs show different shares of them."""
+    enough: bool
+    """Whether every run has steps enough to support a claim. The intervals are of runs that settled: those of a few
+    steps differ by more."""
+
+    @property
+    def significant(self) -> bool:
+        return self.enough and (self.speedup.low > 1 or self.speedup.high < 1)
+
+
+@dataclass(frozen=True)
+class _Run:
+    terms: Mapping[str, float]
+    """µs per unit; parts that are not known are not there."""
+    spread: Spread | None
+    noise: float
+    """Standard deviation between runs of its setting, assumed or known, as a share."""
+
+
+def times_of(a: Side, b: Side, noise: float | None = None) -> Times:
+    """`noise`: standard deviation between runs of one setting, as a share, where the user knows it."""
+    everyone = (*a.runs, *b.runs)
+    unit = SAMPLE if all(run.facts.samples_known for run in everyone) else STEP
+    runs, weighed = _runs(everyone, unit, noise)
+    of_a, of_b = runs[: len(a.runs)], runs[len(a.runs) :]
+    known = [term for term in TERMS if all(term in run.terms for run in runs)]
+    total_a, total_b = (float(np.mean([run.terms[TOTAL] for run in side])) for side in (of_a, of_b))
+    least = LEAST_CHANGE * max(total_a, total_b)
+    freedom = ASSUMED_FREEDOM if noise is None else KNOWN_FREEDOM
+    enough = all(run.looked_at >= LEAST_STEPS for run in everyone)
+    terms = {term: _changed(term, of_a, of_b, freedom, least, enough) for term in known}
+    spread, freedom = _relative(of_a, of_b, freedom)
+    ratio = log(total_a / total_b)
+    reach = spread * students_t(freedom, OUTSIDE)
+    own = [_within(side) for side in (of_a, of_b)]
+    inside = inf if None in own else sqrt(sum(each[0] for each in own if each))
+    reach_inside = inside * students_t(_least_freedom(own), OUTSIDE) if inside < inf else float("nan")
+    return Times(
+        unit,
+        terms,
+        Estimate(exp(ratio), exp(ratio - reach), exp(ratio + reach)),
+        Estimate(exp(ratio), exp(ratio - reach_inside), exp(ratio + reach_inside)),
+        weighed,
+        enough,
+    )
+
+
+def assumed_noise(run: Measured) -> float:
+    """Standard deviation between runs of its setting, as a share: more where others filled the machine meanwhile."""
+    others, busy, cpus = run.facts.foreign_cpus, run.facts.sampled.machine_busy_pct, run.facts.machine_cpus
+    if others is None or busy is None or not cpus or busy < FULL_PCT or others < LEAST_FOREIGN_CPUS:
+        return ASSUMED_NOISE
+    return max(ASSUMED_NOISE, TAKEN * min(1.0, others / cpus) * needs_cpu(run.facts))
+
+
+def needs_cpu(facts: Facts) -> float:
+    """Share of the wall time, 0..1, in which the job needed a CPU or waited for one, so that other programs could hold
+    it up: its thread, and the makers of batches, also where nobody waited for them, since load can change that. All of
+    it where that was not measured."""
+    steps = facts.window.steps
+    known = steps[steps["cpu_ns"] != NOT_MEASURED]
+    lasted = float((known["step_end_ns"] - known["fetch_begin_ns"]).sum())
+    queued, made = facts.main_queued_ns, facts.loader.cpu_pct
+    if lasted <= 0 or queued is None:
+        return 1.0
+    share = float(known["cpu_ns"].sum()) / lasted + queued / facts.parts.wall_ns
+    if not facts.made_in_training:
+        waited, making = facts.loader.run_queue_pct, facts.loader.worker_busy_pct
+        if made is None or waited is None:
+            return 1.0
+        share += min(1.0, (made + waited) / 100) * min(1.0, (100.0 if making is None else making) / 100)
+    return min(1.0, share)
+
+
+def _runs(everyone: Sequence[Measured], unit: str, noise: float | None) -> tuple[list[_Run], bool]:
+    """Each run's terms; beginnings of epochs count alike in all where they can be told."""
+    facts = [run.facts for run in everyone]
+    alone = unit == SAMPLE and all(run.analysis.job is None and run.facts.input_known for run in everyone)
+    alike = alike_in_starts(facts) if alone else None
+    runs = []
+    weighed = False
+    for number, run in enumerate(everyone):
+        whole, shares = _whole(run, unit), _shares(run)
+        terms = {TOTAL: whole} | {part: whole * shares[part] for part in PARTS if part in shares}
+        if alike is not None:
+            weighed = weighed or abs(alike[number][TOTAL] - whole) > 1e-6 * whole
+            terms |= {term: alike[number][term] for term in ("input", TOTAL) if term in terms}
+        spread = spread_of(run.facts, unit == SAMPLE)
+        runs.append(_Run(terms, spread, assumed_noise(run) if noise is None else noise))
+    return runs, weighed
+
+
+def _shares(run: Measured) -> Mapping[str, float]:
+    job = run.analysis.job
+    return run.facts.shares if job is None else job.shares
+
+
+def _whole(run: Measured, unit: str) -> float:
+    """µs per unit, of all ranks together."""
+    job, facts = run.analysis.job, run.facts
+    if unit == STEP:
+        return facts.parts.wall_ns / 1e3 / facts.window.count
+    return job.wall_ns / 1e3 / job.samples if job is not None else facts.parts.wall_ns / 1e3 / facts.samples
+
+
+def _changed(term: str, a: Sequence[_Run], b: Sequence[_Run], prior: float, least: float, enough: bool) -> Changed:
+    (mean_a, var_a), (mean_b, var_b), freedom = _means(term, a, b, prior)
+    t = students_t(freedom, OUTSIDE)
+
+    def around(mean: float, variance: float) -> Estimate:
+        reach = t * sqrt(variance)
+        return Estimate(mean, mean - reach, mean + reach)
+
+    def positive(found: Estimate) -> Estimate:
+        return Estimate(found.mean, max(0.0, found.low), found.high)
+
+    return Changed(
+        positive(around(mean_a, var_a)),
+        positive(around(mean_b, var_b)),
+        around(mean_b - mean_a, var_a + var_b),
+        least,
+        enough,
+    )
+
+
+def _means(
+    term: str, a: Sequence[_Run], b: Sequence[_Run], prior: float
+) -> tuple[tuple[float, float], tuple[float, float], float]:
+    """(mean, variance of the mean) of each side in µs, and the degrees of freedom of both. `prior`: those of the
+    assumed variance."""
+    seen = len(a) + len(b) - 2
+    found = []
+    squares = expected = 0.0
+    for side in (a, b):
+        values = np.array([run.terms[term] for run in side])
+        whole = float(np.mean([run.terms[TOTAL] for run in side]))
+        share = max(0.0, float(values.mean()) / whole)
+        assumed = float(np.mean([run.noise**2 for run in side]))
+        own = [run.spread.variance[term] for run in side if run.spread is not None]
+        squares += float(((values - values.mean()) ** 2).sum()) / whole**2
+        # What runs differ by holds what their steps do; a run too short to tell is taken to vary as the assumption.
+        alone = assumed * share + (float(np.mean(own)) if own else assumed * share)
+        expected += prior / 2 * alone
+        found.append((float(values.mean()), alone, whole, len(side)))
+    ends = []
+    for mean, alone, whole, number in found:
+        # Sides have noise of their own, in proportion to what is expected; runs that were seen widen or narrow both.
+        factor = (squares + expected) / (expected + seen / prior * expected) if expected else 0.0
+        ends.append((mean, factor * alone * whole**2 / number))
+    return ends[0], ends[1], seen + prior
+
+
+def _relative(a: Sequence[_Run], b: Sequence[_Run], prior: float) -> tuple[float, float]:
+    """Standard error of the log of the ratio of both totals, and its degrees of freedom."""
+    (mean_a, var_a), (mean_b, var_b), freedom = _means(TOTAL, a, b, prior)
+    return sqrt(var_a / mean_a**2 + var_b / mean_b**2), freedom
+
+
+def _within(side: Sequence[_Run]) -> tuple[float, float] | None:
+    """(relative variance of the side's mean by its runs' own steps, degrees of freedom)."""
+    spreads = [run.spread for run in side if run.spread is not None]
+    if len(spreads) < len(side):
+        return None
+    return float(np.mean([s.variance[TOTAL] for s in spreads])) / len(side), sum(s.freedom for s in spreads)
+
+
+def _least_freedom(own: Sequence[tuple[float, float] | None]) -> float:
+    return min((each[1] for each in own if each is not None), default=KNOWN_FREEDOM)

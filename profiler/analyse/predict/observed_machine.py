@@ -1,0 +1,66 @@
+"""What a recorded run says of the machine: CPUs, those that others leave, memory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...record.reader import Records, measured
+from ...record.schema import NOT_MEASURED
+from ...record.tuning import LoaderSettings
+from ..run.facts import Facts
+from .workload import Limits, Times
+
+LEAST_CPUS = 0.05
+LEAST_THREADS = 2
+"""Of the job that compete with others for CPUs: the training's own and a worker's."""
+
+
+def limits_of(facts: Facts, host: Records, settings: LoaderSettings) -> Limits:
+    available = median_of(host, "memory_available_bytes")
+    shm_used, shm_size = median_of(host, "shm_used_bytes"), median_of(host, "shm_total_bytes")
+    whole = median_of(host, "tree_pss_bytes")
+    # Of the tree's memory no process's own part is told; the training's is no smaller than a worker's.
+    processes = 1 + settings.num_workers
+    return Limits(
+        cpus=_left_cpus(facts, settings),
+        memory_bytes=available,
+        shm_bytes=None if shm_used is None or shm_size is None else max(0, shm_size - shm_used),
+        worker_bytes=None if whole is None or not settings.num_workers else whole // processes,
+    )
+
+
+def main_cpus_of(facts: Facts, host: Records, host_ns: Times, otherwise_ns: float) -> float:
+    """CPUs that the training process uses while it works on steps: over the time, without what it uses in a step
+    otherwise."""
+    window = facts.window
+    within = (host["t_ns"] >= window.begin_ns) & (host["t_ns"] <= window.end_ns)
+    known = host[within & (host["main_cpu_ns"] != NOT_MEASURED)]
+    own = float(host_ns.mean())
+    if own <= 0:
+        return 1.0
+    if len(known) > 1 and known["t_ns"][-1] > known["t_ns"][0]:
+        used = float(known["main_cpu_ns"][-1] - known["main_cpu_ns"][0]) / float(known["t_ns"][-1] - known["t_ns"][0])
+        of_step = used * facts.window.wall_ns / facts.window.count
+    else:
+        ran = measured(window.steps["cpu_ns"])
+        of_step = float(np.nanmedian(ran)) if not np.isnan(ran).all() else own + otherwise_ns
+    return min(max((of_step - otherwise_ns) / own, LEAST_CPUS), _cpus(facts))
+
+
+def _cpus(facts: Facts) -> float:
+    """All that the job may use."""
+    return facts.sampled.cpu_budget or float(facts.machine_cpus or 1)
+
+
+def _left_cpus(facts: Facts, settings: LoaderSettings) -> float:
+    """What others leave of these: what nobody used but this job, or a fair share for as many threads as it has."""
+    budget, foreign = _cpus(facts), facts.foreign_cpus
+    if foreign is None or facts.machine_cpus is None:
+        return budget
+    threads = max(LEAST_THREADS, settings.num_workers + 1)
+    return min(budget, max(facts.machine_cpus - foreign, facts.machine_cpus * threads / (threads + foreign)))
+
+
+def median_of(records: Records, name: str) -> int | None:
+    known = records[name][records[name] != NOT_MEASURED]
+    return int(np.median(known)) if len(known) else None

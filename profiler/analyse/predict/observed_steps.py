@@ -1,0 +1,141 @@
+"""What the training's side of a recorded run took: its own work, the device's, fetches, beginnings of epochs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...record.reader import Records, measured
+from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag
+from ..intervals import covered, union_of
+from ..run.events import lasting, under_way
+from ..run.facts import Facts
+from ..run.training_thread import rises
+from .workload import Times
+
+LAIN_NS = 2_000_000
+"""A batch finished so long before it was asked for lay ready: it was pickled and sent meanwhile."""
+QUICK = 0.1
+"""Share of the steps that are taken not to have waited for a CPU."""
+LEAST_FETCHES = 5
+"""Fewer of a kind tell nothing."""
+
+
+@dataclass(frozen=True)
+class Handoff:
+    """Medians, ns; `None` where too few fetches were of the kind."""
+
+    ready_ns: float | None
+    """A fetch whose batch lay ready."""
+    waited_ns: float | None
+    """From a batch's end in its worker to the end of the fetch that waited for it."""
+
+
+@dataclass(frozen=True)
+class Starts:
+    """`None`: not seen."""
+
+    first_ns: float | None
+    """From asking for an iterator until the first worker takes up a batch."""
+    each_ns: float | None
+    """Between one worker's first batch and the next one's."""
+
+
+def host_of(steps: Records, host: Records, events: Records, facts: Facts, serial: Records | None) -> Times:
+    """The training's own time of each step that another one follows, waiting for a CPU left out.
+
+    `serial`: the batches that the training made itself, whose waiting for a CPU is theirs.
+    """
+    follows = _followed(steps)
+    rows = np.flatnonzero(follows)
+    begin, end = steps["fetch_end_ns"][rows], steps["fetch_begin_ns"][rows + 1]
+    outside = union_of(
+        under_way(lasting(events, EventKind.BOUNDARY)), under_way(lasting(events, EventKind.HEADROOM_FILL))
+    )
+    own = (end - begin - covered(outside, begin, end)).astype(np.float64)
+    own -= np.nan_to_num(measured(steps["sync_ns"]))[rows] + np.nan_to_num(measured(steps["overhead_ns"]))[rows]
+    own = np.asarray(np.maximum(0.0, own))
+    queued = rises(host["t_ns"], host["main_thread_queue_ns"], facts.window)
+    if queued is None or not own.any():
+        return own
+    makers = measured(np.empty(0) if serial is None else serial["run_queue_ns"])
+    elsewhere = 0.0 if np.isnan(makers).all() else float(np.nanmean(makers))
+    # Some of it was in fetches: what makes a step longer than the quickest ones is at most of the step itself.
+    longer = np.maximum(0.0, own - np.quantile(own, QUICK))
+    waited = max(0.0, float(queued.mean()) - elsewhere)
+    quick: Times = own - longer * min(1.0, waited / max(1.0, float(longer.mean())))
+    return quick
+
+
+def on_device(steps: Records, pauses: Records) -> Times | None:
+    """Work of each step that has stamps, its copy included, its pauses not."""
+    stamped = (steps["device_begin_ns"] != NOT_MEASURED) & (steps["device_end_ns"] != NOT_MEASURED)
+    known = steps[stamped]
+    if len(known) == 0:
+        return None
+    work = (known["device_end_ns"] - known["device_begin_ns"]).astype(np.float64)
+    copied = (known["device_copy_begin_ns"] != NOT_MEASURED) & (known["device_copy_end_ns"] != NOT_MEASURED)
+    # A copy on a stream of its own holds nothing up.
+    copied &= (known["flags"] & StepFlag.COPIED_AHEAD) == 0
+    before = np.minimum(known["device_copy_end_ns"], known["device_begin_ns"]) - known["device_copy_begin_ns"]
+    work += np.where(copied, np.maximum(0, before), 0)
+    held = pauses[
+        (pauses["device_begin_ns"] != NOT_MEASURED)
+        & (pauses["device_end_ns"] != NOT_MEASURED)
+        & (pauses["what"] != PauseKind.COPY_AHEAD)
+    ]
+    place = np.searchsorted(known["step"], held["step"])
+    place = np.minimum(place, len(known) - 1)
+    of_these = known["step"][place] == held["step"]
+    idle = np.maximum(0, held["device_end_ns"] - held["device_begin_ns"])
+    np.subtract.at(work, place[of_these], idle[of_these])
+    return np.asarray(np.maximum(0.0, work))
+
+
+def handoff_of(steps: Records, batches: Records) -> Handoff:
+    ordinary = steps[((steps["flags"] & StepFlag.FIRST_OF_EPOCH) == 0) & (steps["fetch_end_ns"] != NOT_MEASURED)]
+    _, place, batch = np.intersect1d(ordinary["step"], batches["step"], return_indices=True)
+    begin, end = ordinary["fetch_begin_ns"][place], ordinary["fetch_end_ns"][place]
+    finished = batches["end_ns"][batch]
+    waits = (finished > begin) & (finished <= end)
+    # A batch that was finished when the training last waited for another one may have been taken over then.
+    last_wait = np.maximum.accumulate(np.where(waits, end, 0))
+    ready = (finished + LAIN_NS <= begin) & (finished > last_wait)
+    return Handoff(_usual((end - begin)[ready]), _usual((end - finished)[waits]))
+
+
+def starts_of(steps: Records, batches: Records) -> Starts:
+    """Of the iterators that were made; workers that persist are started by the first."""
+    first = steps[(steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0]
+    _, new = np.unique(first["loader"], return_index=True)
+    begins, betweens = [], []
+    for row in first[new]:
+        if row["loader"] == NOT_MEASURED:
+            continue
+        made = batches[(batches["loader"] == row["loader"]) & (batches["batch"] >> 32 == row["batch"] >> 32)]
+        taken_up = np.sort([made["begin_ns"][made["worker"] == worker].min() for worker in np.unique(made["worker"])])
+        if len(taken_up) and taken_up[0] >= row["fetch_begin_ns"]:
+            begins.append(float(taken_up[0] - row["fetch_begin_ns"]))
+            if len(taken_up) > 1:
+                betweens.append(float(taken_up[-1] - taken_up[0]) / (len(taken_up) - 1))
+    return Starts(float(np.median(begins)) if begins else None, float(np.median(betweens)) if betweens else None)
+
+
+def _followed(steps: Records) -> npt.NDArray[np.bool_]:
+    """Steps with a fetch whose next step was looked at, in the same epoch."""
+    next_ = steps[1:]
+    follows = np.zeros(len(steps), dtype=bool)
+    follows[:-1] = (
+        (np.diff(steps["step"]) == 1)
+        & (next_["skipped"] <= 0)
+        & ((next_["flags"] & StepFlag.FIRST_OF_EPOCH) == 0)
+        & (steps["fetch_end_ns"][:-1] != NOT_MEASURED)
+        & (next_["fetch_end_ns"] != NOT_MEASURED)
+    )
+    return follows
+
+
+def _usual(lengths: npt.NDArray[np.int64]) -> float | None:
+    return float(np.median(lengths)) if len(lengths) >= LEAST_FETCHES else None

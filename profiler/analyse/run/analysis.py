@@ -1,0 +1,237 @@
+"""A whole run analysed: what reports lay out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ...record.names import read_names
+from ...record.notices import read_notices
+from ...record.reader import Records
+from ...record.run import Run, Writer
+from ...record.schema import DEVICE, EVENT, HOST, STEP
+from ..causes.diagnosis import findings_of, verdict_of
+from ..causes.finding import Finding
+from ..predict.observed import advice_of
+from ..ranks.job import Job, Member, job_of
+from ..ranks.membership import RankProcess, listed, missing, ranks_of, surely_missing, unended
+from .data_quality_warnings import doubts_of
+from .facts import Facts, facts_of
+from .headroom import Headroom, told_apart
+from .phases import phases_of
+from .resource_usage import Sampled, sampled
+from .sampler_quality import quality_notes
+from .window import Window
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """`facts` is `None` for a run without a single recorded step."""
+
+    info: dict[str, Any]
+    """run.json"""
+    facts: Facts | None
+    verdict: Finding
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    """What could not be seen or trusted, a sentence each."""
+    dropped_records: int
+    duration_s: float | None = None
+    """From the first event of the training to the last."""
+    machine: Sampled | None = None
+    """What the sampler saw over the whole recording, of a run without steps."""
+    gaps_ms: dict[str, float] = field(default_factory=dict)
+    step_ms: dict[str, float] = field(default_factory=dict)
+    headroom: Headroom | None = None
+    """Of a run that was asked to measure it."""
+    job: Job | None = None
+    """Of several ranks: what they are together. The figures beside it are then those of the rank that leads it."""
+    ranks: tuple[RankAnalysis, ...] = ()
+    """Of several ranks: each by itself."""
+    killed: tuple[int, ...] = ()
+    """Ranks that did not end their recording, though the run has ended: killed, it seems."""
+    missing: tuple[int, ...] = ()
+    """Ranks of the job of which nothing was recorded, though they ran for sure."""
+
+
+@dataclass(frozen=True)
+class RankAnalysis:
+    rank: int
+    host: str
+    analysis: Analysis
+
+
+def analyse(run: Run, *others: Run) -> Analysis:
+    """Analyse a run, finished or not. `others`: what the same job recorded on its other hosts.
+
+    Raises:
+        RecordError: a record file is of an unknown version, or the folders are not of one job.
+    """
+    runs = (run, *others)
+    ranks = ranks_of(runs)
+    if len(ranks) > 1:
+        found = _of_job(runs, ranks)
+    else:
+        alone = _of_process(run, None)
+        notes = (*_run_notes(run), *_missing_notes(ranks), *_killed_notes(ranks), *alone.notes)
+        found = replace(alone, notes=notes, dropped_records=run.dropped())
+    killed = tuple(rank.rank for rank in ranks if rank.killed)
+    return replace(found, killed=killed, missing=tuple(surely_missing(ranks)))
+
+
+def _of_job(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> Analysis:
+    parts = [
+        RankAnalysis(rank.rank, rank.host, _of_process(replace(rank.run, info=rank.info), rank.writer))
+        for rank in ranks
+    ]
+    by_itself = [part.analysis for part in parts]
+    job = job_of([Member(rank, a.facts, a.findings, a.verdict) for rank, a in zip(ranks, by_itself, strict=True)])
+    lead = next((part for part in parts if job is not None and part.rank == job.lead), parts[0])
+    notes = [note for run in runs for note in _run_notes(run)]
+    notes += _missing_notes(ranks)
+    if job is not None:
+        notes += job.notes
+    notes += [f"Rank {lead.rank}: {note}" for note in lead.analysis.notes]
+    verdict = job.verdict if job is not None else lead.analysis.verdict
+    return replace(
+        lead.analysis,
+        info=ranks[0].run.info,
+        verdict=verdict,
+        findings=job.findings if job is not None and verdict.cause is not None else (),
+        notes=tuple(dict.fromkeys(notes)),
+        dropped_records=sum(run.dropped() for run in runs),
+        duration_s=max((a.duration_s for a in by_itself if a.duration_s is not None), default=None),
+        job=job,
+        ranks=tuple(parts),
+    )
+
+
+def _killed_notes(ranks: Sequence[RankProcess]) -> list[str]:
+    """Of a single process; of several the job says it."""
+    killed = [rank.rank for rank in ranks if rank.killed and rank.run.records(STEP, rank.writer).size]
+    return [f"{unended(killed).capitalize()}."] if killed else []
+
+
+def _missing_notes(ranks: Sequence[RankProcess]) -> list[str]:
+    if not (absent := missing(ranks)):
+        return []
+    if not surely_missing(ranks):
+        return [
+            f"The environment told of {len(absent) + len(ranks)} ranks, of which {listed([ranks[0].rank])} alone was "
+            "recorded. If the others trained with it, name the run folders of their hosts too, to see the whole job."
+        ]
+    return [
+        f"{len(ranks)} of the job's {len(absent) + len(ranks)} ranks were recorded; {listed(absent)} "
+        f"{'is' if len(absent) == 1 else 'are'} missing. Ranks of other hosts have run folders of their own: name them "
+        "all to see the whole job."
+    ]
+
+
+def _of_process(run: Run, writer: Writer | None) -> Analysis:
+    """One training process by itself; without a writer the one that ran most steps."""
+    duration_s = _duration_s(run.records(EVENT, writer))
+    run, headroom, cut = told_apart(run, writer)
+    facts = facts_of(run, writer)
+    if facts is None:
+        recorded = len(run.records(STEP, writer))
+        verdict = Finding(
+            None,
+            f"No verdict: {recorded} {'step was' if recorded == 1 else 'steps were'} recorded, but the device has "
+            "stamped none."
+            if recorded
+            else "No verdict: no training step was recorded.",
+            0.0,
+            0.0,
+        )
+        return Analysis(run.info, None, verdict, (), cut, 0, machine=_machine(run), headroom=headroom)
+    if headroom is not None:
+        facts = replace(facts, headroom=headroom.high)
+    if writer is None and not run.info.get("trial"):
+        # Of a job each rank would be replayed, and scenarios are compared as they run.
+        facts = replace(facts, advice=advice_of(run, facts))
+    findings = findings_of(facts)
+    steps = facts.window.steps
+    verdict = verdict_of(facts, findings)
+    shown = findings if verdict.cause is not None else ()
+    phases = phases_of(facts.window, run.records(EVENT, writer), read_names(run.folder))
+    notes = (*_notes(facts, shown), *cut, *phases)
+    return Analysis(
+        info=run.info,
+        facts=facts,
+        verdict=verdict,
+        findings=shown,
+        notes=notes,
+        dropped_records=0,
+        duration_s=duration_s,
+        gaps_ms=_distribution(np.array(facts.parts.gaps_ns)) if facts.told_apart else {},
+        step_ms=_distribution(steps["step_end_ns"] - steps["fetch_begin_ns"]),
+        headroom=headroom,
+    )
+
+
+def _machine(run: Run) -> Sampled | None:
+    """All that the sampler saw; `None` where it saw nothing."""
+    host, device = run.records(HOST), run.records(DEVICE)
+    times = np.concatenate((host["t_ns"], device["t_ns"]))
+    if len(times) == 0:
+        return None
+    none = np.empty(0, dtype=STEP.dtype)
+    return sampled(Window(int(times.min()), int(times.max()), none, 0, none), device, host)
+
+
+def _duration_s(events: Records) -> float | None:
+    return float(events["t_ns"].max() - events["t_ns"].min()) / 1e9 if len(events) > 1 else None
+
+
+def _distribution(lengths_ns: Any) -> dict[str, float]:
+    """Mean, percentiles and maximum in ms; empty for no lengths."""
+    if len(lengths_ns) == 0:
+        return {}
+    ms = lengths_ns / 1e6
+    p50, p95, p99 = np.percentile(ms, (50, 95, 99))
+    return {
+        "mean": float(ms.mean()),
+        "p50": float(p50),
+        "p95": float(p95),
+        "p99": float(p99),
+        "max": float(ms.max()),
+        "total": float(ms.sum()),
+    }
+
+
+def _does_not_matter(run: Run, note: str) -> bool:
+    """A training on the processor misses no driver; one process with steps is enough."""
+    if note.endswith("was seen, so that no step was recorded."):
+        return any(file.count() > 0 for file in run.files(STEP))
+    return note.startswith("No NVIDIA driver here") and (run.info.get("device") or {}).get("kind") == "cpu"
+
+
+def _run_notes(run: Run) -> list[str]:
+    """What a folder says as a whole; after everything in it was read."""
+    dropped = run.dropped()
+    notes = list(run.damaged)
+    notes += [str(n) for n in run.info.get("notices", [])]
+    notes += [note for note in read_notices(run.folder) if not _does_not_matter(run, note)]
+    if dropped:
+        notes.append(f"{dropped} records could not be stored: the disk was full.")
+    ended = run.info.get("ended") or {}
+    if ended.get("status") not in (None, "ok"):
+        why = f": {ended['error']}" if ended.get("error") else ""
+        notes.insert(0, f"The training did not end well ({ended['status']}{why}); this is what was recorded of it.")
+    if run.info.get("ended") is None:
+        notes.append("The recording was not ended: it still runs, or it was killed.")
+    return notes
+
+
+def _notes(facts: Facts, findings: Sequence[Finding]) -> tuple[str, ...]:
+    quality = quality_notes(
+        facts.sampled,
+        facts.window,
+        device_kind=facts.device_kind,
+        foreign_cpus=facts.foreign_cpus,
+        found={finding.cause for finding in findings},
+    )
+    return (*doubts_of(facts), *quality)

@@ -1,0 +1,228 @@
+"""What held the accelerator back, as the sampler saw it: its clocks, its link to the host, others that use it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ...record.reader import Records
+from ...record.schema import NOT_MEASURED
+from ..intervals import covered, subtract, union_of
+from .stall_breakdown import Partition
+from .unsampled_steps import unseen_of
+from .window import Window
+
+IDLE, POWER_CAP, SLOWDOWN, THERMAL = 0x1, 0x4, 0x8 | 0x80, 0x20 | 0x40
+"""Bits of NVML's clock event reasons: nothing to do; software power cap; slowdown and power brake by the hardware;
+temperature, told by software or hardware."""
+MUCH_CAPPED = 0.8
+"""A power cap that leaves more of the highest clock is how many cards always run."""
+MOSTLY_FREE = 0.5
+"""Share of the looks under load without the power cap, from which it comes and goes."""
+CLEARLY_HIGHER = 1.1
+"""Clock of these over the clock of one held down by the power cap, from which that is slow."""
+LOADED_PCT = 50.0
+"""Utilisation from which the link has no reason to turn itself down."""
+LOADED_WITHIN_NS = 1_000_000_000
+"""Utilisation windows that end so close to a look tell what the device did then."""
+LEAST_WINDOWS = 6
+"""Utilisation windows within the steps; fewer are a second of the shortest the driver has."""
+LEAST_LOOKS = 3
+LEAST_IDLE_SHARE = 0.1
+"""A device that idles less for this training has no room to tell others' work by."""
+LEAST_FOREIGN_SHARE = 0.03
+"""Of all time; less is how finely utilisation is told."""
+LANE_GBS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+"""What a PCIe lane carries in one direction, by generation."""
+
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Throttled:
+    lost: float
+    """Share of the computing time that would vanish at full clocks, 0..1."""
+    share: float
+    """Share of the looks at which clocks were held down."""
+    clock_mhz: float
+    """Mean clock then."""
+    full_mhz: float
+    """Clock without."""
+    by: str
+
+
+@dataclass(frozen=True)
+class Link:
+    generation: int
+    width: int
+    """The best that was seen: an idle link turns itself down."""
+    most_generation: int
+    most_width: int
+    loaded: bool = False
+    """Whether enough of the looks came while the device was in use."""
+
+    @property
+    def share(self) -> float:
+        """Bandwidth over what device and slot are capable of, 0..1."""
+        best = LANE_GBS[self.generation] * self.width
+        return min(1.0, best / (LANE_GBS[self.most_generation] * self.most_width))
+
+
+@dataclass(frozen=True)
+class Utilisation:
+    """Windows of known length, of one device."""
+
+    begin_ns: npt.NDArray[np.int64]
+    end_ns: npt.NDArray[np.int64]
+    busy: Values
+    """Share of each in which some process's kernel ran, 0..1."""
+
+
+@dataclass(frozen=True)
+class Others:
+    """Kernels of other processes, in utilisation windows that lie within the steps; shares of these windows, 0..1."""
+
+    density: float
+    """They ran in so much of the time that the training left."""
+    busy: float
+    """Some kernel ran."""
+    own: float
+    """The steps computed."""
+    windows: int
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """`None`: not measured, or (of `throttled`) full clocks all the time. Of several devices: see each."""
+
+    throttled: Throttled | None
+    """Of the one that lost most: all wait for it, as a rule."""
+    link: Link | None
+    """Of the one with the best link: which one a rank copies to is not known."""
+    clock_mhz: float | None = None
+    """Of the multiprocessors, the mean over the looks at which a step computed; of the device where it is lowest."""
+    utilisation: Utilisation | None = field(default=None, repr=False, compare=False)
+    """`None` of several devices, too: which one a rank computes on is not known."""
+
+
+def device_state(window: Window, device: Records, parts: Partition) -> DeviceState:
+    """What the looks within the window tell."""
+    looks = device[(device["t_ns"] >= window.begin_ns) & (device["t_ns"] <= window.end_ns)]
+    each = [looks[looks["device"] == number] for number in np.unique(looks["device"])]
+    throttled = [held for one in each if (held := _throttled(one)) is not None]
+    links = [link for one in each if (link := _link(one)) is not None]
+    return DeviceState(
+        max(throttled, key=lambda held: held.lost, default=None),
+        max(links, key=lambda link: link.share, default=None),
+        min((clock for one in each if (clock := _clock_mhz(one, parts)) is not None), default=None),
+        _utilisation(each[0]) if len(each) == 1 else None,
+    )
+
+
+def _clock_mhz(looks: Records, parts: Partition) -> float | None:
+    """An idle device turns its clock down, which says nothing."""
+    told = looks[looks["sm_clock_mhz"] != NOT_MEASURED]
+    loaded = told[covered(parts.computing, told["t_ns"], told["t_ns"] + 1) > 0]
+    return float(loaded["sm_clock_mhz"].mean()) if len(loaded) else None
+
+
+def others_of(window: Window, parts: Partition, utilisation: Utilisation | None) -> Others | None:
+    """What other processes' kernels add to the steps' own computing, compared window by window.
+
+    Evaluating, saving and steps that nobody looked at may run kernels of this training that no step tells of: windows
+    that touch them say nothing. `None` where too few are left, the training hardly leaves the device idle in them, or
+    nobody else's kernels show.
+    """
+    if utilisation is None:
+        return None
+    begin, end = utilisation.begin_ns, utilisation.end_ns
+    unknown = union_of(parts.outside, subtract(unseen_of(window, True)[0], parts.computing))
+    last = min(window.end_ns, int(window.steps["step_end_ns"].max()))
+    within = (begin >= window.begin_ns) & (end <= last) & (covered(unknown, begin, end) == 0)
+    if within.sum() < LEAST_WINDOWS:
+        return None
+    begin, end = begin[within], end[within]
+    length = end - begin
+    own = float(covered(parts.computing, begin, end).sum() / length.sum())
+    busy = float(np.average(utilisation.busy[within], weights=length))
+    if 1 - own < LEAST_IDLE_SHARE or busy - own < LEAST_FOREIGN_SHARE:
+        return None
+    return Others(min(1.0, (busy - own) / (1 - own)), busy, own, len(length))
+
+
+def _throttled(looks: Records) -> Throttled | None:
+    known = looks[(looks["sm_clock_mhz"] > 0) & (looks["sm_clock_max_mhz"] > 0)]
+    reasons = np.where(known["throttle_reasons"] == NOT_MEASURED, 0, known["throttle_reasons"])
+    known, reasons = known[(reasons & IDLE) == 0], reasons[(reasons & IDLE) == 0]
+    if len(known) < LEAST_LOOKS:
+        return None
+    hot = ((reasons & THERMAL) != 0) | _rising(known, "thermal_ns")
+    braked = (reasons & SLOWDOWN) != 0
+    capped = ((reasons & POWER_CAP) != 0) | _rising(known, "power_capped_ns")
+    clock, most = known["sm_clock_mhz"].astype(np.float64), float(known["sm_clock_max_mhz"].max())
+    free = ~(hot | braked | capped)
+    # A power cap is a matter of course, unless it takes much, or the card mostly runs clearly faster without.
+    usual = float(np.median(clock[free])) if free.mean() >= MOSTLY_FREE else 0.0
+    capped &= (clock < MUCH_CAPPED * most) | (CLEARLY_HIGHER * clock <= usual)
+    held = hot | braked | capped
+    if not held.any():
+        return None
+    unheld = clock[~held]
+    full = min(most, float(np.median(unheld))) if len(unheld) >= LEAST_LOOKS else most
+    slower = np.where(held, np.maximum(0.0, 1 - clock / full), 0.0)
+    which = max((("temperature", hot), ("a slowdown of the hardware", braked), ("the power cap", capped)), key=_weight)
+    return Throttled(float(slower.mean()), float(held.mean()), float(clock[held].mean()), full, which[0])
+
+
+def _weight(cause: tuple[str, npt.NDArray[np.bool_]]) -> int:
+    return int(cause[1].sum())
+
+
+def _rising(looks: Records, counter: str) -> npt.NDArray[np.bool_]:
+    """At which looks a counter of nanoseconds had risen for most of the time since the look before."""
+    values, times = looks[counter], looks["t_ns"]
+    rose = np.zeros(len(looks), dtype=bool)
+    both = (values[1:] != NOT_MEASURED) & (values[:-1] != NOT_MEASURED)
+    rose[1:] = both & (np.diff(values) > 0.5 * np.diff(times)) & (np.diff(times) > 0)
+    rose[:1] = rose[1:2]
+    return rose
+
+
+def _link(looks: Records) -> Link | None:
+    told = looks[
+        np.isin(looks["pcie_generation"], list(LANE_GBS))
+        & np.isin(looks["pcie_max_generation"], list(LANE_GBS))
+        & (looks["pcie_width"] > 0)
+        & (looks["pcie_max_width"] > 0)
+    ]
+    if len(told) < LEAST_LOOKS:
+        return None
+    lanes = np.array([LANE_GBS[int(generation)] for generation in told["pcie_generation"]])
+    best = told[int((lanes * told["pcie_width"]).argmax())]
+    loaded = int((_utilised_pct(looks, told["t_ns"]) >= LOADED_PCT).sum()) >= LEAST_LOOKS
+    return Link(
+        int(best["pcie_generation"]),
+        int(best["pcie_width"]),
+        int(best["pcie_max_generation"]),
+        int(best["pcie_max_width"]),
+        loaded,
+    )
+
+
+def _utilised_pct(looks: Records, times: npt.NDArray[np.int64]) -> Values:
+    """Mean of the utilisation around each of these times; NaN where it is not known."""
+    told = looks[~np.isnan(looks["utilisation_pct"])]
+    told = told[np.argsort(told["t_ns"], kind="stable")]
+    before = np.concatenate(([0.0], np.cumsum(told["utilisation_pct"])))
+    first = np.searchsorted(told["t_ns"], times - LOADED_WITHIN_NS, side="left")
+    stop = np.searchsorted(told["t_ns"], times + LOADED_WITHIN_NS, side="right")
+    return np.where(stop > first, (before[stop] - before[first]) / np.maximum(1, stop - first), np.nan)
+
+
+def _utilisation(looks: Records) -> Utilisation | None:
+    told = looks[~np.isnan(looks["utilisation_pct"]) & (looks["window_ns"] > 0)]
+    if len(told) == 0:
+        return None
+    return Utilisation(told["t_ns"] - told["window_ns"], told["t_ns"], told["utilisation_pct"] / 100)

@@ -1,0 +1,327 @@
+"""What the training waited for when it waited for data, and how these waits are spread over the steps.
+
+Only exposed waiting counts: that in which the device had nothing else to do. Each nanosecond of it falls into one
+piece:
+
+- *starting*: at the beginning of an epoch, until a worker took up the first batch of the pass;
+- *filling*: the rest of an epoch's first fetch, beyond what fetches cost otherwise;
+- *handed*: the batch was finished, and on its way to the training;
+- *slow*: one of few batches that take much longer than the others, for a single sample, was being made, while later
+  ones lay finished;
+- *reading*: a batch that is mostly read from storage was being made, or not even begun;
+- *making*: any other batch was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from ...record.reader import Records
+from ...record.schema import NOT_MEASURED, StepFlag
+from ..intervals import covered
+from .stall_breakdown import Partition
+from .window import Window
+from .worker_records import first_later_end
+
+LEAST_HIT_NS = 300_000
+"""Shorter waits hit nobody."""
+LEAST_HIT_SHARE = 0.1
+"""Of a step's own time without waiting; shorter waits are noise of the scheduler."""
+ALMOST = 0.8
+"""Share of the steps, or of the time waited, from which on it is all."""
+FEW = 0.15
+"""Share of the steps up to which those that wait are single ones."""
+MOSTLY_HIT = 0.5
+"""Share of the waiting that the steps that wait considerably hold: otherwise they do not tell its shape."""
+LEAST_PERIODS = 4
+"""A period has to be seen so often."""
+MOSTLY_READING = 0.5
+"""Share of its making from which a batch is one that is read, the time it queued for a CPU left out."""
+SLOW_TIMES = 2.5
+"""A batch that takes so many times what they usually take is slow by itself."""
+MOST_SLOW = 0.25
+"""Share of the batches that may be slow by themselves."""
+ALIKE = 1.3
+"""The others take at most so many times what half of them take: otherwise all of them are uneven."""
+MOSTLY_BLOCKED = 0.5
+"""Share of the wait for it in which a later batch lies finished, from which on it holds others up."""
+OF_ONE_SAMPLE = 0.5
+"""Share of a batch's time from which its slowest sample makes it slow."""
+
+Lengths = npt.NDArray[np.float64]
+
+
+class Spread(Enum):
+    NOWHERE = "nowhere"
+    EVERY_STEP = "every step"
+    FIRST_OF_EPOCH = "first step of an epoch"
+    PERIODIC = "every so many steps"
+    A_LITTLE = "a little at every step"
+    SINGLE = "single steps"
+    IRREGULAR = "irregular"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How waits are spread over the steps."""
+
+    spread: Spread
+    hit: int = 0
+    """Steps that waited considerably."""
+    steps: int = 0
+    period: int | None = None
+    """Of `PERIODIC`: steps from one wait to the next."""
+    longest_ns: int = 0
+
+    @property
+    def words(self) -> str:
+        """Where in the training the waits are, to put into a sentence."""
+        longest = f"the longest {self.longest_ns / 1e6:.0f} ms"
+        return {
+            Spread.NOWHERE: "at no step",
+            Spread.EVERY_STEP: "at every step" if self.hit == self.steps else "at almost every step",
+            Spread.FIRST_OF_EPOCH: "at the first step of an epoch",
+            Spread.PERIODIC: f"at every {_ordinal(self.period or 0)} step",
+            Spread.A_LITTLE: "a little at a time",
+            Spread.SINGLE: f"at {self.hit} of {self.steps} steps, {longest}",
+            Spread.IRREGULAR: f"at {self.hit} of {self.steps} steps, at no fixed distance, {longest}",
+        }[self.spread]
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The pieces of the exposed wait in ns; they sum to `input_ns` of the partition. See the module."""
+
+    starting_ns: int
+    filling_ns: int
+    handed_ns: int
+    slow_ns: int
+    reading_ns: int
+    making_ns: int
+    blocked_ns: int
+    """No piece of its own: waiting for a batch in the making, while a later one lay finished."""
+    told: float
+    """Share of it at steps whose batch is known; of the rest the same proportions are taken."""
+    epochs: int
+    """Passes over the data that began in the window."""
+    iterators: int | None
+    """Iterators of the loader that these passes went over: one, where workers are kept. `None` where not known."""
+    batches_per_epoch: float | None
+    """`None` with fewer than two passes."""
+    shape: Shape
+    """Of all that is no first fetch of an epoch, unless that is nearly all there is."""
+    slow: Slow | None
+    """Of the steps that waited: how much longer their batches took."""
+
+    @property
+    def total_ns(self) -> int:
+        pieces = (self.starting_ns, self.filling_ns, self.handed_ns, self.slow_ns, self.reading_ns, self.making_ns)
+        return sum(pieces)
+
+    def pct(self, piece_ns: int) -> float | None:
+        """A piece, of the whole exposed wait; `None` where there was none, or no batch was told to a step."""
+        whole = self.total_ns
+        return 100 * piece_ns / whole if whole and self.told > 0 else None
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Batches of the steps that waited, against all batches; of these the ones that are slow by themselves, if any."""
+
+    times: float
+    """Their median making time over that of all."""
+    of_slowest_sample: float | None
+    """Share of their making that their slowest sample took, 0..1; the median."""
+
+
+def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
+    """Take the exposed wait apart. `batches`: those of the loaders that train, with their steps (`of_training`)."""
+    steps = window.steps
+    first = (steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0
+    begin, end = _fetches(steps)
+    exposed = _waited(parts, begin, end)
+    place, batch = _joined(steps, batches)
+    b, e = begin[place], end[place]
+    finished = batches["end_ns"][batch]
+    still = np.minimum(e, finished)
+    later = first_later_end(batches)[batch]
+    read = is_read(batches)[batch]
+    handed = _waited(parts, np.maximum(b, finished), e)
+    rest = exposed[place] - handed
+    blocked = _waited(parts, np.minimum(np.maximum(b, later), still), still)
+    by_one = _is_slow(batches)[batch]
+    slow = by_one & (blocked >= MOSTLY_BLOCKED * rest)
+    amounts = {
+        "handed": handed,
+        "slow": np.where(slow, rest, 0.0),
+        "reading": np.where(read & ~slow, rest, 0.0),
+        "making": np.where(read | slow, 0.0, rest),
+        "blocked": blocked,
+    }
+    starting_ns = min(parts.first_fetch_ns, round(_starting(parts, batches, begin[first], end[first])))
+    filling_ns = max(0, parts.fill_ns - starting_ns)
+    if by_one[first[place]].any() and by_one[first[place]].mean() >= 0.5:
+        # It is not that they are the first ones.
+        first_slow_ns, filling_ns = filling_ns, 0
+    else:
+        first_slow_ns = 0
+    # What first fetches cost as others do is shared out as the others' is. Of waits in the midst of a step nothing is
+    # known: another loader may feed it.
+    whole = parts.input_ns - starting_ns - filling_ns - first_slow_ns
+    in_steps = _waited(parts, begin, steps["step_end_ns"])
+    seen, elsewhere = float(exposed[place][~first[place]].sum()), float((in_steps - exposed)[~first].sum())
+    known_ns = whole * seen / (seen + max(0.0, elsewhere)) if seen > 0 else 0.0
+    shared = {
+        name: round(known_ns * float(each[~first[place]].sum()) / seen) if seen > 0 else 0
+        for name, each in amounts.items()
+    }
+    shared["making"] = whole - shared["handed"] - shared["slow"] - shared["reading"]
+    known = np.isin(np.arange(len(steps)), place)
+    epochs = int(first.sum())
+    pace = (parts.wall_ns - parts.input_ns) / max(1, window.count)
+    return Waits(
+        starting_ns=starting_ns,
+        filling_ns=filling_ns,
+        handed_ns=shared["handed"],
+        slow_ns=shared["slow"] + first_slow_ns,
+        reading_ns=shared["reading"],
+        making_ns=shared["making"],
+        blocked_ns=shared["blocked"],
+        told=float(known.mean()) if len(known) else 0.0,
+        epochs=epochs,
+        iterators=_iterators(steps[first]),
+        batches_per_epoch=window.count / epochs if epochs > 1 else None,
+        shape=shape_of(in_steps, first, pace),
+        slow=_slow(exposed, pace, place, batches, batch, by_one),
+    )
+
+
+def shape_of(lengths: Lengths, first: npt.NDArray[np.bool_], pace_ns: float) -> Shape:
+    """How waits are spread over steps that follow each other.
+
+    Args:
+        lengths: the wait of each step, ns.
+        first: which steps begin an epoch.
+        pace_ns: a step's own time.
+    """
+    least = max(LEAST_HIT_NS, LEAST_HIT_SHARE * pace_ns)
+    whole = float(lengths.sum())
+    if not (lengths >= least).any():
+        return Shape(Spread.NOWHERE, 0, len(lengths))
+    if first.any() and not first.all() and float(lengths[first].sum()) >= ALMOST * whole:
+        hit = int((lengths[first] >= least).sum())
+        return Shape(Spread.FIRST_OF_EPOCH, hit, len(lengths), None, int(lengths.max()))
+    ordinary = np.where(first, 0.0, lengths)
+    hits = np.flatnonzero(ordinary >= least)
+    longest = int(ordinary.max())
+    count = len(lengths) - int(first.sum())
+    if len(hits) == 0:
+        return Shape(Spread.FIRST_OF_EPOCH, int((lengths >= least).sum()), len(lengths), None, int(lengths.max()))
+    if len(hits) >= ALMOST * count:
+        return Shape(Spread.EVERY_STEP, len(hits), count, None, longest)
+    if float(ordinary[hits].sum()) < MOSTLY_HIT * float(ordinary.sum()):
+        return Shape(Spread.A_LITTLE, len(hits), count, None, longest)
+    period = _period(ordinary, hits)
+    if period is not None:
+        return Shape(Spread.PERIODIC, len(hits), count, period, longest)
+    spread = Spread.SINGLE if len(hits) <= FEW * count else Spread.IRREGULAR
+    return Shape(spread, len(hits), count, None, longest)
+
+
+def _period(lengths: Lengths, hits: npt.NDArray[np.int64]) -> int | None:
+    """The distance at which nearly all of the waiting returns."""
+    # Of two neighbouring steps that wait, the longer one tells.
+    starts = hits[np.concatenate(([True], np.diff(hits) > 1))]
+    if len(starts) < LEAST_PERIODS:
+        return None
+    period = int(np.median(np.diff(starts)))
+    if period < 2 or len(lengths) < LEAST_PERIODS * period:
+        return None
+    places = np.bincount(np.arange(len(lengths)) % period, weights=lengths, minlength=period)
+    width = max(1, round(len(hits) / len(starts)))
+    around = sum(np.roll(places, -shift) for shift in range(min(width, period - 1)))
+    return period if float(np.max(around)) >= ALMOST * float(lengths.sum()) else None
+
+
+def _slow(
+    exposed: Lengths,
+    pace_ns: float,
+    place: npt.NDArray[np.int64],
+    batches: Records,
+    batch: npt.NDArray[np.int64],
+    by_one: npt.NDArray[np.bool_],
+) -> Slow | None:
+    made = (batches["end_ns"] - batches["begin_ns"])[batch].astype(np.float64)
+    hit = exposed[place] >= max(LEAST_HIT_NS, LEAST_HIT_SHARE * pace_ns)
+    if not hit.any() or not (usual := float(np.median(made))):
+        return None
+    if (hit & by_one).any():
+        hit = hit & by_one
+    slowest = batches["slowest_ns"][batch]
+    known = hit & (slowest != NOT_MEASURED) & (made > 0)
+    share = float(np.median(slowest[known] / made[known])) if known.any() else None
+    return Slow(float(np.median(made[hit])) / usual, share)
+
+
+def _fetches(steps: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Begin and end of each step's fetch; empty where it was not seen."""
+    begin, end = steps["fetch_begin_ns"], steps["fetch_end_ns"]
+    return begin, np.where(end == NOT_MEASURED, begin, end)
+
+
+def _waited(parts: Partition, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> Lengths:
+    """Exposed waiting within each [begin, end)."""
+    return covered(parts.loading, begin, np.maximum(begin, end)).astype(np.float64)
+
+
+def _starting(parts: Partition, batches: Records, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> float:
+    """Exposed waiting in first fetches until a worker takes up any batch; none where that is not seen to happen."""
+    taken_up = np.sort(batches["begin_ns"])
+    place = np.searchsorted(taken_up, begin)
+    found = place < len(taken_up)
+    first = taken_up[np.minimum(place, len(taken_up) - 1)] if len(taken_up) else begin
+    until = np.where(found & (first < end), first, begin)
+    return float(_waited(parts, begin, until).sum())
+
+
+def _iterators(first: Records) -> int | None:
+    told = first["loader"][first["loader"] != NOT_MEASURED]
+    return len(np.unique(told)) if len(told) else None
+
+
+def _joined(steps: Records, batches: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Places in the steps, and in the batches, of what belongs together."""
+    _, place, batch = np.intersect1d(steps["step"], batches["step"], return_indices=True)
+    return place, batch
+
+
+def _is_slow(batches: Records) -> npt.NDArray[np.bool_]:
+    """Which batches take much longer than the others for the sake of one sample; none where many are so.
+
+    Time in which a batch only waited for a CPU tells nothing of its samples, and on a busy machine buries all else.
+    """
+    if len(batches) == 0:
+        return np.zeros(0, dtype=bool)
+    queued = np.where(batches["run_queue_ns"] == NOT_MEASURED, 0, batches["run_queue_ns"])
+    made = (batches["end_ns"] - batches["begin_ns"] - queued / np.maximum(1, batches["threads"])).astype(np.float64)
+    slowest = batches["slowest_ns"]
+    slow = (made >= SLOW_TIMES * np.median(made)) & (slowest != NOT_MEASURED) & (slowest >= OF_ONE_SAMPLE * made)
+    alike = np.quantile(made, 1 - MOST_SLOW) <= ALIKE * np.median(made)
+    return np.asarray(slow) if alike else np.zeros(len(made), dtype=bool)
+
+
+def is_read(batches: Records) -> npt.NDArray[np.bool_]:
+    """Which batches are mostly read from storage."""
+    read = np.where(batches["read_ns"] == NOT_MEASURED, 0, batches["read_ns"])
+    queued = np.where(batches["run_queue_ns"] == NOT_MEASURED, 0, batches["run_queue_ns"])
+    made = (batches["end_ns"] - batches["begin_ns"]) * np.maximum(1, batches["threads"]) - queued
+    return np.asarray((read > 0) & (read >= MOSTLY_READING * made))
+
+
+def _ordinal(number: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number % 100 not in (11, 12, 13) else 0, "th")
+    return f"{number}{ending}"

@@ -1,0 +1,408 @@
+"""What is known about a run, gathered once; every cause is judged on these alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...record.names import read_names
+from ...record.reader import RecordFile, Records
+from ...record.run import Run, Writer
+from ...record.schema import (
+    BATCH,
+    DEVICE,
+    EVENT,
+    HOST,
+    KERNEL,
+    NOT_MEASURED,
+    PAUSE,
+    STEP,
+    TRANSFORM,
+    EventKind,
+    LoaderFlag,
+    PauseKind,
+    StepFlag,
+)
+from ..intervals import intersect, total, union
+from ..predict.advice import Advice
+from .activity_windows import Activity, activity_of
+from .device_state import DeviceState, device_state
+from .exposed_data_wait import Waits, is_read, waits_of
+from .gil import Gil, gil_of, with_gil
+from .host_gaps import Gaps, Syncs, gaps_of, syncs_of
+from .loader_stats import Loader, loader_of
+from .non_step_time import Outside, outside_of
+from .outlier_steps import OddSteps, memory_pressure, shape_churn
+from .resource_usage import Sampled, sampled, swings_to_zero_pct
+from .stall_breakdown import PARTS, UNTOLD, Partition, partition
+from .training_thread import own_time, rises
+from .window import Window, resolved, window_of
+from .worker_records import of_loaders, of_training, within
+
+A_MONTH_NS = 30 * 24 * 3600 * 10**9
+MACHINE_USED_PCT = 90.0
+"""A machine this busy has no CPU left over, whoever uses it."""
+MADE_IN_FETCH_PCT = 90.0
+"""Batch making of which so much happens within the fetches is done by the training itself."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One rank's window, where its time went, and what loader, device and host showed."""
+
+    window: Window
+    parts: Partition
+    loader: Loader
+    sampled: Sampled
+    device_kind: str
+    batch_size: int | None
+    samples: int
+    pinned: bool | None
+    """Whether batches were copied from page-locked memory; `None` when nothing was copied."""
+    copied_ahead: bool
+    made_in_fetch_pct: float | None
+    """Share of the batch making that happened while the training waited in the fetch."""
+    waits: Waits
+    """What the training waited for when it waited for data."""
+    loader_unread: Loader | None
+    """As `loader`, of the batches alone that are not mostly read from storage; `None` where all or none are."""
+    machine_cpus: int | None
+    """All CPUs of the machine, whether the job may use them or not."""
+    zero_windows_pct: float | None
+    """Utilisation windows that read 0 %."""
+    activity: Activity | None
+    """What activity windows saw inside the steps; `None` where there were none."""
+    set_workers: int | None
+    """Worker processes of torch's DataLoader, as it is set; `None` for other loaders."""
+    clock_uncertainty_ns: int | None
+    """How far the device's times may be from the host's clock; `None` where that is not known."""
+    cut_steps: int
+    """Steps at the end that the device had not finished; they are not in the window."""
+    other_processes: int
+    """Training processes of the same rank in the same folder that these facts leave out."""
+    unfed_share: float
+    """Share of the steps whose fetch was not seen: what they waited for data counts as other time."""
+    overhead_ns: float
+    """Time spent in whyidle's own hooks in a step that they look at: the median, since a hook that the scheduler
+    interrupts counts the interruption, which would have come anyway."""
+    set_prefetch: int | None = None
+    """Batches that each of torch's worker processes prepares ahead, as it is set; `None` where that is not known."""
+    persistent_workers: bool | None = None
+    """Whether torch's worker processes outlive an epoch, as it is set; `None` where that is not known."""
+    headroom: float | None = None
+    """Samples/s with an infinitely fast loader at most, where `run --headroom` measured it."""
+    main_queued_ns: float | None = None
+    """Time that the training's thread waited for a CPU; `None` where that was not measured."""
+    iterable: bool | None = None
+    """Whether the dataset is iterated over, and divides itself among the workers."""
+    out_of_order: bool | None = None
+    """Whether batches are handed over as they come."""
+    starts_python: bool | None = None
+    """Whether workers are new Python processes, which import the program and unpickle the dataset."""
+    pin_memory: bool | None = None
+    """Whether the loader is set to put batches into page-locked memory."""
+    gil: Gil | None = None
+    """Waiting for Python's global lock; `None` where other Python threads were not measured, or there were none."""
+    running: float | None = None
+    """Share of its time outside fetches and calls that wait in which the training's thread ran, 0..1; the median."""
+    gaps: Gaps | None = None
+    """Time behind the training loop's own work."""
+    syncs: Syncs | None = None
+    """Time behind synchronising calls."""
+    outside: Outside | None = None
+    """Time outside the steps."""
+    shape_churn: OddSteps | None = None
+    """Steps with input shapes not seen before, or in which torch's compiler was at work."""
+    memory_pressure: OddSteps | None = None
+    """Steps in which the device's memory allocator had to try again."""
+    advice: Advice | None = None
+    """What other settings of the loader would do; `None` where the run does not tell, or nobody will ask."""
+    device_state: DeviceState | None = None
+    """Clocks and link of the accelerator; `None` where the processor is the device."""
+
+    @property
+    def samples_known(self) -> bool:
+        """Whether the samples of most steps are known. Otherwise figures of samples are 0, and not to be shown."""
+        return self.batch_size is not None
+
+    @property
+    def waiter(self) -> str:
+        """Who waits, in a sentence: where the processor is the device, nothing idles but the training."""
+        return "training" if self.device_kind == "cpu" else "device"
+
+    @property
+    def input_known(self) -> bool:
+        """Whether the fetches of most steps were seen."""
+        return self.unfed_share <= 0.5
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether computing is told from waiting for data: where no fetch is seen, by the copies of a device's queue
+        only, which lead a step's computation."""
+        return self.input_known or (
+            self.device_kind != "cpu" and float(np.mean(self.window.steps["copy_bytes"] > 0)) > 0.5
+        )
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The parts of the wall time that are known, 0..1, and as `UNTOLD` what is not told apart."""
+        shares = {part: self.parts.share(part) for part in PARTS}
+        if self.told_apart:
+            return {part: share for part, share in shares.items() if part != "input" or self.input_known}
+        # Of the time outside the steps, validation without a loader is not seen either.
+        known = {part: shares[part] for part in ("copy", "sync", "boundary") if part != "boundary" or shares[part] > 0}
+        return known | {UNTOLD: 1 - sum(known.values())}
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.samples * 1e9 / self.parts.wall_ns
+
+    @property
+    def overhead_share(self) -> float:
+        """The hooks' typical cost over the wall time."""
+        return self.overhead_ns * len(self.window.steps) / self.parts.wall_ns
+
+    @property
+    def overhead_ns_per_step(self) -> float:
+        """The same, spread over all steps that ran."""
+        return self.overhead_ns * self.window.looked_at
+
+    @property
+    def made_in_training(self) -> bool:
+        """Whether batches are made in the training process, when it asks for them."""
+        if self.set_workers is not None:
+            return self.set_workers == 0
+        made = self.made_in_fetch_pct
+        return made is not None and made >= MADE_IN_FETCH_PCT and self.loader.queue_capacity is None
+
+    def without(self, removed_ns: float) -> float | None:
+        """Samples/s if so much of the wall time vanished; `None` where samples are not known."""
+        if not self.samples_known:
+            return None
+        return self.samples * 1e9 / max(1.0, self.parts.wall_ns - removed_ns)
+
+    @property
+    def cpu_limit(self) -> float | None:
+        """Samples/s at which the CPUs this job may use would all be busy, if a sample cost the CPU what it does now."""
+        used, budget = self.sampled.tree_cpus, self.sampled.cpu_budget
+        if not used or budget is None or not self.samples_known:
+            return None
+        return self.samples_per_s * max(1.0, budget / used)
+
+    @property
+    def handoff_pct(self) -> float | None:
+        """Share of the exposed wait for data that came after the worker had finished the batch."""
+        return self.waits.pct(self.waits.handed_ns)
+
+    @property
+    def blocked_pct(self) -> float | None:
+        """Share of the exposed wait for data in which a later batch was finished and the one that was due was not."""
+        return self.waits.pct(self.waits.blocked_ns)
+
+    @property
+    def foreign_cpus(self) -> float | None:
+        """CPUs that other programs of the machine kept busy."""
+        busy, mine = self.sampled.machine_busy_pct, self.sampled.tree_cpus
+        if busy is None or mine is None or self.machine_cpus is None:
+            return None
+        return max(0.0, busy / 100 * self.machine_cpus - mine)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether other programs use more of the machine than this job, and no CPU is left over: what is not on a CPU
+        may be waiting for one."""
+        busy, foreign, mine = self.sampled.machine_busy_pct, self.foreign_cpus, self.sampled.tree_cpus
+        if busy is None or foreign is None or mine is None:
+            return False
+        return busy >= MACHINE_USED_PCT and foreign > mine
+
+
+def facts_of(run: Run, mine: Writer | None = None) -> Facts | None:
+    """Gather the facts of one training process; by default of the one that ran most steps.
+
+    `None` when no step was recorded, or when the device has stamped none.
+    """
+    files = run.files(STEP)
+    if not files:
+        return None
+    if mine is None:
+        header = max(files, key=RecordFile.count).header
+        mine = header.rank, header.pid
+    recorded = _plausible(run, run.records(STEP, mine))
+    events = run.records(EVENT, mine)
+    steps, cut = recorded, 0
+    done = (events["what"] == EventKind.DEVICE_DONE).any()
+    if (run.info.get("device") or {}).get("kind", "cpu") != "cpu" and not done:
+        steps = resolved(recorded)
+        cut = len(recorded) - len(steps)
+        if len(steps) == 0:
+            return None
+    if cut:
+        # What came after the last step that is known belongs to none.
+        events = events[events["t_ns"] <= steps["step_end_ns"][-1]]
+    window = window_of(steps, events)
+    if window is None or window.wall_ns <= 0:
+        return None
+    facts = judge(
+        window,
+        events,
+        run.records(PAUSE, mine),
+        run.records(KERNEL, mine),
+        run.records(BATCH, mine),
+        run.records(DEVICE),
+        run.records(HOST),
+        run.info,
+        run.records(TRANSFORM, mine),
+        read_names(run.folder),
+    )
+    others = sum(f.header.rank == mine[0] and f.header.pid != mine[1] and f.count() > 0 for f in files)
+    return replace(facts, cut_steps=cut, other_processes=others)
+
+
+def judge(
+    window: Window,
+    events: Records,
+    pauses: Records,
+    kernels: Records,
+    batches: Records,
+    device: Records,
+    host: Records,
+    info: dict[str, Any],
+    transforms: Records | None = None,
+    names: Mapping[int, str] | None = None,
+) -> Facts:
+    """The facts of a window, from the records around it; `info` is run.json, `names` what records name by number."""
+    device_kind = str((info.get("device") or {}).get("kind", "cpu"))
+    of_all, batches = batches, of_training(batches, window.all_steps)
+    queued = device_kind != "cpu"
+    parts = partition(window, events, pauses, asynchronous=queued)
+    own = own_time(window, pauses, events, backward_elsewhere=device_kind == "cuda")
+    gil = gil_of(window, own, events, host)
+    parts = with_gil(parts, gil, window, queued)
+    seen = sampled(window, device, host)
+    flags = window.steps["flags"]
+    copied = window.steps["copy_bytes"] > 0
+    return Facts(
+        window=window,
+        parts=parts,
+        loader=loader_of(window, batches, None if transforms is None else of_loaders(transforms, batches), names),
+        loader_unread=_unread(window, batches),
+        sampled=seen,
+        device_kind=device_kind,
+        batch_size=_commonest(window.all_steps["samples"]),
+        samples=window.samples,
+        pinned=_pinned(window.steps[copied], pauses[pauses["step"] >= window.steps["step"][0]]),
+        copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > 0.5),
+        made_in_fetch_pct=_made_in_fetch(window, batches),
+        waits=waits_of(window, batches, parts),
+        main_queued_ns=_queued(window, host),
+        machine_cpus=(info.get("host") or {}).get("cpus"),
+        zero_windows_pct=swings_to_zero_pct(window, device),
+        activity=activity_of(window, events, kernels),
+        set_workers=_last_told(events, EventKind.LOADER_WORKERS),
+        set_prefetch=_last_told(events, EventKind.LOADER_PREFETCH),
+        persistent_workers=_flag(events, LoaderFlag.PERSISTENT_WORKERS),
+        iterable=_flag(events, LoaderFlag.ITERABLE),
+        out_of_order=_flag(events, LoaderFlag.OUT_OF_ORDER),
+        starts_python=_flag(events, LoaderFlag.STARTS_PYTHON),
+        pin_memory=_flag(events, LoaderFlag.PIN_MEMORY),
+        gil=gil,
+        running=own.running(_making_ns(events, window.steps)),
+        gaps=gaps_of(window, events, parts, names),
+        syncs=syncs_of(window, pauses, parts),
+        outside=outside_of(window, events, of_all, parts, names),
+        shape_churn=shape_churn(window, events, parts, queued),
+        memory_pressure=memory_pressure(window, events, parts, queued, seen.utilisation_pct) if queued else None,
+        device_state=device_state(window, device, parts) if queued else None,
+        clock_uncertainty_ns=_last_told(events, EventKind.CLOCK_UNCERTAINTY),
+        cut_steps=0,
+        other_processes=0,
+        unfed_share=float(np.mean(_unfed(window.steps, pauses))),
+        overhead_ns=float(np.median(window.steps["overhead_ns"])),
+    )
+
+
+def _unfed(steps: Records, pauses: Records) -> npt.NDArray[np.bool_]:
+    """Which steps have neither a fetch at their begin nor one within."""
+    within = np.isin(steps["step"], pauses["step"][pauses["what"] == PauseKind.FETCH])
+    return np.asarray((steps["fetch_end_ns"] == NOT_MEASURED) & ~within)
+
+
+def _commonest(values: npt.NDArray[np.int64]) -> int | None:
+    """Of several that are as common, the largest: the others are remainders."""
+    found, counts = np.unique(values, return_counts=True)
+    commonest = int(found[::-1][counts[::-1].argmax()]) if len(found) else NOT_MEASURED
+    return None if commonest == NOT_MEASURED else commonest
+
+
+def _plausible(run: Run, steps: Records) -> Records:
+    """The steps without those whose bytes were overwritten since they were stored."""
+    if len(steps) == 0:
+        return steps
+    typical = int(np.median(steps["fetch_begin_ns"]))
+    lasted = steps["step_end_ns"] - steps["fetch_begin_ns"]
+    good = (np.abs(steps["fetch_begin_ns"] - typical) < A_MONTH_NS) & (lasted >= 0) & (lasted < A_MONTH_NS)
+    for name in ("step", "skipped", "samples", "skipped_samples"):
+        good &= (steps[name] == NOT_MEASURED) | ((steps[name] >= 0) & (steps[name] < 10**12))
+    for name in ("device_before_ns", "device_begin_ns", "device_end_ns", "skipped_end_ns", "fetch_end_ns"):
+        good &= (steps[name] == NOT_MEASURED) | (np.abs(steps[name] - typical) < A_MONTH_NS)
+    if not good.all():
+        damaged = f"{int((~good).sum())} records of steps are damaged and left out."
+        if damaged not in run.damaged:
+            run.damaged.append(damaged)
+    kept: Records = steps[good]
+    return kept
+
+
+def _pinned(copied: Records, pauses: Records) -> bool | None:
+    """Whether most bytes were copied from page-locked memory; `None` when nothing was copied."""
+    of_first = (copied["flags"] & StepFlag.PINNED) != 0
+    pinned = int(copied["copy_bytes"][of_first].sum())
+    pageable = int(copied["copy_bytes"][~of_first].sum())
+    amount = np.where(pauses["amount_bytes"] == NOT_MEASURED, 0, pauses["amount_bytes"])
+    pinned += int(amount[pauses["what"] == PauseKind.QUEUED_COPY].sum())
+    pageable += int(amount[pauses["what"] == PauseKind.COPY].sum())
+    return pinned > pageable if pinned + pageable else None
+
+
+def _making_ns(events: Records, steps: Records) -> npt.NDArray[np.float64] | None:
+    """Time in which the training's thread may have made the batches itself; `None` where workers do."""
+    if _last_told(events, EventKind.LOADER_WORKERS):
+        return None
+    end = np.where(steps["fetch_end_ns"] == NOT_MEASURED, steps["fetch_begin_ns"], steps["fetch_end_ns"])
+    return np.asarray(end - steps["fetch_begin_ns"], dtype=np.float64)
+
+
+def _last_told(events: Records, what: int) -> int | None:
+    """The value of the last event of a kind."""
+    told = events["value"][events["what"] == what]
+    return int(told[-1]) if len(told) else None
+
+
+def _flag(events: Records, flag: int) -> bool | None:
+    flags = _last_told(events, EventKind.LOADER_FLAGS)
+    return None if flags is None else bool(flags & flag)
+
+
+def _made_in_fetch(window: Window, batches: Records) -> float | None:
+    counted = batches[within(window, batches)]
+    making = union(counted["begin_ns"], counted["end_ns"])
+    if total(making) == 0:
+        return None
+    fetches = union(window.steps["fetch_begin_ns"], window.steps["fetch_end_ns"])
+    return 100 * total(intersect(making, fetches)) / total(making)
+
+
+def _queued(window: Window, host: Records) -> float | None:
+    in_steps = rises(host["t_ns"], host["main_thread_queue_ns"], window)
+    return None if in_steps is None else float(in_steps.sum()) / window.looked_at
+
+
+def _unread(window: Window, batches: Records) -> Loader | None:
+    """The loader without the batches that are mostly read from storage, where there are both kinds."""
+    read = is_read(batches)
+    return None if read.all() or not read.any() else loader_of(window, batches[~read])

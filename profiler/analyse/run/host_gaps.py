@@ -1,0 +1,142 @@
+"""Time behind the training loop's own work, and behind synchronising calls: where, how often, how long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...record.reader import Records
+from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag
+from ..intervals import Intervals, intersect, subtract, total, union
+from .events import lasting, under_way
+from .exposed_data_wait import Shape, Spread, shape_of
+from .stall_breakdown import Partition
+from .step_spans import per_step
+from .window import Window
+
+A_STOP_NS = 1_000_000_000
+"""A single stretch of the host's own work this long is no part of a training loop."""
+MOSTLY = 0.8
+SAVING = "saving a checkpoint"
+
+
+@dataclass(frozen=True)
+class Gaps:
+    shape: Shape
+    """Of the steps, garbage collection left out."""
+    longest_ns: int
+    """The longest stretch."""
+    longest_step: int | None
+    """Number of the step it lies in."""
+    total_ns: int
+    places: tuple[tuple[str, float], ...]
+    """Where in the step, with the share of the wall time."""
+    named: tuple[tuple[str, float], ...]
+    """What the program is known to have done meanwhile, with the share of the wall time."""
+
+    @property
+    def is_a_stop(self) -> bool:
+        """One long stretch makes up nearly all of it."""
+        return self.longest_ns >= A_STOP_NS and self.longest_ns >= MOSTLY * self.total_ns
+
+    @property
+    def words(self) -> str:
+        return words_of(self.shape)
+
+
+@dataclass(frozen=True)
+class Syncs:
+    per_step: float
+    """Calls in a step that was looked at; the mean."""
+    steps: int
+    """Steps with any."""
+    of: int
+    longest_ns: int
+    """The longest stretch that the device idled behind one."""
+    shape: Shape
+
+    @property
+    def words(self) -> str:
+        return words_of(self.shape)
+
+
+def words_of(shape: Shape) -> str:
+    """Where in the training something is that is spread so thinly that no step stands out, too."""
+    return "at every step" if shape.spread is Spread.NOWHERE else shape.words
+
+
+def gaps_of(window: Window, events: Records, parts: Partition, names: Mapping[int, str] | None) -> Gaps | None:
+    """`None` where the host never kept the device waiting."""
+    gaps = subtract(parts.hosting, under_way(lasting(events, EventKind.GARBAGE)))
+    if total(gaps) == 0:
+        return None
+    lengths = gaps[:, 1] - gaps[:, 0]
+    begin = int(gaps[lengths.argmax(), 0])
+    place = int(np.searchsorted(window.steps["fetch_begin_ns"], begin, side="right")) - 1
+    return Gaps(
+        shape=_shape(window, gaps, parts),
+        longest_ns=int(lengths.max()),
+        longest_step=int(window.steps["step"][place]) if place >= 0 else None,
+        total_ns=total(gaps),
+        places=_places(window, gaps, parts),
+        named=named_within(window, events, gaps, names),
+    )
+
+
+def syncs_of(window: Window, pauses: Records, parts: Partition) -> Syncs | None:
+    """`None` where the device never idled behind a synchronising call."""
+    if total(parts.syncing) == 0:
+        return None
+    of_steps = pauses[(pauses["what"] == PauseKind.SYNC) & np.isin(pauses["step"], window.steps["step"])]
+    return Syncs(
+        per_step=len(of_steps) / len(window.steps),
+        steps=len(np.unique(of_steps["step"])),
+        of=len(window.steps),
+        longest_ns=int((parts.syncing[:, 1] - parts.syncing[:, 0]).max()),
+        shape=_shape(window, parts.syncing, parts),
+    )
+
+
+def named_within(
+    window: Window, events: Records, intervals: Intervals, names: Mapping[int, str] | None
+) -> tuple[tuple[str, float], ...]:
+    """The program's phases and checkpoints within some of the time, the longest first, as shares of the wall time."""
+    found = {}
+    saves = under_way(lasting(events, EventKind.SAVE))
+    if within := total(intersect(intervals, saves)):
+        found[SAVING] = within / window.wall_ns
+    phases = lasting(events, EventKind.PHASE)
+    for number in np.unique(phases["value"]).tolist():
+        spans = under_way(phases[phases["value"] == number])
+        if within := total(intersect(intervals, spans)):
+            found[f'the program\'s phase "{(names or {}).get(number, "without a name")}"'] = within / window.wall_ns
+    return tuple(sorted(found.items(), key=lambda one: -one[1]))
+
+
+def _places(window: Window, gaps: Intervals, parts: Partition) -> tuple[tuple[str, float], ...]:
+    """Where in the step: the copy, what comes before the computation, the midst of it, what comes after."""
+    steps = window.all_steps
+    ends = steps["optimizer_end_ns"].copy()
+    ends[(steps["flags"] & StepFlag.FORWARD_AFTER) != 0] = NOT_MEASURED
+    copied = np.where(steps["copy_end_ns"] == NOT_MEASURED, steps["fetch_end_ns"], steps["copy_end_ns"])
+    spans = {
+        "between the fetch and the computation": (copied, steps["forward_begin_ns"]),
+        "between the optimizer and the next fetch": (ends, steps["step_end_ns"]),
+    }
+    found, left = [], gaps
+    for name, (begin, end) in spans.items():
+        known = (begin != NOT_MEASURED) & (end != NOT_MEASURED)
+        where = union(begin[known], end[known])
+        found.append((name, total(intersect(left, where))))
+        left = subtract(left, where)
+    found.append(("in the midst of the computation", total(left)))
+    return tuple((name, parts.of_all_steps("host", ns) / parts.wall_ns) for name, ns in found if ns)
+
+
+def _shape(window: Window, intervals: Intervals, parts: Partition) -> Shape:
+    # Whatever the device idled behind, the host was at it: its own stamps tell the step.
+    lengths = per_step(window, intervals, asynchronous=False)
+    pace = (parts.wall_ns - total(intervals)) / max(1, window.count)
+    return shape_of(lengths, (window.steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0, pace)

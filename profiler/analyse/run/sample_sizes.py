@@ -1,0 +1,35 @@
+"""Whether samples differ in size, and which are likely the largest: what a batch needs depends on who is in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...record.schema import StepFlag
+from .facts import Facts
+
+VARY = 1.1
+"""Times the median of elements a sample, from which batches are not alike."""
+
+
+@dataclass(frozen=True)
+class SampleSizes:
+    vary: bool
+    """Whether batches of the same number of samples differ in size; false also where that is not known."""
+    largest: tuple[int, ...]
+    """Indices of those that took longest to make: where sizes differ, usually the largest."""
+
+
+def sample_sizes(facts: Facts | None) -> SampleSizes:
+    if facts is None:
+        return SampleSizes(False, ())
+    steps = facts.window.steps
+    elements = (steps["flags"] >> StepFlag.ELEMENTS_SHIFT) & StepFlag.MOST_ELEMENTS
+    told = ((steps["flags"] & StepFlag.SHAPE_KNOWN) != 0) & (elements > 0) & (steps["samples"] > 0)
+    if not told.any():
+        return SampleSizes(False, ())
+    each = elements[told] / steps["samples"][told]
+    vary = bool(each.max() > VARY * np.median(each))
+    slow = facts.loader.slowest if vary else ()
+    return SampleSizes(vary, tuple(sample.index for sample in slow if sample.index is not None))

@@ -1,0 +1,134 @@
+"""What a report cannot see or trust because of the sampler, the host, or whoever shares them: a sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from .resource_usage import Sampled
+from .window import Window
+
+MOST_LATE_PCT = 5.0
+MOST_STEAL_PCT = 5.0
+LEAST_FOREIGN_CPUS = 0.3
+"""Less is the system's own housekeeping and the sampler."""
+LEAST_UNSEEN_S = 2.0
+LEAST_UNSEEN_SHARE = 0.02
+"""An end of the window that was not sampled is worth a word from both on: states of a GPU come once a second."""
+LEAST_DEVICE_UNSEEN_S = 3.0
+LEAST_THROTTLED_SHARE = 0.01
+MOST_SAMPLER_CPUS = 0.05
+LEAST_THERMAL_PCT = 1.0
+LEAST_POWER_CAPPED_PCT = 10.0
+"""A GPU under full load touches its power cap now and then."""
+OWN_BEYOND_BYTES = 2_000_000_000
+"""A context, loaded kernels and buffers of libraries: what a training takes beside its allocator without any other
+process. About 0.5 GB for the context alone."""
+
+
+def quality_notes(
+    sampled: Sampled,
+    window: Window,
+    *,
+    device_kind: str,
+    foreign_cpus: float | None,
+    own_processes: int = 1,
+    found: Collection[str | None] = (),
+) -> tuple[str, ...]:
+    """Sentences about samples that are missing or late, and about others on the machine and on the GPU.
+
+    Args:
+        sampled: what the sampler saw in the window.
+        window: the window that the report is about.
+        device_kind: `cpu`, `cuda` or `emulated`.
+        foreign_cpus: CPUs that other programs kept busy.
+        own_processes: processes of this training with a context on one GPU.
+        found: causes that the report names already.
+    """
+    if sampled.samples == 0:
+        return ("The sampler recorded nothing in this window: utilisation and CPU figures are missing.",)
+    return (
+        *_unseen(sampled, window, device_kind),
+        *_host(sampled, window, foreign_cpus),
+        *(_gpu(sampled, own_processes, found) if device_kind == "cuda" else ()),
+    )
+
+
+def _unseen(sampled: Sampled, window: Window, device_kind: str) -> Iterator[str]:
+    wall_s = window.wall_ns / 1e9
+    least_s = max(LEAST_UNSEEN_S, LEAST_UNSEEN_SHARE * wall_s)
+    if sampled.host_samples == 0:
+        yield "The sampler recorded nothing of the host in this window: CPU figures are missing."
+    begin, end = sampled.unseen_begin_s, sampled.unseen_end_s
+    if begin is not None and begin >= least_s:
+        yield (
+            f"The sampler's first sample came {begin:.0f} s into the {wall_s:.0f} s of the window: its means leave out "
+            "what was before."
+        )
+    if end is not None and end >= least_s:
+        yield (
+            f"The sampler's last sample came {end:.0f} s before the end of the window of {wall_s:.0f} s: its means "
+            "leave out what was after."
+        )
+    if device_kind != "cpu":
+        if sampled.device_samples == 0:
+            yield "The sampler recorded no accelerator in this window: utilisation and device memory are missing."
+        device_end = sampled.device_unseen_end_s
+        if device_end is not None and device_end - (end or 0.0) >= max(LEAST_DEVICE_UNSEEN_S, least_s):
+            yield (
+                f"Samples of the accelerator ended {device_end:.0f} s before the end of the window of {wall_s:.0f} s: "
+                "utilisation is the mean of the part before."
+            )
+    late = sampled.late_samples_pct
+    if late is not None and late > MOST_LATE_PCT:
+        yield f"{late:.0f} % of the samples came more than 0.1 s late: the host was too busy to sample on time."
+
+
+def _host(sampled: Sampled, window: Window, foreign_cpus: float | None) -> Iterator[str]:
+    steal, throttled = sampled.steal_pct, sampled.throttled_s
+    if steal is not None and steal >= MOST_STEAL_PCT:
+        yield f"The hypervisor took {steal:.0f} % of the CPU: timings vary from run to run."
+    if foreign_cpus is not None and foreign_cpus >= LEAST_FOREIGN_CPUS:
+        yield f"Other programs on this machine used {foreign_cpus:.1f} CPUs meanwhile."
+    if throttled is not None and throttled >= LEAST_THROTTLED_SHARE * window.wall_ns / 1e9:
+        budget = "" if sampled.cpu_budget is None else f" of {sampled.cpu_budget:.3g} CPUs"
+        yield (
+            f"The CPU quota{budget} stopped the job for {throttled:.1f} s, summed over CPUs: waits include that, "
+            "whatever they wait for."
+        )
+    own = sampled.sampler_cpus
+    if own is not None and own >= MOST_SAMPLER_CPUS:
+        yield f"The sampler itself used {100 * own:.0f} % of a CPU."
+
+
+def _gpu(sampled: Sampled, own_processes: int, found: Collection[str | None]) -> Iterator[str]:
+    others = None if sampled.gpu_processes is None else sampled.gpu_processes - own_processes
+    least, beyond = sampled.others_least_bytes, sampled.beyond_training_bytes
+    if "device.contended" in found:
+        pass
+    elif others is not None and others > 0:
+        who = "1 other process" if others == 1 else f"{others} other processes"
+        yield (
+            f"{who} had a context on the GPU{_held(least, beyond)}: utilisation counts their kernels as well, and "
+            "steps may have waited for them."
+        )
+    elif beyond is not None and beyond >= OWN_BEYOND_BYTES:
+        yield (
+            f"{beyond / 1e9:.1f} GB of the GPU's memory were in use beyond what torch held: by a process that the "
+            "driver does not show here, or by libraries beside torch's allocator."
+        )
+    if "device.throttled" in found:
+        return
+    thermal, capped = sampled.thermal_pct, sampled.power_capped_pct
+    if thermal is not None and thermal >= LEAST_THERMAL_PCT:
+        yield f"Temperature held the GPU's clocks down for {thermal:.0f} % of the time: computing took longer."
+    if capped is not None and capped >= LEAST_POWER_CAPPED_PCT:
+        yield f"The power cap held the GPU's clocks down for {capped:.0f} % of the time: computing took longer."
+
+
+def _held(least: int | None, beyond: int | None) -> str:
+    """What others hold: at least that of all processes but the largest, at most what is not torch's."""
+    if least is not None and beyond is not None and beyond > least:
+        return f", with {least / 1e9:.1f} to {beyond / 1e9:.1f} GB of its memory"
+    if least is not None:
+        return f", with {least / 1e9:.1f} GB of its memory at least"
+    return "" if beyond is None else f", with {beyond / 1e9:.1f} GB of its memory at most"

@@ -1,0 +1,111 @@
+"""Which steps count: everything after warm-up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...record.reader import Records
+from ...record.schema import NOT_MEASURED, EventKind, StepFlag
+
+MOST_WARMUP_STEPS = 5
+MOST_WARMUP_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Window:
+    """From the first fetch that counts to the last event of the training. `steps` excludes the warm-up."""
+
+    begin_ns: int
+    end_ns: int
+    steps: Records
+    """Those that the hooks looked at: all of them, unless they are very short."""
+    warmup_steps: int
+    all_steps: Records
+    """With the warm-up: its last work may still run when the window begins."""
+    skipped_after: int = 0
+    """Steps that ran after the last one the hooks looked at."""
+    skipped_samples_after: int = 0
+    device_done_ns: int | None = None
+    """When the device had done all that the training queued; `None` where that is not known."""
+
+    @property
+    def count(self) -> int:
+        """All steps that ran in the window, looked at or not."""
+        return len(self.steps) + int(self.steps["skipped"][1:].sum()) + self.skipped_after
+
+    @property
+    def looked_at(self) -> float:
+        """Share of these steps that the hooks looked at, 0..1."""
+        return len(self.steps) / self.count
+
+    @property
+    def samples(self) -> int:
+        """Samples in all of them."""
+        looked_at = self.steps["samples"][self.steps["samples"] != NOT_MEASURED]
+        return int(looked_at.sum() + self.steps["skipped_samples"][1:].sum()) + self.skipped_samples_after
+
+    @property
+    def wall_ns(self) -> int:
+        return self.end_ns - self.begin_ns
+
+
+def resolved(steps: Records) -> Records:
+    """The steps up to the last whose device stamps are there; the device has not passed those after it yet."""
+    known = np.flatnonzero(steps["device_end_ns"] != NOT_MEASURED)
+    if len(known) == 0:
+        return steps[:0]
+    # Steps that computed nothing have no stamps to wait for.
+    nothing = (steps["flags"] & StepFlag.COMPUTED_NOTHING) != 0
+    end = int(known[-1]) + 1
+    while end < len(steps) and nothing[end]:
+        end += 1
+    return steps[:end]
+
+
+def warmup_steps(steps: int) -> int:
+    """At most five steps, and at most 5 % of all."""
+    return min(MOST_WARMUP_STEPS, int(steps * MOST_WARMUP_SHARE))
+
+
+def window_of(steps: Records, events: Records) -> Window | None:
+    """The window of one rank's steps, in the order they ran; `None` when no step was recorded."""
+    if len(steps) == 0:
+        return None
+    skipped = events[events["what"] == EventKind.SKIPPED_STEPS]
+    warmup = warmup_steps(len(steps) + int(steps["skipped"].sum() + skipped["value"].sum()))
+    counted = steps[warmup:]
+    done = events[events["what"] == EventKind.DEVICE_DONE]
+    device_done = int(done["t_ns"].max()) if len(done) else None
+    dropped = counted["flags"][-1] & StepFlag.MARKS_DROPPED
+    skipped_samples = events[events["what"] == EventKind.SKIPPED_SAMPLES]
+    boundaries = events[events["what"] == EventKind.BOUNDARY]
+    last = [
+        int(counted["step_end_ns"].max()),
+        int(boundaries["end_ns"].max(initial=NOT_MEASURED)),
+        int(skipped["t_ns"].max(initial=NOT_MEASURED)),
+        # The device may still work for the last steps when the host is done with them.
+        int(counted["device_end_ns"].max(initial=NOT_MEASURED)),
+        # Of steps without marks at the end, that is all that is known.
+        device_done if dropped and device_done is not None else NOT_MEASURED,
+    ]
+    return Window(
+        begin_of(steps, warmup),
+        max(last),
+        counted,
+        warmup,
+        steps,
+        int(skipped["value"].sum()),
+        int(skipped_samples["value"].sum()),
+        device_done,
+    )
+
+
+def begin_of(steps: Records, first: int) -> int:
+    """When the time of step number `first` of these begins: the steps before it are over, on the device too.
+
+    The device may be many steps behind; what it still has to do for them belongs to them.
+    """
+    begin = int(steps["fetch_begin_ns"][first])
+    return begin if first == 0 else max(begin, int(steps["device_end_ns"][first - 1]))

@@ -1,0 +1,133 @@
+"""What the makers of batches recorded, put together with the steps that consumed them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...record.reader import Records
+from ...record.schema import NOT_MEASURED
+from .window import Window
+
+MOST_SLOW_SAMPLES = 10
+
+
+@dataclass(frozen=True)
+class SlowSample:
+    ms: float
+    index: int | None
+    """Its index in the dataset; `None` for datasets that have none."""
+    file: str | None
+
+
+@dataclass(frozen=True)
+class TransformCost:
+    name: str
+    calls: int
+    """Those that were timed."""
+    ms_per_call: float
+
+    @property
+    def ms(self) -> float:
+        """Of all timed calls."""
+        return self.calls * self.ms_per_call
+
+
+def of_training(batches: Records, steps: Records) -> Records:
+    """The batches of the loaders that train, each with the step that consumed it where that was looked at.
+
+    Workers do not know the step. They and the steps name the loader's iterator and the batch instead; what was made for
+    an iterator that no step names is a validation's. Records that have their step already are passed on.
+    """
+    numbered = batches["loader"] != NOT_MEASURED
+    if not numbered.any():
+        return batches
+    told = steps[(steps["loader"] != NOT_MEASURED) & (steps["batch"] != NOT_MEASURED)]
+    kept = batches[~numbered | np.isin(batches["loader"], steps["loader"])].copy()
+    numbered = kept["loader"] != NOT_MEASURED
+    of_batch, of_step = _keys(kept[numbered], told)
+    order = np.argsort(of_step)
+    place = np.minimum(np.searchsorted(of_step, of_batch, sorter=order), max(0, len(order) - 1))
+    step = np.full(len(of_batch), NOT_MEASURED)
+    if len(order):
+        found = of_step[order[place]] == of_batch
+        step[found] = told["step"][order[place[found]]]
+    kept["step"][numbered] = step
+    assigned: Records = kept
+    return assigned
+
+
+def of_loaders(transforms: Records, batches: Records) -> Records:
+    """What was measured of transforms for the iterators that these batches are of."""
+    kept: Records = transforms[
+        (transforms["loader"] == NOT_MEASURED) | np.isin(transforms["loader"], batches["loader"])
+    ]
+    return kept
+
+
+def within(window: Window, batches: Records) -> npt.NDArray[np.bool_]:
+    """Which batches count: those of the window's steps, and those made in it for nobody that was looked at."""
+    unseen = (batches["step"] == NOT_MEASURED) & (batches["loader"] != NOT_MEASURED)
+    during = (batches["end_ns"] > window.begin_ns) & (batches["begin_ns"] < window.end_ns)
+    counted: npt.NDArray[np.bool_] = (batches["step"] >= window.steps["step"][0]) | (unseen & during)
+    return counted
+
+
+def first_later_end(batches: Records) -> npt.NDArray[np.int64]:
+    """For each batch, when the first of all later ones of its pass was finished; far in the future where none is known.
+
+    A loader hands batches over in order: waiting beyond that is waiting for a slow batch, not for lack of workers.
+    """
+    later = np.full(len(batches), np.iinfo(np.int64).max)
+    numbered = np.flatnonzero(batches["loader"] != NOT_MEASURED)
+    key, _ = _keys(batches[numbered], batches[:0])
+    numbered = numbered[np.argsort(key)]
+    group = np.sort(key) >> 32
+    ends = batches["end_ns"][numbered]
+    for part in np.split(np.arange(len(group)), np.flatnonzero(np.diff(group)) + 1):
+        later[numbered[part[:-1]]] = np.minimum.accumulate(ends[part][::-1])[::-1][1:]
+    return later
+
+
+def slowest_of(batches: Records, names: Mapping[int, str]) -> tuple[SlowSample, ...]:
+    """The slowest samples, each once; at most one of each batch is known."""
+    known = batches[batches["slowest_ns"] != NOT_MEASURED]
+    slow: list[SlowSample] = []
+    seen: set[int] = set()
+    for row in known[np.argsort(known["slowest_ns"])[::-1]]:
+        index = int(row["slowest_index"])
+        if index in seen:
+            continue
+        if index != NOT_MEASURED:
+            seen.add(index)
+        shown = None if index == NOT_MEASURED else index
+        slow.append(SlowSample(float(row["slowest_ns"]) / 1e6, shown, names.get(int(row["slowest_name"]))))
+        if len(slow) == MOST_SLOW_SAMPLES:
+            break
+    return tuple(slow)
+
+
+def transforms_of(transforms: Records, names: Mapping[int, str]) -> tuple[TransformCost, ...]:
+    """Each transform with what a call of it took."""
+    costs = []
+    for position, name in np.unique(transforms[["position", "name"]]):
+        of_this = transforms[(transforms["position"] == position) & (transforms["name"] == name)]
+        calls = int(of_this["samples"].sum())
+        if calls:
+            ms = float(of_this["total_ns"].sum()) / calls / 1e6
+            costs.append(TransformCost(names.get(int(name), "?"), calls, ms))
+    return tuple(costs)
+
+
+def _keys(batches: Records, steps: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """One number for each (loader, pass, batch), the same for a batch and its step."""
+    passes = [(part["loader"] << 24) + (part["batch"] >> 32) for part in (batches, steps)]
+    groups = np.unique(np.concatenate(passes))
+    of_batch, of_step = (
+        (np.searchsorted(groups, which) << 32) + (part["batch"] & 0xFFFFFFFF)
+        for which, part in zip(passes, (batches, steps), strict=True)
+    )
+    return of_batch, of_step

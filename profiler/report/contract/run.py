@@ -1,0 +1,304 @@
+"""The JSON of the contract: `report --format json` and `compare --json`. `null` means not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...analyse.causes.finding import Evidence, Finding
+from ...analyse.cells.batch_size.result import BatchVerdict, Estimate
+from ...analyse.cells.comparison import Cell, Comparison
+from ...analyse.cells.differential import verdict_of
+from ...analyse.cells.scaling import scaling
+from ...analyse.ranks import figures as ranks_figures
+from ...analyse.run.analysis import Analysis
+from ...analyse.run.facts import Facts
+from ...analyse.run.headroom import Headroom
+from ...analyse.run.stall_breakdown import PARTS
+from . import (
+    cost as cost_json,
+)
+from . import (
+    differential as differential_json,
+)
+from . import (
+    ranks as ranks_contract,
+)
+from . import (
+    scaling as scaling_json,
+)
+from . import (
+    training_results as results_json,
+)
+
+VERSION = 1
+
+
+def report(analysis: Analysis) -> dict[str, Any]:
+    """One run, as `whyidle-report` version 1; of a job of several ranks with each of them in `ranks_detail`."""
+    alone = _report(analysis)
+    if len(analysis.ranks) < 2:
+        return alone
+    detail = [ranks_contract.labelled(_report(part.analysis), part, analysis.job) for part in analysis.ranks]
+    return ranks_contract.of_job(alone, detail, analysis)
+
+
+def _report(analysis: Analysis) -> dict[str, Any]:
+    """One training process."""
+    facts = analysis.facts
+    return {
+        "format": "whyidle-report",
+        "version": VERSION,
+        "run": _run(analysis),
+        "window": _window(analysis),
+        "device": _device(analysis),
+        "breakdown": breakdown(facts),
+        "input": _input(facts),
+        "verdict": finding(analysis.verdict),
+        "findings": [finding(f) for f in analysis.findings],
+        "headroom": _headroom(facts, analysis.headroom),
+        "quality": _quality(analysis),
+    }
+
+
+def comparison(result: Comparison, setting: dict[str, Any]) -> dict[str, Any]:
+    """A table, as `whyidle-compare` version 1. `setting`: scenario, device, cpu_budget, dataset, …"""
+    return {
+        "format": "whyidle-compare",
+        "version": VERSION,
+        **setting,
+        "cells": [
+            cell(c) | costs for c, costs in zip(result.cells, cost_json.of_cells(result.cells, setting), strict=True)
+        ],
+        "best": _best(result.best, result.ties),
+        "groups": [
+            {
+                "axes": group.axes,
+                "best": None if group.best is None else differential_json.name(group.best),
+                "ties": [differential_json.name(c) for c in group.ties],
+            }
+            for group in result.groups
+        ],
+        "batch_verdicts": {name: batch_verdict(v) for name, v in result.batch_verdicts.items()},
+        **differential_json.comparison(result.cells, setting),
+        "scaling": scaling_json.scaling(scaling(result.cells)),
+    }
+
+
+def _best(best: Cell | None, ties: Sequence[Cell]) -> dict[str, Any] | None:
+    """The fastest cell and those not told apart from it; `None` where cells do not all train the same thing."""
+    if best is None:
+        return None
+    return differential_json.name(best) | {"ties": [differential_json.name(c) for c in ties]}
+
+
+def cell(cell: Cell) -> dict[str, Any]:
+    """One training. Steps that do nothing wait for data by construction: they have no verdict."""
+    typical = cell.typical
+    verdict = verdict_of(cell)
+    return {
+        **differential_json.name(cell),
+        "repeats": len(cell.analyses),
+        "status": cell.status,
+        "error": cell.error,
+        "runs": list(cell.runs),
+        "samples_per_s": differential_json.spread(cell.samples_per_s),
+        "busy_pct": None if typical is None else ranks_figures.busy(typical),
+        "au_pct": None if typical is None else ranks_figures.au(typical),
+        "breakdown": percentages({} if typical is None else ranks_figures.shares(typical)),
+        "verdict": None if verdict is None else finding(verdict),
+        **results_json.of_cell(cell),
+        "cost_usd": None,
+    }
+
+
+def batch_verdict(verdict: BatchVerdict) -> dict[str, Any]:
+    return {
+        "cause": verdict.cause,
+        "grew": verdict.grew,
+        "text": verdict.text,
+        "terms": {
+            str(size): {
+                name: estimate | {"median": verdict.medians[size][name]} for name, estimate in _estimates(terms).items()
+            }
+            for size, terms in verdict.terms.items()
+        },
+        "compared": [verdict.smaller, verdict.larger],
+        "changes": _estimates(verdict.changes),
+        "work": {str(size): {"samples": w.samples, "seconds": w.seconds} for size, w in verdict.work.items()},
+        "runs": {str(size): number for size, number in verdict.runs.items()},
+        "noise_pct": 100 * verdict.noise,
+        "evidence": [_evidence(e) for e in verdict.evidence],
+    }
+
+
+def finding(found: Finding) -> dict[str, Any]:
+    return {
+        "cause": found.cause,
+        "title": found.title,
+        "share_pct": None if found.cause is None else 100 * found.share,
+        "severity": found.severity,
+        "confidence": None if found.cause is None else found.confidence,
+        "evidence": [_evidence(e) for e in found.evidence],
+        "next": [
+            {
+                "change": n.change,
+                "predicted_samples_per_s": n.predicted_samples_per_s,
+                # Where nothing supports a most, today's rate alone is no range.
+                "low": None if n.high is None else n.low,
+                "high": n.high,
+            }
+            for n in found.next
+        ],
+    }
+
+
+def breakdown(facts: Facts | None) -> dict[str, float | None]:
+    """Shares of wall time in percent; where all are known they sum to 100."""
+    return percentages({} if facts is None else facts.shares)
+
+
+def percentages(shares: Mapping[str, float]) -> dict[str, float | None]:
+    """Every part, `None` where its share is not known."""
+    return {f"{part}_pct": 100 * shares[part] if part in shares else None for part in PARTS}
+
+
+def _run(analysis: Analysis) -> dict[str, Any]:
+    info = analysis.info
+    device = info.get("device") or {}
+    ended = info.get("ended") or {}
+    return {
+        "id": info.get("id"),
+        "command": info.get("command"),
+        "started_at": info.get("started_at"),
+        "duration_s": analysis.duration_s,
+        "exit_code": ended.get("exit_code"),
+        "host": info.get("host"),
+        "python": info.get("python"),
+        "torch": info.get("torch"),
+        "ranks": 1,
+        "device": {
+            "kind": device.get("kind"),
+            "name": device.get("title") or device.get("name"),
+            "count": device.get("count"),
+        },
+        "dataset": info.get("dataset"),
+    }
+
+
+def _window(analysis: Analysis) -> dict[str, Any]:
+    facts, step = analysis.facts, analysis.step_ms
+    return {
+        "steps": facts.window.count if facts else 0,
+        "warmup_steps": facts.window.warmup_steps if facts else 0,
+        "samples": (facts.samples if facts.samples_known else None) if facts else 0,
+        "wall_s": facts.parts.wall_ns / 1e9 if facts else None,
+        "samples_per_s": facts.samples_per_s if facts and facts.samples_known else None,
+        "batch_size": facts.batch_size if facts else None,
+        "step_ms": {name: step.get(name) for name in ("mean", "p50", "p95", "p99")},
+    }
+
+
+def _device(analysis: Analysis) -> dict[str, Any]:
+    facts, gaps = analysis.facts, analysis.gaps_ms
+    return {
+        "busy_pct": _busy(facts),
+        "au_pct": _au(facts),
+        "utilisation_pct": facts.sampled.utilisation_pct if facts else None,
+        "sm_active_pct": facts.sampled.sm_active_pct if facts else None,
+        "memory_peak_bytes": facts.sampled.memory_peak_bytes if facts else None,
+        "gaps": {
+            "count": len(facts.parts.gaps_ns) if facts and facts.told_apart else None,
+            "total_ms": gaps.get("total"),
+            "p50_ms": gaps.get("p50"),
+            "p95_ms": gaps.get("p95"),
+            "max_ms": gaps.get("max"),
+        },
+    }
+
+
+def _input(facts: Facts | None) -> dict[str, Any]:
+    loader = facts.loader if facts else None
+    fed = facts.parts if facts and facts.input_known else None
+    return {
+        "workers": _workers(facts),
+        "read_pct": loader.read_pct if loader else None,
+        "prep_pct": loader.prep_pct if loader else None,
+        "collate_pct": loader.collate_pct if loader else None,
+        "handoff_pct": facts.handoff_pct if facts else None,
+        "worker_busy_pct": loader.worker_busy_pct if loader else None,
+        "queue_ready_mean": loader.queue_ready_mean if loader else None,
+        "first_fetch_pct": 100 * fed.first_fetch_ns / fed.wall_ns if fed else None,
+        "hidden_wait_ms": fed.hidden_wait_ns / 1e6 if fed else None,
+        "samples_per_s_limit": loader.samples_per_s_limit if loader else None,
+    }
+
+
+def _workers(facts: Facts | None) -> int | None:
+    """0 where batches are made in the training itself; `None` where the loader does not say."""
+    if facts is not None and facts.set_workers is not None:
+        return facts.set_workers
+    if facts is None or facts.loader.workers == 0:
+        return None
+    return 0 if facts.made_in_training else facts.loader.workers
+
+
+def _headroom(facts: Facts | None, replayed: Headroom | None) -> dict[str, Any]:
+    if replayed is None or replayed.samples_per_s is None:
+        reason = None if replayed is None else replayed.reason
+        return _computed_headroom(facts) | {"low": None, "high": None, "stretches": 0, "reason": reason}
+    return {
+        "samples_per_s": replayed.samples_per_s,
+        "speedup": replayed.speedup,
+        "method": "replay",
+        "low": replayed.low,
+        "high": replayed.high,
+        "stretches": replayed.stretches,
+        "reason": None,
+    }
+
+
+def _computed_headroom(facts: Facts | None) -> dict[str, Any]:
+    if facts is None:
+        return {"samples_per_s": None, "speedup": None, "method": None}
+    if not (facts.samples_known and facts.input_known):
+        return {"samples_per_s": None, "speedup": None, "method": "not known: no fetch of its batches was seen"}
+    rate = facts.without(facts.parts.input_ns)
+    if rate is None or facts.device_kind == "cpu":
+        return {"samples_per_s": None, "speedup": None, "method": "not known: loader and training share the CPU"}
+    return {
+        "samples_per_s": rate,
+        "speedup": rate / facts.samples_per_s,
+        "method": "partition: wall time without the exposed waits for data",
+    }
+
+
+def _quality(analysis: Analysis) -> dict[str, Any]:
+    facts = analysis.facts
+    return {
+        "overhead_pct": 100 * facts.overhead_share if facts else None,
+        "overhead_us_per_step": facts.overhead_ns_per_step / 1e3 if facts else None,
+        "dropped_records": analysis.dropped_records,
+        "late_samples_pct": facts.sampled.late_samples_pct if facts else None,
+        "cpu_steal_pct": facts.sampled.steal_pct if facts else None,
+        "notes": list(analysis.notes),
+    }
+
+
+def _busy(facts: Facts | None) -> float | None:
+    """Share of wall time in which the steps' computation ran; pauses that were seen inside a step are not busy."""
+    return 100 * facts.parts.share("compute") if facts and facts.told_apart else None
+
+
+def _au(facts: Facts | None) -> float | None:
+    """MLPerf Storage's accelerator utilisation: from the begin to the end of each step's computation."""
+    return 100 * facts.parts.stepping_share if facts and facts.told_apart else None
+
+
+def _estimates(terms: Mapping[str, Estimate]) -> dict[str, dict[str, float]]:
+    """µs a sample, with intervals of 95 %."""
+    return {name: {"mean": e.mean, "low": e.low, "high": e.high} for name, e in terms.items()}
+
+
+def _evidence(item: Evidence) -> dict[str, Any]:
+    return {"what": item.what, "value": item.value, "unit": item.unit, "expected": item.expected}

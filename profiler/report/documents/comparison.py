@@ -1,0 +1,329 @@
+"""A comparison in words: the table, why the winner wins, what limits each training, what the batch size did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ...analyse.cells.batch_size.result import BatchVerdict
+from ...analyse.cells.comparison import Cell, Comparison, label, varying
+from ...analyse.cells.differential import feed_of
+from ...analyse.cells.evidence_strength import foreign_cpus, machine_cpus
+from ...analyse.cells.scaling import scaling
+from ...analyse.run.stall_breakdown import busy_strip
+from ..render import bars
+from ..words.command import command_line
+from . import (
+    batch_size as batch_text,
+)
+from . import (
+    cost as cost_text,
+)
+from . import (
+    differential as differential_text,
+)
+from . import (
+    scaling as scaling_text,
+)
+from . import (
+    training_results as results_text,
+)
+from . import (
+    winners as groups_text,
+)
+from .cells_table import Legend, axes_shown, in_words, namer, table
+
+__all__ = ["render", "table", "title"]
+
+STRIP = 40
+"""Signs in a stretch of the device's time."""
+MOST_STRETCHES = 8
+MOST_LOSSES = 12
+MOST_PLACES = 6
+"""Beyond these, cells that the same thing went wrong with are counted only."""
+MOST_SWEEPS = 4
+"""Sweeps over the batch size that are told in full; more of them get a paragraph each."""
+SIZES = "What the batch size did"
+ONE_SIZE = "No loader ran with two batch sizes: these runs say nothing about the batch size."
+
+
+def render(result: Comparison, setting: dict[str, Any], console: Console) -> None:
+    """Print the comparison."""
+    console.print(Group(*_sections(result, setting, bars.is_ascii(console))))
+
+
+def _sections(result: Comparison, setting: dict[str, Any], ascii_only: bool) -> Iterator[RenderableType]:
+    emulated = setting["device"]["kind"] == "emulated"
+    yield Text(title(result, setting), style="bold")
+    yield from head(result, setting)
+    yield Text()
+    for notice in notices(result, setting):
+        yield Text(notice, style="yellow")
+        yield Text()
+    cells = table(result.cells, ascii_only, emulated, runs="budget" in setting)
+    yield cells
+    yield Legend(cells)
+    if wrong := list(errors(result)):
+        yield Text()
+        yield from wrong
+    yield from winners(result, setting)
+    yield from findings(result, setting)
+    if told := sweeps(result):
+        yield Text()
+        yield Text(SIZES, style="bold")
+        yield from _told(told)
+    elif setting["scenario"] is None:
+        yield Text()
+        yield Text(ONE_SIZE)
+    yield from _stretches(result, ascii_only, emulated)
+
+
+def head(result: Comparison, setting: dict[str, Any]) -> Iterator[RenderableType]:
+    """What was asked, of which data, under which conditions."""
+    if question := setting.get("question"):
+        yield Text(question)
+    yield from stand_ins(result, setting)
+    yield _runs(result.cells) if setting["scenario"] is None else Text(_conditions(result, setting))
+
+
+def notices(result: Comparison, setting: dict[str, Any]) -> Iterator[str]:
+    """What to know before reading the figures."""
+    yield from setting.get("notices", ())
+    runs = [facts for cell in result.cells for facts in cell.facts]
+    if (used := foreign_cpus(runs)) is not None:
+        cpus = machine_cpus(runs)
+        of_all = "CPUs" if cpus is None else f"of {_plural(cpus, 'CPU')}"
+        yield (
+            f"Other programs used up to {used:.1f} {of_all} while this ran: these rates are not those of a quiet "
+            "machine."
+        )
+
+
+def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[RenderableType]:
+    """Which cells are fastest, and what their nets learnt."""
+    if wins := list(groups_text.winners(result, setting["device"]["kind"])):
+        yield Text()
+        recorded = setting["scenario"] is None
+        yield Text("Which is fastest, and why" if recorded else "Which loader wins, and why", style="bold")
+        yield from wins
+    if losses := _losses(result):
+        yield from (_indent(Text(losses)),) if wins else (Text(), Text(losses))
+
+
+def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[RenderableType]:
+    """What the cells say together, each part below a line in bold."""
+    if (found := scaling(result.cells)) is not None:
+        yield from scaling_text.render(found)
+    yield from differential_text.render(result.cells, setting)
+    yield from results_text.render(result, setting)
+    yield from cost_text.of_cells(result.cells, setting)
+    if waits := list(groups_text.verdicts(result)):
+        yield Text()
+        recorded = setting["scenario"] is None
+        yield Text("What they wait for" if recorded else "What each loader waits for", style="bold")
+        yield from waits
+
+
+def title(result: Comparison, setting: dict[str, Any]) -> str:
+    """What was compared, on what."""
+    device = setting["device"]["title"]
+    if setting["scenario"] is None:
+        told = _of_runs(result)
+        parts: list[str | None] = [_plural(sum(len(cell.runs) for cell in result.cells), "recorded run")]
+    else:
+        told = _datasets(setting)
+        parts = [setting["scenario"], setting.get("experiment"), setting["net"]]
+    stands_in = any(each.get("stand_in") for each in told.values())
+    return f"{' · '.join(part for part in parts if part)} on {device}{', stand-in data' * stands_in}"
+
+
+def stand_ins(result: Comparison, setting: dict[str, Any]) -> Iterator[Text]:
+    """That data are no real ones: above every figure that they gave."""
+    for net, told in (_datasets(setting) or _of_runs(result)).items():
+        if stand_in := told.get("stand_in"):
+            of_net = f" ({net})" if net else ""
+            yield Text(f"STAND-IN DATA{of_net}: generated, in place of {stand_in}.", style="bold yellow")
+
+
+def _datasets(setting: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The data by net; of no net in particular where all train on the same."""
+    several: dict[str, dict[str, Any]] = setting.get("datasets") or {}
+    if several or setting["scenario"] is not None:
+        return several or {"": setting.get("dataset") or {}}
+    return {}
+
+
+def _of_runs(result: Comparison) -> dict[str, dict[str, Any]]:
+    """The data by net, as recorded runs tell them."""
+    infos = [analysis.info for cell in result.cells for analysis in cell.analyses]
+    return {str((info.get("trial") or {}).get("net") or ""): info["dataset"] for info in infos if info.get("dataset")}
+
+
+def _runs(cells: tuple[Cell, ...]) -> Table:
+    """The recorded runs, each with its command."""
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(overflow="fold", ratio=1)
+    rows.add_column(no_wrap=True)
+    rows.add_column(overflow="fold", ratio=1)
+    for cell in cells:
+        for folder, analysis in zip(cell.runs, cell.analyses, strict=True):
+            rows.add_row(Text(folder), f"batch {cell.batch_size}", Text(command_line(analysis.info.get("command"))))
+    return rows
+
+
+def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
+    """What was run, on one or two lines. What cells differ in stands in the table."""
+    differing = varying(result.cells)
+    interleaved = " in interleaved rounds" if setting["repeats"] > 1 else ""
+    said = list(dict.fromkeys(_samples(told) for told in _datasets(setting).values()))
+    said += [f"{_plural(number, unit[:-1])} a run" for unit, number in (setting.get("stop") or {}).items()]
+    plans = list(dict.fromkeys(cell.axes.get("plan") for cell in result.cells))
+    if plans not in ([], [None]) and "plan" not in differing:
+        said.append(f"plan {plans[0]}")
+    if differing:
+        # Where they do not differ, the table leaves them out.
+        said += [
+            f"loader {one}" for one in _only(cell.pipeline for cell in result.cells if feed_of(cell) != "synthetic")
+        ]
+        said += [f"batch {one}" for one in _only(cell.batch_size for cell in result.cells)]
+    fewer = "at most " if (setting.get("budget") or {}).get("runs_left_out") else ""
+    said.append(f"{fewer}{_plural(setting['repeats'], 'run')} a cell{interleaved}")
+    said.append(_plural(setting["cpu_budget"], "CPU"))
+    if setting.get("workers") is not None:
+        said.append(_plural(setting["workers"], "worker"))
+    said += _uniform(result.cells)
+    if setting.get("augment") is not None and plans == [None]:
+        said.append(f"augmentation {'on' if setting['augment'] else 'off'}")
+    feeds = {feed_of(cell) for cell in result.cells}
+    if feeds == {"synthetic"}:
+        said.append("one batch served from memory again and again")
+    if feeds == {"loader-only"}:
+        said.append("steps that do nothing")
+    return ", ".join(word for word in said if word)
+
+
+def _only(values: Iterable[Any]) -> list[Any]:
+    """The value that all have, if they do."""
+    found = list(set(values))
+    return found if len(found) == 1 else []
+
+
+def _uniform(cells: Sequence[Cell]) -> Iterator[str]:
+    """Where all cells stand on axes on which a plain training stands nowhere."""
+    loading = [cell for cell in cells if feed_of(cell) != "synthetic"]
+    for name, among in (("threads", cells), ("ranks", cells), ("interconnect", cells), ("store", loading)):
+        for value in _only(cell.axes.get(name) for cell in among):
+            if value is None or (name, value) in (("ranks", 1), ("store", "files")):
+                continue
+            if name in ("threads", "ranks"):
+                yield _plural(value, name[:-1])
+            else:
+                yield f"over {value}" if name == "interconnect" else f"store {value}"
+
+
+def _samples(told: dict[str, Any]) -> str:
+    number = told.get("samples", told.get("images"))
+    of_set = f" of {told['set']}" if told.get("set") else ""
+    return "" if number is None else f"{_plural(number, told.get('unit') or 'image')}{of_set}"
+
+
+def _plural(number: float, thing: str) -> str:
+    return f"{number if isinstance(number, int) else format(number, 'g')} {thing}{'s' * (number != 1)}"
+
+
+def errors(result: Comparison) -> Iterator[Text]:
+    """One line for each thing that went wrong, with the cells it hit."""
+    names = axes_shown(result.cells)
+    hit: dict[tuple[str, str, str], dict[str, list[str]]] = {}
+    for cell in result.cells:
+        if cell.error:
+            places = hit.setdefault((cell.pipeline, cell.status, cell.error), {})
+            places.setdefault(in_words(cell, names), []).append(str(cell.batch_size))
+    for (pipeline, status, error), places in hit.items():
+        where = "; ".join(f"{place} batch {', '.join(sizes)}".strip() for place, sizes in places.items())
+        if len(places) > MOST_PLACES:
+            where = f"{sum(map(len, places.values()))} cells"
+        yield Text(f"{pipeline}, {where}: {status}: {error}", style="yellow")
+
+
+def _losses(result: Comparison) -> str:
+    """That the net really learnt, where it was really trained."""
+    cells = [cell for cell in result.cells if cell.status == "ok" and feed_of(cell) == "real"]
+    name = namer(cells)
+    losses = [(cell, cell.typical.info.get("loss")) for cell in cells if cell.typical]
+    said = [f"{name(cell)}: {loss['first']:.2f} to {loss['last']:.2f}" for cell, loss in losses if loss]
+    more = f"; and {len(said) - MOST_LOSSES} more" if len(said) > MOST_LOSSES else ""
+    return f"Loss, first read to last: {'; '.join(said[:MOST_LOSSES])}{more}." if said else ""
+
+
+def sweeps(result: Comparison) -> dict[str, BatchVerdict]:
+    """What the batch size did to trainings with a loader."""
+    cells = [cell for cell in result.cells if feed_of(cell) == "real"]
+    names, shown = varying(result.cells), axes_shown(cells)
+    real = {_name(cell, names): _name(cell, shown) for cell in cells}
+    return {real[name]: verdict for name, verdict in result.batch_verdicts.items() if name in real}
+
+
+def _name(cell: Cell, names: Sequence[str]) -> str:
+    """As sweeps over the batch size go by."""
+    return f"{label(cell, names)} {cell.pipeline}".strip()
+
+
+def _told(sweeps: dict[str, BatchVerdict]) -> Iterator[RenderableType]:
+    """In full, if they are a few; otherwise the mechanism of each."""
+    if len(sweeps) <= MOST_SWEEPS:
+        yield from batch_text.render(sweeps)
+        return
+    for name, verdict in sweeps.items():
+        said = f"{verdict.text[:1].upper()}{verdict.text[1:].rstrip('.')}. "
+        yield _indent(Text.assemble((name, "bold"), ": ", said, (f"[{verdict.cause}]", "bold")))
+
+
+def _stretches(result: Comparison, ascii_only: bool, emulated: bool) -> Iterator[RenderableType]:
+    """The study's picture: how the device works and stands still; of the first few trainings with a loader."""
+    cells = [
+        (c, c.typical, c.typical.facts)
+        for c in result.cells
+        if feed_of(c) == "real" and c.typical and c.typical.facts
+    ]  # fmt: skip
+    if not cells:
+        return
+    name = namer([cell for cell, _, _ in cells])
+    shown = cells[:MOST_STRETCHES]
+    bin_ms = _bin_ms(max(typical.step_ms["p50"] for _, typical, _ in shown))
+    yield Text()
+    first = f", the first {len(shown)} of {len(cells)}" if len(shown) < len(cells) else ""
+    yield Text(f"The {'emulated ' * emulated}device at work, and standing still{first}", style="bold")
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(overflow="fold")
+    rows.add_column(no_wrap=True, min_width=STRIP)
+    rows.add_column(no_wrap=True)
+    rows.add_row(
+        "cell" if axes_shown([cell for cell, _, _ in cells]) else "loader, batch",
+        f"{STRIP * bin_ms / 1e3:g} s, {bin_ms} ms a sign, high: busy",
+        "gaps, p50 / p95",
+        style="dim",
+    )
+    for cell, typical, facts in shown:
+        strip = busy_strip(facts.window, facts.parts.computing, bin_ms * 1_000_000, STRIP)
+        spark = bars.spark(strip, STRIP, ascii_only)
+        rows.add_row(Text(name(cell)), spark, _gaps(typical.gaps_ms))
+    yield _indent(rows)
+
+
+def _gaps(gaps: dict[str, float]) -> str:
+    return f"{gaps['p50']:.0f} / {gaps['p95']:.0f} ms" if gaps else "none"
+
+
+def _bin_ms(step_ms: float) -> int:
+    """A round number of ms with which a strip holds six of the longest steps."""
+    return next((n for n in (1, 2, 5, 10, 20, 25, 50, 100, 200, 500) if n * STRIP >= 6 * step_ms), 1000)
+
+
+def _indent(what: RenderableType) -> Padding:
+    return Padding(what, (0, 0, 0, 2))

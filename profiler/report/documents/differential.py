@@ -1,0 +1,184 @@
+"""The differential test in words: net alone, loader alone, both together; and what augmentation costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ...analyse.cells.augmentation import FREE, Augmentation, augmentations, turns
+from ...analyse.cells.cell_costs import samples_of
+from ...analyse.cells.comparison import Cell, label
+from ...analyse.cells.differential import OFF, Differential, Rate, differentials
+from ..render.fitted import Column, Fitted
+from ..words.sample_time import NOT_MEASURED
+from .cells_table import figures, namer, place_columns
+
+LIMITS = {"net": "net", "loader": "loader", "both": "both alike", None: ""}
+FOREIGN = "foreign_load"
+MOST_OFF = 8
+"""Trainings that are told one by one, of those that took another time than expected."""
+LITTLE = 0.005
+"""Less than this is written as no difference."""
+
+
+def render(cells: Sequence[Cell], setting: dict[str, Any]) -> Iterator[RenderableType]:
+    """What there is of both; nothing where the cells allow neither."""
+    tested = differentials(cells)
+    both = [each for each in tested if each.expected is not None]
+    emulated = "emulated " if setting["device"]["kind"] == "emulated" else ""
+    if both:
+        yield Text()
+        yield Text(f"Net alone, loader alone, and both: {emulated}samples/s", style="bold")
+        yield _indent(_table(both, setting))
+        yield _indent(Text(summary(both)))
+        yield from _unexpected(both)
+    dearer = [each for cell in cells for each in augmentations_of(cell, cells, tested, setting)]
+    if dearer:
+        yield Text()
+        yield Text(f"What augmentation costs{f' ({emulated}device)' if emulated else ''}", style="bold")
+        yield _indent(_augmented(dearer))
+        if (why := unsure(dearer)) is not None:
+            yield _indent(Text(why, style="yellow"))
+        if (said := contrast(dearer)) is not None:
+            yield _indent(Text(said))
+
+
+def _table(tested: Sequence[Differential], setting: dict[str, Any]) -> Fitted:
+    cells = [each.cell for each in tested]
+    epochs = [samples_of(cell, setting) for cell in cells]
+    return Fitted(
+        [
+            *place_columns(cells),
+            figures("net\nalone", tested, lambda each: _rate(each.net)),
+            figures("loader\nalone", tested, lambda each: _rate(each.loader)),
+            figures("expected", tested, lambda each: _rate(each.expected), goes=1),
+            figures("measured", tested, lambda each: _rate(each.measured)),
+            figures("time", tested, lambda each: percent(each.deviation)),
+            Column("limit", [_limit(each) for each in tested]),
+            Column(
+                "s/epoch expected",
+                [_seconds(number, each.expected) for number, each in zip(epochs, tested, strict=True)],
+                right=True,
+                goes=3,
+            ),
+            Column(
+                "measured s",
+                [_seconds(number, each.measured) for number, each in zip(epochs, tested, strict=True)],
+                right=True,
+                goes=2,
+            ),
+        ]
+    )
+
+
+def summary(tested: Sequence[Differential]) -> str:
+    """How well the two limits explain the trainings, and which of them limits how many."""
+    agree = sum(bool(each.agrees) for each in tested)
+    overlapping = {each.overlaps for each in tested}
+    time = {True: "the slower of the two takes", False: "both take together"}
+    rule = time[overlapping.pop()] if len(overlapping) == 1 else "the slower takes, or without overlap both together"
+    said = f"Within {100 * OFF:.0f} % of the time that {rule}: {agree} of {len(tested)}."
+    for limit, words in (("loader", "The loader is the floor"), ("net", "The net is the limit")):
+        if number := sum(each.limit == limit for each in tested):
+            said += f" {words} in {number} of {len(tested)}."
+    return said
+
+
+def _unexpected(tested: Sequence[Differential]) -> Iterator[RenderableType]:
+    """One block of those that took another time than expected, with the likely reason."""
+    off = [each for each in tested if each.agrees is False]
+    if not off:
+        return
+    name = namer([each.cell for each in tested])
+    # In the way of many alike, and the same advice each time.
+    crowded = {reason.text for each in off for reason in each.reasons if reason.code == FOREIGN}
+    others = f" ({max(crowded)})" if crowded else ""
+    yield _indent(Text(f"Not as expected{others}:", style="yellow"))
+    worst = sorted(off, key=lambda each: -abs(each.deviation or 0.0))
+    for each in worst[:MOST_OFF]:
+        deviation = each.deviation or 0.0
+        took = "longer" if deviation > 0 else "shorter"
+        reasons = "; ".join(reason.text for reason in each.reasons if reason.code != FOREIGN)
+        said = f"{name(each.cell)}: {abs(100 * deviation):.0f} % {took}{f': {reasons}' if reasons else ''}."
+        yield Padding(Text(said), (0, 0, 0, 4))
+    if len(worst) > MOST_OFF:
+        yield Padding(Text(f"and {len(worst) - MOST_OFF} more that are off by less."), (0, 0, 0, 4))
+
+
+def augmentations_of(
+    cell: Cell, cells: Sequence[Cell], tested: Sequence[Differential], setting: dict[str, Any]
+) -> tuple[Augmentation, ...]:
+    """What augmentation costs this cell, by whatever there is to set it beside."""
+    return augmentations(cell, cells, tested, samples_of(cell, setting))
+
+
+def _augmented(found: Sequence[Augmentation]) -> Fitted:
+    cells = [each.cell for each in found]
+    return Fitted(
+        [
+            *place_columns(cells),
+            figures("plain s/epoch", found, lambda each: _number(each.plain_s), goes=1),
+            figures("augmented", found, lambda each: _number(each.augmented_s), goes=1),
+            figures("augmentation", found, cost_in_words),
+            Column("limit", [LIMITS[each.limit] for each in found] if any(each.limit for each in found) else ()),
+        ]
+    )
+
+
+def cost_in_words(found: Augmentation) -> str:
+    """`free`, `+49 %`; with a question mark where repeats differ by as much, or too little was run."""
+    if abs(found.cost) < FREE:
+        return "free" if found.doubt is None else "free ?"
+    return f"{100 * found.cost:+.0f} %{'' if found.sure else ' ?'}"
+
+
+def unsure(found: Sequence[Augmentation]) -> str | None:
+    """Why figures have a question mark; `None` where none has."""
+    doubts = [each.doubt or "runs differ by as much" for each in found if cost_in_words(each).endswith("?")]
+    return f"?: {', or '.join(dict.fromkeys(doubts))}. Longer runs, and several of each, tell." if doubts else None
+
+
+def contrast(found: Sequence[Augmentation]) -> str | None:
+    """That augmentation is free on one device and not on another; `None` where no training shows it."""
+    said = []
+    for free, dear in turns(found):
+        because = ", where the loader is the floor" if dear.limit == "loader" else ""
+        said.append(
+            f"{dear.cell.axes.get('net') or 'The net'}, the same code and data: augmentation is free on "
+            f"{label(free.cell, ('device',))} and costs {100 * dear.cost:.0f} % on {label(dear.cell, ('device',))}"
+            f"{because}."
+        )
+    return " ".join([*said, "What a slow device hides is the limit of a fast one."]) if said else None
+
+
+def _limit(found: Differential) -> str:
+    return LIMITS[found.limit] + (" (no overlap)" if found.limit is not None and not found.overlaps else "")
+
+
+def percent(share: float | None) -> str:
+    if share is None:
+        return NOT_MEASURED
+    return f"{100 * share:+.0f} %" if abs(share) >= LITTLE else "0 %"
+
+
+def _rate(rate: Rate | None) -> str:
+    return NOT_MEASURED if rate is None else _number(rate[0])
+
+
+def _seconds(samples: int | None, rate: Rate | None) -> str:
+    return NOT_MEASURED if samples is None or rate is None else _number(samples / rate[0])
+
+
+def _number(value: float | None) -> str:
+    """Three digits or more."""
+    if value is None:
+        return NOT_MEASURED
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _indent(what: RenderableType) -> Padding:
+    return Padding(what, (0, 0, 0, 2))

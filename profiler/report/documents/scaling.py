@@ -1,0 +1,132 @@
+"""What further ranks bring, as tables: samples/s of the whole job, speed-up and efficiency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ...analyse.cells.differential import feed_of
+from ...analyse.cells.scaling import Curve, Held, Point, Ratio, Scaling
+from ..render.fitted import Column, Fitted
+from .cells_table import figures, head
+
+HELD: dict[Held, str] = {
+    "per rank": "What further ranks bring, at the same batch of each",
+    "total": "What further ranks bring, at the same batch of all together",
+}
+EXCHANGE = (
+    "exchange: of gradients, in every step; computed from the interconnect's nominal figure, none of it hidden behind "
+    "the backward pass."
+)
+NOT_KNOWN = "n/a"
+WAIT_GOES, RATES_GO, SPEEDUPS_GO, EXCHANGE_GOES = 4, 3, 2, 1
+"""What gives way in a narrow terminal: the highest first."""
+
+
+def render(scaling: Scaling) -> Iterator[RenderableType]:
+    """A table for each way of holding the batch, with the reasons where a figure is missing."""
+    for held, title in HELD.items():
+        for emulated in (False, True):
+            curves = [curve for curve in scaling.of(held) if curve.emulated == emulated]
+            if not curves:
+                continue
+            yield Text()
+            yield Text(title, style="bold")
+            yield _indent(_table(curves, emulated))
+            for reason in dict.fromkeys(_reasons(curves)):
+                yield _indent(Text(f"n/a: {reason}"))
+            if any(point.exchange_ms is not None for curve in curves for point in curve.points):
+                yield _indent(Text(EXCHANGE))
+
+
+def names(curves: Sequence[Curve]) -> list[str]:
+    """What tells each from the other ones beside its batch size; nothing where that is all."""
+    parts = [(curve.place, _loader(curve), curve.interconnect or "") for curve in curves]
+    differing = [number for number in range(3) if len({each[number] for each in parts}) > 1]
+    return [" ".join(word for number in differing if (word := each[number])) for each in parts]
+
+
+def _loader(curve: Curve) -> str:
+    return "" if feed_of(curve.points[0].cell) == "synthetic" else curve.pipeline
+
+
+def ranged(ratio: Ratio | None, scale: float = 1.0, digits: int = 2, unit: str = "", wide: bool = True) -> str:
+    """`1.92 (1.85-1.99)`."""
+    if ratio is None:
+        return NOT_KNOWN
+    said = f"{scale * ratio.value:.{digits}f}{unit}"
+    if not wide or ratio.low is None or ratio.high is None:
+        return said
+    return f"{said} ({scale * ratio.low:.{digits}f}-{scale * ratio.high:.{digits}f})"
+
+
+def _table(curves: Sequence[Curve], emulated: bool) -> Fitted:
+    points = [point for curve in curves for point in curve.points]
+    told = [
+        said if point is curve.points[0] else ""
+        for curve, said in zip(curves, names(curves), strict=True)
+        for point in curve.points
+    ]
+    columns = [
+        figures("batch", points, lambda p: str(p.batch_size)),
+        figures("ranks", points, lambda p: str(p.ranks)),
+        Column(
+            head("samples/s", emulated),
+            [_rate(point, wide=True) for point in points],
+            right=True,
+            goes=RATES_GO,
+            instead=figures(head("samples/s", emulated), points, _rate),
+        ),
+        Column(
+            head("speed-up", emulated),
+            [_speedup(point, wide=True) for point in points],
+            right=True,
+            goes=SPEEDUPS_GO,
+            instead=figures(head("speed-up", emulated), points, _speedup),
+        ),
+        figures(head("efficiency", emulated), points, lambda p: _blank(p) or ranged(p.efficiency, 100, 0, " %", False)),
+    ]
+    if any(point.waiting_share is not None for point in points):
+        columns.append(figures("wait", points, _wait, WAIT_GOES))
+    if any(point.exchange_ms is not None for point in points):
+        columns.append(figures("exchange", points, _exchange, EXCHANGE_GOES))
+    if any(told):
+        columns.insert(0, Column("", told, folds_to=10))
+    return Fitted(columns)
+
+
+def _rate(point: Point, wide: bool = False) -> str:
+    if point.rate is None:
+        return "OOM" if point.cell.status == "oom" else point.cell.status
+    median, low, high = point.rate
+    return f"{median:.1f} ({low:.0f}-{high:.0f})" if wide and len(point.cell.analyses) > 1 else f"{median:.1f}"
+
+
+def _blank(point: Point) -> str:
+    """What stands in the columns of a cell without a rate: nothing but the fact that there is none."""
+    return "-" if point.rate is None else ""
+
+
+def _speedup(point: Point, wide: bool = False) -> str:
+    return _blank(point) or ranged(point.speedup, wide=wide)
+
+
+def _wait(point: Point) -> str:
+    share = point.waiting_share
+    return "" if share is None else f"{100 * share:.0f} %"
+
+
+def _exchange(point: Point) -> str:
+    return "" if point.exchange_ms is None else f"{point.exchange_ms:.1f} ms"
+
+
+def _reasons(curves: Sequence[Curve]) -> Iterator[str]:
+    for curve in curves:
+        yield from (point.why for point in curve.points if point.why and point.rate is not None)
+
+
+def _indent(what: RenderableType) -> Padding:
+    return Padding(what, (0, 0, 0, 2))

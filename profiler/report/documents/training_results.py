@@ -1,0 +1,199 @@
+"""What trainings came to, in words: figures on held-out data and times, each run beside the mean of its cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ...analyse.cells.comparison import Comparison, label, varying
+from ...analyse.cells.training_results import CellResult, Held, Mean, held, is_told, results
+from ..render.fitted import Column, Fitted
+from ..words.sample_time import NOT_MEASURED
+from .cells_table import figures, head, namer, place_columns
+
+FIRST_METRICS = ("accuracy", "average_precision", "precision", "recall", "loss")
+"""The order of the columns; whatever else an evaluation tells comes after them."""
+HEADS = {"average_precision": "AP"}
+MOST_METRICS = 4
+MOST_CLASSES = 12
+"""In a confusion matrix that is printed."""
+MOST_CONFUSED = 3
+MORE_WORK = 1.1
+"""Times as many samples, from which times are not comparable."""
+
+
+def render(result: Comparison, setting: dict[str, Any]) -> Iterator[RenderableType]:
+    """Nothing where no training was tried on held-out data or followed a plan."""
+    found = [each for each in results(result.cells) if is_told(each)]
+    if not found:
+        return
+    emulated = setting["device"]["kind"] == "emulated"
+    yield Text()
+    yield Text("What the trainings came to", style="bold")
+    yield _indent(_table(found, emulated))
+    if (said := work(found)) is not None:
+        yield _indent(Text(said, style="yellow"))
+    if emulated and not metric_names(found):
+        yield _indent(Text("An emulated device learns nothing: no accuracy."))
+    names = varying([each.cell for each in found])
+    for each in held(found):
+        yield _indent(Text(held_in_words(each, names)))
+    yield from _confusion(found, setting)
+
+
+def metric_names(found: Sequence[CellResult]) -> list[str]:
+    """Of the figures to show, the usual ones first."""
+    told = dict.fromkeys(name for each in found for name in each.metrics)
+    usual = [name for name in FIRST_METRICS if name in told]
+    return (usual + [name for name in told if name not in usual])[:MOST_METRICS]
+
+
+def _table(found: Sequence[CellResult], emulated: bool) -> Fitted:
+    metrics = metric_names(found)
+    return Fitted(
+        [
+            *place_columns([each.cell for each in found]),
+            *(
+                figures(HEADS.get(name, name), found, partial(_metric, name), goes=4 + place if place else 0)
+                for place, name in enumerate(metrics)
+            ),
+            figures(head("time", emulated), found, lambda each: _seconds(each.train_s)),
+            figures(head("samples/s", emulated), found, _rate, goes=2),
+            figures("samples", found, lambda each: _count(each.samples)),
+            Column(
+                "each run",
+                [_runs(each, metrics) for each in found] if any(len(each.runs) > 1 for each in found) else (),
+                folds_to=16,
+                goes=3,
+            ),
+        ]
+    )
+
+
+def work(found: Sequence[CellResult]) -> str | None:
+    """That times are of different work, where they are; `None` where every cell processed as many samples."""
+    known = [each.samples.mean for each in found if each.samples is not None]
+    if not known or max(known) < MORE_WORK * min(known):
+        return None
+    return (
+        f"These trainings processed {min(known):.0f} to {max(known):.0f} samples: their times are of different work. "
+        "Compare samples/s."
+    )
+
+
+def held_in_words(found: Held, names: Sequence[str]) -> str:
+    """Whether a figure held while the batch grew."""
+    cell = found.cells[0]
+    where = f"{label(cell, names)} {cell.pipeline}".strip()
+    figures_said = ", ".join(
+        f"{mean.mean:.3f} at {each.batch_size}" for each, mean in zip(found.cells, found.means, strict=True)
+    )
+    word = {True: "held", False: "fell", None: "fell, or not: runs were not repeated"}[found.held]
+    if not found.learnt:
+        word = "too little training to tell"
+    spread = "" if found.spread is None else f"; repeats differ by up to {found.spread:.3f}"
+    return f"{where}, {HEADS.get(found.metric, found.metric)} as the batch grows: {word} ({figures_said}{spread})."
+
+
+def _confusion(found: Sequence[CellResult], setting: dict[str, Any]) -> Iterator[RenderableType]:
+    """Of the cell that is right most often."""
+    best = most_accurate(found)
+    matrix = None if best is None else best.confusion
+    if best is None or matrix is None:
+        return
+    where = namer([each.cell for each in found])(best.cell)
+    classes = class_names(best, setting)
+    runs = f"{len(best.runs)} runs together" if len(best.runs) > 1 else "one run"
+    yield Text()
+    yield _indent(Text(f"Confusion, {where}, {runs}: row: what it is, column: what it was taken for"))
+    if len(matrix) <= MOST_CLASSES:
+        yield Padding(_matrix(matrix, classes), (0, 0, 0, 4))
+    if (worst := confused(matrix, classes)) is not None:
+        yield _indent(Text(f"Most often taken for another: {worst}."))
+
+
+def most_accurate(found: Sequence[CellResult]) -> CellResult | None:
+    """Of those with a confusion matrix."""
+    known = [each for each in found if each.confusion is not None]
+    return max(known, key=lambda each: mean.mean if (mean := each.metric("accuracy")) else 0.0, default=None)
+
+
+def class_names(found: CellResult, setting: dict[str, Any]) -> list[str]:
+    """As the evaluation or the data tell them; otherwise numbers."""
+    matrix = found.confusion or []
+    several = setting.get("datasets") or {}
+    data = several.get(found.cell.axes.get("net")) or setting.get("dataset") or {}
+    for told in (found.classes, data.get("classes")):
+        if isinstance(told, list) and len(told) == len(matrix):
+            return [str(name) for name in told]
+    return [str(number) for number in range(len(matrix))]
+
+
+def _matrix(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> Table:
+    """Classes by name in front of the rows, and by number above the columns."""
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", style="dim")
+    for _ in classes:
+        table.add_column(justify="right", no_wrap=True)
+    named = [str(number) for number in range(len(classes))] != list(classes)
+    table.add_row("", "", *(Text(str(number), "dim") for number in range(len(classes))))
+    for number, (name, row) in enumerate(zip(classes, matrix, strict=True)):
+        cells = (Text(str(count), "bold" if number == place else "") for place, count in enumerate(row))
+        table.add_row(Text(name) if named else "", str(number), *cells)
+    return table
+
+
+def confused(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> str | None:
+    """The pairs of classes that are confused most; `None` where nothing is."""
+    wrong = [
+        (count / max(1, sum(row)), count, what, taken)
+        for what, row in enumerate(matrix)
+        for taken, count in enumerate(row)
+        if what != taken and count
+    ]
+    worst = sorted(wrong, reverse=True)[:MOST_CONFUSED]
+    said = [f"{classes[what]} for {classes[taken]} ({100 * share:.0f} %)" for share, _, what, taken in worst]
+    return ", ".join(said) or None
+
+
+def _runs(found: CellResult, metrics: Sequence[str]) -> str:
+    """The first figure and the time of each run."""
+    said = []
+    for run in found.runs:
+        value = (run.evaluation or {}).get(metrics[0]) if metrics else None
+        words = [] if value is None else [f"{value:.3f}"]
+        if run.train_s is not None:
+            words.append(f"in {run.train_s:.1f} s")
+        said.append(" ".join(words) or NOT_MEASURED)
+    return "\n".join(said)
+
+
+def _metric(name: str, found: CellResult) -> str:
+    mean = found.metric(name)
+    return NOT_MEASURED if mean is None else f"{mean.mean:.3f}"
+
+
+def _seconds(mean: Mean | None) -> str:
+    if mean is None:
+        return NOT_MEASURED
+    return f"{mean.mean:.0f} s" if mean.mean >= 1000 else f"{mean.mean:.1f} s"
+
+
+def _count(mean: Mean | None) -> str:
+    return NOT_MEASURED if mean is None else f"{mean.mean:.0f}"
+
+
+def _rate(found: CellResult) -> str:
+    rate = found.cell.samples_per_s
+    return NOT_MEASURED if rate is None else f"{rate[0]:.1f}"
+
+
+def _indent(what: RenderableType) -> Padding:
+    return Padding(what, (0, 0, 0, 2))

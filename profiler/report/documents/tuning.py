@@ -1,0 +1,358 @@
+"""A tuning in words: what is gained, the change to make, what was tried, what binds now, what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import isnan
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ...analyse.predict.workload import Binding
+from ...record.tuning import LoaderSettings
+from ...tune.search.candidates import describe
+from ...tune.search.result import BatchAdvice, Ended, Trial
+from ...tune.search.tuning import Tuning, prediction_error
+from ..render import bars
+from ..words.settings import arguments
+
+NOT_MEASURED = "n/a"
+CHANGE, TRIED, BATCH = "Change", "What was tried", "Batch size"
+"""Headings of parts that a page shows otherwise."""
+STARTS_COUNT = 0.03
+"""Of the rate: what the beginnings of epochs cost, from which the rate without them is told too."""
+
+_BINDS = {
+    Binding.TRAINING: (
+        "The training itself. The loader keeps up with it, and no other loader would make it faster.",
+        "`whyidle run` shows what a step spends its time on.",
+    ),
+    Binding.WORKERS: (
+        "The number of workers. They are busy all the time, and CPUs are left over for more of them.",
+        "more workers, as far as memory allows.",
+    ),
+    Binding.CPU: (
+        "The CPUs. They are all in use, so more workers would only share the same ones.",
+        "samples that cost the CPU less (smaller images, transforms on the device, prepared data), or more CPUs.",
+    ),
+    Binding.STORAGE: (
+        "Storage. Reads slow each other down.",
+        "fewer and larger files, a faster or nearer disk, or a data set that fits into memory.",
+    ),
+    Binding.ORDER: (
+        "Single slow batches. Finished ones wait behind them, because batches are handed over in order.",
+        "what makes these samples slow; in_order=False where the order does not matter; a larger prefetch_factor.",
+    ),
+    Binding.HANDOFF: (
+        "Handing batches over. The training process spends its time on taking them from the workers.",
+        "fewer and larger tensors in a batch, smaller types (uint8 instead of float32), pin_memory=True.",
+    ),
+    Binding.START: (
+        "The beginnings of epochs. Each time workers are started, or have nothing ready yet.",
+        "persistent_workers=True, or longer epochs.",
+    ),
+    Binding.SERIAL: (
+        "Making batches in the training process. It makes a batch, then trains on it, and never does both at once.",
+        "workers (num_workers=1 or more), which pays off where a batch takes longer to make than to hand over.",
+    ),
+}
+
+
+def render(result: Tuning, console: Console, notices: Sequence[str] = ()) -> None:
+    """Print the result. `notices`: of its data, where nobody has read them just before."""
+    for notice in notices:
+        console.print(Text(f"data: {notice}", style="yellow"))
+    console.print(Group(*sections(result, bars.is_ascii(console))))
+
+
+def sections(result: Tuning, ascii_only: bool) -> Iterator[RenderableType]:
+    tuned = result.tuned
+    yield Text(headline(result), style="bold")
+    yield Text(_because(result))
+    yield Text()
+    if result.changed:
+        yield _heading(CHANGE)
+        yield from (_indent(line) for line in change(result, ascii_only))
+        yield Text()
+    yield _heading(TRIED)
+    yield _indent(_trials(result, ascii_only))
+    yield from (_indent(line) for line in _remarks(result))
+    yield Text()
+    if tuned.binding is not None:
+        yield _heading(f"What sets the pace {'with that' if result.changed else 'now'}")
+        meaning, following = _BINDS.get(tuned.binding, (f"{_sentence(tuned.binding)}", ""))
+        yield _indent(Text(meaning))
+        if following:
+            yield _indent(Text(f"Next to try: {following}"))
+        yield Text()
+    if tuned.batch is not None:
+        yield _heading(BATCH)
+        yield from (_indent(line) for line in _batch(tuned.batch))
+        yield Text()
+    yield _heading("What it took, and how sure it is")
+    yield from (_indent(Text(line)) for line in _quality(result))
+    if tuned.not_tested:
+        yield Text()
+        yield _heading("Not tested")
+        yield from (_indent(Text(_one_line(line))) for line in tuned.not_tested)
+
+
+def headline(result: Tuning) -> str:
+    """What was tuned, on what, and what that gained."""
+    return f"{result.what} on {result.device.get('title') or 'unknown device'}: {_gain(result)}"
+
+
+def _gain(result: Tuning) -> str:
+    tuned = result.tuned
+    if tuned.ended == Ended.NOTHING_TO_GAIN:
+        return "nothing to gain from the loader"
+    if tuned.ended == Ended.TOO_NOISY:
+        return "not decided, this machine is too noisy"
+    if tuned.ended == Ended.FAILED:
+        return "not decided, the training ended too early"
+    if tuned.promising is not None and not result.changed:
+        return f"promising, not proven: {tuned.promising}; --resume goes on"
+    if not result.changed:
+        kept = "nothing faster found"
+        return f"{kept} so far" if tuned.ended in (Ended.BUDGET, Ended.STOPPED) else kept
+    if tuned.low <= 1:
+        return f"as fast with less ({tuned.speedup:.2f} times, {_interval(tuned.low, tuned.high)})"
+    found = f"{tuned.speedup:.2f} times as fast ({_interval(tuned.low, tuned.high)})"
+    return f"{found}, so far" if tuned.ended in (Ended.BUDGET, Ended.STOPPED) else found
+
+
+def _interval(low: float, high: float) -> str:
+    if isnan(low):
+        return "its interval is not known"
+    return f"95 % interval {low:.2f} to {high:.2f}"
+
+
+def _because(result: Tuning) -> str:
+    """The rates that it comes to, and the reason it ended, where that is not the same."""
+    tuned = result.tuned
+    now, then = tuned.baseline.samples_per_s, tuned.best.samples_per_s
+    said = []
+    if now is not None and result.changed and then is not None:
+        own = describe(tuned.baseline.settings, tuned.best.settings)
+        best = describe(tuned.best.settings, tuned.baseline.settings)
+        said.append(f"{said_rate(then)} samples/s with {best}; {said_rate(now)} as it stands ({own}).")
+    elif now is not None:
+        said.append(f"{said_rate(now)} samples/s as it stands ({describe(tuned.baseline.settings)}).")
+    if result.ceiling is not None and result.beyond_ceiling is None:
+        said.append(f"A loader that takes no time would give {said_rate(result.ceiling)}.")
+    elif result.ceiling is not None:
+        said.append(
+            f"Batches that lay ready gave {said_rate(result.ceiling)}, the fastest setting "
+            f"{said_rate(result.beyond_ceiling or 0.0)}: no loader is faster than none, so the two differ by noise."
+        )
+    if tuned.ended != Ended.DECIDED or not result.changed:
+        said.append(_sentence(_new_in(tuned.because)))
+    return " ".join(said)
+
+
+def _new_in(because: str) -> str:
+    """Why it ended, without the finding that the headline has."""
+    for repeated in ("; promising, not proven: ", "; so far "):
+        because = because.partition(repeated)[0]
+    return because
+
+
+def change(result: Tuning, ascii_only: bool) -> Iterator[RenderableType]:
+    """The arguments that change, before and after."""
+    before, after = (result.settings(t.settings) for t in (result.tuned.baseline, result.tuned.best))
+    old, new = arguments(before), arguments(after)
+    differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    if result.scenario is not None:
+        yield Text(f"whyidle compare {result.scenario} {' '.join((*_options(after), *_device(result)))}")
+        return
+    dots = "..." if ascii_only else "…"
+
+    def call(values: dict[str, str]) -> str:
+        return ", ".join((f"DataLoader({dots}", *(f"{name}={values[name]}" for name in differ if name in values)))
+
+    yield Text(f"- {call(old)})", style="red")
+    yield Text(f"+ {call(new)})", style="green")
+
+
+def _device(result: Tuning) -> Iterator[str]:
+    """The one that was tuned on, as `--device` names it."""
+    kind, name = result.device.get("kind"), result.device.get("name")
+    if kind is not None:
+        yield f"--device {name if kind == 'emulated' else kind}"
+
+
+def _options(settings: LoaderSettings) -> Iterator[str]:
+    """Of `whyidle compare`, for a scenario."""
+    if settings.pipeline is not None:
+        yield f"--pipelines {settings.pipeline}"
+    if settings.batch_size is not None:
+        yield f"--batch-sizes {settings.batch_size}"
+    if settings.num_workers:
+        yield f"--workers {settings.num_workers} --prefetch {settings.prefetch_factor}"
+
+
+@dataclass(frozen=True)
+class _Column:
+    title: str
+    value: Callable[[LoaderSettings], str]
+
+
+_COLUMNS = (
+    _Column("loader", lambda s: s.pipeline or "its own"),
+    _Column("workers", lambda s: str(s.num_workers)),
+    _Column("prefetch", lambda s: "-" if s.prefetch_factor is None else str(s.prefetch_factor)),
+    _Column("pinned", lambda s: "yes" if s.pin_memory else "no"),
+    _Column("order", lambda s: "any" if not s.in_order else "kept"),
+    _Column("persist", lambda s: "yes" if s.persistent_workers else "no"),
+    _Column("batch", lambda s: "" if s.batch_size is None else str(s.batch_size)),
+)
+"""A setting is shown by what differs between those tried, workers always."""
+
+
+def _trials(result: Tuning, ascii_only: bool) -> Table:
+    """One row a setting; fits 80 columns."""
+    tuned = result.tuned
+    shown = [replace(trial, settings=result.settings(trial.settings)) for trial in tuned.trials]
+    columns = [c for c in _COLUMNS if c.title == "workers" or len({c.value(t.settings) for t in shown}) > 1]
+    rows = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
+    for column in columns:
+        rows.add_column(column.title, justify="left" if column.title == "loader" else "right", no_wrap=True)
+    rows.add_column("samples/s (95 %)", no_wrap=True)
+    rows.add_column("predicted", justify="right", no_wrap=True)
+    rows.add_column("blocks", justify="right", no_wrap=True)
+    rows.add_column("", no_wrap=True)
+    for trial in shown:
+        mark = mark_of(result, trial)
+        rows.add_row(
+            *(column.value(trial.settings) for column in columns),
+            measured(trial, ascii_only),
+            NOT_MEASURED if trial.predicted is None else said_rate(trial.predicted),
+            str(trial.blocks),
+            Text(mark, style="bold green" if "best" in mark else "bold" if "now" in mark else ""),
+        )
+    return rows
+
+
+def mark_of(result: Tuning, trial: Trial) -> str:
+    """`now` for the program's own settings, `best` for those found, `out` for what was given up."""
+    marked = (("now", result.tuned.baseline), ("best", result.tuned.best))
+    of = [word for word, each in marked if result.settings(trial.settings) == result.settings(each.settings)]
+    return "now" if not result.changed and of else ", ".join(of) or ("out" if trial.dropped else "")
+
+
+def _remarks(result: Tuning) -> Iterator[RenderableType]:
+    """Why a setting was not tried further, a line each."""
+    for trial in result.tuned.trials:
+        note = trial.error if trial.status != "ok" else trial.dropped
+        if note:
+            said = f"{describe(trial.settings, result.tuned.baseline.settings)}: {_one_line(note)}"
+            yield Text(said, style="yellow" if trial.status != "ok" else "dim")
+
+
+def measured(trial: Trial, ascii_only: bool) -> Text:
+    if trial.samples_per_s is None:
+        words = {"oom": "out of memory", "failed": "failed"}
+        return Text(words.get(trial.status, NOT_MEASURED), style="yellow")
+    said = f"{said_rate(trial.samples_per_s):>6}"
+    if trial.low is not None and trial.high is not None:
+        said += f" ({said_rate(trial.low)}{'-' if ascii_only else '–'}{said_rate(trial.high)})"
+    return Text(said)
+
+
+def _quality(result: Tuning) -> Iterator[str]:
+    tuned = result.tuned
+    again = "" if result.starts <= 1 else f", for which it was started {result.starts} times"
+    sittings = "" if result.sittings <= 1 else f", in {result.sittings} sittings"
+    yield f"{tuned.wall_s:.0f} s{sittings} and {result.steps} steps of the training{again}; what they learnt is lost."
+    yield from _two_rates(result)
+    if tuned.noise is not None:
+        yield f"Stretches of one setting differ by {100 * tuned.noise:.1f} % (standard deviation, drift removed)."
+    error = prediction_error(tuned.trials)
+    if error is not None:
+        median, most, settings = error
+        whole = f"the model's prediction of {settings} settings" if settings > 1 else "the model's one prediction"
+        yield f"From what was measured, {whole} is off by {100 * median:.0f} % (median), {100 * most:.0f} % at most."
+    for note in result.notes:
+        yield f"note: {note}"
+
+
+def _two_rates(result: Tuning) -> Iterator[str]:
+    """Which rate is which, where the beginnings of epochs cost much."""
+    best = result.tuned.best
+    whole, steady = best.samples_per_s, best.steady_samples_per_s
+    if whole is not None and steady is not None and steady > (1 + STARTS_COUNT) * whole:
+        yield (
+            f"Rates have the beginnings of epochs in them; within an epoch, as the blocks' own rates are that were "
+            f"shown meanwhile, it is {said_rate(steady)} samples/s with {describe(best.settings)}."
+        )
+
+
+def _batch(advice: BatchAdvice) -> Iterator[RenderableType]:
+    answers = Table.grid(padding=(0, 2))
+    bounded = advice.b_max is None or any(size > advice.b_max for size in advice.failed)
+    answers.add_row(
+        "largest that fits" if bounded else "largest tried that fits", _size(advice.b_max), "with a margin of memory"
+    )
+    little = "the loader sets the pace" if advice.loader_bound else "larger ones gain little"
+    answers.add_row("smallest within 5 % of the best samples/s", _size(advice.b_95), little)
+    star = NOT_MEASURED if advice.b_star is None else f"{advice.b_star[0]} to {advice.b_star[1]}"
+    answers.add_row("best for time to a loss", star, "an estimate, by the gradient noise")
+    yield answers
+    sizes = sorted({*advice.samples_per_s, *advice.memory_bytes, *advice.failed})
+    if sizes:
+        rows = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
+        rows.add_column("batch", justify="right", no_wrap=True)
+        rows.add_column("samples/s", justify="right", no_wrap=True)
+        rows.add_column("memory, most", justify="right", no_wrap=True)
+        rows.add_column("", overflow="fold")
+        for size in sizes:
+            rate, used = advice.samples_per_s.get(size), advice.memory_bytes.get(size)
+            rows.add_row(
+                str(size),
+                NOT_MEASURED if rate is None else said_rate(rate),
+                NOT_MEASURED if used is None else f"{used / 1e6:.0f} MB",
+                Text(advice.failed.get(size, "") or ("off the line" if size in advice.off_line else "")),
+            )
+        yield rows
+    if advice.alpha_ns is not None and advice.beta_ns is not None:
+        alpha = _ms(round(advice.alpha_ns, -5) or advice.alpha_ns)
+        yield Text(f"A step takes about {alpha} ms + {_ms(advice.beta_ns)} ms a sample.")
+    if advice.settings is not None:
+        yield Text(f"For batches of {advice.micro_batch} its loader is best with {describe(advice.settings)}.")
+    for note in advice.notes:
+        yield Text(_sentence(note))
+
+
+def _size(size: int | None) -> str:
+    return NOT_MEASURED if size is None else str(size)
+
+
+def _ms(ns: float) -> str:
+    """Tenths of a millisecond, smaller ones with two digits that mean something."""
+    return f"{ns / 1e6:.1f}" if ns >= 95_000 else f"{ns / 1e6:.2g}"
+
+
+def said_rate(rate: float) -> str:
+    return f"{rate:.0f}" if rate >= 100 else f"{rate:.1f}"
+
+
+def _sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    text = _one_line(text)
+    text = text[:1].upper() + text[1:]
+    return text if not text or text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _heading(title: str) -> Text:
+    return Text(title, style="bold")
+
+
+def _indent(what: RenderableType) -> Padding:
+    return Padding(what, (0, 0, 0, 2))

@@ -1,0 +1,212 @@
+"""Which loader wins and what it waits for, wherever cells train the same thing under the same conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ...analyse.causes.finding import Finding
+from ...analyse.cells.comparison import CHOICES, Cell, Comparison, Group, label, varying
+from ...analyse.cells.differential import feed_of, verdict_of
+from ...analyse.ranks import figures as ranks_figures
+from ...analyse.run.analysis import Analysis
+from ...analyse.run.facts import Facts
+from ..render.fitted import Column, Fitted
+from . import cells_table
+from .cells_table import axes_shown, in_words, namer, place_columns
+
+LEAST_RATIO = 1.05
+"""The slowest cell is set beside the winner from this ratio on."""
+MOST_TOLD = 3
+"""Groups that get a paragraph each; more of them get a line each."""
+MOST_NAMED = 4
+"""Cells with one and the same verdict that are named; of more of them their number."""
+_DEVICE = {"emulated": "the emulated device", "cpu": "the processor"}
+
+
+def winners(result: Comparison, kind: str) -> Iterator[RenderableType]:
+    """The fastest cell of each group, of several groups only of those that have a choice. `kind`: of the device."""
+    device = _DEVICE.get(kind, "the device")
+    groups = result.groups
+    if len(groups) > 1:
+        groups = tuple(group for group in groups if _has_choice(group))
+    if len(groups) > MOST_TOLD:
+        yield _indent(_table(groups, kind == "emulated"))
+        return
+    names = [name for name in axes_shown(result.cells) if all(name in group.axes for group in groups)]
+    for group in groups:
+        line = Text()
+        if len(result.groups) > 1 and (place := in_words(group.cells[0], names)):
+            line.append(f"{place}: ", "bold")
+        yield _indent(line.append(_winner(group, device, result.cells)))
+
+
+def _has_choice(group: Group) -> bool:
+    """Whether it takes several loaders, or sizes of batches, to choose among."""
+    ran = [cell for cell in group.cells if cell.status == "ok"]
+    return len(ran) > 1 and feed_of(ran[0]) != "synthetic"
+
+
+def _winner(group: Group, device: str, cells: Sequence[Cell]) -> str:
+    best = group.best
+    if best is None or best.samples_per_s is None or best.typical is None or best.typical.facts is None:
+        return "No run finished, so there is no winner."
+    rate = best.samples_per_s[0]
+    facts = best.typical.facts
+    if feed_of(best) == "synthetic":
+        return f"{rate:.1f} samples/s at batch {best.batch_size}, one batch served from memory again and again."
+    idle = "" if feed_of(best) == "loader-only" else f", {device} busy {_busy(best.typical)}"
+    said = f"{_name(best, group)}: {rate:.1f} samples/s{idle}."
+    if group.ties:
+        names = ", ".join(_name(cell, group) for cell in group.ties)
+        said += f" Not told apart from it by these runs: {names}."
+    slowest, ratio = _slowest(group)
+    if slowest is not None and slowest.typical and slowest.typical.facts:
+        said += f" It is {ratio:.1f} times as fast as {_name(slowest, group)}"
+        if idle:
+            said += f", which keeps it busy {_busy(slowest.typical)}"
+        measured = any(feed_of(c) == "loader-only" and c.pipeline in (best.pipeline, slowest.pipeline) for c in cells)
+        # What a loader did alone is measured then, and stands in the table.
+        said += "." if measured else f"{_limits(facts, slowest.typical.facts)}."
+    if best.typical.verdict.cause is None:
+        said += " Start-up still weighs in so short a run: this is no ranking yet."
+    verdict = verdict_of(best)
+    return said if verdict is None else f"{said} {verdict.title}"
+
+
+def _slowest(group: Group) -> tuple[Cell | None, float]:
+    """The slowest cell, and by which factor the best is faster; none where it is no slower to speak of."""
+    rates = [(rate[0], cell) for cell in group.cells if cell.status == "ok" and (rate := cell.samples_per_s)]
+    if group.best is None or group.best.samples_per_s is None or not rates:
+        return None, 1.0
+    lowest, slowest = min(rates, key=lambda pair: pair[0])
+    ratio = group.best.samples_per_s[0] / lowest
+    tied = any(slowest is each for each in group.ties)
+    return (None, 1.0) if ratio < LEAST_RATIO or tied else (slowest, ratio)
+
+
+def _name(cell: Cell, group: Group) -> str:
+    """Of a cell among those of its group."""
+    choice = label(cell, [name for name in varying(group.cells) if name not in group.axes])
+    return f"{cell.pipeline}{f' ({choice})' if choice else ''} at batch {cell.batch_size}"
+
+
+def _table(groups: Sequence[Group], emulated: bool) -> Fitted:
+    """A line a group: its fastest cell."""
+    ran = [(group, group.best) for group in groups if group.best is not None]
+    best = [cell for _, cell in ran]
+    slower = [(_namer(group), *_slowest(group)) for group, _ in ran]
+    return Fitted(
+        [
+            *place_columns(best, axes_shown([cell for group in groups for cell in group.cells]), whole=True),
+            Column(
+                cells_table.head("samples/s", emulated),
+                [f"{cell.samples_per_s[0]:.1f}" if cell.samples_per_s else "" for cell in best],
+                right=True,
+            ),
+            Column(
+                "faster than the slowest",
+                ["" if cell is None else f"{ratio:.1f} x {name(cell)}" for name, cell, ratio in slower],
+                goes=2,
+            ),
+            Column("not told apart", [_ties(group) for group, _ in ran], folds_to=14, goes=1),
+        ]
+    )
+
+
+def _namer(group: Group) -> Callable[[Cell], str]:
+    """Of a cell among those of its group: with the loader wherever the store is named."""
+    name = namer(group.cells)
+    if "store" not in varying(group.cells) or len({cell.pipeline for cell in group.cells}) > 1:
+        return name
+    return lambda cell: f"{cell.pipeline} {name(cell)}"
+
+
+def _ties(group: Group) -> str:
+    name = _namer(group)
+    return ", ".join(name(cell) for cell in group.ties)
+
+
+def _limits(best: Facts, other: Facts) -> str:
+    """What the two loaders could deliver, where both say so."""
+    mine, theirs = best.loader.samples_per_s_limit, other.loader.samples_per_s_limit
+    if mine is None or theirs is None:
+        return ""
+    return f" (working all the time that loader makes {theirs:.0f} samples/s, this one {mine:.0f})"
+
+
+def verdicts(result: Comparison) -> Iterator[RenderableType]:
+    """What the trainings with a loader wait for, with what to do about it."""
+    groups = [group for group in result.groups if any(_is_told(cell) for cell in group.cells)]
+    if len(groups) > MOST_TOLD:
+        yield from (_indent(line) for line in _by_cause(groups))
+        return
+    names = varying([group.cells[0] for group in groups])
+    names = tuple(name for name in names if name not in CHOICES)
+    said: dict[str, list[str]] = {}
+    for group in groups:
+        where = f"{place} " if (place := label(group.cells[0], names)) else ""
+        for loading in dict.fromkeys(_loading(cell) for cell in group.cells):
+            ran = [(c, v) for c in group.cells if _loading(c) == loading and _is_told(c) and (v := verdict_of(c))]
+            if not ran:
+                continue
+            cell, verdict = max(ran, key=lambda pair: (pair[1].cause is not None, pair[0].batch_size))
+            text = verdict.title + (f" Next: {verdict.next[0].change}." if verdict.next else "")
+            said.setdefault(text, []).append(f"{where}{cell.pipeline} ({_place(cell, group)})")
+    of = sum(map(len, said.values()))
+    for text, whom in said.items():
+        yield _indent(Text.assemble((_counted(whom, of), "bold"), f": {text}"))
+
+
+def _loading(cell: Cell) -> tuple[str, str | None]:
+    """Loader and store."""
+    return cell.pipeline, cell.axes.get("store")
+
+
+def _place(cell: Cell, group: Group) -> str:
+    """The batch size, and the store where it differs within the group."""
+    stores = {each.axes.get("store") for each in group.cells if _is_told(each)}
+    return f"{cell.axes.get('store')}, batch {cell.batch_size}" if len(stores) > 1 else f"batch {cell.batch_size}"
+
+
+def _counted(names: Sequence[str], of: int) -> str:
+    """A few by name; more of them counted."""
+    if len(names) <= MOST_NAMED:
+        return "; ".join(names)
+    return f"all {of} cells" if len(names) == of else f"{len(names)} of {of} cells"
+
+
+def _is_told(cell: Cell) -> bool:
+    return cell.status == "ok" and feed_of(cell) == "real" and verdict_of(cell) is not None
+
+
+def _by_cause(groups: Sequence[Group]) -> Iterator[Text]:
+    """A paragraph a cause: which cells have it, and what it means where it costs most."""
+    cells = [cell for group in groups for cell in group.cells if _is_told(cell)]
+    name = namer(cells)
+    causes: dict[str, list[tuple[Cell, Finding]]] = {}
+    for cell in cells:
+        if (verdict := verdict_of(cell)) is not None:
+            causes.setdefault(verdict.cause or "too few steps", []).append((cell, verdict))
+    for cause, having in sorted(causes.items(), key=lambda item: (item[0] == "none", -len(item[1]))):
+        where = _counted([name(cell) for cell, _ in having], len(cells))
+        line = Text.assemble((cause, "bold"), f": {where}.")
+        worst = max((verdict for _, verdict in having), key=lambda verdict: verdict.share)
+        if cause != "none":
+            alike = len({verdict.title for _, verdict in having}) == 1
+            line.append(f" {worst.title}" if alike else f" At worst: {worst.title}")
+            if worst.next:
+                line.append(f" Next: {worst.next[0].change}.")
+        yield line
+
+
+def _busy(typical: Analysis) -> str:
+    busy = ranks_figures.busy(typical)
+    return "n/a" if busy is None else f"{busy:.0f} %"
+
+
+def _indent(what: RenderableType) -> Padding:
+    return Padding(what, (0, 0, 0, 2))

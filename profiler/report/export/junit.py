@@ -1,0 +1,43 @@
+"""Checks as JUnit XML, which most CI servers show: a test case a check."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from xml.etree import ElementTree
+
+from ...analyse.diff.limits import Check
+from ..documents import check as check_text
+
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 has no way to hold, escaped or not."""
+
+
+def document(run: str, found: Sequence[Check], properties: Mapping[str, str]) -> str:
+    """The whole file. What was not measured fails, unless it is allowed: then it is skipped."""
+    failed = sum(not each.holds for each in found)
+    skipped = sum(check_text.verdict(each) == "SKIP" for each in found)
+    counts = {"tests": str(len(found)), "failures": str(failed), "errors": "0", "skipped": str(skipped)}
+    suites = ElementTree.Element("testsuites", {"name": "whyidle", **counts})
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": "whyidle check", **counts})
+    of_suite = ElementTree.SubElement(suite, "properties")
+    for name, value in ({"run": run} | dict(properties)).items():
+        ElementTree.SubElement(of_suite, "property", {"name": _plain(name), "value": _plain(value)})
+    for each in found:
+        names = {"classname": "whyidle.check", "name": _plain(each.name)}
+        case = ElementTree.SubElement(suite, "testcase", names)
+        said = f"{each.what}: {check_text.measured(each)}, {check_text.wanted(each)}"
+        message = _plain(f"{said} ({each.note})" if each.note else said)
+        word = check_text.verdict(each)
+        if word == "SKIP":
+            ElementTree.SubElement(case, "skipped", {"message": message})
+        elif word != "PASS":
+            ElementTree.SubElement(case, "failure", {"message": message, "type": each.status}).text = message
+        else:
+            ElementTree.SubElement(case, "system-out").text = message
+    ElementTree.indent(suites)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
+
+
+def _plain(text: str) -> str:
+    return _FORBIDDEN.sub("?", text)

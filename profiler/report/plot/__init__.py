@@ -1,0 +1,1 @@
+"""Pictures made with matplotlib, an extra."""

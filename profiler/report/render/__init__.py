@@ -1,0 +1,1 @@
+"""Documents as text, as parts of a page, and as Markdown."""

@@ -1,0 +1,1 @@
+"""Phrases that several documents use."""

@@ -1,0 +1,80 @@
+"""Time per sample for people: one unit for a whole table or picture, three digits of its largest figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict, Estimate
+from ...analyse.run.stall_breakdown import PARTS, UNTOLD
+
+NOT_MEASURED = "n/a"
+LEAST_SHOWN = 0.01
+"""A term that nowhere reaches this share of the time per sample is left out."""
+_UNITS = (("s", 1e6), ("ms", 1e3), ("µs", 1.0))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How times per sample are written; they come in µs."""
+
+    unit: str
+    microseconds: float
+    """In one of the unit."""
+    decimals: int
+
+    def number(self, estimate: Estimate | None, sign: str = "") -> str:
+        """The mean; `sign` is `+` where a rise has one too."""
+        if not known(estimate):
+            return NOT_MEASURED
+        return f"{estimate.mean / self.microseconds:{sign}z.{self.decimals}f}"
+
+    def spread(self, estimate: Estimate | None, mark: str = "±") -> str:
+        """Half the interval, its longer half; empty where there is none."""
+        if not known(estimate) or not math.isfinite(half := half_width(estimate)):
+            return ""
+        least = 10.0**-self.decimals
+        half /= self.microseconds
+        # Not nothing, only less than what is written.
+        return f"{mark}<{least:.{self.decimals}f}" if 0 < half < least / 2 else f"{mark}{half:.{self.decimals}f}"
+
+
+def scale_of(verdicts: Iterable[BatchVerdict]) -> Scale:
+    """The unit in which the largest time per sample has one to three digits before the point."""
+    totals = [terms.get(TOTAL) for verdict in verdicts for terms in verdict.terms.values()]
+    largest = max((total.mean for total in totals if known(total)), default=0.0)
+    unit, microseconds = next((each for each in _UNITS if largest >= each[1]), _UNITS[-1])
+    digits = math.floor(math.log10(largest / microseconds)) if largest > 0 else 0
+    return Scale(unit, microseconds, min(3, max(0, 2 - digits)))
+
+
+def known(estimate: Estimate | None) -> TypeGuard[Estimate]:
+    """Whether it was measured."""
+    return estimate is not None and math.isfinite(estimate.mean)
+
+
+def half_width(estimate: Estimate) -> float:
+    return max(estimate.high - estimate.mean, estimate.mean - estimate.low)
+
+
+def shares(terms: Mapping[str, Estimate]) -> dict[str, float]:
+    """The parts that are known, as shares of the time per sample, 0..1; as `UNTOLD` what none of them explains."""
+    total = terms.get(TOTAL)
+    if not known(total) or total.mean <= 0:
+        return {}
+    parts = {part: terms.get(part) for part in PARTS}
+    found = {part: max(0.0, each.mean) / total.mean for part, each in parts.items() if known(each)}
+    whole = sum(found.values())
+    if whole < 1 - LEAST_SHOWN:
+        return found | {UNTOLD: 1 - whole}
+    return {part: share / whole for part, share in found.items()}
+
+
+def shown_parts(verdicts: Iterable[BatchVerdict]) -> list[str]:
+    """The parts worth showing, in their order: those that somewhere reach `LEAST_SHOWN`."""
+    verdicts = list(verdicts)
+    every = [shares(terms) for verdict in verdicts for terms in verdict.terms.values()]
+    grew = {verdict.grew for verdict in verdicts}
+    return [p for p in (*PARTS, UNTOLD) if p in grew or any(each.get(p, 0.0) >= LEAST_SHOWN for each in every)]

@@ -1,0 +1,98 @@
+"""Progress of a comparison: the live view on a terminal, a line a run elsewhere."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from ..analyse.cells.comparison import rate_of
+from ..analyse.recent.reader import RecentReader
+from ..errors import RecordError
+from ..report import live
+from ..report.documents import comparison as compare_text
+from ..report.render import bars
+
+if TYPE_CHECKING:
+    from ..matrix.cells import Cells
+
+LIVE_ROWS = 11
+"""Of the run under way, below the table of those that ran."""
+
+
+class Drawn:
+    """Drawn over on a terminal, unless plain lines are asked for. Use as a context manager around what it shows."""
+
+    def __init__(self, target: Console, plain: bool) -> None:
+        self._target = target
+        drawn = target.is_terminal and not plain
+        self._live = Live(console=target, auto_refresh=False, transient=True) if drawn else None
+        """`None`: lines that stay."""
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+
+class Progress(Drawn):
+    """Of the runs; tell it when a run begins and ends, and let it tick."""
+
+    def __init__(self, target: Console, sweep: Cells[Any], total: int, plain: bool) -> None:
+        super().__init__(target, plain)
+        self._sweep = sweep
+        self._total = total
+        self._device = sweep.setting["device"]["name"]
+        self._emulated = sweep.setting["device"]["kind"] == "emulated"
+        self._done = 0
+        self._begun = time.monotonic()
+        self._reader: RecentReader | None = None
+        self._folder: Path | None = None
+
+    def begin(self, folder: Path) -> None:
+        self._folder, self._reader = folder, None
+
+    def end(self, key: Any) -> None:
+        self._done += 1
+        if self._live is None:
+            cell = self._sweep.cell(key)
+            # Of this run, not of its cell: that a repeat was slow is seen here only.
+            rate = rate_of(cell.analyses[-1]) if cell.analyses else None
+            device = cell.axes.get("device") or self._device
+            said = cell.error or "" if cell.status != "ok" or rate is None else f"{rate:.1f} samples/s on {device}"
+            self._target.print(
+                f"[{self._done}/{self._total}] {self._sweep.title(key)}: {cell.status} {said}",
+                markup=False,
+                soft_wrap=True,
+            )
+
+    def tick(self) -> None:
+        if self._live is None or self._folder is None:
+            return
+        if self._reader is None:
+            try:
+                self._reader = RecentReader(self._folder)
+            except RecordError:
+                return
+        ascii_only = bars.is_ascii(self._target)
+        ran = tuple(self._sweep.cell(k) for k in self._sweep.keys if self._sweep.status[k][0] != "pending")
+        view = live.render(self._reader.snapshot(), self._target.width, LIVE_ROWS, ascii_only)
+        rows = max(3, self._target.height - LIVE_ROWS - 5)
+        table = compare_text.table(ran[-rows:], ascii_only, self._emulated)
+        self._live.update(Group(table, Text(), self._head(), view), refresh=True)
+
+    def _head(self) -> Text:
+        elapsed = time.monotonic() - self._begun
+        left = elapsed / self._done * (self._total - self._done) if self._done else None
+        if self._sweep.budget is not None:
+            left = self._sweep.budget.left if left is None else min(left, self._sweep.budget.left)
+        said = f"run {self._done + 1} of {self._total}"
+        return Text(said + (f", about {live.duration(left)} left" if left is not None else ""), style="bold")

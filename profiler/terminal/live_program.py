@@ -1,0 +1,117 @@
+"""The live view on a terminal: draws, and does what the keys say."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from ..analyse.recent.snapshot import Snapshot
+from ..report.live import UNDER_WAY, Line, Options, lists, screen
+from .live_ended import PATIENCE_SECONDS, LastWord
+from .live_sources import Following, Replaying, Source
+from .screen import Screen
+
+SEEK_SECONDS, FAR_SECONDS = 5.0, 30.0
+PAGE = 5
+"""Entries that a page moves by."""
+
+
+class Program:
+    """What is shown of a source, and how. `press` is what a key does; `run` draws until one says to quit."""
+
+    def __init__(self, source: Source, options: Options) -> None:
+        self.source = source
+        self.options = options
+        if isinstance(source, Replaying):
+            self.options = replace(options, replay_length_s=source.length_s, replay_speed=source.speed)
+        self.view: Snapshot | None = None
+        self.quit = False
+        self._last_word = LastWord()
+
+    def run(self, to: Screen, interval: float) -> None:
+        self.options = replace(self.options, keys=to.has_keys)
+        while not self.quit:
+            due = time.monotonic() + interval
+            size = to.size()
+            to.show(self.rows(*size), size)
+            while not self.quit:
+                pressed = to.pressed(due - time.monotonic())
+                for key in pressed:
+                    self.press(key)
+                if pressed or time.monotonic() >= due or to.size() != size:
+                    break
+
+    def rows(self, width: int, height: int) -> list[Line]:
+        """The screen as it stands."""
+        if self.view is None or not self.options.paused or isinstance(self.source, Replaying):
+            self.view = self._last_word.told(self.source.folder, self.source.look(), PATIENCE_SECONDS)
+        note = ""
+        if isinstance(self.source, Following) and self.source.next_ones and self.view.state not in UNDER_WAY:
+            note = "waiting for the next run"
+        return screen(self.view, width, height, replace(self.options, note=note))
+
+    def press(self, key: str) -> None:
+        now = self.options
+        if key == "q":
+            self.quit = True
+        elif key in ("h", "?") or (key == "escape" and now.help):
+            self.options = replace(now, help=not now.help)
+        elif key in ("p", "space"):
+            self.options = replace(now, paused=not now.paused)
+            if isinstance(self.source, Replaying):
+                self.source.hold(not now.paused)
+        elif key == "a":
+            self.options = replace(now, ascii_only=not now.ascii_only)
+        elif key == "s":
+            self._in_a_list()
+            self.options = replace(self.options, order=self.options.order + 1)
+        elif key == "r":
+            self._in_a_list()
+            self.options = replace(self.options, reverse=not now.reverse)
+        elif key in ("tab", "back tab"):
+            self._next_list(-1 if key == "back tab" else 1)
+        elif key in _MOVES:
+            self._move(_MOVES[key])
+        elif isinstance(self.source, Replaying):
+            self._play(self.source, key)
+
+    def _play(self, source: Replaying, key: str) -> None:
+        if key in _SEEKS:
+            source.seek(source.at + _SEEKS[key])
+        elif key in ("home", "end"):
+            source.seek(0.0 if key == "home" else source.length_s)
+        elif key in ("+", "=", "-"):
+            source.faster(0.5 if key == "-" else 2.0)
+            self.options = replace(self.options, replay_speed=source.speed)
+
+    def _next_list(self, by: int) -> None:
+        """None is one of the choices, so that Tab alone leads back."""
+        known = ("", *(lists(self.view) if self.view else ()))
+        here = known.index(self.options.focus) if self.options.focus in known else 0
+        self.options = replace(self.options, focus=known[(here + by) % len(known)], chosen=0, order=0, reverse=False)
+
+    def _in_a_list(self) -> None:
+        """Whoever sorts or moves without having chosen a list means the one that has an order."""
+        known = lists(self.view) if self.view else ()
+        if self.options.focus not in known and known:
+            wanted = next((name for name in ("workers", "ranks") if name in known), known[0])
+            self.options = replace(self.options, focus=wanted, chosen=0)
+
+    def _move(self, by: int) -> None:
+        fresh = not self.options.focus
+        self._in_a_list()
+        if self.view is None or not self.options.focus:
+            return
+        counts = {
+            "ranks": len(self.view.rank_views),
+            "devices": len(self.view.devices),
+            "workers": len(self.view.makers),
+        }
+        most = counts.get(self.options.focus, 0) - 1
+        # The first press only shows where one is.
+        chosen = 0 if fresh else min(max(0, self.options.chosen + by), max(0, most))
+        self.options = replace(self.options, chosen=chosen)
+
+
+_MOVES = {"up": -1, "down": 1, "page up": -PAGE, "page down": PAGE}
+_SEEKS = {"left": -SEEK_SECONDS, "right": SEEK_SECONDS, "far left": -FAR_SECONDS, "far right": FAR_SECONDS}

@@ -1,0 +1,103 @@
+"""Keeps flat figures of a recording current while it is made: for `whyidle.log_to`, and as a Prometheus file.
+
+The command that records does this, about every ten seconds, so that the training computes nothing. Nothing is read
+unless somebody asked for it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from ..analyse.run.analysis import Analysis
+from ..errors import WhyidleError
+from ..record.files import plain, write_text
+from ..record.scalars import tell, wanted
+from ..report.export import prometheus, scalars
+from .shared_reader import SharedReader
+
+PROMETHEUS_SECONDS = 10.0
+LEAST_SECONDS = 1.0
+"""Between two looks, however often figures are asked for."""
+
+
+class Figures:
+    """Call `tick` about once a second, `finish` with the whole run. Neither of them ever raises."""
+
+    def __init__(self, reader: SharedReader, textfile: Path | None = None) -> None:
+        """`textfile`: the Prometheus file to keep.
+
+        Raises:
+            WhyidleError: there is no folder for it, or something else than a file is there.
+        """
+        if textfile is not None:
+            if not textfile.parent.is_dir():
+                raise WhyidleError(
+                    f"cannot write {textfile}: {textfile.parent} is no folder. Name another with --prometheus."
+                )
+            if _is_no_file(textfile):
+                raise WhyidleError(f"cannot write {textfile}: it is no file. Name a file with --prometheus.")
+        self._folder = reader.folder
+        self._textfile = textfile
+        self._reader = reader
+        self._due = 0.0
+
+    def tick(self) -> None:
+        if time.monotonic() < self._due:
+            return
+        every = wanted(self._folder)
+        if every is None and self._textfile is None:
+            return
+        begun = time.process_time()
+        with suppress(Exception):
+            view = self._reader.snapshot()
+            # What one of the two cannot have, the other still gets.
+            if view.steps and every is not None:
+                with suppress(Exception):
+                    tell(self._folder, scalars.of_snapshot(view))
+            if self._textfile is not None:
+                _keep(self._textfile, prometheus.of_snapshot(view, self._folder.name))
+        asked = [seconds for seconds in (every, PROMETHEUS_SECONDS if self._textfile else None) if seconds]
+        # A look at a very busy recording takes longer: never more than a tenth of a CPU.
+        self._due = time.monotonic() + max(LEAST_SECONDS, min(asked), 10 * (time.process_time() - begun))
+
+    def after(self, call: Callable[[], object]) -> Callable[[], None]:
+        """`call`, and a `tick` after it, whatever became of the first."""
+
+        def both() -> None:
+            try:
+                call()
+            finally:
+                self.tick()
+
+        return both
+
+    def finish(self, analysis: Analysis) -> None:
+        """Leave the whole run in the Prometheus file; say where that is not possible."""
+        if self._textfile is None:
+            return
+        try:
+            _keep(self._textfile, prometheus.of_run(analysis, self._folder.name))
+        except Exception as error:
+            why = (isinstance(error, OSError) and error.strerror) or error
+            with suppress(OSError):
+                print(plain(f"whyidle: {self._textfile} holds no figures of this run: {why}."), file=sys.stderr)
+
+
+def _is_no_file(path: Path) -> bool:
+    """A pipe that nobody reads would hold up who writes to it, and with that the training's output."""
+    return path.exists() and not path.is_file()
+
+
+def _keep(textfile: Path, text: str) -> None:
+    """Write it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if _is_no_file(textfile):
+        raise OSError(f"{textfile} is no file")
+    write_text(textfile, text)

@@ -1,0 +1,1 @@
+"""A training under way whose loader takes orders, and its end."""
