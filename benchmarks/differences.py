@@ -1,7 +1,7 @@
 """What `diff` and `check` make of pairs of one setting, and of pairs of which one is 20 % slower.
 
-The recordings are made up (`tests/pairs.py`): runs of one setting differ in speed by 3 %, and their steps by more, each
-of which is like the one before. What is counted does not depend on the machine.
+The recordings are made up (`tests/support/pairs.py`): runs of one setting differ in speed by 3 %, and their steps
+by more, each of which is like the one before. What is counted does not depend on the machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from pairs import ahead, noisy
+from support.pairs import ahead, noisy
 from whyidle.analyse.diff import regression
 from whyidle.analyse.diff.difference import difference
 from whyidle.analyse.diff.sides import Side, side_of

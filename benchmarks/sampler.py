@@ -2,8 +2,8 @@
 
 Targets: under 2 % of a core at 5 samples a second beside a tree of five processes; under 0.5 s added to a start.
 
-NVML is the made-up library of `tests/fakes/nvml.c`, where there is a C compiler: the figure with it is the cost of
-our side of the calls, not that of a driver.
+NVML is the made-up library of `tests/support/fakes/nvml.c`, where there is a C compiler: the figure with it is the cost
+of our side of the calls, not that of a driver.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from whyidle.record.schema import DEVICE, HOST, Kind
 SECONDS = 30.0
 RATE = 5.0
 ROUNDS = 9
-FAKE = Path(__file__).parents[1] / "tests" / "fakes" / "nvml.c"
+FAKE = Path(__file__).parents[1] / "tests" / "support" / "fakes" / "nvml.c"
 DRIVER = """
 memory 5000000000 80000000000
 util 37 21

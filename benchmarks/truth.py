@@ -32,7 +32,7 @@ from torch.utils.data import DataLoader, Dataset
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from trainings import Training, trainings
+from support.trainings import Training, trainings
 from whyidle.analyse.run.facts import Facts, facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.capture.hooks.install import install

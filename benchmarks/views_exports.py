@@ -1,6 +1,6 @@
 """What exports cost of a day's recording: seconds, peak memory, and how large what they write is.
 
-The recording is made up (`tests/long_run.py`): 864,000 steps, as many batches, samples five times a second.
+The recording is made up (`tests/support/long_run.py`): 864,000 steps, as many batches, samples five times a second.
 """
 
 from __future__ import annotations

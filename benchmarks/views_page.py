@@ -1,7 +1,7 @@
 """The page of a day's training: how long it takes to make, how large it is, how long a browser takes to draw it.
 
-The recording is made up (`tests/long_run.py`). A browser says when it has drawn the charts: its own clock since the
-navigation began, which the page's script writes into the document.
+The recording is made up (`tests/support/long_run.py`). A browser says when it has drawn the charts: its own clock since
+the navigation began, which the page's script writes into the document.
 """
 
 from __future__ import annotations

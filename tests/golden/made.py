@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from crafted import add, add_events, amend, steps_of
 
+from support.crafted import add, add_events, amend, steps_of
 from whyidle.devices.emulated import EmulatedSpec
 from whyidle.record.reader import Records
 from whyidle.record.run import update_run

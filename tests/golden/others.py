@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from crafted import add, amend
 
 from golden.made import Making, hosted, looked, serial, trained
-from jobs import MS as JOB_MS
-from jobs import Rank, record
-from loader_clock import SPECS
-from pairs import ahead, crowded, noisy
-from simulated_bench import ClockModel, SimulatedBench, biased, plan_of
+from support.crafted import add, amend
+from support.jobs import MS as JOB_MS
+from support.jobs import Rank, record
+from support.loader_clock import SPECS
+from support.pairs import ahead, crowded, noisy
+from support.simulated_bench import ClockModel, SimulatedBench, biased, plan_of
 from whyidle.record.attached import Frame, ProcessStates, Stack, Thread, write_stacks, write_states
 from whyidle.record.run import create_run, update_run
 from whyidle.record.schema import HOST, LoaderFlag

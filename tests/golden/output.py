@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from pyarrow import parquet
 
-from page_content import Element, parsed
+from support.page_content import Element, parsed
 from whyidle import __version__
 from whyidle.commands.main import main
 from whyidle.report.page.pack import TYPES

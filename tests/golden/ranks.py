@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-import recent_runs
+import support.recent_runs as recent_runs
 from golden.made import H200
-from jobs import MS, Rank, record
+from support.jobs import MS, Rank, record
 from whyidle.record.run import update_run
 from whyidle.record.sampled_devices import SampledDevice, note_devices
 

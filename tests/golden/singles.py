@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from crafted import add, add_events, amend, steps_of, train_on_cpu
 
 from golden.made import H200, Making, batch, happened, hosted, looked, pooled, serial, told, trained, until
-from long_run import make as long_run
+from support.crafted import add, add_events, amend, steps_of, train_on_cpu
+from support.long_run import make as long_run
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import EmulatedSpec
 from whyidle.record.names import Names

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from spinning import cycles_per_ms
 
+from spinning import cycles_per_ms
 from whyidle.analyse.run.facts import facts_of
 from whyidle.capture.session import Session
 from whyidle.devices.choose import choose

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from spinning import cycles_per_ms
 from torch.utils.data import DataLoader, Dataset
 
+from spinning import cycles_per_ms
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.capture.recording import recording
 from whyidle.capture.session import Session

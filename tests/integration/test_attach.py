@@ -19,8 +19,8 @@ from typing import Any
 import psutil
 import pytest
 
-from fakes.driver import wait_for
-from held import MAKING, WAITING
+from support.fakes.driver import wait_for
+from support.held import MAKING, WAITING
 from whyidle.analyse.attached.causes import LEAST_LOOKS
 from whyidle.capture.attach.spy import find_py_spy
 from whyidle.commands.main import main
@@ -28,7 +28,7 @@ from whyidle.record.attached import STACKS, read_stacks
 from whyidle.record.run import is_run, open_run
 from whyidle.record.schema import HOST
 
-PROGRAM = Path(__file__).parents[1] / "held.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "held.py"
 WAIT_S = 120.0
 """For what comes in seconds."""
 SLEEPING = """
@@ -110,7 +110,7 @@ def test_a_training_that_makes_its_samples_itself_is_seen_at_it(
     assert trainer["shares"].keys() == {"data making"}
     assert trainer["data_making"].keys() == {"decode"}
     places = [entry["where"] for entries in trainer["top"].values() for entry in entries]
-    assert any(place.startswith("decode (tests/held.py:") for place in places), places
+    assert any(place.startswith("decode (tests/support/held.py:") for place in places), places
     assert trainer["workers"] is None
     assert told["verdict"]["cause"] == "input.serial"
     # The report says the same.

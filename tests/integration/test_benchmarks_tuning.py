@@ -25,7 +25,7 @@ from tuning_table import tables
 from tuning_tools import LOADTUNE, WHYIDLE, Choice, recommended, tried
 from tuning_truth import Grid, Point, points, read, settings_of
 
-import warm
+import support.warm as warm
 
 TRAIN = Path(tuning_grid.TRAIN)
 

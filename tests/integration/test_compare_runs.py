@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from page_content import parsed
-from runs import WITHOUT_COMPILER
-from warm import run
+from support.page_content import parsed
+from support.runs import WITHOUT_COMPILER
+from support.warm import run
 from whyidle.commands.main import main
 
 TRAIN = (

@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from pairs import compare, noisy
-from runs import WHYIDLE, WITHOUT_COMPILER
-from warm import run
+from support.pairs import compare, noisy
+from support.runs import WHYIDLE, WITHOUT_COMPILER
+from support.warm import run
 from whyidle.commands.main import main
 from whyidle.scenarios.planted import MS, Step, train
 

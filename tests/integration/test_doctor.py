@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runs import WHYIDLE
+from support.runs import WHYIDLE
 from whyidle.commands.main import main
 
 STATUSES = {"ok", "limited", "missing", "not applicable"}

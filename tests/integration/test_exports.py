@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
-from crafted import amend
 from pyarrow import parquet
 
+from support.crafted import amend
 from whyidle.commands.main import main
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-import runs
-import warm
-from runs import WHYIDLE, WITHOUT_COMPILER, report
-from warm import run
+import support.runs as runs
+import support.warm as warm
+from support.runs import WHYIDLE, WITHOUT_COMPILER, report
+from support.warm import run
 from whyidle.commands.main import main
 from whyidle.record.run import create_run
 

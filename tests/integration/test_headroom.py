@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import warm
-from runs import WITHOUT_COMPILER, report
+import support.warm as warm
+from support.runs import WITHOUT_COMPILER, report
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.run.headroom import SETTLING
 from whyidle.record.run import open_run

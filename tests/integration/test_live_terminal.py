@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from recent_runs import training
-from runs import WHYIDLE
-from tmux import THERE_IS, Tmux
+from support.recent_runs import training
+from support.runs import WHYIDLE
+from support.tmux import THERE_IS, Tmux
 
 pytestmark = pytest.mark.skipif(not THERE_IS, reason="tmux is not installed")
 

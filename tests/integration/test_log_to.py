@@ -6,8 +6,8 @@ import json
 import sys
 from pathlib import Path
 
-import runs
-import warm
+import support.runs as runs
+import support.warm as warm
 from whyidle.record.notices import read_notices
 
 PROGRAM = Path(__file__).with_name("programs") / "logs_to.py"

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from own_clock import assert_told_apart, stamps
+from support.own_clock import assert_told_apart, stamps
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.capture.recording import recording
 from whyidle.capture.thinning import Thinning

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-import warm
-from own_clock import TOLD, Stamps, assert_told_apart, written
+import support.warm as warm
+from support.own_clock import TOLD, Stamps, assert_told_apart, written
 from whyidle.analyse.intervals import clip, complement, intersect
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.analyse.run.facts import Facts

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import warm
-from runs import report, run
+import support.warm as warm
+from support.runs import report, run
 from whyidle.commands.main import main
 
 TRAIN = """

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-import warm
-from fakes.driver import wait_for
-from runs import WHYIDLE, WITHOUT_COMPILER, report, run
+import support.warm as warm
+from support.fakes.driver import wait_for
+from support.runs import WHYIDLE, WITHOUT_COMPILER, report, run
 from whyidle.record.run import open_run
 from whyidle.record.schema import HOST
 

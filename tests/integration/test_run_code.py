@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import warm
+import support.warm as warm
 from whyidle.commands import run as run_command
 from whyidle.commands.main import main
 from whyidle.terminal.code_revision import CodeRevision

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-import warm
-from runs import WHYIDLE
-from tmux import THERE_IS, Tmux
+import support.warm as warm
+from support.runs import WHYIDLE
+from support.tmux import THERE_IS, Tmux
 from whyidle.terminal.program_output import TAIL, between, ending
 
 ROWS, COLUMNS = 24, 80

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fakes.driver import wait_for
+from support.fakes.driver import wait_for
 from whyidle.capture.cpu_budget import cpu_budget
 from whyidle.capture.sampler import start
 from whyidle.capture.sampler.emulated import MARGIN_NS, WINDOW_NS, busy_ns

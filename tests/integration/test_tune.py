@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from runs import WHYIDLE, WITHOUT_COMPILER, report, short_folder
+from support.runs import WHYIDLE, WITHOUT_COMPILER, report, short_folder
 from whyidle.commands.main import main
 from whyidle.terminal.tuning_progress import TuneProgress
 from whyidle.tune.bench.orphan_cleanup import members

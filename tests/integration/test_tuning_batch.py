@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runs import WITHOUT_COMPILER
+from support.runs import WITHOUT_COMPILER
 from whyidle.capture.bootstrap import RUN, environment
 from whyidle.commands.tune_jobs import again
 from whyidle.record.tuning import LoaderSettings

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-import warm
-from runs import WITHOUT_COMPILER, short_folder
+import support.warm as warm
+from support.runs import WITHOUT_COMPILER, short_folder
 from whyidle.capture.bootstrap import environment
 from whyidle.capture.tuning.kept import KEPT
 from whyidle.capture.tuning.switching import FEWEST

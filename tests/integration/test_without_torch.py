@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
-from pairs import noisy
+from support.pairs import noisy
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json

@@ -17,8 +17,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Subset
 
-import slow_data
-import warm
+import support.slow_data as slow_data
+import support.warm as warm
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.capture.making import watch as watch_module
 from whyidle.capture.recording import recording

@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from jobs import Rank, record
+from support.jobs import Rank, record
 from whyidle.analyse.cells.comparison import load
 from whyidle.terminal.console import write_json
 from whyidle.commands.main import main, parser

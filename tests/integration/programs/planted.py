@@ -9,7 +9,7 @@ import types
 if os.environ.get("PLANTED_WITHOUT_COMPILER"):
     import torch
 
-    # As in tests/runs.py: torch imports it with the first optimizer, which takes as long as the rest of a start.
+    # As in tests/support/runs.py: torch imports it with the first optimizer, which takes as long as all else.
     torch._dynamo = sys.modules["torch._dynamo"] = types.SimpleNamespace(
         disable=lambda function, *_, **__: function, graph_break=lambda: None
     )
@@ -19,7 +19,7 @@ _pid = os.getpid()
 
 
 def spend(what, seconds):
-    """Sleep, and remember what for: a part of the step, as `tests/own_clock.py` has it."""
+    """Sleep, and remember what for: a part of the step, as `tests/support/own_clock.py` has it."""
     begin = time.monotonic_ns()
     time.sleep(seconds)
     _spans.append((what, begin, time.monotonic_ns()))

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from crafted import add, add_events, amend, facts_of_run, steps_of
 
+from support.crafted import add, add_events, amend, facts_of_run, steps_of
 from whyidle.analyse.cells.batch_size.result import TOTAL, BatchVerdict
 from whyidle.analyse.cells.batch_size.verdict import batch_verdict
 from whyidle.analyse.run.facts import Facts

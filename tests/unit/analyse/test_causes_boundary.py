@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from crafted import add, add_events, evidence, facts_of_run, found
 
+from support.crafted import add, add_events, evidence, facts_of_run, found
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, EVENT, HOST, NOT_MEASURED, EventKind, LoaderFlag
 from whyidle.scenarios.planted import MS, START, Step, train

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crafted import add, evidence, facts_of_run, found
 
+from support.crafted import add, evidence, facts_of_run, found
 from whyidle.record.schema import DEVICE
 from whyidle.scenarios.planted import MS, START, Step, train
 

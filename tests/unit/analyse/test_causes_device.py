@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
 
+from support.crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
 from whyidle.analyse.causes.device import contended
 from whyidle.analyse.intervals import covered
 from whyidle.analyse.run.analysis import analyse

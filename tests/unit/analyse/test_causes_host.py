@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
 
+from support.crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
 from whyidle.analyse.causes.host import gil
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.gil import gil_of

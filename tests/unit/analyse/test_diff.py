@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from crafted import add, amend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs import Rank, record
-from pairs import ahead, compare, crowded, noisy, true_ms
+from support.crafted import add, amend
+from support.jobs import Rank, record
+from support.pairs import ahead, compare, crowded, noisy, true_ms
 from whyidle.analyse.diff import because
 from whyidle.analyse.diff.blocks import TOTAL, spread_of
 from whyidle.analyse.diff.difference import Difference, difference

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pairs import compare, noisy
+from support.pairs import compare, noisy
 from whyidle.analyse.diff import because
 from whyidle.analyse.diff.difference import Difference
 from whyidle.record.run import open_run, update_run

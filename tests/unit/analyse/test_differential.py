@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cells import Planned, on_processor
+from support.cells import Planned, on_processor
 from whyidle.analyse.cells.augmentation import augmentations, turns
 from whyidle.analyse.cells.comparison import Cell
 from whyidle.analyse.cells.differential import differentials, verdict_of

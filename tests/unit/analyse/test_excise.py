@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trainings import Training, trainings
+from support.trainings import Training, trainings
 from whyidle.analyse.intervals import EMPTY
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.drop_intervals import STAMPS, CutRun, Cuts, excised

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs import MS, START, Job, Rank, record
+from support.jobs import MS, START, Job, Rank, record
 from whyidle.analyse.ranks.job import samples_within
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.run.analysis import Analysis, analyse

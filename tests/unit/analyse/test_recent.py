@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from crafted import rows_of
 
-from recent_runs import START as RECENT_START
-from recent_runs import steps, store
+from support.crafted import rows_of
+from support.recent_runs import START as RECENT_START
+from support.recent_runs import steps, store
 from whyidle.analyse.recent.gathered import Source
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.recent.tail import Tail

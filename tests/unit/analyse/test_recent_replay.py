@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import recent_runs
-from recent_runs import MS, START, STEP, S
+import support.recent_runs as recent_runs
+from support.recent_runs import MS, START, STEP, S
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.recent.replay import ReplayReader
 from whyidle.errors import RecordError

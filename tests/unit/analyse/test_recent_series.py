@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from crafted import rows_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.crafted import rows_of
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.recent.series import grid, held, means, rate_since, rates, sums
 from whyidle.analyse.recent.steady import HOLD_NS, Steady

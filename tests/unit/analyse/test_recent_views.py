@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crafted import rows_of
 
-from recent_runs import (
+from support.crafted import rows_of
+from support.recent_runs import (
     BATCH,
     DEVICE,
     EVENT,

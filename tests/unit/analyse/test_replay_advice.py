@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from crafted import ON_CPU, add, add_events
 
+from support.crafted import ON_CPU, add, add_events
 from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.analyse.predict import advice as module
 from whyidle.analyse.predict.advice import MOST_OFF, Advice

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loader_clock import MS, SPECS, recorded
+from support.loader_clock import MS, SPECS, recorded
 from whyidle.analyse.predict import closed_form
 from whyidle.analyse.predict.predict import predict
 from whyidle.record.tuning import LoaderSettings

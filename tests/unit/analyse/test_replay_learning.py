@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from loader_clock import MS, SPECS, Spec, recorded, simulate
+from support.loader_clock import MS, SPECS, Spec, recorded, simulate
 from whyidle.analyse.predict.model import ReplayModel
 from whyidle.analyse.predict.workload import Workload
 from whyidle.record.tuning import LoaderSettings

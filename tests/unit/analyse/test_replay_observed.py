@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from crafted import ON_CPU, add, add_events, amend
 
-from runs import WITHOUT_COMPILER
-from warm import run as record
+from support.crafted import ON_CPU, add, add_events, amend
+from support.runs import WITHOUT_COMPILER
+from support.warm import run as record
 from whyidle.analyse.predict.observed import Unobserved, workload_of
 from whyidle.analyse.predict.workload import Workload
 from whyidle.analyse.run.facts import facts_of

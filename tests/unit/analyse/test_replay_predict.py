@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loader_clock import MS, SPECS, Spec, recorded, simulate
+from support.loader_clock import MS, SPECS, Spec, recorded, simulate
 from whyidle.analyse.predict import predict as module
 from whyidle.analyse.predict.draws import draw
 from whyidle.analyse.predict.predict import predict

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loader_clock import MS, SPECS, Made, Spec, recorded, simulate
+from support.loader_clock import MS, SPECS, Made, Spec, recorded, simulate
 from whyidle.analyse.predict.cases import Case, rows_of
 from whyidle.analyse.predict.outcome import ns_per_batch
 from whyidle.analyse.predict.pools import hands

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cells import STEPS, Planned
+from support.cells import STEPS, Planned
 from whyidle.analyse.cells.training_results import held, is_told, results
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from rich.console import Console, Group
 
-from jobs import Rank, record
+from support.jobs import Rank, record
 from whyidle.analyse.cells.comparison import Cell, rate_of
 from whyidle.analyse.cells.scaling import Curve, Ratio, Scaling, scaling
 from whyidle.analyse.run.analysis import Analysis, analyse

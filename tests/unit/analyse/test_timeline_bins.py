@@ -8,11 +8,11 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from crafted import amend
 from hypothesis import given
 from hypothesis import strategies as st
 
-from long_run import is_bad, make
+from support.crafted import amend
+from support.long_run import is_bad, make
 from whyidle.analyse.intervals import total
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import UNTOLD
@@ -104,7 +104,7 @@ def test_steps_that_nobody_looked_at_count_where_they_ran(tmp_path: Path) -> Non
 
 
 def test_without_fetches_what_is_not_told_apart_has_bins_of_its_own(tmp_path: Path) -> None:
-    from crafted import train_on_cpu
+    from support.crafted import train_on_cpu
 
     train_on_cpu(tmp_path / "run", [{}] * 60)
 

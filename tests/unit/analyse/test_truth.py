@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from trainings import Training, trainings
+from support.trainings import Training, trainings
 from whyidle.analyse.run.facts import facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.record.run import open_run

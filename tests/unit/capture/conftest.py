@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fakes.driver import driver, library, looks, recorded
+from support.fakes.driver import driver, library, looks, recorded
 from whyidle.capture.hooks import loop
 
 __all__ = ["driver", "library", "looks", "recorded"]

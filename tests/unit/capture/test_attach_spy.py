@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.driver import wait_for
+from support.fakes.driver import wait_for
 from whyidle.capture.attach import recording
 from whyidle.capture.attach import target as targets
 from whyidle.capture.attach.source import SourceLines

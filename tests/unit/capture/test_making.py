@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from torch.utils.data._utils import worker as torch_worker
 
-import slow_data
+import support.slow_data as slow_data
 from whyidle.capture.hidden import forget_frame
 from whyidle.capture.hooks.room import weigh
 from whyidle.capture.hooks.samples import samples_of

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-import slow_data
+import support.slow_data as slow_data
 from whyidle.capture.making.counters import Counters, affinity
 from whyidle.capture.recording import recording
 from whyidle.record.notices import read_notices

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fakes.driver import HEALTHY, FakeDriver
+from support.fakes.driver import HEALTHY, FakeDriver
 
 ASK = """
 import json, sys

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crafted import add, found
 
+from support.crafted import add, found
 from whyidle.record.schema import DEVICE
 from whyidle.scenarios.planted import MS, START, Step, train
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fakes.driver import HEALTHY, FakeDriver, Named
+from support.fakes.driver import HEALTHY, FakeDriver, Named
 
 Looks = Callable[..., tuple[list[str], list[list[Named]]]]
 

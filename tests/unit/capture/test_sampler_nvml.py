@@ -1,4 +1,4 @@
-"""NVML as the sampler uses it: the real `pynvml`, loading a library made from `tests/fakes/nvml.c`."""
+"""NVML as the sampler uses it: the real `pynvml`, loading a library made from `tests/support/fakes/nvml.c`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fakes.driver import HEALTHY, NAMES, FakeDriver, Named, hosts, wait_for
+from support.fakes.driver import HEALTHY, NAMES, FakeDriver, Named, hosts, wait_for
 from whyidle.capture.sampler.start import start_sampler
 from whyidle.commands.main import main
 from whyidle.record.run import create_run, open_run, update_run

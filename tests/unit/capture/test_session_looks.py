@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from torch.utils.data._utils.pin_memory import _pin_memory_loop
 
-from fakes.driver import wait_for
+from support.fakes.driver import wait_for
 from whyidle.capture import session as session_module
 from whyidle.capture.session import Session
 from whyidle.capture.threads import PythonThreads, _clock_of

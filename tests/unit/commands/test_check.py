@@ -10,12 +10,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from crafted import add, amend
 from rich.console import Console
 
-import recent_runs
-from jobs import Rank, record
-from pairs import crowded, noisy
+import support.recent_runs as recent_runs
+from support.crafted import add, amend
+from support.jobs import Rank, record
+from support.pairs import crowded, noisy
 from whyidle.analyse.cells.batch_size.result import Estimate
 from whyidle.analyse.diff import regression
 from whyidle.analyse.diff.cause_codes import CAUSES

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fakes.driver import wait_for
+from support.fakes.driver import wait_for
 from whyidle.terminal.code_revision import CHUNK, CodeRevision
 
 SOMEONE = {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jobs import MS as JOB_MS
-from jobs import Rank, record
-from page_content import Element, parsed
+from support.jobs import MS as JOB_MS
+from support.jobs import Rank, record
+from support.page_content import Element, parsed
 from whyidle.analyse.cells.recorded_runs import cells_of_runs, differences
 from whyidle.commands.main import main
 from whyidle.record.run import open_run, update_run

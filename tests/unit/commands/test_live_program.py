@@ -14,8 +14,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from recent_runs import training
-from snapshots import device, rank, running, worker
+from support.recent_runs import training
+from support.snapshots import device, rank, running, worker
 from whyidle.analyse.recent.snapshot import Snapshot
 from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.live import add_arguments

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import Rank, record
+from support.jobs import Rank, record
 from whyidle.commands.main import main
 from whyidle.record.run import create_run, update_run
 from whyidle.scenarios.planted import Step, train

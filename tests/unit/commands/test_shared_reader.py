@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recent_runs import training
+from support.recent_runs import training
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.commands import run
 from whyidle.commands.run import _View

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from fakes.driver import wait_for
-from tmux import THERE_IS, Tmux
+from support.fakes.driver import wait_for
+from support.tmux import THERE_IS, Tmux
 from whyidle.terminal.program_output import ProgramOutput, goes_on_in_the_row
 
 ROWS, COLUMNS = 12, 40

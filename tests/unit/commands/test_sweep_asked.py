@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from idx_files import make_set
+from support.idx_files import make_set
 from whyidle.commands.main import main
 from whyidle.commands.sweep_asked import require_used
 from whyidle.errors import WhyidleError

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from cells import Planned
+from support.cells import Planned
 from whyidle.analyse.cells.cell_costs import place_of, setting_of
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.cells.prices import Price

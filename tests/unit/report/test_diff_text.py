@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from pairs import compare, crowded, noisy
+from support.pairs import compare, crowded, noisy
 from whyidle.analyse.diff.difference import Difference
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.commands.main import main

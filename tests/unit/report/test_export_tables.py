@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from crafted import add, add_events
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from jobs import Rank, record
+from support.crafted import add, add_events
+from support.jobs import Rank, record
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.timeline.timeline import timelines
 from whyidle.record.names import Names

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from crafted import add, add_events, amend
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs import Rank, record
+from support.crafted import add, add_events, amend
+from support.jobs import Rank, record
 from whyidle.analyse.run.analysis import analyse
 from whyidle.errors import WhyidleError
 from whyidle.record.names import Names

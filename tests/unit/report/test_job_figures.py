@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from jobs import MS, Rank, record
-from page_content import parsed
+from support.jobs import MS, Rank, record
+from support.page_content import parsed
 from whyidle.analyse.cells.comparison import load
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.record.comparison import CellRecord, write_comparison

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from snapshots import NAN, VERDICT, WAVE, device, rank, running, worker
+from support.snapshots import NAN, VERDICT, WAVE, device, rank, running, worker
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.recent.snapshot import HostView, Snapshot
 from whyidle.record.run import create_run, update_run

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from cells import Planned, place
-from jobs import Rank, record
+from support.cells import Planned, place
+from support.jobs import Rank, record
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.main import main

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import Rank, record
+from support.jobs import Rank, record
 from whyidle.commands.main import main
 from whyidle.record.latest import note_latest
 from whyidle.record.run import update_run

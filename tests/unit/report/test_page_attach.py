@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from page_content import Element, parsed
+from support.page_content import Element, parsed
 from whyidle.analyse.attached.attached import attached
 from whyidle.analyse.attached.causes import findings_of, verdict_of
 from whyidle.analyse.attached.series import MOST_VALUES, Series, series_of

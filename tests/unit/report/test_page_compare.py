@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cells import Planned, on_processor
-from page_content import Element, parsed
+from support.cells import Planned, on_processor
+from support.page_content import Element, parsed
 from whyidle.analyse.cells.cell_costs import place_of, setting_of
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.cells.prices import Price

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cells import Planned
-from page_content import Element, parsed
+from support.cells import Planned
+from support.page_content import Element, parsed
 from whyidle.analyse.cells.batch_size.verdict import batch_verdict
 from whyidle.diagnosis_benchmark.confusion import Judged, Named, confusion
 from whyidle.diagnosis_benchmark.judged_sweeps import JudgedSweep

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from crafted import add, add_events, amend, train_on_cpu
 
-from jobs import START as JOB_START
-from jobs import Rank, record
-from long_run import make
+from support.crafted import add, add_events, amend, train_on_cpu
+from support.jobs import START as JOB_START
+from support.jobs import Rank, record
+from support.long_run import make
 from whyidle.analyse.intervals import total
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.analyse.timeline.lines import Line

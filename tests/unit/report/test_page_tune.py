@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from page_content import Element, parsed
+from support.page_content import Element, parsed
 from whyidle.commands.main import main
 from whyidle.errors import RecordError
 from whyidle.record.tuning import LoaderSettings

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from jobs import MS, Rank, record
+from support.jobs import MS, Rank, record
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.main import main

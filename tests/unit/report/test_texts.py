@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from jobs import Rank, record
+from support.jobs import Rank, record
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.cells.comparison import Cell, Comparison, compare
 from whyidle.analyse.run.analysis import Analysis, analyse

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from crafted import add
 from PIL import Image
 
+from support.crafted import add
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.commands.main import main

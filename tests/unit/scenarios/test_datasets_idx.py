@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from idx_files import NAMES, idx, make_set, write
+from support.idx_files import NAMES, idx, make_set, write
 from whyidle.errors import DataError
 from whyidle.scenarios.datasets.idx import FASHION_MNIST, MNIST, IdxImages, IdxSet
 

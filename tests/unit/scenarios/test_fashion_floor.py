@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from idx_files import make_set
+from support.idx_files import make_set
 from whyidle.commands.main import main
 
 DEVICES = ("emulated:k80", "emulated:v100")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from idx_files import make_set
+from support.idx_files import make_set
 from whyidle.analyse.predict.predict import predict
 from whyidle.analyse.predict.workload import Limits, Workload
 from whyidle.devices.cpu import CpuDevice

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from fakes.driver import wait_for
+from support.fakes.driver import wait_for
 from whyidle.devices.clock import VirtualClock
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec

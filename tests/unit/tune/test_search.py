@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from loader_clock import SPECS
-from simulated_bench import ClockModel, SimulatedBench, biased, held_rate, plan_of, scaled, truth
+from support.loader_clock import SPECS
+from support.simulated_bench import ClockModel, SimulatedBench, biased, held_rate, plan_of, scaled, truth
 from whyidle.analyse.predict.workload import Prediction
 from whyidle.record.tuning import LoaderSettings
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed

@@ -9,8 +9,8 @@ from math import exp
 import numpy as np
 import pytest
 
-from loader_clock import SPECS, Spec
-from simulated_bench import (
+from support.loader_clock import SPECS, Spec
+from support.simulated_bench import (
     GRID,
     ClockModel,
     SimulatedBench,

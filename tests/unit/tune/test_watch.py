@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fakes.driver import wait_for
+from support.fakes.driver import wait_for
 from whyidle.tune.bench import watchdog as watch
 from whyidle.tune.bench.orphan_cleanup import members
 

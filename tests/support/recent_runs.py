@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from crafted import rows_of
 
+from support.crafted import rows_of
 from whyidle.analyse.recent.moments import as_of
 from whyidle.record.processes import describe_process
 from whyidle.record.reader import RecordFile, Records

@@ -13,7 +13,7 @@ from math import exp, log
 
 import numpy as np
 
-from loader_clock import Made, Spec, Times, simulate
+from support.loader_clock import Made, Spec, Times, simulate
 from whyidle.analyse.predict.workload import Binding, Prediction
 from whyidle.record.tuning import Block, LoaderSettings
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed

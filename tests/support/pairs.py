@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from crafted import add, add_events, amend, train_on_cpu
 
+from support.crafted import add, add_events, amend, train_on_cpu
 from whyidle.analyse.diff.difference import Difference, difference
 from whyidle.analyse.diff.sides import side_of
 from whyidle.record.reader import Records
