@@ -23,6 +23,7 @@ from whyidle.matrix.trial import Target, TrialServer
 from whyidle.record.run import open_run
 from whyidle.report.contract import run as contract
 from whyidle.report.plot import batch_size as batch_plot
+from whyidle.report.render.text import show as show_text
 from whyidle.terminal.comparison_progress import Progress
 from whyidle.terminal.console import console, show_comparison
 
@@ -83,7 +84,7 @@ class SweepTable:
         ]
 
     def render(self, target: Console) -> None:
-        sweeps_text.render(self.sweeps, self.setting, self.failed, target)
+        show_text(sweeps_text.document(self.sweeps, self.setting, self.failed), target)
 
     def json(self) -> dict[str, Any]:
         """The contract's `whyidle-compare`, and for each sweep the truth and whether it was found."""

@@ -22,6 +22,7 @@ from whyidle.matrix.trial import Outcome, Target, TrialServer
 from whyidle.record.comparison import CellRecord, read_comparison
 from whyidle.record.run import is_run, open_run
 from whyidle.report.contract import run as contract
+from whyidle.report.render.text import show as show_text
 from whyidle.terminal.console import console, show_comparison
 
 from .confusion import Confusion, Judged, Named, confusion
@@ -115,7 +116,7 @@ class FaultTable:
         ]
 
     def render(self, target: Console) -> None:
-        faults_text.render(self.confusion, self.setting, self.failed, target)
+        show_text(faults_text.document(self.confusion, self.setting, self.failed), target)
 
     def json(self) -> dict[str, Any]:
         """The contract's `whyidle-compare`, with a cell a case and the matrix."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whyidle.report.page.frame import render
-from whyidle.report.page.sections import sections_of
+from whyidle.report.render.html import page_sections
 
 from ..confusion import Confusion
 from . import faults_text
@@ -33,16 +33,18 @@ class Row:
 
 def page(result: Confusion, setting: Mapping[str, Any], failed: Sequence[tuple[str, str, str]]) -> str:
     """The whole page. `failed`: (case, status, why) of the cases that were not judged."""
-    sections = sections_of(faults_text.sections(result, setting, failed, ascii_only=False))
+    document = faults_text.document(result, setting, failed)
     return render(
         "faults.html.j2",
-        title=faults_text.head(setting),
+        title=document.title,
         styles=("table.css",),
         scripts=("table.js",),
         summary=faults_text.summary(result),
         columns=result.columns,
         rows=rows(result),
-        sections=[each for each in sections if each.title not in (faults_text.head(setting), faults_text.TOGETHER)],
+        sections=[
+            each for each in page_sections(document.blocks) if each.title not in (document.title, faults_text.TOGETHER)
+        ],
     )
 
 

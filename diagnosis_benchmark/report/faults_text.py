@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
-from whyidle.report.render import bars
+from whyidle.report.document import (
+    Block,
+    Document,
+    Heading,
+    Paragraph,
+    Phrase,
+    Space,
+    TableBlock,
+    TableColumn,
+    table,
+    toned,
+)
+from whyidle.report.words.figures import NOT_MEASURED, counted
 
 from ..confusion import CLOSE, FIRST_FINDINGS, HEALTHY, CaseSummary, Confusion, Errors, Judged, Rate
 
@@ -20,54 +27,52 @@ FEW_NAMED = 2
 TOGETHER = "Together"
 
 
-def render(result: Confusion, setting: Mapping[str, Any], failed: Sequence[tuple[str, str, str]], to: Console) -> None:
-    """Print it. `failed`: (case, status, why) of the cases that were not judged."""
-    to.print(Group(*sections(result, setting, failed, bars.is_ascii(to))))
+def document(result: Confusion, setting: Mapping[str, Any], failed: Sequence[tuple[str, str, str]]) -> Document:
+    """All of it. `failed`: (case, status, why) of the cases that were not judged."""
+    return Document(head(setting), tuple(_blocks(result, setting, failed)))
 
 
-def sections(
-    result: Confusion, setting: Mapping[str, Any], failed: Sequence[tuple[str, str, str]], ascii_only: bool
-) -> Iterator[RenderableType]:
-    yield Text(head(setting), style="bold")
-    yield Text()
+def _blocks(result: Confusion, setting: Mapping[str, Any], failed: Sequence[tuple[str, str, str]]) -> Iterator[Block]:
+    yield Heading(head(setting))
+    yield Space()
     if result.matrix:
-        yield _title("What was planted, and what was named first")
-        yield _indent(_matrix(result, ascii_only))
-        yield Text()
+        yield Heading("What was planted, and what was named first")
+        yield _matrix(result)
+        yield Space()
     shares = [c for c in result.cases if c.planted and not _is_compound(c)]
     if shares:
-        yield _title("What it cost in percent of the time: the truth, and what was reported (medians)")
-        yield _indent(_shares(shares, ascii_only))
-        yield Text()
+        yield Heading("What it cost in percent of the time: the truth, and what was reported (medians)")
+        yield _shares(shares)
+        yield Space()
     compounds = [c for c in result.cases if _is_compound(c)]
     if compounds:
-        yield _title("Two causes at once")
-        yield _indent(_compounds(compounds, ascii_only))
-        yield Text()
+        yield Heading("Two causes at once")
+        yield _compounds(compounds)
+        yield Space()
     controls = [c for c in result.cases if not c.planted]
     if controls:
-        yield _title("Healthy trainings")
-        yield _indent(_controls(controls, ascii_only))
-        yield Text()
+        yield Heading("Healthy trainings")
+        yield _controls(controls)
+        yield Space()
     if failed:
-        yield _title("Not judged")
+        yield Heading("Not judged")
         yield from _not_judged(failed)
-        yield Text()
-    yield _title(TOGETHER)
-    yield from (_indent(Text(line)) for line in summary(result))
+        yield Space()
+    yield Heading(TOGETHER)
+    yield from (Paragraph(words, 1) for words in summary(result))
 
 
 def head(setting: Mapping[str, Any]) -> str:
     """What was run, and on what: with one CPU, or a stolen one, a fault may rightly get another name."""
     machine = setting.get("machine") or {}
-    said = [f"faults · {_plural(setting['cpu_budget'], 'CPU')}"]
+    said = [f"faults · {counted(setting['cpu_budget'], 'CPU')}"]
     if (cpus := machine.get("cpus")) is not None and cpus != setting["cpu_budget"]:
         said[0] += f" of {cpus}"
     if (load := machine.get("load")) is not None:
         said.append(f"load {load:.1f} before")
     if (steal := machine.get("steal_pct")) is not None:
         said.append(f"{steal:.1f} % stolen")
-    said.append(_plural(setting["repeats"], "round"))
+    said.append(counted(setting["repeats"], "round"))
     if setting.get("foreign_load"):
         said.append("beside a busy process of another session")
     return ", ".join(said)
@@ -79,7 +84,7 @@ def ahead(runs: int, run_s: float) -> str:
         return "nothing to run"
     seconds = runs * run_s
     long = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-    return f"{_plural(runs, 'run')} of about {run_s:g} s: about {long}"
+    return f"{counted(runs, 'run')} of about {run_s:g} s: about {long}"
 
 
 def outcome(run: Judged) -> str:
@@ -132,31 +137,30 @@ def _distances(errors: Errors) -> list[str]:
     return [f"Their distance from the truth: median {errors.median:.1f} points, worst {errors.worst:.1f}{unnamed}"]
 
 
-def _matrix(result: Confusion, ascii_only: bool) -> Table:
-    rows = _table("", "planted", "runs", "right", "named instead", right=(2, 3))
+def _matrix(result: Confusion) -> TableBlock:
+    rows = []
     for planted, named in result.matrix.items():
         runs = sum(named.values())
         # A control with a minor finding is as it should be, and with a foreign load to name that is right.
         cases = [c for c in result.cases if (c.planted or (HEALTHY,)) == (planted,)]
         hits = sum(c.first.hits for c in cases)
         wrong = {name: count for name, count in named.items() if name != planted}
-        rows.add_row(*_row(hits == runs, ascii_only, planted, str(runs), str(hits), _counts(wrong)))
-    return rows
+        rows.append(_row(hits == runs, planted, str(runs), str(hits), _counts(wrong)))
+    return _table(rows, "", "planted", "runs", "right", "named instead", right=(2, 3))
 
 
-def _shares(cases: Sequence[CaseSummary], ascii_only: bool) -> Table:
+def _shares(cases: Sequence[CaseSummary]) -> TableBlock:
     # Of one run the median error is the worst, too.
     rounds = any(case.runs > 1 for case in cases)
     heads = ("", "case", "truth", "reported", "off by", *(("worst",) if rounds else ()), "steps")
-    rows = _table(*heads, right=tuple(range(2, len(heads))))
+    rows = []
     for case in cases:
         share = case.shares[0]
         errors = share.errors
         good = errors.close.hits == errors.close.of
-        rows.add_row(
-            *_row(
+        rows.append(
+            _row(
                 good,
-                ascii_only,
                 case.case,
                 _figure(share.true_pct),
                 _figure(share.reported_pct) if share.reported_pct is not None else "not named",
@@ -165,44 +169,36 @@ def _shares(cases: Sequence[CaseSummary], ascii_only: bool) -> Table:
                 str(case.steps),
             )
         )
-    return rows
+    return _table(rows, *heads, right=tuple(range(2, len(heads))))
 
 
-def _compounds(cases: Sequence[CaseSummary], ascii_only: bool) -> Table:
-    rows = _table("", "case and its causes", "truth", "reported", "first", "both found", right=(2, 3, 4, 5))
+def _compounds(cases: Sequence[CaseSummary]) -> TableBlock:
+    rows: list[Sequence[str | Phrase]] = []
     for case in cases:
         found = f"{case.every.hits} of {case.every.of}"
         good = case.every.hits == case.every.of
-        rows.add_row(*_row(good, ascii_only, case.case, "", "", "", found))
+        rows.append(_row(good, case.case, "", "", "", found))
         for share in case.shares:
             first = str(case.named.get(share.cause, 0))
-            rows.add_row("", f"  {share.cause}", _figure(share.true_pct), _figure(share.reported_pct), first, "")
+            rows.append(("", f"  {share.cause}", _figure(share.true_pct), _figure(share.reported_pct), first, ""))
         for name, count in case.named.items():
             if name not in case.planted:
                 unplanted = f"{name}, not planted" if "." in name else name
-                rows.add_row("", f"  {unplanted}", "", "", str(count), "")
-    return rows
+                rows.append(("", f"  {unplanted}", "", "", str(count), ""))
+    heads = ("", "case and its causes", "truth", "reported", "first", "both found")
+    return _table(rows, *heads, right=(2, 3, 4, 5))
 
 
-def _controls(cases: Sequence[CaseSummary], ascii_only: bool) -> Table:
-    rows = _table("", "control", "runs", "quiet", "verdicts", "findings above minor", right=(2, 3))
+def _controls(cases: Sequence[CaseSummary]) -> TableBlock:
+    rows = []
     for case in cases:
         good = case.first.hits == case.first.of
-        rows.add_row(
-            *_row(
-                good,
-                ascii_only,
-                case.case,
-                str(case.runs),
-                str(case.first.hits),
-                _counts(case.named),
-                _counts(case.loud),
-            )
-        )
-    return rows
+        figures = (str(case.runs), str(case.first.hits), _counts(case.named), _counts(case.loud))
+        rows.append(_row(good, case.case, *figures))
+    return _table(rows, "", "control", "runs", "quiet", "verdicts", "findings above minor", right=(2, 3))
 
 
-def _not_judged(failed: Sequence[tuple[str, str, str]]) -> Iterator[RenderableType]:
+def _not_judged(failed: Sequence[tuple[str, str, str]]) -> Iterator[Paragraph]:
     """One line for each reason, with the cases that it hit."""
     hit: dict[tuple[str, str], list[str]] = {}
     for case, status, why in failed:
@@ -210,30 +206,22 @@ def _not_judged(failed: Sequence[tuple[str, str, str]]) -> Iterator[RenderableTy
     for (status, why), cases in hit.items():
         named = cases if len(cases) <= MOST_NAMED else cases[:FEW_NAMED]
         more = f" and {len(cases) - len(named)} more" if len(named) < len(cases) else ""
-        yield _indent(Text(f"{', '.join(named)}{more}: {_reason(status, why)}", style="yellow"))
+        yield Paragraph(toned(f"{', '.join(named)}{more}: {_reason(status, why)}", "yellow"), 1)
 
 
 def _reason(status: str, why: str) -> str:
     return why if why.startswith(status) else f"{status}: {why}"
 
 
-def _table(*heads: str, right: tuple[int, ...]) -> Table:
-    rows = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
-    for place, name in enumerate(heads):
-        last = place == len(heads) - 1
-        rows.add_column(
-            name,
-            justify="right" if place in right else "left",
-            no_wrap=not last,
-            overflow="fold" if last else "ellipsis",
-        )
-    return rows
+def _table(rows: Iterable[Sequence[str | Phrase]], *heads: str, right: tuple[int, ...]) -> TableBlock:
+    last = len(heads) - 1
+    first = (TableColumn(name, place in right, wraps=False) for place, name in enumerate(heads[:last]))
+    return table(rows, *first, TableColumn(heads[last], last in right, folds=True), indent=1)
 
 
-def _row(good: bool, ascii_only: bool, *cells: str) -> list[RenderableType]:
+def _row(good: bool, *cells: str) -> Sequence[Phrase]:
     """What is not as planted stands out without colours too."""
-    sign = "" if good else "!" if ascii_only else "✗"
-    return [Text(cell, style="" if good else "bold") for cell in (sign, *cells)]
+    return [toned(cell, "" if good else "bold") for cell in ("" if good else "✗", *cells)]
 
 
 def _counts(named: Mapping[str, int]) -> str:
@@ -247,20 +235,8 @@ def _worst(errors: Errors) -> str:
 
 
 def _figure(percent: float | None) -> str:
-    return "n/a" if percent is None else f"{percent:.1f}"
+    return NOT_MEASURED if percent is None else f"{percent:.1f}"
 
 
 def _is_compound(case: CaseSummary) -> bool:
     return len(case.planted) > 1
-
-
-def _plural(number: float, thing: str) -> str:
-    return f"{number:g} {thing}{'s' * (number != 1)}"
-
-
-def _title(text: str) -> Text:
-    return Text(text, style="bold")
-
-
-def _indent(what: RenderableType) -> Padding:
-    return Padding(what, (0, 0, 0, 2))

@@ -7,7 +7,7 @@ from typing import Any
 
 from whyidle.report.page.compare_sizes import sizes_views
 from whyidle.report.page.frame import render
-from whyidle.report.page.sections import sections_of
+from whyidle.report.render.html import page_sections
 
 from ..judged_sweeps import JudgedSweep
 from . import sweeps_text
@@ -22,6 +22,6 @@ def page(sweeps: Sequence[JudgedSweep], setting: Mapping[str, Any], failed: Sequ
         styles=("table.css",),
         scripts=("table.js",),
         summary=sweeps_text.summary(sweeps),
-        sections=sections_of(sweeps_text.judged(sweeps, failed, ascii_only=False)),
+        sections=page_sections(sweeps_text.judged(sweeps, failed)),
         sizes=sizes_views(verdicts),
     )

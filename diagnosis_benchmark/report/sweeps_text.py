@@ -6,13 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
-from whyidle.report.documents import batch_size as batch_text
-from whyidle.report.render import bars
+from whyidle.report.document import Block, Document, Heading, Paragraph, Space, TableBlock, TableColumn, table, toned
+from whyidle.report.documents import batch_size
+from whyidle.report.words.figures import NOT_MEASURED, counted
 
 from ..judged_sweeps import Growth, JudgedSweep
 
@@ -20,53 +16,46 @@ GROWTH = (
     "Truth and reported: the growth of the planted term, or of the whole where none was planted, in percent of the "
     "time per sample at the smaller size."
 )
-FIGURES = 4
-"""From this column on."""
 NOTHING = "-"
 """No term grew."""
 
 
-def render(
-    sweeps: Sequence[JudgedSweep], setting: Mapping[str, Any], failed: Sequence[tuple[str, str]], to: Console
-) -> None:
-    """Print them. `failed`: (cell, why) of the cells that did not run to their end."""
-    to.print(Group(*_sections(sweeps, setting, failed, bars.is_ascii(to))))
+def document(sweeps: Sequence[JudgedSweep], setting: Mapping[str, Any], failed: Sequence[tuple[str, str]]) -> Document:
+    """All of it. `failed`: (cell, why) of the cells that did not run to their end."""
+    return Document(head(setting), tuple(_blocks(sweeps, setting, failed)))
 
 
-def _sections(
-    sweeps: Sequence[JudgedSweep], setting: Mapping[str, Any], failed: Sequence[tuple[str, str]], ascii_only: bool
-) -> Iterator[RenderableType]:
-    yield Text(head(setting), style="bold")
-    yield Text()
-    yield from judged(sweeps, failed, ascii_only)
-    yield from (Text(line) for line in summary(sweeps))
+def _blocks(
+    sweeps: Sequence[JudgedSweep], setting: Mapping[str, Any], failed: Sequence[tuple[str, str]]
+) -> Iterator[Block]:
+    yield Heading(head(setting))
+    yield Space()
+    yield from judged(sweeps, failed)
+    yield from map(Paragraph, summary(sweeps))
     verdicts = {sweep.name: sweep.verdict for sweep in sweeps if sweep.verdict is not None}
     if verdicts:
-        yield Text()
-        yield Text("What the batch size did", style="bold")
-        yield from batch_text.render(verdicts)
+        yield Space()
+        yield Heading("What the batch size did")
+        yield from batch_size.blocks(verdicts)
 
 
-def judged(
-    sweeps: Sequence[JudgedSweep], failed: Sequence[tuple[str, str]], ascii_only: bool
-) -> Iterator[RenderableType]:
+def judged(sweeps: Sequence[JudgedSweep], failed: Sequence[tuple[str, str]]) -> Iterator[Block]:
     """What was planted beside what was named, and what did not run."""
-    yield Text("What was planted, and what was named", style="bold")
-    yield Padding(_table(sweeps, ascii_only), (0, 0, 0, 2))
-    yield Padding(Text(GROWTH, style="dim"), (0, 0, 0, 2))
-    yield Text()
+    yield Heading("What was planted, and what was named")
+    yield _table(sweeps)
+    yield Paragraph(toned(GROWTH, "dim"), 1)
+    yield Space()
     if failed:
-        yield Text("Not run to their end", style="bold")
-        yield from (Padding(Text(f"{cell}: {why}", style="yellow"), (0, 0, 0, 2)) for cell, why in failed)
-        yield Text()
+        yield Heading("Not run to their end")
+        yield from (Paragraph(toned(f"{cell}: {why}", "yellow"), 1) for cell, why in failed)
+        yield Space()
 
 
 def head(setting: Mapping[str, Any]) -> str:
     """What was run, and on what."""
-    rounds = setting["repeats"]
     return (
         f"{setting['scenario']} · {setting['cpu_budget']:g} CPUs, load {setting['load']:.1f} before, "
-        f"{rounds} round{'s' * (rounds != 1)} on {setting['device']['title']}"
+        f"{counted(setting['repeats'], 'round')} on {setting['device']['title']}"
     )
 
 
@@ -84,26 +73,15 @@ def summary(sweeps: Sequence[JudgedSweep]) -> list[str]:
     return lines
 
 
-def _table(sweeps: Sequence[JudgedSweep], ascii_only: bool) -> Table:
-    rows = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
-    heads = ("", "planted", "named", "term that grew", "truth", "reported")
-    for place, name in enumerate(heads):
-        figures_column = place >= FIGURES
-        rows.add_column(
-            name, justify="right" if figures_column else "left", no_wrap=True, min_width=8 if figures_column else None
-        )
+def _table(sweeps: Sequence[JudgedSweep]) -> TableBlock:
+    rows = []
     for sweep in sweeps:
-        verdict = sweep.verdict
-        sign = "" if sweep.right or verdict is None else "!" if ascii_only else "✗"
-        cells = (
-            sign,
-            planted(sweep),
-            _named(sweep),
-            _term(sweep),
-            *figures(sweep.growth),
-        )
-        rows.add_row(*(Text(cell, style="" if sweep.right or verdict is None else "bold") for cell in cells))
-    return rows
+        wrong = sweep.verdict is not None and not sweep.right
+        cells = ("✗" if wrong else "", planted(sweep), _named(sweep), _term(sweep), *figures(sweep.growth))
+        rows.append([toned(cell, "bold" if wrong else "") for cell in cells])
+    words = (TableColumn(name, wraps=False) for name in ("", "planted", "named", "term that grew"))
+    numbers = (TableColumn(name, right=True, wraps=False, least=8) for name in ("truth", "reported"))
+    return table(rows, *words, *numbers, indent=1)
 
 
 def _named(sweep: JudgedSweep) -> str:
@@ -128,4 +106,6 @@ def planted(sweep: JudgedSweep) -> str:
 
 def figures(growth: Growth | None) -> tuple[str, str]:
     """True and reported, in percent."""
-    return ("n/a", "n/a") if growth is None else (f"{100 * growth.true:+.1f}", f"{100 * growth.reported:+.1f}")
+    if growth is None:
+        return NOT_MEASURED, NOT_MEASURED
+    return f"{100 * growth.true:+.1f}", f"{100 * growth.reported:+.1f}"

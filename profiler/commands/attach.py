@@ -24,6 +24,7 @@ from ..record.latest import note_latest
 from ..record.run import new_folder, open_run
 from ..report.contract import attached as attach_json
 from ..report.documents import attached as attach_text
+from ..report.render.text import show as show_text
 from ..terminal.console import console, show, write_json
 
 NAME = "attach"
@@ -78,7 +79,7 @@ def _report(folder: Path, as_json: bool) -> int:
         write_json(attach_json.report(seen, verdict, findings), "-")
     else:
         target = console()
-        show(lambda to: attach_text.render(seen, verdict, findings, to), target)
+        show(lambda to: show_text(attach_text.document(seen, verdict, findings), to), target)
     print(f"recording: {folder}   (whyidle report {folder})", file=sys.stderr)
     return 0
 

@@ -23,6 +23,8 @@ from ..record.files import plain, read_json, write_text
 from ..report.contract import check as check_json
 from ..report.documents import check as check_text
 from ..report.export import github, junit
+from ..report.render import markdown
+from ..report.render.text import show as show_text
 from ..terminal.console import console, json_text, show
 from . import check_config
 
@@ -184,13 +186,13 @@ def _tell(
             raise WhyidleError(f"cannot write {arguments.junit}: {error.strerror}. Name another file.") from error
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if arguments.github and summary:
-        _append(Path(summary), check_text.markdown(run, emulated, found) + "\n")
+        _append(Path(summary), markdown.of_checks(run, emulated, found) + "\n")
     if arguments.json:
         print(json_text(check_json.checks(run, found) | {"emulated": emulated is not None}))
     else:
 
         def draw(target: Console) -> None:
-            check_text.render(run, emulated, found, target)
+            show_text(check_text.document(run, emulated, found), target)
 
         show(draw, console())
     if arguments.github:

@@ -17,6 +17,7 @@ from ..analyse.cells.comparison import compare
 from ..errors import WhyidleError
 from ..report.contract import run as contract
 from ..report.documents import comparison as compare_text
+from ..report.render.text import show as show_text
 from ..terminal.console import show_comparison
 from . import compare_html, compare_runs, cost_options, options, plot
 from .sweep import Sweep
@@ -109,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     interrupted = sweep.run()
     result = compare([sweep.cell(key) for key in sweep.keys])
     show_comparison(
-        lambda target: compare_text.render(result, sweep.setting, target),
+        lambda target: show_text(compare_text.document(result, sweep.setting), target),
         lambda: contract.comparison(result, sweep.setting),
         sweep.folder,
         arguments.json,

@@ -13,6 +13,7 @@ from ..record.comparison import is_comparison
 from ..record.run import is_run, open_run
 from ..report.contract import run as contract
 from ..report.documents import comparison as compare_text
+from ..report.render.text import show as show_text
 from ..terminal.console import console, show, write_json
 from . import compare_html, options, plot
 
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         "notices": differences(cells),
     }
     if arguments.json != "-":
-        show(lambda target: compare_text.render(result, setting, target), console())
+        show(lambda target: show_text(compare_text.document(result, setting), target), console())
     if arguments.json:
         write_json(contract.comparison(result, setting), arguments.json)
     compare_html.write(arguments, result, setting)

@@ -18,6 +18,7 @@ from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from ..report.contract import cost as cost_json
 from ..report.documents import cost as cost_text
+from ..report.render.text import show as show_text
 from ..terminal.console import console, show, write_json
 from .options import are, given, require_folder
 
@@ -165,7 +166,8 @@ def run_logs(arguments: argparse.Namespace) -> int:
     base = arguments.relative_to or cost.default_base([each.machine for each in bills])
     folder = str(arguments.logs)
     if arguments.json != "-":
-        show(lambda target: cost_text.render(bills, base, arguments.target, found.problems, folder, target), console())
+        document = cost_text.document(bills, base, arguments.target, found.problems, folder)
+        show(lambda target: show_text(document, target), console())
     if arguments.json:
         write_json(cost_json.logged(bills, base, arguments.target, found.problems, folder), arguments.json)
     return 0

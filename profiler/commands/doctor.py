@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..report.contract import doctor as doctor_json
 from ..report.documents import doctor as doctor_text
+from ..report.render.text import show as show_text
 from ..terminal.console import console, show, write_json
 
 NAME = "doctor"
@@ -26,5 +27,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(doctor_json.checks(found), "-")
     else:
-        show(lambda target: doctor_text.render(found, target), console())
+        show(lambda target: show_text(doctor_text.document(found), target), console())
     return 0

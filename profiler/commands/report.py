@@ -27,6 +27,7 @@ from ..report.documents import attached as attach_text
 from ..report.documents import comparison as compare_text
 from ..report.documents import run as text
 from ..report.documents import tuning as tune_text
+from ..report.render.text import show as show_text
 from ..report.words.command import command_line
 from ..terminal.console import show_in, write_json
 from ..tune.search.state import is_tuning
@@ -95,7 +96,7 @@ def _report(arguments: argparse.Namespace) -> int:
         if as_json:
             write_json(kept.json, arguments.output or "-")
         else:
-            show_in(arguments.output, lambda target: tune_text.render(kept.tuning, target, kept.notices))
+            show_in(arguments.output, lambda target: show_text(tune_text.document(kept.tuning, kept.notices), target))
         return 0
     _check_plots(arguments, folder, others)
     if options.is_comparison_alone(folder, others):
@@ -114,7 +115,7 @@ def _report(arguments: argparse.Namespace) -> int:
         if as_json:
             write_json(contract.comparison(result, setting), arguments.output or "-")
         else:
-            show_in(arguments.output, lambda target: compare_text.render(result, setting, target))
+            show_in(arguments.output, lambda target: show_text(compare_text.document(result, setting), target))
         plot.draw(arguments, result, setting)
         return 0
     opened = open_run(folder)
@@ -126,13 +127,16 @@ def _report(arguments: argparse.Namespace) -> int:
         if as_json:
             write_json(attach_json.report(seen, verdict, findings), arguments.output or "-")
         else:
-            show_in(arguments.output, lambda target: attach_text.render(seen, verdict, findings, target))
+            show_in(arguments.output, lambda target: show_text(attach_text.document(seen, verdict, findings), target))
         return 0
     analysis = analyse(opened, *(open_run(other) for other in others))
     if as_json:
         write_json(contract.report(analysis) | cost_options.json_of(analysis, price), arguments.output or "-")
     else:
-        show_in(arguments.output, lambda target: text.render(analysis, target, cost_options.line_of(analysis, price)))
+        show_in(
+            arguments.output,
+            lambda target: show_text(text.document(analysis, cost_options.line_of(analysis, price)), target),
+        )
     plot.draw_run(arguments, analysis, folder)
     return 0
 

@@ -27,6 +27,7 @@ from ..report import live
 from ..report.contract import run as contract
 from ..report.documents import run as text
 from ..report.render import bars
+from ..report.render.text import show as show_text
 from ..terminal import child
 from ..terminal.code_revision import CodeRevision
 from ..terminal.console import console, json_text, show
@@ -262,7 +263,7 @@ def _report(folder: Path, as_json: bool, figures: Figures) -> None:
         print(json_text(contract.report(analysis)), file=sys.stderr)
         return
     print(file=sys.stderr)
-    show(lambda to: text.render(analysis, to), console(stderr=True))
+    show(lambda to: show_text(text.document(analysis), to), console(stderr=True))
     again = f"`whyidle report {folder}` shows this again, with --format html as a page."
     print(f"\nThe recording is in {folder}; {again}", file=sys.stderr)
 

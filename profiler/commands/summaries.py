@@ -17,8 +17,10 @@ from ..errors import WhyidleError
 from ..record.comparison import read_comparison
 from ..record.files import write_text
 from ..record.run import is_run, open_run
-from ..report.documents import summary as markdown
+from ..report.documents import attached as attach_text
+from ..report.documents import run as text
 from ..report.export import prometheus
+from ..report.render import markdown
 from . import options
 
 MARKDOWN, PROMETHEUS = FORMATS = ("markdown", "prometheus")
@@ -31,17 +33,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def write(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> None:
     """Write what was asked for; `folder` and `others` as `report` resolved them."""
-    text = _markdown(folder, others) if arguments.format == MARKDOWN else _prometheus(folder, others)
-    if not text:
+    written = _markdown(folder, others) if arguments.format == MARKDOWN else _prometheus(folder, others)
+    if not written:
         raise WhyidleError(
             f"{folder} has no figures to give gauges of: no training step was recorded. `--format json` gives what is "
             "known, `--format csv --table host` what the sampler saw."
         )
     if arguments.output in (None, "-"):
-        sys.stdout.write(text)
+        sys.stdout.write(written)
         return
     try:
-        write_text(Path(arguments.output), text)
+        write_text(Path(arguments.output), written)
     except OSError as error:
         raise WhyidleError(f"cannot write {arguments.output}: {error.strerror}. Name another file.") from error
 
@@ -55,8 +57,8 @@ def _markdown(folder: Path, others: list[Path]) -> str:
     if not others and is_attached(run):
         seen = attached(run)
         findings = findings_of(seen)
-        return markdown.of_attached(seen, verdict_of(seen, findings), findings)
-    return markdown.of_run(analyse(run, *map(open_run, others)))
+        return markdown.markdown(attach_text.document(seen, verdict_of(seen, findings), findings))
+    return markdown.markdown(text.document(analyse(run, *map(open_run, others))))
 
 
 def _prometheus(folder: Path, others: list[Path]) -> str:

@@ -14,8 +14,9 @@ from ..analyse.cells.comparison import rate_of
 from ..analyse.recent.reader import RecentReader
 from ..errors import RecordError
 from ..report import live
-from ..report.documents import comparison as compare_text
+from ..report.documents import cells_table
 from ..report.render import bars
+from ..report.render.text import renderables
 
 if TYPE_CHECKING:
     from ..matrix.cells import Cells
@@ -86,8 +87,8 @@ class Progress(Drawn):
         ran = tuple(self._sweep.cell(k) for k in self._sweep.keys if self._sweep.status[k][0] != "pending")
         view = live.render(self._reader.snapshot(), self._target.width, LIVE_ROWS, ascii_only)
         rows = max(3, self._target.height - LIVE_ROWS - 5)
-        table = compare_text.table(ran[-rows:], ascii_only, self._emulated)
-        self._live.update(Group(table, Text(), self._head(), view), refresh=True)
+        table = renderables(cells_table.table_of(ran[-rows:], self._emulated), self._target.width, ascii_only)
+        self._live.update(Group(*table, Text(), self._head(), view), refresh=True)
 
     def _head(self) -> Text:
         elapsed = time.monotonic() - self._begun

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+from dataclasses import replace
 
 from ...analyse.attached.attached import UNKNOWN, Attached, Cpu, Share, Trainer, Workers
 from ...analyse.causes.finding import Evidence, Finding
 from ...record.files import plain
-from ..render import bars
+from ..document import (
+    LEFT,
+    RIGHT,
+    Block,
+    Changes,
+    Document,
+    EvidenceTable,
+    Heading,
+    Length,
+    OtherFindings,
+    Paragraph,
+    Quality,
+    Space,
+    Verdict,
+    Words,
+    line,
+    table,
+    toned,
+)
 from ..words.command import command_line
+from ..words.figures import NOT_MEASURED, percent, share
 
-NOT_MEASURED = "n/a"
 LEAST_SHOWN = 0.005
 BAR = 20
 MOST_OTHERS = 8
 MOST_PLACES = 5
 
-_SEVERITY = {"none": "green", "minor": "yellow", "major": "dark_orange", "critical": "bold red"}
 _WAITING = {
     "data wait": "waiting for the loader's next batch",
     "data making": "making batches itself",
@@ -48,9 +61,9 @@ _ON_GPU = {
 }
 
 
-def render(seen: Attached, verdict: Finding, findings: tuple[Finding, ...], console: Console) -> None:
-    """Print the report."""
-    console.print(Group(*_sections(seen, verdict, findings, bars.is_ascii(console))))
+def document(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Document:
+    """All of it."""
+    return Document(headline(seen), tuple(_blocks(seen, verdict, findings)))
 
 
 def headline(seen: Attached) -> str:
@@ -60,49 +73,53 @@ def headline(seen: Attached) -> str:
     return _plain(f"process {pid} ({command}), observed from outside for {seen.seconds:.0f} s")
 
 
-def _sections(
-    seen: Attached, verdict: Finding, findings: tuple[Finding, ...], ascii_only: bool
-) -> Iterator[RenderableType]:
-    yield Text(headline(seen), style="bold")
-    yield Text()
-    yield from _verdict(verdict)
+def _blocks(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[Block]:
+    yield Heading(headline(seen))
+    yield Space()
+    yield Verdict(_shown(verdict), confidence=True)
+    yield Space()
     for trainer in seen.trainers:
         if trainer.shares:
-            yield from _why(seen, trainer, ascii_only)
+            yield from _why(seen, trainer)
     yield from further(seen, verdict, findings)
 
 
-def further(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[RenderableType]:
+def further(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[Block]:
     """What stands below the verdict and the shares of the time."""
-    yield from _next(verdict)
-    yield from _evidence(verdict)
-    others = [f for f in findings if f is not verdict]
-    if others:
-        yield _heading("Also")
-        yield from (_indent(Text(_plain(f"{f.cause}: {f.title}"))) for f in others)
-        yield Text()
+    shown = _shown(verdict)
+    if shown.next:
+        yield Changes(shown.next, None)
+        yield Space()
+    if any(item.value is not None for item in shown.evidence):
+        yield EvidenceTable(shown.evidence)
+        yield Space()
+    if others := tuple(_shown(found) for found in findings if found is not verdict):
+        yield OtherFindings(others, None, with_changes=False)
+        yield Space()
     yield from _processes(seen)
     yield from _device(seen)
-    yield _heading("What cannot be known from outside")
-    yield from (_indent(Text(f"- {what}")) for what in UNKNOWN)
-    yield _indent(Text("`whyidle run -- python train.py` measures these."))
+    yield Heading("What cannot be known from outside")
+    yield from (Paragraph(f"- {what}", 1) for what in UNKNOWN)
+    yield Paragraph("`whyidle run -- python train.py` measures these.", 1)
     if seen.notes:
-        yield Text()
-        yield _heading("Quality of this measurement")
-        yield from (_indent(Text(_plain(f"note: {note}"))) for note in seen.notes)
+        yield Space()
+        yield Quality(tuple(map(_plain, seen.notes)))
 
 
-def _verdict(verdict: Finding) -> Iterator[RenderableType]:
-    head = Text("Verdict  ", style="bold")
-    head.append(verdict.cause or "none possible", style=_SEVERITY[verdict.severity])
-    said = [verdict.severity] if verdict.severity != "none" else []
-    if verdict.cause is not None:
-        said.append(f"confidence {verdict.confidence:.1f}")
-    if said:
-        head.append(f"  ({', '.join(said)})")
-    yield head
-    yield _indent(Text(_plain(verdict.title)))
-    yield Text()
+def _shown(finding: Finding) -> Finding:
+    """With nothing in its words that a terminal acts on: names come from another process's memory."""
+    return replace(
+        finding,
+        title=_plain(finding.title),
+        evidence=tuple(map(_shown_evidence, finding.evidence)),
+        next=tuple(replace(change, change=_plain(change.change)) for change in finding.next),
+    )
+
+
+def _shown_evidence(item: Evidence) -> Evidence:
+    """Shares in whole percent: they are counts of looks."""
+    whole = round(item.value) if isinstance(item.value, float) and item.unit == "%" else item.value
+    return replace(item, what=_plain(item.what), value=whole)
 
 
 def why(seen: Attached, trainer: Trainer) -> str:
@@ -133,22 +150,20 @@ def top_places(trainer: Trainer) -> list[tuple[float, str, str]]:
     ]
 
 
-def _why(seen: Attached, trainer: Trainer, ascii_only: bool) -> Iterator[RenderableType]:
-    yield _heading(why(seen, trainer))
-    table = Table.grid(padding=(0, 2))
-    for name, share, meaning in told_shares(seen, trainer):
-        table.add_row(name, _percent(share.value), Text(_bounds(share), style="dim"), _bar(share.value, ascii_only))
-        table.columns[1].justify = "right"
-        table.add_row("", "", "", Text(meaning, style="dim"))
-    yield _indent(table)
-    yield _indent(Text(f"{trainer.looks} looks at its stacks; in brackets the range of 95 % confidence"))
+def _why(seen: Attached, trainer: Trainer) -> Iterator[Block]:
+    yield Heading(why(seen, trainer))
+    rows: list[tuple[Words, ...]] = []
+    for name, part, meaning in told_shares(seen, trainer):
+        bar = line(Length(max(1, round(part.value * BAR))))
+        rows.append((name, share(part.value, 0), toned(_bounds(part), "dim"), bar))
+        rows.append(("", "", "", toned(meaning, "dim")))
+    yield table(rows, LEFT, RIGHT, LEFT, LEFT, indent=1)
+    yield Paragraph(f"{trainer.looks} looks at its stacks; in brackets the range of 95 % confidence", 1)
     if top := top_places(trainer):
-        yield _indent(Text("mostly at:"))
-        lines = Table.grid(padding=(0, 2))
-        for part, at, name in top:
-            lines.add_row(_percent(part), Text(_plain(at)), Text(name, style="dim"))
-        yield _indent(_indent(lines))
-    yield Text()
+        yield Paragraph("mostly at:", 1)
+        places = ((share(part, 0), _plain(at), toned(name, "dim")) for part, at, name in top)
+        yield table(places, RIGHT, LEFT, LEFT, indent=2)
+    yield Space()
 
 
 def _kinds(kinds: Mapping[str, float]) -> str:
@@ -158,117 +173,74 @@ def _kinds(kinds: Mapping[str, float]) -> str:
     )
 
 
-def _next(verdict: Finding) -> Iterator[RenderableType]:
-    if verdict.next:
-        yield _heading("Next")
-        yield from (_indent(Text(_plain(change.change))) for change in verdict.next)
-        yield Text()
-
-
-def _evidence(verdict: Finding) -> Iterator[RenderableType]:
-    rows = [item for item in verdict.evidence if item.value is not None]
-    if not rows:
-        return
-    yield _heading("Evidence")
-    table = Table.grid(padding=(0, 2))
-    for item in rows:
-        expected = f"(should be {item.expected})" if item.expected else ""
-        table.add_row(Text(_plain(item.what)), _value(item), expected)
-    yield _indent(table)
-    yield Text()
-
-
-def _processes(seen: Attached) -> Iterator[RenderableType]:
+def _processes(seen: Attached) -> Iterator[Block]:
     if not seen.trainers and not seen.others:
         return
-    yield _heading("Processes, as the kernel saw them")
-    table = Table.grid(padding=(0, 2))
-    table.add_row(
-        "",
-        *(
-            Text(t, justify="right")
-            for t in ("on a CPU", "waits for a CPU", "disk", "idle", "all threads", "makes batches")
-        ),
-    )
+    yield Heading("Processes, as the kernel saw them")
+    rows = [("", "on a CPU", "waits for a CPU", "disk", "idle", "all threads", "makes batches")]
     for trainer in seen.trainers:
         name = f"process {trainer.pid}" if trainer.rank is None else f"rank {trainer.rank}"
-        table.add_row(name, *_states(trainer.cpu), "")
+        rows.append((name, *_states(trainer.cpu), ""))
         if trainer.workers is not None:
             workers = trainer.workers
             number = f"{workers.count:.0f} worker{'' if round(workers.count) == 1 else 's'}, each"
-            table.add_row(number, *_states(workers.cpu), _percent(workers.busy))
-    yield _indent(table)
-    yield _indent(Text("of the main thread; all threads: their time on CPUs, summed", style="dim"))
+            rows.append((number, *_states(workers.cpu), share(workers.busy, 0)))
+    yield table(rows, LEFT, *[RIGHT] * 6, indent=1)
+    yield Paragraph(toned("of the main thread; all threads: their time on CPUs, summed", "dim"), 1)
     for trainer in seen.trainers:
         if trainer.workers is not None:
             yield from _workers(trainer, trainer.workers, len(seen.trainers) > 1)
     if seen.others:
         names = [f"{p.pid} ({_cut(p.command or p.name, 40)})" for p in seen.others[:MOST_OTHERS]]
         more = f" and {len(seen.others) - MOST_OTHERS} more" if len(seen.others) > MOST_OTHERS else ""
-        yield _indent(Text(_plain(f"beside them: {', '.join(names)}{more}")))
-    yield Text()
+        yield Paragraph(_plain(f"beside them: {', '.join(names)}{more}"), 1)
+    yield Space()
 
 
-def _workers(trainer: Trainer, workers: Workers, several: bool) -> Iterator[RenderableType]:
+def _workers(trainer: Trainer, workers: Workers, several: bool) -> Iterator[Block]:
     whose = f" of process {trainer.pid}" if several else ""
     if workers.stages:
         stages = ", ".join(f"{name} {100 * part:.0f} %" for name, part in workers.stages.items())
-        yield _indent(Text(f"batches{whose} are made of: {stages}   (sample: the dataset's own code)"))
+        yield Paragraph(f"batches{whose} are made of: {stages}   (sample: the dataset's own code)", 1)
         for place, part in workers.top[:3]:
-            yield _indent(Text(_plain(f"  {100 * part:3.0f} %  {place}")))
+            yield Paragraph(_plain(f"  {100 * part:3.0f} %  {place}"), 1)
     if workers.seen > 1.5 * workers.count:
-        yield _indent(Text(f"{workers.seen} different workers{whose}: they are started anew"))
+        yield Paragraph(f"{workers.seen} different workers{whose}: they are started anew", 1)
     read = [
         f"{value / 1e6:.1f} MB/s from {where}"
         for value, where in ((workers.read_bytes_per_s, "storage"), (workers.read_chars_per_s, "storage or cache"))
         if value is not None
     ]
     if read:
-        yield _indent(Text(f"workers{whose} read {', '.join(read)}"))
+        yield Paragraph(f"workers{whose} read {', '.join(read)}", 1)
 
 
-def _states(cpu: Cpu) -> tuple[Text, ...]:
-    return tuple(_percent(value) for value in (cpu.main, cpu.queued, cpu.io, cpu.idle, cpu.running))
+def _states(cpu: Cpu) -> tuple[str, str, str, str, str]:
+    main, queued, io, idle, running = (
+        share(value, 0) for value in (cpu.main, cpu.queued, cpu.io, cpu.idle, cpu.running)
+    )
+    return main, queued, io, idle, running
 
 
-def _device(seen: Attached) -> Iterator[RenderableType]:
+def _device(seen: Attached) -> Iterator[Block]:
     host = seen.sampled
-    yield _heading("Device and host")
-    table = Table.grid(padding=(0, 2))
+    yield Heading("Device and host")
     name = (seen.info.get("device") or {}).get("title") or "not known: the process's open files may not be read"
-    table.add_row("trains on", Text(_plain(str(name))))
+    rows = [("trains on", _plain(str(name)))]
     if seen.device_kind != "cpu":
         used = None if host is None else host.utilisation_pct
-        table.add_row(
-            "utilisation (NVML)", Text(NOT_MEASURED if used is None else f"{used:.0f} %, any kernel of any program")
-        )
         active = None if host is None else host.sm_active_pct
-        table.add_row("SM active", Text(NOT_MEASURED if active is None else f"{active:.0f} %, the multiprocessors"))
+        said = NOT_MEASURED if used is None else f"{percent(used, 0)}, any kernel of any program"
+        rows.append(("utilisation (NVML)", said))
+        rows.append(("SM active", NOT_MEASURED if active is None else f"{percent(active, 0)}, the multiprocessors"))
     if host is not None and host.tree_cpus is not None and host.cpu_budget is not None:
-        table.add_row("CPUs in use", f"{host.tree_cpus:.1f} of {host.cpu_budget:g} that this job may use")
-    yield _indent(table)
-    yield Text()
-
-
-def _value(item: Evidence) -> str:
-    value = item.value
-    if value is None or isinstance(value, str):
-        return value or NOT_MEASURED
-    return (
-        f"{value:.0f} {item.unit}".rstrip() if item.unit == "%" or value == int(value) else f"{value:.1f} {item.unit}"
-    )
-
-
-def _percent(value: float | None) -> Text:
-    return Text(NOT_MEASURED if value is None else f"{100 * value:.0f} %", justify="right")
+        rows.append(("CPUs in use", f"{host.tree_cpus:.1f} of {host.cpu_budget:g} that this job may use"))
+    yield table(rows, indent=1)
+    yield Space()
 
 
 def _bounds(share: Share) -> str:
     return f"[{100 * share.low:.0f} to {100 * share.high:.0f}]"
-
-
-def _bar(value: float, ascii_only: bool) -> str:
-    return ("#" if ascii_only else "█") * max(1, round(value * BAR))
 
 
 def _cut(text: str, length: int) -> str:
@@ -278,11 +250,3 @@ def _cut(text: str, length: int) -> str:
 def _plain(text: str) -> str:
     """Names come from another process's memory: no control character reaches the terminal."""
     return str(plain(text)).replace("\n", "?").replace("\t", " ")
-
-
-def _heading(title: str) -> Text:
-    return Text(title, style="bold")
-
-
-def _indent(what: RenderableType) -> Padding:
-    return Padding(what, (0, 0, 0, 2))

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.text import Text
-
 from ...analyse.cells.comparison import OF_LOADING, Cell, label, varying
 from ...analyse.cells.differential import feed_of, verdict_of
 from ...analyse.ranks import figures as ranks_figures
-from ...analyse.run.stall_breakdown import PARTS
-from ..render import bars
-from ..render.fitted import Column, Fitted
+from ..document import Bar, FittingColumn, FittingTable, Words, line, toned
+from ..words.figures import share
 
 BAR_WIDTH = 14
 BAR = "a step's time"
@@ -25,49 +21,40 @@ BAR_GOES, RANGE_GOES, BUSY_GOES, CAUSE_GOES = 4, 3, 2, 1
 """What gives way where there are many axes: the highest first. The cause is told below the table as well."""
 
 
-def table(cells: Sequence[Cell], ascii_only: bool, emulated: bool, runs: bool = False) -> Fitted:
+def table_of(cells: Sequence[Cell], emulated: bool, runs: bool = False, legend: bool = False) -> FittingTable:
     """One row a cell. Fits 80 columns: with many axes it has no bar, with more no range.
 
     Args:
         runs: say of each cell how many of its runs count, where they are not equally many.
+        legend: of the bars, below the table.
     """
     known = [_shares(cell) for cell in cells]
     counts = [len(cell.facts) for cell in cells]
-    return Fitted(
-        [
+    return FittingTable(
+        (
             *place_columns(cells),
-            Column(
+            FittingColumn(
                 "emulated samples/s" if emulated else "samples/s (range)",
                 [_rate(cell, ranged=True) for cell in cells],
                 goes=RANGE_GOES,
-                instead=Column(head("samples/s", emulated), [_rate(cell) for cell in cells], right=True),
+                instead=FittingColumn(head("samples/s", emulated), [_rate(cell) for cell in cells], right=True),
             ),
-            *([Column("runs", [str(n or "") for n in counts], right=True)] if runs and len(set(counts)) > 1 else []),
-            Column(
+            FittingColumn("runs", [str(n or "") for n in counts] if runs and len(set(counts)) > 1 else (), right=True),
+            FittingColumn(
                 "busy",
-                ["" if shares is None else _busy(shares) for shares in known],
+                ["" if shares is None else share(shares.get("compute"), 0) for shares in known],
                 right=True,
                 goes=BUSY_GOES,
             ),
-            Column(
+            FittingColumn(
                 BAR,
-                ["" if shares is None else bars.stacked(shares, BAR_WIDTH, ascii_only) for shares in known],
+                ["" if shares is None else line(Bar(shares, BAR_WIDTH)) for shares in known],
                 goes=BAR_GOES,
             ),
-            Column("waits for", [_waits_for(cell) for cell in cells], folds_to=10, goes=CAUSE_GOES),
-        ]
+            FittingColumn("waits for", [_waits_for(cell) for cell in cells], folds_to=10, goes=CAUSE_GOES),
+        ),
+        legend_of=BAR if legend else None,
     )
-
-
-class Legend:
-    """Of the bars in a table, where it shows any."""
-
-    def __init__(self, below: Fitted) -> None:
-        self._below = below
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if self._below.shows(BAR, options.max_width):
-            yield bars.legend(dict.fromkeys(PARTS, 1.0), bars.is_ascii(console))
 
 
 def axes_shown(cells: Sequence[Cell]) -> list[str]:
@@ -77,14 +64,16 @@ def axes_shown(cells: Sequence[Cell]) -> list[str]:
     return [name for name in varying(cells) if name in loading or name not in OF_LOADING]
 
 
-def place_columns(cells: Sequence[Cell], names: Sequence[str] | None = None, whole: bool = False) -> list[Column]:
+def place_columns(
+    cells: Sequence[Cell], names: Sequence[str] | None = None, whole: bool = False
+) -> list[FittingColumn]:
     """The axes on which the cells differ, or the named ones; then loader and batch size, unless they are the same
     beside an axis that is not. `whole`: even then."""
     names = axes_shown(cells) if names is None else names
     shown = [name for name in ("pipeline", "batch_size") if whole or not names or len(_all(cells, name)) > 1]
     found = [
         *(
-            Column(
+            FittingColumn(
                 HEADS.get(name, name),
                 [_value(cell.axes.get(name)) if _stands(cell, name) else "" for cell in cells],
                 right=_are_numbers(cells, name),
@@ -92,8 +81,8 @@ def place_columns(cells: Sequence[Cell], names: Sequence[str] | None = None, who
             )
             for name in names
         ),
-        Column("loader", loaders := [_loader(cell) for cell in cells], folds_to=10, words=loaders),
-        Column("batch", sizes := [str(cell.batch_size) for cell in cells], right=True, words=sizes),
+        FittingColumn("loader", loaders := [_loader(cell) for cell in cells], folds_to=10, words=loaders),
+        FittingColumn("batch", sizes := [str(cell.batch_size) for cell in cells], right=True, words=sizes),
     ]
     hidden = [HEADS[name] for name in ("pipeline", "batch_size") if name not in shown]
     return [column for column in found if column.head not in hidden]
@@ -138,9 +127,9 @@ def head(words: str, emulated: bool) -> str:
     return f"{EMULATED}\n{words}" if emulated else words
 
 
-def figures(heading: str, cells: Sequence[Any], said: Callable[[Any], str], goes: int = 0) -> Column:
+def figures(heading: str, cells: Sequence[Any], said: Callable[[Any], str], goes: int = 0) -> FittingColumn:
     """A column of figures."""
-    return Column(heading, [said(each) for each in cells], right=True, goes=goes)
+    return FittingColumn(heading, [said(each) for each in cells], right=True, goes=goes)
 
 
 def _value(at: Any) -> str:
@@ -165,14 +154,10 @@ def _shares(cell: Cell) -> Mapping[str, float] | None:
     return ranks_figures.shares(cell.typical) if cell.status == "ok" and cell.typical is not None else None
 
 
-def _busy(shares: Mapping[str, float]) -> str:
-    return f"{100 * shares['compute']:.0f} %" if "compute" in shares else "n/a"
-
-
-def _waits_for(cell: Cell) -> str | Text:
+def _waits_for(cell: Cell) -> Words:
     if cell.status != "ok" or cell.typical is None:
         return ""
     if feed_of(cell) == "loader-only":
-        return Text("(no net)", style="dim")
+        return toned("(no net)", "dim")
     verdict = verdict_of(cell)
-    return Text("(no loader)", style="dim") if verdict is None else verdict.cause or "too few steps"
+    return toned("(no loader)", "dim") if verdict is None else verdict.cause or "too few steps"

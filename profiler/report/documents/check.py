@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rich.console import Console, Group
-from rich.text import Text
+from collections.abc import Iterator, Sequence
 
 from ...analyse.diff.limits import Check
 from ...record.files import plain
-from .summary import escaped
+from ..document import Document, Paragraph, line, toned
 
-_STYLES = {"PASS": "green", "FAIL": "bold red", "UNCLEAR": "bold red", "N/A": "bold red", "SKIP": "yellow"}
+_TONES = {"PASS": "green", "FAIL": "bold red", "UNCLEAR": "bold red", "N/A": "bold red", "SKIP": "yellow"}
 
 
-def render(run: str, emulated: str | None, found: Sequence[Check], console: Console) -> None:
-    """Print them. `emulated`: the name of an emulated device."""
-    lines = [Text(one_line(summary(run, found)), style="bold")]
+def document(run: str, emulated: str | None, found: Sequence[Check]) -> Document:
+    """A line a check. `emulated`: the name of an emulated device."""
+    return Document(summary(run, found), tuple(_blocks(run, emulated, found)))
+
+
+def _blocks(run: str, emulated: str | None, found: Sequence[Check]) -> Iterator[Paragraph]:
+    yield Paragraph(toned(one_line(summary(run, found)), "bold"), one_line=True)
     if emulated is not None:
-        lines.append(Text(f"EMULATED: it ran on {one_line(emulated)}, no GPU was measured.", style="bold yellow"))
+        said = f"EMULATED: it ran on {one_line(emulated)}, no GPU was measured."
+        yield Paragraph(toned(said, "bold yellow"), one_line=True)
     width = max(len(each.what) for each in found)
     wide = max(5, *(len(verdict(each)) for each in found))
     for each in found:
         word = verdict(each)
-        line = Text(f"{word:{wide}}", style=_STYLES[word])
-        line.append(f" {one_line(each.what):{width}}  {measured(each)}, {wanted(each)}", style="default not bold")
-        if each.note:
-            line.append(f"  ({one_line(each.note)})", style="default not bold")
-        lines.append(line)
-    console.print(Group(*lines), soft_wrap=True)
+        said = f" {one_line(each.what):{width}}  {measured(each)}, {wanted(each)}"
+        note = f"  ({one_line(each.note)})" if each.note else ""
+        yield Paragraph(line((f"{word:{wide}}", _TONES[word]), f"{said}{note}"), one_line=True)
 
 
 def one_line(text: str) -> str:
@@ -75,20 +74,3 @@ def wanted(check: Check) -> str:
 
 def _value(value: float | str, unit: str) -> str:
     return value if isinstance(value, str) else f"{value:.4g} {unit}".rstrip()
-
-
-def markdown(run: str, emulated: str | None, found: Sequence[Check]) -> str:
-    """A table; everything in it is text, whatever it holds."""
-    lines = [f"### {_escaped(summary(run, found))}", ""]
-    if emulated is not None:
-        lines += [f"**Emulated**: it ran on {_escaped(emulated)}, no GPU was measured.", ""]
-    lines += ["| | check | measured | wanted | |", "|---|---|---:|---:|---|"]
-    for each in found:
-        cells = (verdict(each), each.what, measured(each), wanted(each), each.note)
-        lines.append("| " + " | ".join(_escaped(cell) for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(text: str) -> str:
-    """The whole of it: what there is to do stands at the end of a note."""
-    return escaped(text, longest=None)

@@ -5,40 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
 from ...analyse.cells.batch_size.result import BatchVerdict
 from ...analyse.cells.comparison import Cell, Comparison, label, varying
 from ...analyse.cells.differential import feed_of
 from ...analyse.cells.evidence_strength import foreign_cpus, machine_cpus
 from ...analyse.cells.scaling import scaling
 from ...analyse.run.stall_breakdown import busy_strip
-from ..render import bars
+from ..document import (
+    Block,
+    Caution,
+    Document,
+    Heading,
+    Paragraph,
+    Space,
+    Spark,
+    TableBlock,
+    TableColumn,
+    line,
+    table,
+    toned,
+)
 from ..words.command import command_line
-from . import (
-    batch_size as batch_text,
-)
-from . import (
-    cost as cost_text,
-)
-from . import (
-    differential as differential_text,
-)
-from . import (
-    scaling as scaling_text,
-)
-from . import (
-    training_results as results_text,
-)
-from . import (
-    winners as groups_text,
-)
-from .cells_table import Legend, axes_shown, in_words, namer, table
-
-__all__ = ["render", "table", "title"]
+from ..words.figures import counted
+from . import batch_size, cells_table, cost, differential, training_results
+from . import scaling as scaling_blocks
+from . import winners as groups_blocks
+from .cells_table import axes_shown, in_words, namer
 
 STRIP = 40
 """Signs in a stretch of the device's time."""
@@ -52,43 +44,41 @@ SIZES = "What the batch size did"
 ONE_SIZE = "No loader ran with two batch sizes: these runs say nothing about the batch size."
 
 
-def render(result: Comparison, setting: dict[str, Any], console: Console) -> None:
-    """Print the comparison."""
-    console.print(Group(*_sections(result, setting, bars.is_ascii(console))))
+def document(result: Comparison, setting: dict[str, Any]) -> Document:
+    """All of it."""
+    return Document(title(result, setting), tuple(_blocks(result, setting)))
 
 
-def _sections(result: Comparison, setting: dict[str, Any], ascii_only: bool) -> Iterator[RenderableType]:
+def _blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     emulated = setting["device"]["kind"] == "emulated"
-    yield Text(title(result, setting), style="bold")
+    yield Heading(title(result, setting))
     yield from head(result, setting)
-    yield Text()
+    yield Space()
     for notice in notices(result, setting):
-        yield Text(notice, style="yellow")
-        yield Text()
-    cells = table(result.cells, ascii_only, emulated, runs="budget" in setting)
-    yield cells
-    yield Legend(cells)
+        yield Paragraph(toned(notice, "yellow"))
+        yield Space()
+    yield cells_table.table_of(result.cells, emulated, runs="budget" in setting, legend=True)
     if wrong := list(errors(result)):
-        yield Text()
-        yield from wrong
+        yield Space()
+        yield from (Paragraph(toned(words, "yellow")) for words in wrong)
     yield from winners(result, setting)
     yield from findings(result, setting)
     if told := sweeps(result):
-        yield Text()
-        yield Text(SIZES, style="bold")
+        yield Space()
+        yield Heading(SIZES)
         yield from _told(told)
     elif setting["scenario"] is None:
-        yield Text()
-        yield Text(ONE_SIZE)
-    yield from _stretches(result, ascii_only, emulated)
+        yield Space()
+        yield Paragraph(ONE_SIZE)
+    yield from _stretches(result, emulated)
 
 
-def head(result: Comparison, setting: dict[str, Any]) -> Iterator[RenderableType]:
+def head(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """What was asked, of which data, under which conditions."""
     if question := setting.get("question"):
-        yield Text(question)
+        yield Paragraph(question)
     yield from stand_ins(result, setting)
-    yield _runs(result.cells) if setting["scenario"] is None else Text(_conditions(result, setting))
+    yield _runs(result.cells) if setting["scenario"] is None else Paragraph(_conditions(result, setting))
 
 
 def notices(result: Comparison, setting: dict[str, Any]) -> Iterator[str]:
@@ -97,35 +87,35 @@ def notices(result: Comparison, setting: dict[str, Any]) -> Iterator[str]:
     runs = [facts for cell in result.cells for facts in cell.facts]
     if (used := foreign_cpus(runs)) is not None:
         cpus = machine_cpus(runs)
-        of_all = "CPUs" if cpus is None else f"of {_plural(cpus, 'CPU')}"
+        of_all = "CPUs" if cpus is None else f"of {counted(cpus, 'CPU')}"
         yield (
             f"Other programs used up to {used:.1f} {of_all} while this ran: these rates are not those of a quiet "
             "machine."
         )
 
 
-def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[RenderableType]:
+def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """Which cells are fastest, and what their nets learnt."""
-    if wins := list(groups_text.winners(result, setting["device"]["kind"])):
-        yield Text()
+    if wins := list(groups_blocks.winners(result, setting["device"]["kind"])):
+        yield Space()
         recorded = setting["scenario"] is None
-        yield Text("Which is fastest, and why" if recorded else "Which loader wins, and why", style="bold")
+        yield Heading("Which is fastest, and why" if recorded else "Which loader wins, and why")
         yield from wins
     if losses := _losses(result):
-        yield from (_indent(Text(losses)),) if wins else (Text(), Text(losses))
+        yield from (Paragraph(losses, 1),) if wins else (Space(), Paragraph(losses))
 
 
-def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[RenderableType]:
+def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """What the cells say together, each part below a line in bold."""
     if (found := scaling(result.cells)) is not None:
-        yield from scaling_text.render(found)
-    yield from differential_text.render(result.cells, setting)
-    yield from results_text.render(result, setting)
-    yield from cost_text.of_cells(result.cells, setting)
-    if waits := list(groups_text.verdicts(result)):
-        yield Text()
+        yield from scaling_blocks.blocks(found)
+    yield from differential.blocks(result.cells, setting)
+    yield from training_results.blocks(result, setting)
+    yield from cost.of_cells(result.cells, setting)
+    if waits := list(groups_blocks.verdicts(result)):
+        yield Space()
         recorded = setting["scenario"] is None
-        yield Text("What they wait for" if recorded else "What each loader waits for", style="bold")
+        yield Heading("What they wait for" if recorded else "What each loader waits for")
         yield from waits
 
 
@@ -134,7 +124,7 @@ def title(result: Comparison, setting: dict[str, Any]) -> str:
     device = setting["device"]["title"]
     if setting["scenario"] is None:
         told = _of_runs(result)
-        parts: list[str | None] = [_plural(sum(len(cell.runs) for cell in result.cells), "recorded run")]
+        parts: list[str | None] = [counted(sum(len(cell.runs) for cell in result.cells), "recorded run")]
     else:
         told = _datasets(setting)
         parts = [setting["scenario"], setting.get("experiment"), setting["net"]]
@@ -142,12 +132,11 @@ def title(result: Comparison, setting: dict[str, Any]) -> str:
     return f"{' · '.join(part for part in parts if part)} on {device}{', stand-in data' * stands_in}"
 
 
-def stand_ins(result: Comparison, setting: dict[str, Any]) -> Iterator[Text]:
+def stand_ins(result: Comparison, setting: dict[str, Any]) -> Iterator[Caution]:
     """That data are no real ones: above every figure that they gave."""
     for net, told in (_datasets(setting) or _of_runs(result)).items():
         if stand_in := told.get("stand_in"):
-            of_net = f" ({net})" if net else ""
-            yield Text(f"STAND-IN DATA{of_net}: generated, in place of {stand_in}.", style="bold yellow")
+            yield Caution("Stand-in data", f"generated, in place of {stand_in}.", f"({net})" if net else "")
 
 
 def _datasets(setting: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -164,16 +153,14 @@ def _of_runs(result: Comparison) -> dict[str, dict[str, Any]]:
     return {str((info.get("trial") or {}).get("net") or ""): info["dataset"] for info in infos if info.get("dataset")}
 
 
-def _runs(cells: tuple[Cell, ...]) -> Table:
+def _runs(cells: tuple[Cell, ...]) -> TableBlock:
     """The recorded runs, each with its command."""
-    rows = Table.grid(padding=(0, 2))
-    rows.add_column(overflow="fold", ratio=1)
-    rows.add_column(no_wrap=True)
-    rows.add_column(overflow="fold", ratio=1)
-    for cell in cells:
-        for folder, analysis in zip(cell.runs, cell.analyses, strict=True):
-            rows.add_row(Text(folder), f"batch {cell.batch_size}", Text(command_line(analysis.info.get("command"))))
-    return rows
+    rows = (
+        (folder, f"batch {cell.batch_size}", command_line(analysis.info.get("command")))
+        for cell in cells
+        for folder, analysis in zip(cell.runs, cell.analyses, strict=True)
+    )
+    return table(rows, TableColumn(folds=True), TableColumn(wraps=False), TableColumn(folds=True))
 
 
 def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
@@ -181,7 +168,7 @@ def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
     differing = varying(result.cells)
     interleaved = " in interleaved rounds" if setting["repeats"] > 1 else ""
     said = list(dict.fromkeys(_samples(told) for told in _datasets(setting).values()))
-    said += [f"{_plural(number, unit[:-1])} a run" for unit, number in (setting.get("stop") or {}).items()]
+    said += [f"{counted(number, unit[:-1])} a run" for unit, number in (setting.get("stop") or {}).items()]
     plans = list(dict.fromkeys(cell.axes.get("plan") for cell in result.cells))
     if plans not in ([], [None]) and "plan" not in differing:
         said.append(f"plan {plans[0]}")
@@ -192,10 +179,10 @@ def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
         ]
         said += [f"batch {one}" for one in _only(cell.batch_size for cell in result.cells)]
     fewer = "at most " if (setting.get("budget") or {}).get("runs_left_out") else ""
-    said.append(f"{fewer}{_plural(setting['repeats'], 'run')} a cell{interleaved}")
-    said.append(_plural(setting["cpu_budget"], "CPU"))
+    said.append(f"{fewer}{counted(setting['repeats'], 'run')} a cell{interleaved}")
+    said.append(counted(setting["cpu_budget"], "CPU"))
     if setting.get("workers") is not None:
-        said.append(_plural(setting["workers"], "worker"))
+        said.append(counted(setting["workers"], "worker"))
     said += _uniform(result.cells)
     if setting.get("augment") is not None and plans == [None]:
         said.append(f"augmentation {'on' if setting['augment'] else 'off'}")
@@ -221,7 +208,7 @@ def _uniform(cells: Sequence[Cell]) -> Iterator[str]:
             if value is None or (name, value) in (("ranks", 1), ("store", "files")):
                 continue
             if name in ("threads", "ranks"):
-                yield _plural(value, name[:-1])
+                yield counted(value, name[:-1])
             else:
                 yield f"over {value}" if name == "interconnect" else f"store {value}"
 
@@ -229,14 +216,10 @@ def _uniform(cells: Sequence[Cell]) -> Iterator[str]:
 def _samples(told: dict[str, Any]) -> str:
     number = told.get("samples", told.get("images"))
     of_set = f" of {told['set']}" if told.get("set") else ""
-    return "" if number is None else f"{_plural(number, told.get('unit') or 'image')}{of_set}"
+    return "" if number is None else f"{counted(number, told.get('unit') or 'image')}{of_set}"
 
 
-def _plural(number: float, thing: str) -> str:
-    return f"{number if isinstance(number, int) else format(number, 'g')} {thing}{'s' * (number != 1)}"
-
-
-def errors(result: Comparison) -> Iterator[Text]:
+def errors(result: Comparison) -> Iterator[str]:
     """One line for each thing that went wrong, with the cells it hit."""
     names = axes_shown(result.cells)
     hit: dict[tuple[str, str, str], dict[str, list[str]]] = {}
@@ -248,7 +231,7 @@ def errors(result: Comparison) -> Iterator[Text]:
         where = "; ".join(f"{place} batch {', '.join(sizes)}".strip() for place, sizes in places.items())
         if len(places) > MOST_PLACES:
             where = f"{sum(map(len, places.values()))} cells"
-        yield Text(f"{pipeline}, {where}: {status}: {error}", style="yellow")
+        yield f"{pipeline}, {where}: {status}: {error}"
 
 
 def _losses(result: Comparison) -> str:
@@ -274,17 +257,17 @@ def _name(cell: Cell, names: Sequence[str]) -> str:
     return f"{label(cell, names)} {cell.pipeline}".strip()
 
 
-def _told(sweeps: dict[str, BatchVerdict]) -> Iterator[RenderableType]:
+def _told(sweeps: dict[str, BatchVerdict]) -> Iterator[Block]:
     """In full, if they are a few; otherwise the mechanism of each."""
     if len(sweeps) <= MOST_SWEEPS:
-        yield from batch_text.render(sweeps)
+        yield from batch_size.blocks(sweeps)
         return
     for name, verdict in sweeps.items():
-        said = f"{verdict.text[:1].upper()}{verdict.text[1:].rstrip('.')}. "
-        yield _indent(Text.assemble((name, "bold"), ": ", said, (f"[{verdict.cause}]", "bold")))
+        said = line((name, "bold"), f": {batch_size.sentence(verdict)} ", (f"[{verdict.cause}]", "bold"))
+        yield Paragraph(said, 1)
 
 
-def _stretches(result: Comparison, ascii_only: bool, emulated: bool) -> Iterator[RenderableType]:
+def _stretches(result: Comparison, emulated: bool) -> Iterator[Block]:
     """The study's picture: how the device works and stands still; of the first few trainings with a loader."""
     cells = [
         (c, c.typical, c.typical.facts)
@@ -296,24 +279,21 @@ def _stretches(result: Comparison, ascii_only: bool, emulated: bool) -> Iterator
     name = namer([cell for cell, _, _ in cells])
     shown = cells[:MOST_STRETCHES]
     bin_ms = _bin_ms(max(typical.step_ms["p50"] for _, typical, _ in shown))
-    yield Text()
+    yield Space()
     first = f", the first {len(shown)} of {len(cells)}" if len(shown) < len(cells) else ""
-    yield Text(f"The {'emulated ' * emulated}device at work, and standing still{first}", style="bold")
-    rows = Table.grid(padding=(0, 2))
-    rows.add_column(overflow="fold")
-    rows.add_column(no_wrap=True, min_width=STRIP)
-    rows.add_column(no_wrap=True)
-    rows.add_row(
-        "cell" if axes_shown([cell for cell, _, _ in cells]) else "loader, batch",
-        f"{STRIP * bin_ms / 1e3:g} s, {bin_ms} ms a sign, high: busy",
-        "gaps, p50 / p95",
-        style="dim",
+    yield Heading(f"The {'emulated ' * emulated}device at work, and standing still{first}")
+    strips = (busy_strip(facts.window, facts.parts.computing, bin_ms * 1_000_000, STRIP) for _, _, facts in shown)
+    yield table(
+        (
+            (name(cell), line(Spark(strip, STRIP)), _gaps(typical.gaps_ms))
+            for (cell, typical, _), strip in zip(shown, strips, strict=True)
+        ),
+        TableColumn("cell" if axes_shown([cell for cell, _, _ in cells]) else "loader, batch", folds=True),
+        TableColumn(f"{STRIP * bin_ms / 1e3:g} s, {bin_ms} ms a sign, high: busy", wraps=False, least=STRIP),
+        TableColumn("gaps, p50 / p95", wraps=False),
+        head_tone="dim",
+        indent=1,
     )
-    for cell, typical, facts in shown:
-        strip = busy_strip(facts.window, facts.parts.computing, bin_ms * 1_000_000, STRIP)
-        spark = bars.spark(strip, STRIP, ascii_only)
-        rows.add_row(Text(name(cell)), spark, _gaps(typical.gaps_ms))
-    yield _indent(rows)
 
 
 def _gaps(gaps: dict[str, float]) -> str:
@@ -323,7 +303,3 @@ def _gaps(gaps: dict[str, float]) -> str:
 def _bin_ms(step_ms: float) -> int:
     """A round number of ms with which a strip holds six of the longest steps."""
     return next((n for n in (1, 2, 5, 10, 20, 25, 50, 100, 200, 500) if n * STRIP >= 6 * step_ms), 1000)
-
-
-def _indent(what: RenderableType) -> Padding:
-    return Padding(what, (0, 0, 0, 2))

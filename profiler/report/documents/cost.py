@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
 from ...analyse.cells.cell_costs import SETTING, CellCost, cell_costs, is_tried
 from ...analyse.cells.comparison import ONE_RUN_NOISE, Cell
 from ...analyse.cells.cost import Bill, Spent
 from ...analyse.cells.evidence_strength import foreign_cpus, single
 from ...analyse.cells.prices import Price
-from ..render.fitted import Column, Fitted
-from .cells_table import head, place_columns
+from ..document import (
+    Block,
+    Document,
+    FittingTable,
+    Heading,
+    Paragraph,
+    Space,
+    TableBlock,
+    TableColumn,
+    table,
+    toned,
+)
+from ..words.figures import NOT_MEASURED, counted
+from .cells_table import figures, head, place_columns
 
-NOT_KNOWN = "n/a"
 PREEMPTIBLE = "preemptible"
 """In what a price's provider is said to be."""
 NOTABLE = 0.01
@@ -33,7 +39,7 @@ EPOCHS_SHOWN = (1, 1_000, 1_000_000)
 def usd(amount: float | None) -> str:
     """`$97`, `$1.23`, `$0.00042`: two decimals, or two digits that say something."""
     if amount is None:
-        return NOT_KNOWN
+        return NOT_MEASURED
     if amount == 0 or amount >= 1000:
         return f"${amount:,.0f}"
     if amount >= 0.1:
@@ -56,7 +62,7 @@ def spent(of: Spent) -> str:
     return f"{said}."
 
 
-def of_cells(cells: Sequence[Cell], setting: Mapping[str, Any]) -> Iterator[RenderableType]:
+def of_cells(cells: Sequence[Cell], setting: Mapping[str, Any]) -> Iterator[Block]:
     """What a comparison's trainings cost; nothing where no prices are known."""
     costs = cell_costs(cells, setting)
     if not costs:
@@ -67,30 +73,27 @@ def of_cells(cells: Sequence[Cell], setting: Mapping[str, Any]) -> Iterator[Rend
     passes = "an epoch" if epochs == 1 else f"{epochs:,} epochs"
     columns = [
         *place_columns(cells),
-        Column("$/h", [NOT_KNOWN if each.price is None else f"{each.price.usd_per_hour:.4g}" for each in costs], True),
-        Column(head(passes, emulated), [_of(epochs, each.usd_per_epoch) for each in costs], True),
-        Column("ratio", [_ratio(each.ratio) for each in costs], True),
-        Column(head("waiting", emulated), [_of(epochs, each.waited_usd) for each in costs], True),
+        figures("$/h", costs, lambda each: NOT_MEASURED if each.price is None else f"{each.price.usd_per_hour:.4g}"),
+        figures(head(passes, emulated), costs, lambda each: _of(epochs, each.usd_per_epoch)),
+        figures("ratio", costs, lambda each: _ratio(each.ratio)),
+        figures(head("waiting", emulated), costs, lambda each: _of(epochs, each.waited_usd)),
     ]
     if target is not None and any(is_tried(cell) for cell in cells):
-        columns.append(Column(f"to {target:g}", [_until(each) for each in costs], True))
-    yield Text()
-    yield Text("What it costs", style="bold")
-    yield Padding(Fitted(columns), (0, 0, 0, 2))
+        columns.append(figures(f"to {target:g}", costs, _until))
+    yield Space()
+    yield Heading("What it costs")
+    yield FittingTable(tuple(columns), indent=1)
     if (doubts := _doubts([each.cell for each in costs if each.usd_per_epoch is not None])) is not None:
-        yield Padding(Text(doubts, style="yellow"), (0, 0, 0, 2))
+        yield Paragraph(toned(doubts, "yellow"), 1)
     prices = {each.price.title: each.price for each in costs if each.price is not None}
     for title, price in prices.items():
-        yield Padding(Text(f"{title}: {_origin(price)}", style="dim"), (0, 0, 0, 2))
-    yield Padding(
-        Text(
-            "An epoch is one pass over the data at the rate of the table, without the time outside the steps "
-            "(validation, checkpoints). Waiting is what of it paid for time in which nothing was computed. "
-            f"Ratios are to {beside}, of the same net.{_unpriced(costs, setting)}",
-            style="dim",
-        ),
-        (0, 0, 0, 2),
+        yield Paragraph(toned(f"{title}: {_origin(price)}", "dim"), 1)
+    said = (
+        "An epoch is one pass over the data at the rate of the table, without the time outside the steps (validation, "
+        "checkpoints). Waiting is what of it paid for time in which nothing was computed. "
+        f"Ratios are to {beside}, of the same net.{_unpriced(costs, setting)}"
     )
+    yield Paragraph(toned(said, "dim"), 1)
 
 
 def _doubts(cells: Sequence[Cell]) -> str | None:
@@ -124,7 +127,7 @@ def _unpriced(costs: Sequence[CellCost], setting: Mapping[str, Any]) -> str:
 
 def _until(of: CellCost) -> str:
     if not is_tried(of.cell):
-        return NOT_KNOWN
+        return NOT_MEASURED
     return "never" if of.target_epochs is None else f"{usd(of.target_usd)} ({of.target_epochs})"
 
 
@@ -135,41 +138,29 @@ def _origin(price: Price) -> str:
     return f"{price.provider}. {price.source}" + (f" ({price.doubt})" if price.doubt else "")
 
 
-def render(
-    bills: Sequence[Bill],
-    relative_to: str,
-    target: float | None,
-    problems: Sequence[str],
-    folder: str,
-    console: Console,
-) -> None:
-    """Print one table for each training."""
-    machines = len({each.machine for each in bills})
-    tests = list(dict.fromkeys(each.test for each in bills))
-    console.print(
-        Text(
-            f"{_count(len(bills), 'log')} in {folder}: {_count(len(tests), 'training')}, {_count(machines, 'machine')}",
-            style="bold",
-        ),
-        soft_wrap=True,
-    )
-    for problem in problems:
-        console.print(Text(problem, style="yellow"), soft_wrap=True)
-    for test in tests:
+def document(
+    bills: Sequence[Bill], relative_to: str, target: float | None, problems: Sequence[str], folder: str
+) -> Document:
+    """The logs of a folder: a table for each training."""
+    tests, machines = {each.test for each in bills}, {each.machine for each in bills}
+    found = ", ".join((counted(len(tests), "training"), counted(len(machines), "machine")))
+    title = f"{counted(len(bills), 'log')} in {folder}: {found}"
+    return Document(title, tuple(_blocks(title, bills, relative_to, target, problems)))
+
+
+def _blocks(
+    title: str, bills: Sequence[Bill], relative_to: str, target: float | None, problems: Sequence[str]
+) -> Iterator[Block]:
+    yield Paragraph(toned(title, "bold"), one_line=True)
+    yield from (Paragraph(toned(problem, "yellow"), one_line=True) for problem in problems)
+    for test in dict.fromkeys(each.test for each in bills):
         own = [each for each in bills if each.test == test]
-        console.print()
-        console.print(Text(f"{test}, {own[0].epochs} epochs", style="bold"))
-        console.print(_table(own, relative_to, target))
-    console.print()
-    console.print(Text(_ratios(bills, relative_to), style="dim"))
-    head, *lines = _prices(bills) or [""]
-    console.print(Text(head))
-    for line in lines:
-        console.print(Padding(Text(line), (0, 0, 0, 2)))
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'s' * (number != 1)}"
+        yield Space()
+        yield Heading(f"{test}, {own[0].epochs} epochs")
+        yield _table(own, relative_to, target)
+    yield Space()
+    yield Paragraph(toned(_ratios(bills, relative_to), "dim"))
+    yield from (Paragraph(words, min(number, 1)) for number, words in enumerate(_prices(bills)))
 
 
 def _ratios(bills: Sequence[Bill], relative_to: str) -> str:
@@ -183,16 +174,15 @@ def _ratios(bills: Sequence[Bill], relative_to: str) -> str:
     return said
 
 
-def _table(bills: Sequence[Bill], relative_to: str, target: float | None) -> Table:
+def _table(bills: Sequence[Bill], relative_to: str, target: float | None) -> TableBlock:
     """One row a machine."""
     base = relative_to.rpartition("/")[2]
     has_accuracy = any(each.accuracy is not None for each in bills)
-    rows = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
-    rows.add_column("machine", no_wrap=True)
-    for name in ("s/epoch", "total s", "cost", f"time/{base}", f"cost/{base}", "accuracy" if has_accuracy else "loss"):
-        rows.add_column(name, justify="right", no_wrap=True)
+    heads = ("s/epoch", "total s", "cost", f"time/{base}", f"cost/{base}", "accuracy" if has_accuracy else "loss")
+    columns = [TableColumn("machine", wraps=False), *(TableColumn(name, right=True, wraps=False) for name in heads)]
     if target is not None:
-        rows.add_column(f"to {target:g}", justify="right")
+        columns.append(TableColumn(f"to {target:g}", right=True))
+    rows = []
     for each in bills:
         end = each.accuracy if has_accuracy else each.loss
         row = [
@@ -202,22 +192,22 @@ def _table(bills: Sequence[Bill], relative_to: str, target: float | None) -> Tab
             usd(each.usd),
             _ratio(each.time_ratio),
             _ratio(each.cost_ratio),
-            NOT_KNOWN if end is None else f"{end:.4f}" if has_accuracy else f"{end:.3f}",
+            NOT_MEASURED if end is None else f"{end:.4f}" if has_accuracy else f"{end:.3f}",
         ]
         if target is not None:
             row.append(
-                NOT_KNOWN
+                NOT_MEASURED
                 if each.accuracy is None
                 else "never"
                 if each.target_epoch is None
                 else f"{usd(each.target_usd)} ({each.target_epoch})"
             )
-        rows.add_row(*row)
-    return rows
+        rows.append(row)
+    return table(rows, *columns)
 
 
 def _ratio(value: float | None) -> str:
-    return NOT_KNOWN if value is None else f"{value:.2f}"
+    return NOT_MEASURED if value is None else f"{value:.2f}"
 
 
 def _prices(bills: Sequence[Bill]) -> list[str]:

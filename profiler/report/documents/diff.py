@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
 from ...analyse.causes.diagnosis import LEAST_STEPS
 from ...analyse.cells.batch_size.result import Estimate
 from ...analyse.diff import because as why
@@ -21,12 +16,10 @@ from ...analyse.diff.settings import Setting, Value
 from ...analyse.diff.sides import Side
 from ...analyse.run.stall_breakdown import PARTS
 from ...record.files import plain
-from ..render import bars
+from ..document import LEFT, RIGHT, Block, Document, Heading, Paragraph, Space, TableBlock, Words, table, toned
 from ..words.command import command_line
+from ..words.figures import LEAST_SHARE, NOT_MEASURED
 
-NOT_RECORDED = "n/a"
-LEAST_SHOWN = 0.0005
-"""Share of the whole below which a part of both sides is not worth a line."""
 PART_NAMES = {
     "input": "input stall",
     "copy": "copy stall",
@@ -36,9 +29,9 @@ PART_NAMES = {
 }
 
 
-def render(found: Difference, console: Console) -> None:
-    """Print it."""
-    console.print(Group(*_sections(found, bars.is_ascii(console))))
+def document(found: Difference) -> Document:
+    """All of it."""
+    return Document(headline(found), tuple(_blocks(found)))
 
 
 MOVED = {
@@ -52,7 +45,7 @@ MOVED = {
 """Parts as time that is spent."""
 
 
-def headline(found: Difference, arrow: str = "→") -> str:
+def headline(found: Difference) -> str:
     """How much faster or slower B is, by what part, and because of what."""
     speedup = found.times.speedup
     runs = len(found.a.runs) + len(found.b.runs)
@@ -67,28 +60,28 @@ def headline(found: Difference, arrow: str = "→") -> str:
         return (
             f"Not proven: B was {_percent(speedup.mean)} in {these} ({_range(speedup)}, 95 % interval), but other "
             f"programs filled the machine. Repeat on a quiet machine, repeat runs on each side, or give --noise."
-            f"{_though(found, arrow)}"
+            f"{_though(found)}"
         )
     if not found.times.significant:
         return (
             f"No difference in speed shown: B was {_percent(speedup.mean)}, which is within noise "
-            f"({_range(speedup)}, 95 % interval).{_though(found, arrow)}"
+            f"({_range(speedup)}, 95 % interval).{_though(found)}"
         )
     said = f"B is {_percent(speedup.mean)} ({_range(speedup)}, 95 % interval)"
     part = found.because.part
     if part is None:
-        return f"{said}; {_reason(found.because, arrow)}."
-    return f"{said}: {moved(found, part, arrow)} {_reason(found.because, arrow)}."
+        return f"{said}; {_reason(found.because)}."
+    return f"{said}: {moved(found, part)} {_reason(found.because)}."
 
 
-def _though(found: Difference, arrow: str) -> str:
+def _though(found: Difference) -> str:
     """The part that changed most, though the whole did not show it."""
     terms = found.times.terms
     changed = [part for part in PARTS if part in terms and terms[part].significant]
     if not changed:
         return ""
     most = max(changed, key=lambda part: abs(terms[part].change.mean))
-    return f" What did change: {moved(found, most, arrow)}."
+    return f" What did change: {moved(found, most)}."
 
 
 def _percent(speedup: float) -> str:
@@ -104,22 +97,22 @@ def _range(speedup: Estimate) -> str:
     return f"{100 * (speedup.low - 1):+.3g} to {100 * (speedup.high - 1):+.3g} %"
 
 
-def moved(found: Difference, part: str, arrow: str) -> str:
+def moved(found: Difference, part: str) -> str:
     """The part as time per unit on each side; and as a share of the side's time, where that moved the same way."""
     terms = found.times.terms
     times = terms[part]
     a, b = times.a.mean, times.b.mean
-    scale, unit = (1e3, "ms") if max(a, b) >= 1e3 else (1.0, _micro(arrow))
-    said = f"{MOVED[part]} {_digits(a / scale)} {arrow} {_digits(b / scale)} {unit} a {found.times.unit}"
+    scale, unit = (1e3, "ms") if max(a, b) >= 1e3 else (1.0, "µs")
+    said = f"{MOVED[part]} {_digits(a / scale)} → {_digits(b / scale)} {unit} a {found.times.unit}"
     of_a, of_b = (100 * getattr(times, s).mean / getattr(terms[TOTAL], s).mean for s in ("a", "b"))
     if part == "compute" or (of_b - of_a) * (b - a) <= 0:
         return said
-    return f"{said} ({PART_NAMES[part]} {_digits(of_a)} % {arrow} {_digits(of_b)} %)"
+    return f"{said} ({PART_NAMES[part]} {_digits(of_a)} % → {_digits(of_b)} %)"
 
 
-def _reason(because: Because, arrow: str) -> str:
+def _reason(because: Because) -> str:
     """Claimed only of settings; the rest is said to be possible."""
-    said = " and ".join(_changed(each, arrow) for each in because.by)
+    said = " and ".join(_changed(each) for each in because.by)
     if because.kind == why.SETTING:
         return f"because {said}" if len(because.by) == 1 else f"because of one or more of: {said}"
     if because.kind == why.ENVIRONMENT:
@@ -132,42 +125,45 @@ def _reason(because: Because, arrow: str) -> str:
     return "which no recorded setting explains" if because.part else "no recorded setting explains it"
 
 
-def _sections(found: Difference, ascii_only: bool) -> Iterator[RenderableType]:
-    arrow = "->" if ascii_only else "→"
-    yield Text(str(plain(headline(found, arrow))), style="bold")
+def _blocks(found: Difference) -> Iterator[Block]:
+    yield Heading(str(plain(headline(found))))
     if found.emulated:
-        yield Text("EMULATED: both ran on emulated devices; none of this was measured on a GPU.", style="bold yellow")
+        yield Paragraph(
+            toned("EMULATED: both ran on emulated devices; none of this was measured on a GPU.", "bold yellow")
+        )
     of_a, of_b = _stand_in(found.a), _stand_in(found.b)
     both = [("both sides", of_a)] if of_a == of_b else [("side A", of_a), ("side B", of_b)]
     for where, stand_in in both:
         if stand_in is not None:
-            yield Text(f"STAND-IN DATA on {where}: generated, in place of {plain(stand_in)}.", style="bold yellow")
-    yield Text()
+            yield Paragraph(
+                toned(f"STAND-IN DATA on {where}: generated, in place of {plain(stand_in)}.", "bold yellow")
+            )
+    yield Space()
     for side in (found.a, found.b):
-        yield _indent(Text(_named(side)))
-    yield Text()
-    yield Text(f"Time a {found.times.unit}, {_micro(arrow)} (95 % intervals)", style="bold")
-    yield _indent(_times(found, ascii_only))
-    yield Text()
+        yield Paragraph(_named(side), 1)
+    yield Space()
+    yield Heading(f"Time a {found.times.unit}, µs (95 % intervals)")
+    yield _times(found)
+    yield Space()
     for title, settings in (("Settings", found.settings), ("Environment", found.environment)):
         told = [each for each in settings if each.told]
-        yield Text(title if told else f"{title}: what was recorded is the same on both sides", style="bold")
+        yield Heading(title if told else f"{title}: what was recorded is the same on both sides")
         if told:
-            yield _indent(_settings(told))
-        yield Text()
+            yield _settings(told)
+        yield Space()
     figures = [figure for figure in found.figures if figure.moved]
     if figures:
-        yield Text("What moved with it", style="bold")
-        yield _indent(_figures(figures))
-        yield Text()
-    yield from _findings(found, arrow)
+        yield Heading("What moved with it")
+        yield _figures(figures)
+        yield Space()
+    yield from _findings(found)
     if found.because.look_at:
-        yield Text("Look at", style="bold")
-        yield from (_indent(Text(f"- {plain(look)}")) for look in found.because.look_at)
-        yield Text()
+        yield Heading("Look at")
+        yield from (Paragraph(f"- {plain(look)}", 1) for look in found.because.look_at)
+        yield Space()
     if found.notes:
-        yield Text("What these runs cannot tell", style="bold")
-        yield from (_indent(Text(str(plain(note)))) for note in found.notes)
+        yield Heading("What these runs cannot tell")
+        yield from (Paragraph(str(plain(note)), 1) for note in found.notes)
 
 
 def _stand_in(side: Side) -> str | None:
@@ -186,34 +182,25 @@ def _named(side: Side) -> str:
     return str(plain(f"{side.name}  {folders[0]}{more}\n   {said} on {device}, {steps}"))
 
 
-def _times(found: Difference, ascii_only: bool) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column()
-    for _ in range(3):
-        table.add_column(justify="right")
-    table.add_column()
-    table.add_row(Text(""), Text("A"), Text("B"), Text("B - A"), Text(""))
+def _times(found: Difference) -> TableBlock:
+    rows: list[tuple[Words, ...]] = [("", "A", "B", "B - A", "")]
     whole = max(found.times.terms[TOTAL].a.mean, found.times.terms[TOTAL].b.mean)
     for term in (*PARTS, TOTAL):
         times = found.times.terms.get(term)
         if times is None:
-            table.add_row(term, NOT_RECORDED, NOT_RECORDED, NOT_RECORDED, "not told apart")
-        elif term == TOTAL or max(times.a.mean, times.b.mean) >= LEAST_SHOWN * whole:
+            rows.append((term, NOT_MEASURED, NOT_MEASURED, NOT_MEASURED, "not told apart"))
+        elif term == TOTAL or max(times.a.mean, times.b.mean) >= LEAST_SHARE * whole:
             colour = "" if not times.significant else "red" if times.change.mean > 0 else "green"
-            table.add_row(
-                Text(term, style="bold" if term == TOTAL else ""),
-                _with_range(times.a, ascii_only),
-                _with_range(times.b, ascii_only),
-                Text(_with_range(times.change, ascii_only, sign=True), style=colour),
-                "significant" if times.significant else "",
-            )
-    return table
+            change = toned(_with_range(times.change, sign=True), colour)
+            mark = "significant" if times.significant else ""
+            name = toned(term, "bold" if term == TOTAL else "")
+            rows.append((name, _with_range(times.a), _with_range(times.b), change, mark))
+    return table(rows, LEFT, RIGHT, RIGHT, RIGHT, LEFT, indent=1)
 
 
-def _with_range(value: Estimate, ascii_only: bool, sign: bool = False) -> str:
+def _with_range(value: Estimate, sign: bool = False) -> str:
     reach = (value.high - value.mean) if value.high > value.mean else 0.0
-    plus = "+-" if ascii_only else "±"
-    return f"{'+' if sign and value.mean > 0 else ''}{_digits(value.mean)} {plus} {_digits(reach)}"
+    return f"{'+' if sign and value.mean > 0 else ''}{_digits(value.mean)} ± {_digits(reach)}"
 
 
 def _digits(value: float) -> str:
@@ -222,55 +209,39 @@ def _digits(value: float) -> str:
     return f"{value:,.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
 
 
-def _micro(arrow: str) -> str:
-    """Microseconds, in ASCII where the arrow is."""
-    return "us" if arrow.isascii() else "µs"
+def _settings(settings: list[Setting]) -> TableBlock:
+    rows = ((each.name, _value(each.a), _value(each.b)) for each in settings)
+    return table([("", "A", "B"), *(tuple(str(plain(word)) for word in row) for row in rows)], indent=1)
 
 
-def _settings(settings: list[Setting]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_row("", "A", "B")
-    for each in settings:
-        table.add_row(*(Text(str(plain(word))) for word in (each.name, _value(each.a), _value(each.b))))
-    return table
-
-
-def _changed(each: Setting, arrow: str) -> str:
-    return str(plain(f"{each.name} {_value(each.a)} {arrow} {_value(each.b)}"))
+def _changed(each: Setting) -> str:
+    return str(plain(f"{each.name} {_value(each.a)} → {_value(each.b)}"))
 
 
 def _value(value: Value) -> str:
     if value is None:
-        return NOT_RECORDED
+        return NOT_MEASURED
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _figures(figures: list[Figure]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column(justify="right")
-    table.add_row("", "A", "B")
-    for each in figures:
-        values = (NOT_RECORDED if v is None else _digits(v) for v in (each.a, each.b))
-        table.add_row(each.name, *values, each.unit)
-    return table
+def _figures(figures: list[Figure]) -> TableBlock:
+    rows = [
+        (each.name, *(NOT_MEASURED if v is None else _digits(v) for v in (each.a, each.b)), each.unit)
+        for each in figures
+    ]
+    return table([("", "A", "B", ""), *rows], LEFT, RIGHT, RIGHT, LEFT, indent=1)
 
 
-def _findings(found: Difference, arrow: str) -> Iterator[RenderableType]:
+def _findings(found: Difference) -> Iterator[Block]:
     findings = found.findings
     if not (findings.appeared or findings.vanished or findings.stayed):
         return
-    yield Text("Findings", style="bold")
+    yield Heading("Findings")
     for how, some in (("gone", findings.vanished), ("new", findings.appeared)):
         for each in some:
-            yield _indent(Text(str(plain(f"{how}: {each.cause} ({each.severity}, {100 * each.share:.0f} %)"))))
+            yield Paragraph(str(plain(f"{how}: {each.cause} ({each.severity}, {100 * each.share:.0f} %)")), 1)
     for a, b in findings.stayed:
-        yield _indent(Text(str(plain(f"both: {b.cause} ({100 * a.share:.0f} % {arrow} {100 * b.share:.0f} %)"))))
-    yield Text()
-
-
-def _indent(what: RenderableType) -> Padding:
-    return Padding(what, (0, 0, 0, 2))
+        yield Paragraph(str(plain(f"both: {b.cause} ({100 * a.share:.0f} % → {100 * b.share:.0f} %)")), 1)
+    yield Space()

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich.console import RenderableType
-from rich.padding import Padding
-from rich.text import Text
-
 from ...analyse.cells.augmentation import FREE, Augmentation, augmentations, turns
 from ...analyse.cells.cell_costs import samples_of
 from ...analyse.cells.comparison import Cell, label
 from ...analyse.cells.differential import OFF, Differential, Rate, differentials
-from ..render.fitted import Column, Fitted
-from ..words.sample_time import NOT_MEASURED
+from ..document import Block, FittingColumn, FittingTable, Heading, Paragraph, Space, toned, under
+from ..words.figures import NOT_MEASURED
 from .cells_table import figures, namer, place_columns
 
 LIMITS = {"net": "net", "loader": "loader", "both": "both alike", None: ""}
@@ -25,53 +21,53 @@ LITTLE = 0.005
 """Less than this is written as no difference."""
 
 
-def render(cells: Sequence[Cell], setting: dict[str, Any]) -> Iterator[RenderableType]:
+def blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iterator[Block]:
     """What there is of both; nothing where the cells allow neither."""
     tested = differentials(cells)
     both = [each for each in tested if each.expected is not None]
     emulated = "emulated " if setting["device"]["kind"] == "emulated" else ""
     if both:
-        yield Text()
-        yield Text(f"Net alone, loader alone, and both: {emulated}samples/s", style="bold")
-        yield _indent(_table(both, setting))
-        yield _indent(Text(summary(both)))
+        yield Space()
+        yield Heading(f"Net alone, loader alone, and both: {emulated}samples/s")
+        yield from under([_table(both, setting)])
+        yield Paragraph(summary(both), 1)
         yield from _unexpected(both)
     dearer = [each for cell in cells for each in augmentations_of(cell, cells, tested, setting)]
     if dearer:
-        yield Text()
-        yield Text(f"What augmentation costs{f' ({emulated}device)' if emulated else ''}", style="bold")
-        yield _indent(_augmented(dearer))
+        yield Space()
+        yield Heading(f"What augmentation costs{f' ({emulated}device)' if emulated else ''}")
+        yield from under([_augmented(dearer)])
         if (why := unsure(dearer)) is not None:
-            yield _indent(Text(why, style="yellow"))
+            yield Paragraph(toned(why, "yellow"), 1)
         if (said := contrast(dearer)) is not None:
-            yield _indent(Text(said))
+            yield Paragraph(said, 1)
 
 
-def _table(tested: Sequence[Differential], setting: dict[str, Any]) -> Fitted:
+def _table(tested: Sequence[Differential], setting: dict[str, Any]) -> FittingTable:
     cells = [each.cell for each in tested]
     epochs = [samples_of(cell, setting) for cell in cells]
-    return Fitted(
-        [
+    return FittingTable(
+        (
             *place_columns(cells),
             figures("net\nalone", tested, lambda each: _rate(each.net)),
             figures("loader\nalone", tested, lambda each: _rate(each.loader)),
             figures("expected", tested, lambda each: _rate(each.expected), goes=1),
             figures("measured", tested, lambda each: _rate(each.measured)),
-            figures("time", tested, lambda each: percent(each.deviation)),
-            Column("limit", [_limit(each) for each in tested]),
-            Column(
+            figures("time", tested, lambda each: _deviation(each.deviation)),
+            FittingColumn("limit", [_limit(each) for each in tested]),
+            FittingColumn(
                 "s/epoch expected",
                 [_seconds(number, each.expected) for number, each in zip(epochs, tested, strict=True)],
                 right=True,
                 goes=3,
             ),
-            Column(
+            FittingColumn(
                 "measured s",
                 [_seconds(number, each.measured) for number, each in zip(epochs, tested, strict=True)],
                 right=True,
                 goes=2,
             ),
-        ]
+        )
     )
 
 
@@ -88,7 +84,7 @@ def summary(tested: Sequence[Differential]) -> str:
     return said
 
 
-def _unexpected(tested: Sequence[Differential]) -> Iterator[RenderableType]:
+def _unexpected(tested: Sequence[Differential]) -> Iterator[Block]:
     """One block of those that took another time than expected, with the likely reason."""
     off = [each for each in tested if each.agrees is False]
     if not off:
@@ -97,16 +93,16 @@ def _unexpected(tested: Sequence[Differential]) -> Iterator[RenderableType]:
     # In the way of many alike, and the same advice each time.
     crowded = {reason.text for each in off for reason in each.reasons if reason.code == FOREIGN}
     others = f" ({max(crowded)})" if crowded else ""
-    yield _indent(Text(f"Not as expected{others}:", style="yellow"))
+    yield Paragraph(toned(f"Not as expected{others}:", "yellow"), 1)
     worst = sorted(off, key=lambda each: -abs(each.deviation or 0.0))
     for each in worst[:MOST_OFF]:
         deviation = each.deviation or 0.0
         took = "longer" if deviation > 0 else "shorter"
         reasons = "; ".join(reason.text for reason in each.reasons if reason.code != FOREIGN)
         said = f"{name(each.cell)}: {abs(100 * deviation):.0f} % {took}{f': {reasons}' if reasons else ''}."
-        yield Padding(Text(said), (0, 0, 0, 4))
+        yield Paragraph(said, 2)
     if len(worst) > MOST_OFF:
-        yield Padding(Text(f"and {len(worst) - MOST_OFF} more that are off by less."), (0, 0, 0, 4))
+        yield Paragraph(f"and {len(worst) - MOST_OFF} more that are off by less.", 2)
 
 
 def augmentations_of(
@@ -116,16 +112,16 @@ def augmentations_of(
     return augmentations(cell, cells, tested, samples_of(cell, setting))
 
 
-def _augmented(found: Sequence[Augmentation]) -> Fitted:
+def _augmented(found: Sequence[Augmentation]) -> FittingTable:
     cells = [each.cell for each in found]
-    return Fitted(
-        [
+    return FittingTable(
+        (
             *place_columns(cells),
             figures("plain s/epoch", found, lambda each: _number(each.plain_s), goes=1),
             figures("augmented", found, lambda each: _number(each.augmented_s), goes=1),
             figures("augmentation", found, cost_in_words),
-            Column("limit", [LIMITS[each.limit] for each in found] if any(each.limit for each in found) else ()),
-        ]
+            FittingColumn("limit", [LIMITS[each.limit] for each in found] if any(each.limit for each in found) else ()),
+        )
     )
 
 
@@ -159,7 +155,7 @@ def _limit(found: Differential) -> str:
     return LIMITS[found.limit] + (" (no overlap)" if found.limit is not None and not found.overlaps else "")
 
 
-def percent(share: float | None) -> str:
+def _deviation(share: float | None) -> str:
     if share is None:
         return NOT_MEASURED
     return f"{100 * share:+.0f} %" if abs(share) >= LITTLE else "0 %"
@@ -178,7 +174,3 @@ def _number(value: float | None) -> str:
     if value is None:
         return NOT_MEASURED
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _indent(what: RenderableType) -> Padding:
-    return Padding(what, (0, 0, 0, 2))

@@ -7,47 +7,57 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from rich.console import Console, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from ...record.check import Check, Status
 from ...record.files import plain
-from ..render import bars
+from ..document import (
+    Block,
+    Document,
+    Heading,
+    Paragraph,
+    Phrase,
+    Space,
+    TableBlock,
+    TableColumn,
+    Words,
+    line,
+    table,
+    toned,
+)
 
-_SIGNS: dict[Status, tuple[str, str, str]] = {
-    "ok": ("✓", "+", "green"),
-    "limited": ("!", "!", "yellow"),
-    "missing": ("✗", "x", "red"),
-    "not applicable": ("-", "-", "dim"),
+_SIGNS: dict[Status, tuple[str, str]] = {
+    "ok": ("✓", "green"),
+    "limited": ("!", "yellow"),
+    "missing": ("✗", "red"),
+    "not applicable": ("-", "dim"),
 }
+"""Status → its sign and tone."""
 NAME_WIDTH = 24
 _OF_GPU = re.compile(r"GPU (\d+)(.*)")
 
 
-def render(found: Sequence[Check], console: Console) -> None:
-    """Print the checks."""
-    ascii_only = bars.is_ascii(console)
-    for part in _parts(found, ascii_only):
-        console.print(part)
+def document(found: Sequence[Check]) -> Document:
+    """All checks, by group."""
+    return Document("What can be measured here", tuple(_blocks(found)))
 
 
-def _parts(found: Sequence[Check], ascii_only: bool) -> Iterator[RenderableType]:
-    yield _summary(found, ascii_only)
+def _blocks(found: Sequence[Check]) -> Iterator[Block]:
+    yield Paragraph(_summary(found))
     for group, checks in groupby(found, key=lambda check: check.group):
-        yield Text()
-        yield Text(group, style="bold")
+        yield Space()
+        yield Heading(group)
         for check in _alike(list(checks)):
-            yield from _lines(check, ascii_only)
+            yield from _lines(check)
 
 
-def _summary(found: Sequence[Check], ascii_only: bool) -> Text:
-    line = Text("What can be measured here: ", style="bold")
-    told = [(status, sum(check.status == status for check in found)) for status in _SIGNS]
-    for place, (status, count) in enumerate((s, c) for s, c in told if c):
-        line.append(", " if place else "")
-        line.append(f"{_sign(status, ascii_only)} {count} {status}", style=_SIGNS[status][2])
-    return line
+def _summary(found: Sequence[Check]) -> Phrase:
+    counts = {status: sum(check.status == status for check in found) for status in _SIGNS}
+    told = [
+        (f"{_SIGNS[status][0]} {count} {status}", f"bold {_SIGNS[status][1]}")
+        for status, count in counts.items()
+        if count
+    ]
+    apart = [piece for each in told for piece in ((", ", "bold"), each)][1:]
+    return line(("What can be measured here: ", "bold"), *apart)
 
 
 def _alike(checks: Sequence[Check]) -> list[Check]:
@@ -64,30 +74,24 @@ def _alike(checks: Sequence[Check]) -> list[Check]:
     ]
 
 
-def _lines(check: Check, ascii_only: bool) -> Iterator[RenderableType]:
-    colour = _SIGNS[check.status][2]
+def _lines(check: Check) -> Iterator[TableBlock]:
+    sign, tone = _SIGNS[check.status]
     quiet = "dim" if check.status == "not applicable" else ""
-    head = _columns(1, NAME_WIDTH)
-    sign = Text(_sign(check.status, ascii_only), style=colour)
-    head.add_row(sign, Text(plain(check.name), style=quiet), Text(plain(check.says), style=quiet))
-    yield head
+    yield _row(
+        toned(sign, tone),
+        toned(str(plain(check.name)), quiet),
+        toned(str(plain(check.says)), quiet),
+        widths=(1, NAME_WIDTH),
+    )
     if check.status in ("ok", "not applicable"):
         return
     for word, what in (("lost", check.lost), ("fix", check.fix)):
         if what:
-            line = _columns(3, 4)
-            line.add_row("", Text(word, style=colour if word == "lost" else "bold"), Text(plain(what)))
-            yield line
+            yield _row("", toned(word, tone if word == "lost" else "bold"), str(plain(what)), widths=(3, 4))
 
 
-def _columns(*widths: int) -> Table:
-    table = Table.grid(padding=(0, 1))
-    for width in widths:
-        table.add_column(width=width)
-    table.add_column(ratio=1, overflow="fold")
-    return table
-
-
-def _sign(status: Status, ascii_only: bool) -> str:
-    sign, plain_sign, _ = _SIGNS[status]
-    return plain_sign if ascii_only else sign
+def _row(*cells: Words, widths: tuple[int, int]) -> TableBlock:
+    first, second = widths
+    return table(
+        [cells], TableColumn(width=first), TableColumn(width=second), TableColumn(grows=True, folds=True), gap=1
+    )

@@ -4,40 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.table import Table
-from rich.text import Text
-
 from ...analyse.ranks.job import Job
 from ...analyse.run.analysis import Analysis, RankAnalysis
+from ..document import Paragraph, TableBlock, TableColumn, table
+from ..words.figures import NOT_MEASURED
 
-NOT_MEASURED = "n/a"
 MOST_ROWS = 16
 LEAST_SHOWN = 0.005
 """A part that is smaller on all ranks has no column."""
 WAITING = ("input", "copy", "sync", "host", "boundary")
 
 
-def table(analysis: Analysis) -> Iterator[Table | Text]:
+def blocks(analysis: Analysis) -> Iterator[Paragraph | TableBlock]:
     """One row a rank; of very many the latest, and how many are left out."""
     job = analysis.job
     known = [part.analysis.facts for part in analysis.ranks if part.analysis.facts is not None]
     parts = [p for p in WAITING if any(facts.shares.get(p, 0.0) >= LEAST_SHOWN for facts in known)]
     hosts = len({part.host for part in analysis.ranks}) > 1
-    rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    rows.add_column("rank", justify="right")
-    if hosts:
-        rows.add_column("host", overflow="ellipsis", no_wrap=True, max_width=24)
-    for title in ("samples/s", *(f"{p} %" for p in parts), "compute %", "late ms", "waits ms"):
-        rows.add_column(title, justify="right", no_wrap=True)
-    rows.add_column("by itself", overflow="ellipsis", no_wrap=True)
+    figures = ("samples/s", *(f"{p} %" for p in parts), "compute %", "late ms", "waits ms")
+    columns = [
+        TableColumn("rank", right=True),
+        *([TableColumn("host", wraps=False, most=24)] if hosts else []),
+        *(TableColumn(title, right=True, wraps=False) for title in figures),
+        TableColumn("by itself", wraps=False),
+    ]
     shown = _shown(analysis, job)
-    for part in shown:
-        rows.add_row(*_row(part, parts, hosts, job))
-    yield rows
+    yield table((_row(part, parts, hosts, job) for part in shown), *columns, head_tone="dim")
     if len(shown) < len(analysis.ranks):
-        yield Text(f"and {len(analysis.ranks) - len(shown)} ranks that are late by less; --json has them all")
+        yield Paragraph(f"and {len(analysis.ranks) - len(shown)} ranks that are late by less; --json has them all")
     if job is not None and job.late_ns:
-        yield Text(
+        yield Paragraph(
             "late: how much later than the other ranks it is ready for them, a step; waits: how long it waits for the "
             "last one, which counts as computing here."
         )

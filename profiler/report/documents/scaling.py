@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import RenderableType
-from rich.padding import Padding
-from rich.text import Text
-
 from ...analyse.cells.differential import feed_of
 from ...analyse.cells.scaling import Curve, Held, Point, Ratio, Scaling
-from ..render.fitted import Column, Fitted
+from ..document import Block, FittingColumn, FittingTable, Heading, Paragraph, Space, under
+from ..words.figures import NOT_MEASURED, share
 from .cells_table import figures, head
 
 HELD: dict[Held, str] = {
@@ -21,25 +18,24 @@ EXCHANGE = (
     "exchange: of gradients, in every step; computed from the interconnect's nominal figure, none of it hidden behind "
     "the backward pass."
 )
-NOT_KNOWN = "n/a"
 WAIT_GOES, RATES_GO, SPEEDUPS_GO, EXCHANGE_GOES = 4, 3, 2, 1
 """What gives way in a narrow terminal: the highest first."""
 
 
-def render(scaling: Scaling) -> Iterator[RenderableType]:
+def blocks(scaling: Scaling) -> Iterator[Block]:
     """A table for each way of holding the batch, with the reasons where a figure is missing."""
     for held, title in HELD.items():
         for emulated in (False, True):
             curves = [curve for curve in scaling.of(held) if curve.emulated == emulated]
             if not curves:
                 continue
-            yield Text()
-            yield Text(title, style="bold")
-            yield _indent(_table(curves, emulated))
+            yield Space()
+            yield Heading(title)
+            yield from under([_table(curves, emulated)])
             for reason in dict.fromkeys(_reasons(curves)):
-                yield _indent(Text(f"n/a: {reason}"))
+                yield Paragraph(f"n/a: {reason}", 1)
             if any(point.exchange_ms is not None for curve in curves for point in curve.points):
-                yield _indent(Text(EXCHANGE))
+                yield Paragraph(EXCHANGE, 1)
 
 
 def names(curves: Sequence[Curve]) -> list[str]:
@@ -56,14 +52,14 @@ def _loader(curve: Curve) -> str:
 def ranged(ratio: Ratio | None, scale: float = 1.0, digits: int = 2, unit: str = "", wide: bool = True) -> str:
     """`1.92 (1.85-1.99)`."""
     if ratio is None:
-        return NOT_KNOWN
+        return NOT_MEASURED
     said = f"{scale * ratio.value:.{digits}f}{unit}"
     if not wide or ratio.low is None or ratio.high is None:
         return said
     return f"{said} ({scale * ratio.low:.{digits}f}-{scale * ratio.high:.{digits}f})"
 
 
-def _table(curves: Sequence[Curve], emulated: bool) -> Fitted:
+def _table(curves: Sequence[Curve], emulated: bool) -> FittingTable:
     points = [point for curve in curves for point in curve.points]
     told = [
         said if point is curve.points[0] else ""
@@ -73,14 +69,14 @@ def _table(curves: Sequence[Curve], emulated: bool) -> Fitted:
     columns = [
         figures("batch", points, lambda p: str(p.batch_size)),
         figures("ranks", points, lambda p: str(p.ranks)),
-        Column(
+        FittingColumn(
             head("samples/s", emulated),
             [_rate(point, wide=True) for point in points],
             right=True,
             goes=RATES_GO,
             instead=figures(head("samples/s", emulated), points, _rate),
         ),
-        Column(
+        FittingColumn(
             head("speed-up", emulated),
             [_speedup(point, wide=True) for point in points],
             right=True,
@@ -94,8 +90,8 @@ def _table(curves: Sequence[Curve], emulated: bool) -> Fitted:
     if any(point.exchange_ms is not None for point in points):
         columns.append(figures("exchange", points, _exchange, EXCHANGE_GOES))
     if any(told):
-        columns.insert(0, Column("", told, folds_to=10))
-    return Fitted(columns)
+        columns.insert(0, FittingColumn("", told, folds_to=10))
+    return FittingTable(tuple(columns))
 
 
 def _rate(point: Point, wide: bool = False) -> str:
@@ -115,8 +111,7 @@ def _speedup(point: Point, wide: bool = False) -> str:
 
 
 def _wait(point: Point) -> str:
-    share = point.waiting_share
-    return "" if share is None else f"{100 * share:.0f} %"
+    return "" if point.waiting_share is None else share(point.waiting_share, 0)
 
 
 def _exchange(point: Point) -> str:
@@ -126,7 +121,3 @@ def _exchange(point: Point) -> str:
 def _reasons(curves: Sequence[Curve]) -> Iterator[str]:
     for curve in curves:
         yield from (point.why for point in curve.points if point.why and point.rate is not None)
-
-
-def _indent(what: RenderableType) -> Padding:
-    return Padding(what, (0, 0, 0, 2))

@@ -6,15 +6,23 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from rich.console import RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
 from ...analyse.cells.comparison import Comparison, label, varying
 from ...analyse.cells.training_results import CellResult, Held, Mean, held, is_told, results
-from ..render.fitted import Column, Fitted
-from ..words.sample_time import NOT_MEASURED
+from ..document import (
+    Block,
+    FittingColumn,
+    FittingTable,
+    Heading,
+    Paragraph,
+    Space,
+    TableBlock,
+    TableColumn,
+    Words,
+    table,
+    toned,
+    under,
+)
+from ..words.figures import NOT_MEASURED
 from .cells_table import figures, head, namer, place_columns
 
 FIRST_METRICS = ("accuracy", "average_precision", "precision", "recall", "loss")
@@ -28,22 +36,22 @@ MORE_WORK = 1.1
 """Times as many samples, from which times are not comparable."""
 
 
-def render(result: Comparison, setting: dict[str, Any]) -> Iterator[RenderableType]:
+def blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """Nothing where no training was tried on held-out data or followed a plan."""
     found = [each for each in results(result.cells) if is_told(each)]
     if not found:
         return
     emulated = setting["device"]["kind"] == "emulated"
-    yield Text()
-    yield Text("What the trainings came to", style="bold")
-    yield _indent(_table(found, emulated))
+    yield Space()
+    yield Heading("What the trainings came to")
+    yield from under([_table(found, emulated)])
     if (said := work(found)) is not None:
-        yield _indent(Text(said, style="yellow"))
+        yield Paragraph(toned(said, "yellow"), 1)
     if emulated and not metric_names(found):
-        yield _indent(Text("An emulated device learns nothing: no accuracy."))
+        yield Paragraph("An emulated device learns nothing: no accuracy.", 1)
     names = varying([each.cell for each in found])
     for each in held(found):
-        yield _indent(Text(held_in_words(each, names)))
+        yield Paragraph(held_in_words(each, names), 1)
     yield from _confusion(found, setting)
 
 
@@ -54,10 +62,10 @@ def metric_names(found: Sequence[CellResult]) -> list[str]:
     return (usual + [name for name in told if name not in usual])[:MOST_METRICS]
 
 
-def _table(found: Sequence[CellResult], emulated: bool) -> Fitted:
+def _table(found: Sequence[CellResult], emulated: bool) -> FittingTable:
     metrics = metric_names(found)
-    return Fitted(
-        [
+    return FittingTable(
+        (
             *place_columns([each.cell for each in found]),
             *(
                 figures(HEADS.get(name, name), found, partial(_metric, name), goes=4 + place if place else 0)
@@ -66,13 +74,13 @@ def _table(found: Sequence[CellResult], emulated: bool) -> Fitted:
             figures(head("time", emulated), found, lambda each: _seconds(each.train_s)),
             figures(head("samples/s", emulated), found, _rate, goes=2),
             figures("samples", found, lambda each: _count(each.samples)),
-            Column(
+            FittingColumn(
                 "each run",
                 [_runs(each, metrics) for each in found] if any(len(each.runs) > 1 for each in found) else (),
                 folds_to=16,
                 goes=3,
             ),
-        ]
+        )
     )
 
 
@@ -101,7 +109,7 @@ def held_in_words(found: Held, names: Sequence[str]) -> str:
     return f"{where}, {HEADS.get(found.metric, found.metric)} as the batch grows: {word} ({figures_said}{spread})."
 
 
-def _confusion(found: Sequence[CellResult], setting: dict[str, Any]) -> Iterator[RenderableType]:
+def _confusion(found: Sequence[CellResult], setting: dict[str, Any]) -> Iterator[Block]:
     """Of the cell that is right most often."""
     best = most_accurate(found)
     matrix = None if best is None else best.confusion
@@ -110,12 +118,12 @@ def _confusion(found: Sequence[CellResult], setting: dict[str, Any]) -> Iterator
     where = namer([each.cell for each in found])(best.cell)
     classes = class_names(best, setting)
     runs = f"{len(best.runs)} runs together" if len(best.runs) > 1 else "one run"
-    yield Text()
-    yield _indent(Text(f"Confusion, {where}, {runs}: row: what it is, column: what it was taken for"))
+    yield Space()
+    yield Paragraph(f"Confusion, {where}, {runs}: row: what it is, column: what it was taken for", 1)
     if len(matrix) <= MOST_CLASSES:
-        yield Padding(_matrix(matrix, classes), (0, 0, 0, 4))
+        yield _matrix(matrix, classes)
     if (worst := confused(matrix, classes)) is not None:
-        yield _indent(Text(f"Most often taken for another: {worst}."))
+        yield Paragraph(f"Most often taken for another: {worst}.", 1)
 
 
 def most_accurate(found: Sequence[CellResult]) -> CellResult | None:
@@ -135,19 +143,17 @@ def class_names(found: CellResult, setting: dict[str, Any]) -> list[str]:
     return [str(number) for number in range(len(matrix))]
 
 
-def _matrix(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> Table:
+def _matrix(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> TableBlock:
     """Classes by name in front of the rows, and by number above the columns."""
-    table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", style="dim")
-    for _ in classes:
-        table.add_column(justify="right", no_wrap=True)
-    named = [str(number) for number in range(len(classes))] != list(classes)
-    table.add_row("", "", *(Text(str(number), "dim") for number in range(len(classes))))
+    numbers = [str(number) for number in range(len(classes))]
+    rows: list[Sequence[Words]] = [("", "", *(toned(number, "dim") for number in numbers))]
     for number, (name, row) in enumerate(zip(classes, matrix, strict=True)):
-        cells = (Text(str(count), "bold" if number == place else "") for place, count in enumerate(row))
-        table.add_row(Text(name) if named else "", str(number), *cells)
-    return table
+        counts = (toned(str(count), "bold" if number == place else "") for place, count in enumerate(row))
+        rows.append((name if numbers != list(classes) else "", str(number), *counts))
+    figure = TableColumn(right=True, wraps=False)
+    return table(
+        rows, TableColumn(wraps=False), TableColumn(right=True, tone="dim"), *(figure for _ in classes), gap=1, indent=2
+    )
 
 
 def confused(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> str | None:
@@ -193,7 +199,3 @@ def _count(mean: Mean | None) -> str:
 def _rate(found: CellResult) -> str:
     rate = found.cell.samples_per_s
     return NOT_MEASURED if rate is None else f"{rate[0]:.1f}"
-
-
-def _indent(what: RenderableType) -> Padding:
-    return Padding(what, (0, 0, 0, 2))

@@ -6,20 +6,28 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
 from ...analyse.predict.workload import Binding
 from ...record.tuning import LoaderSettings
 from ...tune.search.candidates import describe
 from ...tune.search.result import BatchAdvice, Ended, Trial
 from ...tune.search.tuning import Tuning, prediction_error
-from ..render import bars
+from ..document import (
+    Block,
+    Document,
+    Heading,
+    Paragraph,
+    Phrase,
+    Space,
+    TableBlock,
+    TableColumn,
+    Words,
+    table,
+    toned,
+    under,
+)
+from ..words.figures import NOT_MEASURED
 from ..words.settings import arguments
 
-NOT_MEASURED = "n/a"
 CHANGE, TRIED, BATCH = "Change", "What was tried", "Batch size"
 """Headings of parts that a page shows otherwise."""
 STARTS_COUNT = 0.03
@@ -61,43 +69,43 @@ _BINDS = {
 }
 
 
-def render(result: Tuning, console: Console, notices: Sequence[str] = ()) -> None:
-    """Print the result. `notices`: of its data, where nobody has read them just before."""
-    for notice in notices:
-        console.print(Text(f"data: {notice}", style="yellow"))
-    console.print(Group(*sections(result, bars.is_ascii(console))))
+def document(result: Tuning, notices: Sequence[str] = ()) -> Document:
+    """All of it. `notices`: of its data, where nobody has read them just before."""
+    of_data = (Paragraph(toned(f"data: {notice}", "yellow")) for notice in notices)
+    return Document(headline(result), (*of_data, *blocks(result)))
 
 
-def sections(result: Tuning, ascii_only: bool) -> Iterator[RenderableType]:
+def blocks(result: Tuning) -> Iterator[Block]:
+    """Its sections, under a heading each."""
     tuned = result.tuned
-    yield Text(headline(result), style="bold")
-    yield Text(_because(result))
-    yield Text()
+    yield Heading(headline(result))
+    yield Paragraph(_because(result))
+    yield Space()
     if result.changed:
-        yield _heading(CHANGE)
-        yield from (_indent(line) for line in change(result, ascii_only))
-        yield Text()
-    yield _heading(TRIED)
-    yield _indent(_trials(result, ascii_only))
-    yield from (_indent(line) for line in _remarks(result))
-    yield Text()
+        yield Heading(CHANGE)
+        yield from under(change(result))
+        yield Space()
+    yield Heading(TRIED)
+    yield _trials(result)
+    yield from under(_remarks(result))
+    yield Space()
     if tuned.binding is not None:
-        yield _heading(f"What sets the pace {'with that' if result.changed else 'now'}")
+        yield Heading(f"What sets the pace {'with that' if result.changed else 'now'}")
         meaning, following = _BINDS.get(tuned.binding, (f"{_sentence(tuned.binding)}", ""))
-        yield _indent(Text(meaning))
+        yield Paragraph(meaning, 1)
         if following:
-            yield _indent(Text(f"Next to try: {following}"))
-        yield Text()
+            yield Paragraph(f"Next to try: {following}", 1)
+        yield Space()
     if tuned.batch is not None:
-        yield _heading(BATCH)
-        yield from (_indent(line) for line in _batch(tuned.batch))
-        yield Text()
-    yield _heading("What it took, and how sure it is")
-    yield from (_indent(Text(line)) for line in _quality(result))
+        yield Heading(BATCH)
+        yield from under(_batch(tuned.batch))
+        yield Space()
+    yield Heading("What it took, and how sure it is")
+    yield from (Paragraph(words, 1) for words in _quality(result))
     if tuned.not_tested:
-        yield Text()
-        yield _heading("Not tested")
-        yield from (_indent(Text(_one_line(line))) for line in tuned.not_tested)
+        yield Space()
+        yield Heading("Not tested")
+        yield from (Paragraph(_one_line(words), 1) for words in tuned.not_tested)
 
 
 def headline(result: Tuning) -> str:
@@ -160,21 +168,20 @@ def _new_in(because: str) -> str:
     return because
 
 
-def change(result: Tuning, ascii_only: bool) -> Iterator[RenderableType]:
+def change(result: Tuning) -> Iterator[Paragraph]:
     """The arguments that change, before and after."""
     before, after = (result.settings(t.settings) for t in (result.tuned.baseline, result.tuned.best))
     old, new = arguments(before), arguments(after)
     differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     if result.scenario is not None:
-        yield Text(f"whyidle compare {result.scenario} {' '.join((*_options(after), *_device(result)))}")
+        yield Paragraph(f"whyidle compare {result.scenario} {' '.join((*_options(after), *_device(result)))}")
         return
-    dots = "..." if ascii_only else "…"
 
     def call(values: dict[str, str]) -> str:
-        return ", ".join((f"DataLoader({dots}", *(f"{name}={values[name]}" for name in differ if name in values)))
+        return ", ".join(("DataLoader(…", *(f"{name}={values[name]}" for name in differ if name in values)))
 
-    yield Text(f"- {call(old)})", style="red")
-    yield Text(f"+ {call(new)})", style="green")
+    yield Paragraph(toned(f"- {call(old)})", "red"))
+    yield Paragraph(toned(f"+ {call(new)})", "green"))
 
 
 def _device(result: Tuning) -> Iterator[str]:
@@ -195,45 +202,48 @@ def _options(settings: LoaderSettings) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class _Column:
+class _SettingColumn:
     title: str
     value: Callable[[LoaderSettings], str]
 
 
 _COLUMNS = (
-    _Column("loader", lambda s: s.pipeline or "its own"),
-    _Column("workers", lambda s: str(s.num_workers)),
-    _Column("prefetch", lambda s: "-" if s.prefetch_factor is None else str(s.prefetch_factor)),
-    _Column("pinned", lambda s: "yes" if s.pin_memory else "no"),
-    _Column("order", lambda s: "any" if not s.in_order else "kept"),
-    _Column("persist", lambda s: "yes" if s.persistent_workers else "no"),
-    _Column("batch", lambda s: "" if s.batch_size is None else str(s.batch_size)),
+    _SettingColumn("loader", lambda s: s.pipeline or "its own"),
+    _SettingColumn("workers", lambda s: str(s.num_workers)),
+    _SettingColumn("prefetch", lambda s: "-" if s.prefetch_factor is None else str(s.prefetch_factor)),
+    _SettingColumn("pinned", lambda s: "yes" if s.pin_memory else "no"),
+    _SettingColumn("order", lambda s: "any" if not s.in_order else "kept"),
+    _SettingColumn("persist", lambda s: "yes" if s.persistent_workers else "no"),
+    _SettingColumn("batch", lambda s: "" if s.batch_size is None else str(s.batch_size)),
 )
 """A setting is shown by what differs between those tried, workers always."""
 
 
-def _trials(result: Tuning, ascii_only: bool) -> Table:
+def _trials(result: Tuning) -> TableBlock:
     """One row a setting; fits 80 columns."""
     tuned = result.tuned
     shown = [replace(trial, settings=result.settings(trial.settings)) for trial in tuned.trials]
-    columns = [c for c in _COLUMNS if c.title == "workers" or len({c.value(t.settings) for t in shown}) > 1]
-    rows = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
-    for column in columns:
-        rows.add_column(column.title, justify="left" if column.title == "loader" else "right", no_wrap=True)
-    rows.add_column("samples/s (95 %)", no_wrap=True)
-    rows.add_column("predicted", justify="right", no_wrap=True)
-    rows.add_column("blocks", justify="right", no_wrap=True)
-    rows.add_column("", no_wrap=True)
+    told = [c for c in _COLUMNS if c.title == "workers" or len({c.value(t.settings) for t in shown}) > 1]
+    columns = [
+        *(TableColumn(each.title, right=each.title != "loader", wraps=False) for each in told),
+        TableColumn("samples/s (95 %)", wraps=False),
+        TableColumn("predicted", right=True, wraps=False),
+        TableColumn("blocks", right=True, wraps=False),
+        TableColumn(wraps=False),
+    ]
+    rows: list[tuple[Words, ...]] = []
     for trial in shown:
         mark = mark_of(result, trial)
-        rows.add_row(
-            *(column.value(trial.settings) for column in columns),
-            measured(trial, ascii_only),
-            NOT_MEASURED if trial.predicted is None else said_rate(trial.predicted),
-            str(trial.blocks),
-            Text(mark, style="bold green" if "best" in mark else "bold" if "now" in mark else ""),
+        rows.append(
+            (
+                *(each.value(trial.settings) for each in told),
+                measured(trial),
+                said_rate(trial.predicted),
+                str(trial.blocks),
+                toned(mark, "bold green" if "best" in mark else "bold" if "now" in mark else ""),
+            )
         )
-    return rows
+    return table(rows, *columns, indent=1)
 
 
 def mark_of(result: Tuning, trial: Trial) -> str:
@@ -243,23 +253,24 @@ def mark_of(result: Tuning, trial: Trial) -> str:
     return "now" if not result.changed and of else ", ".join(of) or ("out" if trial.dropped else "")
 
 
-def _remarks(result: Tuning) -> Iterator[RenderableType]:
+def _remarks(result: Tuning) -> Iterator[Paragraph]:
     """Why a setting was not tried further, a line each."""
     for trial in result.tuned.trials:
         note = trial.error if trial.status != "ok" else trial.dropped
         if note:
             said = f"{describe(trial.settings, result.tuned.baseline.settings)}: {_one_line(note)}"
-            yield Text(said, style="yellow" if trial.status != "ok" else "dim")
+            yield Paragraph(toned(said, "yellow" if trial.status != "ok" else "dim"))
 
 
-def measured(trial: Trial, ascii_only: bool) -> Text:
+def measured(trial: Trial) -> Phrase:
+    """Samples a second with their interval."""
     if trial.samples_per_s is None:
         words = {"oom": "out of memory", "failed": "failed"}
-        return Text(words.get(trial.status, NOT_MEASURED), style="yellow")
+        return toned(words.get(trial.status, NOT_MEASURED), "yellow")
     said = f"{said_rate(trial.samples_per_s):>6}"
     if trial.low is not None and trial.high is not None:
-        said += f" ({said_rate(trial.low)}{'-' if ascii_only else '–'}{said_rate(trial.high)})"
-    return Text(said)
+        said += f" ({said_rate(trial.low)}–{said_rate(trial.high)})"
+    return toned(said, "")
 
 
 def _quality(result: Tuning) -> Iterator[str]:
@@ -290,40 +301,41 @@ def _two_rates(result: Tuning) -> Iterator[str]:
         )
 
 
-def _batch(advice: BatchAdvice) -> Iterator[RenderableType]:
-    answers = Table.grid(padding=(0, 2))
+def _batch(advice: BatchAdvice) -> Iterator[Block]:
     bounded = advice.b_max is None or any(size > advice.b_max for size in advice.failed)
-    answers.add_row(
-        "largest that fits" if bounded else "largest tried that fits", _size(advice.b_max), "with a margin of memory"
-    )
     little = "the loader sets the pace" if advice.loader_bound else "larger ones gain little"
-    answers.add_row("smallest within 5 % of the best samples/s", _size(advice.b_95), little)
     star = NOT_MEASURED if advice.b_star is None else f"{advice.b_star[0]} to {advice.b_star[1]}"
-    answers.add_row("best for time to a loss", star, "an estimate, by the gradient noise")
-    yield answers
+    yield table(
+        [
+            (
+                "largest that fits" if bounded else "largest tried that fits",
+                _size(advice.b_max),
+                "with a margin of memory",
+            ),
+            ("smallest within 5 % of the best samples/s", _size(advice.b_95), little),
+            ("best for time to a loss", star, "an estimate, by the gradient noise"),
+        ]
+    )
     sizes = sorted({*advice.samples_per_s, *advice.memory_bytes, *advice.failed})
     if sizes:
-        rows = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
-        rows.add_column("batch", justify="right", no_wrap=True)
-        rows.add_column("samples/s", justify="right", no_wrap=True)
-        rows.add_column("memory, most", justify="right", no_wrap=True)
-        rows.add_column("", overflow="fold")
-        for size in sizes:
-            rate, used = advice.samples_per_s.get(size), advice.memory_bytes.get(size)
-            rows.add_row(
+        heads = (TableColumn(head, right=True, wraps=False) for head in ("batch", "samples/s", "memory, most"))
+        rows = (
+            (
                 str(size),
-                NOT_MEASURED if rate is None else said_rate(rate),
-                NOT_MEASURED if used is None else f"{used / 1e6:.0f} MB",
-                Text(advice.failed.get(size, "") or ("off the line" if size in advice.off_line else "")),
+                said_rate(advice.samples_per_s.get(size)),
+                said_memory(advice.memory_bytes.get(size)),
+                advice.failed.get(size, "") or ("off the line" if size in advice.off_line else ""),
             )
-        yield rows
+            for size in sizes
+        )
+        yield table(rows, *heads, TableColumn(folds=True))
     if advice.alpha_ns is not None and advice.beta_ns is not None:
         alpha = _ms(round(advice.alpha_ns, -5) or advice.alpha_ns)
-        yield Text(f"A step takes about {alpha} ms + {_ms(advice.beta_ns)} ms a sample.")
+        yield Paragraph(f"A step takes about {alpha} ms + {_ms(advice.beta_ns)} ms a sample.")
     if advice.settings is not None:
-        yield Text(f"For batches of {advice.micro_batch} its loader is best with {describe(advice.settings)}.")
+        yield Paragraph(f"For batches of {advice.micro_batch} its loader is best with {describe(advice.settings)}.")
     for note in advice.notes:
-        yield Text(_sentence(note))
+        yield Paragraph(_sentence(note))
 
 
 def _size(size: int | None) -> str:
@@ -335,8 +347,16 @@ def _ms(ns: float) -> str:
     return f"{ns / 1e6:.1f}" if ns >= 95_000 else f"{ns / 1e6:.2g}"
 
 
-def said_rate(rate: float) -> str:
+def said_rate(rate: float | None) -> str:
+    """Samples a second, without the unit."""
+    if rate is None:
+        return NOT_MEASURED
     return f"{rate:.0f}" if rate >= 100 else f"{rate:.1f}"
+
+
+def said_memory(used: float | None) -> str:
+    """Of bytes."""
+    return NOT_MEASURED if used is None else f"{used / 1e6:.0f} MB"
 
 
 def _sentence(text: str) -> str:
@@ -348,11 +368,3 @@ def _sentence(text: str) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _heading(title: str) -> Text:
-    return Text(title, style="bold")
-
-
-def _indent(what: RenderableType) -> Padding:
-    return Padding(what, (0, 0, 0, 2))

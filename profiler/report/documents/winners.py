@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from rich.console import RenderableType
-from rich.padding import Padding
-from rich.text import Text
-
 from ...analyse.causes.finding import Finding
 from ...analyse.cells.comparison import CHOICES, Cell, Comparison, Group, label, varying
 from ...analyse.cells.differential import feed_of, verdict_of
 from ...analyse.ranks import figures as ranks_figures
-from ...analyse.run.analysis import Analysis
 from ...analyse.run.facts import Facts
-from ..render.fitted import Column, Fitted
+from ..document import Block, FittingColumn, FittingTable, Paragraph, line, under
+from ..words.figures import percent
 from . import cells_table
 from .cells_table import axes_shown, in_words, namer, place_columns
 
@@ -27,21 +23,20 @@ MOST_NAMED = 4
 _DEVICE = {"emulated": "the emulated device", "cpu": "the processor"}
 
 
-def winners(result: Comparison, kind: str) -> Iterator[RenderableType]:
+def winners(result: Comparison, kind: str) -> Iterator[Block]:
     """The fastest cell of each group, of several groups only of those that have a choice. `kind`: of the device."""
     device = _DEVICE.get(kind, "the device")
     groups = result.groups
     if len(groups) > 1:
         groups = tuple(group for group in groups if _has_choice(group))
     if len(groups) > MOST_TOLD:
-        yield _indent(_table(groups, kind == "emulated"))
+        yield from under([_table(groups, kind == "emulated")])
         return
     names = [name for name in axes_shown(result.cells) if all(name in group.axes for group in groups)]
     for group in groups:
-        line = Text()
-        if len(result.groups) > 1 and (place := in_words(group.cells[0], names)):
-            line.append(f"{place}: ", "bold")
-        yield _indent(line.append(_winner(group, device, result.cells)))
+        place = in_words(group.cells[0], names) if len(result.groups) > 1 else ""
+        said = _winner(group, device, result.cells)
+        yield Paragraph(line((f"{place}: ", "bold"), said) if place else said, 1)
 
 
 def _has_choice(group: Group) -> bool:
@@ -58,7 +53,7 @@ def _winner(group: Group, device: str, cells: Sequence[Cell]) -> str:
     facts = best.typical.facts
     if feed_of(best) == "synthetic":
         return f"{rate:.1f} samples/s at batch {best.batch_size}, one batch served from memory again and again."
-    idle = "" if feed_of(best) == "loader-only" else f", {device} busy {_busy(best.typical)}"
+    idle = "" if feed_of(best) == "loader-only" else f", {device} busy {percent(ranks_figures.busy(best.typical), 0)}"
     said = f"{_name(best, group)}: {rate:.1f} samples/s{idle}."
     if group.ties:
         names = ", ".join(_name(cell, group) for cell in group.ties)
@@ -67,7 +62,7 @@ def _winner(group: Group, device: str, cells: Sequence[Cell]) -> str:
     if slowest is not None and slowest.typical and slowest.typical.facts:
         said += f" It is {ratio:.1f} times as fast as {_name(slowest, group)}"
         if idle:
-            said += f", which keeps it busy {_busy(slowest.typical)}"
+            said += f", which keeps it busy {percent(ranks_figures.busy(slowest.typical), 0)}"
         measured = any(feed_of(c) == "loader-only" and c.pipeline in (best.pipeline, slowest.pipeline) for c in cells)
         # What a loader did alone is measured then, and stands in the table.
         said += "." if measured else f"{_limits(facts, slowest.typical.facts)}."
@@ -94,26 +89,26 @@ def _name(cell: Cell, group: Group) -> str:
     return f"{cell.pipeline}{f' ({choice})' if choice else ''} at batch {cell.batch_size}"
 
 
-def _table(groups: Sequence[Group], emulated: bool) -> Fitted:
+def _table(groups: Sequence[Group], emulated: bool) -> FittingTable:
     """A line a group: its fastest cell."""
     ran = [(group, group.best) for group in groups if group.best is not None]
     best = [cell for _, cell in ran]
     slower = [(_namer(group), *_slowest(group)) for group, _ in ran]
-    return Fitted(
-        [
+    return FittingTable(
+        (
             *place_columns(best, axes_shown([cell for group in groups for cell in group.cells]), whole=True),
-            Column(
+            FittingColumn(
                 cells_table.head("samples/s", emulated),
                 [f"{cell.samples_per_s[0]:.1f}" if cell.samples_per_s else "" for cell in best],
                 right=True,
             ),
-            Column(
+            FittingColumn(
                 "faster than the slowest",
                 ["" if cell is None else f"{ratio:.1f} x {name(cell)}" for name, cell, ratio in slower],
                 goes=2,
             ),
-            Column("not told apart", [_ties(group) for group, _ in ran], folds_to=14, goes=1),
-        ]
+            FittingColumn("not told apart", [_ties(group) for group, _ in ran], folds_to=14, goes=1),
+        )
     )
 
 
@@ -138,11 +133,11 @@ def _limits(best: Facts, other: Facts) -> str:
     return f" (working all the time that loader makes {theirs:.0f} samples/s, this one {mine:.0f})"
 
 
-def verdicts(result: Comparison) -> Iterator[RenderableType]:
+def verdicts(result: Comparison) -> Iterator[Block]:
     """What the trainings with a loader wait for, with what to do about it."""
     groups = [group for group in result.groups if any(_is_told(cell) for cell in group.cells)]
     if len(groups) > MOST_TOLD:
-        yield from (_indent(line) for line in _by_cause(groups))
+        yield from _by_cause(groups)
         return
     names = varying([group.cells[0] for group in groups])
     names = tuple(name for name in names if name not in CHOICES)
@@ -158,7 +153,7 @@ def verdicts(result: Comparison) -> Iterator[RenderableType]:
             said.setdefault(text, []).append(f"{where}{cell.pipeline} ({_place(cell, group)})")
     of = sum(map(len, said.values()))
     for text, whom in said.items():
-        yield _indent(Text.assemble((_counted(whom, of), "bold"), f": {text}"))
+        yield Paragraph(line((_counted(whom, of), "bold"), f": {text}"), 1)
 
 
 def _loading(cell: Cell) -> tuple[str, str | None]:
@@ -183,7 +178,7 @@ def _is_told(cell: Cell) -> bool:
     return cell.status == "ok" and feed_of(cell) == "real" and verdict_of(cell) is not None
 
 
-def _by_cause(groups: Sequence[Group]) -> Iterator[Text]:
+def _by_cause(groups: Sequence[Group]) -> Iterator[Paragraph]:
     """A paragraph a cause: which cells have it, and what it means where it costs most."""
     cells = [cell for group in groups for cell in group.cells if _is_told(cell)]
     name = namer(cells)
@@ -193,20 +188,11 @@ def _by_cause(groups: Sequence[Group]) -> Iterator[Text]:
             causes.setdefault(verdict.cause or "too few steps", []).append((cell, verdict))
     for cause, having in sorted(causes.items(), key=lambda item: (item[0] == "none", -len(item[1]))):
         where = _counted([name(cell) for cell, _ in having], len(cells))
-        line = Text.assemble((cause, "bold"), f": {where}.")
+        said = f": {where}."
         worst = max((verdict for _, verdict in having), key=lambda verdict: verdict.share)
         if cause != "none":
             alike = len({verdict.title for _, verdict in having}) == 1
-            line.append(f" {worst.title}" if alike else f" At worst: {worst.title}")
+            said += f" {worst.title}" if alike else f" At worst: {worst.title}"
             if worst.next:
-                line.append(f" Next: {worst.next[0].change}.")
-        yield line
-
-
-def _busy(typical: Analysis) -> str:
-    busy = ranks_figures.busy(typical)
-    return "n/a" if busy is None else f"{busy:.0f} %"
-
-
-def _indent(what: RenderableType) -> Padding:
-    return Padding(what, (0, 0, 0, 2))
+                said += f" Next: {worst.next[0].change}."
+        yield Paragraph(line((cause, "bold"), said), 1)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
-from rich.console import RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Iterator
 
 from ...analyse.run.facts import Facts
 from ...analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, Loader
+from ..document import LEFT, RIGHT, Block, Heading, Paragraph, Space, table
+from ..words.figures import percent
 
 MOST_SHOWN = 5
 SLOW_FACTOR = 3
@@ -27,23 +24,22 @@ MANY_FAULTS = 100
 """Page faults of a batch, at some 0.1 to 1 µs each."""
 
 
-def section(facts: Facts, title: str = "Workers") -> Iterator[RenderableType]:
+def section(facts: Facts, title: str = "Workers") -> Iterator[Block]:
     """Of the loader that the training steps get their batches from. Nothing where it said nothing."""
     loader = facts.loader
     if loader.workers == 0:
         return
-    yield Text(title, style="bold")
-    yield _indent(_table(_who(facts)))
+    yield Heading(title)
+    yield table(_who(facts), indent=1)
     sample_ms = loader.make_ms_per_sample
     if facts.parts.share("input") >= LEAST_INPUT and (sample_ms is None or sample_ms >= LEAST_SAMPLE_MS):
-        yield _indent(Text("Making batches, of the time spent on it:"))
-        yield _indent(_indent(_stages(loader)))
-        reads = list(_reads(loader))
-        if reads:
-            yield _indent(_table(reads))
+        yield Paragraph("Making batches, of the time spent on it:", 1)
+        yield table(_stages(loader), LEFT, RIGHT, LEFT, indent=2)
+        if reads := list(_reads(loader)):
+            yield table(reads, indent=1)
         yield from _transforms(loader)
         yield from _slow(loader)
-    yield Text()
+    yield Space()
 
 
 _MEANING = {
@@ -70,18 +66,16 @@ def _who(facts: Facts) -> Iterator[tuple[str, str]]:
         yield "slow batches", f"{facts.blocked_pct:.0f} % of the wait is for one while a later batch is finished"
 
 
-def _stages(loader: Loader) -> Table:
+def _stages(loader: Loader) -> Iterator[tuple[str, str, str]]:
     """Rows that sum to 100 %."""
-    table = Table.grid(padding=(0, 2))
     known = {name: share for name, share in loader.stages.items() if share is not None}
     for name, share in known.items():
-        table.add_row(name, _percent(share), _MEANING.get(name, ""))
+        yield name, percent(share), _MEANING.get(name, "")
     rest = 100.0 - sum(known.values())
     if rest >= LEAST_REST_PCT:
-        table.add_row("the rest", _percent(rest), "not told apart")
+        yield "the rest", percent(rest), "not told apart"
     if loader.unsplit_pct is None and loader.cpu_pct is not None:
-        table.add_row("of all that", _percent(min(100.0, loader.cpu_pct)), "on a CPU")
-    return table
+        yield "of all that", percent(min(100.0, loader.cpu_pct)), "on a CPU"
 
 
 def _reads(loader: Loader) -> Iterator[tuple[str, str]]:
@@ -100,65 +94,47 @@ def _many_faults(loader: Loader) -> bool:
     return (loader.minor_faults_per_batch or 0) >= MANY_FAULTS
 
 
-def _transforms(loader: Loader) -> Iterator[RenderableType]:
+def _transforms(loader: Loader) -> Iterator[Block]:
     costly = sorted(loader.transforms, key=lambda t: -t.ms)
     if not costly:
         return
-    table = Table.grid(padding=(0, 2))
+    rows = []
     for cost in costly[:MOST_SHOWN]:
-        share = "" if loader.timed is None else _share(cost.ms / loader.timed.samples, loader)
-        table.add_row(Text(cost.name), Text(_ms(cost.ms_per_call), justify="right"), share, f"{cost.calls} calls timed")
+        part = "" if loader.timed is None else _share(cost.ms / loader.timed.samples, loader)
+        rows.append((cost.name, _ms(cost.ms_per_call), part, f"{cost.calls} calls timed"))
     more = costly[MOST_SHOWN:]
     if more and loader.timed is not None:
         name = "1 other" if len(more) == 1 else f"{len(more)} others"
-        table.add_row(name, "", _share(sum(cost.ms for cost in more) / loader.timed.samples, loader), "")
+        rows.append((name, "", _share(sum(cost.ms for cost in more) / loader.timed.samples, loader), ""))
     timed, what = loader.timed, "Transforms, a call each:"
     if timed is not None:
         what = f"Transforms, a call each, and their shares of making a sample ({_ms(timed.ms_per_sample)} while timed):"
         rest = max(0.0, timed.ms_per_sample - timed.transforms_ms_per_sample)
-        table.add_row(
-            "all else", Text(_ms(rest), justify="right"), _share(rest, loader), "loading, decoding, collating"
-        )
-    yield _indent(Text(what))
-    yield _indent(_indent(table))
+        rows.append(("all else", _ms(rest), _share(rest, loader), "loading, decoding, collating"))
+    yield Paragraph(what, 1)
+    yield table(rows, LEFT, RIGHT, RIGHT, LEFT, indent=2)
 
 
-def _share(ms_per_sample: float, loader: Loader) -> Text:
+def _share(ms_per_sample: float, loader: Loader) -> str:
     timed = loader.timed
-    return Text("") if timed is None or not timed.ms_per_sample else _percent(100 * ms_per_sample / timed.ms_per_sample)
+    return "" if timed is None or not timed.ms_per_sample else percent(100 * ms_per_sample / timed.ms_per_sample)
 
 
-def _slow(loader: Loader) -> Iterator[RenderableType]:
+def _slow(loader: Loader) -> Iterator[Block]:
     if loader.make_ms_per_sample is None:
         return
     least = max(LEAST_SLOW_MS, SLOW_FACTOR * loader.make_ms_per_sample)
     slow = [sample for sample in loader.slowest if sample.ms > least][:MOST_SHOWN]
     if not slow:
         return
-    table = Table.grid(padding=(0, 2))
-    for sample in slow:
-        index = "" if sample.index is None else f"index {sample.index}"
-        table.add_row(Text(_ms(sample.ms), justify="right"), index, Text(sample.file or ""))
-    yield _indent(Text("Slow samples:"))
-    yield _indent(_indent(table))
-
-
-def _table(rows: Iterable[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    for row in rows:
-        table.add_row(*row)
-    return table
+    yield Paragraph("Slow samples:", 1)
+    rows = (
+        (_ms(sample.ms), "" if sample.index is None else f"index {sample.index}", sample.file or "") for sample in slow
+    )
+    yield table(rows, RIGHT, LEFT, LEFT, indent=2)
 
 
 def _ms(ms: float) -> str:
     if ms < LEAST_SAMPLE_MS:
         return f"{1e3 * ms:.2g} µs"
     return f"{ms:.0f} ms" if ms >= 10 else f"{ms:.2g} ms"
-
-
-def _percent(value: float) -> Text:
-    return Text(f"{value:.1f} %", justify="right")
-
-
-def _indent(what: RenderableType) -> Padding:
-    return Padding(what, (0, 0, 0, 2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...analyse.recent.snapshot import Snapshot
-from ..documents.run import evidence_value, expected, prediction
+from ..words.figures import evidence_value, expected, prediction
 from . import words
 from .devices import LABEL
 from .lines import Line, cut, safe, wrapped

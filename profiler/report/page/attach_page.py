@@ -11,9 +11,9 @@ from ...analyse.causes.finding import Finding
 from ...record.attached import STACKS, Thread, read_stacks
 from ...record.run import Run
 from ..documents import attached as attach_text
+from ..render.html import page_sections
 from .attach_tree import Tree, tree
 from .frame import render
-from .sections import sections_of
 
 MOST_TREES = 8
 WIDE, HIGH = 1000, 100
@@ -34,7 +34,7 @@ def page(run: Run, seen: Attached, verdict: Finding, findings: tuple[Finding, ..
             for each in seen.trainers
             if each.shares
         ],
-        sections=sections_of(attach_text.further(seen, verdict, findings)),
+        sections=page_sections(attach_text.further(seen, verdict, findings)),
         series=[(each, _curve(each)) for each in series_of(run)],
         trees=_trees(seen, read_stacks(run.folder)) if has_stacks else [],
         stacks=STACKS if has_stacks else None,

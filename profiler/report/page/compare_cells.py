@@ -17,6 +17,7 @@ from ...record.run import is_run
 from ..contract import run as contract
 from ..documents.cells_table import namer
 from ..documents.cost import usd
+from ..words.figures import NOT_MEASURED, percent
 
 BINS = 120
 """Of a strip."""
@@ -143,9 +144,9 @@ def _values(cell: Cell, content: Mapping[str, Any]) -> dict[str, float | None]:
 def _said(key: str, value: float | None) -> str:
     if key == COST.key:
         return usd(value)
-    if value is None:
-        return "n/a"
-    return {RATE.key: f"{value:.1f}", BUSY.key: f"{value:.0f} %", ACCURACY.key: f"{value:.3f}"}[key]
+    if key == BUSY.key:
+        return percent(value, 0)
+    return NOT_MEASURED if value is None else f"{value:.1f}" if key == RATE.key else f"{value:.3f}"
 
 
 def _ranged(rate: Mapping[str, float] | None, runs: int) -> str:

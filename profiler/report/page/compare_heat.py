@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...analyse.cells.comparison import Group, label, place
 from ...analyse.cells.differential import feed_of
 from ..documents.cells_table import HEADS, axes_shown, in_words
+from ..words.figures import NOT_MEASURED
 from .compare_cells import CellView, Metric
 
 BATCH = "batch_size"
@@ -123,7 +124,9 @@ def _at(view: CellView, axis: str) -> object:
 
 
 def _head(axis: str, value: object) -> str:
-    return (str(value) if isinstance(value, int) and not isinstance(value, bool) else place(axis, value)) or "n/a"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return place(axis, value) or NOT_MEASURED
 
 
 def _row_name(view: CellView, rest: Sequence[str], across: str) -> str:

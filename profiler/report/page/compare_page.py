@@ -8,12 +8,11 @@ from typing import Any
 from ...analyse.cells.comparison import Comparison
 from ...analyse.run.stall_breakdown import PARTS
 from ..documents import comparison as compare_text
-from ..render.blocks import blocks_of
+from ..render.html import page_parts, page_sections
 from .compare_cells import metrics_of, views
 from .compare_heat import has_choices, heat_tables
 from .compare_sizes import sizes_views
 from .frame import render
-from .sections import sections_of
 
 
 def page(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str] | None = None) -> str:
@@ -26,13 +25,13 @@ def page(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str] |
         title=compare_text.title(result, setting),
         styles=("table.css",),
         scripts=("table.js",),
-        head=blocks_of(compare_text.head(result, setting)),
-        stand_ins=[line.plain for line in compare_text.stand_ins(result, setting)],
+        head=page_parts(compare_text.head(result, setting)),
+        stand_ins=[caution.said for caution in compare_text.stand_ins(result, setting)],
         emulated=any(view.emulated for view in shown),
         notices=list(compare_text.notices(result, setting)),
-        wrong=[line.plain for line in compare_text.errors(result)],
-        winners=sections_of(compare_text.winners(result, setting)),
-        findings=sections_of(compare_text.findings(result, setting)),
+        wrong=list(compare_text.errors(result)),
+        winners=page_sections(compare_text.winners(result, setting)),
+        findings=page_sections(compare_text.findings(result, setting)),
         metrics=metrics,
         tables=heat_tables(shown, result.groups, metrics),
         by_group=has_choices(result.groups),

@@ -63,7 +63,6 @@ def sizes_views(verdicts: Mapping[str, BatchVerdict]) -> list[SizesView]:
 def _view(name: str, verdict: BatchVerdict, scale: Scale, longest: float) -> SizesView:
     parts = [*sample_time.shown_parts([verdict]), TOTAL]
     work = [batch_text.measured(verdict, size) for size in verdict.terms]
-    said = verdict.text.rstrip(".")
     return SizesView(
         name=name,
         unit=scale.unit,
@@ -75,7 +74,7 @@ def _view(name: str, verdict: BatchVerdict, scale: Scale, longest: float) -> Siz
             ("seconds measured", tuple(seconds for _, seconds in work)),
         ),
         verdict=verdict,
-        text=f"{said[:1].upper()}{said[1:]}.",
+        text=batch_text.sentence(verdict),
         compared=batch_text.compared(verdict),
     )
 

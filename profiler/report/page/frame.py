@@ -19,8 +19,8 @@ from markupsafe import Markup
 
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...record.files import plain
-from ..documents import run as text
 from ..render import bars
+from ..words.figures import LEAST_SHARE, NOT_MEASURED, evidence_value, share
 
 LEAST_LABELLED = 0.09
 """Shares of a bar below this have no room for their figure."""
@@ -71,7 +71,7 @@ def as_json(data: Any) -> str:
     return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def shown_shares(shares: dict[str, float], least: float = text.LEAST_SHOWN) -> list[tuple[str, str, float]]:
+def shown_shares(shares: dict[str, float], least: float = LEAST_SHARE) -> list[tuple[str, str, float]]:
     """(part, its name, share 0..1) of the parts that are worth showing, in their order."""
     return [(part, bars.name(part), shares[part]) for part in (*PARTS, UNTOLD) if shares.get(part, 0.0) >= least]
 
@@ -107,16 +107,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals |= {"shown_shares": shown_shares, "part_name": bars.name, "LEAST_LABELLED": LEAST_LABELLED}
-    environment.filters |= {"figure": text.evidence_value, "percent": percent}
+    environment.filters |= {"figure": evidence_value, "percent": share}
     return environment
-
-
-def percent(share: float | None, digits: int = 1) -> str:
-    """Of a share 0..1."""
-    return text.NOT_MEASURED if share is None else f"{100 * share:.{digits}f} %"
 
 
 def _shown(value: Any) -> Any:
     if value is None:
-        return text.NOT_MEASURED
+        return NOT_MEASURED
     return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ...analyse.causes.finding import Next
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.analysis import Analysis
 from ...analyse.run.facts import Facts
@@ -12,13 +13,14 @@ from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.timeline.timeline import Timeline, timelines
 from ...record.names import read_names
 from ...record.run import Run
+from ..document import Changes, EvidenceTable, OtherFindings, SharesOfTime, Verdict, blocks_of_kind
 from ..documents import run as text
 from ..render import bars
-from ..render.blocks import Paragraph
+from ..render.html import page_sections
+from ..words.figures import prediction, share
 from .environment import environment_of, settings_of
-from .frame import percent, render
+from .frame import render
 from .overview import duration, gap_histogram, over_time
-from .sections import Section, sections_of
 from .timeline_data import MOST_RANKS, data_of
 
 SCRIPTS = (
@@ -35,14 +37,16 @@ SCRIPTS = (
     "strip.js",
     "timeline.js",
 )
-_LAID_OUT_HERE = ("Verdict", "Why", "Next", "Evidence", "Also")
-"""Beginnings of the headings whose sections the page lays out in its own way."""
+
+DRAWN_HERE = (Verdict, SharesOfTime, Changes, EvidenceTable, OtherFindings)
+"""Blocks that this page draws in its own way."""
 
 
 def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> str:
     """`runs`: those that were analysed. `cost`: what the run cost, in a line."""
-    # Without the first, which is the headline's.
-    laid_out = sections_of(text.sections(analysis, False, cost))[1:]
+    document = text.document(analysis, cost)
+    (verdict,) = blocks_of_kind(document, Verdict)
+    why = blocks_of_kind(document, SharesOfTime)
     over = timelines(analysis, runs)
     names: Mapping[int, str] = {n: name for run in runs for n, name in read_names(run.folder).items()}
     lead = _lead(analysis, over)
@@ -50,24 +54,24 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
     facts = analysis.facts
     return render(
         "run.html.j2",
-        title=text.headline(analysis),
+        title=document.title,
         data=None if lead is None else data_of(over, names, lead.rank),
         scripts=SCRIPTS if over else (),
         styles=("uPlot.min.css", "timeline.css") if over else (),
-        headline=text.headline(analysis),
+        headline=document.title,
         stand_in=text.stand_in_of(analysis),
-        emulated=(analysis.info.get("device") or {}).get("kind") == "emulated",
+        emulated=document.emulated,
         cost=cost,
-        verdict=analysis.verdict,
+        verdict=verdict.finding,
         shares=ranks_figures.shares(analysis),
-        why=_why(analysis, facts) if facts is not None else [],
-        why_title=next((s.title for s in laid_out if s.title.startswith("Why")), ""),
-        why_words=_words(laid_out, "Why"),
-        changes=_words(laid_out, "Next"),
+        why=[row for block in why for row in _why(block)],
+        why_title=next((block.title for block in why), ""),
+        why_words=[words for block in why for words in block.remarks],
+        changes=[said for block in blocks_of_kind(document, Changes) for said in _changes(block.changes, block.now)],
         others=[
-            (found, [f"{n.change}{text.prediction(n, text.rate_now(analysis))}" for n in found.next])
-            for found in analysis.findings
-            if found is not analysis.verdict
+            (found, _changes(found.next, block.now))
+            for block in blocks_of_kind(document, OtherFindings)
+            for found in block.findings
         ],
         tiles=list(_tiles(analysis, facts)),
         overview=overview,
@@ -80,7 +84,8 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         gaps=None
         if facts is None or not facts.told_apart or not facts.parts.gaps_ns
         else gap_histogram(facts.parts.gaps_ns),
-        further=[s for s in laid_out if not s.title.startswith(_LAID_OUT_HERE)],
+        # The first section is the headline's.
+        further=page_sections(block for block in document.blocks if not isinstance(block, DRAWN_HERE))[1:],
         environment=environment_of(analysis),
         settings=settings_of(analysis),
     )
@@ -92,30 +97,16 @@ def _lead(analysis: Analysis, over: Sequence[Timeline]) -> Timeline | None:
     return next((t for t in over if t.rank == number), over[0] if over else None)
 
 
-def _why(analysis: Analysis, facts: Facts) -> list[tuple[str, str, str, str, str]]:
+def _why(block: SharesOfTime) -> Iterator[tuple[str, str, str, str, str]]:
     """(part, its name, share, ms a step, what it means); `n/a` for waiting of which nothing was seen."""
-    shares = ranks_figures.shares(analysis)
-    per_step = facts.parts.wall_ns / facts.window.count / 1e6
-    rows = [
-        (part, bars.name(part), percent(shares[part]), f"{shares[part] * per_step:.2f} ms", text.meaning(part, facts))
-        for part in (*PARTS, UNTOLD)
-        if shares.get(part, 0.0) >= text.LEAST_SHOWN
-    ]
-    if UNTOLD not in shares and "input" not in shares:
-        rows.append(("input", "input", text.NOT_MEASURED, "", "no fetch was seen: waiting for data is within the rest"))
-    return [*rows, ("", "a step", "100.0 %", f"{per_step:.2f} ms", "")]
+    for row in block.rows:
+        ms = "" if row.ms is None else f"{row.ms:.2f} ms"
+        yield row.part, bars.name(row.part), share(row.share), ms, row.meaning
+    yield "", "a step", "100.0 %", f"{block.step_ms:.2f} ms", ""
 
 
-def _words(laid_out: Sequence[Section], begin: str) -> list[str]:
-    """The sentences of a section, without its table and its bar."""
-    signs = {bars.sign(part) for part in (*PARTS, UNTOLD)}
-    return [
-        block.words
-        for section in laid_out
-        if section.title.startswith(begin)
-        for block in section.blocks
-        if isinstance(block, Paragraph) and not set(block.words) <= signs
-    ]
+def _changes(changes: Iterable[Next], now: float | None) -> list[str]:
+    return [f"{one.change}{prediction(one, now)}" for one in changes]
 
 
 def _tiles(analysis: Analysis, facts: Facts | None) -> Iterator[tuple[str, Any, str]]:
@@ -129,8 +120,8 @@ def _tiles(analysis: Analysis, facts: Facts | None) -> Iterator[tuple[str, Any, 
             yield "samples/s", f"{rate:.1f}", f"batch {facts.batch_size}" if facts.batch_size else ""
     shares = ranks_figures.shares(analysis)
     what = {"cpu": "the processor computing", "emulated": "the emulated device computing"}
-    yield "busy", percent(shares.get("compute")), what.get(facts.device_kind, "the device computing, by its events")
-    yield "waiting for data", percent(shares.get("input")), "that nothing hides"
+    yield "busy", share(shares.get("compute")), what.get(facts.device_kind, "the device computing, by its events")
+    yield "waiting for data", share(shares.get("input")), "that nothing hides"
     if facts.device_kind != "cpu":
         seen = ranks_figures.utilisation(analysis)
         about = "computed as NVML does" if facts.device_kind == "emulated" else "NVML: any kernel"

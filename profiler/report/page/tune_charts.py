@@ -58,8 +58,8 @@ def _trial(result: Tuning, trial: Trial, whole: float) -> TrialRow:
     note = trial.error if trial.status != "ok" else trial.dropped
     return TrialRow(
         settings=_settings(trial.settings, result.tuned.baseline.settings),
-        said=tune_text.measured(trial, ascii_only=False).plain.strip(),
-        predicted_said=tune_text.NOT_MEASURED if trial.predicted is None else tune_text.said_rate(trial.predicted),
+        said=tune_text.measured(trial).plain.strip(),
+        predicted_said=tune_text.said_rate(trial.predicted),
         blocks=trial.blocks,
         seconds=trial.seconds,
         mark=tune_text.mark_of(result, trial),
@@ -98,8 +98,8 @@ def _size(advice: BatchAdvice, size: int, rates: float, memory: float) -> SizeRo
     off = ["off the line"] if size in advice.off_line else []
     return SizeRow(
         size=size,
-        rate_said=tune_text.NOT_MEASURED if rate is None else tune_text.said_rate(rate),
-        memory_said=tune_text.NOT_MEASURED if used is None else f"{used / 1e6:.0f} MB",
+        rate_said=tune_text.said_rate(rate),
+        memory_said=tune_text.said_memory(used),
         note=advice.failed.get(size, "") or ", ".join(of_answers + off),
         rate=_percent(rate, rates),
         low=_percent(low, rates),

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
-from rich.text import Text
-
 from ...tune.search.result import Tuned
 from ...tune.search.tuning import Tuning
 from ..documents import tuning as tune_text
+from ..render.html import PageParagraph, page_parts, page_sections
 from ..words.settings import arguments
 from .frame import render
-from .sections import sections_of
 from .tune_charts import size_rows, trial_rows
 
 
 def page(result: Tuning, notices: Sequence[str] = (), environment: Sequence[tuple[str, str]] = ()) -> str:
     """The whole page. `notices`: of its data; `environment`: (what, value) of what was tuned when and where."""
     tuned = result.tuned
-    sections = {section.title: section for section in sections_of(tune_text.sections(result, ascii_only=False))}
+    sections = {section.title: section for section in page_sections(tune_text.blocks(result))}
     because = sections.pop(tune_text.headline(result))
     batch = sections.pop(tune_text.BATCH, None)
     for shown_otherwise in (tune_text.CHANGE, tune_text.TRIED):
@@ -33,7 +31,7 @@ def page(result: Tuning, notices: Sequence[str] = (), environment: Sequence[tupl
         because=because.blocks,
         emulated=result.device.get("kind") == "emulated",
         tiles=_tiles(result),
-        change=[line.plain for line in tune_text.change(result, ascii_only=False) if isinstance(line, Text)]
+        change=[part.words for part in page_parts(tune_text.change(result)) if isinstance(part, PageParagraph)]
         if result.changed
         else [],
         paste=_to_paste(result),
@@ -49,7 +47,7 @@ def _tiles(result: Tuning) -> list[tuple[str, str, str]]:
     """(what, figure, what it is about)."""
     tuned = result.tuned
     emulated = "emulated " if result.device.get("kind") == "emulated" else ""
-    best, now = (_rate(trial.samples_per_s) for trial in (tuned.best, tuned.baseline))
+    best, now = (tune_text.said_rate(trial.samples_per_s) for trial in (tuned.best, tuned.baseline))
     tiles = [(f"now, {emulated}samples/s", now, _between(tuned.baseline.low, tuned.baseline.high))]
     if result.changed:
         tiles.append((f"best, {emulated}samples/s", best, _between(tuned.best.low, tuned.best.high)))
@@ -76,10 +74,6 @@ def _speedup_range(tuned: Tuned) -> str:
 
 def _between(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"95 %: {tune_text.said_rate(low)} to {tune_text.said_rate(high)}"
-
-
-def _rate(rate: float | None) -> str:
-    return tune_text.NOT_MEASURED if rate is None else tune_text.said_rate(rate)
 
 
 def _to_paste(result: Tuning) -> str | None:

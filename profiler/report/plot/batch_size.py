@@ -14,6 +14,7 @@ from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...errors import MissingExtra, WhyidleError
 from ..render import bars
 from ..words import sample_time
+from ..words.figures import NOT_MEASURED
 from ..words.sample_time import Scale, half_width, known, shares, shown_parts
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def _stack(axes: Axes, place: int, terms: Mapping[str, Estimate], parts: list[st
     """One bar: the parts one on another, the interval of the whole, and its figure."""
     total = terms.get(TOTAL)
     if not known(total):
-        axes.text(place, 0, sample_time.NOT_MEASURED, ha="center", va="bottom", color=_PALE)
+        axes.text(place, 0, NOT_MEASURED, ha="center", va="bottom", color=_PALE)
         return
     bottom = 0.0
     for part in parts:

@@ -9,8 +9,8 @@ from typing import TypeGuard
 
 from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict, Estimate
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
+from .figures import NOT_MEASURED
 
-NOT_MEASURED = "n/a"
 LEAST_SHOWN = 0.01
 """A term that nowhere reaches this share of the time per sample is left out."""
 _UNITS = (("s", 1e6), ("ms", 1e3), ("µs", 1.0))

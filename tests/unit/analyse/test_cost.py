@@ -18,8 +18,10 @@ from whyidle.commands.main import main
 from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run, update_run
 from whyidle.report.contract import run as contract
+from whyidle.report.document import Paragraph
 from whyidle.report.documents import cost as cost_text
 from whyidle.report.documents.cost import usd
+from whyidle.report.render.text import text_of
 from whyidle.scenarios.planted import MS, Step, train
 
 MINE = '[instances.mine]\nusd_per_hour = 2.5\nprovider = "me"\ndate = "2026"\nsource = "my bill"\n'
@@ -276,7 +278,8 @@ def test_cells_of_other_ranks_have_other_prices_and_workers_are_said_to_have_non
 
 def words(cells: list[Cell], setting: dict[str, Any]) -> list[str]:
     """The lines below the table of costs."""
-    return [str(getattr(each, "renderable", each)) for each in cost_text.of_cells(cells, setting)]
+    blocks = cost_text.of_cells(cells, setting)
+    return [text_of(block.words).plain for block in blocks if isinstance(block, Paragraph)]
 
 
 def test_a_cost_that_is_not_known_is_null_wherever_there_are_prices(starved: Path) -> None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from rich.console import Console, Group
+from rich.console import Console
 
 from support.jobs import Rank, record
 from whyidle.analyse.cells.comparison import Cell, rate_of
@@ -17,8 +17,10 @@ from whyidle.analyse.cells.scaling import Curve, Ratio, Scaling, scaling
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.record.run import open_run, update_run
 from whyidle.report.contract import scaling as scaling_json
+from whyidle.report.document import Document
 from whyidle.report.documents import scaling as scaling_text
 from whyidle.report.plot import scaling as scaling_plot
+from whyidle.report.render.text import show as show_text
 
 
 def cell(
@@ -61,7 +63,7 @@ def values(curve: Curve) -> list[float | None]:
 
 def shown(found: Scaling, width: int = 80) -> str:
     out = io.StringIO()
-    Console(file=out, width=width).print(Group(*scaling_text.render(found)))
+    show_text(Document("", tuple(scaling_text.blocks(found))), Console(file=out, width=width))
     return out.getvalue()
 
 

@@ -32,6 +32,8 @@ from whyidle.record.schema import DEVICE
 from whyidle.report.contract import run as contract
 from whyidle.report.documents import check as check_text
 from whyidle.report.export import github, junit
+from whyidle.report.render import markdown
+from whyidle.report.render.text import show as show_text
 from whyidle.scenarios.planted import MS, START, Step, train
 from whyidle.terminal.console import json_text
 
@@ -526,7 +528,7 @@ def test_a_comparison_is_checked_cell_by_cell(tmp_path: Path, capsys: pytest.Cap
 
 def test_nothing_that_a_run_holds_begins_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     """In GitHub's log a line of `::` would be a command."""
-    check_text.render("run\n::a::", "device\n::b::", hostile_checks(), Console(highlight=False))
+    show_text(check_text.document("run\n::a::", "device\n::b::", hostile_checks()), Console(highlight=False))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 + len(hostile_checks())
     assert not any(line.startswith("::") for line in lines)
@@ -626,7 +628,7 @@ def test_annotations_hold_one_command_a_line() -> None:
 
 
 def test_markdown_shows_no_markup_of_a_run() -> None:
-    text = check_text.markdown("run|<b>", None, hostile_checks())
+    text = markdown.of_checks("run|<b>", None, hostile_checks())
     assert "<u>" not in text
     assert "<b>" not in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
@@ -635,7 +637,7 @@ def test_markdown_shows_no_markup_of_a_run() -> None:
 
 def test_markdown_makes_no_link_of_a_note_and_shows_all_of_it() -> None:
     note = f"@torvalds #12 GH-12 http://a.b www.c.d {'word ' * 100}the way out"
-    text = check_text.markdown("run", None, [Check("ended", "ended", "no", "yes", "", False, False, note)])
+    text = markdown.of_checks("run", None, [Check("ended", "ended", "no", "yes", "", False, False, note)])
     assert not re.search(r"@\w|(?<!&)#\d|GH-\d|://|www\.", text)
     assert "the way out" in text
 

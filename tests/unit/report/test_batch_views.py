@@ -21,8 +21,10 @@ from whyidle.analyse.cells.batch_size.result import TERMS, TOTAL, BatchVerdict, 
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.errors import MissingExtra, WhyidleError
 from whyidle.report.contract import run as contract
+from whyidle.report.document import Document
 from whyidle.report.documents import batch_size as batch_text
 from whyidle.report.plot import batch_size as batch_plot
+from whyidle.report.render.text import show as show_text
 from whyidle.report.words import sample_time
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -67,8 +69,7 @@ def verdict(
 def shown(found: BatchVerdict, width: int = 80, encoding: str = "utf-8") -> str:
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
     console = Console(file=file, width=width, highlight=False, color_system=None)
-    for part in batch_text.render({"caffe": found}):
-        console.print(part)
+    show_text(Document("", tuple(batch_text.blocks({"caffe": found}))), console)
     file.seek(0)
     return file.read()
 

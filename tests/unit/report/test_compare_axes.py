@@ -20,9 +20,11 @@ from whyidle.analyse.cells.prices import Price
 from whyidle.diagnosis_benchmark.report import confusion_plot
 from whyidle.errors import WhyidleError
 from whyidle.report.contract import run as contract
+from whyidle.report.document import FittingColumn
 from whyidle.report.documents import comparison as compare_text
 from whyidle.report.page import compare_page
-from whyidle.report.render.fitted import Column, fitting
+from whyidle.report.render.fitted import fitting
+from whyidle.report.render.text import show as show_text
 
 SETTING: dict[str, Any] = {
     "scenario": "fashion-mnist",
@@ -48,7 +50,7 @@ def planned(tmp_path: Path) -> Planned:
 def printed(cells: Sequence[Cell], width: int = 80, **more: Any) -> str:
     file = io.StringIO()
     console = Console(file=file, width=width, highlight=False, color_system=None)
-    compare_text.render(compare(cells), SETTING | more, console)
+    show_text(compare_text.document(compare(cells), SETTING | more), console)
     return file.getvalue()
 
 
@@ -402,9 +404,9 @@ def test_without_a_matrix_no_confusion_is_drawn(planned: Planned, tmp_path: Path
 
 def test_columns_go_from_the_least_important_on_until_the_rest_fits() -> None:
     columns = [
-        Column("place", ["somewhere"]),
-        Column("bar", ["#" * 20], goes=2),
-        Column("rate (range)", ["12.3 (12-13)"], goes=1, instead=Column("rate", ["12.3"])),
+        FittingColumn("place", ["somewhere"]),
+        FittingColumn("bar", ["#" * 20], goes=2),
+        FittingColumn("rate (range)", ["12.3 (12-13)"], goes=1, instead=FittingColumn("rate", ["12.3"])),
     ]
     for width, heads in (
         (80, ["place", "bar", "rate (range)"]),

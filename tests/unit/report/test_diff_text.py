@@ -17,6 +17,7 @@ from whyidle.commands.main import main
 from whyidle.record.run import update_run
 from whyidle.report.contract import diff as diff_json
 from whyidle.report.documents import diff as diff_text
+from whyidle.report.render.text import show as show_text
 from whyidle.scenarios.planted import MS, Step, train
 
 SOME = np.random.default_rng
@@ -33,7 +34,7 @@ def faster(tmp_path_factory: pytest.TempPathFactory) -> Difference:
 def shown(found: Difference, width: int = 100, encoding: str = "utf-8") -> str:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding)
-    diff_text.render(found, Console(file=file, width=width, highlight=False))
+    show_text(diff_text.document(found), Console(file=file, width=width, highlight=False))
     file.flush()
     return raw.getvalue().decode(encoding)
 
@@ -52,8 +53,8 @@ def test_a_share_that_rose_though_the_time_fell_is_not_shown(tmp_path: Path) -> 
     a = noisy(tmp_path / "a", SOME(1), workers=1, fetch_ms=15, compute_ms=75, run_noise=0)
     b = noisy(tmp_path / "b", SOME(2), workers=2, fetch_ms=12, compute_ms=10, run_noise=0)
     found = compare(a, b)
-    assert diff_text.moved(found, "input", "→").startswith("waiting for data 1.")
-    assert "%" not in diff_text.moved(found, "input", "→")
+    assert diff_text.moved(found, "input").startswith("waiting for data 1.")
+    assert "%" not in diff_text.moved(found, "input")
     assert "computing 9" in diff_text.headline(found)
     assert " ms a sample" in diff_text.headline(found)
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from whyidle.record.check import Check
 from whyidle.report.contract import doctor as doctor_json
 from whyidle.report.documents import doctor as doctor_text
+from whyidle.report.render.text import show as show_text
 
 CHECKS = [
     Check("Accelerator", "NVIDIA driver", "ok", "Driver 550, it shows 1 GPU.", values={"gpus": 1}),
@@ -21,7 +22,7 @@ CHECKS = [
 
 def printed(checks: list[Check], width: int = 80, encoding: str = "utf-8") -> str:
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
-    doctor_text.render(checks, Console(file=file, width=width, highlight=False, color_system=None))
+    show_text(doctor_text.document(checks), Console(file=file, width=width, highlight=False, color_system=None))
     file.seek(0)
     return file.read()
 

@@ -20,13 +20,14 @@ from whyidle.record.run import open_run
 from whyidle.record.schema import HEADER_BYTES, STEP
 from whyidle.report.contract import run as contract
 from whyidle.report.documents import comparison as compare_text
-from whyidle.report.documents import summary as markdown
 from whyidle.report.export import scalars
 from whyidle.report.export.cells import cells_table
 from whyidle.report.export.csv_file import write_csv
 from whyidle.report.page import compare_cells
 from whyidle.report.page.overview import duration
 from whyidle.report.page.run_page import page
+from whyidle.report.render import markdown
+from whyidle.report.render.text import show as show_text
 
 SETTING: dict[str, Any] = {"scenario": None, "device": {"kind": "cuda", "title": "a GPU"}, "net": None, "stop": {}}
 PARTS = ("compute", "input", "copy", "sync", "host", "boundary")
@@ -84,7 +85,7 @@ def test_a_comparison_has_the_figures_of_its_runs_report(compared: Path, job: An
     assert 100 * view.shares["input"] == pytest.approx(told["breakdown"]["input_pct"])
 
     shown = io.StringIO()
-    compare_text.render(result, setting, Console(file=shown, width=120, color_system=None))
+    show_text(compare_text.document(result, setting), Console(file=shown, width=120, color_system=None))
     said = f"{cell['busy_pct']:.0f} %"
     assert said in shown.getvalue()
     assert said in markdown.of_comparison(result, setting)

@@ -11,12 +11,13 @@ from markdown_it import MarkdownIt
 from support.cells import Planned, place
 from support.jobs import Rank, record
 from whyidle.analyse.cells.comparison import Cell, compare
-from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.commands.main import main
 from whyidle.record.attached import Frame, ProcessStates, Thread, write_stacks, write_states
 from whyidle.record.notices import TRAINING_NOTICES, Notices
 from whyidle.record.run import create_run, open_run, update_run
-from whyidle.report.documents import summary as markdown
+from whyidle.report.documents import run as text_of_run
+from whyidle.report.render import markdown
 from whyidle.scenarios.planted import MS, Step, train
 
 HOSTILE = "</details><img src=x onerror=alert(1)> [a](javascript:b) `c` | *d* @team #12 http://evil www.evil"
@@ -27,6 +28,10 @@ def html(text: str) -> str:
     return str(MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(text))
 
 
+def markdown_of(analysis: Analysis) -> str:
+    return markdown.markdown(text_of_run.document(analysis))
+
+
 @pytest.fixture
 def starved(tmp_path: Path) -> Path:
     train(tmp_path / "starved", [[Step(fetch_ns=20 * MS)] * 100])
@@ -34,7 +39,7 @@ def starved(tmp_path: Path) -> Path:
 
 
 def test_a_run_has_its_verdict_parts_next_figures_and_quality(starved: Path) -> None:
-    text = markdown.of_run(analyse(open_run(starved)))
+    text = markdown_of(analyse(open_run(starved)))
     shown = html(text)
     verdict = analyse(open_run(starved)).verdict
     assert len(text.splitlines()) < 60
@@ -50,19 +55,19 @@ def test_a_run_has_its_verdict_parts_next_figures_and_quality(starved: Path) -> 
 
 def test_an_emulated_device_is_called_so(starved: Path) -> None:
     update_run(starved, {"device": {"kind": "emulated", "title": "emulated Test"}})
-    assert "**Emulated device:** no figure of it was measured" in markdown.of_run(analyse(open_run(starved)))
+    assert "**Emulated device:** no figure of it was measured" in markdown_of(analyse(open_run(starved)))
 
 
 def test_stand_in_data_are_called_so(starved: Path) -> None:
     update_run(starved, {"dataset": {"stand_in": "ImageNet"}})
-    assert "**Stand-in data:** generated, in place of ImageNet." in markdown.of_run(analyse(open_run(starved)))
+    assert "**Stand-in data:** generated, in place of ImageNet." in markdown_of(analyse(open_run(starved)))
 
 
 def test_nothing_that_was_recorded_becomes_markup(starved: Path) -> None:
     update_run(starved, {"command": ["python", HOSTILE], "dataset": {"stand_in": HOSTILE}, "trial": None})
     for number in range(40):
         Notices(starved / TRAINING_NOTICES)(f"{number} {HOSTILE}")
-    text = markdown.of_run(analyse(open_run(starved)))
+    text = markdown_of(analyse(open_run(starved)))
     shown = html(text)
     assert len(text.splitlines()) < 60
     for tag in ("<img", "<a ", "<em>d", "javascript:b)</a>"):
@@ -95,14 +100,14 @@ def test_a_text_of_any_length_is_a_short_one() -> None:
 
 def test_few_steps_have_no_verdict_and_no_figures(tmp_path: Path) -> None:
     train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 3])
-    assert "`no verdict`" in markdown.of_run(analyse(open_run(tmp_path / "run")))
+    assert "`no verdict`" in markdown_of(analyse(open_run(tmp_path / "run")))
 
 
 def test_of_several_ranks_it_is_the_job(tmp_path: Path) -> None:
     record(tmp_path / "job", [Rank() for _ in range(2)])
     analysis = analyse(open_run(tmp_path / "job"))
     assert analysis.job is not None
-    assert f"{100 * analysis.job.shares['compute']:.1f} %" in markdown.of_run(analysis)
+    assert f"{100 * analysis.job.shares['compute']:.1f} %" in markdown_of(analysis)
 
 
 def test_a_process_watched_from_outside_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,7 +121,7 @@ def test_a_process_watched_from_outside_is_called_so(tmp_path: Path, capsys: pyt
     assert main(["report", str(folder), "--format", "markdown"]) == 0
     text = capsys.readouterr().out
     assert len(text.splitlines()) < 60
-    assert "Watched from outside for 9 s: " in text
+    assert "observed from outside for 9 s" in text
     assert "<img" not in html(text)
     assert main(["report", str(folder), "--format", "prometheus"]) == 2
     assert "watched from outside" in capsys.readouterr().err
@@ -154,7 +159,7 @@ def test_many_cells_are_cut_and_counted(tmp_path: Path) -> None:
 def test_the_report_command_writes_it(starved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(starved), "--format", "markdown"]) == 0
     shown = capsys.readouterr().out
-    assert shown == markdown.of_run(analyse(open_run(starved)))
+    assert shown == markdown_of(analyse(open_run(starved)))
     target = tmp_path / "summary.md"
     assert main(["report", str(starved), "--format", "markdown", "-o", str(target)]) == 0
     assert target.read_text() == shown

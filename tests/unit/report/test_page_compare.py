@@ -23,6 +23,7 @@ from whyidle.record.run import create_run
 from whyidle.report.contract import run as contract
 from whyidle.report.documents import comparison as compare_text
 from whyidle.report.page import compare_page
+from whyidle.report.render.text import show as show_text
 from whyidle.scenarios.planted import MS, Step, train
 
 SETTING: dict[str, Any] = {
@@ -193,7 +194,7 @@ def test_cells_that_train_another_thing_have_a_table_and_a_scale_of_their_own(pl
 def test_the_page_says_all_that_the_text_does(study: list[Cell]) -> None:
     result = compare(study)
     console = Console(file=io.StringIO(), width=200, highlight=False, color_system=None)
-    compare_text.render(result, SETTING, console)
+    show_text(compare_text.document(result, SETTING), console)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     page = parsed(compare_page.page(result, SETTING))

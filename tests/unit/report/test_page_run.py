@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import io
 import json
 import re
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from support.crafted import add, add_events, amend, train_on_cpu
 from support.jobs import START as JOB_START
@@ -35,7 +37,7 @@ from whyidle.report.page.environment import environment_of, settings_of
 from whyidle.report.page.pack import TYPES, pack, unpack
 from whyidle.report.page.run_page import page
 from whyidle.report.page.timeline_data import MOST_DEVICES, MOST_RANKS, SHARE
-from whyidle.report.render.blocks import Paragraph, Rows, blocks_of
+from whyidle.report.render.text import show as show_text
 from whyidle.scenarios.planted import MS, START, Step, train
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[31m\u2028"
@@ -73,15 +75,12 @@ def test_a_page_says_all_that_the_text_says_without_any_script(starved: Path) ->
     assert places == sorted(places)
     assert f"{analysis.verdict.cause} " in words
     assert f"confidence {analysis.verdict.confidence:.1f}" in words
-    blocks = blocks_of(text.sections(analysis, False, None))
-    assert len(blocks) > 10
-    for block in blocks:
-        if isinstance(block, Paragraph) and not set(block.words) <= set("█░▒▓▚·?"):
-            assert " ".join(block.words.split()) in words
-        elif isinstance(block, Rows):
-            for cell in (cell for row in block.rows for cell in row):
-                shown = cell.lstrip("█░▒▓▚·? ").removeprefix("(should be ").removesuffix(")")
-                assert shown in words, block.rows
+    file = io.StringIO()
+    show_text(text.document(analysis), Console(file=file, width=1000, color_system=None))
+    pieces = [piece.strip("█░▒▓▚·? ()") for line in file.getvalue().splitlines() for piece in line.split("  ")]
+    assert len(pieces) > 100
+    for piece in pieces:
+        assert piece.removeprefix("should be ") in words
 
 
 def test_what_is_embedded_is_what_the_analysis_found(starved: Path) -> None:

@@ -20,6 +20,7 @@ from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
 from whyidle.report.documents import tuning as tune_text
 from whyidle.report.page import tune_page
+from whyidle.report.render.text import show as show_text
 from whyidle.terminal.console import json_text
 from whyidle.tune.search.result import BatchAdvice, Ended, Trial, Tuned
 from whyidle.tune.search.state import State
@@ -81,7 +82,7 @@ def shown(result: Tuning) -> Element:
 
 def text(result: Tuning) -> str:
     console = Console(file=io.StringIO(), width=100, highlight=False)
-    tune_text.render(result, console)
+    show_text(tune_text.document(result), console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

@@ -17,11 +17,12 @@ from whyidle.commands.main import main
 from whyidle.record.run import open_run, update_run
 from whyidle.report import live
 from whyidle.report.documents import run as text
+from whyidle.report.render.text import show as show_text
 
 
 def printed(folder: Path, width: int = 80) -> str:
     file = io.StringIO()
-    text.render(analyse(open_run(folder)), Console(file=file, width=width, color_system=None))
+    show_text(text.document(analyse(open_run(folder))), Console(file=file, width=width, color_system=None))
     return file.getvalue()
 
 

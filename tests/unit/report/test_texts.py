@@ -24,6 +24,8 @@ from whyidle.report.contract import run as contract
 from whyidle.report.documents import comparison as compare_text
 from whyidle.report.documents import run as text
 from whyidle.report.render import bars
+from whyidle.report.render.text import show as show_text
+from whyidle.report.words.figures import evidence_value
 from whyidle.scenarios.planted import MS, Step, train
 
 SETTING = {
@@ -69,7 +71,7 @@ def table(tmp_path: Path, starved: Analysis) -> Comparison:
 
 
 def test_a_report_reads_verdict_why_next_evidence_in_this_order(starved: Analysis) -> None:
-    shown = printed(lambda c: text.render(starved, c))
+    shown = printed(lambda c: show_text(text.document(starved), c))
     places = [shown.index(h) for h in ("Verdict", "Why: where", "Next", "Evidence", "Device", "Quality of")]
     assert places == sorted(places)
     assert "emulated Test: 400.0" in shown
@@ -80,7 +82,7 @@ def test_a_report_reads_verdict_why_next_evidence_in_this_order(starved: Analysi
 
 def test_a_report_without_steps_says_so_and_shows_no_figures(tmp_path: Path) -> None:
     train(tmp_path / "run", [])
-    shown = printed(lambda c: text.render(analyse(open_run(tmp_path / "run")), c))
+    shown = printed(lambda c: show_text(text.document(analyse(open_run(tmp_path / "run"))), c))
     assert "No verdict: no training step was recorded." in shown
     assert "Why" not in shown
 
@@ -119,7 +121,7 @@ def test_the_first_line_says_how_a_run_ended_unless_well(
     ],
 )
 def test_small_evidence_gets_a_small_unit(value: float, unit: str, said: str) -> None:
-    assert text.evidence_value(value, unit) == said
+    assert evidence_value(value, unit) == said
 
 
 def test_beside_a_verdict_on_validation_the_workers_are_said_to_be_the_trainings(starved: Analysis) -> None:
@@ -132,13 +134,15 @@ def test_beside_a_verdict_on_validation_the_workers_are_said_to_be_the_trainings
     )
     boundary = Finding("host.boundary", "Validation.", 0.3, 0.9)
     for verdict, heading in ((starved.verdict, "Workers"), (boundary, "Workers of the training's loader")):
-        lines = printed(lambda c, v=verdict: text.render(replace(starved, facts=facts, verdict=v), c)).splitlines()
+        lines = printed(
+            lambda c, v=verdict: show_text(text.document(replace(starved, facts=facts, verdict=v)), c)
+        ).splitlines()
         assert heading in [line.rstrip() for line in lines]
 
 
 def test_a_handful_of_steps_gets_no_bar_no_gaps_and_no_rate(tmp_path: Path) -> None:
     train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 2])
-    shown = printed(lambda c: text.render(analyse(open_run(tmp_path / "run")), c))
+    shown = printed(lambda c: show_text(text.document(analyse(open_run(tmp_path / "run"))), c))
     assert "step was recorded after the warm-up" in shown or "steps were recorded after the warm-up" in shown
     assert "██" not in shown
     for words in (" gaps", "of the window", "samples/s", " 1 steps", "1 gaps"):
@@ -148,7 +152,7 @@ def test_a_handful_of_steps_gets_no_bar_no_gaps_and_no_rate(tmp_path: Path) -> N
 def test_nothing_sampled_gives_no_heading_without_lines(tmp_path: Path) -> None:
     train(tmp_path / "run", [])
     analysis = replace(analyse(open_run(tmp_path / "run")), machine=sampled_nothing())
-    assert "Machine" not in printed(lambda c: text.render(analysis, c))
+    assert "Machine" not in printed(lambda c: show_text(text.document(analysis), c))
 
 
 def sampled_nothing() -> Sampled:
@@ -162,21 +166,24 @@ def test_on_a_processor_no_device_is_spoken_of_and_no_driver_missed(tmp_path: Pa
     analysis = analyse(open_run(tmp_path / "run"))
     assert any(f.cause == "host.step_gap" and f.title.startswith("The training spends 2") for f in analysis.findings)
     assert analysis.verdict.title.startswith("The training waits 51 % of the time for data")
-    shown = printed(lambda c: text.render(analysis, c)).replace("Device\n", "")
+    shown = printed(lambda c: show_text(text.document(analysis), c)).replace("Device\n", "")
     for words in ("he device", "NVIDIA", "AU (MLPerf"):
         assert words not in shown
     assert contract.report(analysis)["verdict"]["next"][0]["low"] is None
 
 
 def test_reports_need_no_more_than_ascii_where_the_output_has_no_more(starved: Analysis, table: Comparison) -> None:
-    for draw in (lambda c: text.render(starved, c), lambda c: compare_text.render(table, SETTING, c)):
+    for draw in (
+        lambda c: show_text(text.document(starved), c),
+        lambda c: show_text(compare_text.document(table, SETTING), c),
+    ):
         shown = printed(draw, encoding="ascii")
         assert "##" in shown
         assert not set(shown) & set("█░▒▓▚▁▂▃▄▅▆▇")
 
 
 def test_a_comparison_shows_every_cell_whatever_became_of_it(table: Comparison) -> None:
-    shown = printed(lambda c: compare_text.render(table, SETTING, c))
+    shown = printed(lambda c: show_text(compare_text.document(table, SETTING), c))
     rows = {tuple(line.split()[:3]) for line in shown.splitlines()}
     assert ("naive", "8", "400.0") in rows
     assert ("naive", "192", "oom") in rows
@@ -191,7 +198,9 @@ def test_a_comparison_shows_every_cell_whatever_became_of_it(table: Comparison) 
 
 
 def test_a_comparison_of_which_nothing_ran_names_no_winner() -> None:
-    shown = printed(lambda c: compare_text.render(compare([Cell("naive", 8, "failed", "no", (), ())]), SETTING, c))
+    shown = printed(
+        lambda c: show_text(compare_text.document(compare([Cell("naive", 8, "failed", "no", (), ())]), SETTING), c)
+    )
     assert "No run finished, so there is no winner." in shown
 
 
@@ -279,7 +288,7 @@ def test_severity_is_what_fixing_would_gain() -> None:
 
 def test_markup_in_names_is_shown_and_not_obeyed(tmp_path: Path, starved: Analysis) -> None:
     cells = compare([Cell("[/x]", 8, "ok", None, ("a",), (starved,)), Cell("y", 8, "failed", "[/z]", (), ())])
-    shown = printed(lambda c: compare_text.render(cells, SETTING, c))
+    shown = printed(lambda c: show_text(compare_text.document(cells, SETTING), c))
     assert "[/x]" in shown
     assert "[/z]" in shown
 
@@ -288,14 +297,14 @@ def test_too_short_runs_are_not_sold_as_a_ranking(tmp_path: Path) -> None:
     train(tmp_path / "short", [[Step(fetch_ns=20 * MS)] * 10])
     short = analyse(open_run(tmp_path / "short"))
     cells = compare([Cell("naive", 8, "ok", None, ("a",), (short,))])
-    assert "no ranking yet" in printed(lambda c: compare_text.render(cells, SETTING, c), width=300)
+    assert "no ranking yet" in printed(lambda c: show_text(compare_text.document(cells, SETTING), c), width=300)
 
 
 def test_a_run_on_generated_data_is_told_so_above_its_figures(starved: Analysis) -> None:
     data = {"samples": 50, "unit": "image", "stand_in": "CIFAR-10"}
     generated = replace(starved, info=dict(starved.info) | {"dataset": data})
-    shown = printed(lambda c: text.render(generated, c))
+    shown = printed(lambda c: show_text(text.document(generated), c))
     assert shown.index("STAND-IN DATA: generated, in place of CIFAR-10.") < shown.index("Verdict")
     assert contract.report(generated)["run"]["dataset"] == data
-    assert "STAND-IN" not in printed(lambda c: text.render(starved, c))
+    assert "STAND-IN" not in printed(lambda c: show_text(text.document(starved), c))
     assert contract.report(starved)["run"]["dataset"] is None

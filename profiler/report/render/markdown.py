@@ -1,4 +1,4 @@
-"""A run or a comparison in a few lines of Markdown, for a pull request: below 60 lines, as GitHub renders it.
+"""Documents in a few lines of Markdown, for a pull request: below 60 lines, as GitHub renders it.
 
 What was recorded (commands, paths, titles) is text here, never markup: no link, no mention, no HTML comes of it.
 """
@@ -9,21 +9,28 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ...analyse.attached.attached import Attached
-from ...analyse.causes.finding import Evidence, Finding, Next
+from ...analyse.causes.finding import Evidence, Finding
 from ...analyse.cells.comparison import Cell, Comparison
 from ...analyse.cells.differential import verdict_of
+from ...analyse.diff.limits import Check
 from ...analyse.ranks import figures as ranks_figures
-from ...analyse.run.analysis import Analysis
-from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...record.files import plain
-from ..words.command import command_line
-from . import cells_table
-from . import comparison as compare_text
-from . import run as text
+from ..document import (
+    Caution,
+    Changes,
+    Document,
+    EvidenceTable,
+    OtherFindings,
+    Quality,
+    SharesOfTime,
+    Verdict,
+    blocks_of_kind,
+)
+from ..documents import cells_table
+from ..documents import check as checks
+from ..documents import comparison as compare_text
+from ..words.figures import NOT_MEASURED, evidence_value, prediction, share
 
-NOT_MEASURED = text.NOT_MEASURED
-LEAST_SHOWN = 0.0005
 MOST_FINDINGS = 5
 MOST_EVIDENCE = 8
 MOST_NOTES = 5
@@ -35,17 +42,26 @@ _LINKED = re.compile(r"#|@|\bGH-(?=\d)|:(?=//)", re.IGNORECASE)
 """Signs after which GitHub makes a link of an issue, a person or an address, also where they are escaped."""
 
 
-def of_run(analysis: Analysis) -> str:
-    """A whole run."""
-    return "\n".join(_run(analysis)) + "\n"
+def markdown(document: Document) -> str:
+    """Of a run, or of a process that was watched from outside."""
+    return "\n".join(_lines(document)) + "\n"
 
 
-def of_attached(seen: Attached, verdict: Finding, findings: Sequence[Finding]) -> str:
-    """A process that was watched from outside."""
-    command = code(command_line(seen.info.get("command")))
-    lines = [*_head(verdict), "", f"Watched from outside for {seen.seconds:.0f} s: {command}."]
-    lines += [*_next(verdict.next, None), *_evidence(verdict.evidence), *_also(findings, verdict), *_notes(seen.notes)]
+def of_checks(run: str, emulated: str | None, found: Sequence[Check]) -> str:
+    """A table of checks. `emulated`: the name of an emulated device."""
+    lines = [f"### {_whole(checks.summary(run, found))}", ""]
+    if emulated is not None:
+        lines += [f"**Emulated**: it ran on {_whole(emulated)}, no GPU was measured.", ""]
+    lines += ["| | check | measured | wanted | |", "|---|---|---:|---:|---|"]
+    for each in found:
+        cells = (checks.verdict(each), each.what, checks.measured(each), checks.wanted(each), each.note)
+        lines.append("| " + " | ".join(map(_whole, cells)) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _whole(words: str) -> str:
+    """Uncut: what there is to do stands at the end of a note."""
+    return escaped(words, longest=None)
 
 
 def of_comparison(result: Comparison, setting: dict[str, Any]) -> str:
@@ -79,30 +95,27 @@ def _line(value: object, longest: int | None = LONGEST) -> str:
     return line if longest is None or len(line) <= longest else f"{line[: longest - 1]}…"
 
 
-def _run(analysis: Analysis) -> Iterator[str]:
-    facts, job = analysis.facts, analysis.job
-    yield from _head(analysis.verdict)
+def _lines(document: Document) -> Iterator[str]:
+    for verdict in blocks_of_kind(document, Verdict):
+        yield from _head(verdict.finding)
     yield ""
-    yield f"{escaped(text.headline(analysis))}."
-    if stand_in := text.stand_in_of(analysis):
-        yield f"**Stand-in data:** generated, in place of {escaped(stand_in)}."
-    if (analysis.info.get("device") or {}).get("kind") == "emulated":
+    yield f"{escaped(document.title)}."
+    for caution in blocks_of_kind(document, Caution):
+        yield f"**{caution.what}:** {escaped(caution.words)}"
+    if document.emulated:
         yield "**Emulated device:** no figure of it was measured on a real one."
-    if facts is not None:
-        shares = ranks_figures.shares(analysis)
-        step_ms = facts.parts.wall_ns / facts.window.count / 1e6
-        shown = [part for part in (*PARTS, UNTOLD) if shares.get(part, 0.0) >= LEAST_SHOWN]
-        yield from _table(
-            ("where the time went", "share", "a step"),
-            [(escaped(part), f"{100 * shares[part]:.1f} %", f"{shares[part] * step_ms:.2f} ms") for part in shown],
-        )
-    rate = None if facts is None or not facts.samples_known else facts.samples_per_s
-    if job is not None and rate is not None:
-        rate = job.samples_per_s
-    yield from _next(analysis.verdict.next, rate)
-    yield from _evidence(analysis.verdict.evidence)
-    yield from _also(analysis.findings, analysis.verdict)
-    yield from _quality(analysis)
+    for time in blocks_of_kind(document, SharesOfTime):
+        rows = [(escaped(row.part), share(row.share), f"{row.ms:.2f} ms") for row in time.rows if row.ms is not None]
+        yield from _table(("where the time went", "share", "a step"), rows)
+    for block in blocks_of_kind(document, Changes):
+        yield from ("", "**Next**", "")
+        yield from (f"- {escaped(one.change)}{prediction(one, block.now)}" for one in block.changes)
+    for evidence in blocks_of_kind(document, EvidenceTable):
+        yield from _evidence(evidence.items)
+    for others in blocks_of_kind(document, OtherFindings):
+        yield from _also(others.findings)
+    for quality in blocks_of_kind(document, Quality):
+        yield from _quality(quality)
 
 
 def _head(verdict: Finding) -> Iterator[str]:
@@ -112,26 +125,9 @@ def _head(verdict: Finding) -> Iterator[str]:
     yield escaped(verdict.title)
 
 
-def _next(changes: Iterable[Next], now: float | None) -> Iterator[str]:
-    lines = []
-    for change in changes:
-        predicted = ""
-        if change.high is not None and now is not None:
-            about = change.predicted_samples_per_s
-            if about is None:
-                predicted = f": at most {change.high:.0f} samples/s, now {now:.0f}"
-            else:
-                predicted = (
-                    f": about {about:.0f} samples/s ({change.low or now:.0f} to {change.high:.0f}), now {now:.0f}"
-                )
-        lines.append(f"- {escaped(change.change)}{predicted}")
-    if lines:
-        yield from ("", "**Next**", "", *lines)
-
-
 def _evidence(items: Iterable[Evidence]) -> Iterator[str]:
     rows = [
-        (escaped(item.what), escaped(text.evidence_value(item.value, item.unit)), escaped(item.expected))
+        (escaped(item.what), escaped(evidence_value(item.value, item.unit)), escaped(item.expected))
         for item in items
         if item.value is not None
     ]
@@ -139,33 +135,19 @@ def _evidence(items: Iterable[Evidence]) -> Iterator[str]:
         yield from _table(("evidence", "value", "should be"), rows[:MOST_EVIDENCE])
 
 
-def _also(findings: Sequence[Finding], verdict: Finding) -> Iterator[str]:
-    others = [found for found in findings if found is not verdict]
-    if others:
-        yield ""
-        for found in others[:MOST_FINDINGS]:
-            yield f"- also {code(found.cause)} ({found.severity}): {escaped(found.title)}"
-        if len(others) > MOST_FINDINGS:
-            yield f"- and {len(others) - MOST_FINDINGS} more"
-
-
-def _quality(analysis: Analysis) -> Iterator[str]:
-    facts = analysis.facts
-    told = []
-    if facts is not None:
-        told += [f"{facts.window.count} steps after {facts.window.warmup_steps} of warm-up"]
-        told += [f"overhead {ranks_figures.overhead(analysis) or 0.0:.2f} %"]
-        steal = ranks_figures.steal(analysis)
-        told += [f"CPU steal {NOT_MEASURED if steal is None else f'{steal:.1f} %'}"]
-    if analysis.dropped_records:
-        told.append(f"{analysis.dropped_records} records dropped")
+def _also(others: Sequence[Finding]) -> Iterator[str]:
     yield ""
-    if told:
-        yield f"<sub>{' · '.join(told)}</sub>"
-    yield from _notes(analysis.notes)
+    for found in others[:MOST_FINDINGS]:
+        yield f"- also {code(found.cause)} ({found.severity}): {escaped(found.title)}"
+    if len(others) > MOST_FINDINGS:
+        yield f"- and {len(others) - MOST_FINDINGS} more"
 
 
-def _notes(notes: Sequence[str]) -> Iterator[str]:
+def _quality(quality: Quality) -> Iterator[str]:
+    if quality.brief:
+        yield ""
+        yield f"<sub>{' · '.join(quality.brief)}</sub>"
+    notes = quality.notes
     if notes:
         count = f"{len(notes)} note{'' if len(notes) == 1 else 's'} on this recording"
         yield from ("", f"<details><summary>{count}</summary>", "")

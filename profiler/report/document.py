@@ -1,0 +1,328 @@
+"""What a result says, as blocks: a document for each kind of result, laid out alike as text, page and Markdown.
+
+A document holds words and figures, and no layout: `render/text.py` makes a terminal's lines of it, `render/html.py`
+parts of a page, `render/markdown.py` a comment on a pull request. What a terminal's character set lacks is the
+renderer's business too: documents are written with every sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from ..analyse.causes.finding import Evidence, Finding, Next
+from ..analyse.cells.batch_size.result import BatchVerdict
+
+Tone = str
+"""How words are set off: `bold`, `dim`, or a colour (`yellow`, `bold red`, …), as a terminal knows them; empty: not."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Words of one tone."""
+
+    words: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Shares of time side by side: part of the stall breakdown → share 0 to 1."""
+
+    shares: Mapping[str, float]
+    width: int
+    """Signs that all of it takes."""
+
+
+@dataclass(frozen=True)
+class Length:
+    """One figure as a bar from the left."""
+
+    signs: int
+
+
+@dataclass(frozen=True)
+class Spark:
+    """A strip of values from 0 to 100 over time; NaN where nothing was measured."""
+
+    values: Sequence[float]
+    width: int
+
+
+@dataclass(frozen=True)
+class PartSign:
+    """The sign that a part of the stall breakdown has in bars, in its colour."""
+
+    part: str
+
+
+Inline = Span | Bar | Length | Spark | PartSign
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """Words in a row, of one tone or several."""
+
+    pieces: tuple[Inline, ...]
+
+    @property
+    def plain(self) -> str:
+        """The words alone."""
+        return "".join(piece.words for piece in self.pieces if isinstance(piece, Span))
+
+
+Words = str | Phrase
+"""Of a block or a cell."""
+
+
+def line(*pieces: str | tuple[str, Tone] | Inline | Phrase) -> Phrase:
+    """A line of several pieces: words, words with a tone, signs, other lines."""
+    return Phrase(tuple(inline for piece in pieces for inline in _inlines(piece)))
+
+
+def _inlines(piece: str | tuple[str, Tone] | Inline | Phrase) -> tuple[Inline, ...]:
+    if isinstance(piece, Phrase):
+        return piece.pieces
+    if isinstance(piece, str):
+        return (Span(piece),)
+    return (Span(*piece),) if isinstance(piece, tuple) else (piece,)
+
+
+def toned(words: str, tone: Tone) -> Phrase:
+    """Words of one tone."""
+    return Phrase((Span(words, tone),))
+
+
+@dataclass(frozen=True)
+class Heading:
+    """Begins a section."""
+
+    words: str
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    words: Words
+    indent: int = 0
+    """Steps to the right, below what it belongs to."""
+    one_line: bool = False
+    """Whether a text keeps it in one line however long it is, for logs and for what is copied from a terminal."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """An empty line of a text; pages and Markdown set blocks apart by themselves."""
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """How a column of a table is set."""
+
+    head: str = ""
+    right: bool = False
+    """Figures stand to the right."""
+    wraps: bool = True
+    """Whether its words may be broken into several lines where there is too little room."""
+    folds: bool = False
+    """Whether a word that is too long goes on in the next line; otherwise it is cut off, with a sign for that."""
+    grows: bool = False
+    """Takes the room that others leave."""
+    width: int | None = None
+    """Signs, whatever it holds."""
+    least: int | None = None
+    most: int | None = None
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class TableBlock:
+    """Rows of cells. Without `columns` every column is set in the plain way."""
+
+    rows: tuple[tuple[Words, ...], ...]
+    columns: tuple[TableColumn, ...] = ()
+    gap: int = 2
+    """Blanks between two columns."""
+    head_tone: Tone = "bold"
+    tones: tuple[Tone, ...] = ()
+    """Of each row, where rows have one."""
+    indent: int = 0
+
+
+def table(
+    rows: Iterable[Sequence[Words]], *columns: TableColumn, gap: int = 2, head_tone: Tone = "bold", indent: int = 0
+) -> TableBlock:
+    """A table of rows that are still to be made."""
+    return TableBlock(tuple(tuple(row) for row in rows), columns, gap, head_tone, indent=indent)
+
+
+RIGHT, LEFT = TableColumn(right=True), TableColumn()
+
+
+@dataclass(frozen=True)
+class FittingColumn:
+    """A column of a table that leaves out columns where there is too little room."""
+
+    head: str
+    cells: Sequence[Words]
+    right: bool = False
+    folds_to: int | None = None
+    """Letters to which its words may be folded; `None`: it stays as wide as it is."""
+    goes: int = 0
+    """Where there is too little room, columns go from the highest number down; 0 stays."""
+    instead: FittingColumn | None = None
+    """Takes its place then."""
+    words: Sequence[str] | None = None
+    """What its cells are called in a sentence, of columns that tell rows apart: where even what stays is too wide, all
+    of these become one, whose words are folded."""
+
+
+@dataclass(frozen=True)
+class FittingTable:
+    """A table whose columns go, those that matter least first, until the rest has room."""
+
+    columns: tuple[FittingColumn, ...]
+    indent: int = 0
+    legend_of: str | None = None
+    """Head of a column of `Bar`s: a legend of all parts follows where that column is shown."""
+
+
+@dataclass(frozen=True)
+class SizesOfBatch:
+    """The time per sample of one loader by batch size and by term, and why a larger batch is slower."""
+
+    name: str
+    verdict: BatchVerdict
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The cause that comes first, and in a sentence what it does."""
+
+    finding: Finding
+    confidence: bool = False
+    """Whether how sure it is belongs to it."""
+
+
+@dataclass(frozen=True)
+class TimeRow:
+    """A part of the time of a step. `None`: not measured."""
+
+    part: str
+    share: float | None
+    ms: float | None
+    """Of a step."""
+    meaning: str
+
+
+@dataclass(frozen=True)
+class SharesOfTime:
+    """Where the time of a step went, the parts of which sum to it."""
+
+    title: str
+    rows: tuple[TimeRow, ...]
+    step_ms: float
+    bar: bool
+    """Whether there are enough steps for a picture of it."""
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Part → share 0 to 1, of those that were measured."""
+        return {row.part: row.share for row in self.rows if row.share is not None}
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What to change, and what that would bring."""
+
+    changes: tuple[Next, ...]
+    now: float | None
+    """Samples a second as it stands."""
+
+
+@dataclass(frozen=True)
+class EvidenceTable:
+    """The figures that a verdict rests on."""
+
+    items: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True)
+class OtherFindings:
+    """What else was found, less important than the verdict."""
+
+    findings: tuple[Finding, ...]
+    now: float | None
+    with_changes: bool = True
+    """Whether how bad each is, and the first change for it, belong to it."""
+
+
+@dataclass(frozen=True)
+class Caution:
+    """What must be read before any figure: where data or a device are no real ones."""
+
+    what: str
+    words: str
+    where: str = ""
+    """Of what it is so, where not of all."""
+
+    @property
+    def said(self) -> str:
+        """In a sentence."""
+        return f"{self.what.upper()}{self.where and f' {self.where}'}: {self.words}"
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How far a recording can be trusted."""
+
+    notes: tuple[str, ...]
+    said: str | None = None
+    """How much was recorded, and at what cost."""
+    brief: tuple[str, ...] = ()
+    """The same in a few words each."""
+
+
+Block = (
+    Heading
+    | Paragraph
+    | Space
+    | TableBlock
+    | FittingTable
+    | SizesOfBatch
+    | Verdict
+    | SharesOfTime
+    | Changes
+    | EvidenceTable
+    | OtherFindings
+    | Caution
+    | Quality
+)
+
+
+@dataclass(frozen=True)
+class Document:
+    """All that a result says, in its order."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    emulated: bool = False
+    """Whether its figures are of an emulated device."""
+
+
+Kind = TypeVar("Kind")
+
+
+def blocks_of_kind(document: Document, kind: type[Kind]) -> list[Kind]:
+    """Those blocks of a document that are of one kind."""
+    return [block for block in document.blocks if isinstance(block, kind)]
+
+
+def under(blocks: Iterable[Block], steps: int = 1) -> Iterator[Block]:
+    """Blocks a step further to the right; headings and empty lines stay where they are."""
+    for block in blocks:
+        if isinstance(block, Paragraph | TableBlock | FittingTable):
+            yield replace(block, indent=block.indent + steps)
+        else:
+            yield block

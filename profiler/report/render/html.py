@@ -1,0 +1,112 @@
+"""Documents as parts of a page, which the templates lay out: the words of a text report, without its signs for bars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..document import (
+    Block,
+    Changes,
+    EvidenceTable,
+    FittingTable,
+    Heading,
+    OtherFindings,
+    Paragraph,
+    Quality,
+    TableBlock,
+    Words,
+)
+from ..words.figures import evidence_value, expected, prediction
+from .text import text_of
+
+
+@dataclass(frozen=True)
+class PageHeading:
+    words: str
+    kind: str = "heading"
+
+
+@dataclass(frozen=True)
+class PageParagraph:
+    words: str
+    kind: str = "paragraph"
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """`head` is empty where it has none; `right` says for each column whether it is figures."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    right: tuple[bool, ...]
+    kind: str = "rows"
+
+
+PagePart = PageHeading | PageParagraph | PageTable
+
+
+@dataclass(frozen=True)
+class PageSection:
+    title: str
+    """Empty of what stands before the first heading."""
+    blocks: tuple[PagePart, ...]
+
+
+def page_sections(blocks: Iterable[Block]) -> list[PageSection]:
+    """Parts cut at their headings: each is a card of a page. Sections that hold nothing are left out."""
+    cards: list[tuple[str, list[PagePart]]] = [("", [])]
+    for part in page_parts(blocks):
+        if isinstance(part, PageHeading):
+            cards.append((part.words, []))
+        else:
+            cards[-1][1].append(part)
+    return [PageSection(title, tuple(within)) for title, within in cards if title or within]
+
+
+def page_parts(blocks: Iterable[Block]) -> list[PagePart]:
+    """Blocks as the templates' macros take them. Verdicts, shares of time and the time per sample by batch size
+    are drawn by the page itself, from the blocks."""
+    return [part for block in blocks for part in _parts(block)]
+
+
+def _parts(block: Block) -> Iterator[PagePart]:
+    if isinstance(block, Heading):
+        yield PageHeading(block.words.strip())
+    elif isinstance(block, Paragraph):
+        if words := _words(block.words):
+            yield PageParagraph(words)
+    elif isinstance(block, FittingTable):
+        columns = [column for column in block.columns if column.cells]
+        if columns and columns[0].cells:
+            rows = tuple(tuple(map(_words, row)) for row in zip(*(column.cells for column in columns), strict=True))
+            yield _table([column.head for column in columns], rows, tuple(column.right for column in columns))
+    elif isinstance(block, TableBlock):
+        if block.rows:
+            wide = max(map(len, block.rows))
+            right = tuple(column.right for column in block.columns) or (False,) * wide
+            rows = tuple(tuple(map(_words, row)) for row in block.rows)
+            yield _table([column.head for column in block.columns], rows, right)
+    elif isinstance(block, Changes):
+        yield PageHeading("Next")
+        yield from (PageParagraph(f"{one.change}{prediction(one, block.now)}") for one in block.changes)
+    elif isinstance(block, EvidenceTable):
+        yield PageHeading("Evidence")
+        known = [item for item in block.items if item.value is not None]
+        rows = tuple((item.what, evidence_value(item.value, item.unit), expected(item)) for item in known)
+        yield PageTable((), rows, (False, False, False))
+    elif isinstance(block, OtherFindings):
+        yield PageHeading("Also")
+        yield from (PageParagraph(f"{found.cause}: {found.title}") for found in block.findings)
+    elif isinstance(block, Quality):
+        yield PageHeading("Quality of this measurement")
+        yield from (PageParagraph(words) for words in (block.said, *(f"note: {note}" for note in block.notes)) if words)
+
+
+def _table(head: Iterable[str], rows: tuple[tuple[str, ...], ...], right: tuple[bool, ...]) -> PageTable:
+    heads = tuple(each.strip() for each in head)
+    return PageTable(heads if any(heads) else (), rows, right)
+
+
+def _words(words: Words) -> str:
+    return text_of(words).plain.strip()

@@ -1,0 +1,202 @@
+"""Documents as text: on a terminal with its width, colours and signs, and plain elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from ...analyse.run.stall_breakdown import PARTS
+from ..document import (
+    LEFT,
+    RIGHT,
+    Bar,
+    Block,
+    Caution,
+    Changes,
+    Document,
+    EvidenceTable,
+    FittingTable,
+    Heading,
+    Inline,
+    Length,
+    OtherFindings,
+    Paragraph,
+    PartSign,
+    SharesOfTime,
+    SizesOfBatch,
+    Space,
+    Spark,
+    TableBlock,
+    Verdict,
+    Words,
+    line,
+    table,
+    toned,
+)
+from ..words.figures import NOT_MEASURED, SEVERITY_TONES, evidence_value, expected, prediction
+from . import bars
+from .ascii import written
+from .batch_sizes import sizes_of_batch
+from .fitted import Fitted
+
+INDENT = 2
+"""Blanks of one step to the right."""
+STACKED = 60
+"""Signs of the bar of a step's time."""
+
+
+def show(document: Document, console: Console) -> None:
+    """Print all of it."""
+    ascii_only = bars.is_ascii(console)
+    for block in document.blocks:
+        one_line = isinstance(block, Paragraph) and block.one_line
+        for each in renderables(block, console.width, ascii_only):
+            console.print(each, soft_wrap=one_line)
+
+
+def text_of(words: Words, ascii_only: bool = False) -> Text:
+    """Words with their tones and signs."""
+    if isinstance(words, str):
+        return Text(written(words, ascii_only))
+    if len(words.pieces) == 1:
+        return _piece(words.pieces[0], ascii_only)
+    whole = Text()
+    for piece in words.pieces:
+        whole.append_text(_piece(piece, ascii_only))
+    return whole
+
+
+def _piece(piece: Inline, ascii_only: bool) -> Text:
+    if isinstance(piece, Bar):
+        return bars.stacked(piece.shares, piece.width, ascii_only)
+    if isinstance(piece, Length):
+        return Text(("#" if ascii_only else "█") * piece.signs)
+    if isinstance(piece, Spark):
+        return Text(bars.spark(piece.values, piece.width, ascii_only))
+    if isinstance(piece, PartSign):
+        return Text(bars.sign(piece.part, ascii_only), style=bars.colour(piece.part))
+    return Text(written(piece.words, ascii_only), style=piece.tone)
+
+
+def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[RenderableType]:
+    """What is printed of a block on so many columns."""
+    if isinstance(block, Space):
+        yield Text()
+    elif isinstance(block, Heading):
+        yield _heading(block.words, ascii_only)
+    elif isinstance(block, Paragraph):
+        yield _indented(text_of(block.words, ascii_only), block.indent)
+    elif isinstance(block, TableBlock):
+        yield _indented(_table(block, ascii_only), block.indent)
+    elif isinstance(block, FittingTable):
+        fitted = Fitted(block.columns, lambda words: text_of(words, ascii_only))
+        yield _indented(fitted, block.indent)
+        if block.legend_of is not None and fitted.shows(block.legend_of, width):
+            yield bars.legend(dict.fromkeys(PARTS, 1.0), ascii_only)
+    elif isinstance(block, SizesOfBatch):
+        yield from sizes_of_batch(block, width, ascii_only)
+    elif isinstance(block, Verdict):
+        yield _verdict(block)
+        yield _indented(text_of(block.finding.title, ascii_only))
+    elif isinstance(block, SharesOfTime):
+        yield _heading(block.title, ascii_only)
+        if block.bar:
+            yield _indented(bars.stacked(block.shares, STACKED, ascii_only))
+        yield _indented(_table(_time_table(block), ascii_only))
+        yield from _paragraphs(block.remarks, ascii_only)
+    elif isinstance(block, Changes):
+        yield _heading("Next", ascii_only)
+        yield from _paragraphs((f"{one.change}{prediction(one, block.now)}" for one in block.changes), ascii_only)
+    elif isinstance(block, EvidenceTable):
+        yield _heading("Evidence", ascii_only)
+        known = (item for item in block.items if item.value is not None)
+        rows = ((item.what, evidence_value(item.value, item.unit), expected(item)) for item in known)
+        yield _indented(_table(table(rows), ascii_only))
+    elif isinstance(block, OtherFindings):
+        yield _heading("Also", ascii_only)
+        yield from _findings(block, ascii_only)
+    elif isinstance(block, Caution):
+        yield Text(written(block.said, ascii_only), style="bold yellow")
+    else:
+        yield _heading("Quality of this measurement", ascii_only)
+        yield from _paragraphs([block.said] if block.said else [], ascii_only)
+        yield from _paragraphs((f"note: {note}" for note in block.notes), ascii_only)
+
+
+def _heading(words: str, ascii_only: bool) -> Text:
+    return Text(written(words, ascii_only), style="bold")
+
+
+def _paragraphs(lines: Iterable[str], ascii_only: bool) -> Iterator[RenderableType]:
+    for words in lines:
+        yield _indented(text_of(words, ascii_only))
+
+
+def _verdict(block: Verdict) -> Text:
+    finding = block.finding
+    head = Text("Verdict  ", style="bold")
+    head.append(finding.cause or "none possible", style=SEVERITY_TONES[finding.severity])
+    said = [finding.severity] if finding.severity != "none" else []
+    if block.confidence and finding.cause is not None:
+        said.append(f"confidence {finding.confidence:.1f}")
+    if said:
+        head.append(f"  ({', '.join(said)})")
+    return head
+
+
+def _time_table(block: SharesOfTime) -> TableBlock:
+    rows: list[tuple[Words, ...]] = [
+        (
+            line(PartSign(row.part), toned(f" {bars.name(row.part)}", bars.colour(row.part))),
+            NOT_MEASURED if row.share is None else f"{100 * row.share:5.1f} %",
+            "" if row.ms is None else f"{row.ms:8.2f} ms",
+            row.meaning,
+        )
+        for row in block.rows
+    ]
+    return table([*rows, ("  a step", "100.0 %", f"{block.step_ms:8.2f} ms", "")], LEFT, RIGHT, RIGHT, LEFT)
+
+
+def _findings(block: OtherFindings, ascii_only: bool) -> Iterator[RenderableType]:
+    for found in block.findings:
+        severity = f" ({found.severity})" if block.with_changes else ""
+        yield _indented(text_of(f"{found.cause}{severity}: {found.title}", ascii_only))
+        for change in found.next[:1] if block.with_changes else ():
+            yield _indented(text_of(f"{change.change}{prediction(change, block.now)}", ascii_only), 2)
+
+
+def _indented(what: RenderableType, steps: int = 1) -> RenderableType:
+    return Padding(what, (0, 0, 0, INDENT * steps)) if steps else what
+
+
+def _table(block: TableBlock, ascii_only: bool) -> RichTable:
+    headed = any(column.head for column in block.columns)
+    made = RichTable(
+        box=None,
+        padding=(0, block.gap, 0, 0),
+        pad_edge=False,
+        collapse_padding=True,
+        show_header=headed,
+        show_edge=False,
+        header_style=block.head_tone,
+    )
+    for column in block.columns:
+        made.add_column(
+            written(column.head, ascii_only),
+            justify="right" if column.right else "left",
+            no_wrap=not column.wraps,
+            overflow="fold" if column.folds else "ellipsis",
+            width=column.width,
+            min_width=column.least,
+            max_width=column.most,
+            ratio=1 if column.grows else None,
+            style=column.tone,
+        )
+    for number, row in enumerate(block.rows):
+        style = block.tones[number] if block.tones else None
+        made.add_row(*(text_of(cell, ascii_only) for cell in row), style=style)
+    return made

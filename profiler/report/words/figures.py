@@ -1,0 +1,68 @@
+"""Figures for people: one way for each unit, and one word for what was not measured."""
+
+from __future__ import annotations
+
+from ...analyse.causes.finding import Evidence, Next
+
+NOT_MEASURED = "n/a"
+LEAST_SHARE = 0.0005
+"""Parts below this share would read 0.0 %."""
+LEAST_MS = 0.1
+"""Less is told in µs."""
+LEAST_MB = 1e5
+"""Bytes; fewer are told in kB."""
+SEVERITY_TONES = {"none": "green", "minor": "yellow", "major": "dark_orange", "critical": "bold red"}
+"""Severity of a finding → tone of its name."""
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """Of a figure that is in percent already."""
+    return NOT_MEASURED if value is None else f"{value:.{digits}f} %"
+
+
+def share(value: float | None, digits: int = 1) -> str:
+    """Of a share 0 to 1."""
+    return NOT_MEASURED if value is None else percent(100 * value, digits)
+
+
+def counted(number: float, thing: str) -> str:
+    """`1 step`, `2 steps`, `1.5 CPUs`."""
+    return f"{number if isinstance(number, int) else format(number, 'g')} {thing}{'' if number == 1 else 's'}"
+
+
+def evidence_value(value: float | str | None, unit: str) -> str:
+    """A figure of the evidence in its unit."""
+    if value is None:
+        return NOT_MEASURED
+    if isinstance(value, str):
+        return value
+    if unit == "bytes":
+        return _bytes(value)
+    if unit.startswith("ms") and 0 < abs(value) < LEAST_MS:
+        return f"{1e3 * value:.2g} µs{unit[2:]}"
+    number = f"{value:.0f}" if value == int(value) or abs(value) >= 100 else f"{value:.1f}"
+    return f"{number} {unit}".rstrip()
+
+
+def _bytes(value: float) -> str:
+    """In the unit in which it does not read 0.0."""
+    if value < 1e3:
+        return f"{value:.0f} bytes"
+    return f"{value / 1e3:.1f} kB" if value < LEAST_MB else f"{value / 1e6:.1f} MB"
+
+
+def expected(item: Evidence) -> str:
+    """What the value would be without the cause: a figure, a bound or a setting."""
+    return f"(should be {item.expected})" if item.expected else ""
+
+
+def prediction(change: Next, now: float | None) -> str:
+    """What is expected of a change, to follow its sentence; `now`: samples/s."""
+    if now is None or change.high is None:
+        return ""
+    if change.predicted_samples_per_s is None:
+        return f": at most {change.high:.0f} samples/s, {change.high / now:.2f} times as many as now"
+    return (
+        f": about {change.predicted_samples_per_s:.0f} samples/s "
+        f"({change.low or now:.0f} to {change.high:.0f}), now {now:.0f}"
+    )
