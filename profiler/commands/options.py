@@ -73,21 +73,6 @@ def meant(given: str, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]}?" if near else ""
 
 
-def cases(asked: str | None) -> tuple[str, ...]:
-    """The names in `--cases A,B`; none where it was not given.
-
-    Raises:
-        WhyidleError: it was given, and names none.
-    """
-    named = tuple(filter(None, (each.strip() for each in (asked or "").split(","))))
-    if asked is not None and not named:
-        raise WhyidleError(
-            f"--cases {asked!r} names no case. `whyidle scenarios --json` names them all; without --cases all of "
-            "them run."
-        )
-    return named
-
-
 def are(listed: str) -> str:
     """For what `given` listed."""
     return "are options" if "," in listed else "is an option"

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import pytest
 
 from whyidle.commands.main import main
-from whyidle.diagnosis_benchmark import batch_sizes as sweep_planted
+from whyidle.diagnosis_benchmark import batch_sizes
+from whyidle.matrix import matrix
 from whyidle.matrix.trial import Outcome
 from whyidle.record.comparison import read_comparison
 from whyidle.record.run import update_run
@@ -39,7 +40,7 @@ class Server:
     then: ClassVar[Callable[[Any], Outcome | None]] = staticmethod(lambda spec: None)
 
     def __init__(self, target: Any) -> None:
-        assert target == sweep_planted.TARGET
+        assert target == batch_sizes.TARGET
 
     def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> Outcome:
         Server.ran.append(spec)
@@ -52,7 +53,7 @@ class Server:
 
 @pytest.fixture(autouse=True)
 def server(monkeypatch: pytest.MonkeyPatch) -> type[Server]:
-    monkeypatch.setattr(sweep_planted, "TrialServer", Server)
+    monkeypatch.setattr(matrix, "TrialServer", Server)
     monkeypatch.setattr(Server, "ran", [])
     monkeypatch.setattr(Server, "then", staticmethod(lambda spec: None))
     return Server

@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from whyidle.commands import sweep
 from whyidle.commands.main import main
-from whyidle.matrix import matrix as sweep_rounds
+from whyidle.matrix import experiment, matrix
 from whyidle.matrix.trial import Outcome
 from whyidle.record.run import update_run
 from whyidle.scenarios.planted import MS, Step, train
@@ -31,7 +30,7 @@ class Server:
     then: ClassVar[Callable[[Any], Outcome | None]] = staticmethod(lambda spec: None)
 
     def __init__(self, target: Any) -> None:
-        assert target == sweep.TARGET
+        assert target == experiment.TARGET
         Server.now += Server.start_s
 
     def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> Outcome:
@@ -46,9 +45,8 @@ class Server:
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
-    monkeypatch.setattr(sweep, "TrialServer", Server)
-    for module in (sweep, sweep_rounds):
-        monkeypatch.setattr(module, "clock", lambda: Server.now)
+    monkeypatch.setattr(matrix, "TrialServer", Server)
+    monkeypatch.setattr(matrix, "clock", lambda: Server.now)
     for name, value in (("now", 0.0), ("ran", []), ("start_s", 5.0)):
         monkeypatch.setattr(Server, name, value)
     monkeypatch.setattr(Server, "run_s", staticmethod(lambda spec: 10.0))

@@ -13,6 +13,7 @@ import pytest
 
 from whyidle.commands.main import main
 from whyidle.diagnosis_benchmark import faults
+from whyidle.matrix import matrix
 from whyidle.matrix.trial import Outcome
 from whyidle.record.comparison import read_comparison
 from whyidle.record.run import update_run
@@ -54,7 +55,7 @@ def stamps_of(run: VirtualRun) -> list[Stamp]:
 
 @pytest.fixture(autouse=True)
 def server(monkeypatch: pytest.MonkeyPatch) -> type[Server]:
-    monkeypatch.setattr(faults, "TrialServer", Server)
+    monkeypatch.setattr(matrix, "TrialServer", Server)
     monkeypatch.setattr(Server, "ran", [])
     monkeypatch.setattr(Server, "then", staticmethod(lambda spec: None))
     return Server
@@ -226,6 +227,9 @@ def test_how_long_it_takes_is_said_first(tmp_path: Path, capsys: pytest.CaptureF
         (["faults", "--batch-sizes", "8"], "--batch-sizes is an option of other scenarios"),
         (["faults", "--device", "cpu", "--epochs", "2"], "--device, --epochs are options of other scenarios"),
         (["faults", "--no-augment"], "--no-augment is an option"),
+        (["faults", "--price", "3"], "--price is an option of other scenarios"),
+        (["faults", "--logs", "."], "--logs is an option of other scenarios"),
+        (["faults", "--cases", FAULT, "--json", "nowhere/at/all.json"], "there is no folder"),
         (["faults", "--cases", "input.nothing"], "unknown case 'input.nothing'"),
         (["faults", "--cases", "input.serial-midle"], "Did you mean input.serial-middle or "),
         (["faults", "--cases", "host.gcc"], "Did you mean host.gc"),

@@ -295,7 +295,8 @@ def test_the_progress_of_a_comparison_shows_the_run_under_way_and_fits_the_termi
     file = io.StringIO()
     target = Console(file=file, force_terminal=True, width=80, height=24, color_system=None)
     setting = {"device": {"name": "Test", "kind": "cuda"}}
-    progress = Progress(target, SimpleNamespace(setting=setting, keys=(), status={}, budget=None), 4, plain=False)  # type: ignore[arg-type]
+    matrix = SimpleNamespace(setting=setting, cells=(), budget=None, runs_ahead=4)
+    progress = Progress(target, matrix, plain=False)  # type: ignore[arg-type]
     progress.begin(tmp_path / "none")
     with progress:
         progress.tick()  # the run's folder is not there yet
