@@ -6,12 +6,15 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any, TypeVar
 
 from whyidle.diagnosis_benchmark import batch_sizes, faults
 
 from ..errors import WhyidleError
 from ..matrix.experiment import Request
 from . import compare_html, compare_runs, cost_options, options, plot
+
+Filled = TypeVar("Filled", Request, faults.FaultRequest, batch_sizes.SweepRequest)
 
 RUNS, LOGS, TRAININGS, FAULTS, BATCH_SIZES = "runs", "logs", "trainings", faults.SCENARIO, batch_sizes.SCENARIO
 """The kinds of comparisons: of runs and logs that are there, and of trainings that are started. The last two plant what
@@ -37,7 +40,7 @@ class Taken:
 
 TAKEN: Mapping[str, Taken] = {
     TRAININGS: Taken(
-        {field.name for field in fields(Request)} | _PRINTED | _PAGE_AND_PICTURES | cost_options.NAMES,
+        {field.name for field in fields(Request)} - {"scenario"} | _PRINTED | _PAGE_AND_PICTURES | cost_options.NAMES,
         "the scenario faults, not of {what}: `whyidle compare faults`.",
     ),
     FAULTS: Taken(
@@ -143,8 +146,7 @@ def require_taken(arguments: argparse.Namespace, kind: str) -> None:
 
 
 def of_trainings(arguments: argparse.Namespace) -> Request:
-    names = [field.name for field in fields(Request) if field.name != "scenario"]
-    return Request(scenario=arguments.what[0], **{name: getattr(arguments, name) for name in names})
+    return _filled(Request, arguments, scenario=arguments.what[0])
 
 
 def of_faults(arguments: argparse.Namespace) -> faults.FaultRequest:
@@ -152,15 +154,8 @@ def of_faults(arguments: argparse.Namespace) -> faults.FaultRequest:
     Raises:
         WhyidleError: `--cases` names none.
     """
-    return faults.FaultRequest(
-        cases=_cases(arguments.cases),
-        kinds=tuple(kind for option, kind in _FAULT_KINDS.items() if getattr(arguments, option)),
-        severity=arguments.severity,
-        foreign_load=arguments.foreign_load,
-        repeats=arguments.repeats,
-        seed=arguments.seed,
-        out=arguments.out,
-    )
+    kinds = tuple(kind for option, kind in _FAULT_KINDS.items() if getattr(arguments, option))
+    return _filled(faults.FaultRequest, arguments, cases=_cases(arguments.cases), kinds=kinds)
 
 
 def of_batch_sizes(arguments: argparse.Namespace) -> batch_sizes.SweepRequest:
@@ -168,13 +163,13 @@ def of_batch_sizes(arguments: argparse.Namespace) -> batch_sizes.SweepRequest:
     Raises:
         WhyidleError: `--cases` names none.
     """
-    return batch_sizes.SweepRequest(
-        cases=_cases(arguments.cases),
-        batch_sizes=arguments.batch_sizes,
-        repeats=arguments.repeats,
-        seed=arguments.seed,
-        out=arguments.out,
-    )
+    return _filled(batch_sizes.SweepRequest, arguments, cases=_cases(arguments.cases))
+
+
+def _filled(request: type[Filled], arguments: argparse.Namespace, **known: Any) -> Filled:
+    """What is known, and the arguments by the names of the other fields."""
+    names = [field.name for field in fields(request) if field.name not in known]
+    return request(**known, **{name: getattr(arguments, name) for name in names})
 
 
 def _cases(asked: str | None) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Options of `compare` that several of its scenarios read."""
+"""Options and their mistakes, as several commands read and say them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from .used import require_used
 
 if TYPE_CHECKING:
     from whyidle.scenarios.scenario import Asked, Experiment, Scenario, ScenarioData
-    from whyidle.scenarios.variant import Variant
+    from whyidle.scenarios.variant import Feed, Variant
 
 TARGET = Target("whyidle.scenarios.trial", "run_trial")
 
@@ -34,21 +34,21 @@ class Request:
     experiment: str | None = None
     full: bool = False
     data: Path | None = None
-    device: Sequence[str] = ("auto",)
-    net: Sequence[str] | None = None
-    pipelines: Sequence[str] | None = None
-    batch_sizes: Sequence[int] | None = None
-    feed: Sequence[str] | None = None
-    store: Sequence[str] | None = None
-    ranks: Sequence[int] | None = None
-    interconnect: Sequence[str] | None = None
-    threads: Sequence[int] | None = None
+    device: tuple[str, ...] = ("auto",)
+    net: tuple[str, ...] | None = None
+    pipelines: tuple[str, ...] | None = None
+    batch_sizes: tuple[int, ...] | None = None
+    feed: tuple[Feed, ...] | None = None
+    store: tuple[str, ...] | None = None
+    ranks: tuple[int, ...] | None = None
+    interconnect: tuple[str, ...] | None = None
+    threads: tuple[int, ...] | None = None
     epochs: int | None = None
     iterations: int | None = None
     repeats: int | None = None
     budget: float | None = None
     """Seconds that all runs may take together; `None`: as long as they take."""
-    first: Sequence[str] | None = None
+    first: tuple[str, ...] | None = None
     """Loaders whose rounds all come before those of others."""
     workers: int | None = None
     prefetch: int = 2
@@ -76,7 +76,7 @@ def plan(request: Request, say: Callable[[str], None]) -> tuple[Matrix, list[Var
     experiment = chosen.experiment(request.experiment)
     devices = described(request.device)
     limit = request.limit or (None if request.full else experiment.limit)
-    sources = Sources(chosen, request.data, request.store, limit, say)
+    sources = Sources(chosen, request, limit, say)
     nets = chosen.nets_for(devices[0]["kind"], request.net)
     for net in request.net or ():
         _check_profiles(chosen, devices, net)
@@ -87,8 +87,8 @@ def plan(request: Request, say: Callable[[str], None]) -> tuple[Matrix, list[Var
         sources.data(net)
     folder = free_folder(request.out, chosen.name)
     repeats = request.repeats or experiment.repeats
-    setting = _setting(chosen, experiment, variants, devices, sources, repeats)
-    cells = _cells(request, chosen, variants, devices, sources)
+    setting = _setting(experiment, variants, devices, sources, repeats)
+    cells = _cells(request, variants, devices, sources)
     return Matrix(folder, cells, TARGET, setting, repeats=repeats, seed=request.seed, budget=budget), variants
 
 
@@ -137,23 +137,23 @@ def _check_profiles(chosen: Scenario, devices: Sequence[Mapping[str, Any]], net:
             step_times(choose(device["name"])).net(chosen.profile_net(net))
 
 
-def _asked(request: Request, devices: Sequence[Mapping[str, Any]], pipelines: Sequence[str]) -> Asked:
+def _asked(request: Request, devices: Sequence[Mapping[str, Any]], pipelines: tuple[str, ...]) -> Asked:
     from whyidle.scenarios.scenario import Asked
 
     return Asked(
         kind=devices[0]["kind"],
         devices=tuple(device["name"] for device in devices),
-        pipelines=tuple(pipelines),
+        pipelines=pipelines,
         cpus=max(1, int(cpu_budget().budget)),
         full=request.full,
         workers=request.workers,
-        nets=_tuple(request.net),
-        batch_sizes=_tuple(request.batch_sizes),
-        feeds=_tuple(request.feed),
-        stores=_tuple(request.store),
-        ranks=_tuple(request.ranks),
-        interconnects=_tuple(request.interconnect),
-        threads=_tuple(request.threads),
+        nets=request.net,
+        batch_sizes=request.batch_sizes,
+        feeds=request.feed,
+        stores=request.store,
+        ranks=request.ranks,
+        interconnects=request.interconnect,
+        threads=request.threads,
         augment=False if request.no_augment else None,
         epochs=request.epochs,
         iterations=request.iterations,
@@ -175,7 +175,6 @@ def _variants(request: Request, asked: Asked, chosen: Scenario, experiment: Expe
 
 
 def _setting(
-    chosen: Scenario,
     experiment: Experiment,
     variants: Sequence[Variant],
     devices: Sequence[dict[str, Any]],
@@ -183,12 +182,13 @@ def _setting(
     repeats: int,
 ) -> dict[str, Any]:
     stops = {name: _alike(getattr(each, name) for each in variants) for name in ("epochs", "iterations")}
-    dataset = sources.described(variants[0].net)
+    datasets = {net: sources.described(net) for net in dict.fromkeys(each.net for each in variants)}
+    dataset = datasets[variants[0].net]
     setting = {
-        "scenario": chosen.name,
+        "scenario": sources.scenario.name,
         "experiment": experiment.name,
         "question": experiment.question,
-        "net": ", ".join(dict.fromkeys(each.net for each in variants)),
+        "net": ", ".join(datasets),
         "device": _together(devices),
         "cpu_budget": cpu_budget().budget,
         "workers": _alike(each.workers for each in variants),
@@ -198,18 +198,11 @@ def _setting(
         "dataset": dataset,
         "notices": sources.notices,
     }
-    several = {net: sources.described(net) for net in dict.fromkeys(each.net for each in variants)}
-    if any(told != dataset for told in several.values()):
-        setting["datasets"] = several
-    return setting
+    return setting | ({"datasets": datasets} if any(told != dataset for told in datasets.values()) else {})
 
 
 def _cells(
-    request: Request,
-    chosen: Scenario,
-    variants: Sequence[Variant],
-    devices: Sequence[dict[str, Any]],
-    sources: Sources,
+    request: Request, variants: Sequence[Variant], devices: Sequence[dict[str, Any]], sources: Sources
 ) -> list[PlannedCell]:
     """
     Raises:
@@ -218,7 +211,7 @@ def _cells(
     from whyidle.scenarios.registry import is_file
     from whyidle.scenarios.variant import AXES, axes
 
-    named = str(Path(request.scenario).resolve()) if is_file(request.scenario) else chosen.name
+    named = str(Path(request.scenario).resolve()) if is_file(request.scenario) else sources.scenario.name
     described_as = {device["name"]: device for device in devices}
     notices = sources.notices
     unmet = _unmet(variants, sources)
@@ -286,10 +279,6 @@ def _unmet(variants: Sequence[Variant], sources: Sources) -> list[str | None]:
     if len(never) == len(variants):
         raise WhyidleError(f"nothing could be trained: {'; '.join(dict.fromkeys(never))}.")
     return [why(each) for each in variants]
-
-
-def _tuple(given: Sequence[Any] | None) -> tuple[Any, ...] | None:
-    return None if given is None else tuple(given)
 
 
 def _alike(values: Iterable[Any]) -> Any:

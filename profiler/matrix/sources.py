@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,43 +12,36 @@ if TYPE_CHECKING:
     from whyidle.scenarios.scenario import Scenario, ScenarioData
     from whyidle.scenarios.variant import Variant
 
+    from .experiment import Request
+
 
 class Sources:
     """The data of a comparison: where those of each net lie, opened once to be checked and described."""
 
-    def __init__(
-        self,
-        chosen: Scenario,
-        folder: Path | None,
-        stores: Sequence[str] | None,
-        limit: int | None,
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, chosen: Scenario, request: Request, limit: int | None, say: Callable[[str], None]) -> None:
         """
         Args:
-            folder: of all of them; `None`: what the scenario finds or makes.
-            stores: that are asked for; the first serves where none is named.
             limit: so many samples only.
             say: told of data that are made or fetched.
 
         Raises:
-            WhyidleError: the scenario has no such store.
+            WhyidleError: the scenario has no such store as is asked for.
         """
+        self.scenario = chosen
         self.limit = limit
-        self._asked = folder
-        self._scenario = chosen
+        self._asked = request.data
         self._say = say
-        self._store = (stores or chosen.stores)[0]
+        self._store = (request.store or chosen.stores)[0]
         self._folders: dict[str, Path] = {}
         self._opened: dict[tuple[str, str], ScenarioData] = {}
         self._missing: dict[tuple[str, str], str] = {}
-        for store in stores or ():
+        for store in request.store or ():
             if store not in chosen.stores:
                 raise WhyidleError(f"scenario {chosen.name} has no store {store!r}. It has {', '.join(chosen.stores)}.")
 
     def folder(self, net: str) -> Path:
         if net not in self._folders:
-            self._folders[net] = self._asked or self._scenario.find_data(net, self._say)
+            self._folders[net] = self._asked or self.scenario.find_data(net, self._say)
         return self._folders[net]
 
     def data(self, net: str, store: str | None = None) -> ScenarioData:
@@ -62,8 +55,8 @@ class Sources:
         store = store or self._store
         if (net, store) not in self._opened:
             request = DataRequest(folder=self.folder(net), net=net, store=store, limit=self.limit)
-            opened = self._scenario.open_data(request)
-            require_data(opened, self._scenario)
+            opened = self.scenario.open_data(request)
+            require_data(opened, self.scenario)
             self._opened[net, store] = opened
         return self._opened[net, store]
 

@@ -112,7 +112,7 @@ def test_what_could_never_be_measured_is_refused_before_anything_is(
 
 def test_every_option_is_taken_by_some_kind_of_comparison_and_every_one_taken_is_there() -> None:
     there = vars(parser().parse_args(["compare", "ssd"])).keys() - {"verb", "run", "parser", "what"}
-    assert set().union(*(taken.names for taken in TAKEN.values())) == there | {"scenario"}
+    assert set().union(*(taken.names for taken in TAKEN.values())) == there
 
 
 def test_a_size_too_large_for_the_data_is_skipped_and_titles_say_where_a_cell_stands(tmp_path: Path) -> None:
