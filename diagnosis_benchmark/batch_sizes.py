@@ -17,7 +17,7 @@ from whyidle.analyse.cells.comparison import Cell, Comparison, run_name
 from whyidle.capture.cpu_budget import cpu_budget
 from whyidle.errors import WhyidleError
 from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder
-from whyidle.matrix.trial import Target
+from whyidle.matrix.trial import TrialTarget
 from whyidle.record.run import open_run
 from whyidle.report.contract import run as contract
 from whyidle.report.plot import batch_size as batch_plot
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from whyidle.scenarios.sweeps.trial import SweepSpec
 
 SCENARIO = "batch-sizes"
-TARGET = Target("whyidle.scenarios.sweeps.trial", "run_size")
+TARGET = TrialTarget("whyidle.scenarios.sweeps.trial", "run_size")
 REPEATS = 3
 """Runs of each size, by default."""
 RUN_SECONDS = 3

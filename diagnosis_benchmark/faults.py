@@ -19,7 +19,7 @@ from whyidle.capture.cpu_budget import cpu_budget
 from whyidle.capture.sampler.procfs import MachineCpu, parse_machine_cpu, read
 from whyidle.errors import RecordError, WhyidleError
 from whyidle.matrix.matrix import PENDING, Matrix, PlannedCell, Shown, free_folder
-from whyidle.matrix.trial import Outcome, Target
+from whyidle.matrix.trial import TrialOutcome, TrialTarget
 from whyidle.record.comparison import read_comparison
 from whyidle.record.run import is_run, open_run
 from whyidle.report.contract import run as contract
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from whyidle.scenarios.faults.trial import FaultSpec
 
 SCENARIO = "faults"
-TARGET = Target("whyidle.scenarios.faults.trial", "run_fault")
+TARGET = TrialTarget("whyidle.scenarios.faults.trial", "run_fault")
 REPEATS = 1
 """Runs a case, by default."""
 RUN_SECONDS = 4
@@ -222,7 +222,7 @@ def _trial(request: FaultRequest, case: Case, number: int, folder: Path) -> tupl
     return spec, {"trial": told}
 
 
-def _kept(cell: Cell, _: Path, outcome: Outcome) -> Cell:
+def _kept(cell: Cell, _: Path, outcome: TrialOutcome) -> Cell:
     """A run that was cut short changes nothing for a case that ran before: it counts where it went far enough."""
     if outcome.status == "stopped" and cell.status != PENDING:
         return cell

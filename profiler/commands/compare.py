@@ -21,7 +21,7 @@ from ..matrix.matrix import Matrix
 from ..matrix.used import beyond_cpus
 from ..report.contract import run as contract
 from ..report.documents import comparison as compare_text
-from ..terminal.comparison_progress import Progress
+from ..terminal.comparison_progress import MatrixProgress
 from ..terminal.console import console, show_comparison
 from . import compare_html, compare_options, compare_runs, cost_options, options, plot
 from .compare_options import BATCH_SIZES, FAULTS, LOGS, RUNS, TRAININGS
@@ -112,7 +112,7 @@ _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
 
 def _shown(
     arguments: argparse.Namespace, matrix: Matrix, before: Iterable[str], said: Callable[[str, Cell], str] | None = None
-) -> Progress:
+) -> MatrixProgress:
     """The progress of its runs, after these lines.
 
     Raises:
@@ -122,7 +122,7 @@ def _shown(
     target = console(stderr=True)
     for line in before:
         target.print(line, soft_wrap=True, markup=False)
-    return Progress(target, matrix, arguments.no_live, said)
+    return MatrixProgress(target, matrix, arguments.no_live, said)
 
 
 def _exit_code(interrupted: bool, judged: bool) -> int:

@@ -14,14 +14,14 @@ from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from .matrix import Budget, Matrix, PlannedCell, free_folder
 from .sources import Sources
-from .trial import Target
+from .trial import TrialTarget
 from .used import require_used
 
 if TYPE_CHECKING:
     from whyidle.scenarios.scenario import Asked, Experiment, Scenario, ScenarioData
     from whyidle.scenarios.variant import Feed, Variant
 
-TARGET = Target("whyidle.scenarios.trial", "run_trial")
+TARGET = TrialTarget("whyidle.scenarios.trial", "run_trial")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from ..errors import RecordError, WhyidleError
 from ..record.comparison import CellRecord, is_comparison, write_comparison
 from ..record.run import open_run
 from .rounds import rounds, within
-from .trial import Outcome, Target, TrialServer
+from .trial import TrialOutcome, TrialServer, TrialTarget
 
 PENDING = "pending"
 STOPPED = "stopped by Ctrl-C"
@@ -71,7 +71,7 @@ class Shown(AbstractContextManager[Any], Protocol):
     def end(self, title: str, cell: Cell) -> None: ...
 
 
-def counted(cell: Cell, folder: Path, outcome: Outcome) -> Cell:
+def counted(cell: Cell, folder: Path, outcome: TrialOutcome) -> Cell:
     """The cell after one more run, with its analysis. A stopped run counts as far as it went, if it went anywhere."""
     status, error = outcome.status, outcome.error
     if status in ("ok", "stopped"):
@@ -98,13 +98,13 @@ class Matrix:
         self,
         folder: Path,
         planned: Sequence[PlannedCell],
-        target: Target,
+        target: TrialTarget,
         setting: dict[str, Any],
         *,
         repeats: int,
         seed: int = 0,
         budget: Budget | None = None,
-        keep: Callable[[Cell, Path, Outcome], Cell] = counted,
+        keep: Callable[[Cell, Path, TrialOutcome], Cell] = counted,
     ) -> None:
         """
         Args:
@@ -188,11 +188,11 @@ class Matrix:
         try:
             outcome = server.run(folder, spec, description, shown.tick)
         except KeyboardInterrupt:
-            self.cells[place] = self._keep(cell, folder, Outcome("stopped", STOPPED))
+            self.cells[place] = self._keep(cell, folder, TrialOutcome("stopped", STOPPED))
             raise
         except RecordError as error:
             # A full disk: what was recorded before is still worth its table.
-            outcome = Outcome("failed", str(error))
+            outcome = TrialOutcome("failed", str(error))
         self.cells[place] = cell = self._keep(cell, folder, outcome)
         shown.end(planned.title, cell)
         with suppress(RecordError):

@@ -42,7 +42,7 @@ class Drawn:
             self._live.stop()
 
 
-class Progress(Drawn):
+class MatrixProgress(Drawn):
     """Of the runs of a matrix; tell it when a run begins and ends, and let it tick."""
 
     def __init__(

@@ -14,7 +14,7 @@ import pytest
 from whyidle.commands.main import main
 from whyidle.diagnosis_benchmark import faults
 from whyidle.matrix import matrix
-from whyidle.matrix.trial import Outcome
+from whyidle.matrix.trial import TrialOutcome
 from whyidle.record.comparison import read_comparison
 from whyidle.record.run import update_run
 from whyidle.scenarios.faults import machine
@@ -36,17 +36,17 @@ class Server:
     """Runs no training: leaves a recording of a virtual one."""
 
     ran: ClassVar[list[Any]] = []
-    then: ClassVar[Callable[[Any], Outcome | None]] = staticmethod(lambda spec: None)
+    then: ClassVar[Callable[[Any], TrialOutcome | None]] = staticmethod(lambda spec: None)
 
     def __init__(self, target: Any) -> None:
         assert target == faults.TARGET
 
-    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> Outcome:
+    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> TrialOutcome:
         Server.ran.append(spec)
         recorded = train(folder, [[PLANS[spec.case]] * STEPS])
         update_run(folder, {**description, "ended": {"status": "ok"}})
         write_truth(folder, CASES[spec.case], stamps_of(recorded))
-        return Server.then(spec) or Outcome("ok", None)
+        return Server.then(spec) or TrialOutcome("ok", None)
 
 
 def stamps_of(run: VirtualRun) -> list[Stamp]:
@@ -144,11 +144,11 @@ def test_what_the_machine_lacks_is_skipped_with_the_reason(
 
 
 def test_a_run_that_fails_is_a_cell_that_says_so_and_the_others_go_on(tmp_path: Path) -> None:
-    def spoil(spec: Any) -> Outcome | None:
+    def spoil(spec: Any) -> TrialOutcome | None:
         if spec.case != FAULT:
             return None
         update_run(Path(spec.folder), {"ended": {"status": "failed", "error": "no fork"}})
-        return Outcome("failed", "no fork")
+        return TrialOutcome("failed", "no fork")
 
     Server.then = staticmethod(spoil)
     code, told = compare(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "2")

@@ -22,10 +22,10 @@ from whyidle.commands.cost_options import put_price
 from whyidle.commands.main import main, parser
 from whyidle.errors import WhyidleError
 from whyidle.matrix.experiment import Request, plan
-from whyidle.matrix.trial import INTERRUPTED, Target, _child
+from whyidle.matrix.trial import INTERRUPTED, TrialTarget, _child
 from whyidle.matrix.used import beyond_cpus
 from whyidle.report.documents.cost import _epochs_shown, of_cells
-from whyidle.terminal.comparison_progress import Progress
+from whyidle.terminal.comparison_progress import MatrixProgress
 
 SCENARIO = """
 from whyidle.scenarios.scenario import Scenario
@@ -141,7 +141,7 @@ def test_each_line_of_progress_names_the_device_of_its_own_cell_and_the_rate_of_
     said = io.StringIO()
     runs = [SimpleNamespace(job=None, facts=SimpleNamespace(samples_per_s=rate)) for rate in (9.0, 5.0)]
     setting = {"device": {"name": "emulated:k80, emulated:v100", "kind": "emulated"}}
-    shown = Progress(Console(file=said), cast("Any", SimpleNamespace(setting=setting, runs_ahead=2)), plain=True)
+    shown = MatrixProgress(Console(file=said), cast("Any", SimpleNamespace(setting=setting, runs_ahead=2)), plain=True)
     for device in ("emulated:k80", "emulated:v100"):
         shown.end("a cell", Cell("naive", 8, "ok", None, (), cast("Any", tuple(runs)), axes={"device": device}))
     assert said.getvalue().splitlines() == [
@@ -189,7 +189,7 @@ def test_ctrl_c_while_a_training_is_being_imported_says_nothing(
     monkeypatch.syspath_prepend(tmp_path)
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe()
-    child = context.Process(target=_child, args=(Target("slow_to_import", "run"), None, there))
+    child = context.Process(target=_child, args=(TrialTarget("slow_to_import", "run"), None, there))
     child.start()
     here.send("go")
     while not (tmp_path / "begun").exists():

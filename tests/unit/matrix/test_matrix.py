@@ -14,28 +14,28 @@ from whyidle.analyse.cells.comparison import Cell
 from whyidle.errors import RecordError, WhyidleError
 from whyidle.matrix import matrix
 from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder
-from whyidle.matrix.trial import Outcome, Target
+from whyidle.matrix.trial import TrialOutcome, TrialTarget
 from whyidle.record.comparison import read_comparison
 from whyidle.scenarios.planted import MS, Step, train
 
-TARGET = Target("module", "function")
+TARGET = TrialTarget("module", "function")
 
 
 class Server:
     """Runs no training: leaves the recording of a virtual one."""
 
     ran: ClassVar[list[tuple[str, int]]] = []
-    then: ClassVar[Callable[[str, int], Outcome | None]] = staticmethod(lambda name, number: None)
+    then: ClassVar[Callable[[str, int], TrialOutcome | None]] = staticmethod(lambda name, number: None)
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: TrialTarget) -> None:
         assert target == TARGET
 
-    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> Outcome:
+    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> TrialOutcome:
         name, number = spec
         assert folder.name == f"{name}-r{number}"
         Server.ran.append(spec)
         train(folder, [[Step(fetch_ns=10 * MS, compute_ns=5 * MS)] * description["steps"]], samples=8)
-        return Server.then(name, number) or Outcome("ok", None)
+        return Server.then(name, number) or TrialOutcome("ok", None)
 
 
 class Told:
@@ -109,10 +109,10 @@ def test_the_folder_names_each_run_before_it_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("why", ["failed", "full", "short"])
 def test_a_cell_that_fails_is_not_tried_again_and_the_others_go_on(tmp_path: Path, why: str) -> None:
-    def spoil(name: str, number: int) -> Outcome | None:
+    def spoil(name: str, number: int) -> TrialOutcome | None:
         if name == "a" and why == "full":
             raise RecordError("no space left on device")
-        return Outcome("failed", "no fork") if name == "a" and why == "failed" else None
+        return TrialOutcome("failed", "no fork") if name == "a" and why == "failed" else None
 
     Server.then = staticmethod(spoil)
     table = made(tmp_path, cell("a", steps=1 if why == "short" else 40), cell("b"))
@@ -143,7 +143,7 @@ def test_ctrl_c_keeps_what_was_measured_and_says_of_the_rest_that_it_did_not_run
 
 
 def test_what_becomes_of_a_cell_can_be_said_by_others(tmp_path: Path) -> None:
-    def keep(name: Cell, folder: Path, outcome: Outcome, *, status: str) -> Cell:
+    def keep(name: Cell, folder: Path, outcome: TrialOutcome, *, status: str) -> Cell:
         return Cell(name.pipeline, name.batch_size, status, folder.name, name.runs, ())
 
     table = Matrix(tmp_path, [cell("a")], TARGET, {}, repeats=1, keep=partial(keep, status="oom"))
