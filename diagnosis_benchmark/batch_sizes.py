@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,55 +15,42 @@ from rich.console import Console
 from whyidle.analyse.cells import comparison as compare
 from whyidle.analyse.cells.comparison import Cell, Comparison, run_name
 from whyidle.capture.cpu_budget import cpu_budget
-from whyidle.commands import options
 from whyidle.errors import WhyidleError
-from whyidle.matrix.cells import Cells, Place
-from whyidle.matrix.matrix import Trial, new_folder
-from whyidle.matrix.trial import Target, TrialServer
+from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder
+from whyidle.matrix.trial import TrialTarget
 from whyidle.record.run import open_run
 from whyidle.report.contract import run as contract
 from whyidle.report.plot import batch_size as batch_plot
 from whyidle.report.render.text import show as show_text
-from whyidle.terminal.comparison_progress import Progress
-from whyidle.terminal.console import console, show_comparison
 
 from .judged_sweeps import JudgedSweep
-from .report import faults_text, sweeps_json, sweeps_text
+from .report import sweeps_json, sweeps_text
 
 if TYPE_CHECKING:
     from whyidle.scenarios.sweeps.sweep import Sweep
+    from whyidle.scenarios.sweeps.trial import SweepSpec
 
 SCENARIO = "batch-sizes"
-TARGET = Target("whyidle.scenarios.sweeps.trial", "run_size")
+TARGET = TrialTarget("whyidle.scenarios.sweeps.trial", "run_size")
 REPEATS = 3
 """Runs of each size, by default."""
 RUN_SECONDS = 3
 """What most runs take, their start included."""
-ELSEWHERE = (
-    *("data", "device", "net", "pipelines", "epochs", "iterations", "workers", "prefetch", "limit", "no_augment"),
-    *("budget", "first"),
-    *("experiment", "full", "feed", "store", "ranks", "interconnect", "threads"),
-    *("activity_windows", "faults", "compounds", "controls", "severity", "foreign_load"),
-)
-"""Options of other scenarios. Here each sweep says itself what it trains, on what, and for how long."""
 DEVICE = {"kind": "emulated", "name": "emulated:accelerator", "title": "emulated Accelerator", "count": 1}
 """As each run's own device describes itself, without asking for torch."""
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the sweeps and print what was made of them: 0 when at least one was judged, 1 when none was, 130 after
-    Ctrl-C."""
-    planted = Planted(arguments)
-    interrupted = planted.run(console(stderr=True))
-    table = judge(planted.folder, planted.setting, [planted.cell(key) for key in planted.keys])
-    show_comparison(table.render, table.json, planted.folder, arguments.json)
-    if arguments.plot and table.result.batch_verdicts:
-        table.plot(arguments.plot)
-    return 130 if interrupted else int(not table.result.batch_verdicts)
+@dataclass(frozen=True, kw_only=True)
+class SweepRequest:
+    """Which planted sweeps are to be run, at which of their sizes, and how often."""
 
-
-Key = tuple[str, int]
-"""A cell: a sweep and a batch size."""
+    cases: tuple[str, ...] = ()
+    """Names of sweeps; none: all."""
+    batch_sizes: Collection[int] | None = None
+    """`None`: all of each."""
+    repeats: int | None = None
+    seed: int = 0
+    out: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -148,60 +135,47 @@ def _true_terms(folder: Path, cell: Cell) -> dict[str, float] | None:
     return {term: float(np.mean([terms[term] for terms in known])) for term in known[0]} if known else None
 
 
-class Planted(Cells[Key]):
-    """The runs of all sweeps; a cell is a sweep at a batch size."""
+def plan(request: SweepRequest) -> Matrix:
+    """A cell for each size of each sweep; nothing has run yet.
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        from whyidle.scenarios.registry import require_installed
-        from whyidle.scenarios.sweeps.registry import sweeps
+    Raises:
+        WhyidleError: there are no such sweeps or sizes, or the folder is in use.
+    """
+    from whyidle.scenarios.registry import require_installed
+    from whyidle.scenarios.sweeps.registry import sweeps
 
-        given = options.given(arguments, ELSEWHERE)
-        if given:
-            raise WhyidleError(
-                f"{given} {options.are(given)} of other scenarios: each sweep of {SCENARIO} says itself what it "
-                "trains. Choose among them with --cases and --batch-sizes."
-            )
-        chosen = sweeps(options.cases(arguments.cases))
-        require_installed(f"compare {SCENARIO}")
-        super().__init__(
-            new_folder(arguments.out, SCENARIO),
-            [(sweep.name, size) for sweep in chosen for size in _sizes(sweep, arguments.batch_sizes)],
+    chosen = sweeps(request.cases)
+    require_installed(f"compare {SCENARIO}")
+    cells = [
+        PlannedCell(
+            name=_cell_name(sweep.name, size),
+            title=f"{sweep.name}, batch {size}",
+            pipeline=sweep.name,
+            batch_size=size,
+            trial=partial(_trial, sweep.name, size, request.seed),
         )
-        options.require_folder(arguments.json, self.folder)
-        self._arguments = arguments
-        self._repeats = arguments.repeats or REPEATS
-        self.setting = {
-            "scenario": SCENARIO,
-            "device": DEVICE,
-            "cpu_budget": cpu_budget().budget,
-            "load": os.getloadavg()[0],
-            "dataset": {},
-            "repeats": self._repeats,
-            "sweeps": [{"name": sweep.name, "cause": sweep.cause, "grew": sweep.grew} for sweep in chosen],
-        }
+        for sweep in chosen
+        for size in _sizes(sweep, request.batch_sizes)
+    ]
+    folder = free_folder(request.out, SCENARIO)
+    repeats = request.repeats or REPEATS
+    setting = {
+        "scenario": SCENARIO,
+        "device": DEVICE,
+        "cpu_budget": cpu_budget().budget,
+        "load": os.getloadavg()[0],
+        "dataset": {},
+        "repeats": repeats,
+        "sweeps": [{"name": sweep.name, "cause": sweep.cause, "grew": sweep.grew} for sweep in chosen],
+    }
+    return Matrix(folder, cells, TARGET, setting, repeats=repeats, seed=request.seed)
 
-    def run(self, target: Console) -> bool:
-        """Run every size of every sweep, round by round. True when Ctrl-C cut it short; what was measured is kept."""
-        total = len(self.keys) * self._repeats
-        target.print(faults_text.ahead(total, RUN_SECONDS), markup=False, soft_wrap=True)
-        shown = Progress(target, self, total, self._arguments.no_live)
-        return self.measure(lambda: TrialServer(TARGET), self._repeats, self._arguments.seed, shown)
 
-    def place(self, key: Key) -> Place:
-        return Place(*key)
+def _trial(sweep: str, size: int, seed: int, number: int, folder: Path) -> tuple[SweepSpec, dict[str, Any]]:
+    from whyidle.scenarios.sweeps.trial import SweepSpec
 
-    def title(self, key: Key) -> str:
-        return f"{key[0]}, batch {key[1]}"
-
-    def _name(self, key: Key) -> str:
-        return _cell_name(*key)
-
-    def _trial(self, key: Key, number: int, folder: Path) -> Trial:
-        from whyidle.scenarios.sweeps.trial import SweepSpec
-
-        name, size = key
-        described = {"scenario": SCENARIO, "case": f"{name} at batch {size}", "repetition": number}
-        return Trial(SweepSpec(name, size, str(folder.resolve()), self._arguments.seed, number), {"trial": described})
+    told = {"scenario": SCENARIO, "case": f"{sweep} at batch {size}", "repetition": number}
+    return SweepSpec(sweep, size, str(folder.resolve()), seed, number), {"trial": told}
 
 
 def _cell_name(sweep: str, size: int) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -15,85 +17,47 @@ from whyidle.analyse.cells.comparison import Cell, Comparison, cell_of
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.capture.cpu_budget import cpu_budget
 from whyidle.capture.sampler.procfs import MachineCpu, parse_machine_cpu, read
-from whyidle.commands import options
-from whyidle.errors import WhyidleError
-from whyidle.matrix.matrix import Rounds, Trial, new_folder
-from whyidle.matrix.trial import Outcome, Target, TrialServer
-from whyidle.record.comparison import CellRecord, read_comparison
+from whyidle.errors import RecordError, WhyidleError
+from whyidle.matrix.matrix import PENDING, Matrix, PlannedCell, Shown, free_folder
+from whyidle.matrix.trial import TrialOutcome, TrialTarget
+from whyidle.record.comparison import read_comparison
 from whyidle.record.run import is_run, open_run
 from whyidle.report.contract import run as contract
 from whyidle.report.render.text import show as show_text
-from whyidle.terminal.console import console, show_comparison
 
 from .confusion import Confusion, Judged, Named, confusion
 from .report import faults_json, faults_text
 
 if TYPE_CHECKING:
     from whyidle.scenarios.faults.case import Case
+    from whyidle.scenarios.faults.trial import FaultSpec
 
 SCENARIO = "faults"
-TARGET = Target("whyidle.scenarios.faults.trial", "run_fault")
+TARGET = TrialTarget("whyidle.scenarios.faults.trial", "run_fault")
 REPEATS = 1
 """Runs a case, by default."""
 RUN_SECONDS = 4
 """What most runs take, their start included."""
-ELSEWHERE = (
-    *("budget", "first"),
-    *("data", "device", "net", "pipelines", "batch_sizes", "epochs", "iterations", "workers", "prefetch", "limit"),
-    *(
-        "no_augment",
-        "activity_windows",
-        "plot",
-        "experiment",
-        "full",
-        "feed",
-        "store",
-        "ranks",
-        "interconnect",
-        "threads",
-    ),
-)
-"""Options of other scenarios. Here each case says itself what it trains, on what, and for how long."""
 SEVERITIES = ("mild", "middle", "severe")
 NO_SEVERITY = ("control", "both")
 """What stands in its place in controls and compounds."""
-KINDS = {"faults": "fault", "compounds": "compound", "controls": "control"}
-"""Option → what such cases are called."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What only this scenario takes."""
-    group = parser.add_argument_group("of the scenario faults")
-    group.add_argument("--cases", metavar="A,B", help="names of cases, or causes; of batch-sizes too (default: all)")
-    kind = group.add_mutually_exclusive_group()
-    kind.add_argument("--faults", action="store_true", help="only trainings with one planted fault")
-    kind.add_argument("--compounds", action="store_true", help="only those with two")
-    kind.add_argument("--controls", action="store_true", help="only healthy ones")
-    group.add_argument("--severity", choices=SEVERITIES, help="of single faults, only those (default: all three)")
-    group.add_argument("--foreign-load", action="store_true", help="each run beside a busy process of others")
+@dataclass(frozen=True, kw_only=True)
+class FaultRequest:
+    """Which planted faults are to be run, and how often."""
 
-
-def refuse(arguments: argparse.Namespace) -> None:
-    """What only this scenario takes was asked of another one.
-
-    Raises:
-        WhyidleError: it was.
-    """
-    given = options.given(arguments, ("cases", *KINDS, "severity", "foreign_load"))
-    if given:
-        raise WhyidleError(
-            f"{given} {options.are(given)} of the scenario faults, not of {arguments.scenario}: "
-            "`whyidle compare faults`."
-        )
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the cases and print the matrix: 0 when at least one was judged, 1 when none was, 130 after Ctrl-C."""
-    trials = Trials(arguments)
-    interrupted = trials.run(console(stderr=True))
-    table = load(trials.folder)
-    show_comparison(table.render, table.json, trials.folder, arguments.json)
-    return 130 if interrupted else int(not table.confusion.cases)
+    cases: tuple[str, ...] = ()
+    """Names of cases, or causes; none: all."""
+    kinds: tuple[str, ...] = ()
+    """`fault`, `compound` or `control`; none: all."""
+    severity: str | None = None
+    """Of single faults, only those."""
+    foreign_load: bool = False
+    """Each run beside a busy process of others."""
+    repeats: int | None = None
+    seed: int = 0
+    out: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -182,118 +146,88 @@ def _truth(name: str, planted: tuple[str, ...], folder: Path, window: tuple[int,
     return dict(true_share(stamps, read_spans(open_run(folder)), window, case))
 
 
-class Trials(Rounds[str]):
-    """The runs of one matrix; a cell is a case, told by its name."""
+def plan(request: FaultRequest) -> Matrix:
+    """A cell for each case; nothing has run yet.
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        from whyidle.scenarios.faults.machine import unmet
-        from whyidle.scenarios.faults.registry import cases
-        from whyidle.scenarios.registry import require_installed
+    Raises:
+        WhyidleError: there are no such cases, or the folder is in use.
+    """
+    from whyidle.scenarios.faults.machine import unmet
+    from whyidle.scenarios.faults.registry import cases
+    from whyidle.scenarios.registry import require_installed
 
-        given = options.given(arguments, ELSEWHERE)
-        if given:
-            raise WhyidleError(
-                f"{given} {options.are(given)} of other scenarios: each case of {SCENARIO} says itself what it trains. "
-                "Choose among them with --cases, --faults, --compounds or --controls."
-            )
-        named = options.cases(arguments.cases)
-        chosen = cases(named, tuple(kind for option, kind in KINDS.items() if getattr(arguments, option)))
-        if arguments.severity:
-            chosen = [case for case in chosen if case.severity in (arguments.severity, *NO_SEVERITY)]
-        if not chosen:
-            raise WhyidleError(f"none of --cases {arguments.cases} is of the kind asked for. Leave one of the two out.")
-        require_installed(f"compare {SCENARIO}")
-        self._cases: dict[str, Case] = {case.name: case for case in chosen}
-        super().__init__(new_folder(arguments.out, SCENARIO), list(self._cases))
-        self._seed = arguments.seed
-        self._before = _machine()
-        self.setting = {
-            "scenario": SCENARIO,
-            "device": {"kind": "emulated", "name": "as each case says", "title": "as each case says", "count": 1},
-            "cpu_budget": cpu_budget().budget,
-            "dataset": {},
-            "repeats": arguments.repeats or REPEATS,
-            "foreign_load": arguments.foreign_load,
-            "machine": {"cpus": os.cpu_count(), "load": os.getloadavg()[0], "steal_pct": None},
-            "cases": [{"case": case.name, "planted": list(case.causes)} for case in chosen],
-        }
-        for case in chosen:
-            if missing := unmet(case.needs):
-                self.status[case.name] = ("skipped", missing)
-
-    def run(self, target: Console) -> bool:
-        """Run every case, round by round. True when Ctrl-C cut it short; what was recorded is kept."""
-        repeats = self.setting["repeats"]
-        total = len(self.pending) * repeats
-        target.print(faults_text.ahead(total, RUN_SECONDS), markup=False, soft_wrap=True)
-        return self.measure(lambda: TrialServer(TARGET), repeats, self._seed, Lines(target, self, total))
-
-    def said(self, name: str, folder: Path) -> str:
-        """Of a run that has ended, beside what was planted."""
-        status, error = self.status[name]
-        if status != "ok":
-            return f"{status}: {error}"
-        planted = self._cases[name].causes
-        judged = judge(name, planted, folder, analyse(open_run(folder)), self.setting["foreign_load"])
-        return faults_text.outcome(judged) if judged is not None else status
-
-    def title(self, name: str) -> str:
-        return name
-
-    def _name(self, name: str) -> str:
-        return name
-
-    def _trial(self, name: str, number: int, folder: Path) -> Trial:
-        from whyidle.scenarios.faults.trial import FaultSpec
-
-        planted = list(self._cases[name].causes)
-        return Trial(
-            FaultSpec(name, str(folder.resolve()), self._seed, number, int(self.setting["foreign_load"])),
-            {"trial": {"scenario": SCENARIO, "case": name, "planted": planted, "repetition": number}},
+    chosen = cases(request.cases, request.kinds)
+    if request.severity:
+        chosen = [case for case in chosen if case.severity in (request.severity, *NO_SEVERITY)]
+    if not chosen:
+        named = ",".join(request.cases)
+        raise WhyidleError(f"none of --cases {named} is of the kind asked for. Leave one of the two out.")
+    require_installed(f"compare {SCENARIO}")
+    repeats = request.repeats or REPEATS
+    setting = {
+        "scenario": SCENARIO,
+        "device": {"kind": "emulated", "name": "as each case says", "title": "as each case says", "count": 1},
+        "cpu_budget": cpu_budget().budget,
+        "dataset": {},
+        "repeats": repeats,
+        "foreign_load": request.foreign_load,
+        "machine": {"cpus": os.cpu_count(), "load": os.getloadavg()[0], "steal_pct": None},
+        "cases": [{"case": case.name, "planted": list(case.causes)} for case in chosen],
+    }
+    cells = [
+        PlannedCell(
+            name=case.name,
+            title=case.name,
+            pipeline="workers" if case.plan.loader.workers else "naive",
+            batch_size=case.plan.loader.batch,
+            trial=partial(_trial, request, case),
+            unmet=unmet(case.needs),
         )
-
-    def _keep(self, name: str, folder: Path, outcome: Outcome) -> None:
-        """A run that was cut short changes nothing for a case that ran before: it counts where it went far enough."""
-        if outcome.status != "stopped" or self.status[name][0] == "pending":
-            self.status[name] = (outcome.status, outcome.error)
-
-    def _record(self, name: str) -> CellRecord:
-        loader = self._cases[name].plan.loader
-        pipeline = "workers" if loader.workers else "naive"
-        return CellRecord(pipeline, loader.batch, *self.status[name], tuple(self._runs[name]))
-
-    def _over(self) -> None:
-        after = _machine()
-        shares = after.shares_since(self._before) if after and self._before else None
-        self.setting["machine"]["steal_pct"] = shares[2] if shares else None
+        for case in chosen
+    ]
+    folder = free_folder(request.out, SCENARIO)
+    return Matrix(folder, cells, TARGET, setting, repeats=repeats, seed=request.seed, keep=_kept)
 
 
-class Lines:
-    """Progress of these runs: a line a run."""
+def measure(matrix: Matrix, shown: Shown) -> bool:
+    """Run every case, round by round; the setting says how much of the machine's time others took meanwhile.
 
-    def __init__(self, target: Console, trials: Trials, total: int) -> None:
-        self._target = target
-        self._trials = trials
-        self._total = total
-        self._done = 0
-        self._folder = Path()
+    Returns:
+        Whether Ctrl-C cut it short; what was recorded is kept.
+    """
+    before = _machine()
+    interrupted = matrix.run(shown)
+    after = _machine()
+    shares = after.shares_since(before) if after and before else None
+    matrix.setting["machine"]["steal_pct"] = shares[2] if shares else None
+    with suppress(RecordError):
+        matrix.save()
+    return interrupted
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        pass
+def said(setting: Mapping[str, Any], name: str, cell: Cell) -> str:
+    """Of a case whose run has ended, beside what was planted."""
+    if cell.status != "ok":
+        return f"{cell.status}: {cell.error}"
+    [planted] = [tuple(case["planted"]) for case in setting["cases"] if case["case"] == name]
+    folder = Path(cell.runs[-1])
+    judged = judge(name, planted, folder, analyse(open_run(folder)), setting["foreign_load"])
+    return faults_text.outcome(judged) if judged is not None else cell.status
 
-    def begin(self, folder: Path) -> None:
-        self._folder = folder
 
-    def tick(self) -> None:
-        pass
+def _trial(request: FaultRequest, case: Case, number: int, folder: Path) -> tuple[FaultSpec, dict[str, Any]]:
+    from whyidle.scenarios.faults.trial import FaultSpec
 
-    def end(self, name: str) -> None:
-        said = self._trials.said(name, self._folder)
-        self._done += 1
-        self._target.print(f"[{self._done}/{self._total}] {name}: {said}", markup=False, soft_wrap=True)
+    spec = FaultSpec(case.name, str(folder.resolve()), request.seed, number, int(request.foreign_load))
+    told = {"scenario": SCENARIO, "case": case.name, "planted": list(case.causes), "repetition": number}
+    return spec, {"trial": told}
+
+
+def _kept(cell: Cell, _: Path, outcome: TrialOutcome) -> Cell:
+    """A run that was cut short changes nothing for a case that ran before: it counts where it went far enough."""
+    if outcome.status == "stopped" and cell.status != PENDING:
+        return cell
+    return replace(cell, status=outcome.status, error=outcome.error)
 
 
 def _machine() -> MachineCpu | None:

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import argparse
 import signal
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from functools import partial
 
-from whyidle.diagnosis_benchmark import batch_sizes as sweep_planted
-from whyidle.diagnosis_benchmark import faults
+from whyidle.diagnosis_benchmark import batch_sizes, faults
+from whyidle.diagnosis_benchmark.report import faults_text
 
-from ..analyse.cells.comparison import compare
+from ..analyse.cells.comparison import Cell, compare
+from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
+from ..matrix import experiment
+from ..matrix.matrix import Matrix
+from ..matrix.used import beyond_cpus
 from ..report.contract import run as contract
 from ..report.documents import comparison as compare_text
 from ..report.render.text import show as show_text
-from ..terminal.console import show_comparison
-from . import compare_html, compare_runs, cost_options, options, plot
-from .sweep import Sweep
+from ..terminal.comparison_progress import MatrixProgress
+from ..terminal.console import console, show_comparison
+from . import compare_html, compare_options, compare_runs, cost_options, options, plot
+from .compare_options import BATCH_SIZES, FAULTS, LOGS, RUNS, TRAININGS
 
 NAME = "compare"
 HELP = (
@@ -32,117 +37,94 @@ HELP = (
 EXAMPLE = "whyidle compare ssd --device emulated:v100 --batch-sizes 8,16 --data data/voc"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = (
-        "whyidle compare [options] SCENARIO\n       whyidle compare [--json FILE] [--plot FILE] [--html FILE] RUN RUN …"
-    )
-    parser.add_argument(
-        "what",
-        nargs="+",
-        metavar="SCENARIO|RUN",
-        help="name of a scenario (`whyidle scenarios` lists them), or folders of two and more recorded runs",
-    )
-    parser.add_argument("--experiment", metavar="NAME", help="which of the scenario's (default: its first)")
-    parser.add_argument("--full", action="store_true", help="the study's own sizes, however long they take")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="the data (default: what the scenario finds or makes)")
-    parser.add_argument(
-        "--device", type=_names, default=["auto"], metavar="A,B", help="auto, cpu, cuda, emulated:NAME (default: auto)"
-    )
-    parser.add_argument("--net", type=_names, metavar="A,B", help="default: the experiment's; a small one on the CPU")
-    parser.add_argument("--pipelines", type=_names, metavar="A,B", help="loaders (default: the experiment's)")
-    parser.add_argument("--batch-sizes", type=_counts, metavar="N,N", help="of a rank (default: the experiment's)")
-    parser.add_argument("--feed", type=_feeds, metavar="A,B", help="real, synthetic (one batch again), loader-only")
-    parser.add_argument("--store", type=_names, metavar="A,B", help="how samples are stored, where there is a choice")
-    parser.add_argument("--ranks", type=_counts, metavar="N,N", help="processes that train together, a device each")
-    parser.add_argument(
-        "--interconnect", type=_names, metavar="A,B", help="what emulated ranks exchange gradients over"
-    )
-    parser.add_argument("--threads", type=_counts, metavar="N,N", help="CPU threads of the computation")
-    stop = parser.add_mutually_exclusive_group()
-    stop.add_argument("--epochs", type=options.count, metavar="N", help="passes over the data a run")
-    stop.add_argument("--iterations", type=options.count, metavar="N", help="batches a run, whatever their size")
-    parser.add_argument("--repeats", type=options.count, metavar="N", help="runs a cell (default: the experiment's)")
-    parser.add_argument(
-        "--budget", type=options.seconds, metavar="SECONDS", help="begin only runs that still fit into this time"
-    )
-    parser.add_argument("--first", type=_names, metavar="A,B", help="loaders whose rounds all come before others run")
-    parser.add_argument("--workers", type=options.count, metavar="N", help="default: the CPUs this job may use")
-    parser.add_argument(
-        "--prefetch", type=options.count, default=2, metavar="N", help="batches ahead a worker (default: 2)"
-    )
-    parser.add_argument("--limit", type=options.count, metavar="N", help="use N samples only")
-    parser.add_argument("--no-augment", action="store_true", help="decode and resize only")
-    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="order and augmentation (default: 0)")
-    parser.add_argument("--activity-windows", action="store_true", help="record every kernel of a few steps (CUDA)")
-    parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
-    plot.add_arguments(parser)
-    compare_html.add_arguments(parser)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the runs (default: runs/…)")
-    parser.add_argument("--no-live", action="store_true", help="plain lines instead of the live view")
-    cost_options.add_arguments(parser, logs=True)
-    faults.add_arguments(parser)
+add_arguments = compare_options.add_arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """0 when something was measured and judged, 1 when nothing was, 130 after Ctrl-C."""
     for stop in (signal.SIGTERM, signal.SIGHUP):
         # A supervisor's stop and a closed terminal keep what was measured, as Ctrl-C does.
         signal.signal(stop, signal.default_int_handler)
     plot.check(arguments, arguments.out)
     compare_html.check(arguments, arguments.out)
-    if compare_runs.are_runs(arguments.what):
-        return compare_runs.run(arguments)
-    [arguments.scenario] = arguments.what
-    if arguments.scenario in (faults.SCENARIO, sweep_planted.SCENARIO):
-        plot.refuse(arguments, (plot.TRACES, plot.RANKS, plot.CONFUSION), f"{arguments.scenario} plants what it finds")
-        compare_html.refuse(arguments, arguments.scenario)
-    if arguments.scenario == faults.SCENARIO:
-        return faults.run(arguments)
-    if arguments.scenario == sweep_planted.SCENARIO:
-        return sweep_planted.run(arguments)
-    faults.refuse(arguments)
-    if arguments.logs:
-        return cost_options.run_logs(arguments)
+    kind = compare_options.kind_of(arguments)
+    if kind in (FAULTS, BATCH_SIZES):
+        plot.refuse(arguments, (plot.TRACES, plot.RANKS, plot.CONFUSION), f"{kind} plants what it finds")
+        compare_html.refuse(arguments, kind)
+    compare_options.require_taken(arguments, kind)
+    return _RUN[kind](arguments)
+
+
+def _trainings(arguments: argparse.Namespace) -> int:
     cost_options.price_of(arguments)
-    sweep = Sweep(arguments)
-    cost_options.put(arguments, sweep.setting, sweep.keys)
-    if arguments.plot and len({key.batch_size for key in sweep.keys}) < 2:
+    request = compare_options.of_trainings(arguments)
+    matrix, variants = experiment.plan(request, lambda text: console(stderr=True).print(text, markup=False))
+    cost_options.put(arguments, matrix.setting, variants)
+    if arguments.plot and len({each.batch_size for each in variants}) < 2:
         raise WhyidleError("--plot draws what the batch size does: name two and more with --batch-sizes.")
-    interrupted = sweep.run()
-    result = compare([sweep.cell(key) for key in sweep.keys])
+    notices = [f"data: {notice}" for notice in matrix.setting["notices"]]
+    notices += [f"CPUs: {notice}" for notice in beyond_cpus(request, cpu_budget().budget)]
+    interrupted = matrix.run(_shown(arguments, matrix, notices))
+    result = compare(matrix.cells)
     show_comparison(
-        lambda target: show_text(compare_text.document(result, sweep.setting), target),
-        lambda: contract.comparison(result, sweep.setting),
-        sweep.folder,
+        lambda target: show_text(compare_text.document(result, matrix.setting), target),
+        lambda: contract.comparison(result, matrix.setting),
+        matrix.folder,
         arguments.json,
     )
-    compare_html.write_kept(arguments, sweep.folder)
+    compare_html.write_kept(arguments, matrix.folder)
     try:
-        plot.draw(arguments, result, sweep.setting)
+        plot.draw(arguments, result, matrix.setting)
     except WhyidleError:
         # What was measured before Ctrl-C need not be enough for every picture.
         if not interrupted:
             raise
-    return 130 if interrupted else int(all(sweep.status[k][0] != "ok" for k in sweep.keys))
+    return _exit_code(interrupted, any(cell.status == "ok" for cell in matrix.cells))
 
 
-def _names(text: str) -> list[str]:
-    return list(dict.fromkeys(name for name in text.split(",") if name))
+def _faults(arguments: argparse.Namespace) -> int:
+    matrix = faults.plan(compare_options.of_faults(arguments))
+    ahead = faults_text.ahead(matrix.runs_ahead, faults.RUN_SECONDS)
+    interrupted = faults.measure(matrix, _shown(arguments, matrix, [ahead], partial(faults.said, matrix.setting)))
+    table = faults.load(matrix.folder)
+    show_comparison(table.render, table.json, matrix.folder, arguments.json)
+    return _exit_code(interrupted, bool(table.confusion.cases))
 
 
-def _feeds(text: str) -> Sequence[str]:
-    from whyidle.scenarios.variant import FEEDS
-
-    named = _names(text)
-    if unknown := [name for name in named if name not in FEEDS]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(FEEDS)}")
-    return named
-
-
-def _seed(text: str) -> int:
-    if not text.isdigit() or int(text) >= 2**32:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 4294967295")
-    return int(text)
+def _batch_sizes(arguments: argparse.Namespace) -> int:
+    matrix = batch_sizes.plan(compare_options.of_batch_sizes(arguments))
+    ahead = faults_text.ahead(matrix.runs_ahead, batch_sizes.RUN_SECONDS)
+    interrupted = matrix.run(_shown(arguments, matrix, [ahead]))
+    table = batch_sizes.judge(matrix.folder, matrix.setting, matrix.cells)
+    show_comparison(table.render, table.json, matrix.folder, arguments.json)
+    if arguments.plot and table.result.batch_verdicts:
+        table.plot(arguments.plot)
+    return _exit_code(interrupted, bool(table.result.batch_verdicts))
 
 
-def _counts(text: str) -> Sequence[int]:
-    return list(dict.fromkeys(options.count(part) for part in text.split(",")))
+_RUN: dict[str, Callable[[argparse.Namespace], int]] = {
+    TRAININGS: _trainings,
+    FAULTS: _faults,
+    BATCH_SIZES: _batch_sizes,
+    LOGS: cost_options.run_logs,
+    RUNS: compare_runs.run,
+}
+
+
+def _shown(
+    arguments: argparse.Namespace, matrix: Matrix, before: Iterable[str], said: Callable[[str, Cell], str] | None = None
+) -> MatrixProgress:
+    """The progress of its runs, after these lines.
+
+    Raises:
+        WhyidleError: the result could not be written where it should go.
+    """
+    options.require_folder(arguments.json, matrix.folder)
+    target = console(stderr=True)
+    for line in before:
+        target.print(line, soft_wrap=True, markup=False)
+    return MatrixProgress(target, matrix, arguments.no_live, said)
+
+
+def _exit_code(interrupted: bool, judged: bool) -> int:
+    return 130 if interrupted else int(not judged)

@@ -17,9 +17,6 @@ from ..report.render.text import show as show_text
 from ..terminal.console import console, show, write_json
 from . import compare_html, options, plot
 
-TAKEN = ("verb", "run", "parser", "what", "json", "no_live", compare_html.NAME, *plot.NAMES)
-"""What means something here; every other option is one of trainings."""
-
 
 def are_runs(what: list[str]) -> bool:
     """Whether these words of the command are meant as recorded runs, and not as a scenario."""
@@ -34,12 +31,6 @@ def run(arguments: argparse.Namespace) -> int:
     """
     folders = _folders(arguments.what)
     options.require_folder(arguments.json)
-    strange = options.given(arguments, (name for name in vars(arguments) if name not in TAKEN))
-    if strange:
-        raise WhyidleError(
-            f"{strange} {options.are(strange)} of trainings that compare starts itself; these runs are recorded. "
-            "Leave it out."
-        )
     cells = cells_of_runs([open_run(folder) for folder in folders])
     result = compare(cells)
     if arguments.plot and not result.batch_verdicts:

@@ -20,7 +20,7 @@ from ..report.contract import cost as cost_json
 from ..report.documents import cost as cost_text
 from ..report.render.text import show as show_text
 from ..terminal.console import console, show, write_json
-from .options import are, given, require_folder
+from .options import require_folder
 
 if TYPE_CHECKING:
     from whyidle.scenarios.variant import Variant
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 SCENARIO = "cost"
 TARGET = 0.9
 """Accuracy up to which the scenario of costs counts, unless told another."""
-_OF_LOGS = {"what", "scenario", "logs", "relative_to", "target", "prices", "json", "no_live", "verb", "run", "parser"}
-"""What has a meaning beside `--logs`."""
+NAMES = {"instance", "price", "prices", "relative_to", "target"}
+"""Of the options, among the arguments, beside `--logs`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, logs: bool = False) -> None:
@@ -156,10 +156,9 @@ def run_logs(arguments: argparse.Namespace) -> int:
     Raises:
         WhyidleError: the logs or the prices cannot be used.
     """
-    if arguments.scenario != SCENARIO:
-        raise WhyidleError(f"--logs is an option of `compare {SCENARIO}`, not of {arguments.scenario}.")
-    if idle := given(arguments, sorted(vars(arguments).keys() - _OF_LOGS)):
-        raise WhyidleError(f"{idle} {are(idle)} of trainings: --logs tells of those that are over.")
+    [scenario] = arguments.what
+    if scenario != SCENARIO:
+        raise WhyidleError(f"--logs is an option of `compare {SCENARIO}`, not of {scenario}.")
     require_folder(arguments.json)
     found = epoch_logs.read(arguments.logs)
     bills = cost.bills(found.logs, load(arguments.prices), arguments.relative_to, arguments.target)

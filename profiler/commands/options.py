@@ -1,4 +1,4 @@
-"""Options of `compare` that several of its scenarios read."""
+"""Options and their mistakes, as several commands read and say them."""
 
 from __future__ import annotations
 
@@ -71,21 +71,6 @@ def meant(given: str, known: Iterable[str]) -> str:
     """` Did you mean …?` of what is nearest to a misspelt name; empty where nothing is near."""
     near = get_close_matches(given, list(known), n=1, cutoff=0.7)
     return f" Did you mean {near[0]}?" if near else ""
-
-
-def cases(asked: str | None) -> tuple[str, ...]:
-    """The names in `--cases A,B`; none where it was not given.
-
-    Raises:
-        WhyidleError: it was given, and names none.
-    """
-    named = tuple(filter(None, (each.strip() for each in (asked or "").split(","))))
-    if asked is not None and not named:
-        raise WhyidleError(
-            f"--cases {asked!r} names no case. `whyidle scenarios --json` names them all; without --cases all of "
-            "them run."
-        )
-    return named
 
 
 def are(listed: str) -> str:

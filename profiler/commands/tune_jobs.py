@@ -15,13 +15,13 @@ from typing import Any
 from ..capture.bootstrap import RUN, environment
 from ..devices.choose import choose
 from ..errors import WhyidleError
+from ..matrix.experiment import described
 from ..record.run import new_folder
 from ..report.words.command import command_line
 from ..terminal import child
 from ..terminal.console import console
 from ..tune.bench.script_bench import Launch
 from .options import are, given
-from .sweep import described
 
 OF_SCENARIOS = ("data", "device", "net", "pipelines", "limit", "no_augment", "seed", "workers", "prefetch")
 MODULE = "whyidle.scenarios.tuning"

@@ -1,49 +1,62 @@
-"""Trainings of a comparison, run round by round, each in a process of its own: what all comparisons have in common."""
+"""Cells by rounds: trainings that run in turn, each in a process of its own, kept as they end in one folder."""
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
-from ..analyse.cells.comparison import run_name
+from ..analyse.causes.diagnosis import LEAST_STEPS
+from ..analyse.cells.comparison import Cell, round_of, run_name
+from ..analyse.run.analysis import analyse
 from ..errors import RecordError, WhyidleError
 from ..record.comparison import CellRecord, is_comparison, write_comparison
+from ..record.run import open_run
 from .rounds import rounds, within
-from .trial import Outcome, TrialServer
+from .trial import TrialOutcome, TrialServer, TrialTarget
 
+PENDING = "pending"
 STOPPED = "stopped by Ctrl-C"
 NOT_RUN = f"not run: {STOPPED}"
 MOST_NAMED = 6
 """Cells that a budget left without a run, beyond which they are counted only."""
+FEWEST_STEPS = 2
+"""A run of fewer steps has no rate."""
 
 clock = time.monotonic
 """What a budget is read from."""
 
-Key = TypeVar("Key", bound=Hashable)
-"""What tells the cells of a comparison apart."""
-
 
 @dataclass(frozen=True)
-class Trial:
-    """One training to be run."""
+class PlannedCell:
+    """A cell before its runs: where it stands in the table, and what a run of it is."""
 
-    spec: Any
-    description: dict[str, Any]
-    """For its run.json."""
+    name: str
+    """With which the names of its run folders begin; no two cells have the same."""
+    title: str
+    """For people."""
+    pipeline: str
+    """Its loader, or what tells it from others of its batch size where loaders are not compared."""
+    batch_size: int
+    trial: Callable[[int, Path], tuple[Any, dict[str, Any]]]
+    """Of a round and the run folder: what the training is given, and the description for run.json."""
+    axes: dict[str, Any] = field(default_factory=dict)
+    """See `record.comparison.CellRecord`."""
+    unmet: str | None = None
+    """Why it cannot run here, which leaves it out."""
+    first: bool = False
+    """Whether all its rounds come before those of cells that are not."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How long all runs of a comparison may take together."""
+    """How long all runs of a matrix may take together, counted from when this is made."""
 
     seconds: float
-    begun: float
-    """What `clock` said when the command began."""
+    begun: float = field(default_factory=lambda: clock())
 
     @property
     def left(self) -> float:
@@ -51,151 +64,181 @@ class Budget:
 
 
 class Shown(AbstractContextManager[Any], Protocol):
-    """Progress, shown around the runs; `end` is told of which cell."""
+    """Progress, shown around the runs; `end` is told the title and the state of the cell whose run has ended."""
 
     def begin(self, folder: Path) -> None: ...
     def tick(self) -> None: ...
-    def end(self, key: Any) -> None: ...
+    def end(self, title: str, cell: Cell) -> None: ...
 
 
-class Rounds(ABC, Generic[Key]):
-    """The cells of one comparison in a folder of their own, and what has become of them so far."""
+def counted(cell: Cell, folder: Path, outcome: TrialOutcome) -> Cell:
+    """The cell after one more run, with its analysis. A stopped run counts as far as it went, if it went anywhere."""
+    status, error = outcome.status, outcome.error
+    if status in ("ok", "stopped"):
+        analysis = analyse(open_run(folder))
+        steps = 0 if analysis.facts is None else analysis.facts.window.count
+        # Beside whole runs a stopped one counts only where it went far enough to be judged.
+        enough = LEAST_STEPS if status == "stopped" and cell.analyses else FEWEST_STEPS
+        if steps >= enough:
+            in_round = round_of(folder.name) or 0
+            cell = replace(cell, analyses=(*cell.analyses, analysis), rounds=(*cell.rounds, in_round))
+            status = "ok"
+        elif status == "ok":
+            status, error = "failed", f"fewer than {FEWEST_STEPS} steps: choose more epochs or iterations"
+    if status == "stopped":
+        status = "ok" if cell.analyses else "skipped"
+    return replace(cell, status=status, error=error)
 
-    setting: dict[str, Any]
-    """What is compared and how."""
-    budget: Budget | None = None
-    """`None`: every run runs, however long that takes."""
 
-    def __init__(self, folder: Path, keys: Sequence[Key]) -> None:
+class Matrix:
+    """The cells of one comparison and what has become of them so far. The folder's comparison.json says it too, before
+    and after each run, so that a report finds what was measured even if this process is killed."""
+
+    def __init__(
+        self,
+        folder: Path,
+        planned: Sequence[PlannedCell],
+        target: TrialTarget,
+        setting: dict[str, Any],
+        *,
+        repeats: int,
+        seed: int = 0,
+        budget: Budget | None = None,
+        keep: Callable[[Cell, Path, TrialOutcome], Cell] = counted,
+    ) -> None:
         """
-        Raises:
-            WhyidleError: the folder is in use.
+        Args:
+            folder: of its own; see `free_folder`.
+            target: what a child process does with what a cell's `trial` gives it.
+            setting: what is compared and how, for comparison.json; what a budget left out is added to it.
+            repeats: rounds.
+            seed: of the order within the rounds.
+            budget: `None`: every run runs, however long that takes.
+            keep: what becomes of a cell with the outcome of a run in a folder.
         """
-        if is_comparison(folder):
-            raise WhyidleError(f"{folder} already holds a comparison. Choose another folder with --out.")
-        if folder.is_dir() and any(folder.iterdir()):
-            raise WhyidleError(f"{folder} is not empty. Choose another folder with --out.")
         self.folder = folder
-        self.keys = list(keys)
-        self.status: dict[Key, tuple[str, str | None]] = dict.fromkeys(self.keys, ("pending", None))
-        """Of each cell, with the reason where it is not `ok`."""
-        self._runs: dict[Key, list[str]] = {key: [] for key in self.keys}
-        """Names of their folders, in the order they ran."""
+        self.planned = tuple(planned)
+        self.setting = setting
+        self.budget = budget
+        self.cells = [_before_its_runs(each) for each in self.planned]
+        """In the order in which they are planned. `status` is `pending` before the first run."""
+        self._target = target
+        self._repeats = repeats
+        self._seed = seed
+        self._keep = keep
 
     @property
-    def pending(self) -> list[Key]:
-        return [key for key in self.keys if self.status[key][0] == "pending"]
+    def runs_ahead(self) -> int:
+        """How many runs are still to come, if none fails and the budget lasts."""
+        return self._repeats * len(self._pending)
 
-    def measure(
-        self,
-        serve: Callable[[], TrialServer],
-        repeats: int,
-        seed: int,
-        shown: Shown,
-        first: Callable[[Key], bool] | None = None,
-    ) -> bool:
-        """Run every pending cell, round by round, as far as the budget goes; what was measured is kept.
+    @property
+    def _pending(self) -> list[int]:
+        return [place for place, cell in enumerate(self.cells) if cell.status == PENDING]
 
-        Args:
-            serve: starts the process that forks the runs.
-            first: whether all rounds of a cell come before those of the others; `None`: of no cell.
+    def run(self, shown: Shown) -> bool:
+        """Run every pending cell, round by round, as far as the budget goes. A cell that fails is not tried again.
 
         Returns:
-            Whether Ctrl-C cut it short.
+            Whether Ctrl-C cut it short; what was measured is kept.
+
+        Raises:
+            RecordError: the folder cannot be written; of a disk that is full later on the cells tell.
         """
-        self._save()
-        todo = self.pending
-        ahead = [key for key in todo if first is not None and first(key)]
-        others = [key for key in todo if key not in ahead]
-        planned = [*rounds(ahead, repeats, seed), *rounds(others, repeats, seed)]
-        # Looked at when a run's turn comes: a cell that failed is not tried again.
-        order = (pair for pair in planned if self.status[pair[1]][0] in ("pending", "ok"))
+        self.save()
+        todo = self._pending
+        ahead = [place for place in todo if self.planned[place].first]
+        others = [place for place in todo if not self.planned[place].first]
+        every = [*rounds(ahead, self._repeats, self._seed), *rounds(others, self._repeats, self._seed)]
+        # Looked at when a run's turn comes.
+        order = (pair for pair in every if self.cells[pair[1]].status in (PENDING, "ok"))
         budget = self.budget
         try:
             with shown:
-                server = serve()
+                server = TrialServer(self._target)
                 fitting = order if budget is None else within(order, budget.seconds, budget.begun, lambda: clock())
-                for number, key in fitting:
-                    self._one(server, number, key, shown)
+                for number, place in fitting:
+                    self._one(server, number, place, shown)
             if budget is not None:
-                self._leave_out(budget, todo, repeats)
+                self._leave_out(budget, todo)
         except KeyboardInterrupt:
-            for key in self.pending:
-                self.status[key] = ("skipped", NOT_RUN)
+            for place in self._pending:
+                self.cells[place] = replace(self.cells[place], status="skipped", error=NOT_RUN)
             return True
         finally:
-            self._over()
             with suppress(RecordError):
-                self._save()
+                self.save()
         return False
 
-    @abstractmethod
-    def _name(self, key: Key) -> str:
-        """Of a cell, as its run folders begin."""
+    def save(self) -> None:
+        """
+        Raises:
+            RecordError: the folder cannot be written.
+        """
+        write_comparison(self.folder, self.setting, [_record(cell) for cell in self.cells])
 
-    @abstractmethod
-    def _trial(self, key: Key, number: int, folder: Path) -> Trial:
-        """The training of a cell in a round, which is recorded into this folder."""
-
-    @abstractmethod
-    def _keep(self, key: Key, folder: Path, outcome: Outcome) -> None:
-        """Take a run that has ended into its cell, and set the cell's status."""
-
-    @abstractmethod
-    def _record(self, key: Key) -> CellRecord: ...
-
-    @abstractmethod
-    def title(self, key: Key) -> str:
-        """Of a cell, for people."""
-
-    def _leave_out(self, budget: Budget, todo: Sequence[Key], repeats: int) -> None:
-        """Say which runs the budget had no room for."""
-        used_up = f"the budget of {budget.seconds:g} s was used up"
-        never = [key for key in todo if self.status[key][0] == "pending"]
-        for key in never:
-            self.status[key] = ("skipped", f"not run: {used_up}")
-        ran = {key: len(self._runs[key]) for key in todo if self.status[key][0] == "ok"}
-        missing = repeats * len(never) + sum(repeats - number for number in ran.values())
-        self.setting["budget"] = {"seconds": budget.seconds, "runs_left_out": missing}
-        if not missing:
-            return
-        said = [f"{used_up.capitalize()}, and {missing} of {len(todo) * repeats} runs were left out."]
-        if 0 < len(never) <= MOST_NAMED:
-            said.append(f"Not run at all: {'; '.join(map(self.title, never))}.")
-        elif never:
-            said.append(f"{len(never)} cells were not run at all.")
-        if fewer := sum(number < repeats for number in ran.values()):
-            said.append(f"{fewer} {'cells have' if fewer > 1 else 'cell has'} fewer than {repeats} runs.")
-        said.append("With a larger --budget more of them run, without one all.")
-        self.setting["notices"] = [*self.setting.get("notices", ()), " ".join(said)]
-
-    def _over(self) -> None:
-        """The last run has ended; the setting may say what that left."""
-
-    def _one(self, server: TrialServer, number: int, key: Key, shown: Shown) -> None:
-        folder = self.folder / run_name(self._name(key), number)
-        trial = self._trial(key, number, folder)
-        self._runs[key].append(folder.name)
+    def _one(self, server: TrialServer, number: int, place: int, shown: Shown) -> None:
+        planned, cell = self.planned[place], self.cells[place]
+        folder = self.folder / run_name(planned.name, number)
+        spec, description = planned.trial(number, folder)
+        self.cells[place] = cell = replace(cell, runs=(*cell.runs, str(folder)))
         with suppress(RecordError):
-            self._save()  # so that a report finds this run even if this command is killed
+            self.save()
         shown.begin(folder)
         try:
-            outcome = server.run(folder, trial.spec, trial.description, shown.tick)
+            outcome = server.run(folder, spec, description, shown.tick)
         except KeyboardInterrupt:
-            self._keep(key, folder, Outcome("stopped", STOPPED))
+            self.cells[place] = self._keep(cell, folder, TrialOutcome("stopped", STOPPED))
             raise
         except RecordError as error:
             # A full disk: what was recorded before is still worth its table.
-            outcome = Outcome("failed", str(error))
-        self._keep(key, folder, outcome)
-        shown.end(key)
+            outcome = TrialOutcome("failed", str(error))
+        self.cells[place] = cell = self._keep(cell, folder, outcome)
+        shown.end(planned.title, cell)
         with suppress(RecordError):
-            self._save()
+            self.save()
 
-    def _save(self) -> None:
-        write_comparison(self.folder, self.setting, [self._record(key) for key in self.keys])
+    def _leave_out(self, budget: Budget, todo: Sequence[int]) -> None:
+        """Say which runs the budget had no room for."""
+        used_up = f"the budget of {budget.seconds:g} s was used up"
+        never = [place for place in todo if self.cells[place].status == PENDING]
+        for place in never:
+            self.cells[place] = replace(self.cells[place], status="skipped", error=f"not run: {used_up}")
+        ran = [len(self.cells[place].runs) for place in todo if self.cells[place].status == "ok"]
+        missing = self._repeats * len(never) + sum(self._repeats - number for number in ran)
+        self.setting["budget"] = {"seconds": budget.seconds, "runs_left_out": missing}
+        if not missing:
+            return
+        said = [f"{used_up.capitalize()}, and {missing} of {len(todo) * self._repeats} runs were left out."]
+        if 0 < len(never) <= MOST_NAMED:
+            said.append(f"Not run at all: {'; '.join(self.planned[place].title for place in never)}.")
+        elif never:
+            said.append(f"{len(never)} cells were not run at all.")
+        if fewer := sum(number < self._repeats for number in ran):
+            said.append(f"{fewer} {'cells have' if fewer > 1 else 'cell has'} fewer than {self._repeats} runs.")
+        said.append("With a larger --budget more of them run, without one all.")
+        self.setting["notices"] = [*self.setting.get("notices", ()), " ".join(said)]
 
 
-def new_folder(asked: Path | None, scenario: str) -> Path:
-    """Where a comparison goes: as asked, else a name of its own."""
-    return asked or Path("runs") / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
+def free_folder(asked: Path | None, scenario: str) -> Path:
+    """Where a comparison goes: as asked, else a name of its own.
+
+    Raises:
+        WhyidleError: something is there already.
+    """
+    folder = asked or Path("runs") / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
+    if is_comparison(folder):
+        raise WhyidleError(f"{folder} already holds a comparison. Choose another folder with --out.")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise WhyidleError(f"{folder} is not empty. Choose another folder with --out.")
+    return folder
+
+
+def _before_its_runs(planned: PlannedCell) -> Cell:
+    status = PENDING if planned.unmet is None else "skipped"
+    return Cell(planned.pipeline, planned.batch_size, status, planned.unmet, (), (), axes=planned.axes)
+
+
+def _record(cell: Cell) -> CellRecord:
+    names = tuple(Path(run).name for run in cell.runs)
+    return CellRecord(cell.pipeline, cell.batch_size, cell.status, cell.error, names, cell.axes)

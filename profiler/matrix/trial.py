@@ -31,7 +31,7 @@ INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
-class Target:
+class TrialTarget:
     """What a child runs: `module.function(spec)`."""
 
     module: str
@@ -39,7 +39,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """How a trial ended: `ok`, `oom`, `failed` or `stopped`, and why."""
 
     status: str
@@ -52,7 +52,7 @@ SAFE_PATH = "PYTHONSAFEPATH"
 class TrialServer:
     """Starts trials, one at a time; the server process ends with this one."""
 
-    def __init__(self, target: Target, rate: float = 5.0) -> None:
+    def __init__(self, target: TrialTarget, rate: float = 5.0) -> None:
         self._target = target
         self._rate = rate
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
@@ -83,7 +83,7 @@ class TrialServer:
         description: dict[str, Any],
         on_tick: Callable[[], None],
         tick_seconds: float = 0.25,
-    ) -> Outcome:
+    ) -> TrialOutcome:
         """Record one training into a new run folder; `on_tick` is called while it runs.
 
         On Ctrl-C the child is left to end its recording, then KeyboardInterrupt goes on.
@@ -122,7 +122,7 @@ def _nothing() -> None:
     """What a process does that is waited for only to know that there are processes now."""
 
 
-def _child(target: Target, spec: Any, start: Connection) -> None:
+def _child(target: TrialTarget, spec: Any, start: Connection) -> None:
     """Entered in the child: wait for the word to begin, then run; end when the command that started us is gone."""
     # A group of its own: whatever the training leaves behind when it is killed can be ended with it.
     os.setpgid(0, 0)
@@ -173,13 +173,13 @@ def _end_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def _outcome(folder: Path, exit_code: int | None) -> Outcome:
+def _outcome(folder: Path, exit_code: int | None) -> TrialOutcome:
     ended = open_run(folder).info.get("ended")
     if isinstance(ended, dict):
-        return Outcome(str(ended.get("status")), ended.get("error"))
+        return TrialOutcome(str(ended.get("status")), ended.get("error"))
     error = _death(exit_code)
     update_run(folder, {"ended": {"status": "failed", "error": error, "exit_code": exit_code}})
-    return Outcome("failed", error)
+    return TrialOutcome("failed", error)
 
 
 def _death(exit_code: int | None) -> str:

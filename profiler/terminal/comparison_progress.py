@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from ..analyse.cells.comparison import rate_of
+from ..analyse.cells.comparison import Cell, rate_of
 from ..analyse.recent.reader import RecentReader
 from ..errors import RecordError
+from ..matrix.matrix import PENDING, Matrix
 from ..report import live
 from ..report.documents import cells_table
 from ..report.render import bars
 from ..report.render.text import renderables
-
-if TYPE_CHECKING:
-    from ..matrix.cells import Cells
 
 LIVE_ROWS = 11
 """Of the run under way, below the table of those that ran."""
@@ -44,15 +43,23 @@ class Drawn:
             self._live.stop()
 
 
-class Progress(Drawn):
-    """Of the runs; tell it when a run begins and ends, and let it tick."""
+class MatrixProgress(Drawn):
+    """Of the runs of a matrix; tell it when a run begins and ends, and let it tick."""
 
-    def __init__(self, target: Console, sweep: Cells[Any], total: int, plain: bool) -> None:
-        super().__init__(target, plain)
-        self._sweep = sweep
-        self._total = total
-        self._device = sweep.setting["device"]["name"]
-        self._emulated = sweep.setting["device"]["kind"] == "emulated"
+    def __init__(
+        self, target: Console, matrix: Matrix, plain: bool, said: Callable[[str, Cell], str] | None = None
+    ) -> None:
+        """
+        Args:
+            plain: lines also on a terminal.
+            said: of a run that has ended, in a line after its cell's title: given that title, and the cell's state.
+                With it there are lines always.
+        """
+        super().__init__(target, plain or said is not None)
+        self._matrix = matrix
+        self._said = said or self._ended
+        self._total = matrix.runs_ahead
+        self._device = matrix.setting["device"]
         self._done = 0
         self._begun = time.monotonic()
         self._reader: RecentReader | None = None
@@ -61,19 +68,11 @@ class Progress(Drawn):
     def begin(self, folder: Path) -> None:
         self._folder, self._reader = folder, None
 
-    def end(self, key: Any) -> None:
+    def end(self, title: str, cell: Cell) -> None:
         self._done += 1
         if self._live is None:
-            cell = self._sweep.cell(key)
-            # Of this run, not of its cell: that a repeat was slow is seen here only.
-            rate = rate_of(cell.analyses[-1]) if cell.analyses else None
-            device = cell.axes.get("device") or self._device
-            said = cell.error or "" if cell.status != "ok" or rate is None else f"{rate:.1f} samples/s on {device}"
-            self._target.print(
-                f"[{self._done}/{self._total}] {self._sweep.title(key)}: {cell.status} {said}",
-                markup=False,
-                soft_wrap=True,
-            )
+            line = f"[{self._done}/{self._total}] {title}: {self._said(title, cell)}"
+            self._target.print(line, markup=False, soft_wrap=True)
 
     def tick(self) -> None:
         if self._live is None or self._folder is None:
@@ -84,16 +83,25 @@ class Progress(Drawn):
             except RecordError:
                 return
         ascii_only = bars.is_ascii(self._target)
-        ran = tuple(self._sweep.cell(k) for k in self._sweep.keys if self._sweep.status[k][0] != "pending")
+        ran = [cell for cell in self._matrix.cells if cell.status != PENDING]
         view = live.render(self._reader.snapshot(), self._target.width, LIVE_ROWS, ascii_only)
         rows = max(3, self._target.height - LIVE_ROWS - 5)
-        table = renderables(cells_table.table_of(ran[-rows:], self._emulated), self._target.width, ascii_only)
+        table = renderables(
+            cells_table.table_of(ran[-rows:], self._device["kind"] == "emulated"), self._target.width, ascii_only
+        )
         self._live.update(Group(*table, Text(), self._head(), view), refresh=True)
+
+    def _ended(self, _: str, cell: Cell) -> str:
+        # Of this run, not of its cell: that a repeat was slow is seen here only.
+        rate = rate_of(cell.analyses[-1]) if cell.analyses else None
+        if cell.status != "ok" or rate is None:
+            return f"{cell.status} {cell.error or ''}"
+        return f"{cell.status} {rate:.1f} samples/s on {cell.axes.get('device') or self._device['name']}"
 
     def _head(self) -> Text:
         elapsed = time.monotonic() - self._begun
         left = elapsed / self._done * (self._total - self._done) if self._done else None
-        if self._sweep.budget is not None:
-            left = self._sweep.budget.left if left is None else min(left, self._sweep.budget.left)
+        if (budget := self._matrix.budget) is not None:
+            left = budget.left if left is None else min(left, budget.left)
         said = f"run {self._done + 1} of {self._total}"
         return Text(said + (f", about {live.duration(left)} left" if left is not None else ""), style="bold")

@@ -16,7 +16,7 @@ import pytest
 from whyidle.analyse.cells.comparison import Cell
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.devices.profiles.load import load
-from whyidle.matrix.trial import Outcome, Target, TrialServer
+from whyidle.matrix.trial import TrialOutcome, TrialServer, TrialTarget
 from whyidle.record.processes import processes
 from whyidle.record.run import open_run
 from whyidle.record.schema import STEP
@@ -87,10 +87,10 @@ SCENARIO = Parity()
 
 @pytest.fixture(scope="module")
 def server() -> TrialServer:
-    return TrialServer(Target("whyidle.scenarios.trial", "run_trial"), rate=2.0)
+    return TrialServer(TrialTarget("whyidle.scenarios.trial", "run_trial"), rate=2.0)
 
 
-Trial = Callable[..., tuple[Outcome, Path]]
+Trial = Callable[..., tuple[TrialOutcome, Path]]
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def trial(server: TrialServer, tmp_path: Path) -> Iterator[Trial]:
     (tmp_path / "parity.py").write_text(SCENARIO)
     made = []
 
-    def run(on_tick: Callable[[Path], None] = lambda _: None, **variant: Any) -> tuple[Outcome, Path]:
+    def run(on_tick: Callable[[Path], None] = lambda _: None, **variant: Any) -> tuple[TrialOutcome, Path]:
         folder = tmp_path / f"run{len(made)}"
         made.append(folder)
         options = {"net": "fashion-cnn4", "pipeline": "naive", "batch_size": 4, "device": "cpu", "ranks": 2}
@@ -134,7 +134,7 @@ def analysed(folder: Path) -> Analysis:
 
 def test_two_ranks_share_the_data_and_train_one_net(trial: Trial) -> None:
     outcome, folder = trial(limit=165, epochs=2, workers=1, pipeline="workers")
-    assert outcome == Outcome("ok", None)
+    assert outcome == TrialOutcome("ok", None)
     ranks = [logged(folder, 0), logged(folder, 1)]
     assert [len(steps) for steps in ranks] == [40, 40]
     for epoch in (slice(0, 20), slice(20, 40)):

@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 import pytest
 
 from whyidle.commands.main import main
-from whyidle.diagnosis_benchmark import batch_sizes as sweep_planted
-from whyidle.matrix.trial import Outcome
+from whyidle.diagnosis_benchmark import batch_sizes
+from whyidle.matrix import matrix
+from whyidle.matrix.trial import TrialOutcome
 from whyidle.record.comparison import read_comparison
 from whyidle.record.run import update_run
 from whyidle.scenarios.faults.case import CONTROL, Case, Plan
@@ -36,23 +37,23 @@ class Server:
     """Runs no training: leaves a recording of a virtual one."""
 
     ran: ClassVar[list[Any]] = []
-    then: ClassVar[Callable[[Any], Outcome | None]] = staticmethod(lambda spec: None)
+    then: ClassVar[Callable[[Any], TrialOutcome | None]] = staticmethod(lambda spec: None)
 
     def __init__(self, target: Any) -> None:
-        assert target == sweep_planted.TARGET
+        assert target == batch_sizes.TARGET
 
-    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> Outcome:
+    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> TrialOutcome:
         Server.ran.append(spec)
         recorded = train(folder, [[step_of(spec.sweep, spec.batch)] * (SAMPLES // spec.batch)], samples=spec.batch)
         update_run(folder, {**description, "ended": {"status": "ok"}})
         stamps = [Stamp(what, begin, end) for what, begin, end in recorded.host]
         write_truth(folder, Case(spec.sweep, (), CONTROL, Plan()), stamps)
-        return Server.then(spec) or Outcome("ok", None)
+        return Server.then(spec) or TrialOutcome("ok", None)
 
 
 @pytest.fixture(autouse=True)
 def server(monkeypatch: pytest.MonkeyPatch) -> type[Server]:
-    monkeypatch.setattr(sweep_planted, "TrialServer", Server)
+    monkeypatch.setattr(matrix, "TrialServer", Server)
     monkeypatch.setattr(Server, "ran", [])
     monkeypatch.setattr(Server, "then", staticmethod(lambda spec: None))
     return Server
@@ -120,7 +121,7 @@ def test_a_sweep_that_is_not_as_planted_is_called_wrong(
 def test_a_size_that_fails_leaves_its_sweep_unjudged_and_the_others_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Server.then = staticmethod(lambda spec: Outcome("failed", "no fork") if spec.sweep == GROWS else None)
+    Server.then = staticmethod(lambda spec: TrialOutcome("failed", "no fork") if spec.sweep == GROWS else None)
     code, told = compare(tmp_path, "--cases", f"{GROWS},{FLAT}", "--batch-sizes", "4,16")
     assert code == 0
     assert (told["sweeps"][GROWS]["named"], told["sweeps"][GROWS]["growth_pct"]) == (None, None)
@@ -149,7 +150,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_nothing_judged_is_an_exit_code_of_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Server.then = staticmethod(lambda spec: Outcome("failed", "no fork"))
+    Server.then = staticmethod(lambda spec: TrialOutcome("failed", "no fork"))
     code, _ = compare(tmp_path, "--cases", GROWS)
     assert code == 1
     assert "Nothing was judged" in capsys.readouterr().out

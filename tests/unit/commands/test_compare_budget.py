@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from whyidle.commands import sweep
 from whyidle.commands.main import main
-from whyidle.matrix import matrix as sweep_rounds
-from whyidle.matrix.trial import Outcome
+from whyidle.matrix import experiment, matrix
+from whyidle.matrix.trial import TrialOutcome
 from whyidle.record.run import update_run
 from whyidle.scenarios.planted import MS, Step, train
 from whyidle.scenarios.voc.generate import compose
@@ -28,27 +27,26 @@ class Server:
     start_s: ClassVar[float] = 5.0
     run_s: ClassVar[Callable[[Any], float]] = staticmethod(lambda spec: 10.0)
     ran: ClassVar[list[tuple[str, int]]] = []
-    then: ClassVar[Callable[[Any], Outcome | None]] = staticmethod(lambda spec: None)
+    then: ClassVar[Callable[[Any], TrialOutcome | None]] = staticmethod(lambda spec: None)
 
     def __init__(self, target: Any) -> None:
-        assert target == sweep.TARGET
+        assert target == experiment.TARGET
         Server.now += Server.start_s
 
-    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> Outcome:
+    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> TrialOutcome:
         Server.ran.append((spec.pipeline, spec.batch_size))
         train(folder, [[Step(fetch_ns=10 * MS, compute_ns=5 * MS)] * 40], samples=spec.batch_size)
         update_run(folder, {**description, "ended": {"status": "ok"}})
         Server.now += Server.run_s(spec)
-        return Server.then(spec) or Outcome("ok", None)
+        return Server.then(spec) or TrialOutcome("ok", None)
 
 
 @pytest.fixture(autouse=True)
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
-    monkeypatch.setattr(sweep, "TrialServer", Server)
-    for module in (sweep, sweep_rounds):
-        monkeypatch.setattr(module, "clock", lambda: Server.now)
+    monkeypatch.setattr(matrix, "TrialServer", Server)
+    monkeypatch.setattr(matrix, "clock", lambda: Server.now)
     for name, value in (("now", 0.0), ("ran", []), ("start_s", 5.0)):
         monkeypatch.setattr(Server, name, value)
     monkeypatch.setattr(Server, "run_s", staticmethod(lambda spec: 10.0))
@@ -159,7 +157,7 @@ def test_a_budget_that_is_used_up_before_the_first_run_still_has_that_run(compar
 
 
 def test_a_cell_that_fails_is_not_tried_again_and_leaves_its_time_to_others(compared: Compared) -> None:
-    Server.then = staticmethod(lambda spec: Outcome("oom", "too large") if spec.batch_size == 8 else None)
+    Server.then = staticmethod(lambda spec: TrialOutcome("oom", "too large") if spec.batch_size == 8 else None)
     _, told = compared("--budget", "95")
     assert [size for _, size in Server.ran].count(8) == 3
     assert {cell["status"] for cell in told["cells"] if cell["batch_size"] == 8} == {"oom"}

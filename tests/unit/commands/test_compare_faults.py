@@ -13,7 +13,8 @@ import pytest
 
 from whyidle.commands.main import main
 from whyidle.diagnosis_benchmark import faults
-from whyidle.matrix.trial import Outcome
+from whyidle.matrix import matrix
+from whyidle.matrix.trial import TrialOutcome
 from whyidle.record.comparison import read_comparison
 from whyidle.record.run import update_run
 from whyidle.scenarios.faults import machine
@@ -35,17 +36,17 @@ class Server:
     """Runs no training: leaves a recording of a virtual one."""
 
     ran: ClassVar[list[Any]] = []
-    then: ClassVar[Callable[[Any], Outcome | None]] = staticmethod(lambda spec: None)
+    then: ClassVar[Callable[[Any], TrialOutcome | None]] = staticmethod(lambda spec: None)
 
     def __init__(self, target: Any) -> None:
         assert target == faults.TARGET
 
-    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> Outcome:
+    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> TrialOutcome:
         Server.ran.append(spec)
         recorded = train(folder, [[PLANS[spec.case]] * STEPS])
         update_run(folder, {**description, "ended": {"status": "ok"}})
         write_truth(folder, CASES[spec.case], stamps_of(recorded))
-        return Server.then(spec) or Outcome("ok", None)
+        return Server.then(spec) or TrialOutcome("ok", None)
 
 
 def stamps_of(run: VirtualRun) -> list[Stamp]:
@@ -54,7 +55,7 @@ def stamps_of(run: VirtualRun) -> list[Stamp]:
 
 @pytest.fixture(autouse=True)
 def server(monkeypatch: pytest.MonkeyPatch) -> type[Server]:
-    monkeypatch.setattr(faults, "TrialServer", Server)
+    monkeypatch.setattr(matrix, "TrialServer", Server)
     monkeypatch.setattr(Server, "ran", [])
     monkeypatch.setattr(Server, "then", staticmethod(lambda spec: None))
     return Server
@@ -143,11 +144,11 @@ def test_what_the_machine_lacks_is_skipped_with_the_reason(
 
 
 def test_a_run_that_fails_is_a_cell_that_says_so_and_the_others_go_on(tmp_path: Path) -> None:
-    def spoil(spec: Any) -> Outcome | None:
+    def spoil(spec: Any) -> TrialOutcome | None:
         if spec.case != FAULT:
             return None
         update_run(Path(spec.folder), {"ended": {"status": "failed", "error": "no fork"}})
-        return Outcome("failed", "no fork")
+        return TrialOutcome("failed", "no fork")
 
     Server.then = staticmethod(spoil)
     code, told = compare(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "2")
@@ -226,6 +227,9 @@ def test_how_long_it_takes_is_said_first(tmp_path: Path, capsys: pytest.CaptureF
         (["faults", "--batch-sizes", "8"], "--batch-sizes is an option of other scenarios"),
         (["faults", "--device", "cpu", "--epochs", "2"], "--device, --epochs are options of other scenarios"),
         (["faults", "--no-augment"], "--no-augment is an option"),
+        (["faults", "--price", "3"], "--price is an option of other scenarios"),
+        (["faults", "--logs", "."], "--logs is an option of other scenarios"),
+        (["faults", "--cases", FAULT, "--json", "nowhere/at/all.json"], "there is no folder"),
         (["faults", "--cases", "input.nothing"], "unknown case 'input.nothing'"),
         (["faults", "--cases", "input.serial-midle"], "Did you mean input.serial-middle or "),
         (["faults", "--cases", "host.gcc"], "Did you mean host.gc"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import multiprocessing
 import os
@@ -18,14 +17,15 @@ from rich.console import Console
 from whyidle.analyse.cells.cell_costs import setting_of
 from whyidle.analyse.cells.comparison import Cell, place
 from whyidle.analyse.cells.prices import Price
+from whyidle.commands.compare_options import TAKEN
 from whyidle.commands.cost_options import put_price
 from whyidle.commands.main import main, parser
-from whyidle.commands.sweep import Sweep
-from whyidle.commands.sweep_asked import beyond_cpus
 from whyidle.errors import WhyidleError
-from whyidle.matrix.trial import INTERRUPTED, Target, _child
+from whyidle.matrix.experiment import Request, plan
+from whyidle.matrix.trial import INTERRUPTED, TrialTarget, _child
+from whyidle.matrix.used import beyond_cpus
 from whyidle.report.documents.cost import _epochs_shown, of_cells
-from whyidle.terminal.comparison_progress import Progress
+from whyidle.terminal.comparison_progress import MatrixProgress
 
 SCENARIO = """
 from whyidle.scenarios.scenario import Scenario
@@ -110,10 +110,26 @@ def test_what_could_never_be_measured_is_refused_before_anything_is(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_every_option_is_taken_by_some_kind_of_comparison_and_every_one_taken_is_there() -> None:
+    there = vars(parser().parse_args(["compare", "ssd"])).keys() - {"verb", "run", "parser", "what"}
+    assert set().union(*(taken.names for taken in TAKEN.values())) == there
+
+
 def test_a_size_too_large_for_the_data_is_skipped_and_titles_say_where_a_cell_stands(tmp_path: Path) -> None:
-    asked = [*COST, "--limit", "320", "--batch-sizes", "8,512", "--threads", "1,2", "--out", str(tmp_path / "runs")]
-    sweep = Sweep(parser().parse_args(["compare", *asked], namespace=argparse.Namespace(scenario="cost")))
-    status = {sweep.title(key): sweep.status[key] for key in sweep.keys}
+    request = Request(
+        scenario="cost",
+        device=("cpu",),
+        net=("mnist-mlp",),
+        limit=320,
+        batch_sizes=(8, 512),
+        threads=(1, 2),
+        out=tmp_path / "runs",
+    )
+    matrix, variants = plan(request, print)
+    status = {
+        planned.title: (cell.status, cell.error) for planned, cell in zip(matrix.planned, matrix.cells, strict=True)
+    }
+    assert [(each.threads, each.batch_size) for each in variants] == [(1, 8), (1, 512), (2, 8), (2, 512)]
     assert list(status) == [f"{threads}, naive, batch {n}" for threads in ("1 thread", "2 threads") for n in (8, 512)]
     assert status["1 thread, naive, batch 8"] == ("pending", None)
     skipped, why = status["2 threads, naive, batch 512"]
@@ -124,14 +140,10 @@ def test_a_size_too_large_for_the_data_is_skipped_and_titles_say_where_a_cell_st
 def test_each_line_of_progress_names_the_device_of_its_own_cell_and_the_rate_of_its_own_run() -> None:
     said = io.StringIO()
     runs = [SimpleNamespace(job=None, facts=SimpleNamespace(samples_per_s=rate)) for rate in (9.0, 5.0)]
-    sweep = SimpleNamespace(
-        setting={"device": {"name": "emulated:k80, emulated:v100", "kind": "emulated"}},
-        title=lambda key: "a cell",
-        cell=lambda key: SimpleNamespace(status="ok", error=None, analyses=tuple(runs), axes={"device": key}),
-    )
-    shown = Progress(Console(file=said), cast("Any", sweep), 2, plain=True)
-    shown.end("emulated:k80")
-    shown.end("emulated:v100")
+    setting = {"device": {"name": "emulated:k80, emulated:v100", "kind": "emulated"}}
+    shown = MatrixProgress(Console(file=said), cast("Any", SimpleNamespace(setting=setting, runs_ahead=2)), plain=True)
+    for device in ("emulated:k80", "emulated:v100"):
+        shown.end("a cell", Cell("naive", 8, "ok", None, (), cast("Any", tuple(runs)), axes={"device": device}))
     assert said.getvalue().splitlines() == [
         "[1/2] a cell: ok 5.0 samples/s on emulated:k80",
         "[2/2] a cell: ok 5.0 samples/s on emulated:v100",
@@ -139,9 +151,10 @@ def test_each_line_of_progress_names_the_device_of_its_own_cell_and_the_rate_of_
 
 
 def test_more_threads_or_workers_than_cpus_are_told_of() -> None:
-    asked = argparse.Namespace(threads=[1, 999], workers=2)
-    assert beyond_cpus(asked, 2.0) == ["--threads 999 is more than the 2 CPUs that this job may use: they take turns"]
-    assert beyond_cpus(argparse.Namespace(threads=None, workers=None), 2.0) == []
+    assert beyond_cpus(Request(scenario="cost", threads=(1, 999), workers=2), 2.0) == [
+        "--threads 999 is more than the 2 CPUs that this job may use: they take turns"
+    ]
+    assert beyond_cpus(Request(scenario="cost"), 2.0) == []
 
 
 @pytest.mark.parametrize(("usd", "epochs"), [(0.0, 1), (0.02, 1), (4e-6, 1_000), (9.2e-9, 1_000_000)])
@@ -176,7 +189,7 @@ def test_ctrl_c_while_a_training_is_being_imported_says_nothing(
     monkeypatch.syspath_prepend(tmp_path)
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe()
-    child = context.Process(target=_child, args=(Target("slow_to_import", "run"), None, there))
+    child = context.Process(target=_child, args=(TrialTarget("slow_to_import", "run"), None, there))
     child.start()
     here.send("go")
     while not (tmp_path / "begun").exists():

@@ -25,7 +25,7 @@ from whyidle.record.latest import note_latest
 from whyidle.record.run import create_run, open_run, update_run
 from whyidle.report.live import Options
 from whyidle.terminal import live_ended, live_sources
-from whyidle.terminal.comparison_progress import Progress
+from whyidle.terminal.comparison_progress import MatrixProgress
 from whyidle.terminal.keys import Keys
 from whyidle.terminal.live_ended import LastWord
 from whyidle.terminal.live_program import Program
@@ -295,7 +295,8 @@ def test_the_progress_of_a_comparison_shows_the_run_under_way_and_fits_the_termi
     file = io.StringIO()
     target = Console(file=file, force_terminal=True, width=80, height=24, color_system=None)
     setting = {"device": {"name": "Test", "kind": "cuda"}}
-    progress = Progress(target, SimpleNamespace(setting=setting, keys=(), status={}, budget=None), 4, plain=False)  # type: ignore[arg-type]
+    matrix = SimpleNamespace(setting=setting, cells=(), budget=None, runs_ahead=4)
+    progress = MatrixProgress(target, matrix, plain=False)  # type: ignore[arg-type]
     progress.begin(tmp_path / "none")
     with progress:
         progress.tick()  # the run's folder is not there yet

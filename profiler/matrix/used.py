@@ -1,8 +1,7 @@
-"""What the command names must be used: an experiment that cannot vary something says so before the first run."""
+"""What is asked for must be used: an experiment that cannot vary something says so before the first run."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,8 @@ from ..errors import WhyidleError
 if TYPE_CHECKING:
     from whyidle.scenarios.scenario import Asked
     from whyidle.scenarios.variant import Variant
+
+    from .experiment import Request
 
 _SEVERAL = {
     "--device": ("devices", "device"),
@@ -56,9 +57,9 @@ def require_used(asked: Asked, variants: Sequence[Variant], experiment: str, sce
         _refuse("--no-augment", experiment, scenario)
 
 
-def beyond_cpus(arguments: argparse.Namespace, budget: float) -> list[str]:
+def beyond_cpus(request: Request, budget: float) -> list[str]:
     """What is asked for more often than there are CPUs: allowed, and no faster for it."""
-    asked = {"--threads": max(arguments.threads or (0,)), "--workers": arguments.workers or 0}
+    asked = {"--threads": max(request.threads or (0,)), "--workers": request.workers or 0}
     return [
         f"{option} {number} is more than the {budget:g} CPUs that this job may use: they take turns"
         for option, number in asked.items()

@@ -9,8 +9,8 @@ import pytest
 
 from support.idx_files import make_set
 from whyidle.commands.main import main
-from whyidle.commands.sweep_asked import require_used
 from whyidle.errors import WhyidleError
+from whyidle.matrix.used import require_used
 from whyidle.scenarios.registry import NAMES, scenario
 from whyidle.scenarios.scenario import Asked
 from whyidle.scenarios.variant import plain

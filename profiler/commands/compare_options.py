@@ -1,0 +1,210 @@
+"""The options of `compare`: which of them each kind of comparison takes, and what is asked for with them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from whyidle.diagnosis_benchmark import batch_sizes, faults
+
+from ..errors import WhyidleError
+from ..matrix.experiment import Request
+from . import compare_html, compare_runs, cost_options, options, plot
+
+Filled = TypeVar("Filled", Request, faults.FaultRequest, batch_sizes.SweepRequest)
+
+RUNS, LOGS, TRAININGS, FAULTS, BATCH_SIZES = "runs", "logs", "trainings", faults.SCENARIO, batch_sizes.SCENARIO
+"""The kinds of comparisons: of runs and logs that are there, and of trainings that are started. The last two plant what
+they find."""
+_FAULT_KINDS = {"faults": "fault", "compounds": "compound", "controls": "control"}
+"""Option → what such cases are called."""
+
+_PRINTED = {"json", "no_live"}
+_STARTED = {"repeats", "seed", "out"}
+"""Of whatever trains."""
+_PAGE_AND_PICTURES = {compare_html.NAME, *plot.NAMES}
+_OF_FAULTS = {"cases", *_FAULT_KINDS, "severity", "foreign_load"}
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The options that one kind of comparison takes, by their names among the arguments."""
+
+    names: set[str]
+    others_are: str
+    """What the other options are of, said to whoever gives one here; `{what}` is what is compared."""
+
+
+TAKEN: Mapping[str, Taken] = {
+    TRAININGS: Taken(
+        {field.name for field in fields(Request)} - {"scenario"} | _PRINTED | _PAGE_AND_PICTURES | cost_options.NAMES,
+        "the scenario faults, not of {what}: `whyidle compare faults`.",
+    ),
+    FAULTS: Taken(
+        _OF_FAULTS | _STARTED | _PRINTED,
+        f"other scenarios: each case of {FAULTS} says itself what it trains. "
+        "Choose among them with --cases, --faults, --compounds or --controls.",
+    ),
+    BATCH_SIZES: Taken(
+        {"cases", "batch_sizes", plot.SIZES.name} | _STARTED | _PRINTED,
+        f"other scenarios: each sweep of {BATCH_SIZES} says itself what it trains. "
+        "Choose among them with --cases and --batch-sizes.",
+    ),
+    LOGS: Taken(
+        {"logs", "relative_to", "target", "prices"} | _PRINTED, "trainings: --logs tells of those that are over."
+    ),
+    RUNS: Taken(
+        _PAGE_AND_PICTURES | _PRINTED,
+        "trainings that compare starts itself; these runs are recorded. Leave it out.",
+    ),
+}
+_NO_OPTIONS = {"verb", "run", "parser", "what"}
+"""Among the arguments."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "whyidle compare [options] SCENARIO\n       whyidle compare [--json FILE] [--plot FILE] [--html FILE] RUN RUN …"
+    )
+    parser.add_argument(
+        "what",
+        nargs="+",
+        metavar="SCENARIO|RUN",
+        help="name of a scenario (`whyidle scenarios` lists them), or folders of two and more recorded runs",
+    )
+    parser.add_argument("--experiment", metavar="NAME", help="which of the scenario's (default: its first)")
+    parser.add_argument("--full", action="store_true", help="the study's own sizes, however long they take")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="the data (default: what the scenario finds or makes)")
+    parser.add_argument(
+        "--device", type=_names, default=("auto",), metavar="A,B", help="auto, cpu, cuda, emulated:NAME (default: auto)"
+    )
+    parser.add_argument("--net", type=_names, metavar="A,B", help="default: the experiment's; a small one on the CPU")
+    parser.add_argument("--pipelines", type=_names, metavar="A,B", help="loaders (default: the experiment's)")
+    parser.add_argument("--batch-sizes", type=_counts, metavar="N,N", help="of a rank (default: the experiment's)")
+    parser.add_argument("--feed", type=_feeds, metavar="A,B", help="real, synthetic (one batch again), loader-only")
+    parser.add_argument("--store", type=_names, metavar="A,B", help="how samples are stored, where there is a choice")
+    parser.add_argument("--ranks", type=_counts, metavar="N,N", help="processes that train together, a device each")
+    parser.add_argument(
+        "--interconnect", type=_names, metavar="A,B", help="what emulated ranks exchange gradients over"
+    )
+    parser.add_argument("--threads", type=_counts, metavar="N,N", help="CPU threads of the computation")
+    stop = parser.add_mutually_exclusive_group()
+    stop.add_argument("--epochs", type=options.count, metavar="N", help="passes over the data a run")
+    stop.add_argument("--iterations", type=options.count, metavar="N", help="batches a run, whatever their size")
+    parser.add_argument("--repeats", type=options.count, metavar="N", help="runs a cell (default: the experiment's)")
+    parser.add_argument(
+        "--budget", type=options.seconds, metavar="SECONDS", help="begin only runs that still fit into this time"
+    )
+    parser.add_argument("--first", type=_names, metavar="A,B", help="loaders whose rounds all come before others run")
+    parser.add_argument("--workers", type=options.count, metavar="N", help="default: the CPUs this job may use")
+    parser.add_argument(
+        "--prefetch", type=options.count, default=2, metavar="N", help="batches ahead a worker (default: 2)"
+    )
+    parser.add_argument("--limit", type=options.count, metavar="N", help="use N samples only")
+    parser.add_argument("--no-augment", action="store_true", help="decode and resize only")
+    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="order and augmentation (default: 0)")
+    parser.add_argument("--activity-windows", action="store_true", help="record every kernel of a few steps (CUDA)")
+    parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
+    plot.add_arguments(parser)
+    compare_html.add_arguments(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the runs (default: runs/…)")
+    parser.add_argument("--no-live", action="store_true", help="plain lines instead of the live view")
+    cost_options.add_arguments(parser, logs=True)
+    group = parser.add_argument_group("of the scenario faults")
+    group.add_argument("--cases", metavar="A,B", help="names of cases, or causes; of batch-sizes too (default: all)")
+    kind = group.add_mutually_exclusive_group()
+    kind.add_argument("--faults", action="store_true", help="only trainings with one planted fault")
+    kind.add_argument("--compounds", action="store_true", help="only those with two")
+    kind.add_argument("--controls", action="store_true", help="only healthy ones")
+    group.add_argument(
+        "--severity", choices=faults.SEVERITIES, help="of single faults, only those (default: all three)"
+    )
+    group.add_argument("--foreign-load", action="store_true", help="each run beside a busy process of others")
+
+
+def kind_of(arguments: argparse.Namespace) -> str:
+    """Which of `TAKEN` the command is."""
+    if compare_runs.are_runs(arguments.what):
+        return RUNS
+    [scenario] = arguments.what
+    if scenario in (FAULTS, BATCH_SIZES):
+        return str(scenario)
+    return LOGS if arguments.logs else TRAININGS
+
+
+def require_taken(arguments: argparse.Namespace, kind: str) -> None:
+    """
+    Raises:
+        WhyidleError: an option that this kind of comparison does not take was given.
+    """
+    taken = TAKEN[kind]
+    if others := options.given(arguments, (n for n in vars(arguments) if n not in taken.names | _NO_OPTIONS)):
+        raise WhyidleError(f"{others} {options.are(others)} of {taken.others_are.format(what=arguments.what[0])}")
+
+
+def of_trainings(arguments: argparse.Namespace) -> Request:
+    return _filled(Request, arguments, scenario=arguments.what[0])
+
+
+def of_faults(arguments: argparse.Namespace) -> faults.FaultRequest:
+    """
+    Raises:
+        WhyidleError: `--cases` names none.
+    """
+    kinds = tuple(kind for option, kind in _FAULT_KINDS.items() if getattr(arguments, option))
+    return _filled(faults.FaultRequest, arguments, cases=_cases(arguments.cases), kinds=kinds)
+
+
+def of_batch_sizes(arguments: argparse.Namespace) -> batch_sizes.SweepRequest:
+    """
+    Raises:
+        WhyidleError: `--cases` names none.
+    """
+    return _filled(batch_sizes.SweepRequest, arguments, cases=_cases(arguments.cases))
+
+
+def _filled(request: type[Filled], arguments: argparse.Namespace, **known: Any) -> Filled:
+    """What is known, and the arguments by the names of the other fields."""
+    names = [field.name for field in fields(request) if field.name not in known]
+    return request(**known, **{name: getattr(arguments, name) for name in names})
+
+
+def _cases(asked: str | None) -> tuple[str, ...]:
+    """The names in `--cases A,B`; none where it was not given.
+
+    Raises:
+        WhyidleError: it was given, and names none.
+    """
+    named = tuple(filter(None, (each.strip() for each in (asked or "").split(","))))
+    if asked is not None and not named:
+        raise WhyidleError(
+            f"--cases {asked!r} names no case. `whyidle scenarios --json` names them all; without --cases all of "
+            "them run."
+        )
+    return named
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in text.split(",") if name))
+
+
+def _feeds(text: str) -> tuple[str, ...]:
+    from whyidle.scenarios.variant import FEEDS
+
+    named = _names(text)
+    if unknown := [name for name in named if name not in FEEDS]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(FEEDS)}")
+    return named
+
+
+def _seed(text: str) -> int:
+    if not text.isdigit() or int(text) >= 2**32:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 4294967295")
+    return int(text)
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(options.count(part) for part in text.split(",")))

@@ -1,0 +1,300 @@
+"""A scenario's experiment as a matrix, a cell for each of its variants; what can be wrong is found before any run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..analyse.cells.comparison import place
+from ..capture.cpu_budget import cpu_budget
+from ..errors import WhyidleError
+from .matrix import Budget, Matrix, PlannedCell, free_folder
+from .sources import Sources
+from .trial import TrialTarget
+from .used import require_used
+
+if TYPE_CHECKING:
+    from whyidle.scenarios.scenario import Asked, Experiment, Scenario, ScenarioData
+    from whyidle.scenarios.variant import Feed, Variant
+
+TARGET = TrialTarget("whyidle.scenarios.trial", "run_trial")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is to be compared, by the names of the options of `whyidle compare`; `None` leaves a choice to the
+    experiment, or to the scenario."""
+
+    scenario: str
+    """Its name, or the path of the Python file that defines it."""
+    experiment: str | None = None
+    full: bool = False
+    data: Path | None = None
+    device: tuple[str, ...] = ("auto",)
+    net: tuple[str, ...] | None = None
+    pipelines: tuple[str, ...] | None = None
+    batch_sizes: tuple[int, ...] | None = None
+    feed: tuple[Feed, ...] | None = None
+    store: tuple[str, ...] | None = None
+    ranks: tuple[int, ...] | None = None
+    interconnect: tuple[str, ...] | None = None
+    threads: tuple[int, ...] | None = None
+    epochs: int | None = None
+    iterations: int | None = None
+    repeats: int | None = None
+    budget: float | None = None
+    """Seconds that all runs may take together; `None`: as long as they take."""
+    first: tuple[str, ...] | None = None
+    """Loaders whose rounds all come before those of others."""
+    workers: int | None = None
+    prefetch: int = 2
+    limit: int | None = None
+    no_augment: bool = False
+    seed: int = 0
+    activity_windows: bool = False
+    out: Path | None = None
+
+
+def plan(request: Request, say: Callable[[str], None]) -> tuple[Matrix, list[Variant]]:
+    """The matrix of an experiment, and the variant of each of its cells, in the same order. Nothing has run yet.
+
+    Args:
+        say: told of data that are made or fetched for it.
+
+    Raises:
+        WhyidleError: a wrong device, net, loader or folder, or an option that the experiment has no use for.
+        DataError: no usable data.
+    """
+    budget = None if request.budget is None else Budget(request.budget)
+    from whyidle.scenarios.registry import scenario
+
+    chosen = scenario(request.scenario)
+    experiment = chosen.experiment(request.experiment)
+    devices = described(request.device)
+    limit = request.limit or (None if request.full else experiment.limit)
+    sources = Sources(chosen, request, limit, say)
+    nets = chosen.nets_for(devices[0]["kind"], request.net)
+    for net in request.net or ():
+        _check_profiles(chosen, devices, net)
+    asked = _asked(request, devices, loaders(request.pipelines, sources.data(nets[0])))
+    variants = _variants(request, asked, chosen, experiment)
+    for net in dict.fromkeys(each.net for each in variants):
+        _check_profiles(chosen, devices, net)
+        sources.data(net)
+    folder = free_folder(request.out, chosen.name)
+    repeats = request.repeats or experiment.repeats
+    setting = _setting(experiment, variants, devices, sources, repeats)
+    cells = _cells(request, variants, devices, sources)
+    return Matrix(folder, cells, TARGET, setting, repeats=repeats, seed=request.seed, budget=budget), variants
+
+
+def described(names: Sequence[str]) -> list[dict[str, Any]]:
+    """The devices asked for, as run.json tells them.
+
+    Raises:
+        WhyidleError: there is no such device here, or measured and emulated ones were named together.
+    """
+    from ..devices.choose import describe
+
+    devices = [describe(name) for name in names]
+    if len({device["kind"] for device in devices}) > 1:
+        raise WhyidleError(
+            f"--device {','.join(names)}: devices of different kinds, or measured and emulated ones, do not belong in "
+            "one table. Compare them one after the other."
+        )
+    return list({device["name"]: device for device in devices}.values())
+
+
+def loaders(asked: Sequence[str] | None, data: ScenarioData) -> tuple[str, ...]:
+    """Those asked for, else all that can run here and take these data.
+
+    Raises:
+        WhyidleError: one of them is none.
+    """
+    from whyidle.pipelines.registry import NAMES, unavailable, unfit
+
+    for each in asked or ():
+        if each not in NAMES:
+            raise WhyidleError(f"unknown loader {each!r}. There are {', '.join(NAMES)}.")
+    if asked:
+        return tuple(asked)
+    # What only wants to be installed stays in the table, with the reason why it was skipped.
+    return tuple(n for n in NAMES if not unfit(n, data) and not (n == "dali-gpu" and unavailable(n)))
+
+
+def _check_profiles(chosen: Scenario, devices: Sequence[Mapping[str, Any]], net: str) -> None:
+    """Every emulated device must know the net's step times."""
+    from whyidle.scenarios.scenario import step_times
+
+    from ..devices.choose import choose
+
+    for device in devices:
+        if device["kind"] == "emulated":
+            step_times(choose(device["name"])).net(chosen.profile_net(net))
+
+
+def _asked(request: Request, devices: Sequence[Mapping[str, Any]], pipelines: tuple[str, ...]) -> Asked:
+    from whyidle.scenarios.scenario import Asked
+
+    return Asked(
+        kind=devices[0]["kind"],
+        devices=tuple(device["name"] for device in devices),
+        pipelines=pipelines,
+        cpus=max(1, int(cpu_budget().budget)),
+        full=request.full,
+        workers=request.workers,
+        nets=request.net,
+        batch_sizes=request.batch_sizes,
+        feeds=request.feed,
+        stores=request.store,
+        ranks=request.ranks,
+        interconnects=request.interconnect,
+        threads=request.threads,
+        augment=False if request.no_augment else None,
+        epochs=request.epochs,
+        iterations=request.iterations,
+        pipelines_asked=request.pipelines is not None,
+    )
+
+
+def _variants(request: Request, asked: Asked, chosen: Scenario, experiment: Experiment) -> list[Variant]:
+    """What the experiment makes of it; loaders that run first are on top of the table as well."""
+    from whyidle.scenarios.variant import plain
+
+    first = request.first or ()
+    plainly = dict.fromkeys(plain(each) for each in experiment.variants(asked))
+    variants = sorted(plainly, key=lambda each: each.pipeline not in first)
+    if strange := set(first) - {each.pipeline for each in variants}:
+        raise WhyidleError(f"--first {min(strange)} is none of the loaders compared. Add it to --pipelines.")
+    require_used(asked, variants, experiment.name, chosen.name)
+    return variants
+
+
+def _setting(
+    experiment: Experiment,
+    variants: Sequence[Variant],
+    devices: Sequence[dict[str, Any]],
+    sources: Sources,
+    repeats: int,
+) -> dict[str, Any]:
+    stops = {name: _alike(getattr(each, name) for each in variants) for name in ("epochs", "iterations")}
+    datasets = {net: sources.described(net) for net in dict.fromkeys(each.net for each in variants)}
+    dataset = datasets[variants[0].net]
+    setting = {
+        "scenario": sources.scenario.name,
+        "experiment": experiment.name,
+        "question": experiment.question,
+        "net": ", ".join(datasets),
+        "device": _together(devices),
+        "cpu_budget": cpu_budget().budget,
+        "workers": _alike(each.workers for each in variants),
+        "stop": {name: number for name, number in stops.items() if number is not None},
+        "repeats": repeats,
+        "augment": _alike(each.augment for each in variants),
+        "dataset": dataset,
+        "notices": sources.notices,
+    }
+    return setting | ({"datasets": datasets} if any(told != dataset for told in datasets.values()) else {})
+
+
+def _cells(
+    request: Request, variants: Sequence[Variant], devices: Sequence[dict[str, Any]], sources: Sources
+) -> list[PlannedCell]:
+    """
+    Raises:
+        WhyidleError: none of them could be trained.
+    """
+    from whyidle.scenarios.registry import is_file
+    from whyidle.scenarios.variant import AXES, axes
+
+    named = str(Path(request.scenario).resolve()) if is_file(request.scenario) else sources.scenario.name
+    described_as = {device["name"]: device for device in devices}
+    notices = sources.notices
+    unmet = _unmet(variants, sources)
+    varying = [name for name in AXES if len({getattr(each, name) for each in variants}) > 1]
+
+    def trial(variant: Variant, number: int, folder: Path) -> tuple[Any, dict[str, Any]]:
+        from whyidle.scenarios.trial import TrialSpec
+
+        spec = TrialSpec.of(
+            variant,
+            scenario=named,
+            data=str(sources.folder(variant.net).resolve()),
+            folder=str(folder.resolve()),
+            prefetch=request.prefetch,
+            limit=sources.limit,
+            activity_windows=request.activity_windows,
+            # Runs that are judged differ in what they draw: of equal ones the second would tell nothing of accuracy.
+            seed=request.seed + (0 if variant.evaluate == "never" else number),
+        )
+        return spec, {
+            "trial": asdict(spec),
+            "device": described_as[variant.device],
+            "dataset": sources.described(variant.net, None if variant.feed == "synthetic" else variant.store),
+            "notices": notices,
+        }
+
+    def planned(variant: Variant, why: str | None) -> PlannedCell:
+        # Where it stands on the axes in which cells differ.
+        words = [said for name in varying if (said := place(name, getattr(variant, name)))]
+        return PlannedCell(
+            name=re.sub(r"[^\w.+-]+", "-", "-".join([*words, variant.pipeline, f"b{variant.batch_size}"])),
+            title=", ".join(dict.fromkeys([*words, variant.pipeline, f"batch {variant.batch_size}"])),
+            pipeline=variant.pipeline,
+            batch_size=variant.batch_size,
+            trial=partial(trial, variant),
+            axes=axes(variant),
+            unmet=why,
+            first=variant.pipeline in (request.first or ()),
+        )
+
+    return [planned(variant, why) for variant, why in zip(variants, unmet, strict=True)]
+
+
+def _unmet(variants: Sequence[Variant], sources: Sources) -> list[str | None]:
+    """Of each, why it cannot be trained here; `None` if it can.
+
+    Raises:
+        WhyidleError: none of them can.
+    """
+    from whyidle.pipelines.registry import unavailable, unfit
+    from whyidle.scenarios.ranks import unmet
+
+    def why(variant: Variant) -> str | None:
+        # What the data do not fill an emulated device may have no memory for: that is told first.
+        few = None if variant.device.startswith("emulated:") else sources.too_few(variant)
+        if (said := unmet(variant) or few) or variant.feed == "synthetic":
+            return said
+        return (
+            unavailable(variant.pipeline)
+            or sources.missing(variant.net, variant.store)
+            or unfit(variant.pipeline, sources.data(variant.net, variant.store))
+        )
+
+    never = [said for each in variants if (said := unmet(each) or sources.too_few(each))]
+    if len(never) == len(variants):
+        raise WhyidleError(f"nothing could be trained: {'; '.join(dict.fromkeys(never))}.")
+    return [why(each) for each in variants]
+
+
+def _alike(values: Iterable[Any]) -> Any:
+    """The value all of them have; `None` where they differ."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
+
+
+def _together(devices: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One device as it is; several as what they have in common."""
+    if len(devices) == 1:
+        return devices[0]
+    return {
+        "kind": devices[0]["kind"],
+        "name": ", ".join(device["name"] for device in devices),
+        "title": ", ".join(device["title"] for device in devices),
+        "count": 1,
+        "each": list(devices),
+    }

@@ -1,0 +1,161 @@
+"""Cells by rounds, with a stand-in for the trainings: what ran when, and what the folder says at every moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar
+
+import pytest
+
+from whyidle.analyse.cells.comparison import Cell
+from whyidle.errors import RecordError, WhyidleError
+from whyidle.matrix import matrix
+from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder
+from whyidle.matrix.trial import TrialOutcome, TrialTarget
+from whyidle.record.comparison import read_comparison
+from whyidle.scenarios.planted import MS, Step, train
+
+TARGET = TrialTarget("module", "function")
+
+
+class Server:
+    """Runs no training: leaves the recording of a virtual one."""
+
+    ran: ClassVar[list[tuple[str, int]]] = []
+    then: ClassVar[Callable[[str, int], TrialOutcome | None]] = staticmethod(lambda name, number: None)
+
+    def __init__(self, target: TrialTarget) -> None:
+        assert target == TARGET
+
+    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> TrialOutcome:
+        name, number = spec
+        assert folder.name == f"{name}-r{number}"
+        Server.ran.append(spec)
+        train(folder, [[Step(fetch_ns=10 * MS, compute_ns=5 * MS)] * description["steps"]], samples=8)
+        return Server.then(name, number) or TrialOutcome("ok", None)
+
+
+class Told:
+    """What progress is told."""
+
+    def __init__(self) -> None:
+        self.began: list[str] = []
+        self.ended: list[tuple[str, str]] = []
+
+    def __enter__(self) -> Told:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        pass
+
+    def begin(self, folder: Path) -> None:
+        self.began.append(folder.name)
+
+    def tick(self) -> None:
+        pass
+
+    def end(self, title: str, cell: Cell) -> None:
+        self.ended.append((title, cell.status))
+
+
+@pytest.fixture(autouse=True)
+def server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "TrialServer", Server)
+    monkeypatch.setattr(Server, "ran", [])
+    monkeypatch.setattr(Server, "then", staticmethod(lambda name, number: None))
+
+
+def made(folder: Path, *cells: PlannedCell, repeats: int = 2) -> Matrix:
+    return Matrix(folder, cells, TARGET, {"scenario": "none"}, repeats=repeats)
+
+
+def cell(name: str, steps: int = 40, **more: Any) -> PlannedCell:
+    def trial(number: int, folder: Path) -> tuple[Any, dict[str, Any]]:
+        return (name, number), {"steps": steps}
+
+    return PlannedCell(name, name.upper(), name, 8, trial, **more)
+
+
+def test_rounds_have_every_cell_once_and_first_cells_have_all_theirs_before(tmp_path: Path) -> None:
+    table = made(tmp_path, cell("a"), cell("b"), cell("c", first=True), cell("d", unmet="no such thing here"))
+    assert table.runs_ahead == 6
+    told = Told()
+    assert not table.run(told)
+    assert Server.ran[:2] == [("c", 0), ("c", 1)]
+    assert [{name for name, _ in Server.ran[at : at + 2]} for at in (2, 4)] == [{"a", "b"}] * 2
+    assert told.ended == [(name.upper(), "ok") for name, _ in Server.ran]
+    assert told.began == [f"{name}-r{number}" for name, number in Server.ran]
+    assert [(each.status, each.error, each.rounds) for each in table.cells] == [
+        *[("ok", None, (0, 1))] * 3,
+        ("skipped", "no such thing here", ()),
+    ]
+
+
+def test_the_folder_names_each_run_before_it_runs(tmp_path: Path) -> None:
+    def look(name: str, number: int) -> None:
+        [kept] = [record for record in read_comparison(tmp_path)[1] if record.pipeline == name]
+        assert kept.runs[-1] == f"{name}-r{number}"
+        assert kept.status == ("ok" if number else "pending")
+
+    Server.then = staticmethod(look)
+    made(tmp_path, cell("a"), cell("b")).run(Told())
+    setting, records = read_comparison(tmp_path)
+    assert setting == {"scenario": "none"}
+    assert [(record.status, record.runs) for record in records] == [("ok", (f"{n}-r0", f"{n}-r1")) for n in "ab"]
+
+
+@pytest.mark.parametrize("why", ["failed", "full", "short"])
+def test_a_cell_that_fails_is_not_tried_again_and_the_others_go_on(tmp_path: Path, why: str) -> None:
+    def spoil(name: str, number: int) -> TrialOutcome | None:
+        if name == "a" and why == "full":
+            raise RecordError("no space left on device")
+        return TrialOutcome("failed", "no fork") if name == "a" and why == "failed" else None
+
+    Server.then = staticmethod(spoil)
+    table = made(tmp_path, cell("a", steps=1 if why == "short" else 40), cell("b"))
+    assert not table.run(Told())
+    assert Server.ran == [("a", 0), ("b", 0), ("b", 1)]
+    assert [each.status for each in table.cells] == ["failed", "ok"]
+    said = {"failed": "no fork", "full": "no space left on device", "short": "fewer than 2 steps: choose more"}
+    assert str(table.cells[0].error).startswith(said[why])
+
+
+@pytest.mark.parametrize(("steps", "counts"), [(40, True), (1, False)])
+def test_ctrl_c_keeps_what_was_measured_and_says_of_the_rest_that_it_did_not_run(
+    tmp_path: Path, steps: int, counts: bool
+) -> None:
+    def stop(name: str, number: int) -> None:
+        if name == "b":
+            raise KeyboardInterrupt
+
+    Server.then = staticmethod(stop)
+    table = made(tmp_path, cell("a"), cell("b", steps), cell("c"))
+    assert table.run(Told())
+    assert [(each.status, each.error) for each in table.cells] == [
+        ("ok", None),
+        ("ok" if counts else "skipped", "stopped by Ctrl-C"),
+        ("skipped", "not run: stopped by Ctrl-C"),
+    ]
+    assert [record.status for record in read_comparison(tmp_path)[1]] == [each.status for each in table.cells]
+
+
+def test_what_becomes_of_a_cell_can_be_said_by_others(tmp_path: Path) -> None:
+    def keep(name: Cell, folder: Path, outcome: TrialOutcome, *, status: str) -> Cell:
+        return Cell(name.pipeline, name.batch_size, status, folder.name, name.runs, ())
+
+    table = Matrix(tmp_path, [cell("a")], TARGET, {}, repeats=1, keep=partial(keep, status="oom"))
+    table.run(Told())
+    assert [(each.status, each.error) for each in table.cells] == [("oom", "a-r0")]
+
+
+def test_a_folder_that_is_in_use_is_none_to_measure_into(tmp_path: Path) -> None:
+    made(tmp_path / "kept", cell("a")).run(Told())
+    with pytest.raises(WhyidleError, match=r"already holds a comparison\. Choose another folder with --out"):
+        free_folder(tmp_path / "kept", "ssd")
+    with pytest.raises(WhyidleError, match="is not empty"):
+        free_folder(tmp_path, "ssd")
+    assert free_folder(tmp_path / "new", "ssd") == tmp_path / "new"
+    assert str(free_folder(None, "ssd")).startswith("runs/ssd-")
