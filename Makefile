@@ -59,10 +59,10 @@ overhead: setup-test ## what hooks cost a training, beside torch.profiler and Tr
 	@$(BIN)/python benchmarks/overhead.py --traceml
 
 faults: setup-test ## what the diagnosis makes of planted faults, and of healthy trainings (an hour)
-	@$(BIN)/python benchmarks/faults.py
+	@$(BIN)/python -m whyidle.diagnosis_benchmark faults
 
 batch-sizes: setup-test ## what is said of planted sweeps over the batch size (8 minutes)
-	@$(BIN)/python benchmarks/batch_sizes.py
+	@$(BIN)/python -m whyidle.diagnosis_benchmark batch-sizes
 
 tuning: setup-test ## how good predicted and proven loader settings are, beside an exhaustive grid and loadtune (an hour)
 	@$(BIN)/python benchmarks/tuning_grid.py --json runs/tuning-grid.json
@@ -76,7 +76,7 @@ studies: setup-test ## the four studies in their quick forms; figures under runs
 	@scripts/studies.sh $(BIN) runs/studies-$$(date +%Y%m%d-%H%M%S)
 
 rivals: setup-test ## the planted faults given to other tools, in an environment of their own (half an hour)
-	@$(BIN)/python benchmarks/rivals.py
+	@$(BIN)/python -m whyidle.diagnosis_benchmark rivals
 
 setup-demo:
 	@scripts/setup.sh $(VENV) dali

@@ -48,7 +48,7 @@ from overhead_observers import (
     Observers,
 )
 from overhead_processes import Child, TraceMl, children, install_traceml, start_up
-from overhead_table import Interval, Pair, Row, Table, cost_us, interval, rows_of
+from overhead_table import MedianInterval, Pair, Row, Table, cost_us, median_interval, rows_of
 
 from whyidle.devices.choose import choose
 
@@ -189,7 +189,9 @@ def _trainer(started: dict[str, Child], table: Table, size: tuple[int, int]) -> 
     return lambda name: started[name].block(table.workers, length, *size)
 
 
-def verdicts(tables: Sequence[Table], start: dict[str, Interval] | None, device: str) -> list[tuple[str, bool, str]]:
+def verdicts(
+    tables: Sequence[Table], start: dict[str, MedianInterval] | None, device: str
+) -> list[tuple[str, bool, str]]:
     """(target, whether it was met, the figures it was judged by)"""
     judged = []
     kind = "cuda" if device.startswith("cuda") else "cpu"
@@ -281,7 +283,7 @@ def main() -> None:
             except RuntimeError as error:
                 print(f"TraceML not measured: {error}")
     seconds = start_up(options.start_rounds, options.device)
-    start = {name: interval(values) for name, values in seconds.items()}
+    start = {name: median_interval(values) for name, values in seconds.items()}
     print(f"\nAdded by start-up, seconds beyond importing torch, {options.start_rounds} interleaved rounds")
     for name, each in start.items():
         print(f"{name:<28}{each.median:>8.3f} [{each.low:.3f} {each.high:.3f}]")
@@ -295,7 +297,7 @@ def main() -> None:
 
 
 def _as_json(
-    tables: Sequence[Table], start: dict[str, Interval], judged: Sequence[tuple[str, bool, str]]
+    tables: Sequence[Table], start: dict[str, MedianInterval], judged: Sequence[tuple[str, bool, str]]
 ) -> dict[str, object]:
     return {
         "tables": [asdict(table) for table in tables],

@@ -9,7 +9,6 @@ import re
 import socket
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,8 @@ from typing import IO
 import psutil
 from overhead_child import DEVICE, OBSERVER, SOCKET, TRACEML
 from overhead_loop import Block, Length
+
+from whyidle.diagnosis_benchmark.rivals.environment import environment_beside, free_port
 
 CHILD = Path(__file__).with_name("overhead_child.py")
 START_S = 120.0
@@ -132,13 +133,6 @@ def _traceml_command(python: Path, place: Path) -> list[str]:
     return [*command, "--aggregator-port", str(aggregator), "--master-port", str(master)]
 
 
-def free_port() -> int:
-    """One that nobody listens at, for now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @dataclass(frozen=True)
 class TraceMl:
     """The environment that TraceML was installed into, or why there is none."""
@@ -146,25 +140,6 @@ class TraceMl:
     python: Path | None
     version: str = ""
     error: str = ""
-
-
-def environment_beside(folder: Path, requirements: Sequence[str]) -> Path:
-    """An environment of its own that sees this interpreter's packages, so that torch is the same; its interpreter.
-
-    Raises:
-        subprocess.CalledProcessError: it could not be made, or pip found no such package.
-    """
-    python = folder / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True, text=True)
-    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    packages = Path(subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip())
-    ours = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    # As a site folder, so that .pth files within it count.
-    lines = [f"import site; site.addsitedir({path!r})\n" for path in sorted(ours)]
-    (packages / "beside.pth").write_text("".join(lines))
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", *requirements]
-    subprocess.run(pip, check=True, capture_output=True, text=True)
-    return python
 
 
 def install_traceml(requirement: str, folder: Path) -> TraceMl:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 from overhead_loop import Block
 
-RESAMPLES = 2000
+from whyidle.diagnosis_benchmark.rivals.cost import MedianInterval, median_interval
+
 COLUMNS = {
     "wall": "wall",
     "cpu": "CPU, thread",
@@ -21,37 +20,11 @@ COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Interval:
-    median: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        if self.low == self.high:
-            # Of a single value; nothing is known of how sure that is.
-            return _figure(self.median)
-        return f"{_figure(self.median)} [{_figure(self.low)} {_figure(self.high)}]"
-
-
-def _figure(value: float) -> str:
-    return f"{value:+.1f}" if abs(value) < 100 else f"{value:+.0f}"
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """The median and where 90 % of the medians of resampled rounds lie."""
-    drawn: npt.NDArray[np.float64] = np.asarray(values, dtype=np.float64)
-    source = np.random.default_rng(1)
-    medians = np.median(drawn[source.integers(0, len(drawn), (RESAMPLES, len(drawn)))], axis=1)
-    low, high = np.quantile(medians, (0.05, 0.95))
-    return Interval(float(np.median(drawn)), float(low), float(high))
-
-
-@dataclass(frozen=True)
 class Row:
     """What an observer adds to a step, in µs by column."""
 
     observer: str
-    added: Mapping[str, Interval]
+    added: Mapping[str, MedianInterval]
     percent: float
     """Of the bare step's wall time: the larger of wall and CPU time added, around what fills the step where that saw
     nothing of the observer."""
@@ -109,13 +82,15 @@ def rows_of(rounds: Sequence[Mapping[str, Pair]], sees_filling: Sequence[str]) -
     rows = []
     for observer in rounds[0]:
         pairs = [(each[observer].watched.per_step_us(), each[observer].bare.per_step_us()) for each in rounds]
-        added = {column: interval([watched[column] - alone[column] for watched, alone in pairs]) for column in COLUMNS}
+        added = {
+            column: median_interval([watched[column] - alone[column] for watched, alone in pairs]) for column in COLUMNS
+        }
         share = 100 * cost_us(added, observer in sees_filling) / middle.per_step_us()["wall"]
         rows.append(Row(observer, added, share))
     return rows, middle
 
 
-def cost_us(added: Mapping[str, Interval], sees_filling: bool = False) -> float:
+def cost_us(added: Mapping[str, MedianInterval], sees_filling: bool = False) -> float:
     """The larger of wall and CPU time, medians."""
     if sees_filling:
         return max(added["wall"].median, added["cpu"].median)

@@ -22,7 +22,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rivals_environment import VERSIONS, default_place, environment
 from tuning_blocks import Block, measure, shuffled
 from tuning_grid import about, names
 from tuning_judge import Row, contestants, distinct, judged
@@ -31,6 +30,7 @@ from tuning_tools import LOADTUNE, WHYIDLE, Choice, loadtune, tune
 from tuning_truth import Grid, read
 
 from whyidle.commands.options import count
+from whyidle.diagnosis_benchmark.rivals.environment import VERSIONS, default_place, environment
 
 FORMAT, VERSION = "whyidle-tuning-benchmark", 1
 ROUNDS, SECONDS, BUDGET_S = 8, 1.5, 60.0

@@ -1,4 +1,4 @@
-"""Which planted faults and controls `rivals.py` gives to every tool, and why the others are given to none."""
+"""Which planted faults and controls are given to every tool, and why the others are given to none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whyidle.scenarios.faults.registry import cases
 SEVERITY = "middle"
 STRONGER = {"input.cpu_quota": "severe", "input.oversubscribed": "severe"}
 """Causes whose middle severity costs too little where the computing leaves the CPU alone."""
-QUICK = ("input.serial-middle", "control.compute")
+QUICK_CASES = ("input.serial-middle", "control.compute")
 SOME_CONTROLS = tuple(
     f"control.{name}"
     for name in (
@@ -45,7 +45,7 @@ COST_STEPS_MS = (1.0, 10.0)
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Selection:
     """What is run, and what is not."""
 
     cases: Sequence[Case]
@@ -53,7 +53,7 @@ class Chosen:
     """By case, why this machine cannot show it."""
 
 
-def chosen(names: Sequence[str], everything: bool) -> Chosen:
+def chosen(names: Sequence[str], everything: bool) -> Selection:
     """The cases with these names or causes; without names one for each cause, and some controls.
 
     Args:
@@ -73,7 +73,7 @@ def chosen(names: Sequence[str], everything: bool) -> Chosen:
             skipped[case.name] = reason
         else:
             kept.append(case)
-    return Chosen(kept, skipped)
+    return Selection(kept, skipped)
 
 
 def cost_case(step_ms: float) -> Case:

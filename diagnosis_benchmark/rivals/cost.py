@@ -7,24 +7,55 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from overhead_table import Interval, interval
-from rivals_cases import COST_STEPS_MS, cost_case
-from rivals_run import RECORD, Record, fit, read, run, step_us
-from rivals_tools import ALONE, BARE, Tool
+import numpy as np
+import numpy.typing as npt
 
-Round = dict[str, tuple[Record, Path]]
+from .cases import COST_STEPS_MS, cost_case
+from .run import RECORD, RivalRun, fit, read, run, step_us
+from .tools import ALONE, BARE, Tool
+
+RESAMPLES = 2000
+Round = dict[str, tuple[RivalRun, Path]]
 """By tool, the runs made one after another."""
 
 
 @dataclass(frozen=True)
-class Cost:
+class MedianInterval:
+    """A median, and where 90 % of the medians of resampled rounds lie."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        if self.low == self.high:
+            # Of a single value; nothing is known of how sure that is.
+            return _figure(self.median)
+        return f"{_figure(self.median)} [{_figure(self.low)} {_figure(self.high)}]"
+
+
+def _figure(value: float) -> str:
+    return f"{value:+.1f}" if abs(value) < 100 else f"{value:+.0f}"
+
+
+def median_interval(values: Sequence[float]) -> MedianInterval:
+    """The median and where 90 % of the medians of resampled rounds lie."""
+    drawn: npt.NDArray[np.float64] = np.asarray(values, dtype=np.float64)
+    source = np.random.default_rng(1)
+    medians = np.median(drawn[source.integers(0, len(drawn), (RESAMPLES, len(drawn)))], axis=1)
+    low, high = np.quantile(medians, (0.05, 0.95))
+    return MedianInterval(float(np.median(drawn)), float(low), float(high))
+
+
+@dataclass(frozen=True)
+class AddedCost:
     """What one tool adds, against the bare run of the same round."""
 
     tool: str
-    step_us: Mapping[float, Interval]
+    step_us: Mapping[float, MedianInterval]
     """By the length of a step in ms."""
-    begin_s: Interval | None
-    end_s: Interval | None
+    begin_s: MedianInterval | None
+    end_s: MedianInterval | None
 
 
 def measure(tools: Sequence[Tool], rounds: int, folder: Path, python: Path, source: random.Random) -> Iterator[str]:
@@ -38,14 +69,14 @@ def measure(tools: Sequence[Tool], rounds: int, folder: Path, python: Path, sour
                 run(tool, case, number, place(folder, step_ms, number, tool.name), python, plan)
 
 
-def costs(folder: Path, tools: Sequence[Tool]) -> tuple[list[Cost], Mapping[float, float], int]:
+def costs(folder: Path, tools: Sequence[Tool]) -> tuple[list[AddedCost], Mapping[float, float], int]:
     """What each tool added in the runs of a folder, the bare step in µs by its length asked for, and the rounds."""
     rounds = {step_ms: _rounds(folder, step_ms, tools) for step_ms in COST_STEPS_MS}
     bare = {}
     for step_ms, done in rounds.items():
         alone = [us for each in done if BARE in each and (us := step_us(each[BARE][1], None)) is not None]
         if alone:
-            bare[step_ms] = interval(alone).median
+            bare[step_ms] = median_interval(alone).median
     found = []
     for tool in tools:
         added = {}
@@ -57,7 +88,7 @@ def costs(folder: Path, tools: Sequence[Tool]) -> tuple[list[Cost], Mapping[floa
         begin = _added(every, tool, lambda each: each[0].begin_s)
         end = _added(every, tool, lambda each: each[0].end_s)
         if added:
-            found.append(Cost(tool.name, added, begin, end))
+            found.append(AddedCost(tool.name, added, begin, end))
     return found, bare, max(len(done) for done in rounds.values())
 
 
@@ -76,8 +107,8 @@ def _rounds(folder: Path, step_ms: float, tools: Sequence[Tool]) -> list[Round]:
 
 
 def _added(
-    rounds: Sequence[Round], tool: Tool, figure: Callable[[tuple[Record, Path]], float | None]
-) -> Interval | None:
+    rounds: Sequence[Round], tool: Tool, figure: Callable[[tuple[RivalRun, Path]], float | None]
+) -> MedianInterval | None:
     """The differences within rounds in which both trainings ended well."""
     differences = []
     for each in rounds:
@@ -86,4 +117,4 @@ def _added(
         watched, bare = figure(each[tool.name]), figure(each[BARE])
         if watched is not None and bare is not None:
             differences.append(watched - bare)
-    return interval(differences) if differences else None
+    return median_interval(differences) if differences else None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import socket
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
 import platformdirs
-from overhead_processes import environment_beside
 
 VERSIONS = {"traceml-ai": "0.5.0", "loadtune": "0.3.0", "fournex": "0.3.1", "gpu-idle": "0.1.0"}
 """Of each rival, by its name at PyPI: the newest when this was written."""
@@ -44,3 +45,29 @@ def environment(place: Path, packages: Sequence[str]) -> Path:
         raise SystemExit(f"the rivals could not be installed: {said[-1] if said else error}") from None
     complete.write_text("\n".join(wanted))
     return python
+
+
+def environment_beside(folder: Path, requirements: Sequence[str]) -> Path:
+    """An environment of its own that sees this interpreter's packages, so that torch is the same; its interpreter.
+
+    Raises:
+        subprocess.CalledProcessError: it could not be made, or pip found no such package.
+    """
+    python = folder / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True, text=True)
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = Path(subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip())
+    ours = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    # As a site folder, so that .pth files within it count.
+    lines = [f"import site; site.addsitedir({path!r})\n" for path in sorted(ours)]
+    (packages / "beside.pth").write_text("".join(lines))
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", *requirements]
+    subprocess.run(pip, check=True, capture_output=True, text=True)
+    return python
+
+
+def free_port() -> int:
+    """One that nobody listens at, for now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

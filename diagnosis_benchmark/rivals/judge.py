@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rivals_said import Said
-from rivals_words import Meaning, meaning
-
 from whyidle.scenarios.faults.case import Case
+
+from .said import Said
+from .words import Meaning, meaning
 
 EXACT, FAMILY, WRONG, SILENT, NEEDS_GPU = "exact", "part", "wrong", "silent", "needs a GPU"
 """Of a fault: its cause is named; the part of the training is (input, copy, host, device, rank) but not what is wrong

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rivals_cases import LEAST_SHARE
-from rivals_judge import judged
-from rivals_run import PLAN, lost_share, read
-from rivals_said import said
-from rivals_tools import TOOLS, Tool
-
 from whyidle.scenarios.faults.case import Case
 from whyidle.scenarios.faults.registry import CASES
+
+from .cases import LEAST_SHARE
+from .judge import judged
+from .run import PLAN, lost_share, read
+from .said import said
+from .tools import TOOLS, Tool
 
 FAILED, NOT_THERE = "failed", "not judged"
 """The tool or its run ended with an error; the fault cost too little in this run, or a control's training too much."""

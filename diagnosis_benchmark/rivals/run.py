@@ -16,25 +16,25 @@ from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from rivals_cases import as_shuffled
-from rivals_tools import LOADTUNE, LOADTUNE_STEPS, LOADTUNE_WARMUP, Tool
-
 from whyidle.scenarios.faults.case import Case
 from whyidle.scenarios.faults.machine import confine
 from whyidle.scenarios.faults.sizes import fitted
 from whyidle.scenarios.faults.truth import Stamp, exposed_ns, read_stamps, true_share
 
+from .cases import as_shuffled
+from .tools import LOADTUNE, LOADTUNE_STEPS, LOADTUNE_WARMUP, Tool
+
 LONGEST_S = 240.0
 RECORD = "run.json"
 PLAN, BEGAN, FOLDER = "plan.pickle", "began.json", "RIVALS_FOLDER"
-"""As in `rivals_programs/parts.py`."""
+"""As in `programs/parts.py`."""
 WARM_SHARE, WARM_STEPS = 0.05, 5
 """Of the steps, at most so many at the begin do not count for the truth, as they do not for whyidle's window."""
 WASTE = ("fetch", "host", "boundary")
 
 
 @dataclass(frozen=True)
-class Record:
+class RivalRun:
     """How a run went; the rest is in its folder."""
 
     case: str
@@ -70,7 +70,7 @@ def _fitted(case: Case, folder: Path) -> Case:
     return replace(case, plan=fitted(case.plan, folder))
 
 
-def run(tool: Tool, case: Case, repeat: int, folder: Path, python: Path, plan: bytes) -> Record:
+def run(tool: Tool, case: Case, repeat: int, folder: Path, python: Path, plan: bytes) -> RivalRun:
     """Train under a tool, or under none, and keep what it left in the folder."""
     folder.mkdir(parents=True)
     (folder / PLAN).write_bytes(plan)
@@ -83,7 +83,7 @@ def run(tool: Tool, case: Case, repeat: int, folder: Path, python: Path, plan: b
         if codes[-1]:
             break
     first, last = _first_and_last_s(folder)
-    record = Record(
+    record = RivalRun(
         case.name,
         tool.name,
         repeat,
@@ -96,11 +96,11 @@ def run(tool: Tool, case: Case, repeat: int, folder: Path, python: Path, plan: b
     return record
 
 
-def read(folder: Path) -> Record:
+def read(folder: Path) -> RivalRun:
     """What `run` has recorded."""
     told = json.loads((folder / RECORD).read_text())
     told["seconds"], told["exit_codes"] = tuple(told["seconds"]), tuple(told["exit_codes"])
-    return Record(**told)
+    return RivalRun(**told)
 
 
 def lost_share(case: Case, tool: str, folder: Path) -> float | None:

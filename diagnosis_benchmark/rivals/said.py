@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rivals_tools import FOURNEX, GPU_IDLE, LOADTUNE, TRACEML, WHYIDLE
+from .tools import FOURNEX, GPU_IDLE, LOADTUNE, TRACEML, WHYIDLE
 
 QUIET = ("none", "minor")
 """Severities of whyidle's that nobody need act on."""
@@ -26,7 +26,7 @@ class Said:
     """A tool's verdict."""
 
     words: tuple[str, ...]
-    """Its own terms for what it found, as `rivals_words.py` lists them; none: it found nothing."""
+    """Its own terms for what it found, as `words.py` lists them; none: it found nothing."""
     sentence: str
     """What a user reads."""
 

@@ -1,17 +1,16 @@
-"""The tables of `rivals.py`, in markdown: who names what, who stays quiet, what it costs, and what the words mean."""
+"""The tables, in Markdown: who names what, who stays quiet, what each tool costs, and what its words mean."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from overhead_table import Interval
-from rivals_cost import Cost
-from rivals_environment import VERSIONS
-from rivals_judge import ALARM, EXACT, FAMILY, NEEDS_GPU, QUIET, SILENT, WRONG
-from rivals_result import FAILED, NOT_THERE, CaseResult, better
-from rivals_tools import WHYIDLE, Tool, changes
-from rivals_words import WORDS, Meaning
+from .cost import AddedCost, MedianInterval
+from .environment import VERSIONS
+from .judge import ALARM, EXACT, FAMILY, NEEDS_GPU, QUIET, SILENT, WRONG
+from .result import FAILED, NOT_THERE, CaseResult, better
+from .tools import WHYIDLE, Tool, changes
+from .words import WORDS, Meaning
 
 FAULT_LEVELS = (EXACT, FAMILY, SILENT, NEEDS_GPU, WRONG, FAILED)
 """Best first: to be sent to look in the wrong place is worse than nothing."""
@@ -77,7 +76,7 @@ def controls(results: Sequence[CaseResult], tools: Sequence[Tool]) -> Iterator[s
     yield ""
 
 
-def costs(found: Sequence[Cost], bare_us: Mapping[float, float], rounds: int) -> Iterator[str]:
+def costs(found: Sequence[AddedCost], bare_us: Mapping[float, float], rounds: int) -> Iterator[str]:
     """What each adds to a step, at the start and at the end."""
     if not found:
         return
@@ -143,7 +142,7 @@ def _cannot(results: Iterable[CaseResult]) -> Iterator[str]:
         yield f"- n/a: {tool} {why}."
 
 
-def _seconds(each: Interval | None) -> str:
+def _seconds(each: MedianInterval | None) -> str:
     return "n/a" if each is None else f"{each.median:+.2f} [{each.low:+.2f} {each.high:+.2f}]"
 
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from overhead_processes import free_port
-
 from whyidle.scenarios.faults.case import Case
 
-PROGRAMS = Path(__file__).with_name("rivals_programs")
+from .environment import free_port
+
+PROGRAMS = Path(__file__).with_name("programs")
 BARE = "bare"
 WHYIDLE, TRACEML, LOADTUNE, FOURNEX, GPU_IDLE = "whyidle", "TraceML", "loadtune", "fournex", "gpu-idle"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rivals_tools import FOURNEX, GPU_IDLE, LOADTUNE, TRACEML, WHYIDLE
+from .tools import FOURNEX, GPU_IDLE, LOADTUNE, TRACEML, WHYIDLE
 
 
 @dataclass(frozen=True)

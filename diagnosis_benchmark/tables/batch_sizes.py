@@ -7,49 +7,28 @@ some eight minutes). Runs go to a folder that is kept when `--out` names it; `--
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import os
-import platform
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
-import torch
+from .matrix_runs import machine, make, told
 
+HELP = "planted sweeps over the batch size: whether the reason why a larger one is slower is found (8 minutes)"
+QUICK = "some of the sweeps only"
+EXAMPLE = "--repeats 2 --out runs/batch-sizes"
 REPEATS = 5
 QUICK_CASES = "accounting.fast,pipeline_fill,handoff_growth,memory,padding,saturated"
 
 
-def measure(folder: Path, repeats: int, seed: int, quick: bool) -> None:
-    """Run the sweeps into the folder."""
-    command = [sys.executable, "-m", "whyidle", "compare", "batch-sizes", "--out", str(folder), "--seed", str(seed)]
-    command += ["--repeats", str(repeats), *(("--cases", QUICK_CASES) if quick else ())]
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
-    if done.returncode not in (0, 130):
-        raise SystemExit(f"{' '.join(command)} ended with exit code {done.returncode}")
-
-
-def judged(folder: Path) -> dict[str, Any]:
-    """The JSON of a folder of runs."""
-    command = [sys.executable, "-m", "whyidle", "report", str(folder), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    told = dict(json.loads(done.stdout)) if done.returncode == 0 else {}
-    if "sweeps" not in told:
-        raise SystemExit(done.stderr.strip() or f"{folder} holds no planted sweeps. Name the folder that --out named.")
-    return told
-
-
-def tables(told: dict[str, Any]) -> Iterator[str]:
+def tables(result: dict[str, Any]) -> Iterator[str]:
     """Markdown, a line each."""
-    sweeps, verdicts = told["sweeps"], told["batch_verdicts"]
+    sweeps, verdicts = result["sweeps"], result["batch_verdicts"]
     right = sum(sweep["right"] for sweep in sweeps.values())
     yield (
-        f"`whyidle compare batch-sizes --repeats {told['repeats']}`: {told['cpu_budget']:g} CPUs, load "
-        f"{told['load']:.1f} before. Cause and term as planted: {right} of {len(sweeps)}."
+        f"`whyidle compare batch-sizes --repeats {result['repeats']}`: {result['cpu_budget']:g} CPUs, load "
+        f"{result['load']:.1f} before. Cause and term as planted: {right} of {len(sweeps)}."
     )
     yield ""
     yield "| planted | term | named | term | growth of the term, true % | reported % ± | runs of a size differ by % |"
@@ -88,25 +67,16 @@ def _both(true: float, said: dict[str, float] | None) -> str:
     return f"{true:.0f}, {'n/a' if said is None else format(said['mean'], '.0f')}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="some of the sweeps only")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=int, default=REPEATS, help=f"rounds (default: {REPEATS})")
-    parser.add_argument("--seed", type=int, default=0)
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--out", type=Path, help="keep the runs here (default: they are removed)")
-    where.add_argument("--from", dest="runs", type=Path, metavar="FOLDER", help="judge these runs, and run nothing")
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """All sweeps, then their tables."""
     with tempfile.TemporaryDirectory() as name:
-        folder = arguments.runs or arguments.out or Path(name) / "runs"
-        if arguments.runs is None:
-            measure(folder, arguments.repeats, arguments.seed, arguments.quick)
-        print(
-            f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
-            f"torch {torch.__version__}, {datetime.date.today().isoformat()}\n"
-        )
-        print("\n".join(tables(judged(folder))), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        folder = arguments.recorded or arguments.out or Path(name) / "runs"
+        if arguments.recorded is None:
+            options = ["--repeats", str(arguments.repeats), *(("--cases", QUICK_CASES) if arguments.quick else ())]
+            make("batch-sizes", options, folder, arguments.seed)
+        print(f"{machine()}, {date.today().isoformat()}\n")
+        print("\n".join(tables(told(folder, "sweeps"))), flush=True)

@@ -11,27 +11,25 @@ Runs go to a folder that is kept when `--out` names it: `whyidle report FOLDER/f
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import os
-import platform
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
-import torch
+from .matrix_runs import machine, make, told
 
+HELP = "planted faults, and healthy trainings: what whyidle makes of each (an hour)"
+QUICK = "some faults and the controls, one round (4 minutes)"
+EXAMPLE = "--repeats 1 --out runs/faults"
 CONTROL_REPEATS = 20
 FAULT_REPEATS = 3
 QUICK_CASES = "input.serial,input.too_few_workers,copy.pageable,host.step_gap,host.boundary"
 
 
 @dataclass(frozen=True)
-class Runs:
+class FaultRuns:
     """One set of runs."""
 
     name: str
@@ -39,42 +37,30 @@ class Runs:
     options: tuple[str, ...]
 
 
-def plan(quick: bool, repeats: int, controls: int) -> list[Runs]:
+def plan(quick: bool, repeats: int, controls: int) -> list[FaultRuns]:
     if quick:
         return [
-            Runs("faults", "Single faults (some)", ("--faults", "--cases", QUICK_CASES)),
-            Runs("controls", "Healthy trainings", ("--controls",)),
+            FaultRuns("faults", "Single faults (some)", ("--faults", "--cases", QUICK_CASES)),
+            FaultRuns("controls", "Healthy trainings", ("--controls",)),
         ]
     several = ("--repeats", str(repeats))
     return [
-        Runs("faults", "Single faults", ("--faults", *several)),
-        Runs("compounds", "Two faults at once", ("--compounds", *several)),
-        Runs("controls", "Healthy trainings", ("--controls", "--repeats", str(controls))),
-        Runs("foreign", "Beside a busy process of others", ("--foreign-load", "--severity", "middle")),
+        FaultRuns("faults", "Single faults", ("--faults", *several)),
+        FaultRuns("compounds", "Two faults at once", ("--compounds", *several)),
+        FaultRuns("controls", "Healthy trainings", ("--controls", "--repeats", str(controls))),
+        FaultRuns("foreign", "Beside a busy process of others", ("--foreign-load", "--severity", "middle")),
     ]
 
 
-def measure(runs: Runs, folder: Path, seed: int) -> dict[str, Any]:
-    """The JSON of one set."""
-    command = [sys.executable, "-m", "whyidle", "compare", "faults", *runs.options, "--seed", str(seed)]
-    result = folder / f"{runs.name}.json"
-    done = subprocess.run(
-        [*command, "--out", str(folder / runs.name), "--json", str(result)], stdout=subprocess.DEVNULL, check=False
-    )
-    if done.returncode not in (0, 130):
-        raise SystemExit(f"{' '.join(command)} ended with exit code {done.returncode}")
-    return dict(json.loads(result.read_text()))
-
-
-def tables(runs: Runs, told: dict[str, Any]) -> Iterator[str]:
+def tables(runs: FaultRuns, result: dict[str, Any]) -> Iterator[str]:
     """Markdown, a line each."""
-    machine, matrix = told["machine"], told["matrix"]
+    machine, matrix = result["machine"], result["matrix"]
     steal = machine["steal_pct"]
     yield f"### {runs.title}"
     yield ""
     yield (
-        f"`whyidle compare faults {' '.join(runs.options)}`: {told['repeats']} "
-        f"round{'s' * (told['repeats'] != 1)}, {told['cpu_budget']:g} CPUs, load {machine['load']:.1f} before"
+        f"`whyidle compare faults {' '.join(runs.options)}`: {result['repeats']} "
+        f"round{'s' * (result['repeats'] != 1)}, {result['cpu_budget']:g} CPUs, load {machine['load']:.1f} before"
         + (f", {steal:.1f} % stolen." if steal is not None else ".")
     )
     yield ""
@@ -95,12 +81,12 @@ def tables(runs: Runs, told: dict[str, Any]) -> Iterator[str]:
             f"median {errors['median']:.1f}, worst {errors['worst']:.1f} points, {errors['unnamed']} not named"
         )
     yield ""
-    yield from _matrix(told)
-    yield from _cases(told)
+    yield from _matrix(result)
+    yield from _cases(result)
 
 
-def _matrix(told: dict[str, Any]) -> Iterator[str]:
-    named_for = told["matrix"]["named_for"]
+def _matrix(result: dict[str, Any]) -> Iterator[str]:
+    named_for = result["matrix"]["named_for"]
     if not named_for:
         return
     yield "| planted | runs | named first |"
@@ -116,10 +102,10 @@ def _strong(name: str, planted: str) -> str:
     return name if name == planted else f"**{name}**"
 
 
-def _cases(told: dict[str, Any]) -> Iterator[str]:
+def _cases(result: dict[str, Any]) -> Iterator[str]:
     yield "| case | right | planted | truth % | reported % | median, worst error |"
     yield "|---|---|---|---|---|---|"
-    for cell in told["cells"]:
+    for cell in result["cells"]:
         if cell["status"] != "ok":
             yield f"| {cell['case']} | {cell['status']}: {cell['error']} | | | | |"
             continue
@@ -140,24 +126,19 @@ def _figure(value: float | None) -> str:
     return "n/a" if value is None else f"{value:.1f}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="some faults and the controls, one round (4 minutes)")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=int, default=FAULT_REPEATS, help=f"of faults (default: {FAULT_REPEATS})")
     parser.add_argument("--controls", type=int, default=CONTROL_REPEATS, help=f"default: {CONTROL_REPEATS}")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="keep the runs here (default: they are removed)")
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Each set of runs, and its tables as soon as they are there."""
     with tempfile.TemporaryDirectory() as name:
-        folder = arguments.out or Path(name)
-        folder.mkdir(parents=True, exist_ok=True)
-        print(
-            f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
-            f"torch {torch.__version__}, {datetime.date.today().isoformat()}\n"
-        )
+        folder = arguments.recorded or arguments.out or Path(name)
+        print(f"{machine()}, {date.today().isoformat()}\n")
         for runs in plan(arguments.quick, arguments.repeats, arguments.controls):
-            print("\n".join(tables(runs, measure(runs, folder, arguments.seed))), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            if arguments.recorded is None:
+                make("faults", runs.options, folder / runs.name, arguments.seed)
+            elif not (folder / runs.name).is_dir():
+                continue
+            print("\n".join(tables(runs, told(folder / runs.name, "matrix"))), flush=True)

@@ -12,16 +12,26 @@ import sys
 from pathlib import Path
 
 import pytest
-import rivals_cost
-import rivals_tables
-from rivals_cases import chosen
-from rivals_judge import ALARM, EXACT, FAMILY, NEEDS_GPU, QUIET, SILENT, WRONG, judged
-from rivals_result import FAILED, NOT_THERE, place, results
-from rivals_run import BEGAN, FOLDER, PLAN, RECORD, Record, lost_share, read, run, step_us
-from rivals_said import Said, said
-from rivals_tools import ALONE, BARE, FOURNEX, GPU_IDLE, LOADTUNE, TOOLS, TRACEML, WHYIDLE, Tool, changes
-from rivals_words import WORDS, meaning
 
+from whyidle.diagnosis_benchmark.rivals import cost, tables
+from whyidle.diagnosis_benchmark.rivals.cases import chosen
+from whyidle.diagnosis_benchmark.rivals.judge import ALARM, EXACT, FAMILY, NEEDS_GPU, QUIET, SILENT, WRONG, judged
+from whyidle.diagnosis_benchmark.rivals.result import FAILED, NOT_THERE, place, results
+from whyidle.diagnosis_benchmark.rivals.run import BEGAN, FOLDER, PLAN, RECORD, RivalRun, lost_share, read, run, step_us
+from whyidle.diagnosis_benchmark.rivals.said import Said, said
+from whyidle.diagnosis_benchmark.rivals.tools import (
+    ALONE,
+    BARE,
+    FOURNEX,
+    GPU_IDLE,
+    LOADTUNE,
+    TOOLS,
+    TRACEML,
+    WHYIDLE,
+    Tool,
+    changes,
+)
+from whyidle.diagnosis_benchmark.rivals.words import WORDS, meaning
 from whyidle.scenarios.faults.case import Case
 from whyidle.scenarios.faults.registry import CASES
 from whyidle.scenarios.faults.truth import Stamp, read_stamps, write_truth
@@ -163,7 +173,7 @@ def _left(
             target.write_bytes(path.read_bytes())
     (at / PLAN).write_bytes(pickle.dumps(case))
     write_truth(at, case, stamps)
-    record = Record(case.name, tool, 0, (5.0,), (code,), begin_s, 0.5)
+    record = RivalRun(case.name, tool, 0, (5.0,), (code,), begin_s, 0.5)
     (at / RECORD).write_text(json.dumps(dataclasses.asdict(record)))
 
 
@@ -209,7 +219,7 @@ def test_the_table_says_where_a_rival_did_better(tmp_path: Path) -> None:
     _left(place(tmp_path, straggler.name, LOADTUNE, 0), straggler, LOADTUNE, stamps, "straggler")
     tools: list[Tool] = [TOOLS[WHYIDLE], TOOLS[LOADTUNE]]
     found = list(results(tmp_path, tools))
-    lines = list(rivals_tables.faults(found, tools, {"copy.link-middle": "needs a GPU"}))
+    lines = list(tables.faults(found, tools, {"copy.link-middle": "needs a GPU"}))
     assert "| input.straggler-middle | part | **exact** | 60 (60 to 60) |" in lines
     assert "- input.straggler-middle: loadtune did better than whyidle." in lines
     assert "- copy.link-middle: needs a GPU." in lines
@@ -219,15 +229,15 @@ def test_what_a_tool_adds_is_counted_against_the_bare_run_of_its_round(tmp_path:
     # Rounds differ by far more than the tool adds.
     for number, bare_ms in enumerate((10, 30, 20)):
         for tool, ms, begin in ((BARE, bare_ms, 2.0 + number), (TRACEML, bare_ms + 1, 2.5 + number)):
-            case = rivals_cost.cost_case(1.0)
-            _left(rivals_cost.place(tmp_path, 1.0, number, tool), case, tool, _stamps(0, ms, 50), begin_s=begin)
-    (cost,), bare, rounds = rivals_cost.costs(tmp_path, [TOOLS[TRACEML]])
+            case = cost.cost_case(1.0)
+            _left(cost.place(tmp_path, 1.0, number, tool), case, tool, _stamps(0, ms, 50), begin_s=begin)
+    (added,), bare, rounds = cost.costs(tmp_path, [TOOLS[TRACEML]])
     assert rounds == 3
     assert bare[1.0] == pytest.approx(20_000)
-    assert cost.step_us[1.0].median == pytest.approx(1000)
-    assert cost.step_us[1.0].low == cost.step_us[1.0].high
-    assert cost.begin_s is not None
-    assert cost.begin_s.median == pytest.approx(0.5)
+    assert added.step_us[1.0].median == pytest.approx(1000)
+    assert added.step_us[1.0].low == added.step_us[1.0].high
+    assert added.begin_s is not None
+    assert added.begin_s.median == pytest.approx(0.5)
 
 
 @pytest.mark.slow
@@ -254,11 +264,11 @@ def test_the_plain_training_waits_as_planned_and_says_so(tmp_path: Path) -> None
 
 def test_tables_are_made_anew_from_what_was_recorded(tmp_path: Path) -> None:
     _left(place(tmp_path, SERIAL.name, TRACEML, 0), SERIAL, TRACEML, _stamps(30, 20), "serial")
-    about = {"machine": "a machine", "date": "2026-01-02", "command": "rivals.py", "skipped": {}, "load": [0.5]}
+    about = {"machine": "a machine", "date": "2026-01-02", "command": "rivals", "skipped": {}, "load": [0.5]}
     (tmp_path / "about.json").write_text(json.dumps(about))
     figures = tmp_path / "figures.json"
-    script = Path(__file__).parents[2] / "benchmarks" / "rivals.py"
-    command = [sys.executable, str(script), "--from", str(tmp_path), "--tools", TRACEML, "--json", str(figures)]
+    command = [sys.executable, "-m", "whyidle.diagnosis_benchmark", "rivals"]
+    command += ["--from", str(tmp_path), "--tools", TRACEML, "--json", str(figures)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {FOLDER: "unused"}, timeout=240)
     assert done.returncode == 0, done.stderr
     assert "a machine, 2026-01-02" in done.stdout

@@ -1,4 +1,4 @@
-"""What the training programs of `rivals.py` are made of: a case's data, a net on a synchronous accelerator, other work.
+"""What the trainings beside this file are made of: a case's data, a net on a synchronous accelerator, other work.
 
 The accelerator is one that any tool can see on a machine without a GPU: a forward and a backward pass that take the
 time the case's plan says, asleep, as an accelerator leaves the processor to others. Where the plan's device is the
