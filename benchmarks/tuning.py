@@ -30,7 +30,8 @@ from tuning_tools import LOADTUNE, WHYIDLE, Choice, loadtune, tune
 from tuning_truth import Grid, read
 
 from whyidle.commands.options import count
-from whyidle.diagnosis_benchmark.rivals.environment import VERSIONS, default_place, environment
+from whyidle.diagnosis_benchmark.rivals.environment import default_place, environment
+from whyidle.diagnosis_benchmark.rivals.registry import TOOLS, requirements
 
 FORMAT, VERSION = "whyidle-tuning-benchmark", 1
 ROUNDS, SECONDS, BUDGET_S = 8, 1.5, 60.0
@@ -43,7 +44,7 @@ def run(options: argparse.Namespace, grids: Mapping[str, Grid], cpus: int) -> It
     def tell(what: str) -> None:
         print(f"[{time.monotonic() - begin:5.0f} s] {what}", file=sys.stderr, flush=True)
 
-    python = environment(options.venv, [LOADTUNE]) if LOADTUNE in options.tools else None
+    python = environment(options.venv, [TOOLS[LOADTUNE].requirement]) if LOADTUNE in options.tools else None
     for name, grid in grids.items():
         choices = []
         if WHYIDLE in options.tools:
@@ -89,7 +90,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=count, default=ROUNDS, help="of the duel (default: %(default)d)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of a block (default: %(default)g)")
     parser.add_argument("--seed", type=int, default=0, help="of the order of blocks")
-    parser.add_argument("--venv", type=Path, default=default_place(), help="loadtune's environment (default: a cache)")
+    parser.add_argument(
+        "--venv",
+        type=Path,
+        default=default_place(requirements(TOOLS.values())),
+        help="loadtune's environment (default: a cache)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write what was run there, after each workload")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the tables there")
     parser.add_argument("--from", type=Path, dest="recorded", metavar="FILE", help="run nothing: tables of this JSON")
@@ -118,7 +124,7 @@ def main() -> None:
         words += f" --tune-options '{options.tune_options}'" if options.tune_options else ""
         told = about(f"python benchmarks/tuning.py --workloads {','.join(chosen)} {words}")
         told |= {"format": FORMAT, "version": VERSION, "load": [os.getloadavg()[0]] * 2, "workloads": []}
-        told |= {"budget_s": options.budget, "loadtune": VERSIONS[LOADTUNE]}
+        told |= {"budget_s": options.budget, "loadtune": TOOLS[LOADTUNE].version}
         try:
             for each in run(options, chosen, told["cpus"]):
                 told["workloads"].append(each)

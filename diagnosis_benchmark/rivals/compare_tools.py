@@ -3,7 +3,7 @@
 Every tool gets the same training (`programs/`), with the changes to its code that the tool's documentation asks
 for, in an environment that has the rivals at pinned versions. The training computes on an accelerator that all can see
 without a GPU (`programs/parts.py`); faults that need a real one are shown to nobody. What a tool's words mean
-was decided before any run (`words.py`). What a fault really cost is measured by the training itself, and a run
+was decided before any run (`tools/`). What a fault really cost is measured by the training itself, and a run
 in which it cost less than a tenth is not judged.
 
 By default each cause is planted once, at middle severity, with some controls: about 25 minutes on two idle CPUs.
@@ -32,17 +32,18 @@ from ..tables.matrix_runs import machine
 from . import cost, tables
 from .cases import QUICK_CASES, Selection, chosen
 from .environment import default_place, environment
+from .registry import TOOLS, adapter, requirements
 from .result import CaseResult, place, results
 from .run import fit
 from .run import run as train
-from .tools import TOOLS, Tool
+from .tool import Tool
 
 HELP = "the planted faults given to other tools too, in an environment of their own (half an hour)"
 QUICK = "two cases and one round"
 EXAMPLE = "--cases input.serial --tools whyidle,TraceML --out runs/rivals"
 ROUNDS = 3
 ABOUT = "about.json"
-PLACES = ("--venv", "--out", "--json", "--from")
+PLACES = ("--venv", "--out", "--json", "--from", "--adapter")
 """Options whose value is a place on this machine."""
 
 
@@ -53,8 +54,13 @@ def measure(arguments: argparse.Namespace, selected: Selection, tools: Sequence[
     def tell(what: str) -> None:
         print(f"[{time.monotonic() - begin:5.0f} s] {what}", file=sys.stderr, flush=True)
 
-    tell(f"the rivals' environment: {arguments.venv}")
-    python = environment(arguments.venv, [tool.package for tool in tools if tool.package])
+    python, needed = Path(sys.executable), requirements(tools)
+    if needed:
+        venv = arguments.venv or default_place(
+            requirements([*TOOLS.values(), *(tool for tool in tools if tool.name not in TOOLS)])
+        )
+        tell(f"the rivals' environment: {venv}")
+        python = environment(venv, needed)
     source = random.Random(arguments.seed)
     about = _about(selected)
     (folder / ABOUT).write_text(json.dumps(about))
@@ -66,7 +72,7 @@ def measure(arguments: argparse.Namespace, selected: Selection, tools: Sequence[
                 record = train(tool, case, repeat, place(folder, case.name, tool.name, repeat), python, plan)
                 tell(f"{case.name}: {tool.name}, {record.seconds[0]:.1f} s{', failed' if record.failed else ''}")
     if arguments.rounds:
-        observing = [tool for tool in tools if tool.observes]
+        observing = [tool for tool in tools if tool.own_loop is None]
         for line in cost.measure(observing, arguments.rounds, folder, python, source):
             tell(line)
     (folder / ABOUT).write_text(json.dumps(about | {"load": [*about["load"], os.getloadavg()[0]]}))
@@ -134,10 +140,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("--cases", type=several, default=[], help="or causes, with commas between them")
     parser.add_argument("--all", action="store_true", help="also other ways to plant a cause, and all controls (1 h)")
-    parser.add_argument("--tools", type=several, default=list(TOOLS), help=f"default: {','.join(TOOLS)}")
+    parser.add_argument("--tools", type=several, help=f"default: {','.join(TOOLS)}, and --adapter's")
+    parser.add_argument(
+        "--adapter", type=Path, metavar="FILE", help="a Python file whose TOOL is compared too (README.md)"
+    )
     parser.add_argument("--repeats", type=options.count, default=1, help="of each case (default: 1)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"for what each costs (default: {ROUNDS}; 0: none)")
-    parser.add_argument("--venv", type=Path, default=default_place(), help="the rivals' environment (default: a cache)")
+    parser.add_argument("--venv", type=Path, help="the rivals' environment (default: a cache)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
 
 
@@ -147,15 +156,19 @@ def run(arguments: argparse.Namespace) -> None:
     Raises:
         WhyidleError: a tool, a case or the folder named does not fit.
     """
-    unknown = [name for name in arguments.tools if name not in TOOLS]
+    known = dict(TOOLS)
+    if arguments.adapter is not None:
+        added = adapter(arguments.adapter)
+        known[added.name] = added
+    unknown = [name for name in arguments.tools or () if name not in known]
     if unknown:
-        raise WhyidleError(f"unknown tool {unknown[0]!r}: they are {', '.join(TOOLS)}")
+        raise WhyidleError(f"unknown tool {unknown[0]!r}: they are {', '.join(known)}")
     if arguments.out is not None and arguments.out.exists() and any(arguments.out.iterdir()):
         raise WhyidleError(f"{arguments.out} is not empty")
     if arguments.quick:
         arguments.cases, arguments.rounds = list(QUICK_CASES), 1
     selected = chosen(arguments.cases, arguments.all)
-    tools = [TOOLS[name] for name in arguments.tools]
+    tools = [known[name] for name in arguments.tools or known]
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.recorded or arguments.out or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from .cases import COST_STEPS_MS, cost_case
 from .run import RECORD, RivalRun, fit, read, run, step_us
-from .tools import ALONE, BARE, Tool
+from .tool import ALONE, BARE, Tool
 
 RESAMPLES = 2000
 Round = dict[str, tuple[RivalRun, Path]]

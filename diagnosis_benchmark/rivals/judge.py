@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from whyidle.scenarios.faults.case import Case
 
-from .said import Said
-from .words import Meaning, meaning
+from .tool import Meaning, Said, Tool
 
 EXACT, FAMILY, WRONG, SILENT, NEEDS_GPU = "exact", "part", "wrong", "silent", "needs a GPU"
 """Of a fault: its cause is named; the part of the training is (input, copy, host, device, rank) but not what is wrong
@@ -20,9 +19,9 @@ _PARTS = {"fetch": "input", "host": "host", "boundary": "host", "lost": "device"
 """Of the training, by where a case's stamps say that its time goes."""
 
 
-def judged(tool: str, said: Said, case: Case) -> str:
+def judged(tool: Tool, said: Said, case: Case) -> str:
     """The best that can be made of a tool's words about a run of this case."""
-    meanings = [meaning(tool, word) for word in said.words]
+    meanings = [tool.meaning(word) for word in said.words]
     if not case.causes:
         level = ALARM if any(each.alarms for each in meanings) else QUIET
     elif any(cause in each.exact for cause in case.causes for each in meanings):

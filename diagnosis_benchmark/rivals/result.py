@@ -15,8 +15,7 @@ from whyidle.scenarios.faults.registry import CASES
 from .cases import LEAST_SHARE
 from .judge import judged
 from .run import PLAN, lost_share, read
-from .said import said
-from .tools import TOOLS, Tool
+from .tool import Tool
 
 FAILED, NOT_THERE = "failed", "not judged"
 """The tool or its run ended with an error; the fault cost too little in this run, or a control's training too much."""
@@ -62,38 +61,41 @@ def place(folder: Path, case: str, tool: str, repeat: int) -> Path:
 
 def results(folder: Path, tools: Sequence[Tool]) -> Iterator[CaseResult]:
     """In the order of the registry."""
+    by_name = {tool.name: tool for tool in tools}
     for name in CASES:
         runs = sorted(path.parent for path in (folder / "cases" / name).glob("*/run.json"))
         if not runs:
             continue
         case: Case = pickle.loads((runs[0] / PLAN).read_bytes())
         cannot = {tool.name: why for tool in tools if (why := tool.cannot(case))}
-        named = {tool.name for tool in tools} - set(cannot)
-        judgements = [_judgement(case, each) for each in runs if each.name.rpartition("-")[0] in named]
+        given = [(each, each.name.rpartition("-")[0]) for each in runs]
+        judgements = [
+            _judgement(case, by_name[tool], each) for each, tool in given if tool in by_name and tool not in cannot
+        ]
         yield CaseResult(case, judgements, cannot)
 
 
-def _judgement(case: Case, at: Path) -> Judgement:
+def _judgement(case: Case, tool: Tool, at: Path) -> Judgement:
     record = read(at)
-    share = lost_share(case, record.tool, at)
+    share = lost_share(case, tool, at)
     seconds = record.seconds[0]
     if record.failed:
-        return Judgement(record.tool, FAILED, share, f"exit code {record.exit_codes[-1]}", seconds)
+        return Judgement(tool.name, FAILED, share, f"exit code {record.exit_codes[-1]}", seconds)
     try:
-        verdict = said(record.tool, at)
-        level = judged(record.tool, verdict, case)
+        verdict = tool.read(at)
+        level = judged(tool, verdict, case)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return Judgement(record.tool, FAILED, share, f"unreadable: {error!r}", seconds)
+        return Judgement(tool.name, FAILED, share, f"unreadable: {error!r}", seconds)
     if share is None or (share < LEAST_SHARE) == bool(case.causes):
         level = NOT_THERE
-    return Judgement(record.tool, level, share, verdict.sentence, seconds)
+    return Judgement(tool.name, level, share, verdict.sentence, seconds)
 
 
-def better(result: CaseResult, order: Sequence[str], ours: str) -> list[str]:
-    """Tools whose best judgement of a case comes before the best of `ours` in this order."""
+def better(result: CaseResult, tools: Sequence[Tool], order: Sequence[str], ours: str) -> list[str]:
+    """Names of the tools whose best judgement of a case comes before the best of `ours` in this order."""
     best = {
-        tool: min(order.index(level) for level in result.levels(tool) if level in order)
-        for tool in TOOLS
-        if any(level in order for level in result.levels(tool))
+        tool.name: min(levels)
+        for tool in tools
+        if (levels := [order.index(level) for level in result.levels(tool.name) if level in order])
     }
     return [tool for tool, level in best.items() if ours in best and level < best[ours]]

@@ -22,7 +22,7 @@ from whyidle.scenarios.faults.sizes import fitted
 from whyidle.scenarios.faults.truth import Stamp, exposed_ns, read_stamps, true_share
 
 from .cases import as_shuffled
-from .tools import LOADTUNE, LOADTUNE_STEPS, LOADTUNE_WARMUP, Tool
+from .tool import PROGRAMS, Tool
 
 LONGEST_S = 240.0
 RECORD = "run.json"
@@ -103,7 +103,7 @@ def read(folder: Path) -> RivalRun:
     return RivalRun(**told)
 
 
-def lost_share(case: Case, tool: str, folder: Path) -> float | None:
+def lost_share(case: Case, tool: Tool, folder: Path) -> float | None:
     """The share of the run's time that the fault cost; of a healthy training all that was not computing.
 
     `None` if the training said nothing.
@@ -115,7 +115,7 @@ def lost_share(case: Case, tool: str, folder: Path) -> float | None:
             begin, end = window
             if not case.causes:
                 return sum(exposed_ns(stamps, (), begin, end, part, "every") for part in WASTE) / (end - begin)
-            shown = as_shuffled(case) if tool == LOADTUNE else case
+            shown = as_shuffled(case) if tool.own_loop is not None else case
             return sum(true_share(stamps, (), window, shown).values())
     return None
 
@@ -130,14 +130,15 @@ def step_us(folder: Path, steps: tuple[int, int] | None) -> float | None:
     return None
 
 
-def _window(stamps: Sequence[Stamp], tool: str) -> tuple[int, int] | None:
+def _window(stamps: Sequence[Stamp], tool: Tool) -> tuple[int, int] | None:
     starts = _starts(stamps)
     if not starts:
         return None
-    if tool == LOADTUNE:
+    if tool.own_loop is not None:
         # Its first trial: the configuration of the case.
+        warmup, steps = tool.own_loop
         starts = [*starts, stamps[-1].end_ns]
-        return starts[LOADTUNE_WARMUP], starts[min(LOADTUNE_WARMUP + LOADTUNE_STEPS, len(starts) - 1)]
+        return starts[warmup], starts[min(warmup + steps, len(starts) - 1)]
     warm = min(WARM_STEPS, round(WARM_SHARE * len(starts)))
     return starts[warm], max(stamp.end_ns for stamp in stamps)
 
@@ -157,6 +158,8 @@ def _first_and_last_s(folder: Path) -> tuple[float | None, float | None]:
 def _execute(command: Sequence[str], folder: Path, output: Path) -> int:
     """The exit code; what is left of it after a while is ended."""
     environment = os.environ | {FOLDER: str(folder.resolve())}
+    # So that programs that lie elsewhere find `parts` too.
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(PROGRAMS), os.environ.get("PYTHONPATH"))))
     with output.open("wb") as out:
         out_and_errors = {"stdout": out, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
         process = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **out_and_errors)  # type: ignore[call-overload]

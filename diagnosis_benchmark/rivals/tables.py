@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .cost import AddedCost, MedianInterval
-from .environment import VERSIONS
 from .judge import ALARM, EXACT, FAMILY, NEEDS_GPU, QUIET, SILENT, WRONG
+from .registry import OURS
 from .result import FAILED, NOT_THERE, CaseResult, better
-from .tools import WHYIDLE, Tool, changes
-from .words import WORDS, Meaning
+from .tool import Meaning, Tool, changes
 
 FAULT_LEVELS = (EXACT, FAMILY, SILENT, NEEDS_GPU, WRONG, FAILED)
 """Best first: to be sent to look in the wrong place is worse than nothing."""
@@ -42,7 +41,7 @@ def faults(results: Sequence[CaseResult], tools: Sequence[Tool], skipped: Mappin
             yield f"| *{label}* | {' | '.join(_sum(shown, tool, level) for tool in tools)} | |"
     yield ""
     for result in shown:
-        for name in better(result, FAULT_LEVELS, WHYIDLE):
+        for name in better(result, tools, FAULT_LEVELS, OURS.name):
             yield f"- {result.case.name}: {name} did better than whyidle."
     yield from _cannot(shown)
     yield ""
@@ -70,7 +69,7 @@ def controls(results: Sequence[CaseResult], tools: Sequence[Tool]) -> Iterator[s
             yield f"| *{level}* | {' | '.join(_sum(shown, tool, level) for tool in tools)} | |"
     yield ""
     for result in shown:
-        for name in better(result, CONTROL_LEVELS, WHYIDLE):
+        for name in better(result, tools, CONTROL_LEVELS, OURS.name):
             yield f"- {result.case.name}: {name} did better than whyidle."
     yield from _cannot(shown)
     yield ""
@@ -103,7 +102,7 @@ def code(tools: Sequence[Tool]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for tool in tools:
         needed = changes(tool)
-        version = VERSIONS.get(tool.package, "this checkout")
+        version = tool.version or ("this checkout" if tool is OURS else "as installed")
         yield f"| {tool.name} | {version} | {needed.new} | {needed.gone} | {needed.indented} | {tool.started} |"
     yield ""
     for tool in tools:
@@ -132,7 +131,7 @@ def words(tools: Iterable[Tool]) -> Iterator[str]:
     yield "| tool | says | names the cause | names the part |"
     yield "|---|---|---|---|"
     for tool in tools:
-        for word, meaning in WORDS.get(tool.name, {}).items():
+        for word, meaning in (tool.words or {}).items():
             yield f"| {tool.name} | {word} | {', '.join(sorted(meaning.exact)) or '-'} | {_part(meaning)} |"
     yield ""
 

@@ -5,33 +5,26 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import marshal
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from whyidle.diagnosis_benchmark.__main__ import PARTS, main
 from whyidle.diagnosis_benchmark.rivals import cost, tables
 from whyidle.diagnosis_benchmark.rivals.cases import chosen
 from whyidle.diagnosis_benchmark.rivals.judge import ALARM, EXACT, FAMILY, NEEDS_GPU, QUIET, SILENT, WRONG, judged
+from whyidle.diagnosis_benchmark.rivals.registry import OURS, TOOLS, adapter
 from whyidle.diagnosis_benchmark.rivals.result import FAILED, NOT_THERE, place, results
 from whyidle.diagnosis_benchmark.rivals.run import BEGAN, FOLDER, PLAN, RECORD, RivalRun, lost_share, read, run, step_us
-from whyidle.diagnosis_benchmark.rivals.said import Said, said
-from whyidle.diagnosis_benchmark.rivals.tools import (
-    ALONE,
-    BARE,
-    FOURNEX,
-    GPU_IDLE,
-    LOADTUNE,
-    TOOLS,
-    TRACEML,
-    WHYIDLE,
-    Tool,
-    changes,
-)
-from whyidle.diagnosis_benchmark.rivals.words import WORDS, meaning
+from whyidle.diagnosis_benchmark.rivals.tool import ALONE, BARE, Said, changes
+from whyidle.diagnosis_benchmark.rivals.tools import fournex, gpu_idle, loadtune, traceml
+from whyidle.errors import WhyidleError
 from whyidle.scenarios.faults.case import Case
 from whyidle.scenarios.faults.registry import CASES
 from whyidle.scenarios.faults.truth import Stamp, read_stamps, write_truth
@@ -40,6 +33,8 @@ RECORDED = Path(__file__).parents[1] / "data" / "rivals"
 """What tools left of the middle `input.serial`, `input.straggler` and `device.shape_churn`, `control.compute`."""
 SERIAL, COMPUTE = CASES["input.serial-middle"], CASES["control.compute"]
 MS = 1_000_000
+WHYIDLE, TRACEML, LOADTUNE = OURS.name, traceml.TOOL.name, loadtune.TOOL.name
+FOURNEX, GPU_IDLE = fournex.TOOL.name, gpu_idle.TOOL.name
 
 
 @pytest.mark.parametrize(
@@ -60,13 +55,16 @@ MS = 1_000_000
     ],
 )
 def test_what_a_tool_left_is_read_in_its_own_words(tool: str, recorded: str, words: tuple[str, ...]) -> None:
-    assert said(tool, RECORDED / recorded / tool).words == words
+    assert TOOLS[tool].read(RECORDED / recorded / tool).words == words
 
 
 def test_the_sentence_is_the_tools_own() -> None:
-    assert "Increase workers, prefetch, or storage throughput." in said(TRACEML, RECORDED / "serial" / TRACEML).sentence
-    assert "workers=2, persistent — 2.25x" in said(LOADTUNE, RECORDED / "serial" / LOADTUNE).sentence
-    assert "every batch is decoded on the main process" in said(GPU_IDLE, RECORDED / "serial" / GPU_IDLE).sentence
+    assert (
+        "Increase workers, prefetch, or storage throughput."
+        in TOOLS[TRACEML].read(RECORDED / "serial" / TRACEML).sentence
+    )
+    assert "workers=2, persistent — 2.25x" in TOOLS[LOADTUNE].read(RECORDED / "serial" / LOADTUNE).sentence
+    assert "every batch is decoded on the main process" in TOOLS[GPU_IDLE].read(RECORDED / "serial" / GPU_IDLE).sentence
 
 
 @pytest.mark.parametrize(
@@ -107,17 +105,17 @@ def test_the_sentence_is_the_tools_own() -> None:
 def test_words_are_judged_by_the_best_that_can_be_made_of_them(
     tool: str, words: tuple[str, ...], case: str, level: str
 ) -> None:
-    assert judged(tool, Said(words, ""), CASES[case]) == level
+    assert judged(TOOLS[tool], Said(words, ""), CASES[case]) == level
 
 
 def test_a_word_that_nobody_has_read_about_is_not_guessed_at() -> None:
     with pytest.raises(ValueError, match="not known to say 'GREMLINS'"):
-        meaning(TRACEML, "GREMLINS")
+        TOOLS[TRACEML].meaning("GREMLINS")
 
 
 def test_all_causes_in_the_table_of_words_can_be_planted() -> None:
     planted = {cause for case in CASES.values() for cause in case.causes}
-    assert {code for words in WORDS.values() for each in words.values() for code in each.exact} <= planted
+    assert {code for tool in TOOLS.values() for each in (tool.words or {}).values() for code in each.exact} <= planted
 
 
 def test_faults_that_need_a_gpu_are_shown_to_nobody() -> None:
@@ -179,7 +177,7 @@ def _left(
 
 def test_the_share_lost_is_what_the_training_stamped(tmp_path: Path) -> None:
     _left(tmp_path / "run", SERIAL, TRACEML, _stamps(30, 20))
-    assert lost_share(SERIAL, TRACEML, tmp_path / "run") == pytest.approx(0.6, abs=0.02)
+    assert lost_share(SERIAL, TOOLS[TRACEML], tmp_path / "run") == pytest.approx(0.6, abs=0.02)
     assert read(tmp_path / "run").tool == TRACEML
 
 
@@ -187,7 +185,7 @@ def test_loadtunes_share_is_that_of_its_first_trial(tmp_path: Path) -> None:
     # Sixty steps of the baseline; then it tries something better.
     later = [_shifted(stamp, 60 * 50 * MS) for stamp in _stamps(0, 20, 60)]
     _left(tmp_path / "run", SERIAL, LOADTUNE, [*_stamps(30, 20, 60), *later])
-    assert lost_share(SERIAL, LOADTUNE, tmp_path / "run") == pytest.approx(0.6, abs=0.02)
+    assert lost_share(SERIAL, TOOLS[LOADTUNE], tmp_path / "run") == pytest.approx(0.6, abs=0.02)
 
 
 def _shifted(stamp: Stamp, by_ns: int) -> Stamp:
@@ -217,7 +215,7 @@ def test_the_table_says_where_a_rival_did_better(tmp_path: Path) -> None:
     stamps = [stamp._replace(tag="slow") for stamp in _stamps(30, 20, 90)]
     _left(place(tmp_path, straggler.name, WHYIDLE, 0), straggler, WHYIDLE, stamps, "serial")
     _left(place(tmp_path, straggler.name, LOADTUNE, 0), straggler, LOADTUNE, stamps, "straggler")
-    tools: list[Tool] = [TOOLS[WHYIDLE], TOOLS[LOADTUNE]]
+    tools = [TOOLS[WHYIDLE], TOOLS[LOADTUNE]]
     found = list(results(tmp_path, tools))
     lines = list(tables.faults(found, tools, {"copy.link-middle": "needs a GPU"}))
     assert "| input.straggler-middle | part | **exact** | 60 (60 to 60) |" in lines
@@ -253,7 +251,7 @@ def test_the_plain_training_waits_as_planned_and_says_so(tmp_path: Path) -> None
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(at_work))
     planned_ns = case.plan.loader.batch * case.plan.data.sleep_ms * MS
     assert all(each.end_ns - each.begin_ns >= planned_ns for each in fetches)
-    share, step = lost_share(case, BARE, tmp_path / "run"), step_us(tmp_path / "run", None)
+    share, step = lost_share(case, ALONE, tmp_path / "run"), step_us(tmp_path / "run", None)
     assert share is not None
     assert 0 < share < 1
     assert step is not None
@@ -276,3 +274,82 @@ def test_tables_are_made_anew_from_what_was_recorded(tmp_path: Path) -> None:
     (case,) = json.loads(figures.read_text())["cases"]
     assert case["runs"][0]["level"] == FAMILY
     assert not (tmp_path / BEGAN).exists()
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    """The adapter that the benchmark's README shows."""
+    shown = (Path(__file__).parents[2] / "diagnosis_benchmark" / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", shown, re.DOTALL)
+    path = tmp_path / "my_tool.py"
+    path.write_text(code)
+    return path
+
+
+def test_the_adapter_of_the_readme_is_read_and_judged_as_any_tool(example: Path, tmp_path: Path) -> None:
+    tool = adapter(example)
+    assert changes(tool) == changes(ALONE)
+    for case, waits, waited in ((SERIAL, 30, 6.0), (COMPUTE, 1, 0.2)):
+        at = place(tmp_path, case.name, tool.name, 0)
+        _left(at, case, tool.name, _stamps(waits, 20))
+        # What cProfile writes: calls, calls but those within others, own seconds, seconds with all that is called.
+        profile = {
+            ("lib/dataloader.py", 7, "__next__"): (40, 40, waited, waited, {}),
+            ("train.py", 1, "<module>"): (1, 1, 10 - waited, 10.0, {}),
+        }
+        (at / "profile.pstats").write_bytes(marshal.dumps(profile))
+    serial, compute = results(tmp_path, [OURS, tool])
+    assert [(each.level, each.sentence) for each in serial.of(tool.name)] == [
+        (FAMILY, "60 % of the time in the DataLoader.")
+    ]
+    assert [each.level for each in compute.of(tool.name)] == [QUIET]
+    assert "| input.serial-middle | part | 60 (60 to 60) |" in list(tables.faults([serial], [tool], {}))
+    assert "| cProfile | waits | - | input |" in list(tables.words([OURS, tool]))
+
+
+@pytest.mark.slow
+def test_the_adapter_of_the_readme_runs(example: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "whyidle.diagnosis_benchmark", "rivals", "--adapter", str(example)]
+    command += [
+        "--tools",
+        "cProfile",
+        "--cases",
+        "input.serial-middle",
+        "--rounds",
+        "0",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    done = subprocess.run([*command, "--json", str(tmp_path / "told.json")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (case,) = json.loads((tmp_path / "told.json").read_text())["cases"]
+    (told,) = case["runs"]
+    assert told["level"] != FAILED, told["sentence"]
+    assert "% of the time in the DataLoader." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [("TOOL = 3", "has no TOOL"), (None, "no Python file"), ("{ours}", "called whyidle")]
+)
+def test_a_file_that_has_no_tool_of_its_own_is_refused(content: str | None, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    if content is not None:
+        ours = "from whyidle.diagnosis_benchmark.rivals.tools.whyidle import TOOL"
+        path.write_text(content.format(ours=ours))
+    with pytest.raises(WhyidleError, match=says):
+        adapter(path)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_has_help_with_an_example(part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([part, "--help"])
+    assert ended.value.code == 0
+    assert f"example: python -m whyidle.diagnosis_benchmark {part}" in capsys.readouterr().out
+
+
+def test_a_tool_that_nobody_knows_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["rivals", "--tools", "whyidle,gremlins"])
+    assert ended.value.code == 2
+    assert "unknown tool 'gremlins': they are whyidle, TraceML" in capsys.readouterr().err
