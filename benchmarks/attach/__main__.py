@@ -1,6 +1,6 @@
 """How far `whyidle attach` is from the truth: a row a part of each training, whose own clock tells its share.
 
-The trainings (`attach_program.py`) are the same on any machine but for what others take of it, which their clocks see.
+The trainings (`program.py`) are the same on any machine but for what others take of it, which their clocks see.
 They run two or three at a time. Exit code 1 where a share is more than ten points off, or another cause is named than
 was planted: what looks at 40 Hz leave open is 6 points in 95 of 100.
 """
@@ -25,7 +25,7 @@ from whyidle.capture.attach.spy import find_py_spy
 from whyidle.record.run import open_run
 from whyidle.record.schema import HOST
 
-PROGRAM = Path(__file__).with_name("attach_program.py")
+PROGRAM = Path(__file__).with_name("program.py")
 OBSERVED_S = 8.0
 RATE = 40
 POINTS = 10.0

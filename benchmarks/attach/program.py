@@ -1,4 +1,4 @@
-"""Trainings with planted shares, which measure themselves: `attach_program.py MODE RESULT`.
+"""Trainings with planted shares, which measure themselves: `program.py MODE RESULT`.
 
 Each part of a step goes on until its planned time is over, so the shares are the same on any machine; what they
 really were, on a machine that others use too, the program's own clocks say. It trains until SIGTERM; then RESULT gets

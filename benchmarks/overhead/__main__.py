@@ -33,9 +33,12 @@ from pathlib import Path
 import numpy as np
 import psutil
 import torch
-from overhead_child import TRACEML
-from overhead_loop import Block, Length, Training, fitted
-from overhead_observers import (
+
+from whyidle.devices.choose import choose
+
+from .child import TRACEML
+from .loop import Block, Length, Training, fitted
+from .observers import (
     ALWAYS_ON,
     CONTROL,
     CYCLE_STEPS,
@@ -47,10 +50,8 @@ from overhead_observers import (
     Account,
     Observers,
 )
-from overhead_processes import Child, TraceMl, children, install_traceml, start_up
-from overhead_table import MedianInterval, Pair, Row, Table, cost_us, median_interval, rows_of
-
-from whyidle.devices.choose import choose
+from .processes import Child, TraceMl, children, install_traceml, start_up
+from .table import MedianInterval, Pair, Row, Table, cost_us, median_interval, rows_of
 
 LONG_MS = 50.0
 LENGTHS_MS = (0.2, 1.0, 10.0, 100.0)
@@ -270,7 +271,7 @@ def main() -> None:
     torch.set_num_threads(1)
     load = _Load()
     print(_machine(options.device))
-    print(" ".join(["python", "benchmarks/overhead.py", *sys.argv[1:]]))
+    print(" ".join(["python -m benchmarks.overhead", *sys.argv[1:]]))
     with tempfile.TemporaryDirectory() as place:
         traceml = TraceMl(None)
         if options.traceml is not None:

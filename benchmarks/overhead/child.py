@@ -1,4 +1,4 @@
-"""One process of `overhead.py` that trains blocks on request, watched by TraceML, by whyidle or by nothing.
+"""One process of the benchmark of overhead that trains blocks on request, watched by TraceML, by whyidle or by nothing.
 
 It is told what to do over the socket named in `OVERHEAD_SOCKET`, a line of JSON each way: `traceml run` passes neither
 standard input nor arguments on unchanged.
@@ -12,7 +12,7 @@ import socket
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 SOCKET, OBSERVER, DEVICE = "OVERHEAD_SOCKET", "OVERHEAD_OBSERVER", "OVERHEAD_DEVICE"
 TRACEML = "TraceML"
@@ -20,8 +20,9 @@ TRACEML = "TraceML"
 
 def main() -> None:
     import torch
-    from overhead_loop import Length, Training
-    from overhead_observers import Observers, traceml_around
+
+    from benchmarks.overhead.loop import Length, Training
+    from benchmarks.overhead.observers import Observers, traceml_around
 
     torch.set_num_threads(1)
     name, device = os.environ[OBSERVER], os.environ[DEVICE]

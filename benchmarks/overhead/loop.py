@@ -1,4 +1,4 @@
-"""The plain PyTorch loop whose steps `overhead.py` observes, and how long a block of them took."""
+"""The plain PyTorch loop whose steps `python -m benchmarks.overhead` observes, and how long a block of them took."""
 
 from __future__ import annotations
 

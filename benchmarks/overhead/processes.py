@@ -1,4 +1,4 @@
-"""What `overhead.py` measures in processes of their own: observers that stay in a process, and start-up."""
+"""What the benchmark of overhead measures in processes of their own: observers that stay in a process, and start-up."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import IO
 
 import psutil
-from overhead_child import DEVICE, OBSERVER, SOCKET, TRACEML
-from overhead_loop import Block, Length
 
 from whyidle.diagnosis_benchmark.rivals.environment import environment_beside, free_port
 
-CHILD = Path(__file__).with_name("overhead_child.py")
+from .child import DEVICE, OBSERVER, SOCKET, TRACEML
+from .loop import Block, Length
+
+CHILD = Path(__file__).with_name("child.py")
 START_S = 120.0
 BLOCK_S = 120.0
 END_S = 60.0

@@ -1,13 +1,13 @@
-"""Figures of `overhead.py`: paired differences, their intervals, and the tables made of them."""
+"""Figures of this benchmark: paired differences, their intervals, and the tables made of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from overhead_loop import Block
-
 from whyidle.diagnosis_benchmark.rivals.cost import MedianInterval, median_interval
+
+from .loop import Block
 
 COLUMNS = {
     "wall": "wall",

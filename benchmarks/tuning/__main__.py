@@ -1,11 +1,11 @@
 """What `whyidle tune` finds, against an exhaustive grid and simpler ways to choose a loader's settings.
 
-First `tuning_grid.py`: its file says how fast seven trainings are with every setting. Here whyidle and loadtune each
-tune the same trainings, from 2 workers and a prefetch factor of 2. Then all choices meet the grid's best, as many
-workers as CPUs, and four workers in a duel: blocks in shuffled rounds, compared within rounds, so that what the best
-owes to luck in the grid, and the machine's drift, count for nobody. Six settings drawn at random are judged by the
-grid alone. Blocks lie within epochs: what it costs to start the workers of each epoch is no part of them; it is less
-than a hundredth of an epoch of these trainings. Some 25 minutes on two idle CPUs.
+First `python -m benchmarks.tuning.grid`: its file says how fast seven trainings are with every setting. Here whyidle
+and loadtune each tune the same trainings, from 2 workers and a prefetch factor of 2. Then all choices meet the grid's
+best, as many workers as CPUs, and four workers in a duel: blocks in shuffled rounds, compared within rounds, so that
+what the best owes to luck in the grid, and the machine's drift, count for nobody. Six settings drawn at random are
+judged by the grid alone. Blocks lie within epochs: what it costs to start the workers of each epoch is no part of them;
+it is less than a hundredth of an epoch of these trainings. Some 25 minutes on two idle CPUs.
 
 `--from FILE` makes the tables anew from what `--json` has kept.
 """
@@ -22,16 +22,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tuning_blocks import Block, measure, shuffled
-from tuning_grid import about, names
-from tuning_judge import Row, contestants, distinct, judged
-from tuning_table import tables
-from tuning_tools import LOADTUNE, WHYIDLE, Choice, loadtune, tune
-from tuning_truth import Grid, read
-
 from whyidle.commands.options import count
 from whyidle.diagnosis_benchmark.rivals.environment import default_place, environment
 from whyidle.diagnosis_benchmark.rivals.registry import TOOLS, requirements
+
+from .blocks import Block, measure, shuffled
+from .grid import about, names
+from .judge import Row, contestants, distinct, judged
+from .table import tables
+from .tools import LOADTUNE, WHYIDLE, Choice, loadtune, tune
+from .truth import Grid, read
 
 FORMAT, VERSION = "whyidle-tuning-benchmark", 1
 ROUNDS, SECONDS, BUDGET_S = 8, 1.5, 60.0
@@ -82,7 +82,7 @@ def markdown(told: Mapping[str, Any], truth: Mapping[str, Any], grids: Mapping[s
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--grid", type=Path, required=True, metavar="FILE", help="of tuning_grid.py")
+    parser.add_argument("--grid", type=Path, required=True, metavar="FILE", help="of benchmarks.tuning.grid")
     parser.add_argument("--workloads", type=names, help="default: all that the grid has")
     parser.add_argument("--tools", default=f"{WHYIDLE},{LOADTUNE}", help="default: %(default)s")
     parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds for whyidle (default: %(default)g)")
@@ -117,12 +117,12 @@ def main() -> None:
     else:
         missing = [name for name in options.workloads or () if name not in grids]
         if missing:
-            raise SystemExit(f"{options.grid} has no {missing[0]}: run tuning_grid.py with it")
+            raise SystemExit(f"{options.grid} has no {missing[0]}: run benchmarks.tuning.grid with it")
         chosen = {name: grids[name] for name in options.workloads or grids}
         words = f"--tools {','.join(options.tools)} --budget {options.budget:g}"
         words += f" --rounds {options.rounds} --seconds {options.seconds:g}"
         words += f" --tune-options '{options.tune_options}'" if options.tune_options else ""
-        told = about(f"python benchmarks/tuning.py --workloads {','.join(chosen)} {words}")
+        told = about(f"python -m benchmarks.tuning --workloads {','.join(chosen)} {words}")
         told |= {"format": FORMAT, "version": VERSION, "load": [os.getloadavg()[0]] * 2, "workloads": []}
         told |= {"budget_s": options.budget, "loadtune": TOOLS[LOADTUNE].version}
         try:

@@ -22,12 +22,14 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
-from tuning_programs.workloads import WORKLOADS
+
+from .programs.workloads import WORKLOADS
 
 SETTLE_S = 0.3
 """At least so long a block's loader feeds the training before it is measured."""
+ROOT = Path(__file__).parents[2]
 EPOCH = 4000
-"""Batches, as in `tuning_programs/train.py`: no block reaches an epoch's end."""
+"""Batches, as in `programs/train.py`: no block reaches an epoch's end."""
 
 Settings = Mapping[str, Any]
 """Arguments of torch's DataLoader."""
@@ -76,8 +78,8 @@ def measure(workload: str, plan: Sequence[tuple[int, Settings]], seconds: float)
         SystemExit: the training failed; what it said is on stderr.
     """
     job = {"workload": workload, "plan": [[number, dict(point)] for number, point in plan], "seconds": seconds}
-    command = [sys.executable, str(Path(__file__).resolve())]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+    command = [sys.executable, "-m", "benchmarks.tuning.blocks"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         try:

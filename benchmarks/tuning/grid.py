@@ -1,7 +1,7 @@
 """How fast seven trainings are with every setting of their loader: the truth that a tuner's choice is held against.
 
 Workers 0 to 8, prefetch factors 1, 2, 4 and 8: 33 settings, three rounds of blocks in shuffled order, in plain PyTorch
-(`tuning_blocks.py`). Some 20 minutes on two idle CPUs. What the file has in it is said in `tuning_truth.py`.
+(`blocks.py`). Some 20 minutes on two idle CPUs. What the file has in it is said in `truth.py`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tuning_blocks import measure, shuffled
-from tuning_programs.workloads import WORKLOADS
-from tuning_truth import as_json, points, settings_of
 
 from whyidle.commands.options import count
 from whyidle.devices.choose import choose
 
-TRAIN = Path(__file__).parent / "tuning_programs" / "train.py"
+from .blocks import measure, shuffled
+from .programs.workloads import WORKLOADS
+from .truth import as_json, points, settings_of
+
+TRAIN = Path(__file__).parent / "programs" / "train.py"
 ROUNDS, SECONDS = 3, 1.0
 STARTS = 3
 """Start-ups of the script that are timed."""
@@ -72,7 +73,7 @@ def main() -> None:
     options = parser.parse_args()
     small = options.points == "small"
     words = f"--points {options.points} --rounds {options.rounds} --seconds {options.seconds:g} --seed {options.seed}"
-    told = about(f"python benchmarks/tuning_grid.py --workloads {','.join(options.workloads)} {words}")
+    told = about(f"python -m benchmarks.tuning.grid --workloads {','.join(options.workloads)} {words}")
     told |= {"load": [os.getloadavg()[0]] * 2, "seconds": options.seconds}
     plan = shuffled([settings_of(point) for point in points(small)], options.rounds, options.seed)
     costs: dict[str, dict[str, Any]] = {}

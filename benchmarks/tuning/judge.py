@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from tuning_blocks import Block
-from tuning_tools import WHYIDLE, Choice
-from tuning_truth import Grid, settings_of
-
 from whyidle.analyse.cells.batch_size.fit import students_t
+
+from .blocks import Block
+from .tools import WHYIDLE, Choice
+from .truth import Grid, settings_of
 
 BEST, CORES, FOUR, RANDOM = "grid's best", "workers = CPUs", "4 workers", "random 6"
 OUTSIDE = 0.05

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuning_programs.workloads import WORKLOADS
+from .programs.workloads import WORKLOADS
 
-PROGRAMS = Path(__file__).parent / "tuning_programs"
+PROGRAMS = Path(__file__).parent / "programs"
 WHYIDLE, LOADTUNE = "whyidle", "loadtune"
 BASELINE = {"num_workers": 2, "prefetch_factor": 2}
 """What the script has before it is tuned."""

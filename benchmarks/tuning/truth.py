@@ -1,6 +1,6 @@
 """The file of an exhaustive grid, and what follows from it: the best, how far below it others are, what it cost.
 
-The file that `tuning_grid.py` writes is JSON:
+The file that `grid.py` writes is JSON:
 
     {"format": "whyidle-tuning-grid", "version": 1,
      "machine": …, "cpus": 2, "date": …, "command": …, "load": [before, after], "seconds": asked for in a block,
@@ -10,7 +10,7 @@ The file that `tuning_grid.py` writes is JSON:
      "blocks": [{"workload", "settings": {"num_workers", "prefetch_factor"}, "round", "batches", "samples", "seconds",
                  "wait_s", "start_s", "settle_s", "stop_s"}, …]}
 
-A block's fields are those of `tuning_blocks.Block`; `prefetch_factor` is null without workers.
+A block's fields are those of `blocks.Block`; `prefetch_factor` is null without workers.
 
 The best of many noisy figures is too good to be true. So a setting is chosen by some rounds and judged by another one,
 in turn, wherever something is compared with the best of the grid.
@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from tuning_blocks import Block
+from .blocks import Block
 
 FORMAT, VERSION = "whyidle-tuning-grid", 1
 WORKERS = tuple(range(9))
@@ -141,7 +141,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Grid]]:
     except (OSError, ValueError) as error:
         raise SystemExit(f"{path} cannot be read: {error}") from None
     if not isinstance(told, dict) or told.get("format") != FORMAT or told.get("version") != VERSION:
-        raise SystemExit(f"{path} is no grid of benchmarks/tuning_grid.py, version {VERSION}")
+        raise SystemExit(f"{path} is no grid of benchmarks.tuning.grid, version {VERSION}")
     blocks = [Block(**each) for each in told["blocks"]]
     return told, {
         name: Grid(name, (block for block in blocks if block.workload == name), cost["wall_s"], cost["script_s"])

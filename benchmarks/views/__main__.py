@@ -1,10 +1,10 @@
-"""What the views cost: `python benchmarks/views.py [PART …]`.
+"""What the views cost: `python -m benchmarks.views [PART …]`.
 
 `live`: on a recording of 20 minutes that goes on growing by 50 steps a second, with 8 workers and 2 devices, the CPU
 time of a frame (its snapshot, its rows, their bytes), and the share of a core that `whyidle live` takes on a
 terminal, four frames a second. Target: under 3 %.
 
-`exports`: see `views_exports.py`. `page`: see `views_page.py`.
+`exports`, `page`: see `reports.py`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean, median, quantiles
 
-import views_page
-from views_exports import exports
-
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.report import live as view
 from whyidle.terminal.screen import Screen
+
+from .reports import exports, pages
 
 HERE = Path(__file__).parent
 SIZES = ((80, 24), (120, 40), (200, 60))
@@ -53,7 +52,7 @@ def live() -> None:
 
 @contextmanager
 def growing(folder: Path) -> Iterator[Path]:
-    command = [sys.executable, HERE / "views_growing.py", folder, "600"]
+    command = [sys.executable, HERE / "growing.py", folder, "600"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -126,7 +125,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-PARTS: dict[str, Callable[[], None]] = {"live": live, "exports": exports, "page": views_page.measure}
+PARTS: dict[str, Callable[[], None]] = {"live": live, "exports": exports, "page": pages}
 
 
 def main() -> None:

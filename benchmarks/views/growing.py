@@ -1,6 +1,6 @@
 """A recording that goes on growing, as a training of 20 ms a step on two devices with eight workers would write it.
 
-As a program (`python benchmarks/views_growing.py FOLDER SECONDS`) it first writes the past, says so, and then the
+As a program (`python -m benchmarks.views.growing FOLDER SECONDS`) it first writes the past, says so, and then the
 present.
 """
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "overhead.py"
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "benchmarks.overhead"]
 OBSERVERS = [
     "none",
     "whyidle",
@@ -24,7 +25,7 @@ OBSERVERS = [
 def test_every_observer_has_a_row_at_every_length_and_every_target_a_verdict(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--quick", "--json", str(file)], capture_output=True, text=True, timeout=280
+        [*COMMAND, "--quick", "--json", str(file)], cwd=ROOT, capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stderr
     figures = json.loads(file.read_text())

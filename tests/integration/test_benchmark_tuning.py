@@ -15,17 +15,17 @@ from statistics import fmean
 
 import pytest
 import torch
-import tuning_blocks
-import tuning_grid
 from torch.utils.data import DataLoader
-from tuning_blocks import Block, Training, shuffled
-from tuning_judge import BEST, CORES, FOUR, RANDOM, Row, against, contestants, distinct, judged, key, regret
-from tuning_programs.workloads import WORKLOADS, Throttled, Waiting
-from tuning_table import tables
-from tuning_tools import LOADTUNE, WHYIDLE, Choice, recommended, tried
-from tuning_truth import Grid, Point, points, read, settings_of
 
 import support.warm as warm
+from benchmarks.tuning import blocks
+from benchmarks.tuning import grid as tuning_grid
+from benchmarks.tuning.blocks import Block, Training, shuffled
+from benchmarks.tuning.judge import BEST, CORES, FOUR, RANDOM, Row, against, contestants, distinct, judged, key, regret
+from benchmarks.tuning.programs.workloads import WORKLOADS, Throttled, Waiting
+from benchmarks.tuning.table import tables
+from benchmarks.tuning.tools import LOADTUNE, WHYIDLE, Choice, recommended, tried
+from benchmarks.tuning.truth import Grid, Point, points, read, settings_of
 
 TRAIN = Path(tuning_grid.TRAIN)
 
@@ -42,7 +42,7 @@ QUICK = "constant"
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != QUICK)) for name in WORKLOADS])
 def test_each_workload_trains_with_and_without_workers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning_blocks, "SETTLE_S", 0.05)
+    monkeypatch.setattr(blocks, "SETTLE_S", 0.05)
     training = Training(name)
     for workers, prefetch in ((0, None), (2, 2)):
         block = training.block(3, settings_of((workers, prefetch)), 0.1)
@@ -106,7 +106,7 @@ def test_a_grid_is_written_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(tuning_grid, "script_s", lambda _name: 2.5)
     monkeypatch.setattr(tuning_grid, "points", lambda small: few if small else [])
     options = ["--workloads", "constant", "--points", "small", "--rounds", "1", "--seconds", "0.2"]
-    monkeypatch.setattr(sys, "argv", ["tuning_grid.py", *options, "--json", str(path)])
+    monkeypatch.setattr(sys, "argv", ["benchmarks.tuning.grid", *options, "--json", str(path)])
     tuning_grid.main()
     told, grids = read(path)
     grid = grids["constant"]
