@@ -10,8 +10,8 @@ from whyidle.devices.emulated import EmulatedDevice
 from whyidle.devices.profiles import Accelerator
 from whyidle.pipelines.protocol import Batch
 
-from .convnet_nets import benchmark_loss
-from .training import Judge, StepHooks
+from ..training import Judge, StepHooks
+from .nets import benchmark_loss
 
 
 class _Benchmark:

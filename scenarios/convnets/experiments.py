@@ -11,8 +11,8 @@ import torch
 
 from whyidle.errors import WhyidleError
 
-from .scenario import Asked, Experiment, Scenario
-from .variant import Feed, Variant, grid
+from ..scenario import Asked, Experiment, Scenario
+from ..variant import Feed, Variant, grid
 
 _IMAGENET = ("alexnet", "googlenet", "resnet50")
 """What the study trained with Caffe."""

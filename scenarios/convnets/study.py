@@ -22,16 +22,16 @@ from whyidle.pipelines.crops import ChannelsLast, Crop, Mirror, RandomResizedCro
 from whyidle.pipelines.protocol import Batch, Stage
 from whyidle.pipelines.stages import Normalise, Resize
 
-from .convnet_benchmark import EmulatedForward, Forward, Gradients
-from .convnet_experiments import experiments
-from .convnet_nets import BENCHMARKS, INPUT_SIZE, NETS, build, classification_loss, sgd
-from .datasets import cifar
-from .datasets.arrays import Arrays
-from .datasets.image_folder import ImageFolder, open_folder
-from .datasets.labelled_photos import labelled_photos
-from .datasets.records import Records, open_records
-from .scenario import DataRequest, Experiment, Scenario, ScenarioData, step_times
-from .training import Training, Wrap, whole
+from ..datasets import cifar
+from ..datasets.arrays import Arrays
+from ..datasets.image_folder import ImageFolder, open_folder
+from ..datasets.labelled_photos import labelled_photos
+from ..datasets.records import Records, open_records
+from ..scenario import DataRequest, Experiment, Scenario, ScenarioData, step_times
+from ..training import Training, Wrap, whole
+from .benchmark import EmulatedForward, Forward, Gradients
+from .experiments import experiments
+from .nets import BENCHMARKS, INPUT_SIZE, NETS, build, classification_loss, sgd
 
 COMPOSED_IMAGES = 256
 """In the set that stands in for a user's own photographs; the same that the ssd scenario composes."""

@@ -13,11 +13,11 @@ from platformdirs import user_cache_dir
 from whyidle.errors import DataError
 from whyidle.pipelines.protocol import Stage
 
-from .datasets import cifar, reviews, text
-from .datasets.arrays import Arrays, stand_in_images
-from .datasets.fetch import fetch
-from .datasets.idx import MNIST, IdxImages, Part
-from .scenario import DataRequest, ScenarioData
+from ..datasets import cifar, reviews, text
+from ..datasets.arrays import Arrays, stand_in_images
+from ..datasets.fetch import fetch
+from ..datasets.idx import MNIST, IdxImages, Part
+from ..scenario import DataRequest, ScenarioData
 
 MARKER = "whyidle-stand-ins.txt"
 """Lies in the one folder for whose missing sets stand-ins are made."""

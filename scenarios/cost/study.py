@@ -1,5 +1,5 @@
 """What a training costs on more or fewer CPU threads, or on an accelerator: the six nets of the article and the seventh
-of its repository, as the study trained them (`cost_nets.py`), and its bidirectional LSTM once more in one call.
+of its repository, as the study trained them (`nets.py`), and its bidirectional LSTM once more in one call.
 
 Batches are slices of arrays in memory, made in the training itself, as Keras made them; `--pipelines` takes others.
 """
@@ -16,10 +16,11 @@ import torch
 from whyidle.devices.protocol import Device
 from whyidle.pipelines.protocol import Batch
 
-from . import cost_data, cost_nets
-from .evaluation import classified
-from .scenario import Asked, DataRequest, Experiment, Scenario, ScenarioData
-from .variant import Variant, grid
+from ..evaluation import classified
+from ..scenario import Asked, DataRequest, Experiment, Scenario, ScenarioData
+from ..variant import Variant, grid
+from . import data as cost_data
+from . import nets as cost_nets
 
 QUICK_NETS = ("mnist-mlp", "mnist-cnn", "imdb-bilstm", "imdb-bilstm-unfused", "lstm-text")
 """Those of which a step takes less than a second on two CPUs."""

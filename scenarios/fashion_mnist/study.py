@@ -20,10 +20,10 @@ from whyidle.errors import DataError, WhyidleError
 from whyidle.pipelines.affine import Affine
 from whyidle.pipelines.standardise import Standardise
 
-from . import fashion_nets
-from .datasets.idx import FASHION_MNIST, IdxImages, Part
-from .scenario import Asked, DataRequest, Experiment, Scenario
-from .variant import Phase, Variant, grid
+from ..datasets.idx import FASHION_MNIST, IdxImages, Part
+from ..scenario import Asked, DataRequest, Experiment, Scenario
+from ..variant import Phase, Variant, grid
+from . import nets as fashion_nets
 
 BATCH = 512
 SMALL_BATCH = 64

@@ -14,8 +14,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from .ssd_loss import multibox_loss
-from .ssd_net import SsdNet, build
+from .loss import multibox_loss
+from .net import SsdNet, build
 
 
 def count(name: str, classes: int = 21, device: str = "meta") -> dict[str, int]:

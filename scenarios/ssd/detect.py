@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torchvision.ops import batched_nms
 
-from .ssd_loss import CENTRE_VARIANCE, SIDE_VARIANCE
+from .loss import CENTRE_VARIANCE, SIDE_VARIANCE
 
 LEAST_SCORE = 0.01
 OVERLAP = 0.45
@@ -38,7 +38,7 @@ class Detections(NamedTuple):
 
 
 def decode(offsets: torch.Tensor, priors: torch.Tensor) -> torch.Tensor:
-    """Offsets `[…, P, 4]` from the priors `[P, 4]` as corner boxes, not clipped: `ssd_loss.encode` undone."""
+    """Offsets `[…, P, 4]` from the priors `[P, 4]` as corner boxes, not clipped: `loss.encode` undone."""
     centre = priors[:, :2] + offsets[..., :2] * CENTRE_VARIANCE * priors[:, 2:]
     half = priors[:, 2:] * (offsets[..., 2:] * SIDE_VARIANCE).clamp(max=_LARGEST_STRETCH).exp() / 2
     return torch.cat((centre - half, centre + half), dim=-1)

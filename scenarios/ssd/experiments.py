@@ -9,9 +9,9 @@ from typing import Any
 
 from whyidle.errors import WhyidleError
 
-from .scenario import Asked, Experiment, Scenario
-from .ssd_optimizer import IMAGES
-from .variant import Variant, grid
+from ..scenario import Asked, Experiment, Scenario
+from ..variant import Variant, grid
+from .optimizer import IMAGES
 
 LIMIT = 192
 """Images of the quick forms: a whole number of batches of 8, 16, 64 and 192."""

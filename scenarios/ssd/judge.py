@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .ssd_detect import Detections
-from .ssd_loss import iou
+from .detect import Detections
+from .loss import iou
 
 IOU = 0.2
 """The study's. Pascal VOC takes 0.5."""

@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812  (the name everybody uses)
 
 from whyidle.errors import WhyidleError
 
-from .ssd_priors import Layout, layout, priors
+from .priors import Layout, layout, priors
 
 
 class L2Norm(nn.Module):
@@ -37,7 +37,7 @@ class SsdNet(nn.Module):
     """
 
     priors: torch.Tensor
-    """float32 `[P, 4]`, see `ssd_priors.priors`; moves with the net, is not part of its state."""
+    """float32 `[P, 4]`, see `priors.priors`; moves with the net, is not part of its state."""
 
     def __init__(
         self, plan: Layout, classes: int, stages: Sequence[nn.Module], taps: Sequence[tuple[int, nn.Module]]

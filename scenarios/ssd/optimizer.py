@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .ssd_muon import turn
+from .muon import turn
 
 AT = 192
 """The batch size of the rates below."""

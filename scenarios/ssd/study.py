@@ -19,17 +19,17 @@ from whyidle.errors import DataError
 from whyidle.pipelines.protocol import Batch, Stage
 from whyidle.pipelines.stages import Distort, Flip, Normalise, RandomCrop, Resize, plain_stages, ssd_stages
 
-from .evaluation import held_out
-from .scenario import DataRequest, Experiment, Scenario
-from .ssd_detect import detect
-from .ssd_experiments import experiments
-from .ssd_judge import curve, result
-from .ssd_loss import multibox_loss
-from .ssd_net import SsdNet, build, image_size, sgd
-from .ssd_optimizer import muon
-from .voc.generate import compose
-from .voc.layout import KINDS, find
-from .voc.read import VocDataset
+from ..evaluation import held_out
+from ..scenario import DataRequest, Experiment, Scenario
+from ..voc.generate import compose
+from ..voc.layout import KINDS, find
+from ..voc.read import VocDataset
+from .detect import detect
+from .experiments import experiments
+from .judge import curve, result
+from .loss import multibox_loss
+from .net import SsdNet, build, image_size, sgd
+from .optimizer import muon
 
 COMPOSED_IMAGES = 256
 """In the set that stands in for a user's own images."""
@@ -90,7 +90,7 @@ class Ssd(Scenario):
         return muon(model, batch_size) if net == "ssd-micro" else sgd(model, batch_size)
 
     def evaluate(self, model: Any, net: str, data: VocDataset, device: Device) -> dict[str, Any]:
-        """Precision and recall at IoU 0.2, the study's: see `ssd_judge.result`."""
+        """Precision and recall at IoU 0.2, the study's: see `judge.result`."""
         images = []
         for batch in held_out(data, device, JUDGED_AT_ONCE):
             objects = batch.targets.cpu()
