@@ -44,39 +44,39 @@ screenshots: setup-test ## the pictures in docs/img, of runs made here (needs ch
 	@$(BIN)/python scripts/screenshots.py
 
 views: setup-test ## what live view, pages and exports take: time, size, CPU
-	@$(BIN)/python benchmarks/views.py
+	@$(BIN)/python -m benchmarks.views
 
 benchmarks: setup-test ## what records and the sampler cost, and how fast records and jobs of many ranks are read
-	@$(BIN)/python benchmarks/record.py
-	@$(BIN)/python benchmarks/ranks.py
-	@$(BIN)/python benchmarks/sampler.py
+	@$(BIN)/python -m benchmarks.record
+	@$(BIN)/python -m benchmarks.ranks
+	@$(BIN)/python -m benchmarks.sampler
 
 truth: setup-test ## how far the figures are from ground truth (5 minutes)
-	@$(BIN)/python benchmarks/truth.py
-	@$(BIN)/python benchmarks/attach.py
+	@$(BIN)/python -m benchmarks.truth
+	@$(BIN)/python -m benchmarks.attach
 
 overhead: setup-test ## what hooks cost a training, beside torch.profiler and TraceML
-	@$(BIN)/python benchmarks/overhead.py --traceml
+	@$(BIN)/python -m benchmarks.overhead --traceml
 
 faults: setup-test ## what the diagnosis makes of planted faults, and of healthy trainings (an hour)
-	@$(BIN)/python benchmarks/faults.py
+	@$(BIN)/python -m whyidle.diagnosis_benchmark faults
 
 batch-sizes: setup-test ## what is said of planted sweeps over the batch size (8 minutes)
-	@$(BIN)/python benchmarks/batch_sizes.py
+	@$(BIN)/python -m whyidle.diagnosis_benchmark batch-sizes
 
 tuning: setup-test ## how good predicted and proven loader settings are, beside an exhaustive grid and loadtune (an hour)
-	@$(BIN)/python benchmarks/tuning_grid.py --json runs/tuning-grid.json
-	@$(BIN)/python benchmarks/prediction.py --grid runs/tuning-grid.json
-	@$(BIN)/python benchmarks/tuning.py --grid runs/tuning-grid.json --budget 60
+	@$(BIN)/python -m benchmarks.tuning.grid --json runs/tuning-grid.json
+	@$(BIN)/python -m benchmarks.prediction --grid runs/tuning-grid.json
+	@$(BIN)/python -m benchmarks.tuning --grid runs/tuning-grid.json --budget 60
 
 differences: setup-test ## how often diff and check are right, of runs whose speed is known (virtual clock)
-	@$(BIN)/python benchmarks/differences.py
+	@$(BIN)/python -m benchmarks.differences
 
 studies: setup-test ## the four studies in their quick forms; figures under runs/studies (an hour)
 	@scripts/studies.sh $(BIN) runs/studies-$$(date +%Y%m%d-%H%M%S)
 
 rivals: setup-test ## the planted faults given to other tools, in an environment of their own (half an hour)
-	@$(BIN)/python benchmarks/rivals.py
+	@$(BIN)/python -m whyidle.diagnosis_benchmark rivals
 
 setup-demo:
 	@scripts/setup.sh $(VENV) dali

@@ -1,8 +1,9 @@
 """How wrong the replay is about settings it has not seen: prints tables in markdown.
 
-The truth is a grid that `tuning_grid.py` measured in plain PyTorch (`--grid`). Of each workload one run is recorded by
-`whyidle run` with the default setting (2 workers, prefetch 2) and one without workers; from each alone every setting
-of the grid is predicted. Beside it: two closed forms fed with the same times, and what the grid's own rounds differ by.
+The truth is a grid that `python -m benchmarks.tuning.grid` measured in plain PyTorch (`--grid`). Of each workload one
+run is recorded by `whyidle run` with the default setting (2 workers, prefetch 2) and one without workers; from each
+alone every setting of the grid is predicted. Beside it: two closed forms that know nothing of a loader's order, fed
+with the same recorded times, hand-over and sharing of memory included, and what the grid's own rounds differ by.
 The choice is the cheapest setting predicted within 2 % of the best; it is judged by the grid.
 
 Record soon after the grid, on the same machine: what changed in between counts as an error here.
@@ -22,9 +23,9 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from prediction_models import bound, queue
-from tuning_truth import Grid, Point, read
 
+from benchmarks.tuning.truth import Grid, Point, read
+from whyidle.analyse.predict import closed_form
 from whyidle.analyse.predict.model import ReplayModel
 from whyidle.analyse.predict.observed import workload_of
 from whyidle.analyse.predict.workload import Workload
@@ -32,7 +33,7 @@ from whyidle.analyse.run.facts import facts_of
 from whyidle.record.run import open_run
 from whyidle.record.tuning import LoaderSettings
 
-TRAIN = Path(__file__).parent / "tuning_programs" / "train.py"
+TRAIN = Path(__file__).parent / "tuning" / "programs" / "train.py"
 RECORDED: tuple[Point, ...] = ((2, 2), (0, None))
 SECONDS = 8.0
 """Of a recorded training."""
@@ -66,6 +67,37 @@ class Choice:
     point: Point
     missing: float
     """Of the best's rate."""
+
+
+def _times(workload: Workload) -> tuple[float, float, float]:
+    """Mean ns of a batch: making it in a worker, the CPU part of that, and training on it."""
+    cpu = float(workload.cpu_ns.mean()) + workload.sharing_ns
+    return cpu + float((workload.wait_ns + workload.read_ns).mean()), cpu, float(workload.host_ns.mean())
+
+
+def _alone(workload: Workload) -> float:
+    """Without workers."""
+    made, _, own = _times(workload)
+    return workload.batch_size * 1e9 / (made - workload.sharing_ns + own)
+
+
+def bound(workload: Workload, settings: LoaderSettings) -> float:
+    """Samples/s of whichever of loader, training and processors is the slowest."""
+    if settings.num_workers == 0:
+        return _alone(workload)
+    made, cpu, own = _times(workload)
+    least = closed_form.bound(made, settings.num_workers, own, workload.handoff_ns, cpu, workload.limits.cpus)
+    return workload.batch_size * 1e9 / least
+
+
+def queue(workload: Workload, settings: LoaderSettings) -> float:
+    """Samples/s by M/M/1/K, tf.data's model: batches come and go at random, and W times prefetch fit the queue."""
+    if settings.num_workers == 0:
+        return _alone(workload)
+    made, _, own = _times(workload)
+    own += workload.handoff_ns
+    waits = closed_form.empty_wait(made, settings.num_workers, own, settings.outstanding)
+    return workload.batch_size * 1e9 / (own + waits)
 
 
 def record(workload: str, point: Point, rate: float, batch: int, seconds: float, folder: Path) -> Path:
@@ -162,7 +194,7 @@ def tables(rows: Sequence[Row], choices: Sequence[Choice], noises: dict[str, lis
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--grid", type=Path, required=True, metavar="FILE", help="written by tuning_grid.py")
+    parser.add_argument("--grid", type=Path, required=True, metavar="FILE", help="written by benchmarks.tuning.grid")
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of a recorded run (default: {SECONDS:g})")
     parser.add_argument("--runs", type=Path, metavar="FOLDER", help="keep the recordings there, or use those that are")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures")

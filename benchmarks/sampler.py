@@ -1,4 +1,4 @@
-"""What the sampler costs, and what whyidle adds to the start of a training: `python benchmarks/sampler.py`.
+"""What the sampler costs, and what whyidle adds to the start of a training: `python -m benchmarks.sampler`.
 
 Targets: under 2 % of a core at 5 samples a second beside a tree of five processes; under 0.5 s added to a start.
 

@@ -14,10 +14,10 @@ from whyidle.errors import MissingExtra, WhyidleError
 if TYPE_CHECKING:
     from .scenario import Scenario
 
-_MODULES = {"ssd": "ssd", "fashion-mnist": "fashion_mnist", "convnets": "convnets", "cost": "cost"}
-"""Name of a scenario → its module, which holds it as `SCENARIO`."""
+_FOLDERS = {"ssd": "ssd", "fashion-mnist": "fashion_mnist", "convnets": "convnets", "cost": "cost"}
+"""Name of a scenario → its folder, whose `study.py` holds it as `SCENARIO`."""
 
-NAMES = tuple(_MODULES)
+NAMES = tuple(_FOLDERS)
 """Of those that come with whyidle."""
 
 _NEEDED = {"torch": "torch", "torchvision": "torchvision", "PIL": "Pillow"}
@@ -41,13 +41,13 @@ def scenario(name: str) -> Scenario:
     """
     if is_file(name):
         return _of_file(Path(name))
-    if name not in _MODULES:
+    if name not in _FOLDERS:
         raise WhyidleError(
             f"unknown scenario {name!r}. `whyidle scenarios` lists all of them; one of your own is given as the "
             "path of its Python file."
         )
     require_installed(f"scenario {name}")
-    found: Scenario = import_module(f".{_MODULES[name]}", __package__).SCENARIO
+    found: Scenario = import_module(f".{_FOLDERS[name]}.study", __package__).SCENARIO
     return found
 
 

@@ -1,6 +1,6 @@
 """`whyidle attach` beside real processes: what it sees of trainings that stay where they are, and all its ends.
 
-How far its shares are from a training's own clock, `benchmarks/attach.py` measures.
+How far its shares are from a training's own clock, `python -m benchmarks.attach` measures.
 """
 
 from __future__ import annotations

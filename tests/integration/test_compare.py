@@ -24,7 +24,7 @@ from whyidle.capture.sampler.emulated import WINDOW_NS
 from whyidle.commands.main import main
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, DEVICE, HOST, SPAN, STEP, SpanKind
-from whyidle.scenarios import ssd
+from whyidle.scenarios.ssd import study as ssd
 
 # Several trainings are started one after the other, each of which imports torch.
 pytestmark = pytest.mark.timeout(1200)

@@ -32,10 +32,14 @@ FOLDERS = {
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a user installs, made of the tree."""
     folder = tmp_path_factory.mktemp("wheel")
+    # Not in the tree: there another test may build at the same time, and what was moved since would still be packed.
+    elsewhere = folder / "build.cfg"
+    elsewhere.write_text(f"[build]\nbuild_base = {folder}/build\n[egg_info]\negg_base = {folder}\n")
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", folder, ROOT],
         check=True,
         capture_output=True,
+        env=os.environ | {"DIST_EXTRA_CONFIG": str(elsewhere)},
     )
     (made,) = folder.glob("*.whl")
     return made

@@ -1,7 +1,7 @@
 """Planted faults, recorded for real: what each leaves in the records, whatever the machine does beside it.
 
-Whether they are named, and with which share, `benchmarks/faults.py` measures; how records are judged, the tests of the
-causes show.
+Whether they are named, and with which share, the benchmark of diagnosis measures; how records are judged, the tests
+of the causes show.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A planted sweep over the batch size, trained for real: what the command and the benchmark make of it.
 
-Whether its reason is found, `benchmarks/batch_sizes.py` measures.
+Whether its reason is found, the benchmark of diagnosis measures.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from whyidle.diagnosis_benchmark import batch_sizes as sweep_planted
 
 NAME = "accounting.fast"
 SIZES = ("4", "16")
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "batch_sizes.py"
+BENCHMARK = [sys.executable, "-m", "whyidle.diagnosis_benchmark", "batch-sizes"]
 
 
 @pytest.mark.slow
@@ -35,7 +35,7 @@ def test_a_sweep_is_trained_at_each_size_and_told_beside_its_truth_again_and_aga
     assert verdict["work"]["16"]["samples"] == 4 * verdict["work"]["4"]["samples"]
     assert sweep_planted.load(out).json()["sweeps"] == told["sweeps"]
 
-    rows = subprocess.run([sys.executable, str(BENCHMARK), "--from", str(out)], capture_output=True, text=True)
+    rows = subprocess.run([*BENCHMARK, "--from", str(out)], capture_output=True, text=True)
     assert rows.returncode == 0, rows.stderr
     # What was planted and named, and the terms at either size.
     assert len([line for line in rows.stdout.splitlines() if line.startswith(f"| {NAME} |")]) == 3

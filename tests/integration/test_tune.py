@@ -88,7 +88,7 @@ def blocks_in(folder: Path) -> int:
 
 def test_ctrl_c_gives_the_best_so_far_and_resuming_goes_on_from_there(tmp_path: Path) -> None:
     """A loader without workers whose samples take time, started through a shell script. What is found in a given time,
-    `test_search` tests on a virtual clock, and `benchmarks/tuning.py` measures."""
+    `test_search` tests on a virtual clock, and `python -m benchmarks.tuning` measures."""
     script, out = tmp_path / "train.sh", tmp_path / "out"
     script.write_text(f"#!/bin/sh\n{sys.executable} {program(tmp_path, 0.004, 0.002)}\necho ended\n")
     script.chmod(0o755)

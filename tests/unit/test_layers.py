@@ -18,6 +18,9 @@ FOLDERS = {
     "diagnosis_benchmark": "whyidle.diagnosis_benchmark",
 }
 
+PROGRAMS = ROOT / "diagnosis_benchmark" / "rivals" / "programs"
+"""Trainings that other tools are given: no modules of ours."""
+
 HEAVY = {"torch", "torchvision", "pynvml", "nvidia", "spdl", "matplotlib", "pyarrow", "jinja2", "tsdownsample"}
 
 # layer -> (layers of ours it may import, heavy libraries it may import at module level)
@@ -41,7 +44,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "pipelines": ({"errors"}, {"torch"}),
     "scenarios": ({"errors", "record", "devices", "capture", "pipelines"}, {"torch", "torchvision"}),
     "diagnosis_benchmark": (
-        {"errors", "record", "capture", "analyse", "matrix", "report", "scenarios"},
+        {"errors", "record", "devices", "capture", "analyse", "matrix", "report", "scenarios"},
         set(),
     ),
 }
@@ -51,6 +54,8 @@ def modules() -> list[tuple[str, Path]]:
     found = []
     for folder, name in FOLDERS.items():
         for path in sorted((ROOT / folder).rglob("*.py")):
+            if path.parent == PROGRAMS:
+                continue
             parts = path.relative_to(ROOT / folder).with_suffix("").parts
             found.append((".".join((name, *(p for p in parts if p != "__init__"))), path))
     return found

@@ -468,7 +468,9 @@ def build(name: str) -> tuple[Any, int, int, int]:
     from torchvision.models import vgg16
     from torchvision.models.detection import ssd
 
-    from whyidle.scenarios import convnet_nets, cost_nets, fashion_nets
+    from whyidle.scenarios.convnets import nets as convnet_nets
+    from whyidle.scenarios.cost import nets as cost_nets
+    from whyidle.scenarios.fashion_mnist import nets as fashion_nets
 
     if name in PRICED:
         return cost_nets.build(name, 0), *((3, 32, 32) if name == "cifar10-cnn" else (1, 28, 28))

@@ -17,7 +17,7 @@ from whyidle.pipelines.assemble import make_batch, make_sample
 from whyidle.pipelines.crops import ChannelsLast, Crop, Mirror, RandomResizedCrop, StandardiseEach, cifar_stages
 from whyidle.pipelines.protocol import PhotoFiles, Settings
 from whyidle.pipelines.registry import factory, unavailable
-from whyidle.scenarios import convnets
+from whyidle.scenarios.convnets import study as convnets
 from whyidle.scenarios.copying import BatchCopier
 from whyidle.scenarios.datasets.image_folder import ImageFolder, open_folder
 from whyidle.scenarios.datasets.labelled_photos import labelled_photos

@@ -14,8 +14,8 @@ from whyidle.devices.emulated import EmulatedDevice
 from whyidle.devices.profiles.load import load
 from whyidle.errors import DeviceOutOfMemory
 from whyidle.pipelines.protocol import Batch
-from whyidle.scenarios.convnet_benchmark import EmulatedForward, Forward, Gradients
-from whyidle.scenarios.convnet_nets import (
+from whyidle.scenarios.convnets.benchmark import EmulatedForward, Forward, Gradients
+from whyidle.scenarios.convnets.nets import (
     INPUT_SIZE,
     NETS,
     AlexNetBenchmark,

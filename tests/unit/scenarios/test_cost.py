@@ -17,8 +17,9 @@ from whyidle.devices.profiles.load import load
 from whyidle.errors import DataError, WhyidleError
 from whyidle.pipelines.assemble import make_batch
 from whyidle.pipelines.protocol import Settings
-from whyidle.scenarios import cost_data, cost_nets
-from whyidle.scenarios.cost import SCENARIO
+from whyidle.scenarios.cost import data as cost_data
+from whyidle.scenarios.cost import nets as cost_nets
+from whyidle.scenarios.cost.study import SCENARIO
 from whyidle.scenarios.datasets import cifar, reviews, text
 from whyidle.scenarios.datasets.arrays import Arrays
 from whyidle.scenarios.evaluation import MOST_CLASSES, classified

@@ -22,7 +22,7 @@ from whyidle.pipelines.affine import Affine
 from whyidle.pipelines.assemble import make_batch
 from whyidle.pipelines.protocol import Settings
 from whyidle.record.tuning import LoaderSettings
-from whyidle.scenarios.fashion_mnist import SCENARIO
+from whyidle.scenarios.fashion_mnist.study import SCENARIO
 from whyidle.scenarios.registry import scenario
 from whyidle.scenarios.scenario import Asked, DataRequest
 from whyidle.scenarios.variant import Phase, Variant

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from whyidle.scenarios import fashion_nets
-from whyidle.scenarios.fashion_nets import NETS, build
+from whyidle.scenarios.fashion_mnist import nets as fashion_nets
+from whyidle.scenarios.fashion_mnist.nets import NETS, build
 
 
 def parameters(model: nn.Module) -> int:

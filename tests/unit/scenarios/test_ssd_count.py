@@ -6,8 +6,8 @@ from torch import nn
 from torchvision.models.detection import SSD300_VGG16_Weights
 
 from whyidle.errors import WhyidleError
-from whyidle.scenarios.ssd_count import count
-from whyidle.scenarios.ssd_net import build
+from whyidle.scenarios.ssd.count import count
+from whyidle.scenarios.ssd.net import build
 
 COUNTS = {
     "ssd300": {

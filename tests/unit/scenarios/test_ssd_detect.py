@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from whyidle.scenarios.ssd_detect import MOST, decode, detect
-from whyidle.scenarios.ssd_loss import encode
-from whyidle.scenarios.ssd_net import build
-from whyidle.scenarios.ssd_priors import layout, priors
+from whyidle.scenarios.ssd.detect import MOST, decode, detect
+from whyidle.scenarios.ssd.loss import encode
+from whyidle.scenarios.ssd.net import build
+from whyidle.scenarios.ssd.priors import layout, priors
 
 PRIORS = torch.tensor([[0.3, 0.3, 0.2, 0.2], [0.32, 0.3, 0.2, 0.2], [0.7, 0.7, 0.4, 0.2]])
 

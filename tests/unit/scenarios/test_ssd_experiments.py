@@ -16,8 +16,8 @@ from whyidle.pipelines.assemble import make_batch
 from whyidle.pipelines.protocol import Settings
 from whyidle.scenarios.rank import Replica
 from whyidle.scenarios.scenario import Asked, DataRequest
-from whyidle.scenarios.ssd import SCENARIO
-from whyidle.scenarios.ssd_optimizer import IMAGES
+from whyidle.scenarios.ssd.optimizer import IMAGES
+from whyidle.scenarios.ssd.study import SCENARIO
 from whyidle.scenarios.training import TorchTraining
 from whyidle.scenarios.variant import Variant
 from whyidle.scenarios.voc.generate import compose

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.scenarios.ssd_detect import Detections
-from whyidle.scenarios.ssd_judge import IOU, Curve, Point, curve, hits, result
+from whyidle.scenarios.ssd.detect import Detections
+from whyidle.scenarios.ssd.judge import IOU, Curve, Point, curve, hits, result
 
 ONE = (1, 0.0, 0.0, 0.2, 0.2)
 OTHER = (1, 0.5, 0.5, 0.9, 0.9)

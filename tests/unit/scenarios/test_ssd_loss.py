@@ -12,9 +12,9 @@ from torch.nn import functional as F  # noqa: N812
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.ops import box_iou
 
-from whyidle.scenarios.ssd_loss import Losses, encode, hard_negatives, iou, match, multibox_loss
-from whyidle.scenarios.ssd_net import build, sgd
-from whyidle.scenarios.ssd_priors import layout, priors
+from whyidle.scenarios.ssd.loss import Losses, encode, hard_negatives, iou, match, multibox_loss
+from whyidle.scenarios.ssd.net import build, sgd
+from whyidle.scenarios.ssd.priors import layout, priors
 
 PRIORS = priors(layout("ssd-mini"))
 CLASSES = 5

@@ -8,7 +8,7 @@ from torch import nn
 from torchvision.models.detection import ssd300_vgg16
 
 from whyidle.errors import WhyidleError
-from whyidle.scenarios.ssd_net import L2Norm, SsdNet, build, image_size, sgd
+from whyidle.scenarios.ssd.net import L2Norm, SsdNet, build, image_size, sgd
 
 
 def on_meta(name: str, classes: int = 21) -> SsdNet:

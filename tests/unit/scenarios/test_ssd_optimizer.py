@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from whyidle.scenarios.ssd_muon import orthogonal
-from whyidle.scenarios.ssd_net import build
-from whyidle.scenarios.ssd_optimizer import AT, IMAGES, KERNEL_RATE, LEAST, RATE, WARM_UP, muon, share
+from whyidle.scenarios.ssd.muon import orthogonal
+from whyidle.scenarios.ssd.net import build
+from whyidle.scenarios.ssd.optimizer import AT, IMAGES, KERNEL_RATE, LEAST, RATE, WARM_UP, muon, share
 
 
 class Small(nn.Module):

@@ -8,7 +8,7 @@ from torchvision.models.detection.anchor_utils import DefaultBoxGenerator
 from torchvision.models.detection.image_list import ImageList
 
 from whyidle.errors import WhyidleError
-from whyidle.scenarios.ssd_priors import layout, priors
+from whyidle.scenarios.ssd.priors import layout, priors
 
 NAMES = ("ssd300", "ssd512", "ssd-mini", "ssd-micro")
 

@@ -1,0 +1,1 @@
+"""How far `whyidle attach` is from the truth."""

@@ -1,0 +1,1 @@
+"""What observing costs a training."""

@@ -1,0 +1,53 @@
+"""One process of the benchmark of overhead that trains blocks on request, watched by TraceML, by whyidle or by nothing.
+
+It is told what to do over the socket named in `OVERHEAD_SOCKET`, a line of JSON each way: `traceml run` passes neither
+standard input nor arguments on unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+SOCKET, OBSERVER, DEVICE = "OVERHEAD_SOCKET", "OVERHEAD_OBSERVER", "OVERHEAD_DEVICE"
+TRACEML = "TraceML"
+
+
+def main() -> None:
+    import torch
+
+    from benchmarks.overhead.loop import Length, Training
+    from benchmarks.overhead.observers import Observers, traceml_around
+
+    torch.set_num_threads(1)
+    name, device = os.environ[OBSERVER], os.environ[DEVICE]
+    around = traceml_around() if name == TRACEML else None
+    observers = None if name == TRACEML else Observers(device)
+    trainings: dict[int, Training] = {}
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(os.environ[SOCKET])
+        stream = connection.makefile("rw")
+        for line in stream:
+            asked = json.loads(line)
+            workers = asked["workers"]
+            if workers not in trainings:
+                trainings[workers] = Training(workers, device)
+            train = trainings[workers].block
+            length = Length(asked["target_ms"], asked["products"])
+            if observers is None:
+                block = train(length, asked["steps"], asked["discard"], around)
+            else:
+                with observers.watching(name) as watch:
+                    block = train(length, asked["steps"], asked["discard"], watch.around, watch.after)
+            print(json.dumps(block.as_json()), file=stream, flush=True)
+    if observers is not None:
+        observers.close()
+
+
+if __name__ == "__main__":
+    main()

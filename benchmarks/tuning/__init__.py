@@ -1,0 +1,1 @@
+"""What `whyidle tune` finds, against an exhaustive grid."""

@@ -1,0 +1,1 @@
+"""What live view, pages and exports take."""

@@ -1,0 +1,62 @@
+"""`python -m whyidle.diagnosis_benchmark faults|batch-sizes|rivals`: measures, and prints tables in Markdown."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from whyidle.errors import WhyidleError
+
+from .rivals import compare_tools
+from .tables import batch_sizes, faults
+
+PARTS = {"faults": faults, "batch-sizes": batch_sizes, "rivals": compare_tools}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all parts; each puts what only it takes beside what all take."""
+    top = argparse.ArgumentParser(
+        prog="python -m whyidle.diagnosis_benchmark",
+        description="How often a diagnosis is right about trainings whose cause is known: whyidle's, and other tools'.",
+        epilog="example: python -m whyidle.diagnosis_benchmark faults --quick",
+    )
+    parts = top.add_subparsers(dest="part", metavar="PART", required=True)
+    for name, part in PARTS.items():
+        sub = parts.add_parser(
+            name,
+            help=part.HELP,
+            description=part.__doc__,
+            epilog=f"example: python -m whyidle.diagnosis_benchmark {name} {part.EXAMPLE}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        part.add_arguments(sub)
+        sub.add_argument("--quick", action="store_true", help=part.QUICK)
+        sub.add_argument("--seed", type=int, default=0, help="of the order in which runs take turns (default: 0)")
+        where = sub.add_mutually_exclusive_group()
+        where.add_argument("--out", type=Path, metavar="FOLDER", help="keep all runs here (default: they are removed)")
+        where.add_argument(
+            "--from", type=Path, dest="recorded", metavar="FOLDER", help="run nothing: the tables of what --out kept"
+        )
+        sub.set_defaults(run=part.run, parser=sub)
+    return top
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """
+    Raises:
+        SystemExit: 2 for a user's mistake; 1 and a message where something could not be run.
+    """
+    arguments = parser().parse_args(words)
+    try:
+        arguments.run(arguments)
+    except WhyidleError as error:
+        arguments.parser.error(str(error))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,1 @@
+"""Runs whole matrices of planted faults and sweeps, and prints the tables of docs/measurements, in Markdown."""

@@ -1,0 +1,1 @@
+"""The convnets study: what batch size and devices bring to well-known nets."""

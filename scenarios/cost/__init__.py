@@ -1,0 +1,1 @@
+"""The cost study: what a training costs on CPUs and GPUs."""

@@ -1,0 +1,1 @@
+"""The Fashion-MNIST study: what augmentation costs."""

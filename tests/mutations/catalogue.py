@@ -1,0 +1,455 @@
+"""Planted mistakes in all that explains a recording: what is wrong then, and which tests ought to say so.
+
+A mistake is told by its source, so that it is found in whichever file that lies; blanks and line breaks may be others.
+Where the code says the same otherwise by now, `python -m tests.mutations --list` says so, and the entry is to be
+written anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ANALYSE, REPORT, TUNE, COMMANDS = (f"tests/unit/{layer}" for layer in ("analyse", "report", "tune", "commands"))
+GOLDEN = "tests/golden -k "
+CAUSES = f"{ANALYSE}/test_diagnosis.py"
+
+
+def golden(*recordings: str) -> str:
+    """The outputs of recordings whose name begins so."""
+    return f"{GOLDEN}'{' or '.join(recordings)}'"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One mistake."""
+
+    name: str
+    source: str
+    """Has to be found once under `profiler/`."""
+    instead: str
+    tests: tuple[str, ...]
+    """What pytest is given, one after the other, until a test fails."""
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    # Where the time goes.
+    Mutation(
+        "a finding may explain more of a part than is left of it",
+        "explained = min(found.share, left)",
+        "explained = max(found.share, left)",
+        (CAUSES, golden("several-causes")),
+    ),
+    Mutation(
+        "findings are ranked from the least gain",
+        "found.sort(key=lambda f: f.gain, reverse=True)",
+        "found.sort(key=lambda f: f.gain)",
+        (CAUSES, golden("several-causes")),
+    ),
+    Mutation("a verdict on half the steps", "LEAST_STEPS = 30", "LEAST_STEPS = 15", (CAUSES, golden("too-few-steps"))),
+    Mutation(
+        "what is worth changing is twice as much",
+        "LEAST_GAIN = 0.05",
+        "LEAST_GAIN = 0.10",
+        (CAUSES, golden("headroom")),
+    ),
+    Mutation(
+        "a gain as if the rest shrank too",
+        "gain = self.share / (1 - self.share)",
+        "gain = self.share * (1 + self.share)",
+        (CAUSES, golden("serial")),
+    ),
+    Mutation("a tenth is no minor gain", "if self.gain < 0.10:", "if self.gain < 0.20:", (CAUSES, golden("copy"))),
+    Mutation(
+        "missing stamps of the device are let pass",
+        "facts.parts.unresolved_steps > MOST_UNRESOLVED * steps",
+        "facts.parts.unresolved_steps < 0",
+        (CAUSES, golden("device-silent")),
+    ),
+    # Causes.
+    Mutation(
+        "slow links are as they should be",
+        "LEAST_LINK_LOSS = 0.05",
+        "LEAST_LINK_LOSS = 0.95",
+        (f"{ANALYSE}/test_causes_copy.py",),
+    ),
+    Mutation(
+        "pinned copies are taken for pageable ones",
+        "if facts.pinned is not False:",
+        "if facts.pinned is False:",
+        (f"{ANALYSE}/test_causes_copy.py",),
+    ),
+    Mutation(
+        "copies ahead are asked for where they are made",
+        "if facts.pinned is not True or facts.copied_ahead:",
+        "if facts.pinned is not True:",
+        (f"{ANALYSE}/test_causes_copy.py", golden("copy")),
+    ),
+    Mutation(
+        "compiling is said of any new shape",
+        "compiles = seen.compiling_ns >= 0.5 * seen.total_ns",
+        "compiles = seen.compiling_ns >= 0",
+        (f"{ANALYSE}/test_causes_device.py", golden("shape-churn")),
+    ),
+    Mutation(
+        "cooling is advised against the power cap",
+        'if held.by == "the power cap"',
+        'if held.by != "the power cap"',
+        (f"{ANALYSE}/test_causes_device.py", golden("throttled")),
+    ),
+    Mutation(
+        "the clock's share of the looks lacks its hundred",
+        "{held.full_mhz:.0f} MHz for {100 * held.share:.0f} %",
+        "{held.full_mhz:.0f} MHz for {held.share:.0f} %",
+        (f"{ANALYSE}/test_causes_device.py", golden("throttled")),
+    ),
+    Mutation(
+        "the idling behind a call is told in µs as ms",
+        "longest = None if calls is None else calls.longest_ns / 1e6",
+        "longest = None if calls is None else calls.longest_ns / 1e3",
+        (f"{ANALYSE}/test_causes_host.py", golden("sync")),
+    ),
+    Mutation(
+        "waiting for the lock at finished batches is not the lock's",
+        '"for batches that were finished": handed * facts.parts.wall_ns,',
+        '"for batches that were finished": 0.0,',
+        (f"{ANALYSE}/test_causes_host.py", f"{ANALYSE}/test_causes_input.py", golden("gil")),
+    ),
+    Mutation(
+        "workers with uneven shares are as good as even ones",
+        "UNEVEN = 0.75",
+        "UNEVEN = 0.0",
+        (f"{ANALYSE}/test_causes_input.py", golden("sharding")),
+    ),
+    Mutation(
+        "too few workers are called busy when they are not",
+        "if not wait.workers_busy or not wait.cpu_known or wait.starved:",
+        "if not wait.cpu_known or wait.starved:",
+        (f"{ANALYSE}/test_causes_input.py", golden("too-few-workers")),
+    ),
+    Mutation(
+        "workers are busy from a tenth of the time on",
+        "BUSY_PCT = 80.0",
+        "BUSY_PCT = 10.0",
+        (f"{ANALYSE}/test_causes_input.py", CAUSES, golden("too-few-workers")),
+    ),
+    Mutation(
+        "a loader that mostly reads does not",
+        "MOSTLY_READING_PCT = 50.0",
+        "MOSTLY_READING_PCT = 100.0",
+        (f"{ANALYSE}/test_causes_input.py", golden("storage")),
+    ),
+    Mutation(
+        "no hand-over is most of the wait",
+        "MOSTLY_HANDOFF_PCT = 50.0",
+        "MOSTLY_HANDOFF_PCT = 101.0",
+        (f"{ANALYSE}/test_causes_input.py", golden("handoff")),
+    ),
+    Mutation(
+        "more workers than CPUs count from three times as many on",
+        "OVERSUBSCRIBED_PCT = 40.0",
+        "OVERSUBSCRIBED_PCT = 90.0",
+        (f"{ANALYSE}/test_causes_input.py", golden("oversubscribed")),
+    ),
+    Mutation(
+        "a validation that waits is one that computes",
+        'if most == "waiting" and evaluation is not None:',
+        'if most == "evaluating" and evaluation is not None:',
+        (f"{ANALYSE}/test_causes_boundary.py", golden("validation")),
+    ),
+    Mutation(
+        "ends of epochs are told of workers that live on",
+        "facts.persistent_workers is not False or not outside.epochs_ended",
+        "not outside.epochs_ended",
+        (f"{ANALYSE}/test_causes_boundary.py", golden("ends-of-epochs")),
+    ),
+    # Ranks.
+    Mutation(
+        "a rank is late by chance",
+        "SIGMAS = 3.0",
+        "SIGMAS = 300.0",
+        (f"{ANALYSE}/test_ranks.py", golden("ranks-late")),
+    ),
+    Mutation(
+        "the others wait a thousand times as long",
+        "The other ranks wait {straggler.others_wait_ns / 1e6:.1f} ms",
+        "The other ranks wait {straggler.others_wait_ns / 1e3:.1f} ms",
+        (f"{ANALYSE}/test_ranks.py", f"{REPORT}/test_ranks.py", golden("ranks-late-for-data")),
+    ),
+    Mutation(
+        "what makes a rank late is advised where it is on all",
+        "changes.insert(0 if all(alike) else len(changes), _CHANGE[part])",
+        "changes.insert(len(changes), _CHANGE[part])",
+        (f"{ANALYSE}/test_ranks.py", golden("ranks-late")),
+    ),
+    # A process seen from outside, headroom.
+    Mutation(
+        "a verdict on a process after one look",
+        "LEAST_LOOKS = 30",
+        "LEAST_LOOKS = 1",
+        (f"{ANALYSE}/test_attached.py", golden("attached")),
+    ),
+    Mutation(
+        "headroom is the slowest stretch",
+        "samples_per_s=median(rates),",
+        "samples_per_s=min(rates),",
+        (f"{ANALYSE}/test_headroom.py", golden("headroom")),
+    ),
+    Mutation("a stretch settles at once", "SETTLING = 4", "SETTLING = 0", (f"{ANALYSE}/test_headroom.py",)),
+    # Cells.
+    Mutation(
+        "efficiency forgets the ranks",
+        "None if self.speedup is None else self.speedup.over(self.ranks)",
+        "None if self.speedup is None else self.speedup.over(1)",
+        (f"{ANALYSE}/test_scaling.py", golden("compare-ranks")),
+    ),
+    Mutation(
+        "the range of a speed-up is turned round",
+        "low, high = (rate[1] / base[2], rate[2] / base[1])",
+        "low, high = (rate[1] / base[1], rate[2] / base[2])",
+        (f"{ANALYSE}/test_scaling.py", golden("compare-ranks")),
+    ),
+    Mutation(
+        "time per sample is in ns",
+        "per_sample = 1e-3 / facts.samples",
+        "per_sample = 1 / facts.samples",
+        (f"{ANALYSE}/test_batch_size.py", golden("compare-sizes")),
+    ),
+    Mutation(
+        "single runs are taken to be exact",
+        "ASSUMED_NOISE = 0.03",
+        "ASSUMED_NOISE = 0.003",
+        (f"{ANALYSE}/test_batch_size.py", f"{ANALYSE}/test_diff.py", golden("compare-sizes", "diff")),
+    ),
+    Mutation(
+        "augmentation is free up to half the time",
+        "FREE = 0.05",
+        "FREE = 0.5",
+        (f"{ANALYSE}/test_differential.py", f"{ANALYSE}/test_compare.py", golden("compare")),
+    ),
+    Mutation(
+        "the model may be off by ten times as much",
+        "TRIAL_SD = 0.015",
+        "TRIAL_SD = 0.15",
+        (
+            f"{ANALYSE}/test_replay_learning.py",
+            f"{ANALYSE}/test_replay_predict.py",
+            f"{TUNE}/test_search.py",
+            golden("tuned"),
+        ),
+    ),
+    # Two sides.
+    Mutation(
+        "a difference has the wrong sign",
+        "ratio = log(total_a / total_b)",
+        "ratio = log(total_b / total_a)",
+        (f"{ANALYSE}/test_diff.py", golden("diff-slower-loader")),
+    ),
+    Mutation(
+        "what appeared has vanished",
+        "tuple(found for cause, found in of_b.items() if cause not in of_a)",
+        "tuple(found for cause, found in of_a.items() if cause not in of_b)",
+        (f"{ANALYSE}/test_diff.py", f"{REPORT}/test_diff_text.py", golden("diff")),
+    ),
+    Mutation(
+        "slower is faster in words",
+        "'faster' if speedup >= 1 else 'slower'",
+        "'slower' if speedup >= 1 else 'faster'",
+        (f"{REPORT}/test_diff_text.py", golden("diff")),
+    ),
+    Mutation(
+        "a part counts as changed within noise",
+        "return self.enough and away and abs(self.change.mean) >= self.least",
+        "return self.enough and abs(self.change.mean) >= self.least",
+        (f"{ANALYSE}/test_diff.py", golden("diff")),
+    ),
+    Mutation(
+        "emulated and measured are compared",
+        "if len(kinds) > 1:",
+        "if len(kinds) > 2:",
+        (f"{ANALYSE}/test_diff.py", f"{COMMANDS}/test_check.py", golden("diff-devices", "mistakes")),
+    ),
+    Mutation(
+        "a loss that noise may explain fails",
+        "elif lost.mean > max(limit, usual):",
+        "elif lost.mean > limit:",
+        (f"{COMMANDS}/test_check.py", golden("check")),
+    ),
+    Mutation(
+        "the most allowed is the least",
+        "value <= limit if at_most else value >= limit",
+        "value >= limit if at_most else value <= limit",
+        (f"{COMMANDS}/test_check.py", golden("check")),
+    ),
+    Mutation(
+        "what was not measured passes",
+        "return self.allowed or self.passed is True",
+        "return self.allowed or self.passed is not False",
+        (f"{COMMANDS}/test_check.py", golden("check")),
+    ),
+    Mutation(
+        "a check that fails ends with 0",
+        "return 0 if all(each.holds for each in found) else FAILED",
+        "return 0",
+        (f"{COMMANDS}/test_check.py", golden("check")),
+    ),
+    # Tuning.
+    Mutation(
+        "the winner is the dearest of those alike",
+        "return Best(min(ties, key=lambda arm: cost(arm, self._plan.baseline)), leader)",
+        "return Best(max(ties, key=lambda arm: cost(arm, self._plan.baseline)), leader)",
+        (f"{TUNE}/test_search.py", golden("tuned")),
+    ),
+    Mutation(
+        "blocks of other rounds prove a setting",
+        "isinstance(each.round, tuple) and each.round[1] >= first",
+        "isinstance(each.round, tuple) and each.round[1] >= 0",
+        (f"{TUNE}/test_search.py", golden("tuned")),
+    ),
+    Mutation(
+        "the first of a pass is not part of it",
+        "rate if samples is None else samples / (samples / rate + start_ns / 1e9)",
+        "rate if samples is None else samples / (samples / rate)",
+        (f"{TUNE}/test_search.py", golden("tuned")),
+    ),
+    Mutation(
+        "what is hopeless is tried",
+        "HOPELESS = 0.5",
+        "HOPELESS = 0.0",
+        (f"{TUNE}/test_candidates.py", f"{TUNE}/test_search.py"),
+    ),
+    Mutation(
+        "blocks are half as noisy as they are taken to be",
+        "ASSUMED_NOISE = 0.04",
+        "ASSUMED_NOISE = 0.02",
+        (f"{TUNE}/test_statistics.py", golden("tuned")),
+    ),
+    Mutation(
+        "half of the best rate is as good as it",
+        "NEAR_BEST = 0.95",
+        "NEAR_BEST = 0.5",
+        (f"{ANALYSE}/test_batch_choice.py", f"{TUNE}/test_batch_advise.py", f"{TUNE}/test_batch_ladder.py"),
+    ),
+    Mutation(
+        "a bent line of memory is trusted as a straight one",
+        "max(0, fits if self.straight else min(fits, EXTRAPOLATED * self.largest))",
+        "max(0, fits)",
+        (f"{ANALYSE}/test_batch_choice.py", f"{TUNE}/test_batch_advise.py", f"{TUNE}/test_batch_ladder.py"),
+    ),
+    # Text, Markdown, pages.
+    Mutation(
+        "a step's share of the overhead is told in ns",
+        'f"{ns / 1e3:.0f} µs" if ns >= 10_000',
+        'f"{ns:.0f} µs" if ns >= 10_000',
+        (f"{REPORT}/test_texts.py", golden("serial", "long")),
+    ),
+    Mutation(
+        "bars lack their last character",
+        "[: width - sum(whole.values())]",
+        "[: width - sum(whole.values()) - 1]",
+        (REPORT, golden("serial")),
+    ),
+    Mutation(
+        "rows of a Markdown table end in their cells",
+        r"""return written.replace("|", "\\|")""",
+        "return written",
+        (f"{REPORT}/test_markdown.py", golden("compare", "odd-words")),
+    ),
+    Mutation(
+        "Markdown lets HTML through",
+        '.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")',
+        "",
+        (f"{REPORT}/test_markdown.py", golden("odd-words")),
+    ),
+    Mutation(
+        "pages escape nothing",
+        "autoescape=True,",
+        "autoescape=False,",
+        (f"{REPORT}/test_page_run.py", golden("odd-words")),
+    ),
+    Mutation(
+        "control characters reach a page",
+        "return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value",
+        "return value",
+        (f"{REPORT}/test_page_run.py", golden("odd-words")),
+    ),
+    Mutation(
+        "a table loses its last row of evidence",
+        "rows[:MOST_EVIDENCE])",
+        "rows[: MOST_EVIDENCE - 1][:-1])",
+        (f"{REPORT}/test_markdown.py", golden("serial")),
+    ),
+    Mutation(
+        "emulated figures stand in an ordinary column",
+        'return f"{EMULATED}\\n{words}" if emulated else words',
+        "return words",
+        (f"{REPORT}/test_compare_axes.py", f"{REPORT}/test_page_compare.py", golden("compare")),
+    ),
+    Mutation(
+        "busy is told of a part that is not computing",
+        """return f"{100 * shares['compute']:.0f} %" if "compute" in shares""",
+        """return f"{100 * shares['input']:.0f} %" if "compute" in shares""",
+        (f"{REPORT}/test_compare_axes.py", golden("compare")),
+    ),
+    # For other programs.
+    Mutation(
+        "Prometheus gets milliseconds for seconds",
+        '"Length of a step, the median.", 1e-3)',
+        '"Length of a step, the median.", 1.0)',
+        (f"{REPORT}/test_prometheus.py", golden("serial")),
+    ),
+    Mutation(
+        "quotes in a label end it",
+        """.replace('"', '\\\\"')""",
+        "",
+        (f"{REPORT}/test_prometheus.py", golden("odd-words")),
+    ),
+    Mutation(
+        "a spreadsheet runs a file's name",
+        """return f"'{shown}" if shown.startswith(_FORMULA) else shown""",
+        "return shown",
+        (f"{REPORT}/test_export_tables.py", golden("odd-words")),
+    ),
+    Mutation(
+        "what was not measured is -1 in a table",
+        'cells[row] = ""',
+        "cells[row] = -1",
+        (f"{REPORT}/test_export_tables.py", golden("serial")),
+    ),
+    Mutation(
+        "a line of a check becomes a command of GitHub's",
+        r""".replace("\r", "%0D").replace("\n", "%0A")""",
+        "",
+        (f"{COMMANDS}/test_check.py", golden("check", "odd-words")),
+    ),
+    Mutation(
+        "the JSON of a difference swaps its ends",
+        'return {name: found.mean, "low": found.low, "high": found.high}',
+        'return {name: found.mean, "low": found.high, "high": found.low}',
+        (f"{REPORT}/test_diff_text.py", golden("diff")),
+    ),
+    Mutation(
+        "a share of a finding is not in percent",
+        '"share_pct": 100 * found.share, "severity": found.severity}',
+        '"share_pct": found.share, "severity": found.severity}',
+        (golden("diff"),),
+    ),
+    Mutation(
+        "a timeline's bins hold more than the time",
+        "unseen = np.diff(edges) - sum(parts.values(), np.zeros(count, dtype=np.int64))",
+        "unseen = np.diff(edges)",
+        (f"{ANALYSE}/test_timeline_bins.py", golden("thinned")),
+    ),
+    # Comparisons while they run.
+    Mutation(
+        "runs that were left out are not counted",
+        'self.setting["budget"] = {"seconds": budget.seconds, "runs_left_out": missing}',
+        'self.setting["budget"] = {"seconds": budget.seconds, "runs_left_out": 0}',
+        (f"{COMMANDS}/test_compare_budget.py",),
+    ),
+    Mutation(
+        "a full disk ends a comparison",
+        'outcome = Outcome("failed", str(error))',
+        "raise",
+        (COMMANDS,),
+    ),
+)
