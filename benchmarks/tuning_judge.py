@@ -13,7 +13,7 @@ from tuning_blocks import Block
 from tuning_tools import WHYIDLE, Choice
 from tuning_truth import Grid, settings_of
 
-from whyidle.analyse.cells.batch_size.fit import students_t
+from whyidle.analyse.statistics import students_t
 
 BEST, CORES, FOUR, RANDOM = "grid's best", "workers = CPUs", "4 workers", "random 6"
 OUTSIDE = 0.05

@@ -14,7 +14,7 @@ from typing import Literal
 
 from ..causes.finding import Finding
 from ..run.facts import Facts
-from .batch_size.terms import median
+from ..statistics import median_of_known
 from .comparison import ONE_RUN_NOISE, Cell
 from .evidence_strength import foreign_cpus
 
@@ -147,8 +147,10 @@ def _closest(cell: Cell, partners: Sequence[Cell]) -> Cell | None:
 
 def _same_data(one: Cell, other: Cell) -> bool:
     """Whether batches of two nets are alike, by what they weigh."""
-    mine, theirs = (median(f.loader.mean_batch_bytes for f in cell.facts) for cell in (one, other))
-    return bool(mine and theirs) and abs(mine / theirs - 1) <= SAME_BYTES  # type: ignore[operator]
+    mine, theirs = (median_of_known(f.loader.mean_batch_bytes for f in cell.facts) for cell in (one, other))
+    if not mine or not theirs:
+        return False
+    return abs(mine / theirs - 1) <= SAME_BYTES
 
 
 def _differential(cell: Cell, net: Cell | None, loader: Cell | None) -> Differential:

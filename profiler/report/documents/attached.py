@@ -9,8 +9,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ...analyse.attached.attached import UNKNOWN, Attached, Cpu, Share, Trainer, Workers
+from ...analyse.attached.attached import UNKNOWN, Attached, Cpu, Trainer, Workers
 from ...analyse.causes.finding import Evidence, Finding
+from ...analyse.statistics import Estimate
 from ...record.files import plain
 from ..render import bars
 from ..words.command import command_line
@@ -113,7 +114,7 @@ def why(seen: Attached, trainer: Trainer) -> str:
     return f"Why: what {who} did in {_plain(thread)}{', which the verdict is about' * about}"
 
 
-def told_shares(seen: Attached, trainer: Trainer) -> list[tuple[str, Share, str]]:
+def told_shares(seen: Attached, trainer: Trainer) -> list[tuple[str, Estimate, str]]:
     """What its time went into, how much of it, and what that means."""
     meaning = _WAITING | (_ON_CPU if seen.device_kind == "cpu" else _ON_GPU)
     if len(seen.trainers) > 1:
@@ -263,7 +264,7 @@ def _percent(value: float | None) -> Text:
     return Text(NOT_MEASURED if value is None else f"{100 * value:.0f} %", justify="right")
 
 
-def _bounds(share: Share) -> str:
+def _bounds(share: Estimate) -> str:
     return f"[{100 * share.low:.0f} to {100 * share.high:.0f}]"
 
 

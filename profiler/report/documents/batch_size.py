@@ -51,7 +51,7 @@ class BatchText:
     def _bars(self, width: int, ascii_only: bool) -> Table:
         """A row a size; a bar as long as the time per sample, the longest filling the line."""
         totals = {size: terms.get(TOTAL) for size, terms in self._verdict.terms.items()}
-        largest = max((total.mean for total in totals.values() if known(total)), default=0.0)
+        largest = max((total.value for total in totals.values() if known(total)), default=0.0)
         mark = _written("±", ascii_only)
         heads = [
             (f"batch {size}", self._scale.number(total), self._scale.spread(total, mark))
@@ -64,7 +64,7 @@ class BatchText:
             rows.add_column(justify="left" if column == 2 else "right", no_wrap=True)
         rows.add_column(no_wrap=True)
         for (size, total), (name, number, spread) in zip(totals.items(), heads, strict=True):
-            length = round(longest * total.mean / largest) if known(total) and largest > 0 else 0
+            length = round(longest * total.value / largest) if known(total) and largest > 0 else 0
             bar = bars.stacked(shares(self._verdict.terms[size]), length, ascii_only) if length else Text()
             compared_one = size in (self._verdict.smaller, self._verdict.larger)
             style = "bold" if compared_one else ""
