@@ -79,6 +79,9 @@ class Range:
         repeats = max(self.repeats, other.repeats)
         return Range(self.value / other.value, self.low / other.high, self.high / other.low, repeats)
 
+    def divided_by(self, number: float) -> Range:
+        return Range(self.value / number, self.low / number, self.high / number, self.repeats)
+
     def meets(self, other: Range) -> bool:
         """Whether two ranges meet, so that neither figure is clearly the larger one."""
         return min(self.most, other.most) >= max(self.least, other.least)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from ..statistics import Range
 from .comparison import Cell
-from .differential import Differential, Limit, Rate, feed_of, ranges_meet
+from .differential import Differential, Limit, feed_of
 from .evidence_strength import too_little
 from .training_results import RunResult, results
 
@@ -48,9 +49,11 @@ def augmentations(
         fast, slow = plain.samples_per_s, cell.samples_per_s
         limit = next((each.limit for each in tested if each.cell is cell), None)
         doubt = too_little(cell) or too_little(plain)
-        sure = doubt is None and not ranges_meet(fast, slow)
+        sure = doubt is None and not fast.meets(slow)
         found.append(
-            Augmentation(cell, _epoch(samples, fast), _epoch(samples, slow), fast[0] / slow[0] - 1, sure, limit, doubt)
+            Augmentation(
+                cell, _epoch(samples, fast), _epoch(samples, slow), fast.value / slow.value - 1, sure, limit, doubt
+            )
         )
     return tuple(found)
 
@@ -65,8 +68,8 @@ def _without(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
     )
 
 
-def _epoch(samples: int | None, rate: Rate) -> float | None:
-    return None if samples is None else samples / rate[0]
+def _epoch(samples: int | None, rate: Range) -> float | None:
+    return None if samples is None else samples / rate.value
 
 
 def _of_epochs(cell: Cell) -> Augmentation | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
-
-import numpy as np
 
 from ...record.comparison import CellRecord, read_comparison
 from ...record.run import is_run, open_run
 from ..run.analysis import Analysis, analyse
 from ..run.facts import Facts
+from ..statistics import Range, median_place, range_of
 from .batch_size.result import BatchVerdict
 from .batch_size.verdict import batch_verdict
 
@@ -46,16 +46,15 @@ class Cell:
         return [number for a, number in zip(self.analyses, self.rounds, strict=True) if a.facts is not None]
 
     @property
-    def samples_per_s(self) -> tuple[float, float, float] | None:
-        """Median, lowest and highest over the repeats."""
-        rates = [rate for a in self.analyses if (rate := rate_of(a)) is not None]
-        return (float(np.median(rates)), min(rates), max(rates)) if rates else None
+    def samples_per_s(self) -> Range | None:
+        """The median over the repeats."""
+        return range_of((rate for a in self.analyses if (rate := rate_of(a)) is not None), median)
 
     @property
     def typical(self) -> Analysis | None:
         """The repeat whose throughput is the median (the lower of the two middle ones)."""
-        counted = [(rate, n) for n, a in enumerate(self.analyses) if (rate := rate_of(a)) is not None]
-        return self.analyses[sorted(counted)[(len(counted) - 1) // 2][1]] if counted else None
+        place = median_place([rate_of(analysis) for analysis in self.analyses])
+        return None if place is None else self.analyses[place]
 
 
 def rate_of(analysis: Analysis) -> float | None:
@@ -127,16 +126,6 @@ _NAMED = {"augment": "augmentation"}
 """Of axes whose name is no noun."""
 
 
-ONE_RUN_NOISE = 0.05
-"""What single runs may differ by for no reason."""
-
-
-def _tied(rate: tuple[float, float, float], best: tuple[float, float, float]) -> bool:
-    """Whether two cells' ranges overlap; a range of one run is taken to be some percent wide."""
-    high = rate[2] if rate[1] < rate[2] else rate[2] * (1 + ONE_RUN_NOISE)
-    return high >= best[1]
-
-
 def load(folder: Path) -> tuple[Comparison, dict[str, Any]]:
     """A comparison's folder, analysed, and its setting.
 
@@ -196,8 +185,8 @@ def compare(cells: Sequence[Cell]) -> Comparison:
 
 def _group(cells: Sequence[Cell], conditions: Sequence[str]) -> Group:
     ran = [(rate, c) for c in cells if c.status == "ok" and (rate := c.samples_per_s) is not None]
-    best = max(ran, key=lambda pair: pair[0][0]) if ran else None
-    ties = tuple(c for rate, c in ran if best is not None and c is not best[1] and _tied(rate, best[0]))
+    best = max(ran, key=lambda pair: pair[0].value) if ran else None
+    ties = tuple(c for rate, c in ran if best is not None and c is not best[1] and rate.most >= best[0].low)
     axes = {name: cells[0].axes.get(name) for name in conditions}
     return Group(axes, tuple(cells), best[1] if best else None, ties)
 

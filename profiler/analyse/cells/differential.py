@@ -14,12 +14,9 @@ from typing import Literal
 
 from ..causes.finding import Finding
 from ..run.facts import Facts
-from ..statistics import median_of_known
-from .comparison import ONE_RUN_NOISE, Cell
+from ..statistics import Range, median_of_known
+from .comparison import Cell
 from .evidence_strength import foreign_cpus
-
-Rate = tuple[float, float, float]
-"""Samples/s: median, lowest and highest over the repeats."""
 
 Limit = Literal["net", "loader", "both"]
 
@@ -61,13 +58,16 @@ class Differential:
     """A training beside its net alone and its loader alone."""
 
     cell: Cell
-    net: Rate | None
-    """Of the net alone; `None` where that was not run."""
-    loader: Rate | None
-    measured: Rate
+    net: Range | None
+    """Samples/s of the net alone; `None` where that was not run."""
+    loader: Range | None
+    """Samples/s of the loader alone."""
+    measured: Range
+    """Samples/s of the training."""
     overlaps: bool
     """Whether the loader works while the net computes."""
-    expected: Rate | None
+    expected: Range | None
+    """Samples/s that both limits together allow."""
     limit: Limit | None
     reasons: tuple[Reason, ...]
     """Where expectation and measurement do not agree."""
@@ -75,7 +75,7 @@ class Differential:
     @property
     def deviation(self) -> float | None:
         """By which share the training took longer than expected; negative: shorter."""
-        return None if self.expected is None else self.expected[0] / self.measured[0] - 1
+        return None if self.expected is None else self.expected.value / self.measured.value - 1
 
     @property
     def agrees(self) -> bool | None:
@@ -161,8 +161,12 @@ def _differential(cell: Cell, net: Cell | None, loader: Cell | None) -> Differen
     overlaps = overlapping(cell)
     if net is None or loader is None or alone is None or loading is None:
         return Differential(cell, alone, loading, measured, overlaps, None, None, ())
-    low, middle, high = (_together(alone[n], loading[n], overlaps) for n in (1, 0, 2))
-    expected = (middle, low, high)
+    expected = Range(
+        _together(alone.value, loading.value, overlaps),
+        _together(alone.low, loading.low, overlaps),
+        _together(alone.high, loading.high, overlaps),
+        min(alone.repeats, loading.repeats),
+    )
     both = _Both(cell, net, loader, alone, loading, measured, expected, overlaps)
     reasons = tuple(_reasons(both)) if abs(both.excess) > OFF else ()
     return Differential(cell, alone, loading, measured, overlaps, expected, _limit(alone, loading), reasons)
@@ -175,16 +179,16 @@ class _Both:
     cell: Cell
     net: Cell
     loader: Cell
-    alone: Rate
-    loading: Rate
-    measured: Rate
-    expected: Rate
+    alone: Range
+    loading: Range
+    measured: Range
+    expected: Range
     overlaps: bool
 
     @property
     def excess(self) -> float:
         """Time beyond what was expected, as a share of that; negative where it took less."""
-        return self.expected[0] / self.measured[0] - 1
+        return self.expected.value / self.measured.value - 1
 
 
 def overlapping(cell: Cell) -> bool:
@@ -199,20 +203,24 @@ def _together(net: float, loader: float, overlaps: bool) -> float:
     return min(net, loader) if overlaps else 1 / (1 / net + 1 / loader)
 
 
-def _limit(net: Rate, loader: Rate) -> Limit:
-    if abs(net[0] / loader[0] - 1) <= BALANCED:
+def _limit(net: Range, loader: Range) -> Limit:
+    if abs(net.value / loader.value - 1) <= BALANCED:
         return "both"
-    return "net" if net[0] < loader[0] else "loader"
+    return "net" if net.value < loader.value else "loader"
 
 
 def _reasons(both: _Both) -> list[Reason]:
     """What explains that expectation and measurement do not agree, likeliest first."""
-    found = [Reason("noise", "runs of one cell differ by as much")] if ranges_meet(both.measured, both.expected) else []
+    found = [Reason("noise", "runs of one cell differ by as much")] if both.measured.meets(both.expected) else []
     facts = [cell.typical.facts for cell in (both.cell, both.net, both.loader) if cell.typical is not None]
     known = [each for each in facts if each is not None]
     if len(known) == 3:
         found += _seen(both, *known)
-    if not found and both.excess > 0 and min(both.alone[0] / both.loading[0], both.loading[0] / both.alone[0]) >= ALIKE:
+    if (
+        not found
+        and both.excess > 0
+        and min(both.alone.value / both.loading.value, both.loading.value / both.alone.value) >= ALIKE
+    ):
         found.append(
             Reason("balanced", "net and loader are almost equally fast, so each waits for the other's slow batches")
         )
@@ -223,7 +231,7 @@ def _seen(both: _Both, training: Facts, net: Facts, loader: Facts) -> list[Reaso
     """What the three recordings show of it. Excess time is compared as a share of the measured time."""
     found = []
     slower = both.excess > 0
-    excess = 1 - both.measured[0] / both.expected[0]
+    excess = 1 - both.measured.value / both.expected.value
     who, of = ("the training", training) if slower else ("the loader alone", loader)
     if (others := _others(training, loader)) is not None:
         found.append(others)
@@ -278,8 +286,8 @@ def _shared_cpus(both: _Both, net: Facts, loader: Facts) -> Reason | None:
             return None
         return Reason("cpu_shared", f"the net computes on the {budget:g} CPUs that the loader works on")
     # CPU seconds that a sample takes: what a net and a loader each took of the CPUs while they had them alone.
-    per_sample = net.sampled.tree_cpus / both.alone[0] + loader.sampled.tree_cpus / both.loading[0]
-    needed = per_sample * both.expected[0]
+    per_sample = net.sampled.tree_cpus / both.alone.value + loader.sampled.tree_cpus / both.loading.value
+    needed = per_sample * both.expected.value
     if needed <= budget * (1 + OFF / 2):
         return None
     return Reason(
@@ -306,16 +314,3 @@ def _beginning(facts: Facts) -> float:
 def _reading(facts: Facts) -> float:
     """Share of the time spent waiting for reads from storage."""
     return facts.waits.reading_ns / facts.parts.wall_ns
-
-
-def ranges_meet(one: Rate, other: Rate) -> bool:
-    """Whether two ranges meet; a range of one run is taken to be some percent wide."""
-    return min(_high(one), _high(other)) >= max(_low(one), _low(other))
-
-
-def _high(rate: Rate) -> float:
-    return rate[2] if rate[1] < rate[2] else rate[2] * (1 + ONE_RUN_NOISE)
-
-
-def _low(rate: Rate) -> float:
-    return rate[1] if rate[1] < rate[2] else rate[1] / (1 + ONE_RUN_NOISE)

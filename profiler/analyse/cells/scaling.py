@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from ..statistics import Range
 from .comparison import OF_LOADING, Cell, label, varying
 from .differential import feed_of
 
@@ -20,29 +21,13 @@ OF_RANKS = ("ranks", "interconnect")
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """Medians set against each other; the range is what the repeats of either side allow at most, `None` where neither
-    was repeated."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-    def over(self, number: float) -> Ratio:
-        return Ratio(
-            self.value / number,
-            None if self.low is None else self.low / number,
-            None if self.high is None else self.high / number,
-        )
-
-
-@dataclass(frozen=True)
 class Point:
     """So many ranks."""
 
     ranks: int
     cell: Cell
-    speedup: Ratio | None
+    speedup: Range | None
+    """Median over median, with what the repeats of either side allow at most."""
     why: str | None
     """Why there is no speed-up."""
 
@@ -52,14 +37,14 @@ class Point:
         return self.cell.batch_size
 
     @property
-    def rate(self) -> tuple[float, float, float] | None:
-        """Samples/s of all ranks together: median, lowest and highest."""
+    def rate(self) -> Range | None:
+        """Samples/s of all ranks together."""
         return self.cell.samples_per_s if self.cell.status == "ok" else None
 
     @property
-    def efficiency(self) -> Ratio | None:
+    def efficiency(self) -> Range | None:
         """Speed-up by ranks; 1 is ideal."""
-        return None if self.speedup is None else self.speedup.over(self.ranks)
+        return None if self.speedup is None else self.speedup.divided_by(self.ranks)
 
     @property
     def waiting_share(self) -> float | None:
@@ -186,11 +171,8 @@ def _against(point: Point, alone: Cell | None, batch_size: int) -> Point:
     if base is None:
         return replace(point, why=f"one rank at batch {batch_size}: {_without_rate(alone)}")
     if point.cell is alone:
-        return replace(point, speedup=Ratio(1.0, None, None))
-    rate = point.rate
-    repeated = len(point.cell.analyses) > 1 or len(alone.analyses) > 1
-    low, high = (rate[1] / base[2], rate[2] / base[1]) if repeated else (None, None)
-    return replace(point, speedup=Ratio(rate[0] / base[0], low, high))
+        return replace(point, speedup=Range(1.0, 1.0, 1.0, 1))
+    return replace(point, speedup=point.rate.over(base))
 
 
 def _without_rate(cell: Cell) -> str:

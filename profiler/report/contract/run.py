@@ -245,16 +245,16 @@ def _workers(facts: Facts | None) -> int | None:
 
 
 def _headroom(facts: Facts | None, replayed: Headroom | None) -> dict[str, Any]:
-    if replayed is None or replayed.samples_per_s is None:
+    if replayed is None or replayed.rate is None:
         reason = None if replayed is None else replayed.reason
         return _computed_headroom(facts) | {"low": None, "high": None, "stretches": 0, "reason": reason}
     return {
-        "samples_per_s": replayed.samples_per_s,
+        "samples_per_s": replayed.rate.value,
         "speedup": replayed.speedup,
         "method": "replay",
-        "low": replayed.low,
-        "high": replayed.high,
-        "stretches": replayed.stretches,
+        "low": replayed.rate.low,
+        "high": replayed.rate.high,
+        "stretches": replayed.rate.repeats,
         "reason": None,
     }
 

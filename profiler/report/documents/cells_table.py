@@ -157,7 +157,7 @@ def _rate(cell: Cell, ranged: bool = False) -> str:
     rate = cell.samples_per_s
     if cell.status != "ok" or rate is None:
         return cell.status
-    return f"{rate[0]:5.1f}" + (f" ({rate[1]:.0f}-{rate[2]:.0f})" if ranged and len(cell.facts) > 1 else "")
+    return f"{rate.value:5.1f}" + (f" ({rate.low:.0f}-{rate.high:.0f})" if ranged and len(cell.facts) > 1 else "")
 
 
 def _shares(cell: Cell) -> Mapping[str, float] | None:
