@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analyse.cells.comparison import place as in_words
+from ..analyse.cells.axes import place as in_words
 from ..capture.cpu_budget import cpu_budget
 from ..errors import MissingExtra, WhyidleError
 from ..matrix.cells import Cells, Place

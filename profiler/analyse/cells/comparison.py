@@ -13,6 +13,7 @@ from ...record.run import is_run, open_run
 from ..run.analysis import Analysis, analyse
 from ..run.facts import Facts
 from ..statistics import Range, median_place, range_of
+from .axes import BATCH_SIZE, CHOICES, alike_on, label, ladders, varying
 from .batch_size.result import BatchVerdict
 from .batch_size.verdict import batch_verdict
 
@@ -64,12 +65,6 @@ def rate_of(analysis: Analysis) -> float | None:
     return None if analysis.facts is None else analysis.facts.samples_per_s
 
 
-OF_LOADING = ("augment", "store", "workers")
-"""Axes on which a cell whose batches come from memory stands nowhere."""
-CHOICES = ("workers", "store")
-"""Axes that are a choice of loading, as loader and batch size are: among cells that differ in these alone one wins."""
-
-
 @dataclass(frozen=True)
 class Group:
     """Cells that train the same thing under the same conditions."""
@@ -97,33 +92,6 @@ class Comparison:
     @property
     def ties(self) -> tuple[Cell, ...]:
         return self.groups[0].ties if len(self.groups) == 1 else ()
-
-
-def varying(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """The axes on which these cells do not all stand at the same place."""
-    names = dict.fromkeys(name for cell in cells for name in cell.axes)
-    return tuple(name for name in names if len({repr(cell.axes.get(name)) for cell in cells}) > 1)
-
-
-def label(cell: Cell, names: Sequence[str]) -> str:
-    """A cell's place on some axes, in words."""
-    return " ".join(said for name in names if (said := place(name, cell.axes.get(name))))
-
-
-def place(name: str, value: Any) -> str:
-    """A place on an axis, in words; nothing where there is nothing to say."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        said = _NAMED.get(name, name)
-        return said if value else f"no {said}"
-    if isinstance(value, int):
-        return f"{value} {name.removesuffix('s') if value == 1 else name}"
-    return str(value).removeprefix("emulated:")
-
-
-_NAMED = {"augment": "augmentation"}
-"""Of axes whose name is no noun."""
 
 
 def load(folder: Path) -> tuple[Comparison, dict[str, Any]]:
@@ -175,12 +143,8 @@ def round_of(name: str) -> int | None:
 def compare(cells: Sequence[Cell]) -> Comparison:
     """Judge a table of cells."""
     conditions = [name for name in varying(cells) if name not in CHOICES]
-    groups: dict[str, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(label(cell, conditions), []).append(cell)
-    return Comparison(
-        tuple(cells), _batch_verdicts(cells), tuple(_group(members, conditions) for members in groups.values())
-    )
+    groups = tuple(_group(members, conditions) for members in alike_on(cells, conditions))
+    return Comparison(tuple(cells), _batch_verdicts(cells), groups)
 
 
 def _group(cells: Sequence[Cell], conditions: Sequence[str]) -> Group:
@@ -194,17 +158,13 @@ def _group(cells: Sequence[Cell], conditions: Sequence[str]) -> Group:
 def _batch_verdicts(cells: Sequence[Cell]) -> dict[str, BatchVerdict]:
     """What a larger batch did, wherever cells differ in nothing else."""
     names = varying(cells)
-    alike: dict[str, dict[int, Cell]] = {}
-    for cell in cells:
-        of_sizes = alike.setdefault(f"{label(cell, names)} {cell.pipeline}".strip(), {})
-        if cell.status == "ok":
-            of_sizes[cell.batch_size] = cell
     verdicts = {}
-    for name, of_sizes in alike.items():
+    for sizes in ladders(cells, BATCH_SIZE):
+        of_sizes = {cell.batch_size: cell for cell in sizes if cell.status == "ok"}
         rounds = {size: known for size, c in of_sizes.items() if (known := c.rounds_of_facts) is not None}
         verdict = batch_verdict(
             {size: c.facts for size, c in of_sizes.items()}, rounds if len(rounds) == len(of_sizes) else None
         )
         if verdict is not None:
-            verdicts[name] = verdict
+            verdicts[f"{label(sizes[0], names)} {sizes[0].pipeline}".strip()] = verdict
     return verdicts

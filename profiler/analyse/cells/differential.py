@@ -15,6 +15,7 @@ from typing import Literal
 from ..causes.finding import Finding
 from ..run.facts import Facts
 from ..statistics import Range, median_of_known
+from .axes import BATCH_SIZE, PIPELINE, feed_of, same_place
 from .comparison import Cell
 from .evidence_strength import foreign_cpus
 
@@ -31,10 +32,10 @@ SAME_BYTES = 0.02
 EXPLAINS = 0.5
 """Of the time beyond what was expected, from which something is its reason."""
 
-_NET = ("net", "device", "ranks", "interconnect", "threads")
-"""What a net's own rate depends on, beside the batch size."""
-_LOADER = ("augment", "store", "workers", "ranks")
-"""What a loader's own rate depends on, beside the batch size and the data."""
+_NET = (BATCH_SIZE, "net", "device", "ranks", "interconnect", "threads")
+"""What a net's own rate depends on."""
+_LOADER = (PIPELINE, BATCH_SIZE, "augment", "store", "workers", "ranks")
+"""What a loader's own rate depends on, beside the data."""
 _PARTS = {
     "boundary": "outside the steps (validation, checkpoints)",
     "copy": "in copies to the device",
@@ -82,11 +83,6 @@ class Differential:
         return None if self.deviation is None else abs(self.deviation) <= OFF
 
 
-def feed_of(cell: Cell) -> str:
-    """What fed the steps: `real`, `synthetic` or `loader-only`."""
-    return str(cell.axes.get("feed") or "real")
-
-
 def verdict_of(cell: Cell) -> Finding | None:
     """What the training waited for, where that means anything: steps that do nothing wait for data by construction,
     and one batch served again and again is no loader."""
@@ -112,14 +108,7 @@ def differentials(cells: Sequence[Cell]) -> tuple[Differential, ...]:
 
 def _net_alone(cell: Cell, ran: Sequence[Cell]) -> Cell | None:
     """The same net on the same device, fed from memory: whatever loader and augmentation are named beside it."""
-    partners = [
-        each
-        for each in ran
-        if feed_of(each) == "synthetic"
-        and each.batch_size == cell.batch_size
-        and all(each.axes.get(name) == cell.axes.get(name) for name in _NET)
-    ]
-    return _closest(cell, partners)
+    return _closest(cell, [each for each in ran if feed_of(each) == "synthetic" and same_place(each, cell, _NET)])
 
 
 def _loader_alone(cell: Cell, ran: Sequence[Cell]) -> Cell | None:
@@ -128,9 +117,8 @@ def _loader_alone(cell: Cell, ran: Sequence[Cell]) -> Cell | None:
         each
         for each in ran
         if feed_of(each) == "loader-only"
-        and (each.pipeline, each.batch_size) == (cell.pipeline, cell.batch_size)
-        and all(each.axes.get(name) == cell.axes.get(name) for name in _LOADER)
-        and (each.axes.get("net") == cell.axes.get("net") or _same_data(each, cell))
+        and same_place(each, cell, _LOADER)
+        and (same_place(each, cell, ("net",)) or _same_data(each, cell))
     ]
     return _closest(cell, partners)
 
@@ -140,7 +128,7 @@ def _closest(cell: Cell, partners: Sequence[Cell]) -> Cell | None:
 
     def alike(other: Cell) -> tuple[bool, int]:
         shared = sum(other.axes.get(name) == value for name, value in cell.axes.items())
-        return other.axes.get("net") == cell.axes.get("net"), shared + (other.pipeline == cell.pipeline)
+        return same_place(other, cell, ("net",)), shared + (other.pipeline == cell.pipeline)
 
     return max(partners, key=alike, default=None)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ..statistics import Range
-from .comparison import OF_LOADING, Cell, label, varying
-from .differential import feed_of
+from .axes import BATCH_SIZE, OF_LOADING, alike_but_for, feed_of, label, varying
+from .comparison import Cell
 
 Held = Literal["per rank", "total"]
 """Which batch size is the same on all points of a curve: that of each rank (weak scaling) or that of all together
@@ -89,7 +89,7 @@ def scaling(cells: Sequence[Cell]) -> Scaling | None:
         return None
     cells = [cell for cell in cells if "ranks" in cell.axes]
     aside = (*OF_RANKS, *(name for name in SHARED_OUT if _follows(cells, name)))
-    families = _families(cells, aside)
+    families = alike_but_for(cells, BATCH_SIZE, *aside)
     names = [name for name in varying(cells) if name not in aside]
     weak = [c for family in families for c in _curves(family, names, "per rank")]
     strong = [c for family in families for c in _curves(family, names, "total")]
@@ -109,26 +109,9 @@ def _ranks(cell: Cell) -> int:
     return int(cell.axes.get("ranks", 1))
 
 
-def _families(cells: Sequence[Cell], aside: Sequence[str]) -> list[list[Cell]]:
-    """Cells that differ in batch size and the axes left aside only."""
-    families: dict[str, list[Cell]] = {}
-    for cell in cells:
-        families.setdefault(_place(cell, aside), []).append(cell)
-    return list(families.values())
-
-
 def _follows(cells: Sequence[Cell], name: str) -> bool:
     """Whether this axis has one value wherever the number of ranks and all else is the same."""
-    values: dict[str, set[str]] = {}
-    for cell in cells:
-        place = f"{_place(cell, (name,))} {cell.batch_size}"
-        values.setdefault(place, set()).add(repr(cell.axes.get(name)))
-    return all(len(each) == 1 for each in values.values())
-
-
-def _place(cell: Cell, without: Iterable[str]) -> str:
-    axes = {name: value for name, value in cell.axes.items() if name not in without}
-    return f"{cell.pipeline} {sorted(axes.items(), key=lambda item: item[0])!r}"
+    return all(name not in varying(several) for several in alike_but_for(cells, name))
 
 
 def _curves(family: Sequence[Cell], names: Sequence[str], held: Held) -> Iterable[Curve]:

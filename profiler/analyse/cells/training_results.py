@@ -9,6 +9,7 @@ from typing import Any
 
 from ..run.analysis import Analysis
 from ..statistics import Range, range_of
+from .axes import BATCH_SIZE, ladders
 from .batch_size.terms import samples_of
 from .comparison import Cell
 
@@ -151,11 +152,8 @@ def is_told(found: CellResult) -> bool:
 
 def held(found: Sequence[CellResult]) -> tuple[Held, ...]:
     """Of every merit, wherever cells differ in batch size alone."""
-    alike: dict[str, list[CellResult]] = {}
-    for each in sorted(found, key=lambda each: each.cell.batch_size):
-        alike.setdefault(repr((each.cell.pipeline, sorted(each.cell.axes.items()))), []).append(each)
     told = []
-    for several in alike.values():
+    for several in ladders(found, BATCH_SIZE):
         for metric in dict.fromkeys(name for each in several for name in each.metrics if name != "loss"):
             known = [(each.cell, mean) for each in several if (mean := each.metric(metric)) is not None]
             if len(known) > 1:

@@ -8,8 +8,9 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from ...analyse.cells.comparison import OF_LOADING, Cell, label, varying
-from ...analyse.cells.differential import feed_of, verdict_of
+from ...analyse.cells.axes import OF_LOADING, feed_of, label, varying
+from ...analyse.cells.comparison import Cell
+from ...analyse.cells.differential import verdict_of
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.stall_breakdown import PARTS
 from ..render import bars

@@ -10,9 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ...analyse.cells.axes import feed_of, label, varying
 from ...analyse.cells.batch_size.result import BatchVerdict
-from ...analyse.cells.comparison import Cell, Comparison, label, varying
-from ...analyse.cells.differential import feed_of
+from ...analyse.cells.comparison import Cell, Comparison
 from ...analyse.cells.evidence_strength import foreign_cpus, machine_cpus
 from ...analyse.cells.scaling import scaling
 from ...analyse.run.stall_breakdown import busy_strip

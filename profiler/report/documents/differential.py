@@ -10,8 +10,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ...analyse.cells.augmentation import FREE, Augmentation, augmentations, turns
+from ...analyse.cells.axes import label
 from ...analyse.cells.cell_costs import samples_of
-from ...analyse.cells.comparison import Cell, label
+from ...analyse.cells.comparison import Cell
 from ...analyse.cells.differential import OFF, Differential, differentials
 from ...analyse.statistics import Range
 from ..render.fitted import Column, Fitted

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from ...analyse.cells.differential import feed_of
+from ...analyse.cells.axes import feed_of
 from ...analyse.cells.scaling import Curve, Held, Point, Scaling
 from ...analyse.statistics import Range
 from ..render.fitted import Column, Fitted

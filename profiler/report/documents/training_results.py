@@ -11,7 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ...analyse.cells.comparison import Comparison, label, varying
+from ...analyse.cells.axes import label, varying
+from ...analyse.cells.comparison import Comparison
 from ...analyse.cells.training_results import CellResult, Held, held, is_told, results
 from ...analyse.statistics import Range
 from ..render.fitted import Column, Fitted

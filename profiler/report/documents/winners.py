@@ -9,8 +9,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ...analyse.causes.finding import Finding
-from ...analyse.cells.comparison import CHOICES, Cell, Comparison, Group, label, varying
-from ...analyse.cells.differential import feed_of, verdict_of
+from ...analyse.cells.axes import CHOICES, feed_of, label, varying
+from ...analyse.cells.comparison import Cell, Comparison, Group
+from ...analyse.cells.differential import verdict_of
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.analysis import Analysis
 from ...analyse.run.facts import Facts
