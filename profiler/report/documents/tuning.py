@@ -298,8 +298,6 @@ def _batch(advice: BatchAdvice) -> Iterator[RenderableType]:
     )
     little = "the loader sets the pace" if advice.loader_bound else "larger ones gain little"
     answers.add_row("smallest within 5 % of the best samples/s", _size(advice.b_95), little)
-    star = NOT_MEASURED if advice.b_star is None else f"{advice.b_star[0]} to {advice.b_star[1]}"
-    answers.add_row("best for time to a loss", star, "an estimate, by the gradient noise")
     yield answers
     sizes = sorted({*advice.samples_per_s, *advice.memory_bytes, *advice.failed})
     if sizes:

@@ -93,14 +93,6 @@ class Measurements:
         blocks = self.blocks[size]
         return sum(b.wait_ns for b in blocks) / sum(b.end_ns - b.begin_ns for b in blocks)
 
-    @property
-    def gradients(self) -> list[tuple[int, float]]:
-        return [each for blocks in self.blocks.values() for block in blocks for each in block.gradients]
-
-    @property
-    def no_gradients(self) -> str | None:
-        return next((block.no_gradients for of in self.blocks.values() for block in of if block.no_gradients), None)
-
 
 def measure(
     bench: Bench,
