@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+
+from whyidle.analyse.statistics import wilson
 
 HEALTHY = "none"
 """Planted in a control; also the verdict where nothing is worth changing."""
@@ -18,8 +19,6 @@ FIRST_FINDINGS = 3
 """Both causes of a compound are to be among so many."""
 QUIET = ("none", "minor")
 """Severities that a finding on a healthy training may have."""
-SIGMAS = 1.96
-"""Of the 95 % interval."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +91,8 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Rate:
-    """So many of so many, with the 95 % interval of the rate behind it (Wilson's: it holds at 0 and at all, too)."""
+class HitRate:
+    """So many of so many, with the 95 % interval of the rate behind it (Wilson's)."""
 
     hits: int
     of: int
@@ -104,14 +103,8 @@ class Rate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        if not self.of:
-            return 0.0, 1.0
-        rate, n, z2 = self.hits / self.of, self.of, SIGMAS**2
-        middle = (rate + z2 / (2 * n)) / (1 + z2 / n)
-        half = SIGMAS * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-        # At the ends the formula gives exactly 0 and 1, but for rounding.
-        low = 0.0 if self.hits == 0 else middle - half
-        return low, 1.0 if self.hits == self.of else middle + half
+        found = wilson(self.value or 0.0, self.of)
+        return found.low, found.high
 
 
 @dataclass(frozen=True)
@@ -120,7 +113,7 @@ class Errors:
 
     median: float | None
     worst: float | None
-    close: Rate
+    close: HitRate
     """Runs within `CLOSE` points, of all with a known truth. A cause that no finding names is not close."""
     unnamed: int
     """Runs with a known truth in which no finding names the cause: they have no distance."""
@@ -146,9 +139,9 @@ class CaseSummary:
     runs: int
     named: Mapping[str, int]
     """Verdict → how often, the commonest first."""
-    first: Rate
+    first: HitRate
     """Runs with a planted cause as the verdict; of a control: without a finding above `minor`."""
-    every: Rate
+    every: HitRate
     """Runs with every planted cause among the first findings."""
     shares: tuple[CauseShare, ...]
     loud: Mapping[str, int]
@@ -163,13 +156,13 @@ class Confusion:
 
     matrix: Mapping[str, Mapping[str, int]]
     """Planted (one cause, or none) → named → runs. Compounds have no row: any of their causes may come first."""
-    faults: Rate
+    faults: HitRate
     """Single faults named first."""
-    compounds: Rate
+    compounds: HitRate
     """Compound runs with all causes among the first three findings."""
-    compounds_first: Rate
+    compounds_first: HitRate
     """Compound runs whose verdict is one of the causes."""
-    controls: Rate
+    controls: HitRate
     """Runs of healthy controls without a finding above `minor`."""
     errors: Errors
     """Of the shares of single faults."""
@@ -243,14 +236,14 @@ def _errors(pairs: Sequence[tuple[float, float | None]]) -> Errors:
     return Errors(
         median(off) if off else None,
         max(off, default=None),
-        Rate(sum(each <= CLOSE for each in off), len(pairs)),
+        HitRate(sum(each <= CLOSE for each in off), len(pairs)),
         len(pairs) - len(off),
     )
 
 
-def _rate(hits: Iterable[bool]) -> Rate:
+def _rate(hits: Iterable[bool]) -> HitRate:
     counted = list(hits)
-    return Rate(sum(counted), len(counted))
+    return HitRate(sum(counted), len(counted))
 
 
 def _verdict(run: Judged) -> str:

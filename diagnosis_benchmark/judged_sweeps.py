@@ -50,5 +50,5 @@ class JudgedSweep:
         before, after = self.truth[verdict.smaller], self.truth[verdict.larger]
         return Growth(
             (after[term] - before[term]) / before[TOTAL],
-            verdict.changes[term].mean / verdict.terms[verdict.smaller][TOTAL].mean,
+            verdict.changes[term].value / verdict.terms[verdict.smaller][TOTAL].value,
         )

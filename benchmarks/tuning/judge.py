@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from whyidle.analyse.cells.batch_size.fit import students_t
+from whyidle.analyse.statistics import students_t
 
 from .blocks import Block
 from .tools import WHYIDLE, Choice

@@ -43,12 +43,12 @@ def panels(result: Comparison, setting: dict[str, Any]) -> list[Panel]:
     """Of the cells whose nets were tried on held-out data, best first where there are too many."""
     known = [(each, matrix) for each in results(result.cells) if (matrix := each.confusion) is not None]
     if len(known) > MOST_PANELS:
-        known.sort(key=lambda pair: -(mean.mean if (mean := pair[0].metric("accuracy")) else 0.0))
+        known.sort(key=lambda pair: -(mean.value if (mean := pair[0].metric("accuracy")) else 0.0))
     drawn = []
     name = namer([each.cell for each, _ in known])
     for each, matrix in known[:MOST_PANELS]:
         accuracy = each.metric("accuracy")
-        right = f", accuracy {accuracy.mean:.3f}" if accuracy is not None else ""
+        right = f", accuracy {accuracy.value:.3f}" if accuracy is not None else ""
         drawn.append(Panel(name(each.cell) + right, matrix, class_names(each, setting)))
     return drawn
 

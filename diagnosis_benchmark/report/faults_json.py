@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..confusion import CaseSummary, Confusion, Errors, Rate
+from ..confusion import CaseSummary, Confusion, Errors, HitRate
 
 UNJUDGED: dict[str, Any] = {
     "named_first": None,
@@ -50,7 +50,7 @@ def of_case(case: CaseSummary) -> dict[str, Any]:
     }
 
 
-def _rate(rate: Rate) -> dict[str, Any]:
+def _rate(rate: HitRate) -> dict[str, Any]:
     low, high = rate.interval
     return {"hits": rate.hits, "of": rate.of, "rate": rate.value, "low": low, "high": high}
 

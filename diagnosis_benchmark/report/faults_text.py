@@ -19,7 +19,7 @@ from whyidle.report.document import (
 )
 from whyidle.report.words.figures import NOT_MEASURED, counted
 
-from ..confusion import CLOSE, FIRST_FINDINGS, HEALTHY, CaseSummary, Confusion, Errors, Judged, Rate
+from ..confusion import CLOSE, FIRST_FINDINGS, HEALTHY, CaseSummary, Confusion, Errors, HitRate, Judged
 
 MOST_NAMED = 6
 """Of more cases that one reason kept from being judged, a few are named and the others counted."""
@@ -122,7 +122,7 @@ def summary(result: Confusion) -> list[str]:
     return lines or ["Nothing was judged."]
 
 
-def rate(of: Rate) -> str:
+def rate(of: HitRate) -> str:
     """`29 of 30 (96.7 %, 95 % interval 83.3 to 99.4)`"""
     if of.value is None:
         return "none ran"

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analyse.cells.comparison import place
+from ..analyse.cells.axes import place
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from .matrix import Budget, Matrix, PlannedCell, free_folder

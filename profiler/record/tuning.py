@@ -109,10 +109,6 @@ class Block:
     """The device's most memory in use; on the processor the resident memory of training and workers."""
     held: bool = False
     """Batches had been fetched before: what the training does without a loader."""
-    gradients: tuple[tuple[int, float], ...] = ()
-    """Samples and |g|^2 of optimizer steps while the block settled: see `capture.tuning.noise`."""
-    no_gradients: str | None = None
-    """Why they cannot be told in this training."""
 
     @property
     def samples_per_s(self) -> float:
@@ -128,8 +124,7 @@ class Block:
     @classmethod
     def from_json(cls, given: dict[str, Any]) -> Block:
         named = {f.name: given[f.name] for f in fields(cls) if f.name in given}
-        gradients = tuple((int(samples), float(square)) for samples, square in given.get("gradients", ()))
-        return cls(**{**named, "settings": LoaderSettings.from_json(given["settings"]), "gradients": gradients})
+        return cls(**{**named, "settings": LoaderSettings.from_json(given["settings"])})
 
 
 class ChannelClosed(Exception):

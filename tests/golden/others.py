@@ -62,14 +62,12 @@ SCRIPT = Tuning("python train.py", {"kind": "cpu", "title": "A processor"}, TUNE
 ADVICE = BatchAdvice(
     b_max=64,
     b_95=32,
-    b_star=(96, 380),
     samples_per_s={16: 754.0, 32: 990.0, 64: 1000.0},
     memory_bytes={32: 400_000_000, 64: 800_000_000},
     failed={128: "out of memory"},
     alpha_ns=2.1e6,
     beta_ns=1.1e5,
     off_line=(16,),
-    noise_samples=(90.0, 400.0),
     intervals={16: (700.0, 800.0), 32: (900.0, 1080.0)},
     settings=LoaderSettings(2, 2),
     notes=("not looked for any further",),
@@ -135,7 +133,7 @@ def tuned_in_noise(at: Path) -> None:
         because="blocks of one setting differ by 40 %",
         noise=0.4,
     )
-    smaller = replace(ADVICE, b_star=None, micro_batch=8, accumulate=2, loader_bound=False, noise_samples=None)
+    smaller = replace(ADVICE, micro_batch=8, accumulate=2, loader_bound=False)
     _kept(at, replace(SCRIPT, tuned=replace(noisy_, batch=smaller)))
 
 

@@ -53,8 +53,8 @@ def test_a_planted_fault_that_was_cured_is_the_part_that_moved(tmp_path: Path) -
     for name, ms in (("severe", 6), ("mild", 1)):
         train(tmp_path / name, [[Step(compute_ns=12 * MS, reads=3, within_ns=ms * MS)] * 80])
     found = compare(tmp_path / "severe", tmp_path / "mild")
-    assert found.times.speedup.mean > 1.3
-    changes = {name: term.change.mean for name, term in found.times.terms.items() if name != "total"}
+    assert found.times.speedup.value > 1.3
+    changes = {name: term.change.value for name, term in found.times.terms.items() if name != "total"}
     assert min(changes, key=lambda name: changes[name]) == "sync"
     assert found.emulated
 
@@ -67,8 +67,8 @@ def test_trainings_that_were_recorded_are_compared_with_their_settings(tmp_path:
         assert ended.returncode == 0, ended.stderr
     found = compare(tmp_path / "0", tmp_path / "2", noise=0.05)
     assert [(each.a, each.b) for each in found.settings if each.name == "num_workers"] == [(0, 2)]
-    terms = [term.change.mean for name, term in found.times.terms.items() if name != "total"]
-    assert sum(terms) == pytest.approx(found.times.terms["total"].change.mean)
+    terms = [term.change.value for name, term in found.times.terms.items() if name != "total"]
+    assert sum(terms) == pytest.approx(found.times.terms["total"].change.value)
 
 
 def test_a_gate_as_in_ci(
@@ -95,7 +95,7 @@ def test_a_gate_as_in_ci(
     found = compare(planted[3], planted[0], noise=0.05)
     checks = json.loads(check(planted[0], *ask, planted[3])[1])["checks"]
     (lost,) = [each for each in checks if each["name"] == "max-regression"]
-    assert lost["measured"] == pytest.approx(100 * (1 - found.times.speedup.mean))
+    assert lost["measured"] == pytest.approx(100 * (1 - found.times.speedup.value))
     assert lost["status"] == ("failed" if found.times.speedup.high < 0.9 else "unclear")
     assert check(planted[3], *ask, planted[0])[0] == 0
     assert check(planted[3], "--against", planted[0])[0] == 2

@@ -149,7 +149,7 @@ def test_two_ranks_share_the_data_and_train_one_net(trial: Trial) -> None:
     assert job.job is not None
     cell = Cell("workers", 4, "ok", None, (str(folder),), (job,))
     assert cell.samples_per_s is not None
-    assert cell.samples_per_s[0] == job.job.samples_per_s
+    assert cell.samples_per_s.value == job.job.samples_per_s
 
 
 @pytest.mark.slow

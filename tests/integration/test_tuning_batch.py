@@ -13,11 +13,9 @@ import pytest
 from support.runs import WITHOUT_COMPILER
 from whyidle.capture.bootstrap import RUN, environment
 from whyidle.commands.tune_jobs import again
-from whyidle.record.tuning import LoaderSettings
 from whyidle.tune.batch.ladder import Outcome, climb
 from whyidle.tune.batch.probe import child_probe
-from whyidle.tune.batch.sizes import measure
-from whyidle.tune.bench.script_bench import Launch, ScriptBench
+from whyidle.tune.bench.script_bench import Launch
 
 SECONDS = 250.0
 """For a probe, which takes a few on a machine of its own."""
@@ -181,51 +179,3 @@ def test_an_emulated_devices_memory_bounds_the_batch_of_a_scenario(small: Path, 
     assert within.capacity_bytes == 4_000_000_000
     assert beyond.outcome == Outcome.OOM
     assert "has 4.0 GB, this batch needs" in beyond.reason
-
-
-REGRESSION = (
-    WITHOUT_COMPILER
-    + """
-import torch
-from torch.utils.data import DataLoader, Dataset
-
-DIMENSIONS, NOISE = 30, 2.0
-
-class Pairs(Dataset):
-    def __len__(self):
-        return 20000
-    def __getitem__(self, index):
-        return torch.randn(DIMENSIONS), NOISE * torch.randn(())
-
-torch.set_num_threads(1)
-torch.manual_seed(0)
-weights = torch.nn.Parameter(torch.full((DIMENSIONS,), DIMENSIONS ** -0.5))
-optimizer = torch.optim.SGD([weights], lr=0.0)
-loader = DataLoader(Pairs(), batch_size=32)
-while True:
-    for inputs, wanted in loader:
-        optimizer.zero_grad()
-        (0.5 * (inputs @ weights - wanted).square().mean()).backward()
-        optimizer.step()
-"""
-)
-
-
-@pytest.mark.slow
-def test_the_gradient_noise_of_a_training_under_way_is_taken_from_its_blocks(tmp_path: Path) -> None:
-    """Least squares at distance 1 from the solution: |g|^2 of B samples is 1 + ((d + 1) + d noise^2) / B on average."""
-    path = tmp_path / "regression.py"
-    path.write_text(REGRESSION)
-    own = LoaderSettings(0, batch_size=32)
-    clock = iter(range(1000))
-    with ScriptBench(launch(path), tmp_path / "runs", lambda: None, lambda _: None) as bench:
-        assert bench.baseline == own
-        found = measure(bench, own, [8, 32, 128], 1e9, lambda: float(next(clock)), lambda _: None, seconds=0.05)
-    assert found.failed == {}
-    assert set(found.blocks) == {8, 32, 128}
-    for size in (8, 32, 128):
-        squares = [square for samples, square in found.gradients if samples == size]
-        assert len(squares) >= len(found.blocks[size])
-        expected = 1 + 151 / size
-        assert expected / 2 < sum(squares) / len(squares) < 2 * expected
-    assert {samples for samples, _ in found.gradients} == {8, 32, 128}

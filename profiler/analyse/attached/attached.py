@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +16,11 @@ from ...record.schema import DEVICE, HOST, STEP
 from ..run.resource_usage import Sampled, sampled
 from ..run.sampler_quality import quality_notes
 from ..run.window import Window
+from ..statistics import Estimate, wilson
 from . import stacks
 
 WORKER_NAME = "pt_data_worker"
 MOST_TOP = 5
-Z = 1.96
-"""Of a confidence of 95 %."""
 STILL = "Tt"
 """The kernel's letters of a stopped process."""
 MOST_MISSED = 0.1
@@ -41,15 +39,6 @@ UNKNOWN = (
 """What no look from outside tells."""
 
 Counts = defaultdict[str, float]
-
-
-@dataclass(frozen=True)
-class Share:
-    """A share of time, 0..1, with the bounds of 95 % confidence that the number of looks leaves."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -86,7 +75,7 @@ class Workers:
     looks: int
     """At their stacks, all together."""
     busy: float | None
-    """Share of their time in which they made batches, by their stacks."""
+    """Estimate of their time in which they made batches, by their stacks."""
     stages: Mapping[str, float]
     """Shares of the time they made batches."""
     top: tuple[tuple[str, float], ...]
@@ -107,7 +96,7 @@ class Trainer:
     looks: int
     missed: int
     cpu: Cpu
-    shares: Mapping[str, Share]
+    shares: Mapping[str, Estimate]
     """Class → share of time; empty where no stacks were read."""
     waits: Mapping[str, float]
     """Of the time spent waiting for data: `waiting`, `unpacking`, `starting workers`, `ending workers`."""
@@ -120,7 +109,7 @@ class Trainer:
 
     @property
     def own(self) -> float:
-        """Share of time in which other ranks would have to wait for this one."""
+        """Estimate of time in which other ranks would have to wait for this one."""
         return self.share(*OWN)
 
     def share(self, *classes: str) -> float:
@@ -199,16 +188,6 @@ def so_far(threads: list[Thread]) -> dict[str, float]:
     for stack, looks in thread.stacks.items():
         counts[stacks.class_of(stack)] += looks
     return _parts(counts)
-
-
-def wilson(part: float, n: float) -> Share:
-    """A share of `n` looks with its interval. py-spy draws its moments at random, so looks are independent of what
-    the training does, and the interval holds for the time that was recorded."""
-    if n <= 0:
-        return Share(part, 0.0, 1.0)
-    centre = (part + Z * Z / (2 * n)) / (1 + Z * Z / n)
-    half = Z * math.sqrt(part * (1 - part) / n + Z * Z / (4 * n * n)) / (1 + Z * Z / n)
-    return Share(part, max(0.0, min(part, centre - half)), min(1.0, max(part, centre + half)))
 
 
 def spread(thread: Thread, missed: int) -> dict[Stack, float]:

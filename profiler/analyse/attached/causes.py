@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from ..causes.finding import LEAST_GAIN, Evidence, Finding, Next
 from ..predict.advice import MOST_WORKERS
-from .attached import OWN, Attached, Share, Trainer, Workers
+from ..statistics import Z95, Estimate
+from .attached import OWN, Attached, Trainer, Workers
 
 LEAST_LOOKS = 30
 BUSY = 0.8
@@ -115,7 +116,7 @@ def _sure(seen: Attached, confidence: float, trainer: Trainer, share: float) -> 
     if seen.device_kind != "cpu" and _used(seen) is None:
         confidence *= UNEXPOSED
     least = LEAST_GAIN / (1 + LEAST_GAIN)
-    half = 1.96 * math.sqrt(max(0.0, share * (1 - share)) / max(1, trainer.looks))
+    half = Z95 * math.sqrt(max(0.0, share * (1 - share)) / max(1, trainer.looks))
     return confidence if share - half >= least else confidence * UNEXPOSED
 
 
@@ -365,7 +366,7 @@ def _main_stage(stages: Mapping[str, float]) -> str:
     return {"read": "reading", "decode": "decoding", "transform": "transforming", "collate": "collating"}.get(first, "")
 
 
-def _evidence(name: str, share: Share) -> Evidence:
+def _evidence(name: str, share: Estimate) -> Evidence:
     return Evidence(f"{name} (95 %: {100 * share.low:.0f} to {100 * share.high:.0f})", 100 * share.value, "%")
 
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from ..statistics import Range
+from .axes import alike_but_for, feed_of, twin
 from .comparison import Cell
-from .differential import Differential, Limit, Rate, feed_of, ranges_meet
+from .differential import Differential, Limit
 from .evidence_strength import too_little
 from .training_results import RunResult, results
 
@@ -48,9 +50,11 @@ def augmentations(
         fast, slow = plain.samples_per_s, cell.samples_per_s
         limit = next((each.limit for each in tested if each.cell is cell), None)
         doubt = too_little(cell) or too_little(plain)
-        sure = doubt is None and not ranges_meet(fast, slow)
+        sure = doubt is None and not fast.meets(slow)
         found.append(
-            Augmentation(cell, _epoch(samples, fast), _epoch(samples, slow), fast[0] / slow[0] - 1, sure, limit, doubt)
+            Augmentation(
+                cell, _epoch(samples, fast), _epoch(samples, slow), fast.value / slow.value - 1, sure, limit, doubt
+            )
         )
     return tuple(found)
 
@@ -59,14 +63,11 @@ def _without(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
     """The cell that does not augment, and is the same in all else."""
     if not cell.axes.get("augment") or cell.status != "ok" or feed_of(cell) != "real":
         return None
-    sought = (cell.pipeline, cell.batch_size, cell.axes | {"augment": False})
-    return next(
-        (each for each in cells if each.status == "ok" and (each.pipeline, each.batch_size, each.axes) == sought), None
-    )
+    return twin(cell, [each for each in cells if each.status == "ok"], augment=False)
 
 
-def _epoch(samples: int | None, rate: Rate) -> float | None:
-    return None if samples is None else samples / rate[0]
+def _epoch(samples: int | None, rate: Range) -> float | None:
+    return None if samples is None else samples / rate.value
 
 
 def _of_epochs(cell: Cell) -> Augmentation | None:
@@ -106,16 +107,9 @@ def _of_run(run: RunResult) -> tuple[list[float], list[float]] | None:
 def turns(found: Sequence[Augmentation]) -> list[tuple[Augmentation, Augmentation]]:
     """The same training on two devices, free on one and surely not on the other: of each the pair that differs
     most."""
-    alike: dict[str, list[Augmentation]] = {}
-    for each in sorted((each for each in found if each.doubt is None), key=lambda each: each.cost):
-        alike.setdefault(_without_device(each.cell), []).append(each)
+    sure = sorted((each for each in found if each.doubt is None), key=lambda each: each.cost)
     return [
         (several[0], several[-1])
-        for several in alike.values()
+        for several in alike_but_for(sure, "device")
         if several[0].free and not several[-1].free and several[-1].sure
     ]
-
-
-def _without_device(cell: Cell) -> str:
-    axes = {name: value for name, value in cell.axes.items() if name != "device"}
-    return repr((cell.pipeline, cell.batch_size, sorted(axes.items())))

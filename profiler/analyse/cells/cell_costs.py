@@ -78,7 +78,7 @@ def cell_costs(cells: Sequence[Cell], setting: Mapping[str, Any]) -> list[CellCo
     for cell in cells:
         device, threads, _ = place = place_of(cell)
         price, shares = prices.get(place), _shares(cell)
-        rate = None if cell.samples_per_s is None or _trains_nothing(cell) else cell.samples_per_s[0]
+        rate = None if cell.samples_per_s is None or _trains_nothing(cell) else cell.samples_per_s.value
         usd = of_epoch(samples_of(cell, setting), rate, price, boundary(shares))
         real = cell.axes.get("feed", "real") == "real"
         if usd is not None and real and (chosen is None or is_at(chosen, device, threads)):

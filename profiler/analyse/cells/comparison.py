@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
-
-import numpy as np
 
 from ...record.comparison import CellRecord, read_comparison
 from ...record.run import is_run, open_run
 from ..run.analysis import Analysis, analyse
 from ..run.facts import Facts
+from ..statistics import Range, median_place, range_of
+from .axes import BATCH_SIZE, CHOICES, alike_on, label, ladders, varying
 from .batch_size.result import BatchVerdict
 from .batch_size.verdict import batch_verdict
 
@@ -46,16 +47,15 @@ class Cell:
         return [number for a, number in zip(self.analyses, self.rounds, strict=True) if a.facts is not None]
 
     @property
-    def samples_per_s(self) -> tuple[float, float, float] | None:
-        """Median, lowest and highest over the repeats."""
-        rates = [rate for a in self.analyses if (rate := rate_of(a)) is not None]
-        return (float(np.median(rates)), min(rates), max(rates)) if rates else None
+    def samples_per_s(self) -> Range | None:
+        """The median over the repeats."""
+        return range_of((rate for a in self.analyses if (rate := rate_of(a)) is not None), median)
 
     @property
     def typical(self) -> Analysis | None:
         """The repeat whose throughput is the median (the lower of the two middle ones)."""
-        counted = [(rate, n) for n, a in enumerate(self.analyses) if (rate := rate_of(a)) is not None]
-        return self.analyses[sorted(counted)[(len(counted) - 1) // 2][1]] if counted else None
+        place = median_place([rate_of(analysis) for analysis in self.analyses])
+        return None if place is None else self.analyses[place]
 
 
 def rate_of(analysis: Analysis) -> float | None:
@@ -63,12 +63,6 @@ def rate_of(analysis: Analysis) -> float | None:
     if analysis.job is not None:
         return analysis.job.samples_per_s
     return None if analysis.facts is None else analysis.facts.samples_per_s
-
-
-OF_LOADING = ("augment", "store", "workers")
-"""Axes on which a cell whose batches come from memory stands nowhere."""
-CHOICES = ("workers", "store")
-"""Axes that are a choice of loading, as loader and batch size are: among cells that differ in these alone one wins."""
 
 
 @dataclass(frozen=True)
@@ -98,43 +92,6 @@ class Comparison:
     @property
     def ties(self) -> tuple[Cell, ...]:
         return self.groups[0].ties if len(self.groups) == 1 else ()
-
-
-def varying(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """The axes on which these cells do not all stand at the same place."""
-    names = dict.fromkeys(name for cell in cells for name in cell.axes)
-    return tuple(name for name in names if len({repr(cell.axes.get(name)) for cell in cells}) > 1)
-
-
-def label(cell: Cell, names: Sequence[str]) -> str:
-    """A cell's place on some axes, in words."""
-    return " ".join(said for name in names if (said := place(name, cell.axes.get(name))))
-
-
-def place(name: str, value: Any) -> str:
-    """A place on an axis, in words; nothing where there is nothing to say."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        said = _NAMED.get(name, name)
-        return said if value else f"no {said}"
-    if isinstance(value, int):
-        return f"{value} {name.removesuffix('s') if value == 1 else name}"
-    return str(value).removeprefix("emulated:")
-
-
-_NAMED = {"augment": "augmentation"}
-"""Of axes whose name is no noun."""
-
-
-ONE_RUN_NOISE = 0.05
-"""What single runs may differ by for no reason."""
-
-
-def _tied(rate: tuple[float, float, float], best: tuple[float, float, float]) -> bool:
-    """Whether two cells' ranges overlap; a range of one run is taken to be some percent wide."""
-    high = rate[2] if rate[1] < rate[2] else rate[2] * (1 + ONE_RUN_NOISE)
-    return high >= best[1]
 
 
 def load(folder: Path) -> tuple[Comparison, dict[str, Any]]:
@@ -186,18 +143,14 @@ def round_of(name: str) -> int | None:
 def compare(cells: Sequence[Cell]) -> Comparison:
     """Judge a table of cells."""
     conditions = [name for name in varying(cells) if name not in CHOICES]
-    groups: dict[str, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(label(cell, conditions), []).append(cell)
-    return Comparison(
-        tuple(cells), _batch_verdicts(cells), tuple(_group(members, conditions) for members in groups.values())
-    )
+    groups = tuple(_group(members, conditions) for members in alike_on(cells, conditions))
+    return Comparison(tuple(cells), _batch_verdicts(cells), groups)
 
 
 def _group(cells: Sequence[Cell], conditions: Sequence[str]) -> Group:
     ran = [(rate, c) for c in cells if c.status == "ok" and (rate := c.samples_per_s) is not None]
-    best = max(ran, key=lambda pair: pair[0][0]) if ran else None
-    ties = tuple(c for rate, c in ran if best is not None and c is not best[1] and _tied(rate, best[0]))
+    best = max(ran, key=lambda pair: pair[0].value) if ran else None
+    ties = tuple(c for rate, c in ran if best is not None and c is not best[1] and rate.most >= best[0].low)
     axes = {name: cells[0].axes.get(name) for name in conditions}
     return Group(axes, tuple(cells), best[1] if best else None, ties)
 
@@ -205,17 +158,13 @@ def _group(cells: Sequence[Cell], conditions: Sequence[str]) -> Group:
 def _batch_verdicts(cells: Sequence[Cell]) -> dict[str, BatchVerdict]:
     """What a larger batch did, wherever cells differ in nothing else."""
     names = varying(cells)
-    alike: dict[str, dict[int, Cell]] = {}
-    for cell in cells:
-        of_sizes = alike.setdefault(f"{label(cell, names)} {cell.pipeline}".strip(), {})
-        if cell.status == "ok":
-            of_sizes[cell.batch_size] = cell
     verdicts = {}
-    for name, of_sizes in alike.items():
+    for sizes in ladders(cells, BATCH_SIZE):
+        of_sizes = {cell.batch_size: cell for cell in sizes if cell.status == "ok"}
         rounds = {size: known for size, c in of_sizes.items() if (known := c.rounds_of_facts) is not None}
         verdict = batch_verdict(
             {size: c.facts for size, c in of_sizes.items()}, rounds if len(rounds) == len(of_sizes) else None
         )
         if verdict is not None:
-            verdicts[name] = verdict
+            verdicts[f"{label(sizes[0], names)} {sizes[0].pipeline}".strip()] = verdict
     return verdicts

@@ -14,12 +14,10 @@ from typing import Literal
 
 from ..causes.finding import Finding
 from ..run.facts import Facts
-from .batch_size.terms import median
-from .comparison import ONE_RUN_NOISE, Cell
+from ..statistics import Range, median_of_known
+from .axes import BATCH_SIZE, PIPELINE, feed_of, same_place
+from .comparison import Cell
 from .evidence_strength import foreign_cpus
-
-Rate = tuple[float, float, float]
-"""Samples/s: median, lowest and highest over the repeats."""
 
 Limit = Literal["net", "loader", "both"]
 
@@ -34,10 +32,10 @@ SAME_BYTES = 0.02
 EXPLAINS = 0.5
 """Of the time beyond what was expected, from which something is its reason."""
 
-_NET = ("net", "device", "ranks", "interconnect", "threads")
-"""What a net's own rate depends on, beside the batch size."""
-_LOADER = ("augment", "store", "workers", "ranks")
-"""What a loader's own rate depends on, beside the batch size and the data."""
+_NET = (BATCH_SIZE, "net", "device", "ranks", "interconnect", "threads")
+"""What a net's own rate depends on."""
+_LOADER = (PIPELINE, BATCH_SIZE, "augment", "store", "workers", "ranks")
+"""What a loader's own rate depends on, beside the data."""
 _PARTS = {
     "boundary": "outside the steps (validation, checkpoints)",
     "copy": "in copies to the device",
@@ -61,13 +59,16 @@ class Differential:
     """A training beside its net alone and its loader alone."""
 
     cell: Cell
-    net: Rate | None
-    """Of the net alone; `None` where that was not run."""
-    loader: Rate | None
-    measured: Rate
+    net: Range | None
+    """Samples/s of the net alone; `None` where that was not run."""
+    loader: Range | None
+    """Samples/s of the loader alone."""
+    measured: Range
+    """Samples/s of the training."""
     overlaps: bool
     """Whether the loader works while the net computes."""
-    expected: Rate | None
+    expected: Range | None
+    """Samples/s that both limits together allow."""
     limit: Limit | None
     reasons: tuple[Reason, ...]
     """Where expectation and measurement do not agree."""
@@ -75,16 +76,11 @@ class Differential:
     @property
     def deviation(self) -> float | None:
         """By which share the training took longer than expected; negative: shorter."""
-        return None if self.expected is None else self.expected[0] / self.measured[0] - 1
+        return None if self.expected is None else self.expected.value / self.measured.value - 1
 
     @property
     def agrees(self) -> bool | None:
         return None if self.deviation is None else abs(self.deviation) <= OFF
-
-
-def feed_of(cell: Cell) -> str:
-    """What fed the steps: `real`, `synthetic` or `loader-only`."""
-    return str(cell.axes.get("feed") or "real")
 
 
 def verdict_of(cell: Cell) -> Finding | None:
@@ -112,14 +108,7 @@ def differentials(cells: Sequence[Cell]) -> tuple[Differential, ...]:
 
 def _net_alone(cell: Cell, ran: Sequence[Cell]) -> Cell | None:
     """The same net on the same device, fed from memory: whatever loader and augmentation are named beside it."""
-    partners = [
-        each
-        for each in ran
-        if feed_of(each) == "synthetic"
-        and each.batch_size == cell.batch_size
-        and all(each.axes.get(name) == cell.axes.get(name) for name in _NET)
-    ]
-    return _closest(cell, partners)
+    return _closest(cell, [each for each in ran if feed_of(each) == "synthetic" and same_place(each, cell, _NET)])
 
 
 def _loader_alone(cell: Cell, ran: Sequence[Cell]) -> Cell | None:
@@ -128,9 +117,8 @@ def _loader_alone(cell: Cell, ran: Sequence[Cell]) -> Cell | None:
         each
         for each in ran
         if feed_of(each) == "loader-only"
-        and (each.pipeline, each.batch_size) == (cell.pipeline, cell.batch_size)
-        and all(each.axes.get(name) == cell.axes.get(name) for name in _LOADER)
-        and (each.axes.get("net") == cell.axes.get("net") or _same_data(each, cell))
+        and same_place(each, cell, _LOADER)
+        and (same_place(each, cell, ("net",)) or _same_data(each, cell))
     ]
     return _closest(cell, partners)
 
@@ -140,15 +128,17 @@ def _closest(cell: Cell, partners: Sequence[Cell]) -> Cell | None:
 
     def alike(other: Cell) -> tuple[bool, int]:
         shared = sum(other.axes.get(name) == value for name, value in cell.axes.items())
-        return other.axes.get("net") == cell.axes.get("net"), shared + (other.pipeline == cell.pipeline)
+        return same_place(other, cell, ("net",)), shared + (other.pipeline == cell.pipeline)
 
     return max(partners, key=alike, default=None)
 
 
 def _same_data(one: Cell, other: Cell) -> bool:
     """Whether batches of two nets are alike, by what they weigh."""
-    mine, theirs = (median(f.loader.mean_batch_bytes for f in cell.facts) for cell in (one, other))
-    return bool(mine and theirs) and abs(mine / theirs - 1) <= SAME_BYTES  # type: ignore[operator]
+    mine, theirs = (median_of_known(f.loader.mean_batch_bytes for f in cell.facts) for cell in (one, other))
+    if not mine or not theirs:
+        return False
+    return abs(mine / theirs - 1) <= SAME_BYTES
 
 
 def _differential(cell: Cell, net: Cell | None, loader: Cell | None) -> Differential:
@@ -159,8 +149,12 @@ def _differential(cell: Cell, net: Cell | None, loader: Cell | None) -> Differen
     overlaps = overlapping(cell)
     if net is None or loader is None or alone is None or loading is None:
         return Differential(cell, alone, loading, measured, overlaps, None, None, ())
-    low, middle, high = (_together(alone[n], loading[n], overlaps) for n in (1, 0, 2))
-    expected = (middle, low, high)
+    expected = Range(
+        _together(alone.value, loading.value, overlaps),
+        _together(alone.low, loading.low, overlaps),
+        _together(alone.high, loading.high, overlaps),
+        min(alone.repeats, loading.repeats),
+    )
     both = _Both(cell, net, loader, alone, loading, measured, expected, overlaps)
     reasons = tuple(_reasons(both)) if abs(both.excess) > OFF else ()
     return Differential(cell, alone, loading, measured, overlaps, expected, _limit(alone, loading), reasons)
@@ -173,16 +167,16 @@ class _Both:
     cell: Cell
     net: Cell
     loader: Cell
-    alone: Rate
-    loading: Rate
-    measured: Rate
-    expected: Rate
+    alone: Range
+    loading: Range
+    measured: Range
+    expected: Range
     overlaps: bool
 
     @property
     def excess(self) -> float:
         """Time beyond what was expected, as a share of that; negative where it took less."""
-        return self.expected[0] / self.measured[0] - 1
+        return self.expected.value / self.measured.value - 1
 
 
 def overlapping(cell: Cell) -> bool:
@@ -197,20 +191,24 @@ def _together(net: float, loader: float, overlaps: bool) -> float:
     return min(net, loader) if overlaps else 1 / (1 / net + 1 / loader)
 
 
-def _limit(net: Rate, loader: Rate) -> Limit:
-    if abs(net[0] / loader[0] - 1) <= BALANCED:
+def _limit(net: Range, loader: Range) -> Limit:
+    if abs(net.value / loader.value - 1) <= BALANCED:
         return "both"
-    return "net" if net[0] < loader[0] else "loader"
+    return "net" if net.value < loader.value else "loader"
 
 
 def _reasons(both: _Both) -> list[Reason]:
     """What explains that expectation and measurement do not agree, likeliest first."""
-    found = [Reason("noise", "runs of one cell differ by as much")] if ranges_meet(both.measured, both.expected) else []
+    found = [Reason("noise", "runs of one cell differ by as much")] if both.measured.meets(both.expected) else []
     facts = [cell.typical.facts for cell in (both.cell, both.net, both.loader) if cell.typical is not None]
     known = [each for each in facts if each is not None]
     if len(known) == 3:
         found += _seen(both, *known)
-    if not found and both.excess > 0 and min(both.alone[0] / both.loading[0], both.loading[0] / both.alone[0]) >= ALIKE:
+    if (
+        not found
+        and both.excess > 0
+        and min(both.alone.value / both.loading.value, both.loading.value / both.alone.value) >= ALIKE
+    ):
         found.append(
             Reason("balanced", "net and loader are almost equally fast, so each waits for the other's slow batches")
         )
@@ -221,7 +219,7 @@ def _seen(both: _Both, training: Facts, net: Facts, loader: Facts) -> list[Reaso
     """What the three recordings show of it. Excess time is compared as a share of the measured time."""
     found = []
     slower = both.excess > 0
-    excess = 1 - both.measured[0] / both.expected[0]
+    excess = 1 - both.measured.value / both.expected.value
     who, of = ("the training", training) if slower else ("the loader alone", loader)
     if (others := _others(training, loader)) is not None:
         found.append(others)
@@ -276,8 +274,8 @@ def _shared_cpus(both: _Both, net: Facts, loader: Facts) -> Reason | None:
             return None
         return Reason("cpu_shared", f"the net computes on the {budget:g} CPUs that the loader works on")
     # CPU seconds that a sample takes: what a net and a loader each took of the CPUs while they had them alone.
-    per_sample = net.sampled.tree_cpus / both.alone[0] + loader.sampled.tree_cpus / both.loading[0]
-    needed = per_sample * both.expected[0]
+    per_sample = net.sampled.tree_cpus / both.alone.value + loader.sampled.tree_cpus / both.loading.value
+    needed = per_sample * both.expected.value
     if needed <= budget * (1 + OFF / 2):
         return None
     return Reason(
@@ -304,16 +302,3 @@ def _beginning(facts: Facts) -> float:
 def _reading(facts: Facts) -> float:
     """Share of the time spent waiting for reads from storage."""
     return facts.waits.reading_ns / facts.parts.wall_ns
-
-
-def ranges_meet(one: Rate, other: Rate) -> bool:
-    """Whether two ranges meet; a range of one run is taken to be some percent wide."""
-    return min(_high(one), _high(other)) >= max(_low(one), _low(other))
-
-
-def _high(rate: Rate) -> float:
-    return rate[2] if rate[1] < rate[2] else rate[2] * (1 + ONE_RUN_NOISE)
-
-
-def _low(rate: Rate) -> float:
-    return rate[1] if rate[1] < rate[2] else rate[1] / (1 + ONE_RUN_NOISE)

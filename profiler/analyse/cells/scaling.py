@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from .comparison import OF_LOADING, Cell, label, varying
-from .differential import feed_of
+from ..statistics import Range
+from .axes import BATCH_SIZE, OF_LOADING, alike_but_for, feed_of, label, varying
+from .comparison import Cell
 
 Held = Literal["per rank", "total"]
 """Which batch size is the same on all points of a curve: that of each rank (weak scaling) or that of all together
@@ -20,29 +21,13 @@ OF_RANKS = ("ranks", "interconnect")
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """Medians set against each other; the range is what the repeats of either side allow at most, `None` where neither
-    was repeated."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-    def over(self, number: float) -> Ratio:
-        return Ratio(
-            self.value / number,
-            None if self.low is None else self.low / number,
-            None if self.high is None else self.high / number,
-        )
-
-
-@dataclass(frozen=True)
 class Point:
     """So many ranks."""
 
     ranks: int
     cell: Cell
-    speedup: Ratio | None
+    speedup: Range | None
+    """Median over median, with what the repeats of either side allow at most."""
     why: str | None
     """Why there is no speed-up."""
 
@@ -52,14 +37,14 @@ class Point:
         return self.cell.batch_size
 
     @property
-    def rate(self) -> tuple[float, float, float] | None:
-        """Samples/s of all ranks together: median, lowest and highest."""
+    def rate(self) -> Range | None:
+        """Samples/s of all ranks together."""
         return self.cell.samples_per_s if self.cell.status == "ok" else None
 
     @property
-    def efficiency(self) -> Ratio | None:
+    def efficiency(self) -> Range | None:
         """Speed-up by ranks; 1 is ideal."""
-        return None if self.speedup is None else self.speedup.over(self.ranks)
+        return None if self.speedup is None else self.speedup.divided_by(self.ranks)
 
     @property
     def waiting_share(self) -> float | None:
@@ -104,7 +89,7 @@ def scaling(cells: Sequence[Cell]) -> Scaling | None:
         return None
     cells = [cell for cell in cells if "ranks" in cell.axes]
     aside = (*OF_RANKS, *(name for name in SHARED_OUT if _follows(cells, name)))
-    families = _families(cells, aside)
+    families = alike_but_for(cells, BATCH_SIZE, *aside)
     names = [name for name in varying(cells) if name not in aside]
     weak = [c for family in families for c in _curves(family, names, "per rank")]
     strong = [c for family in families for c in _curves(family, names, "total")]
@@ -124,26 +109,9 @@ def _ranks(cell: Cell) -> int:
     return int(cell.axes.get("ranks", 1))
 
 
-def _families(cells: Sequence[Cell], aside: Sequence[str]) -> list[list[Cell]]:
-    """Cells that differ in batch size and the axes left aside only."""
-    families: dict[str, list[Cell]] = {}
-    for cell in cells:
-        families.setdefault(_place(cell, aside), []).append(cell)
-    return list(families.values())
-
-
 def _follows(cells: Sequence[Cell], name: str) -> bool:
     """Whether this axis has one value wherever the number of ranks and all else is the same."""
-    values: dict[str, set[str]] = {}
-    for cell in cells:
-        place = f"{_place(cell, (name,))} {cell.batch_size}"
-        values.setdefault(place, set()).add(repr(cell.axes.get(name)))
-    return all(len(each) == 1 for each in values.values())
-
-
-def _place(cell: Cell, without: Iterable[str]) -> str:
-    axes = {name: value for name, value in cell.axes.items() if name not in without}
-    return f"{cell.pipeline} {sorted(axes.items(), key=lambda item: item[0])!r}"
+    return all(name not in varying(several) for several in alike_but_for(cells, name))
 
 
 def _curves(family: Sequence[Cell], names: Sequence[str], held: Held) -> Iterable[Curve]:
@@ -186,11 +154,8 @@ def _against(point: Point, alone: Cell | None, batch_size: int) -> Point:
     if base is None:
         return replace(point, why=f"one rank at batch {batch_size}: {_without_rate(alone)}")
     if point.cell is alone:
-        return replace(point, speedup=Ratio(1.0, None, None))
-    rate = point.rate
-    repeated = len(point.cell.analyses) > 1 or len(alone.analyses) > 1
-    low, high = (rate[1] / base[2], rate[2] / base[1]) if repeated else (None, None)
-    return replace(point, speedup=Ratio(rate[0] / base[0], low, high))
+        return replace(point, speedup=Range(1.0, 1.0, 1.0, 1))
+    return replace(point, speedup=point.rate.over(base))
 
 
 def _without_rate(cell: Cell) -> str:

@@ -8,6 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from ..run.analysis import Analysis
+from ..statistics import Range, range_of
+from .axes import BATCH_SIZE, ladders
 from .batch_size.terms import samples_of
 from .comparison import Cell
 
@@ -34,26 +36,16 @@ class RunResult:
 
 
 @dataclass(frozen=True)
-class Mean:
-    """Over the runs of a cell that told it."""
-
-    mean: float
-    low: float
-    high: float
-    runs: int
-
-
-@dataclass(frozen=True)
 class CellResult:
     cell: Cell
     runs: tuple[RunResult, ...]
 
     @property
-    def train_s(self) -> Mean | None:
+    def train_s(self) -> Range | None:
         return mean_of([run.train_s for run in self.runs])
 
     @property
-    def samples(self) -> Mean | None:
+    def samples(self) -> Range | None:
         return mean_of([run.samples for run in self.runs])
 
     @property
@@ -68,7 +60,7 @@ class CellResult:
         told = (run.evaluation or {} for run in self.runs)
         return tuple(dict.fromkeys(name for each in told for name, value in each.items() if _is_figure(value)))
 
-    def metric(self, name: str) -> Mean | None:
+    def metric(self, name: str) -> Range | None:
         return mean_of([(run.evaluation or {}).get(name) for run in self.runs])
 
     @property
@@ -79,7 +71,7 @@ class CellResult:
             return None
         last = {name: value for each in told for name, value in each.items() if name != "confusion"}
         means = {name: found for name in self._figures if (found := self.metric(name)) is not None}
-        return last | {name: found.mean for name, found in means.items() if found.low < found.high}
+        return last | {name: found.value for name, found in means.items() if found.low < found.high}
 
     @property
     def confusion(self) -> list[list[int]] | None:
@@ -103,19 +95,19 @@ class Held:
     metric: str
     cells: tuple[Cell, ...]
     """By batch size."""
-    means: tuple[Mean, ...]
+    means: tuple[Range, ...]
     learnt: bool
     """Whether the best of these nets is clearly above what chance or nothing gives."""
 
     @property
     def change(self) -> float:
         """The lowest, of those of larger batches, less that of the smallest."""
-        return min(each.mean for each in self.means[1:]) - self.means[0].mean
+        return min(each.value for each in self.means[1:]) - self.means[0].value
 
     @property
     def spread(self) -> float | None:
         """By what repeats of one cell differ at most; `None` where none was repeated."""
-        spreads = [each.high - each.low for each in self.means if each.runs > 1]
+        spreads = [each.high - each.low for each in self.means if each.repeated]
         return max(spreads) if spreads else None
 
     @property
@@ -160,11 +152,8 @@ def is_told(found: CellResult) -> bool:
 
 def held(found: Sequence[CellResult]) -> tuple[Held, ...]:
     """Of every merit, wherever cells differ in batch size alone."""
-    alike: dict[str, list[CellResult]] = {}
-    for each in sorted(found, key=lambda each: each.cell.batch_size):
-        alike.setdefault(repr((each.cell.pipeline, sorted(each.cell.axes.items()))), []).append(each)
     told = []
-    for several in alike.values():
+    for several in ladders(found, BATCH_SIZE):
         for metric in dict.fromkeys(name for each in several for name in each.metrics if name != "loss"):
             known = [(each.cell, mean) for each in several if (mean := each.metric(metric)) is not None]
             if len(known) > 1:
@@ -177,7 +166,7 @@ def _learnt(found: Sequence[CellResult], metric: str) -> bool:
     """Detections by their average precision, whatever the metric; an accuracy from twice chance on, of two classes
     from half the way between chance and 1."""
     merit = "average_precision" if any("average_precision" in each.metrics for each in found) else metric
-    best = max(mean.mean for each in found if (mean := each.metric(merit)) is not None)
+    best = max(mean.value for each in found if (mean := each.metric(merit)) is not None)
     classes = _classes(found) if merit == "accuracy" else None
     if classes is None:
         return best >= LEAST_MERIT
@@ -191,9 +180,8 @@ def _classes(found: Sequence[CellResult]) -> int | None:
     return next((len(known) for known in every if known), None)
 
 
-def mean_of(values: Sequence[Any]) -> Mean | None:
-    known = [float(value) for value in values if _is_figure(value)]
-    return Mean(fmean(known), min(known), max(known), len(known)) if known else None
+def mean_of(values: Sequence[Any]) -> Range | None:
+    return range_of((float(value) for value in values if _is_figure(value)), fmean)
 
 
 def _is_figure(value: Any) -> bool:

@@ -76,9 +76,9 @@ def _is_word(each: Setting) -> bool:
 
 def moved_part(times: Times) -> str | None:
     """The part that moved most in the direction of the whole, if it surely did and makes up much of it."""
-    whole = times.terms[TOTAL].change.mean
+    whole = times.terms[TOTAL].change.value
     moved: dict[str, float] = {
-        name: term.change.mean / whole if whole else 0.0
+        name: term.change.value / whole if whole else 0.0
         for name, term in times.terms.items()
         if name != TOTAL and term.significant
     }

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ...errors import WhyidleError
 from ..causes.diagnosis import LEAST_STEPS
 from ..causes.finding import Finding
-from ..cells.batch_size.fit import ASSUMED_NOISE as ASSUMED
 from ..run.sampler_quality import LEAST_FOREIGN_CPUS
+from ..statistics import RUN_NOISE
 from .because import ENVIRONMENT, SETTING, Because, because_of, other_words
 from .code import changed_code, unseen_changes
 from .moved import Figure, figures_of
@@ -68,7 +68,7 @@ def difference(a: Side, b: Side, noise: float | None = None) -> Difference:
     figures = figures_of(a, b)
     because = because_of(times, settings, environment, figures)
     notes = (*_notes(a, b, times, settings, environment, noise), *_doubts(because, settings, environment))
-    crowded = noise is None and _assumed(a, b) > ASSUMED
+    crowded = noise is None and _assumed(a, b) > RUN_NOISE
     return Difference(a, b, times, settings, environment, figures, _findings(a, b), because, notes, crowded)
 
 
@@ -170,10 +170,10 @@ def _notes(
     if loads := [(side.name, used) for side in (a, b) if (used := _others(side)) >= LEAST_FOREIGN_CPUS]:
         said = " and ".join(f"{used:.1f} CPUs beside {name}" for name, used in loads)
         yield f"Other programs used {said}: times hold that, and scatter by it."
-        if noise is None and most > ASSUMED:
+        if noise is None and most > RUN_NOISE:
             yield (
                 f"The CPUs were full meanwhile, so runs are taken to differ by up to {100 * most:.0f} % and not by "
-                f"{100 * ASSUMED:.0f} %: half of the others' share, in the time that the job needs CPUs. Record them "
+                f"{100 * RUN_NOISE:.0f} %: half of the others' share, in the time that the job needs CPUs. Record them "
                 "again on a quiet machine."
             )
     if times.starts_weighed:

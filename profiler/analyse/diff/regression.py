@@ -15,20 +15,19 @@ from typing import Any
 
 from ...errors import WhyidleError
 from ...record.files import plain
-from ..cells.batch_size.fit import ASSUMED_NOISE, students_t
-from ..cells.batch_size.result import Estimate
+from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Z95, Estimate, students_t
 from .blocks import TOTAL, spread_of
 from .difference import EMULATED, Difference, doubts_of
 from .limits import Check
 from .settings import rates
 from .sides import Measured, Side
-from .times import ASSUMED_FREEDOM, KNOWN_FREEDOM, OUTSIDE, STEP, assumed_noise
+from .times import STEP, assumed_noise
 
 NAME = "max-regression"
 LOST = "throughput lost"
 TOO_WIDE = 50.0
 """Percent of throughput: an interval that reaches so far beyond what was measured tells nothing."""
-ONE_SIDED = 1.96
+ONE_SIDED = Z95
 """Standard errors that one of forty healthy pairs exceeds to the slower side, if they differ by what they are taken to.
 They do not quite: it is about one of twenty-five (docs/commands/check.md)."""
 SETTLE = (
@@ -41,7 +40,7 @@ MOST = 1e300
 
 def lost_of(speedup: Estimate) -> Estimate:
     """From how many times as fast it is."""
-    return Estimate(100 * (1 - speedup.mean), 100 * (1 - speedup.high), 100 * (1 - speedup.low))
+    return Estimate(100 * (1 - speedup.value), 100 * (1 - speedup.high), 100 * (1 - speedup.low))
 
 
 def check_of(lost: Estimate, limit: float, against: str, usual: float, allow_noisy: bool) -> Check:
@@ -50,11 +49,11 @@ def check_of(lost: Estimate, limit: float, against: str, usual: float, allow_noi
     passed = unclear = False
     if lost.low > limit:
         note = f"{said}, surely slower than the limit allows"
-    elif lost.mean > max(limit, usual):
+    elif lost.value > max(limit, usual):
         unclear, note = True, f"{said}: beyond the limit, but noise may be the reason; {SETTLE}"
-    elif lost.high - max(lost.mean, 0.0) >= TOO_WIDE and lost.high > limit:
+    elif lost.high - max(lost.value, 0.0) >= TOO_WIDE and lost.high > limit:
         unclear, note = True, f"{said}: too noisy to tell; {SETTLE}"
-    elif lost.mean > limit:
+    elif lost.value > limit:
         passed = True
         note = (
             f"{said}: beyond the limit by no more than healthy runs differ by ({usual:.1f} %). Repeat the runs to tell"
@@ -63,13 +62,13 @@ def check_of(lost: Estimate, limit: float, against: str, usual: float, allow_noi
         passed, note = True, f"{said}, surely within the limit"
     else:
         passed, note = True, f"{said}: within the limit as measured; a loss of {lost.high:.1f} % is not excluded"
-    return Check(NAME, LOST, lost.mean, limit, "%", passed, True, note, unclear and allow_noisy, unclear)
+    return Check(NAME, LOST, lost.value, limit, "%", passed, True, note, unclear and allow_noisy, unclear)
 
 
 def usual_of(sides: Sequence[Sequence[Measured]], noise: float | None) -> float:
     """Percent of throughput that few pairs of one setting lose by chance on a quiet machine: by what such runs are
     taken to differ by, and by the scatter of their steps as far as that is no larger."""
-    between = (ASSUMED_NOISE if noise is None else noise) ** 2
+    between = (PAIR_PRIOR.noise if noise is None else noise) ** 2
     variance = 0.0
     for side in sides:
         own = [spread.variance[TOTAL] if (spread := spread_of(run.facts, True)) else inf for run in side]
@@ -136,10 +135,10 @@ def against_report(
     # The report does not tell what its run scattered by: taken to be as much as this side's, or as the assumption.
     within = sum(own) / len(own) if own else between
     of_runs = sqrt((between + within) * (1 + 1 / len(now)))
-    freedom = ASSUMED_FREEDOM if noise is None else KNOWN_FREEDOM
+    freedom = PAIR_PRIOR.freedom if noise is None else KNOWN_FREEDOM
     ratio = log(sum(now) / len(now) / before)
-    reach = of_runs * students_t(freedom, OUTSIDE)
-    lost = lost_of(Estimate(exp(ratio), exp(ratio - reach), exp(ratio + reach)))
+    reach = of_runs * students_t(freedom)
+    lost = lost_of(Estimate.around(ratio, reach).exp())
     check = check_of(lost, limit, against, usual_of((side.runs[:1], side.runs), noise), allow_noisy)
     mine_too = side.info.get("device") or {}
     told = (

@@ -1,8 +1,8 @@
 """Time per sample of two sides, by part, and what the difference is worth.
 
 A run is one draw: another run of the same setting differs, by more than its own steps tell (caches, placement, other
-programs). So runs are the units. What runs of one setting differ by is weighed with what they are assumed to differ by,
-as in `batch_size/fit.py`; single runs have only the assumption, and what their blocks of steps scatter by. Of a part
+programs). So runs are the units. What runs of one setting differ by is weighed with what they are assumed to differ by
+(`PAIR_PRIOR`); single runs have only the assumption, and what their blocks of steps scatter by. Of a part
 of the time the assumed variance is its share of the whole's, as if parts varied on their own.
 """
 
@@ -10,32 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, inf, log, sqrt
+from math import inf, log, sqrt
 
 import numpy as np
 
 from ...record.schema import NOT_MEASURED
 from ..causes.diagnosis import LEAST_STEPS
-from ..cells.batch_size.fit import ASSUMED_NOISE, students_t
-from ..cells.batch_size.result import Estimate
 from ..cells.batch_size.terms import alike_in_starts
 from ..run.facts import Facts
 from ..run.sampler_quality import LEAST_FOREIGN_CPUS
 from ..run.stall_breakdown import PARTS
+from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Estimate, students_t
 from .blocks import TERMS, TOTAL, Spread, spread_of
 from .sides import Measured, Side
 
-ASSUMED_FREEDOM = 5.0
-"""Degrees of freedom of the assumed variance. Two of them, as a sweep over batch sizes takes, would leave single runs
-with intervals of 18 %; this many keep the two of one setting apart in few cases (docs/commands/diff.md)."""
 FULL_PCT = 90.0
 """Of the machine's CPUs in use, from which on programs wait for each other."""
 TAKEN = 0.5
 """Where others use so full a machine too, runs are taken to differ by this times the others' share of it, in the time
 that they need a CPU or wait for one."""
-KNOWN_FREEDOM = 1000.0
-"""Of a variance that the user says is known."""
-OUTSIDE = 0.05
 LEAST_CHANGE = 0.01
 """A part that changed by less than this share of the time per sample is not worth a word."""
 SAMPLE, STEP = "sample", "step"
@@ -56,7 +49,7 @@ class Changed:
     @property
     def significant(self) -> bool:
         away = self.change.low > 0 or self.change.high < 0
-        return self.enough and away and abs(self.change.mean) >= self.least
+        return self.enough and away and abs(self.change.value) >= self.least
 
 
 @dataclass(frozen=True)
@@ -98,20 +91,20 @@ def times_of(a: Side, b: Side, noise: float | None = None) -> Times:
     known = [term for term in TERMS if all(term in run.terms for run in runs)]
     total_a, total_b = (float(np.mean([run.terms[TOTAL] for run in side])) for side in (of_a, of_b))
     least = LEAST_CHANGE * max(total_a, total_b)
-    freedom = ASSUMED_FREEDOM if noise is None else KNOWN_FREEDOM
+    freedom = PAIR_PRIOR.freedom if noise is None else KNOWN_FREEDOM
     enough = all(run.looked_at >= LEAST_STEPS for run in everyone)
     terms = {term: _changed(term, of_a, of_b, freedom, least, enough) for term in known}
     spread, freedom = _relative(of_a, of_b, freedom)
     ratio = log(total_a / total_b)
-    reach = spread * students_t(freedom, OUTSIDE)
+    reach = spread * students_t(freedom)
     own = [_within(side) for side in (of_a, of_b)]
     inside = inf if None in own else sqrt(sum(each[0] for each in own if each))
-    reach_inside = inside * students_t(_least_freedom(own), OUTSIDE) if inside < inf else float("nan")
+    reach_inside = inside * students_t(_least_freedom(own)) if inside < inf else float("nan")
     return Times(
         unit,
         terms,
-        Estimate(exp(ratio), exp(ratio - reach), exp(ratio + reach)),
-        Estimate(exp(ratio), exp(ratio - reach_inside), exp(ratio + reach_inside)),
+        Estimate.around(ratio, reach).exp(),
+        Estimate.around(ratio, reach_inside).exp(),
         weighed,
         enough,
     )
@@ -121,8 +114,8 @@ def assumed_noise(run: Measured) -> float:
     """Standard deviation between runs of its setting, as a share: more where others filled the machine meanwhile."""
     others, busy, cpus = run.facts.foreign_cpus, run.facts.sampled.machine_busy_pct, run.facts.machine_cpus
     if others is None or busy is None or not cpus or busy < FULL_PCT or others < LEAST_FOREIGN_CPUS:
-        return ASSUMED_NOISE
-    return max(ASSUMED_NOISE, TAKEN * min(1.0, others / cpus) * needs_cpu(run.facts))
+        return PAIR_PRIOR.noise
+    return max(PAIR_PRIOR.noise, TAKEN * min(1.0, others / cpus) * needs_cpu(run.facts))
 
 
 def needs_cpu(facts: Facts) -> float:
@@ -177,19 +170,11 @@ def _whole(run: Measured, unit: str) -> float:
 
 def _changed(term: str, a: Sequence[_Run], b: Sequence[_Run], prior: float, least: float, enough: bool) -> Changed:
     (mean_a, var_a), (mean_b, var_b), freedom = _means(term, a, b, prior)
-    t = students_t(freedom, OUTSIDE)
-
-    def around(mean: float, variance: float) -> Estimate:
-        reach = t * sqrt(variance)
-        return Estimate(mean, mean - reach, mean + reach)
-
-    def positive(found: Estimate) -> Estimate:
-        return Estimate(found.mean, max(0.0, found.low), found.high)
-
+    t = students_t(freedom)
     return Changed(
-        positive(around(mean_a, var_a)),
-        positive(around(mean_b, var_b)),
-        around(mean_b - mean_a, var_a + var_b),
+        Estimate.around(mean_a, t * sqrt(var_a)).positive(),
+        Estimate.around(mean_b, t * sqrt(var_b)).positive(),
+        Estimate.around(mean_b - mean_a, t * sqrt(var_a + var_b)),
         least,
         enough,
     )

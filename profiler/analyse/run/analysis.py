@@ -147,8 +147,8 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
             0.0,
         )
         return Analysis(run.info, None, verdict, (), cut, 0, machine=_machine(run), headroom=headroom)
-    if headroom is not None:
-        facts = replace(facts, headroom=headroom.high)
+    if headroom is not None and headroom.rate is not None:
+        facts = replace(facts, headroom=headroom.rate.high)
     if writer is None and not run.info.get("trial"):
         # Of a job each rank would be replayed, and scenarios are compared as they run.
         facts = replace(facts, advice=advice_of(run, facts))

@@ -13,6 +13,7 @@ from ...record.reader import RecordFile, Records
 from ...record.run import Run, Writer
 from ...record.schema import EVENT, NOT_MEASURED, STEP, EventKind, StepFlag
 from ..intervals import EMPTY, Intervals, covered, subtract, union
+from ..statistics import Range
 from .drop_intervals import CutRun, Cuts
 
 SETTLING = 4
@@ -31,14 +32,11 @@ Rows = npt.NDArray[np.int64]
 class Headroom:
     """Of a run that was asked for it. `None`: not measured, for the reason given."""
 
-    samples_per_s: float | None = None
-    """In the stretches: the median over them."""
-    low: float | None = None
-    high: float | None = None
-    """The slowest and the fastest stretch; of fewer than three, two standard errors of their steps as well."""
+    rate: Range | None = None
+    """Samples/s in the stretches, the median over them; of fewer than three, the bounds hold two standard errors of
+    their steps as well."""
     speedup: float | None = None
     """Against the ordinary steps near each stretch: the median."""
-    stretches: int = 0
     reason: str | None = None
 
 
@@ -180,11 +178,13 @@ def _together(stretches: list[_Stretch]) -> Headroom:
     errors = [2 * s.error if len(stretches) < 3 else 0.0 for s in stretches]
     speedups = [s.speedup for s in stretches if s.speedup is not None]
     return Headroom(
-        samples_per_s=median(rates),
-        low=min(rate - error for rate, error in zip(rates, errors, strict=True)),
-        high=max(rate + error for rate, error in zip(rates, errors, strict=True)),
-        speedup=median(speedups) if speedups else None,
-        stretches=len(stretches),
+        Range(
+            median(rates),
+            min(rate - error for rate, error in zip(rates, errors, strict=True)),
+            max(rate + error for rate, error in zip(rates, errors, strict=True)),
+            len(stretches),
+        ),
+        median(speedups) if speedups else None,
     )
 
 

@@ -16,7 +16,6 @@ from ...errors import WhyidleError
 from ...record.tuning import LONGEST_BLOCK, Block, ChannelClosed, LoaderSettings, Word
 from ..hooks.switch import from_a_signal
 from .kept import Kept, NotKept
-from .noise import GradientWatch
 from .out_of_memory import is_out_of_memory
 
 S = 1_000_000_000
@@ -92,8 +91,6 @@ class _Run:
     """Several passes over the data: they are too short to measure within one."""
     last: tuple[int, int, int, int] | None = None
     """Time, batches, samples and wait at the last border of a step."""
-    gradients: tuple[tuple[int, float], ...] = ()
-    """Of the steps it settled with."""
 
     @property
     def held(self) -> bool:
@@ -168,7 +165,6 @@ class Switching:
         self._cut = False
         """A pass over the data ended within this step."""
         self._looked_ns = 0
-        self._gradients = GradientWatch()
 
     @property
     def source(self) -> Source | Kept | None:
@@ -214,7 +210,6 @@ class Switching:
                 run.wait_ns += self._now() - begin
             else:
                 run.settled += 1
-                self._gradients.fed(self._samples(run.settings, samples))
             return batch, samples
 
     def training_ended(self, why: str, out_of_memory: bool) -> None:
@@ -279,7 +274,6 @@ class Switching:
             if ready:
                 self._stands()
                 self._synchronise()
-                run.gradients = self._gradients.stop()
                 self._memory()
                 run.begin_ns = self._now()
             return False
@@ -303,8 +297,6 @@ class Switching:
             run.restart_ns,
             self._memory(),
             run.held,
-            run.gradients,
-            self._gradients.why,
         )
         self._run = None
         self._line.send(Word.BLOCK, block=block.to_json())
@@ -418,7 +410,6 @@ class Switching:
                     break
                 self._next_of(source)
         self._cut = False
-        self._gradients.start()
         run.restart_measuring(self._now())
 
     def _close(self, settings: LoaderSettings, held: bool = False) -> None:

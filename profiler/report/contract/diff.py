@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...analyse.causes.finding import Finding
-from ...analyse.cells.batch_size.result import Estimate
 from ...analyse.diff.blocks import TOTAL
 from ...analyse.diff.difference import Difference
 from ...analyse.diff.settings import Setting, rates
 from ...analyse.diff.sides import Side
 from ...analyse.diff.times import Changed
 from ...analyse.run.stall_breakdown import PARTS
+from ...analyse.statistics import Estimate
 
 VERSION = 1
 
@@ -80,7 +80,7 @@ def _changed(term: Changed) -> dict[str, Any]:
 
 
 def _interval(found: Estimate, name: str = "value") -> dict[str, float | None]:
-    return {name: found.mean, "low": found.low, "high": found.high}
+    return {name: found.value, "low": found.low, "high": found.high}
 
 
 def _setting(each: Setting) -> dict[str, Any]:

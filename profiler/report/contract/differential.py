@@ -8,7 +8,8 @@ from typing import Any
 from ...analyse.cells.augmentation import Augmentation
 from ...analyse.cells.cell_costs import samples_of
 from ...analyse.cells.comparison import Cell
-from ...analyse.cells.differential import Differential, Rate, differentials
+from ...analyse.cells.differential import Differential, differentials
+from ...analyse.statistics import Range
 from ..documents.differential import augmentations_of
 
 
@@ -37,7 +38,9 @@ def of_cell(tested: Differential, samples: int | None) -> dict[str, Any]:
     return {
         **name(tested.cell),
         **{key: spread(rate) for key, rate in rates.items()},
-        "epoch_s": {key: None if samples is None or rate is None else samples / rate[0] for key, rate in rates.items()},
+        "epoch_s": {
+            key: None if samples is None or rate is None else samples / rate.value for key, rate in rates.items()
+        },
         "deviation_pct": None if tested.deviation is None else 100 * tested.deviation,
         "agrees": tested.agrees,
         "overlaps": tested.overlaps,
@@ -59,6 +62,6 @@ def augmentation(found: Augmentation) -> dict[str, Any]:
     }
 
 
-def spread(rate: Rate | None) -> Mapping[str, float] | None:
+def spread(rate: Range | None) -> Mapping[str, float] | None:
     """Samples/s over the repeats."""
-    return None if rate is None else dict(zip(("median", "low", "high"), rate, strict=True))
+    return None if rate is None else {"median": rate.value, "low": rate.low, "high": rate.high}

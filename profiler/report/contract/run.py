@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...analyse.causes.finding import Evidence, Finding
-from ...analyse.cells.batch_size.result import BatchVerdict, Estimate
+from ...analyse.cells.batch_size.result import BatchVerdict
 from ...analyse.cells.comparison import Cell, Comparison
 from ...analyse.cells.differential import verdict_of
 from ...analyse.cells.scaling import scaling
@@ -15,6 +15,7 @@ from ...analyse.run.analysis import Analysis
 from ...analyse.run.facts import Facts
 from ...analyse.run.headroom import Headroom
 from ...analyse.run.stall_breakdown import PARTS
+from ...analyse.statistics import Estimate
 from . import (
     cost as cost_json,
 )
@@ -244,16 +245,16 @@ def _workers(facts: Facts | None) -> int | None:
 
 
 def _headroom(facts: Facts | None, replayed: Headroom | None) -> dict[str, Any]:
-    if replayed is None or replayed.samples_per_s is None:
+    if replayed is None or replayed.rate is None:
         reason = None if replayed is None else replayed.reason
         return _computed_headroom(facts) | {"low": None, "high": None, "stretches": 0, "reason": reason}
     return {
-        "samples_per_s": replayed.samples_per_s,
+        "samples_per_s": replayed.rate.value,
         "speedup": replayed.speedup,
         "method": "replay",
-        "low": replayed.low,
-        "high": replayed.high,
-        "stretches": replayed.stretches,
+        "low": replayed.rate.low,
+        "high": replayed.rate.high,
+        "stretches": replayed.rate.repeats,
         "reason": None,
     }
 
@@ -297,7 +298,7 @@ def _au(facts: Facts | None) -> float | None:
 
 def _estimates(terms: Mapping[str, Estimate]) -> dict[str, dict[str, float]]:
     """µs a sample, with intervals of 95 %."""
-    return {name: {"mean": e.mean, "low": e.low, "high": e.high} for name, e in terms.items()}
+    return {name: {"mean": e.value, "low": e.low, "high": e.high} for name, e in terms.items()}
 
 
 def _evidence(item: Evidence) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...analyse.cells.scaling import Curve, Point, Ratio, Scaling
+from ...analyse.cells.scaling import Curve, Point, Scaling
+from ...analyse.statistics import Range
 from .differential import spread
 
 
@@ -42,5 +43,9 @@ def _point(point: Point) -> dict[str, Any]:
     }
 
 
-def _ratio(ratio: Ratio | None) -> dict[str, float | None] | None:
-    return None if ratio is None else {"value": ratio.value, "low": ratio.low, "high": ratio.high}
+def _ratio(ratio: Range | None) -> dict[str, float | None] | None:
+    """Without bounds where neither side was repeated."""
+    if ratio is None:
+        return None
+    low, high = (ratio.low, ratio.high) if ratio.repeated else (None, None)
+    return {"value": ratio.value, "low": low, "high": high}

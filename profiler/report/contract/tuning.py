@@ -83,13 +83,14 @@ def _trial(result: Tuning, trial: Trial) -> dict[str, Any]:
 
 
 def _batch(advice: BatchAdvice | None) -> dict[str, Any]:
-    """All null where it was not looked at."""
+    """All null where it was not looked at. `b_star` and `noise_samples` are of version 1: nothing is estimated of
+    gradients any more."""
     if advice is None:
         return {"b_max": None, "b_95": None, "b_star": None, "notes": []}
     return {
         "b_max": advice.b_max,
         "b_95": advice.b_95,
-        "b_star": None if advice.b_star is None else list(advice.b_star),
+        "b_star": None,
         "samples_per_s": {str(size): rate for size, rate in advice.samples_per_s.items()},
         "intervals": {str(size): list(interval) for size, interval in advice.intervals.items()},
         "memory_bytes": {str(size): used for size, used in advice.memory_bytes.items()},
@@ -97,7 +98,7 @@ def _batch(advice: BatchAdvice | None) -> dict[str, Any]:
         "alpha_ns": advice.alpha_ns,
         "beta_ns": advice.beta_ns,
         "off_line": list(advice.off_line),
-        "noise_samples": None if advice.noise_samples is None else list(advice.noise_samples),
+        "noise_samples": None,
         "micro_batch": advice.micro_batch,
         "accumulate": advice.accumulate,
         "settings": None if advice.settings is None else advice.settings.to_json(),
@@ -175,12 +176,10 @@ def _read_batch(told: dict[str, Any]) -> BatchAdvice | None:
     return BatchAdvice(
         b_max=told["b_max"],
         b_95=told["b_95"],
-        b_star=_pair(told["b_star"]),
         **by_size,
         alpha_ns=told["alpha_ns"],
         beta_ns=told["beta_ns"],
         off_line=tuple(told["off_line"]),
-        noise_samples=_pair(told["noise_samples"]),
         intervals={int(size): (float(low), float(high)) for size, (low, high) in told["intervals"].items()},
         micro_batch=told["micro_batch"],
         accumulate=told["accumulate"],
@@ -188,10 +187,6 @@ def _read_batch(told: dict[str, Any]) -> BatchAdvice | None:
         notes=tuple(map(str, told["notes"])),
         loader_bound=bool(told.get("loader_bound", False)),
     )
-
-
-def _pair(told: Any) -> Any:
-    return None if told is None else (told[0], told[1])
 
 
 def _interval(low: float | None, high: float | None) -> tuple[float, float]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ...analyse.attached.attached import UNKNOWN, Attached, Cpu, Share, Trainer, Workers
+from ...analyse.attached.attached import UNKNOWN, Attached, Cpu, Trainer, Workers
 from ...analyse.causes.finding import Evidence, Finding
+from ...analyse.statistics import Estimate
 from ...record.files import plain
 from ..document import (
     LEFT,
@@ -130,7 +131,7 @@ def why(seen: Attached, trainer: Trainer) -> str:
     return f"Why: what {who} did in {_plain(thread)}{', which the verdict is about' * about}"
 
 
-def told_shares(seen: Attached, trainer: Trainer) -> list[tuple[str, Share, str]]:
+def told_shares(seen: Attached, trainer: Trainer) -> list[tuple[str, Estimate, str]]:
     """What its time went into, how much of it, and what that means."""
     meaning = _WAITING | (_ON_CPU if seen.device_kind == "cpu" else _ON_GPU)
     if len(seen.trainers) > 1:
@@ -239,7 +240,7 @@ def _device(seen: Attached) -> Iterator[Block]:
     yield Space()
 
 
-def _bounds(share: Share) -> str:
+def _bounds(share: Estimate) -> str:
     return f"[{100 * share.low:.0f} to {100 * share.high:.0f}]"
 
 

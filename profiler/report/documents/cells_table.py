@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...analyse.cells.comparison import OF_LOADING, Cell, label, varying
-from ...analyse.cells.differential import feed_of, verdict_of
+from ...analyse.cells.axes import OF_LOADING, feed_of, label, varying
+from ...analyse.cells.comparison import Cell
+from ...analyse.cells.differential import verdict_of
 from ...analyse.ranks import figures as ranks_figures
 from ..document import Bar, FittingColumn, FittingTable, Words, line, toned
 from ..words.figures import share
@@ -146,7 +147,7 @@ def _rate(cell: Cell, ranged: bool = False) -> str:
     rate = cell.samples_per_s
     if cell.status != "ok" or rate is None:
         return cell.status
-    return f"{rate[0]:5.1f}" + (f" ({rate[1]:.0f}-{rate[2]:.0f})" if ranged and len(cell.facts) > 1 else "")
+    return f"{rate.value:5.1f}" + (f" ({rate.low:.0f}-{rate.high:.0f})" if ranged and len(cell.facts) > 1 else "")
 
 
 def _shares(cell: Cell) -> Mapping[str, float] | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ...analyse.cells.axes import feed_of, label, varying
 from ...analyse.cells.batch_size.result import BatchVerdict
-from ...analyse.cells.comparison import Cell, Comparison, label, varying
-from ...analyse.cells.differential import feed_of
+from ...analyse.cells.comparison import Cell, Comparison
 from ...analyse.cells.evidence_strength import foreign_cpus, machine_cpus
 from ...analyse.cells.scaling import scaling
 from ...analyse.run.stall_breakdown import busy_strip

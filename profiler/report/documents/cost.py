@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...analyse.cells.cell_costs import SETTING, CellCost, cell_costs, is_tried
-from ...analyse.cells.comparison import ONE_RUN_NOISE, Cell
+from ...analyse.cells.comparison import Cell
 from ...analyse.cells.cost import Bill, Spent
 from ...analyse.cells.evidence_strength import foreign_cpus, single
 from ...analyse.cells.prices import Price
+from ...analyse.statistics import ONE_RUN_REACH
 from ..document import (
     Block,
     Document,
@@ -104,7 +105,7 @@ def _doubts(cells: Sequence[Cell]) -> str | None:
             f"Other programs used {others:.1f} CPUs of a machine that had none to spare: run it again without them."
         )
     if single(cells):
-        said.append(f"Costs of one run each may differ by {100 * ONE_RUN_NOISE:.0f} % for no reason.")
+        said.append(f"Costs of one run each may differ by {100 * ONE_RUN_REACH:.0f} % for no reason.")
     return " ".join(said) or None
 
 

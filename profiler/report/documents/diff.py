@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...analyse.causes.diagnosis import LEAST_STEPS
-from ...analyse.cells.batch_size.result import Estimate
 from ...analyse.diff import because as why
 from ...analyse.diff.because import Because
 from ...analyse.diff.blocks import TOTAL
@@ -15,6 +14,7 @@ from ...analyse.diff.moved import Figure
 from ...analyse.diff.settings import Setting, Value
 from ...analyse.diff.sides import Side
 from ...analyse.run.stall_breakdown import PARTS
+from ...analyse.statistics import Estimate
 from ...record.files import plain
 from ..document import LEFT, RIGHT, Block, Document, Heading, Paragraph, Space, TableBlock, Words, table, toned
 from ..words.command import command_line
@@ -53,21 +53,21 @@ def headline(found: Difference) -> str:
     if not found.times.enough:
         least = min(run.looked_at for side in (found.a, found.b) for run in side.runs)
         return (
-            f"Nothing can be told: B was {_percent(speedup.mean)} in {these}, of which one has {least} "
+            f"Nothing can be told: B was {_percent(speedup.value)} in {these}, of which one has {least} "
             f"step{'s' * (least != 1)} after the warm-up. At least {LEAST_STEPS} are needed: record longer."
         )
     if not found.times.significant and found.crowded:
         return (
-            f"Not proven: B was {_percent(speedup.mean)} in {these} ({_range(speedup)}, 95 % interval), but other "
+            f"Not proven: B was {_percent(speedup.value)} in {these} ({_range(speedup)}, 95 % interval), but other "
             f"programs filled the machine. Repeat on a quiet machine, repeat runs on each side, or give --noise."
             f"{_though(found)}"
         )
     if not found.times.significant:
         return (
-            f"No difference in speed shown: B was {_percent(speedup.mean)}, which is within noise "
+            f"No difference in speed shown: B was {_percent(speedup.value)}, which is within noise "
             f"({_range(speedup)}, 95 % interval).{_though(found)}"
         )
-    said = f"B is {_percent(speedup.mean)} ({_range(speedup)}, 95 % interval)"
+    said = f"B is {_percent(speedup.value)} ({_range(speedup)}, 95 % interval)"
     part = found.because.part
     if part is None:
         return f"{said}; {_reason(found.because)}."
@@ -80,7 +80,7 @@ def _though(found: Difference) -> str:
     changed = [part for part in PARTS if part in terms and terms[part].significant]
     if not changed:
         return ""
-    most = max(changed, key=lambda part: abs(terms[part].change.mean))
+    most = max(changed, key=lambda part: abs(terms[part].change.value))
     return f" What did change: {moved(found, most)}."
 
 
@@ -92,7 +92,7 @@ def _percent(speedup: float) -> str:
 
 
 def _range(speedup: Estimate) -> str:
-    if speedup.mean >= 2:
+    if speedup.value >= 2:
         return f"{speedup.low:.3g} to {speedup.high:.3g}"
     return f"{100 * (speedup.low - 1):+.3g} to {100 * (speedup.high - 1):+.3g} %"
 
@@ -101,10 +101,10 @@ def moved(found: Difference, part: str) -> str:
     """The part as time per unit on each side; and as a share of the side's time, where that moved the same way."""
     terms = found.times.terms
     times = terms[part]
-    a, b = times.a.mean, times.b.mean
+    a, b = times.a.value, times.b.value
     scale, unit = (1e3, "ms") if max(a, b) >= 1e3 else (1.0, "µs")
     said = f"{MOVED[part]} {_digits(a / scale)} → {_digits(b / scale)} {unit} a {found.times.unit}"
-    of_a, of_b = (100 * getattr(times, s).mean / getattr(terms[TOTAL], s).mean for s in ("a", "b"))
+    of_a, of_b = (100 * getattr(times, s).value / getattr(terms[TOTAL], s).value for s in ("a", "b"))
     if part == "compute" or (of_b - of_a) * (b - a) <= 0:
         return said
     return f"{said} ({PART_NAMES[part]} {_digits(of_a)} % → {_digits(of_b)} %)"
@@ -184,13 +184,13 @@ def _named(side: Side) -> str:
 
 def _times(found: Difference) -> TableBlock:
     rows: list[tuple[Words, ...]] = [("", "A", "B", "B - A", "")]
-    whole = max(found.times.terms[TOTAL].a.mean, found.times.terms[TOTAL].b.mean)
+    whole = max(found.times.terms[TOTAL].a.value, found.times.terms[TOTAL].b.value)
     for term in (*PARTS, TOTAL):
         times = found.times.terms.get(term)
         if times is None:
             rows.append((term, NOT_MEASURED, NOT_MEASURED, NOT_MEASURED, "not told apart"))
-        elif term == TOTAL or max(times.a.mean, times.b.mean) >= LEAST_SHARE * whole:
-            colour = "" if not times.significant else "red" if times.change.mean > 0 else "green"
+        elif term == TOTAL or max(times.a.value, times.b.value) >= LEAST_SHARE * whole:
+            colour = "" if not times.significant else "red" if times.change.value > 0 else "green"
             change = toned(_with_range(times.change, sign=True), colour)
             mark = "significant" if times.significant else ""
             name = toned(term, "bold" if term == TOTAL else "")
@@ -199,8 +199,8 @@ def _times(found: Difference) -> TableBlock:
 
 
 def _with_range(value: Estimate, sign: bool = False) -> str:
-    reach = (value.high - value.mean) if value.high > value.mean else 0.0
-    return f"{'+' if sign and value.mean > 0 else ''}{_digits(value.mean)} ± {_digits(reach)}"
+    reach = (value.high - value.value) if value.high > value.value else 0.0
+    return f"{'+' if sign and value.value > 0 else ''}{_digits(value.value)} ± {_digits(reach)}"
 
 
 def _digits(value: float) -> str:

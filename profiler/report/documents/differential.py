@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...analyse.cells.augmentation import FREE, Augmentation, augmentations, turns
+from ...analyse.cells.axes import label
 from ...analyse.cells.cell_costs import samples_of
-from ...analyse.cells.comparison import Cell, label
-from ...analyse.cells.differential import OFF, Differential, Rate, differentials
+from ...analyse.cells.comparison import Cell
+from ...analyse.cells.differential import OFF, Differential, differentials
+from ...analyse.statistics import Range
 from ..document import Block, FittingColumn, FittingTable, Heading, Paragraph, Space, toned, under
 from ..words.figures import NOT_MEASURED
 from .cells_table import figures, namer, place_columns
@@ -161,12 +163,12 @@ def _deviation(share: float | None) -> str:
     return f"{100 * share:+.0f} %" if abs(share) >= LITTLE else "0 %"
 
 
-def _rate(rate: Rate | None) -> str:
-    return NOT_MEASURED if rate is None else _number(rate[0])
+def _rate(rate: Range | None) -> str:
+    return NOT_MEASURED if rate is None else _number(rate.value)
 
 
-def _seconds(samples: int | None, rate: Rate | None) -> str:
-    return NOT_MEASURED if samples is None or rate is None else _number(samples / rate[0])
+def _seconds(samples: int | None, rate: Range | None) -> str:
+    return NOT_MEASURED if samples is None or rate is None else _number(samples / rate.value)
 
 
 def _number(value: float | None) -> str:

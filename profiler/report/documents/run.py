@@ -238,13 +238,14 @@ def _of_input(facts: Facts) -> Iterator[str]:
 
 def _headroom(measured: Headroom | None, job: Job | None) -> Iterator[Block]:
     """Of a run that was asked for it; why there is none, a note says."""
-    if measured is None or measured.samples_per_s is None or measured.low is None or measured.high is None:
+    if measured is None or measured.rate is None:
         return
-    stretches = "1 stretch" if measured.stretches == 1 else f"{measured.stretches} stretches"
+    rate = measured.rate
+    stretches = f"{rate.repeats} stretch{'es' * rate.repeated}"
     speedup = "" if measured.speedup is None else f", {measured.speedup:.2f} times as many as the steps around them"
     yield Heading(f"Headroom: an infinitely fast loader{f', on rank {job.lead}' if job else ''}")
-    range_ = f"{measured.low:.0f} to {measured.high:.0f} in {stretches}"
-    yield Paragraph(f"{measured.samples_per_s:.0f} samples/s ({range_}){speedup}", 1)
+    range_ = f"{rate.low:.0f} to {rate.high:.0f} in {stretches}"
+    yield Paragraph(f"{rate.value:.0f} samples/s ({range_}){speedup}", 1)
     yield Space()
 
 

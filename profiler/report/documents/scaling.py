@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...analyse.cells.differential import feed_of
-from ...analyse.cells.scaling import Curve, Held, Point, Ratio, Scaling
+from ...analyse.cells.axes import feed_of
+from ...analyse.cells.scaling import Curve, Held, Point, Scaling
+from ...analyse.statistics import Range
 from ..document import Block, FittingColumn, FittingTable, Heading, Paragraph, Space, under
 from ..words.figures import NOT_MEASURED, share
 from .cells_table import figures, head
@@ -49,12 +50,12 @@ def _loader(curve: Curve) -> str:
     return "" if feed_of(curve.points[0].cell) == "synthetic" else curve.pipeline
 
 
-def ranged(ratio: Ratio | None, scale: float = 1.0, digits: int = 2, unit: str = "", wide: bool = True) -> str:
+def ranged(ratio: Range | None, scale: float = 1.0, digits: int = 2, unit: str = "", wide: bool = True) -> str:
     """`1.92 (1.85-1.99)`."""
     if ratio is None:
         return NOT_MEASURED
     said = f"{scale * ratio.value:.{digits}f}{unit}"
-    if not wide or ratio.low is None or ratio.high is None:
+    if not wide or not ratio.repeated:
         return said
     return f"{said} ({scale * ratio.low:.{digits}f}-{scale * ratio.high:.{digits}f})"
 
@@ -97,8 +98,9 @@ def _table(curves: Sequence[Curve], emulated: bool) -> FittingTable:
 def _rate(point: Point, wide: bool = False) -> str:
     if point.rate is None:
         return "OOM" if point.cell.status == "oom" else point.cell.status
-    median, low, high = point.rate
-    return f"{median:.1f} ({low:.0f}-{high:.0f})" if wide and len(point.cell.analyses) > 1 else f"{median:.1f}"
+    rate = point.rate
+    ranged = f" ({rate.low:.0f}-{rate.high:.0f})" if wide and len(point.cell.analyses) > 1 else ""
+    return f"{rate.value:.1f}{ranged}"
 
 
 def _blank(point: Point) -> str:

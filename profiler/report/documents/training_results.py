@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from ...analyse.cells.comparison import Comparison, label, varying
-from ...analyse.cells.training_results import CellResult, Held, Mean, held, is_told, results
+from ...analyse.cells.axes import label, varying
+from ...analyse.cells.comparison import Comparison
+from ...analyse.cells.training_results import CellResult, Held, held, is_told, results
+from ...analyse.statistics import Range
 from ..document import (
     Block,
     FittingColumn,
@@ -86,7 +88,7 @@ def _table(found: Sequence[CellResult], emulated: bool) -> FittingTable:
 
 def work(found: Sequence[CellResult]) -> str | None:
     """That times are of different work, where they are; `None` where every cell processed as many samples."""
-    known = [each.samples.mean for each in found if each.samples is not None]
+    known = [each.samples.value for each in found if each.samples is not None]
     if not known or max(known) < MORE_WORK * min(known):
         return None
     return (
@@ -100,7 +102,7 @@ def held_in_words(found: Held, names: Sequence[str]) -> str:
     cell = found.cells[0]
     where = f"{label(cell, names)} {cell.pipeline}".strip()
     figures_said = ", ".join(
-        f"{mean.mean:.3f} at {each.batch_size}" for each, mean in zip(found.cells, found.means, strict=True)
+        f"{mean.value:.3f} at {each.batch_size}" for each, mean in zip(found.cells, found.means, strict=True)
     )
     word = {True: "held", False: "fell", None: "fell, or not: runs were not repeated"}[found.held]
     if not found.learnt:
@@ -129,7 +131,7 @@ def _confusion(found: Sequence[CellResult], setting: dict[str, Any]) -> Iterator
 def most_accurate(found: Sequence[CellResult]) -> CellResult | None:
     """Of those with a confusion matrix."""
     known = [each for each in found if each.confusion is not None]
-    return max(known, key=lambda each: mean.mean if (mean := each.metric("accuracy")) else 0.0, default=None)
+    return max(known, key=lambda each: mean.value if (mean := each.metric("accuracy")) else 0.0, default=None)
 
 
 def class_names(found: CellResult, setting: dict[str, Any]) -> list[str]:
@@ -183,19 +185,19 @@ def _runs(found: CellResult, metrics: Sequence[str]) -> str:
 
 def _metric(name: str, found: CellResult) -> str:
     mean = found.metric(name)
-    return NOT_MEASURED if mean is None else f"{mean.mean:.3f}"
+    return NOT_MEASURED if mean is None else f"{mean.value:.3f}"
 
 
-def _seconds(mean: Mean | None) -> str:
+def _seconds(mean: Range | None) -> str:
     if mean is None:
         return NOT_MEASURED
-    return f"{mean.mean:.0f} s" if mean.mean >= 1000 else f"{mean.mean:.1f} s"
+    return f"{mean.value:.0f} s" if mean.value >= 1000 else f"{mean.value:.1f} s"
 
 
-def _count(mean: Mean | None) -> str:
-    return NOT_MEASURED if mean is None else f"{mean.mean:.0f}"
+def _count(mean: Range | None) -> str:
+    return NOT_MEASURED if mean is None else f"{mean.value:.0f}"
 
 
 def _rate(found: CellResult) -> str:
     rate = found.cell.samples_per_s
-    return NOT_MEASURED if rate is None else f"{rate[0]:.1f}"
+    return NOT_MEASURED if rate is None else f"{rate.value:.1f}"

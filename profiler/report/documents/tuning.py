@@ -304,7 +304,6 @@ def _two_rates(result: Tuning) -> Iterator[str]:
 def _batch(advice: BatchAdvice) -> Iterator[Block]:
     bounded = advice.b_max is None or any(size > advice.b_max for size in advice.failed)
     little = "the loader sets the pace" if advice.loader_bound else "larger ones gain little"
-    star = NOT_MEASURED if advice.b_star is None else f"{advice.b_star[0]} to {advice.b_star[1]}"
     yield table(
         [
             (
@@ -313,7 +312,6 @@ def _batch(advice: BatchAdvice) -> Iterator[Block]:
                 "with a margin of memory",
             ),
             ("smallest within 5 % of the best samples/s", _size(advice.b_95), little),
-            ("best for time to a loss", star, "an estimate, by the gradient noise"),
         ]
     )
     sizes = sorted({*advice.samples_per_s, *advice.memory_bytes, *advice.failed})

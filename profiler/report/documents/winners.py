@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ...analyse.causes.finding import Finding
-from ...analyse.cells.comparison import CHOICES, Cell, Comparison, Group, label, varying
-from ...analyse.cells.differential import feed_of, verdict_of
+from ...analyse.cells.axes import CHOICES, feed_of, label, varying
+from ...analyse.cells.comparison import Cell, Comparison, Group
+from ...analyse.cells.differential import verdict_of
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.facts import Facts
 from ..document import Block, FittingColumn, FittingTable, Paragraph, line, under
@@ -49,7 +50,7 @@ def _winner(group: Group, device: str, cells: Sequence[Cell]) -> str:
     best = group.best
     if best is None or best.samples_per_s is None or best.typical is None or best.typical.facts is None:
         return "No run finished, so there is no winner."
-    rate = best.samples_per_s[0]
+    rate = best.samples_per_s.value
     facts = best.typical.facts
     if feed_of(best) == "synthetic":
         return f"{rate:.1f} samples/s at batch {best.batch_size}, one batch served from memory again and again."
@@ -74,11 +75,11 @@ def _winner(group: Group, device: str, cells: Sequence[Cell]) -> str:
 
 def _slowest(group: Group) -> tuple[Cell | None, float]:
     """The slowest cell, and by which factor the best is faster; none where it is no slower to speak of."""
-    rates = [(rate[0], cell) for cell in group.cells if cell.status == "ok" and (rate := cell.samples_per_s)]
+    rates = [(rate.value, cell) for cell in group.cells if cell.status == "ok" and (rate := cell.samples_per_s)]
     if group.best is None or group.best.samples_per_s is None or not rates:
         return None, 1.0
     lowest, slowest = min(rates, key=lambda pair: pair[0])
-    ratio = group.best.samples_per_s[0] / lowest
+    ratio = group.best.samples_per_s.value / lowest
     tied = any(slowest is each for each in group.ties)
     return (None, 1.0) if ratio < LEAST_RATIO or tied else (slowest, ratio)
 
@@ -99,7 +100,7 @@ def _table(groups: Sequence[Group], emulated: bool) -> FittingTable:
             *place_columns(best, axes_shown([cell for group in groups for cell in group.cells]), whole=True),
             FittingColumn(
                 cells_table.head("samples/s", emulated),
-                [f"{cell.samples_per_s[0]:.1f}" if cell.samples_per_s else "" for cell in best],
+                [f"{cell.samples_per_s.value:.1f}" if cell.samples_per_s else "" for cell in best],
                 right=True,
             ),
             FittingColumn(

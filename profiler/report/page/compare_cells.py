@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ...analyse.causes.finding import Finding
+from ...analyse.cells.axes import feed_of
 from ...analyse.cells.comparison import Cell, Comparison, rate_of
-from ...analyse.cells.differential import feed_of, verdict_of
+from ...analyse.cells.differential import verdict_of
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.analysis import Analysis
 from ...analyse.run.stall_breakdown import busy_strip

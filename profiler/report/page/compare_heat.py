@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...analyse.cells.comparison import Group, label, place
-from ...analyse.cells.differential import feed_of
+from ...analyse.cells.axes import feed_of, label, place
+from ...analyse.cells.comparison import Group
 from ..documents.cells_table import HEADS, axes_shown, in_words
 from ..words.figures import NOT_MEASURED
 from .compare_cells import CellView, Metric

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict, Estimate
+from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict
+from ...analyse.statistics import Estimate
 from ..documents import batch_size as batch_text
 from ..render import bars
 from ..words import sample_time
@@ -86,7 +87,7 @@ def _bar(size: int, terms: Mapping[str, Estimate], verdict: BatchVerdict, scale:
     if known(total) and longest > 0:
         begin = 0.0
         for part, share in sample_time.shares(terms).items():
-            length = 100 * share * total.mean / longest
+            length = 100 * share * total.value / longest
             said = f"{bars.name(part)} {scale.number(terms.get(part))} {scale.unit}" if part in terms else part
             if share >= LEAST_SHOWN:
                 segments.append((part, said, begin, length))
@@ -108,4 +109,4 @@ def _end(total: Estimate | None) -> float:
     """Of a bar or its whisker, µs a sample."""
     if not known(total):
         return 0.0
-    return max(total.mean, total.high) if math.isfinite(total.high) else total.mean
+    return max(total.value, total.high) if math.isfinite(total.high) else total.value

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict, Estimate
+from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
+from ...analyse.statistics import Estimate
 from ...errors import MissingExtra, WhyidleError
 from ..render import bars
 from ..words import sample_time
@@ -179,11 +180,11 @@ def _stack(axes: Axes, place: int, terms: Mapping[str, Estimate], parts: list[st
         return
     bottom = 0.0
     for part in parts:
-        height = shares(terms).get(part, 0.0) * total.mean / scale.microseconds
+        height = shares(terms).get(part, 0.0) * total.value / scale.microseconds
         if height > 0:
             axes.bar(place, height, _BAR, bottom, **_look(part))
         bottom += height
-    top, half = total.mean / scale.microseconds, half_width(total) / scale.microseconds
+    top, half = total.value / scale.microseconds, half_width(total) / scale.microseconds
     if math.isfinite(half):
         axes.errorbar(place, top, half, color=_INK, capsize=3, elinewidth=0.9, capthick=0.9)
         top += half
@@ -207,8 +208,8 @@ def _growth(axes: Axes, place: int, verdict: BatchVerdict, grew: str, scale: Sca
         return
     found = shares(terms)
     order = list(PARTS)
-    low = sum(found.get(part, 0.0) for part in order[: order.index(grew)]) * total.mean / scale.microseconds
-    high = low + found.get(grew, 0.0) * total.mean / scale.microseconds
+    low = sum(found.get(part, 0.0) for part in order[: order.index(grew)]) * total.value / scale.microseconds
+    high = low + found.get(grew, 0.0) * total.value / scale.microseconds
     colour = _LOOKS[grew][0]
     x, tick = place + _BAR / 2 + 0.1, 0.06
     axes.plot([x - tick, x, x, x - tick], [low, low, high, high], color=colour, linewidth=1.4, clip_on=False)
@@ -236,7 +237,7 @@ def _highest(verdicts: Mapping[str, BatchVerdict]) -> float:
     ends = [0.0]
     for verdict in verdicts.values():
         totals = (terms.get(TOTAL) for terms in verdict.terms.values())
-        ends += [t.mean + (half_width(t) if math.isfinite(half_width(t)) else 0.0) for t in totals if known(t)]
+        ends += [t.value + (half_width(t) if math.isfinite(half_width(t)) else 0.0) for t in totals if known(t)]
     return max(ends) or 1.0
 
 

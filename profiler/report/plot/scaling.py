@@ -64,8 +64,8 @@ def _line(axes: Axes, curve: Curve, number: int, named: str) -> None:
     colour, marker = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
     known = [(point.ranks, point.speedup) for point in curve.points if point.speedup is not None]
     values = [ratio.value for _, ratio in known]
-    below = [0.0 if ratio.low is None else ratio.value - ratio.low for _, ratio in known]
-    above = [0.0 if ratio.high is None else ratio.high - ratio.value for _, ratio in known]
+    below = [ratio.value - ratio.low for _, ratio in known]
+    above = [ratio.high - ratio.value for _, ratio in known]
     axes.errorbar(
         [ranks for ranks, _ in known],
         values,

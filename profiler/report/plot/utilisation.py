@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ...analyse.cells.comparison import Comparison, label, round_of, varying
+from ...analyse.cells.axes import label, varying
+from ...analyse.cells.comparison import Comparison, round_of
 from ...analyse.run.analysis import Analysis
 from ...analyse.run.stall_breakdown import busy_strip
 from ...errors import WhyidleError

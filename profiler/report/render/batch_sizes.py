@@ -48,7 +48,7 @@ def _indented(what: RenderableType) -> Padding:
 def _bars(verdict: BatchVerdict, scale: sample_time.Scale, width: int, ascii_only: bool) -> Table:
     """A row a size; a bar as long as the time per sample, the longest filling the line."""
     totals = {size: terms.get(TOTAL) for size, terms in verdict.terms.items()}
-    largest = max((total.mean for total in totals.values() if known(total)), default=0.0)
+    largest = max((total.value for total in totals.values() if known(total)), default=0.0)
     mark = written("±", ascii_only)
     heads = [(f"batch {size}", scale.number(total), scale.spread(total, mark)) for size, total in totals.items()]
     taken = sum(max(cell_len(head[column]) for head in heads) for column in range(3)) + 5
@@ -58,7 +58,7 @@ def _bars(verdict: BatchVerdict, scale: sample_time.Scale, width: int, ascii_onl
         rows.add_column(justify="left" if column == 2 else "right", no_wrap=True)
     rows.add_column(no_wrap=True)
     for (size, total), (name, number, spread) in zip(totals.items(), heads, strict=True):
-        length = round(longest * total.mean / largest) if known(total) and largest > 0 else 0
+        length = round(longest * total.value / largest) if known(total) and largest > 0 else 0
         bar = bars.stacked(shares(verdict.terms[size]), length, ascii_only) if length else Text()
         compared_one = size in (verdict.smaller, verdict.larger)
         style = "bold" if compared_one else ""

@@ -189,8 +189,7 @@ def _figures(cell: Cell) -> Iterator[str]:
     if cell.status != "ok" or rate is None or typical is None or typical.facts is None:
         yield from (escaped(cell.status), NOT_MEASURED, NOT_MEASURED, escaped(cell.error or ""))
         return
-    median, low, high = rate
-    yield f"{median:.0f}" if len(cell.analyses) < 2 else f"{median:.0f} ({low:.0f} to {high:.0f})"
+    yield f"{rate.value:.0f}" + (f" ({rate.low:.0f} to {rate.high:.0f})" if len(cell.analyses) > 1 else "")
     shares = ranks_figures.shares(typical)
     for part in ("compute", "input"):
         yield f"{100 * shares[part]:.0f} %" if part in shares else NOT_MEASURED

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict, Estimate
+from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
+from ...analyse.statistics import Estimate
 from .figures import NOT_MEASURED
 
 LEAST_SHOWN = 0.01
@@ -29,7 +30,7 @@ class Scale:
         """The mean; `sign` is `+` where a rise has one too."""
         if not known(estimate):
             return NOT_MEASURED
-        return f"{estimate.mean / self.microseconds:{sign}z.{self.decimals}f}"
+        return f"{estimate.value / self.microseconds:{sign}z.{self.decimals}f}"
 
     def spread(self, estimate: Estimate | None, mark: str = "±") -> str:
         """Half the interval, its longer half; empty where there is none."""
@@ -44,7 +45,7 @@ class Scale:
 def scale_of(verdicts: Iterable[BatchVerdict]) -> Scale:
     """The unit in which the largest time per sample has one to three digits before the point."""
     totals = [terms.get(TOTAL) for verdict in verdicts for terms in verdict.terms.values()]
-    largest = max((total.mean for total in totals if known(total)), default=0.0)
+    largest = max((total.value for total in totals if known(total)), default=0.0)
     unit, microseconds = next((each for each in _UNITS if largest >= each[1]), _UNITS[-1])
     digits = math.floor(math.log10(largest / microseconds)) if largest > 0 else 0
     return Scale(unit, microseconds, min(3, max(0, 2 - digits)))
@@ -52,20 +53,20 @@ def scale_of(verdicts: Iterable[BatchVerdict]) -> Scale:
 
 def known(estimate: Estimate | None) -> TypeGuard[Estimate]:
     """Whether it was measured."""
-    return estimate is not None and math.isfinite(estimate.mean)
+    return estimate is not None and math.isfinite(estimate.value)
 
 
 def half_width(estimate: Estimate) -> float:
-    return max(estimate.high - estimate.mean, estimate.mean - estimate.low)
+    return max(estimate.high - estimate.value, estimate.value - estimate.low)
 
 
 def shares(terms: Mapping[str, Estimate]) -> dict[str, float]:
     """The parts that are known, as shares of the time per sample, 0..1; as `UNTOLD` what none of them explains."""
     total = terms.get(TOTAL)
-    if not known(total) or total.mean <= 0:
+    if not known(total) or total.value <= 0:
         return {}
     parts = {part: terms.get(part) for part in PARTS}
-    found = {part: max(0.0, each.mean) / total.mean for part, each in parts.items() if known(each)}
+    found = {part: max(0.0, each.value) / total.value for part, each in parts.items() if known(each)}
     whole = sum(found.values())
     if whole < 1 - LEAST_SHOWN:
         return found | {UNTOLD: 1 - whole}

@@ -1,4 +1,4 @@
-"""Batch size within a budget: what fits, what is fast, what is likely best for the time to reach a loss."""
+"""Batch size within a budget: what fits, and what is fast."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from ...errors import WhyidleError
 from ...record.tuning import LoaderSettings
 from ..bench.bench import Bench
 from ..search.result import BatchAdvice
-from .batch_choice import Rate, best_range, knee, learning_rate_note, step_time
-from .gradient_noise import NoiseScale, noise_scale
+from .batch_choice import Rate, knee, learning_rate_note, step_time
 from .ladder import Ladder, Try, climb
 from .sizes import Measurements, measure, sizes_to_measure
 
@@ -112,7 +111,6 @@ def _conclude(question: Question, ladder: Ladder | None, found: Measurements) ->
     advice = BatchAdvice(
         b_max=b_max,
         b_95=bend.batch_size if bend and len(rates) > 1 else None,
-        b_star=None,
         samples_per_s={rate.batch_size: rate.samples_per_s for rate in rates},
         intervals={rate.batch_size: (rate.low, rate.high) for rate in rates},
         memory_bytes=ladder.memory if ladder else {},
@@ -133,14 +131,6 @@ def _conclude(question: Question, ladder: Ladder | None, found: Measurements) ->
             f"By the intervals, the smallest within 5 % of the best could be any from {bend.earliest} to {bend.latest}"
         )
     notes += _of_time(own, found, advice, line is not None and line.launch_bound(own))
-    scale = found.no_gradients or noise_scale(found.gradients)
-    most = b_max or rates[-1].batch_size
-    if isinstance(scale, str):
-        notes.append(f"The gradient noise scale was not estimated: {scale}")
-    elif line is not None:
-        wanted = best_range(line.half, (scale.low, scale.high), most)
-        advice = replace(advice, b_star=(wanted.low, wanted.high), noise_samples=(scale.low, scale.high))
-        notes.append(_of_noise(scale, wanted.clipped, most))
     micro, said = _micro_batch(own, rates, found)
     if micro is not None:
         advice = replace(advice, micro_batch=micro, accumulate=own // micro)
@@ -183,14 +173,6 @@ def _of_time(own: int, found: Measurements, advice: BatchAdvice, launch_bound: b
     return notes
 
 
-def _of_noise(scale: NoiseScale, clipped: bool, most: int) -> str:
-    cut = f", clipped to what was found to fit (at most {most})" if clipped else ""
-    return (
-        f"The gradient noise scale is estimated at {scale.low:.0f} to {scale.high:.0f} samples, from {scale.steps} "
-        f"steps of this stretch of training{cut}; it grows as training goes on, and accuracy was not measured"
-    )
-
-
 def _micro_batch(own: int, rates: Sequence[Rate], found: Measurements) -> tuple[int | None, list[str]]:
     """A smaller batch that is clearly faster, to be accumulated to the same global one; what larger ones would do."""
     fit = found.fit()
@@ -219,4 +201,4 @@ def _micro_batch(own: int, rates: Sequence[Rate], found: Measurements) -> tuple[
 
 def cannot(why: str) -> BatchAdvice:
     """The advice where the loader cannot be rebuilt with another batch size, for `why` (a clause)."""
-    return BatchAdvice(None, None, None, notes=(f"The batch size was not tuned: {why}.",))
+    return BatchAdvice(None, None, notes=(f"The batch size was not tuned: {why}.",))

@@ -2,9 +2,6 @@
 
 A step of B samples takes T(B) = alpha + beta B: what it costs whatever its size (launches, Python, the optimizer), and
 what each sample adds. Then a batch of alpha / beta samples, B_half, trains at half of the rate that no batch exceeds.
-
-The time to reach a loss is that of a step times the steps it needs, (alpha + beta B) (1 + B_noise / B) in the model of
-McCandlish et al. 2018, least at B = sqrt(B_half B_noise). B_noise is an estimate, and so is what follows from it.
 """
 
 from __future__ import annotations
@@ -112,23 +109,6 @@ def knee(rates: Sequence[Rate]) -> Knee | None:
         return next(rate.batch_size for rate in ordered if rate is best or getattr(rate, of) >= least)
 
     return Knee(smallest("samples_per_s"), smallest("high"), smallest("low"), best.batch_size)
-
-
-@dataclass(frozen=True)
-class BestRange:
-    """The sizes that are likely to reach a loss soonest."""
-
-    low: int
-    high: int
-    clipped: bool
-    """Whether it would reach beyond what fits, or below one sample."""
-
-
-def best_range(half: float, noise: tuple[float, float], most: int) -> BestRange:
-    """sqrt(B_half B_noise) over the interval of the noise scale, within 1 and `most` samples."""
-    wanted = [math.sqrt(max(0.0, half) * max(0.0, scale)) for scale in sorted(noise)]
-    low, high = (min(most, max(1, round(size))) for size in wanted)
-    return BestRange(low, high, wanted[0] < 0.5 or wanted[1] > most + 0.5)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...analyse.cells.batch_size.fit import Fit, Measured
+from ...analyse.cells.batch_size.fit import RunTerms, SweepFit
 from ...analyse.cells.batch_size.result import TOTAL
 from ...matrix.rounds import rounds
 from ...record.tuning import Block, LoaderSettings
@@ -66,14 +66,14 @@ class Measurements:
     ended: str | None = None
     """Why no more could be measured."""
 
-    def fit(self) -> Fit | None:
+    def fit(self) -> SweepFit | None:
         """Drift of the machine taken out."""
         runs = [
-            Measured(size, number, {TOTAL: 1e6 / block.samples_per_s})
+            RunTerms(size, number, {TOTAL: 1e6 / block.samples_per_s})
             for size, blocks in self.blocks.items()
             for number, block in zip(self.rounds[size], blocks, strict=True)
         ]
-        return Fit(runs) if runs else None
+        return SweepFit(runs) if runs else None
 
     def rates(self) -> list[Rate]:
         """Samples/s with 95 % intervals, by size."""
@@ -83,21 +83,15 @@ class Measurements:
         found = []
         for size in sorted(self.blocks):
             took = fit.at(size, TOTAL)
-            found.append(Rate(size, 1e6 / took.mean, 1e6 / took.high, 1e6 / took.low if took.low > 0 else float("inf")))
+            found.append(
+                Rate(size, 1e6 / took.value, 1e6 / took.high, 1e6 / took.low if took.low > 0 else float("inf"))
+            )
         return found
 
     def waiting(self, size: int) -> float:
         """Share of the time in which the training waited for a batch, 0..1."""
         blocks = self.blocks[size]
         return sum(b.wait_ns for b in blocks) / sum(b.end_ns - b.begin_ns for b in blocks)
-
-    @property
-    def gradients(self) -> list[tuple[int, float]]:
-        return [each for blocks in self.blocks.values() for block in blocks for each in block.gradients]
-
-    @property
-    def no_gradients(self) -> str | None:
-        return next((block.no_gradients for of in self.blocks.values() for block in of if block.no_gradients), None)
 
 
 def measure(

@@ -67,7 +67,7 @@ def conclude(race: Race, ended: str, said: str | None = None) -> Tuned:
         baseline=by_settings[race.plan.baseline],
         best=by_settings[best],
         trials=trials,
-        speedup=exp(ratio.mean + shift),
+        speedup=exp(ratio.value + shift),
         # Of what keeping the program's own workers alive gains, few beginnings of passes say how far that is off.
         low=nan if shift else exp(ratio.low),
         high=nan if shift else exp(ratio.high),
@@ -97,8 +97,8 @@ def _promising(race: Race, now: Standing) -> str | None:
     ]
     if not few:
         return None
-    arm = max(few, key=lambda arm: now.gain(arm).mean)
-    times, blocks = exp(now.gain(arm).mean), now.blocks(arm)
+    arm = max(few, key=lambda arm: now.gain(arm).value)
+    times, blocks = exp(now.gain(arm).value), now.blocks(arm)
     which = "one block" if blocks == 1 else f"{blocks} short blocks"
     return f"{describe(arm)} was {times:.{1 if times >= 2 else 2}f} times as fast in its {which}"
 
@@ -121,7 +121,7 @@ def _winner(race: Race, now: Standing) -> Arm:
         arm
         for arm in runs
         if arm == own
-        or (now.weighed.ratio(arm, own).mean >= floor and now.gain(arm, race.proven_from).low > -MOST_LOST)
+        or (now.weighed.ratio(arm, own).value >= floor and now.gain(arm, race.proven_from).low > -MOST_LOST)
     ]
     return min(cheap, key=lambda arm: cost(arm, baseline))
 
@@ -170,7 +170,7 @@ def _trial(race: Race, now: Standing | None, settings: LoaderSettings, best: Arm
     if arm == best:
         # As the speedup: what it is by the rounds that it was proven in.
         proven = now.gain(arm, race.proven_from)
-        steady = replace(steady, mean=steady.mean + proven.mean - ratio.mean)
+        steady = replace(steady, value=steady.value + proven.value - ratio.value)
         ratio = proven
     shift = now.own_log + now.epoch_gain(settings, _first_run(race, arm))
     if arm == now.own:
@@ -178,17 +178,17 @@ def _trial(race: Race, now: Standing | None, settings: LoaderSettings, best: Arm
         shift -= now.own_log
     return replace(
         trial,
-        samples_per_s=exp(shift + ratio.mean),
+        samples_per_s=exp(shift + ratio.value),
         low=exp(shift + ratio.low),
         high=exp(shift + ratio.high),
-        steady_samples_per_s=exp(now.own_steady_log + steady.mean),
+        steady_samples_per_s=exp(now.own_steady_log + steady.value),
     )
 
 
 def _headroom(now: Standing) -> float | None:
     if HELD not in now.measured.arms:
         return None
-    return exp(now.measured.ratio(HELD, now.own).mean) - 1
+    return exp(now.measured.ratio(HELD, now.own).value) - 1
 
 
 def _ceiling(now: Standing | None) -> float:
@@ -211,7 +211,7 @@ def _because(race: Race, now: Standing, ended: str, winner: Arm, kept: float) ->
             f"(at most {100 * high:.1f} % by its blocks): less than {100 * LEAST_GAIN:.0f} % is not worth a search"
         )
     gain = now.gain(winner, race.proven_from)
-    percent = [100 * (exp(value) - 1) for value in (gain.mean, gain.low, gain.high)]
+    percent = [100 * (exp(value) - 1) for value in (gain.value, gain.low, gain.high)]
     if ended == Ended.TOO_NOISY:
         return (
             f"blocks of one setting differ by {100 * (now.measured.seen_noise or 0):.0f} % on this machine, drift "

@@ -16,12 +16,12 @@ from ...analyse.predict.advice import TIE
 from ...analyse.predict.workload import Prediction
 from ...matrix.rounds import rounds
 from ...record.tuning import LoaderSettings
+from .block_fit import LogRatio
 from .candidates import Predicted, as_run, choose, cost, describe, neighbours, space
 from .history import Arm, Entry, arm_of
 from .plan import Model, Plan
 from .result import Ended
 from .scoreboard import HELD, LEAST_PROOFS, SAME, Standing
-from .statistics import Ratio
 
 LEAST_GAIN = 0.03
 """Less than this is nothing to gain."""
@@ -316,7 +316,7 @@ class Race:
         """What won by its persistent workers alone is not worth more than the same change to the program's own."""
         assert self.winner is not None
         if self.winner != self.own and self.winner in now.arms and now.start_known(self._kept()):
-            gain = now.weighed.ratio(self.winner, self.own).mean - now.epoch_gain(self._kept(), self.plan.baseline)
+            gain = now.weighed.ratio(self.winner, self.own).value - now.epoch_gain(self._kept(), self.plan.baseline)
             if gain < SAME and cost(self.own, self.plan.baseline) < cost(self.winner, self.plan.baseline):
                 self.winner, self.alive = self.own, []
         self._pin()
@@ -389,7 +389,7 @@ class Race:
                 worth = now.promise(arm, best.winner, SAME)
             else:
                 worth = now.promise(arm, best.leader, -SAME)
-                if now.blocks(arm) < 2 and now.weighed.ratio(arm, best.leader).mean > -ONE_BLOCK:
+                if now.blocks(arm) < 2 and now.weighed.ratio(arm, best.leader).value > -ONE_BLOCK:
                     # One lucky block of what costs more is no reason.
                     continue
             if worth < LEAST_PROMISE:
@@ -558,20 +558,20 @@ def nothing_to_gain(entries: Sequence[Entry], now: Standing, said: Predicted, ow
     shares = [block.wait_ns / (block.end_ns - block.begin_ns) for block in blocks]
     waits = -log(max(1e-9, 1 - sum(shares) / len(shares)))
     # Batches that lie ready cannot slow a training: much slower blocks tell of the machine, not of the loader.
-    believable = gain.mean > -NOT_THE_LOADER
-    if (gain.high < enough and believable) or (waits < enough and gain.mean < enough):
+    believable = gain.value > -NOT_THE_LOADER
+    if (gain.high < enough and believable) or (waits < enough and gain.value < enough):
         return True
-    return None if waits < enough or gain.mean < enough else False
+    return None if waits < enough or gain.value < enough else False
 
 
-def _clearly(between: Ratio) -> bool:
-    return between.mean - between.error > TIE
+def _clearly(between: LogRatio) -> bool:
+    return between.value - between.error > TIE
 
 
 def _why(now: Standing, arm: Arm, winner: Arm, plan: Plan) -> str:
     between = now.weighed.ratio(arm, winner)
     blocks = now.blocks(arm)
-    slower = 1 - exp(between.mean)
+    slower = 1 - exp(between.value)
     words = f"{100 * slower:.0f} % slower than" if slower >= 0.01 else "not faster than"
     dearer = cost(winner, plan.baseline) > cost(arm, plan.baseline)
     cheap = "" if dearer else ", which costs less or as much"

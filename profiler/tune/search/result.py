@@ -34,14 +34,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class BatchAdvice:
-    """Three answers to how large a batch should be, in samples. `None`: not known, `notes` say why."""
+    """Two answers to how large a batch should be, in samples. `None`: not known, `notes` say why."""
 
     b_max: int | None
     """The largest that fits with a margin; every size up to it that was run is in `memory_bytes`."""
     b_95: int | None
     """The smallest whose throughput is within 5 % of the best measured."""
-    b_star: tuple[int, int] | None
-    """An estimate: the range that is best for the time to reach a loss, by the gradient noise measured."""
     samples_per_s: dict[int, float] = field(default_factory=dict)
     """Measured, by batch size."""
     memory_bytes: dict[int, int] = field(default_factory=dict)
@@ -53,8 +51,6 @@ class BatchAdvice:
     """Of T(B) = alpha + beta B, the time of a step."""
     off_line: tuple[int, ...] = ()
     """Sizes whose throughput is more than 5 % off that line."""
-    noise_samples: tuple[float, float] | None = None
-    """Gradient noise scale, low and high."""
     intervals: dict[int, tuple[float, float]] = field(default_factory=dict)
     """95 % intervals of `samples_per_s`."""
     micro_batch: int | None = None

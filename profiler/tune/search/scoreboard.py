@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from math import exp, isfinite, log, pi, sqrt
 from statistics import NormalDist, median
 
+from ...analyse.statistics import OUTSIDE
 from ...record.tuning import LoaderSettings
+from .block_fit import BlockFit, BlockRate, LogRatio
 from .candidates import cost
 from .history import Arm, Entry, arm_of
 from .plan import Plan
-from .statistics import Fit, Observed, Ratio
 
 HELD = "held"
 """The arm of blocks without a loader."""
 SAME = 0.015
 """Log rates that differ by no more are the same."""
-OUTSIDE = 0.05
-"""Share of cases in which an interval that is reported misses the truth."""
 LEAST_PROOFS = 2
 """Rounds after a setting was picked, to say from them alone by how much it is faster."""
 
@@ -45,16 +44,16 @@ class Standing:
             arm = HELD if entry.held else arm_of(entry.settings)
             # A persistent variant of the baseline is only run to see how its passes begin.
             rate = entry.block.samples_per_s
-            steady.append(Observed(arm, (entry.sitting, entry.round), log(rate)))
+            steady.append(BlockRate(arm, (entry.sitting, entry.round), log(rate)))
             start = 0.0 if entry.held else self.start_ns(self._as_first_run(arm_of(entry.settings)))
-            whole.append(Observed(arm, (entry.sitting, entry.round), log(self._with_start(rate, start))))
+            whole.append(BlockRate(arm, (entry.sitting, entry.round), log(self._with_start(rate, start))))
         if not any(each.arm == self.own for each in whole):
             raise ValueError("the baseline has no block")
         self._whole = whole
-        self.measured = Fit(whole)
-        self.steady = Fit(steady)
+        self.measured = BlockFit(whole)
+        self.steady = BlockFit(steady)
         logs = {arm: log(rate) for arm, rate in (predicted or {}).items() if rate > 0}
-        self.weighed = Fit(whole, logs)
+        self.weighed = BlockFit(whole, logs)
         own_rates = [each.log_rate for each in whole if each.arm == self.own]
         self.own_log = sum(own_rates) / len(own_rates)
         own_steady = [each.log_rate for each in steady if each.arm == self.own]
@@ -80,7 +79,7 @@ class Standing:
         """Whether it was run long enough to be returned."""
         return arm == self.own or (self.blocks(arm) >= 2 and self.steps(arm) >= self._plan.least_steps)
 
-    def gain(self, arm: Arm, proven_from: int | None = None) -> Ratio:
+    def gain(self, arm: Arm, proven_from: int | None = None) -> LogRatio:
         """Against the baseline, from blocks alone.
 
         A setting is picked because its blocks were fast, which they were partly by luck. Where it was raced on
@@ -91,7 +90,7 @@ class Standing:
             pairs = self._pairs(arm, proven_from)
             if len(pairs) >= LEAST_PROOFS:
                 mean, error = sum(pairs) / len(pairs), self.measured.noise * sqrt(2 / len(pairs))
-                return self.measured.around(mean, error, OUTSIDE)
+                return self.measured.around(mean, error)
         picked_of = max(1, len(self.arms) - 1)
         return self.measured.ratio(arm, self.own, OUTSIDE / picked_of)
 
@@ -103,14 +102,14 @@ class Standing:
                 rounds.setdefault(each.round, {})[each.arm] = each.log_rate
         return [of[arm] - of[self.own] for of in rounds.values() if arm in of and self.own in of]
 
-    def own_level(self) -> Ratio:
+    def own_level(self) -> LogRatio:
         """Log rate of the baseline itself, drift and all: the mean of its blocks."""
         error = self.measured.noise / sqrt(self.blocks(self.own))
-        return self.measured.around(self.own_log, error, OUTSIDE)
+        return self.measured.around(self.own_log, error)
 
     def best(self, among: Iterable[Arm]) -> Best:
         """Blocks and model weighed."""
-        logs = {arm: self.weighed.ratio(arm, self.own).mean for arm in among}
+        logs = {arm: self.weighed.ratio(arm, self.own).value for arm in among}
         leader = max(logs, key=lambda arm: logs[arm])
         ties = [arm for arm, value in logs.items() if value >= logs[leader] - SAME]
         return Best(min(ties, key=lambda arm: cost(arm, self._plan.baseline)), leader)
@@ -119,12 +118,12 @@ class Standing:
         """By how much `arm` is expected to beat `over` beyond a margin, times that beating it is not sure: the expected
         loss of never looking at it again."""
         between = self.weighed.ratio(arm, over)
-        z = (between.mean - margin) / between.error
+        z = (between.value - margin) / between.error
         return between.error * (exp(-z * z / 2) / sqrt(2 * pi) + z * NormalDist().cdf(z))
 
     def steady_rates(self) -> dict[Arm, float]:
         """Samples/s within epochs, drift removed."""
-        return {arm: exp(self.own_steady_log + self.steady.ratio(arm, self.own).mean) for arm in self.arms}
+        return {arm: exp(self.own_steady_log + self.steady.ratio(arm, self.own).value) for arm in self.arms}
 
     def start_ns(self, settings: LoaderSettings) -> float:
         """Of a pass over the data with them; where it was not measured, the longest of the others."""

@@ -102,7 +102,7 @@ def _progress(race: Race, step: Measure | Held, entry: Entry | None) -> Progress
         blocks=max(done + race.blocks_left(), done + (entry is None)),
         left_s=race.left_s(),
         best=best,
-        speedup=1.0 if now is None or best == race.own else exp(now.measured.ratio(best, race.own).mean),
+        speedup=1.0 if now is None or best == race.own else exp(now.measured.ratio(best, race.own).value),
         entry=entry,
         baseline=race.plan.baseline,
     )

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from whyidle.analyse.attached import stacks
-from whyidle.analyse.attached.attached import Attached, Cpu, Share, Trainer, Workers, attached, spread, wilson
+from whyidle.analyse.attached.attached import Attached, Cpu, Trainer, Workers, attached, spread
 from whyidle.analyse.attached.causes import findings_of, verdict_of
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.run.resource_usage import Sampled
+from whyidle.analyse.statistics import Estimate, wilson
 from whyidle.record.attached import Frame, ProcessStates, Stack, Thread, write_stacks, write_states
 from whyidle.record.run import create_run, open_run
 from whyidle.report.contract import attached as attach_json
@@ -129,19 +130,6 @@ def test_every_stack_has_a_class_and_a_place(seen: Stack) -> None:
     assert stacks.stage_of(seen) in (None, *stacks.STAGES)
     assert stacks.leaf_of(seen)
     assert stacks.data_wait_kind(seen)
-
-
-@given(st.floats(0, 1), st.integers(1, 10_000))
-def test_an_interval_holds_its_share_and_narrows_with_looks(part: float, looks: int) -> None:
-    share = wilson(part, looks)
-    assert 0 <= share.low <= part <= share.high <= 1
-    wider = wilson(part, max(1, looks // 4))
-    assert wider.high - wider.low >= share.high - share.low - 1e-12
-
-
-def test_the_interval_is_wilsons() -> None:
-    share = wilson(0.1, 100)
-    assert (round(share.low, 3), round(share.high, 3)) == (0.055, 0.174)
 
 
 def test_failed_looks_count_as_running_and_never_as_waiting() -> None:
@@ -336,7 +324,7 @@ def test_a_recorded_folder_is_read_back_into_shares_workers_and_text_without_con
     found = attached(open_run(folder_of(tmp_path, device={"kind": "cpu", "title": "the CPU"})))
     (only,) = found.trainers
     assert (only.pid, only.share("data wait"), only.share("backward"), only.pin_thread) == (7, 0.6, 0.4, True)
-    assert isinstance(only.shares["data wait"], Share)
+    assert isinstance(only.shares["data wait"], Estimate)
     assert only.workers is not None
     assert (only.workers.count, only.workers.busy, only.workers.stages) == (1.0, 1.0, {"sample": 1.0})
     assert only.workers.cpu.running == pytest.approx(0.01)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from whyidle.tune.batch.batch_choice import Rate, best_range, knee, learning_rate_note, memory_line, step_time
+from whyidle.tune.batch.batch_choice import Rate, knee, learning_rate_note, memory_line, step_time
 
 MB = 1_000_000
 
@@ -88,25 +88,6 @@ def test_the_knee_of_rates_that_fall_again_lies_before_the_largest() -> None:
     assert nearly is not None
     assert (nearly.batch_size, nearly.best) == (32, 216)
     assert knee([]) is None
-
-
-def test_the_best_range_is_the_root_of_both_scales_and_least_in_the_model() -> None:
-    half, noise = 80.0, (500.0, 2000.0)
-    found = best_range(half, noise, most=4096)
-    assert (found.low, found.high, found.clipped) == (200, 400, False)
-    for scale, size in zip(noise, (found.low, found.high), strict=True):
-
-        def time(b: float, scale: float = scale) -> float:
-            return (half + b) * (1 + scale / b)
-
-        assert min(range(1, 4096), key=time) == size
-
-
-def test_a_best_range_beyond_what_fits_is_clipped_and_says_so() -> None:
-    found = best_range(80.0, (500.0, 2000.0), most=256)
-    assert (found.low, found.high, found.clipped) == (200, 256, True)
-    tiny = best_range(0.0, (1.0, 4.0), most=256)
-    assert (tiny.low, tiny.high, tiny.clipped) == (1, 1, True)
 
 
 def test_a_memory_line_says_what_fits() -> None:

@@ -85,7 +85,7 @@ def test_what_computing_gains_is_lost_to_a_loader_that_sets_the_pace(tmp_path: P
     verdict = judged(tmp_path, steady(load_ms=3, compute_ms=0.5, fixed_ms=16), 8, 32)
     assert (verdict.cause, verdict.grew) == ("loader_floor", "input")
     assert "gains nothing" in verdict.text
-    assert verdict.changes["input"].mean == pytest.approx(-verdict.changes["compute"].mean, rel=0.05)
+    assert verdict.changes["input"].value == pytest.approx(-verdict.changes["compute"].value, rel=0.05)
 
 
 KHOSRAVI = {"cnn1": (0.3, 6), "cnn2": (1, 6), "cnn3": (5, 6), "cnn4": (3, 6), "cnn5": (16, 16)}
@@ -107,7 +107,7 @@ def test_nets_below_the_loaders_floor_land_on_it_and_the_one_above_does_not_move
     assert verdict.cause == ("saturated" if plain_s > LOADER_S else "loader_floor")
     assert verdict.grew is None
     for terms in verdict.terms.values():
-        assert terms[TOTAL].mean * EPOCH_IMAGES / 1e6 == pytest.approx(augmented_s, rel=0.07)
+        assert terms[TOTAL].value * EPOCH_IMAGES / 1e6 == pytest.approx(augmented_s, rel=0.07)
 
 
 def test_the_same_iterations_process_more_samples_and_are_not_slower(tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ def test_a_growth_that_runs_differ_by_anyway_is_none(tmp_path: Path) -> None:
     verdict = batch_verdict(cells, {8: range(3), 16: range(3)})
     assert verdict is not None
     assert (verdict.cause, verdict.grew) == ("none", None)
-    assert verdict.changes[TOTAL].mean > 0.05 * verdict.terms[8][TOTAL].mean
+    assert verdict.changes[TOTAL].value > 0.05 * verdict.terms[8][TOTAL].value
     assert verdict.changes[TOTAL].low < 0
 
 
@@ -405,7 +405,7 @@ def test_beginnings_of_epochs_count_alike_in_runs_of_few_and_of_many(tmp_path: P
 
     verdict = judged(tmp_path, run, 8, 8 * many // few)
     assert (verdict.cause, verdict.grew) == ("accounting", None)
-    assert abs(verdict.changes[TOTAL].mean) < 0.01 * verdict.terms[8][TOTAL].mean
+    assert abs(verdict.changes[TOTAL].value) < 0.01 * verdict.terms[8][TOTAL].value
 
 
 def test_a_loader_that_keeps_up_but_for_the_beginnings_of_epochs_is_no_floor(tmp_path: Path) -> None:
@@ -576,10 +576,10 @@ def test_terms_add_up_to_the_time_per_sample(tmp_path: Path) -> None:
     run = steady(load_ms=3, copy_bytes=lambda batch: batch * 10**5, host_ns=lambda _: MS, sync=_always)
     verdict = judged(tmp_path, run, 8, 16, 64)
     for terms in verdict.terms.values():
-        assert sum(terms[part].mean for part in PARTS) == pytest.approx(terms[TOTAL].mean)
-    assert sum(verdict.changes[part].mean for part in PARTS) == pytest.approx(verdict.changes[TOTAL].mean)
-    assert verdict.terms[16][TOTAL].mean == pytest.approx(4000, rel=0.1)
-    assert verdict.medians[16] == pytest.approx({name: term.mean for name, term in verdict.terms[16].items()})
+        assert sum(terms[part].value for part in PARTS) == pytest.approx(terms[TOTAL].value)
+    assert sum(verdict.changes[part].value for part in PARTS) == pytest.approx(verdict.changes[TOTAL].value)
+    assert verdict.terms[16][TOTAL].value == pytest.approx(4000, rel=0.1)
+    assert verdict.medians[16] == pytest.approx({name: term.value for name, term in verdict.terms[16].items()})
 
 
 def test_runs_whose_samples_are_not_known_are_left_out(tmp_path: Path) -> None:

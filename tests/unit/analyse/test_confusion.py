@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from whyidle.diagnosis_benchmark.confusion import Judged, Named, Rate, confusion
+from whyidle.diagnosis_benchmark.confusion import HitRate, Judged, Named, confusion
 
 
 def judged(
@@ -143,7 +143,7 @@ def test_where_foreign_load_is_rightly_named_there_is_no_share_to_compare() -> N
 def test_intervals_are_wilsons(hits: int, of: int) -> None:
     """At either end the observed rate lies 1.96 standard errors of *that* rate away."""
     observed = hits / of
-    low, high = Rate(hits, of).interval
+    low, high = HitRate(hits, of).interval
     assert 0 <= low <= observed <= high <= 1
     for end in (low, high):
         if end != observed:

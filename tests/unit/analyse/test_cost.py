@@ -156,7 +156,7 @@ def test_validation_is_no_waiting_and_in_no_epochs_cost(validating: Path, capsys
     one = cell(validating, "cpu", 1)
     [priced] = cell_costs([one], {"cost": setting_of(tariff, [("cpu", 1, 1)], None), "dataset": {"samples": 1000}})
     assert one.samples_per_s is not None
-    assert priced.usd_per_epoch == pytest.approx(1000 / one.samples_per_s[0] * (1 - outside))
+    assert priced.usd_per_epoch == pytest.approx(1000 / one.samples_per_s.value * (1 - outside))
     waited = (1 - facts.shares["compute"] - outside) / (1 - outside)
     assert priced.waited_usd == pytest.approx(priced.usd_per_epoch * waited)
     assert main(["report", str(validating), "--price", "3600"]) == 0
@@ -207,8 +207,8 @@ def test_cells_cost_an_epoch_of_their_data_at_their_rate_and_price(starved: Path
     rate = one.samples_per_s
     assert rate is not None
     first, second = cell_costs([one, four], {"cost": said, "dataset": {"samples": 1000}})
-    assert first.usd_per_epoch == pytest.approx(1000 / rate[0])
-    assert second.usd_per_epoch == pytest.approx(4000 / rate[0])
+    assert first.usd_per_epoch == pytest.approx(1000 / rate.value)
+    assert second.usd_per_epoch == pytest.approx(4000 / rate.value)
     assert (first.ratio, second.ratio) == pytest.approx((1.0, 4.0))
     assert first.waited_usd == pytest.approx(first.usd_per_epoch / 2, rel=0.1)
     assert (first.target_epochs, first.target_usd, second.target_usd) == (2, 30.0, 120.0)
@@ -239,7 +239,7 @@ def test_each_net_is_priced_by_its_own_data(starved: Path) -> None:
     [found] = cell_costs([cell(starved, "cpu", 1)], setting)
     rate = found.cell.samples_per_s
     assert rate is not None
-    assert found.usd_per_epoch == pytest.approx(500 / rate[0])
+    assert found.usd_per_epoch == pytest.approx(500 / rate.value)
 
 
 def test_ratios_are_to_the_first_row_of_real_data_that_has_a_cost(starved: Path) -> None:

@@ -17,9 +17,10 @@ from whyidle.analyse.diff import because
 from whyidle.analyse.diff.blocks import TOTAL, spread_of
 from whyidle.analyse.diff.difference import Difference, difference
 from whyidle.analyse.diff.sides import side_of
-from whyidle.analyse.diff.times import ASSUMED_NOISE, assumed_noise
+from whyidle.analyse.diff.times import assumed_noise
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.analyse.statistics import RUN_NOISE
 from whyidle.errors import WhyidleError
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records
@@ -258,7 +259,7 @@ def test_different_batch_sizes_are_compared_by_sample_and_that_is_said(tmp_path:
     b = noisy(tmp_path / "b", SOME(2), samples=16)
     found = compare(a, b)
     assert found.times.unit == "sample"
-    assert found.times.speedup.mean == pytest.approx(2.0, rel=0.1)
+    assert found.times.speedup.value == pytest.approx(2.0, rel=0.1)
     assert any("batch sizes differ (8, 16)" in note for note in found.notes)
     assert "batch_size" in {each.name for each in found.because.by}
 
@@ -266,7 +267,7 @@ def test_different_batch_sizes_are_compared_by_sample_and_that_is_said(tmp_path:
 def test_without_samples_steps_are_compared(tmp_path: Path) -> None:
     found = compare(noisy(tmp_path / "a", SOME(1), samples=None), noisy(tmp_path / "b", SOME(2), fetch_ms=30))
     assert found.times.unit == "step"
-    assert found.times.terms[TOTAL].a.mean == pytest.approx(1e3 * true_ms(), rel=0.1)
+    assert found.times.terms[TOTAL].a.value == pytest.approx(1e3 * true_ms(), rel=0.1)
     assert any("times are per step" in note for note in found.notes)
 
 
@@ -352,14 +353,14 @@ def test_swapping_the_sides_turns_everything_round(fetches: tuple[float, float],
             for n, (name, fetch) in enumerate(zip("ab", fetches, strict=True))
         )
         one, other = compare(a, b).times, compare(b, a).times
-    assert one.speedup.mean * other.speedup.mean == pytest.approx(1)
+    assert one.speedup.value * other.speedup.value == pytest.approx(1)
     assert one.speedup.low * other.speedup.high == pytest.approx(1)
     for term, times in one.terms.items():
-        assert times.change.mean == pytest.approx(-other.terms[term].change.mean)
+        assert times.change.value == pytest.approx(-other.terms[term].change.value)
         assert times.significant == other.terms[term].significant
     for side in ("a", "b"):
-        parts = sum(getattr(one.terms[part], side).mean for part in PARTS)
-        assert parts == pytest.approx(getattr(one.terms[TOTAL], side).mean, rel=1e-6)
+        parts = sum(getattr(one.terms[part], side).value for part in PARTS)
+        assert parts == pytest.approx(getattr(one.terms[TOTAL], side).value, rel=1e-6)
 
 
 def test_a_job_counts_all_its_ranks_and_threads_of_torch_compute_on_the_processor_alone(tmp_path: Path) -> None:
@@ -367,7 +368,7 @@ def test_a_job_counts_all_its_ranks_and_threads_of_torch_compute_on_the_processo
         record(tmp_path / name, [Rank()] * ranks, steps=60)
         update_run(tmp_path / name, {"environment": {"threads": ranks}})
     found = compare(tmp_path / "a", tmp_path / "b")
-    assert found.times.speedup.mean == pytest.approx(2.0, rel=0.05)
+    assert found.times.speedup.value == pytest.approx(2.0, rel=0.05)
     assert {each.name for each in found.because.by} == {"ranks", "threads of torch"}
     assert any("all ranks together" in note for note in found.notes)
     for name in "ab":
@@ -411,7 +412,7 @@ def test_programs_on_the_cpus_hold_up_only_what_needs_a_cpu(tmp_path: Path) -> N
     assert full > 0.4
     assert noise("busy", 1.0) == pytest.approx(full)
     assert noise("half", 0.5) == pytest.approx(full / 2, rel=0.1)
-    assert noise("asleep", 0.02) == ASSUMED_NOISE
+    assert noise("asleep", 0.02) == RUN_NOISE
     asleep = noise("makers asleep", 0.02, cpu_ns=0.05, run_queue_ns=0.05)
     assert noise("makers computing", 0.02, cpu_ns=0.5, run_queue_ns=0.4) > 3 * asleep
     assert noise("makers queued, or not", 0.02, cpu_ns=0.05) > 3 * asleep

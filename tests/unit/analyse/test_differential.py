@@ -40,7 +40,7 @@ def test_on_a_device_the_slower_of_the_two_sets_the_pace(
     [found] = differentials(sides(planned, fetch_ms, compute_ms))
     assert found.limit == limit
     assert found.expected is not None
-    assert found.expected[0] == pytest.approx(8e3 / step_ms, rel=0.01)
+    assert found.expected.value == pytest.approx(8e3 / step_ms, rel=0.01)
     assert found.agrees
     assert abs(found.deviation or 0) < 0.02
     assert found.reasons == ()
@@ -52,7 +52,7 @@ def test_a_loader_without_overlap_takes_the_sum_of_both_on_a_processor(planned: 
     [found] = differentials(cells)
     assert not found.overlaps
     assert found.expected is not None
-    assert found.expected[0] == pytest.approx(8e3 / 30, rel=0.01)
+    assert found.expected.value == pytest.approx(8e3 / 30, rel=0.01)
     assert found.agrees
 
 

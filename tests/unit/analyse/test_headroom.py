@@ -82,9 +82,9 @@ def test_several_stretches_give_a_median_and_a_range(tmp_path: Path) -> None:
     parts = [part for ns in (5, 4, 8) for part in ((60, 10, PLAIN), (24, ns, STRETCH))]
     found = headroom_of(run, steps_of(*parts, (60, 10, PLAIN)), NO_EVENTS)
     assert found is not None
-    assert (found.samples_per_s, found.low, found.high) == pytest.approx((4 / 5e-9, 4 / 8e-9, 4 / 4e-9))
+    assert (found.rate.value, found.rate.low, found.rate.high) == pytest.approx((4 / 5e-9, 4 / 8e-9, 4 / 4e-9))
     assert found.speedup == pytest.approx(2)
-    assert found.stretches == 3
+    assert found.rate.repeats == 3
 
 
 def test_without_a_stretch_the_reason_is_told_and_the_computed_figure_stays(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_on_a_device_with_a_queue_its_own_clock_counts(tmp_path: Path, sync: boo
     assert plain.facts is not None
     assert cut.facts is not None
     assert cut.headroom is not None
-    assert cut.headroom.samples_per_s == pytest.approx(8 / 0.010, rel=0.01)
+    assert cut.headroom.rate.value == pytest.approx(8 / 0.010, rel=0.01)
     predicted = 1 / (1 - plain.facts.parts.share("input"))
     assert cut.headroom.speedup == pytest.approx(predicted, rel=0.03)
     for part in PARTS:

@@ -24,7 +24,7 @@ def test_a_cell_is_the_mean_of_its_runs_and_keeps_each(planned: Planned) -> None
     [found] = results([planned.cell(1, 2, results=(told(0.936, 3098.0), told(0.938, 3100.0)))])
     accuracy = found.metric("accuracy")
     assert accuracy is not None
-    assert (accuracy.mean, accuracy.low, accuracy.high, accuracy.runs) == (pytest.approx(0.937), 0.936, 0.938, 2)
+    assert (accuracy.value, accuracy.low, accuracy.high, accuracy.repeats) == (pytest.approx(0.937), 0.936, 0.938, 2)
     assert [run.train_s for run in found.runs] == [3098.0, 3100.0]
     # Of the whole run, the warm-up included.
     assert [run.samples for run in found.runs] == [8 * STEPS] * 2

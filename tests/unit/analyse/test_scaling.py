@@ -13,8 +13,9 @@ from rich.console import Console
 
 from support.jobs import Rank, record
 from whyidle.analyse.cells.comparison import Cell, rate_of
-from whyidle.analyse.cells.scaling import Curve, Ratio, Scaling, scaling
+from whyidle.analyse.cells.scaling import Curve, Scaling, scaling
 from whyidle.analyse.run.analysis import Analysis, analyse
+from whyidle.analyse.statistics import Range
 from whyidle.record.run import open_run, update_run
 from whyidle.report.contract import scaling as scaling_json
 from whyidle.report.document import Document
@@ -102,9 +103,9 @@ def test_a_total_that_no_single_rank_had_gives_no_curve_where_the_other_kind_tel
 def test_the_range_is_what_the_repeats_of_both_sides_allow() -> None:
     (curve,) = curves(cell(1, 8, [90.0, 100.0, 110.0]), cell(2, 8, [180.0, 200.0, 210.0]))
     ratio = curve.points[1].speedup
-    assert ratio == Ratio(2.0, 180 / 110, 210 / 90)
+    assert ratio == Range(2.0, 180 / 110, 210 / 90, 3)
     (single,) = curves(cell(1, 8, [100.0]), cell(2, 8, [200.0]))
-    assert single.points[1].speedup == Ratio(2.0, None, None)
+    assert single.points[1].speedup == Range(2.0, 2.0, 2.0, 1)
 
 
 def test_a_cell_without_memory_stays_in_the_table_as_that() -> None:
@@ -232,7 +233,9 @@ def test_a_job_has_the_throughput_of_all_its_ranks(tmp_path: Path) -> None:
     alone = [facts.samples_per_s for facts in each if facts is not None]
     assert rate_of(analysis) == pytest.approx(sum(alone), rel=0.02)
     run = Cell("workers", 8, "ok", None, (), (analysis, analysis))
-    assert run.samples_per_s == (rate_of(analysis),) * 3
+    rate = rate_of(analysis)
+    assert rate is not None
+    assert run.samples_per_s == Range(rate, rate, rate, 2)
 
 
 def test_an_exchange_of_gradients_that_takes_most_of_a_step_is_what_ranks_wait_for(tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ import support.recent_runs as recent_runs
 from support.crafted import add, amend
 from support.jobs import Rank, record
 from support.pairs import crowded, noisy
-from whyidle.analyse.cells.batch_size.result import Estimate
 from whyidle.analyse.diff import regression
 from whyidle.analyse.diff.cause_codes import CAUSES
 from whyidle.analyse.diff.difference import difference
 from whyidle.analyse.diff.limits import Check
 from whyidle.analyse.diff.sides import Side, side_of
 from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.statistics import Estimate
 from whyidle.commands.main import main
 from whyidle.record.comparison import write_comparison
 from whyidle.record.files import read_json, write_json

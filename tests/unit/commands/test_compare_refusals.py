@@ -14,8 +14,9 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
+from whyidle.analyse.cells.axes import place
 from whyidle.analyse.cells.cell_costs import setting_of
-from whyidle.analyse.cells.comparison import Cell, place
+from whyidle.analyse.cells.comparison import Cell
 from whyidle.analyse.cells.prices import Price
 from whyidle.commands.compare_options import TAKEN
 from whyidle.commands.cost_options import put_price

@@ -17,8 +17,9 @@ from PIL import Image
 from rich.console import Console
 
 from whyidle.analyse.causes.finding import Evidence
-from whyidle.analyse.cells.batch_size.result import TERMS, TOTAL, BatchVerdict, Estimate, Work
+from whyidle.analyse.cells.batch_size.result import TERMS, TOTAL, BatchVerdict, Work
 from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.analyse.statistics import Estimate
 from whyidle.errors import MissingExtra, WhyidleError
 from whyidle.report.contract import run as contract
 from whyidle.report.document import Document
@@ -49,7 +50,7 @@ def verdict(
         known = {part: around(us * times, us * times / 100) for part, us in zip(PARTS, parts, strict=True)}
         terms[size] = known | {TOTAL: around(sum(parts) * times, sum(parts) * times / 100)}
     smaller, larger = min(rows), max(rows)
-    half = 0.02 * terms[smaller][TOTAL].mean
+    half = 0.02 * terms[smaller][TOTAL].value
     return BatchVerdict(
         cause,
         grew,
@@ -57,9 +58,9 @@ def verdict(
         smaller,
         larger,
         terms,
-        {size: {term: estimate.mean for term, estimate in of.items()} for size, of in terms.items()},
-        {term: around(terms[larger][term].mean - terms[smaller][term].mean, half) for term in TERMS},
-        {size: Work(2400, 2400 * terms[size][TOTAL].mean / 1e6) for size in rows},
+        {size: {term: estimate.value for term, estimate in of.items()} for size, of in terms.items()},
+        {term: around(terms[larger][term].value - terms[smaller][term].value, half) for term in TERMS},
+        {size: Work(2400, 2400 * terms[size][TOTAL].value / 1e6) for size in rows},
         dict.fromkeys(rows, runs),
         0.013,
         (Evidence("workers busy", 98.0, "%", "below 80"), Evidence("making a sample", None, "ms")),
@@ -288,6 +289,7 @@ def test_matplotlib_is_imported_only_to_draw_and_its_pyplot_never(tmp_path: Path
         "import sys; from pathlib import Path; from whyidle.commands import main\n"
         "assert 'matplotlib' not in sys.modules\n"
         "from whyidle.analyse.cells.batch_size.result import *\n"
+        "from whyidle.analyse.statistics import Estimate\n"
         "from whyidle.report.plot import batch_size as batch_plot\n"
         "e = dict.fromkeys(TERMS, Estimate(1.0, 0.9, 1.1))\n"
         "v = BatchVerdict('none', None, '', 8, 16, {8: e, 16: e}, {}, e, {}, {8: 1, 16: 1}, 0.02)\n"

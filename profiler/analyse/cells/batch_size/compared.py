@@ -8,9 +8,9 @@ from functools import cached_property
 
 from ...run.facts import Facts
 from ...run.stall_breakdown import PARTS
-from . import terms
-from .fit import Fit
-from .result import TOTAL, Estimate
+from ...statistics import Estimate, median_of_known
+from .fit import SweepFit
+from .result import TOTAL
 
 LEAST_CHANGE = 0.05
 """A term that changed by less than this share of the time per sample did not change."""
@@ -22,7 +22,7 @@ EXPLAINS = 0.5
 
 @dataclass(frozen=True)
 class Compared:
-    fit: Fit
+    fit: SweepFit
     smaller: int
     larger: int
     before: Sequence[Facts]
@@ -31,14 +31,14 @@ class Compared:
 
     def times(self, term: str) -> tuple[float, float]:
         """A term at both sizes, µs per sample."""
-        return self.fit.at(self.smaller, term).mean, self.fit.at(self.larger, term).mean
+        return self.fit.at(self.smaller, term).value, self.fit.at(self.larger, term).value
 
     def change(self, term: str) -> Estimate:
         return self.fit.change(self.smaller, self.larger, term)
 
     def values(self, value: Callable[[Facts], float | None]) -> tuple[float, float] | None:
         """A figure of both sizes, the median over their runs; `None` unless both are known."""
-        before, after = (terms.median(value(run) for run in runs) for runs in (self.before, self.after))
+        before, after = (median_of_known(value(run) for run in runs) for runs in (self.before, self.after))
         return None if before is None or after is None else (before, after)
 
     @property
@@ -49,7 +49,7 @@ class Compared:
     @property
     def faster(self) -> bool:
         change = self.change(TOTAL)
-        return change.high < 0 and -change.mean > self._least
+        return change.high < 0 and -change.value > self._least
 
     @property
     def unsure(self) -> bool:
@@ -60,13 +60,13 @@ class Compared:
     def reach(self) -> float:
         """Half the interval of the total's change, as a share of the time per sample."""
         change = self.change(TOTAL)
-        return (change.high - change.mean) / self.times(TOTAL)[0]
+        return (change.high - change.value) / self.times(TOTAL)[0]
 
     @cached_property
     def risen(self) -> list[str]:
         """The parts that surely grew, the one that did most first."""
         rose = [part for part in PARTS if self._rose(part)]
-        return sorted(rose, key=lambda part: -self.change(part).mean)
+        return sorted(rose, key=lambda part: -self.change(part).value)
 
     @property
     def grew(self) -> str | None:
@@ -81,15 +81,15 @@ class Compared:
     @property
     def growth(self) -> float:
         """What that part grew by, µs per sample; 0 where none did."""
-        return self.change(self.grew).mean if self.grew is not None else 0.0
+        return self.change(self.grew).value if self.grew is not None else 0.0
 
     def is_due_to(self, *names: str) -> bool:
         """Whether these terms together grew by most of what the part that grew did; not if one is not known."""
-        return sum(self.change(name).mean for name in names) >= EXPLAINS * self.growth
+        return sum(self.change(name).value for name in names) >= EXPLAINS * self.growth
 
     def _rose(self, term: str) -> bool:
         change = self.change(term)
-        return change.low > 0 and change.mean > self._least
+        return change.low > 0 and change.value > self._least
 
     @property
     def _least(self) -> float:

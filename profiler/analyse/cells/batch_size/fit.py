@@ -4,36 +4,27 @@ Each term of a run, as a share of its size's time per sample, is taken for the s
 round made it (the machine's drift hits all runs of a round alike), and noise. Least squares tell these apart; since all
 terms have the same design, the estimates of the parts sum to that of the total.
 
-A sweep has few runs, and two that happen to agree prove nothing about noise. Its variance is therefore weighed with
-what runs on an ordinary machine differ by, as if that had been seen in `ASSUMED_RUNS` further runs (Smyth 2004,
-moderated t): one run of each size still has an interval, and a noisy machine widens it soon.
+A sweep has few runs, so their variance is weighed with what runs on an ordinary machine differ by (`SWEEP_PRIOR`): one
+run of each size still has an interval, and a noisy machine widens it soon.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 
-from .result import TOTAL, Estimate
+from ...statistics import OUTSIDE, SWEEP_PRIOR, Estimate, LeastSquares, Values, students_t
+from .result import TOTAL
 
-ASSUMED_NOISE = 0.03
-"""Standard deviation of a term between runs of the same size, as a share of the time per sample."""
-ASSUMED_RUNS = 2.0
-"""Degrees of freedom that this weighs as much as."""
-CONFIDENCE = 0.95
 MOST_RUNS = 50
 LEAST_ROUNDS = 2
 """With all sizes in them, from which rounds tell drift from noise."""
 
-Values = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True)
-class Measured:
+class RunTerms:
     """One run."""
 
     size: int
@@ -43,14 +34,14 @@ class Measured:
     """Time per sample of each term, `total` among them."""
 
 
-class Fit:
+class SweepFit:
     """Estimates of every term at every size.
 
     Raises:
         ValueError: no run.
     """
 
-    def __init__(self, runs: Sequence[Measured]) -> None:
+    def __init__(self, runs: Sequence[RunTerms]) -> None:
         self._sizes = sorted({run.size for run in runs})
         design = _design(runs, self._sizes)
         self._totals = {
@@ -58,17 +49,14 @@ class Fit:
         }
         self._terms = list(runs[0].terms)
         shares = np.array([[run.terms[name] / self._totals[run.size] for name in self._terms] for run in runs])
-        self._spread = np.linalg.pinv(design.T @ design)
-        self._means = self._spread @ design.T @ shares
-        seen = max(0, len(runs) - int(np.linalg.matrix_rank(design)))
-        squares = ((shares - design @ self._means) ** 2).sum(axis=0)
-        variance = (squares + ASSUMED_RUNS * ASSUMED_NOISE**2) / (seen + ASSUMED_RUNS)
+        self._solved = LeastSquares(design, shares)
+        variance = SWEEP_PRIOR.variance(self._solved.squares, self._solved.freedom)
         # A term that no run has, such as copies where the processor is the device, has no noise either.
         self._variance: Values = np.where((shares != 0).any(axis=0), variance, 0.0)
-        freedom = seen + ASSUMED_RUNS
-        self._reach = students_t(freedom, 1 - CONFIDENCE)
+        freedom = self._solved.freedom + SWEEP_PRIOR.freedom
+        self._reach = students_t(freedom)
         # The sizes that are compared are chosen by what they took, of so many pairs.
-        self._reach_of_change = students_t(freedom, (1 - CONFIDENCE) / max(1, len(self._sizes) - 1))
+        self._reach_of_change = students_t(freedom, OUTSIDE / max(1, len(self._sizes) - 1))
 
     @property
     def noise(self) -> float:
@@ -77,8 +65,7 @@ class Fit:
 
     def at(self, size: int, term: str) -> Estimate:
         """A term at one size; all NaN where it is not known of a run."""
-        found = self._estimate(term, {size: self._totals[size]}, self._reach)
-        return Estimate(found.mean, max(0.0, found.low), found.high) if found.low < 0 else found
+        return self._estimate(term, {size: self._totals[size]}, self._reach).positive()
 
     def change(self, smaller: int, larger: int, term: str) -> Estimate:
         """What a term grew by; its interval is for whichever two of the sizes."""
@@ -91,22 +78,24 @@ class Fit:
         `None` for more than `MOST_RUNS`."""
         for runs in range(2, MOST_RUNS + 1):
             spread = float(np.sqrt(2 / runs)) * self.noise
-            if students_t(runs - 1 + ASSUMED_RUNS, 1 - CONFIDENCE) * spread <= change:
+            if students_t(runs - 1 + SWEEP_PRIOR.freedom) * spread <= change:
                 return runs
         return None
 
     def _estimate(self, term: str, weights: Mapping[int, float], quantile: float) -> Estimate:
         """Of a sum over sizes."""
-        weight = np.zeros(len(self._spread))
+        covariance = self._solved.covariance
+        weight = np.zeros(len(covariance))
         for size, factor in weights.items():
             weight[self._sizes.index(size)] = factor
         column = self._terms.index(term)
-        mean = float(weight @ self._means[:, column])
-        reach = quantile * float(np.sqrt(self._variance[column] * (weight @ self._spread @ weight)))
-        return Estimate(mean, mean - reach, mean + reach)
+        value = float(weight @ self._solved.coefficients[:, column])
+        return Estimate.around(
+            value, quantile * float(np.sqrt(self._variance[column] * (weight @ covariance @ weight)))
+        )
 
 
-def _design(runs: Sequence[Measured], sizes: Sequence[int]) -> Values:
+def _design(runs: Sequence[RunTerms], sizes: Sequence[int]) -> Values:
     """A column for each size, and one for each round but the last, in which the last is what makes them sum to 0.
 
     Rounds count where at least `LEAST_ROUNDS` of them hold every size.
@@ -119,14 +108,3 @@ def _design(runs: Sequence[Measured], sizes: Sequence[int]) -> Values:
     columns = [[float(run.size == size) for run in runs] for size in sizes]
     columns += [[float(run.round == each) - float(run.round == rounds[-1]) for run in runs] for each in rounds[:-1]]
     return np.array(columns).T
-
-
-def students_t(freedom: float, outside: float) -> float:
-    """The two-sided quantile of Student's t, by the expansion of Fisher and Cornish: within 3 % from 2 on."""
-    z = NormalDist().inv_cdf(1 - outside / 2)
-    return (
-        z
-        + (z**3 + z) / (4 * freedom)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
-    )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...causes.finding import Evidence
 from ...run.facts import Facts
+from ...statistics import median_of_known
 from . import terms
 from .compared import EXPLAINS, Compared
 from .mechanism import Mechanism, Rule, at_both, batch_megabytes, padding
@@ -63,8 +64,8 @@ def epochs_begin(compared: Compared) -> Mechanism | None:
 
 def _first_wait_ms(compared: Compared, size: int, runs: Sequence[Facts]) -> float | None:
     """Beyond what other batches are waited for."""
-    filling = sum(compared.fit.at(size, name).mean for name in (terms.STARTING, terms.FILLING))
-    samples = terms.median(run.samples / run.waits.epochs if run.waits.epochs else None for run in runs)
+    filling = sum(compared.fit.at(size, name).value for name in (terms.STARTING, terms.FILLING))
+    samples = median_of_known(run.samples / run.waits.epochs if run.waits.epochs else None for run in runs)
     return None if samples is None else filling * samples / 1e3
 
 
@@ -138,7 +139,7 @@ def loader_floor(compared: Compared) -> Mechanism:
 
 def _makes_up(compared: Compared, longer_ms: float) -> bool:
     """Whether making a sample for so much longer, by all workers side by side, is most of the growth."""
-    side_by_side = max(1.0, terms.median(terms.workers(run) for run in compared.after) or 1.0)
+    side_by_side = max(1.0, median_of_known(terms.workers(run) for run in compared.after) or 1.0)
     return 1e3 * longer_ms / side_by_side >= EXPLAINS * compared.growth
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...causes.finding import Evidence
 from ...run.facts import Facts
+from ...statistics import median_of_known
 from . import terms
 from .compared import EXPLAINS, Compared
 
@@ -55,7 +56,7 @@ def only_after(
     compared: Compared, what: str, value: Callable[[Facts], float | None], usual: str
 ) -> tuple[Evidence, ...]:
     """A figure at the larger size, with what it would be if it were not the reason."""
-    known = terms.median(value(run) for run in compared.after)
+    known = median_of_known(value(run) for run in compared.after)
     return () if known is None else (Evidence(f"{what} at batch {compared.larger}", known, "", usual),)
 
 

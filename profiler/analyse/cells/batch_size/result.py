@@ -7,27 +7,11 @@ from dataclasses import dataclass, field
 
 from ...causes.finding import Evidence
 from ...run.stall_breakdown import PARTS
+from ...statistics import Estimate
 
 TOTAL = "total"
 """The term that all of the six parts sum to."""
 TERMS = (*PARTS, TOTAL)
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A figure with its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    @property
-    def above_zero(self) -> bool:
-        return self.low > 0
-
-    @property
-    def below_zero(self) -> bool:
-        return self.high < 0
 
 
 @dataclass(frozen=True)

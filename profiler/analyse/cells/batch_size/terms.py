@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -151,9 +151,3 @@ def work_of(runs: Sequence[Facts]) -> Work:
         int(np.median([run.samples for run in runs])),
         float(np.median([run.parts.wall_ns for run in runs])) / 1e9,
     )
-
-
-def median(values: Iterable[float | None]) -> float | None:
-    """Of those that are known."""
-    known = [value for value in values if value is not None]
-    return float(np.median(known)) if known else None

@@ -13,7 +13,7 @@ from ...causes.diagnosis import LEAST_STEPS
 from ...run.facts import Facts
 from . import terms
 from .compared import Compared
-from .fit import Fit, Measured
+from .fit import RunTerms, SweepFit
 from .mechanism import Mechanism
 from .result import TERMS, TOTAL, BatchVerdict, Work
 from .rules import mechanism_of
@@ -48,13 +48,13 @@ def batch_verdict(
     if len(runs) < 2:
         return None
     times = terms.alike_in_starts([run for _, _, run in counted])
-    measured = [Measured(size, number, each) for (size, number, _), each in zip(counted, times, strict=True)]
-    fit = Fit(measured)
+    measured = [RunTerms(size, number, each) for (size, number, _), each in zip(counted, times, strict=True)]
+    fit = SweepFit(measured)
     steps = {size: terms.steps_of(known) for size, known in runs.items()}
     long = [size for size in runs if steps[size] >= LEAST_STEPS]
     judged = long if len(long) > 1 else list(runs)
     larger = max(judged)
-    smaller = min((size for size in judged if size != larger), key=lambda size: fit.at(size, TOTAL).mean)
+    smaller = min((size for size in judged if size != larger), key=lambda size: fit.at(size, TOTAL).value)
     compared = Compared(fit, smaller, larger, runs[smaller], runs[larger])
     work = {size: terms.work_of(known) for size, known in runs.items()}
     mechanism = _judge(compared, work)
@@ -116,7 +116,7 @@ def _judge(compared: Compared, work: Mapping[int, Work]) -> Mechanism:
         return Mechanism("none", f"a larger batch is faster: {said}{but}")
     if compared.slower:
         if more:
-            slower = 1 + compared.change(TOTAL).mean / compared.times(TOTAL)[0]
+            slower = 1 + compared.change(TOTAL).value / compared.times(TOTAL)[0]
             said += f", a factor of {slower:.2f} of the {longer:.2f} times as long; the rest is more samples"
         if found is None:
             return Mechanism("none", f"{said}, and no single term accounts for it")
@@ -131,7 +131,7 @@ def _judge(compared: Compared, work: Mapping[int, Work]) -> Mechanism:
 def _level(compared: Compared, said: str) -> Mechanism:
     """Nothing grew, and a sample takes as long as before: what sets the pace?"""
     total = compared.times(TOTAL)[1]
-    beginning = sum(compared.fit.at(compared.larger, name).mean for name in (terms.STARTING, terms.FILLING))
+    beginning = sum(compared.fit.at(compared.larger, name).value for name in (terms.STARTING, terms.FILLING))
     waiting = compared.times("input")[1]
     if waiting - beginning >= FLOOR_SHARE * total:
         why = f"the loader sets the pace at batch {compared.larger}, a larger batch gains nothing: {said}"

@@ -20,12 +20,12 @@ def total_in_words(compared: Compared) -> str:
     """What became of the time per sample, and how sure that is."""
     before, after = compared.times(TOTAL)
     change = compared.change(TOTAL)
-    percent = f"{round(100 * change.mean / before, 1) + 0.0:+.1f} ± {100 * compared.reach:.1f} %"
+    percent = f"{round(100 * change.value / before, 1) + 0.0:+.1f} ± {100 * compared.reach:.1f} %"
     if compared.unsure:
         return f"time per sample went from {duration(before)} to {duration(after)} ({percent}), which proves nothing"
     if change.low <= 0 <= change.high:
         return f"time per sample stays at {duration(after)} ({percent})"
-    verb = "rises" if change.mean > 0 else "falls"
+    verb = "rises" if change.value > 0 else "falls"
     little = "" if compared.slower or compared.faster else ", too little to count"
     return f"time per sample {verb} from {duration(before)} to {duration(after)} ({percent}){little}"
 

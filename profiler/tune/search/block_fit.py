@@ -5,7 +5,7 @@ hits all blocks of a round alike), and noise. The baseline has a block in every 
 apart although few settings are in all rounds.
 
 A handful of blocks prove nothing about noise. Its variance, one for all settings, is therefore weighed with an assumed
-one, as if that had been seen in `ASSUMED_RUNS` further blocks, as in `analyse/cells/batch_size/fit.py`.
+one (`BLOCK_PRIOR`).
 
 What is reported comes from blocks alone. To decide what to measure next, and which of several settings that blocks
 cannot tell apart to take, the model's predictions count as one more observation of each setting, with the error that
@@ -20,21 +20,16 @@ from math import inf, nan, sqrt
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ...analyse.cells.batch_size.fit import ASSUMED_RUNS, students_t
+from ...analyse.statistics import BLOCK_PRIOR, OUTSIDE, Estimate, LeastSquares, Values, students_t
 
-ASSUMED_NOISE = 0.04
-"""Standard deviation of the log rate between blocks of about a second."""
 LEAST_MODEL_ERROR = 0.03
 """Standard deviation of a predicted log rate, at least."""
 
-Values = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True)
-class Observed:
-    """One block."""
+class BlockRate:
+    """One block of a setting (`arm`)."""
 
     arm: Hashable
     round: Hashable
@@ -42,24 +37,21 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Ratio:
+class LogRatio(Estimate):
     """Log of how much faster one is than another. Infinitely wide where no rounds connect the two."""
 
-    mean: float
     error: float
     """Standard error."""
-    low: float
-    high: float
 
 
-class Fit:
+class BlockFit:
     """Log rates of arms, drift of the rounds removed. `predicted`: log rates by a model, on whatever scale.
 
     Raises:
         ValueError: no block.
     """
 
-    def __init__(self, blocks: Sequence[Observed], predicted: Mapping[Any, float] | None = None) -> None:
+    def __init__(self, blocks: Sequence[BlockRate], predicted: Mapping[Any, float] | None = None) -> None:
         if not blocks:
             raise ValueError("no block")
         self.arms = list(dict.fromkeys(block.arm for block in blocks))
@@ -71,36 +63,33 @@ class Fit:
             ]
         )
         rates = np.array([block.log_rate for block in blocks])
-        spread = np.linalg.pinv(rows.T @ rows)
-        means = spread @ rows.T @ rates
-        self.freedom = len(blocks) - int(np.linalg.matrix_rank(rows))
-        squares = float(((rates - rows @ means) ** 2).sum())
-        """Of residuals."""
-        self.noise = float(np.sqrt((squares + ASSUMED_RUNS * ASSUMED_NOISE**2) / (self.freedom + ASSUMED_RUNS)))
-        self.seen_noise = sqrt(squares / self.freedom) if self.freedom > 0 else None
+        solved = LeastSquares(rows, rates)
+        self.freedom = solved.freedom
+        self.noise = float(np.sqrt(BLOCK_PRIOR.variance(solved.squares, self.freedom)))
+        self.seen_noise = sqrt(solved.squares / self.freedom) if self.freedom > 0 else None
         """Without the assumed part."""
-        self._means, self._spread = means, spread * self.noise**2
+        self._means, self._spread = solved.coefficients, solved.covariance * self.noise**2
         self._seen = np.linalg.pinv(rows) @ rows
         known = {arm: predicted[arm] for arm in self.arms if arm in predicted} if predicted else {}
         self.model_error = nan
         if len(known) >= 2:
             self._add_model(rows / self.noise, rates / self.noise, known)
 
-    def ratio(self, one: Hashable, other: Hashable, outside: float = 0.05) -> Ratio:
+    def ratio(self, one: Hashable, other: Hashable, outside: float = OUTSIDE) -> LogRatio:
         """Between two arms; the interval misses the truth in so large a share of cases."""
         weight = np.zeros(len(self._spread))
         if one != other:
             weight[self.arms.index(one)], weight[self.arms.index(other)] = 1.0, -1.0
         if not np.allclose(weight @ self._seen, weight, atol=1e-6):
-            return Ratio(nan, inf, -inf, inf)
+            return LogRatio(nan, -inf, inf, inf)
         mean = float(weight @ self._means)
         error = sqrt(max(0.0, float(weight @ self._spread @ weight)))
         return self.around(mean, error, outside)
 
-    def around(self, mean: float, error: float, outside: float = 0.05) -> Ratio:
+    def around(self, mean: float, error: float, outside: float = OUTSIDE) -> LogRatio:
         """Something with a standard error that follows from this noise."""
-        reach = error * students_t(self.freedom + ASSUMED_RUNS, outside)
-        return Ratio(mean, error, mean - reach, mean + reach)
+        reach = error * students_t(self.freedom + BLOCK_PRIOR.freedom, outside)
+        return LogRatio(mean, mean - reach, mean + reach, error)
 
     def _add_model(self, rows: Values, rates: Values, known: Mapping[Hashable, float]) -> None:
         """A row for each prediction: the arm's log rate, but for a scale that all predictions share."""
