@@ -42,10 +42,8 @@ def quota(wait: Wait) -> Finding | None:
             _fewer(wait, int(cpus), f"{workers} workers use the quota up at the begin of each period", likely=0.6)
         )
     changes.append(wait.relieving(_cheaper(wait.loader.costliest)))
-    return Finding(
-        "input.cpu_quota",
+    return wait.found(
         f"{wait.begins}: a CPU quota{'' if cpus is None else f' of {cpus:.3g} CPUs'} stops the job again and again.",
-        wait.share,
         0.9,
         (
             Evidence("stopped by the quota, summed over CPUs", sampled.throttled_s, "s", "0"),
@@ -66,11 +64,9 @@ def held_back(wait: Wait) -> Finding | None:
         return None
     if loader.workers <= used:
         return None
-    return Finding(
-        "input.cpu_quota",
+    return wait.found(
         f"{wait.begins}: the workers wait for a CPU, although {100 - busy:.0f} % of the machine's CPU is idle. That is "
         "what a limit of the job's CPU time does, or others on the same CPUs.",
-        wait.share,
         0.5,
         (
             wait.queued_evidence(),
@@ -87,10 +83,8 @@ def affinity(wait: Wait) -> Finding | None:
     together = loader.cpus
     if together is None or budget is None or together + 0.5 >= budget or not wait.queues:
         return None
-    return Finding(
-        "input.affinity",
+    return wait.found(
         f"{wait.begins}: all {loader.workers} workers run on {together} of the {budget:g} CPUs that the job may use.",
-        wait.share,
         0.9,
         (
             Evidence("CPUs that the workers may run on, together", together, "CPUs", f"{budget:g}"),
@@ -117,11 +111,9 @@ def worker_threads(wait: Wait) -> Finding | None:
     others = process - cpu
     if others < POOL_PCT * (1 - (loader.run_queue_pct or 0.0) / 100) or others < POOL_TIMES * cpu:
         return None
-    return Finding(
-        "input.worker_threads",
+    return wait.found(
         f"{wait.begins}: each of the {loader.workers} workers computes in further threads of its own, which take the "
         "CPU from each other.",
-        wait.share,
         0.85,
         (
             Evidence("CPU time of other threads of the workers, of the time making batches", others, "%", "near 0"),
@@ -130,7 +122,7 @@ def worker_threads(wait: Wait) -> Finding | None:
             *wait.cpu_evidence,
         ),
         (
-            wait.next(
+            wait.overlapping(
                 "one thread in each worker: worker_init_fn that calls cv2.setNumThreads(0) and "
                 "threadpoolctl.threadpool_limits(1), or OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 in the environment"
             ),
@@ -143,10 +135,8 @@ def foreign_load(wait: Wait) -> Finding | None:
     foreign, mine = wait.facts.foreign_cpus, wait.facts.sampled.tree_cpus
     if not wait.starved or foreign is None or mine is None or foreign <= mine:
         return None
-    return Finding(
-        "input.foreign_load",
+    return wait.found(
         f"{wait.begins}, while other programs use the machine's CPUs.",
-        wait.share,
         0.7 if wait.loader.run_queue_pct is None else 0.85,
         (
             Evidence("CPUs in use by others", foreign, "CPUs", "fewer than by this job"),
@@ -168,11 +158,9 @@ def oversubscribed(wait: Wait) -> Finding | None:
     if queued < (loader.waiting_pct or 0.0):
         return None
     stage = loader.costliest
-    return Finding(
-        "input.oversubscribed",
+    return wait.found(
         f"{wait.begins}: {loader.workers} workers compete for {budget:g} CPUs, and each spends {queued:.0f} % of its "
         "time waiting for one.",
-        wait.share,
         0.85,
         (
             Evidence("workers", loader.workers, "", f"at most {max(1, int(budget))}"),
@@ -197,10 +185,8 @@ def cpu_exhausted(wait: Wait) -> Finding | None:
     stage = loader.costliest
     who = "the loader and the training use" if facts.device_kind == "cpu" else "the loader uses"
     title = f"{wait.begins}: {who} up the CPU"
-    return Finding(
-        "input.cpu_exhausted",
+    return wait.found(
         f"{title}, the loader mostly for {stage}." if stage else f"{title}.",
-        wait.share,
         0.85 if stage else 0.6,
         (
             *wait.cpu_evidence,
@@ -212,24 +198,30 @@ def cpu_exhausted(wait: Wait) -> Finding | None:
     )
 
 
+def delayed_by_others(wait: Wait) -> Finding | None:
+    """Batches are finished, but the training's thread gets no CPU to take them: others use the machine up."""
+    foreign, mine = wait.facts.foreign_cpus, wait.facts.sampled.tree_cpus
+    others = foreign is not None and mine is not None and foreign > mine
+    return _delayed(wait, "other programs use", ALONE) if others else None
+
+
 def delayed(wait: Wait) -> Finding | None:
-    """Batches are finished, but the training's thread gets no CPU to take them: the machine is full."""
-    facts, queued = wait.facts, wait.facts.main_queued_ns
-    busy, foreign, mine = facts.sampled.machine_busy_pct, facts.foreign_cpus, facts.sampled.tree_cpus
+    """The same, by whoever uses the machine up."""
+    change = "fewer workers, so that a CPU is left for the training's own thread"
+    return _delayed(wait, "the loader and whatever else runs use", change)
+
+
+def _delayed(wait: Wait, who: str, change: str) -> Finding | None:
+    queued, busy = wait.facts.main_queued_ns, wait.facts.sampled.machine_busy_pct
     sent, nbytes = wait.loader.sent_bytes_per_batch, wait.loader.mean_batch_bytes
     cheap = (sent or 0.0) <= CHEAP_SENT_BYTES and (nbytes or 0.0) <= CHEAP_BATCH_BYTES
     if queued is None or busy is None or busy < MACHINE_USED_PCT or queued < MOSTLY_QUEUED * wait.ns or not cheap:
         return None
-    others = foreign is not None and mine is not None and foreign > mine
-    who = "other programs use" if others else "the loader and whatever else runs use"
-    change = ALONE if others else "fewer workers, so that a CPU is left for the training's own thread"
-    return Finding(
-        "input.foreign_load" if others else "input.cpu_exhausted",
+    return wait.found(
         f"{wait.begins}: batches are finished, and its thread waits for a CPU to take them, because {who} the CPUs.",
-        wait.share,
         0.6,
         (
-            Evidence("the training's thread waiting for a CPU, of the time", 100 * queued / facts.parts.wall_ns, "%"),
+            Evidence("the training's thread waiting for a CPU, of the time", wait.pct(queued), "%"),
             Evidence("CPU in use on the machine", busy, "%", f"below {MACHINE_USED_PCT:.0f}"),
             *wait.cpu_evidence,
         ),

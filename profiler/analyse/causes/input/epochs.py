@@ -36,11 +36,9 @@ def worker_restart(wait: Wait) -> Finding | None:
             ),
         )
     )
-    return Finding(
-        "input.worker_restart",
+    return wait.found(
         f"{wait.begins}, until the {'worker' if facts.set_workers == 1 else f'{facts.set_workers} workers'} that each "
         f"epoch starts anew take{'s' * (facts.set_workers == 1)} up work: {each_ms:.0f} ms an epoch.",
-        wait.share,
         0.9 if facts.waits.starting_ns else 0.6,
         (
             Evidence("from the begin of an epoch until a worker makes its first batch", each_ms, "ms", "near 0"),
@@ -60,10 +58,8 @@ def pipeline_fill(wait: Wait) -> Finding | None:
     each_ms, batches = wait.ns / epochs / 1e6, facts.waits.batches_per_epoch
     few = facts.set_workers is not None and batches is not None and batches < facts.set_workers
     title = f"{wait.begins}, for the first batch of each epoch: {each_ms:.0f} ms an epoch"
-    return Finding(
-        "input.pipeline_fill",
+    return wait.found(
         f"{title}, which has fewer batches than there are workers." if few else f"{title}.",
-        wait.share,
         0.8,
         (
             Evidence("extra cost of one first batch", each_ms, "ms", "near 0"),

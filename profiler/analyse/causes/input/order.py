@@ -18,10 +18,8 @@ def straggler(wait: Wait) -> Finding | None:
         return None
     slowest = loader.slowest[0] if loader.slowest else None
     index = None if slowest is None or slowest.index is None else f"index {slowest.index}"
-    return Finding(
-        "input.straggler",
+    return wait.found(
         f"{wait.begins}: for single slow samples, while later batches lie finished.",
-        wait.share,
         0.85,
         (
             Evidence("wait while a later batch was finished, of the exposed wait", facts.blocked_pct, "%", "near 0"),
@@ -34,8 +32,10 @@ def straggler(wait: Wait) -> Finding | None:
             Evidence("the slowest sample is", None if slowest is None else slowest.file or index),
         ),
         (
-            wait.next("in_order=False in the DataLoader (torch 2.6 or later): batches are handed over as they come"),
-            wait.next("make the slow samples cheaper, or prepare them once and keep the result"),
+            wait.overlapping(
+                "in_order=False in the DataLoader (torch 2.6 or later): batches are handed over as they come"
+            ),
+            wait.overlapping("make the slow samples cheaper, or prepare them once and keep the result"),
         ),
     )
 
@@ -48,10 +48,8 @@ def uneven(wait: Wait) -> Finding | None:
     spread = facts.waits.shape.spread in (Spread.SINGLE, Spread.IRREGULAR, Spread.PERIODIC)
     if not wait.keeps_up and not (varied and spread and _supplies(wait)):
         return None
-    return Finding(
-        "input.prefetch_depth",
+    return wait.found(
         f"{wait.begins}, although the loader keeps up on average: batches come unevenly.",
-        wait.share,
         0.6 if varied else 0.4,
         (
             wait.ready_evidence(f"of {loader.queue_capacity}"),
@@ -69,11 +67,11 @@ def _deeper(wait: Wait) -> Next:
     """More batches ahead, with as many workers."""
     ahead, workers = wait.facts.set_prefetch, wait.facts.set_workers
     if ahead is None:
-        return wait.next("more batches ahead")
+        return wait.overlapping("more batches ahead")
     said = wait.predicted(lambda s: s.num_workers == workers and (s.prefetch_factor or 0) > ahead)
     deeper = 2 * ahead if said is None else said.settings.prefetch_factor
     change = f"prefetch_factor={deeper} instead of {ahead}: more batches ahead"
-    return wait.next(change) if said is None else wait.as_predicted(change, said)
+    return wait.overlapping(change) if said is None else wait.as_predicted(change, said)
 
 
 def _supplies(wait: Wait) -> bool:

@@ -31,10 +31,8 @@ def storage(wait: Wait) -> Finding | None:
     useful = _sample_bytes(wait)
     amplified = None if read is None or not useful else read / useful
     kind, changes = _kind(cold, rate, amplified, read)
-    return Finding(
-        "input.storage",
+    return wait.found(
         f"{wait.begins}, and the loader waits for storage{kind}.",
-        wait.share,
         0.85,
         (
             Evidence("reading, of the time spent making batches", loader.read_pct, "%", "below 50"),
@@ -44,7 +42,7 @@ def storage(wait: Wait) -> Finding | None:
             Evidence("bytes read for each byte of a batch", amplified, "", f"below {AMPLIFIED:.0f}"),
             Evidence("read in a second of waiting", rate, "bytes", f"above {SLOW_BYTES_PER_S / 1e6:.0f} MB"),
         ),
-        tuple(wait.next(change) for change in changes),
+        tuple(wait.overlapping(change) for change in changes),
     )
 
 

@@ -10,10 +10,10 @@ from ....record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ...predict.advice import BINDS, MOST_WORKERS
 from ...predict.workload import Prediction
 from ...run.exposed_data_wait import Spread
-from ...run.facts import MACHINE_USED_PCT, Facts
+from ...run.facts import MACHINE_USED_PCT
 from ...run.loader_stats import Loader
+from ..claim import Claim
 from ..finding import LEAST_GAIN, Evidence, Next
-from ..gain import overlapping, removing
 
 BUSY_PCT = 80.0
 """Workers busy this much are the limit."""
@@ -46,25 +46,21 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Wait:
-    """A piece of the exposed wait for data."""
+class Wait(Claim):
+    """A piece of the exposed wait for data. The loader of its facts is the loader as far as it made the batches that
+    this piece waited for."""
 
-    facts: Facts
-    ns: int
-    loader: Loader
-    """The loader, as far as it made the batches that this piece waited for."""
     whole: bool = True
     """Whether this is all of the exposed wait: its shape is then that of this piece."""
 
     @property
-    def share(self) -> float:
-        """Of the wall time, 0..1."""
-        return self.ns / self.facts.parts.wall_ns if self.facts.parts.wall_ns else 0.0
+    def loader(self) -> Loader:
+        return self.facts.loader
 
     @property
     def begins(self) -> str:
         """How every title begins."""
-        text = f"The {self.facts.waiter} waits {100 * self.share:.0f} % of the time for data"
+        text = f"The {self.facts.waiter} waits {self.percent()} of the time for data"
         shape = self.facts.waits.shape
         told = self.whole and shape.spread not in (Spread.NOWHERE, Spread.FIRST_OF_EPOCH)
         return f"{text}, {shape.words}" if told else text
@@ -219,13 +215,9 @@ class Wait:
 
     # What to change.
 
-    def next(self, change: str) -> Next:
-        """A change of which only the most it can gain is known."""
-        return overlapping(self.facts, change, self.ns)
-
     def relieving(self, change: str, *, least: float = 0.0, likely: float = 0.6) -> Next:
         """A change that takes CPU work away, or adds CPUs: what the CPUs can make now is no limit then."""
-        return removing(self.facts, change, self.ns, least=least, likely=likely)
+        return self.removing(change, least=least, likely=likely)
 
     def so_many(self, change: str, wanted: Wanted, instead: str = "") -> Next:
         """A change to these settings, or what else might be done."""
@@ -251,14 +243,14 @@ class Wait:
         the CPU from a training that makes its batches itself, if each gets what that gets now."""
         per_sample_ms, cpu_pct = self.loader.make_ms_per_sample, self.loader.cpu_pct
         if per_sample_ms is None:
-            return self.next(change)
+            return self.overlapping(change)
         taken = self.facts.crowded and self.facts.made_in_training
         unqueued = 1.0 if taken else 1 - min(99.0, self.queued_pct or 0.0) / 100
         supply = workers * 1e3 / (per_sample_ms * unqueued)
         budget = self.facts.sampled.cpu_budget
         if budget is not None and cpu_pct:
             supply = min(supply, budget * 1e3 / (per_sample_ms * min(cpu_pct, 100.0) / 100))
-        return overlapping(self.facts, change, self.ns, supply)
+        return self.overlapping(change, supply)
 
     # What is shown for it.
 
