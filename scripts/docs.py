@@ -1,6 +1,7 @@
-"""Writes what pages of commands say of options, from the parser: `python scripts/docs.py`; `--check` only looks.
+"""Writes what pages of commands say of options, from the parser, and of metrics, from their registry.
 
-Each docs/commands/VERB.md has it between two markers; a page without them gets them at its end.
+`python scripts/docs.py`; `--check` only looks. Each docs/commands/VERB.md has its options between two markers; a page
+without them gets them at its end. The metrics stand in docs/commands/report.md, between markers of their own.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ import argparse
 import sys
 from pathlib import Path
 
+from whyidle.analyse.run.metrics import METRICS
 from whyidle.commands.main import parser
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "commands"
 BEGIN = "<!-- options: made by scripts/docs.py from the parser -->"
 END = "<!-- /options -->"
+METRICS_BEGIN = "<!-- metrics: made by scripts/docs.py from the registry -->"
+METRICS_END = "<!-- /metrics -->"
+PAGE_OF_METRICS = "report"
 
 
 def verbs() -> dict[str, argparse.ArgumentParser]:
@@ -31,6 +36,28 @@ def options(verb: str, of: argparse.ArgumentParser) -> str:
             head = {"positional arguments": "argument", "options": "option"}.get(str(group.title), group.title)
             parts.append("\n".join([f"| {head} | meaning |", "|---|---|", *rows]))
     return "\n\n".join(parts)
+
+
+def metrics() -> str:
+    """Names, units and what is normal, as Markdown."""
+    rows = ["| name | figure | unit | without a cause | for loggers | for Prometheus |", "|---|---|---|---|---|---|"]
+    for m in METRICS.values():
+        gauge = f"whyidle_{m.gauge}" if m.gauge else ""
+        rows.append(f"| `{m.name}` | {m.label} | {m.unit} | {m.normal} | {_code(m.logged)} | {_code(gauge)} |")
+    return "\n".join(rows)
+
+
+def _code(name: str) -> str:
+    return f"`{name}`" if name else ""
+
+
+def page_of(verb: str, of: argparse.ArgumentParser, before: str) -> str:
+    """The page of a command with all that is written here up to date."""
+    page = placed(before, options(verb, of))
+    if verb != PAGE_OF_METRICS:
+        return page
+    head, _, rest = page.partition(METRICS_BEGIN)
+    return f"{head}{METRICS_BEGIN}\n\n{metrics()}\n\n{METRICS_END}{rest.partition(METRICS_END)[2]}"
 
 
 def placed(page: str, text: str) -> str:
@@ -84,7 +111,7 @@ def main() -> int:
     for verb, of in verbs().items():
         page = PAGES / f"{verb}.md"
         before = page.read_text(encoding="utf-8") if page.exists() else f"# whyidle {verb}\n\n{of.description}\n"
-        after = placed(before, options(verb, of))
+        after = page_of(verb, of, before)
         if after != before:
             stale.append(page.name)
             if not look_only:

@@ -18,6 +18,7 @@ from mkdocs.exceptions import PluginError
 from rich.text import Text
 
 from whyidle.analyse.causes.table import CODES
+from whyidle.analyse.run.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -60,11 +61,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("verb", COMMANDS.verbs())
-def test_the_page_of_a_command_has_its_options_as_the_parser_takes_them(verb: str) -> None:
+def test_the_page_of_a_command_has_its_options_and_metrics_as_they_are(verb: str) -> None:
     page = DOCS / "commands" / f"{verb}.md"
     assert page.exists(), f"{verb} has no page: run `python scripts/docs.py`"
     text = page.read_text(encoding="utf-8")
-    assert COMMANDS.placed(text, COMMANDS.options(verb, COMMANDS.verbs()[verb])) == text, "run `python scripts/docs.py`"
+    assert COMMANDS.page_of(verb, COMMANDS.verbs()[verb], text) == text, "run `python scripts/docs.py`"
+
+
+def test_every_figure_for_loggers_is_told() -> None:
+    page = (DOCS / "log-to.md").read_text(encoding="utf-8")
+    assert [metric.logged for metric in METRICS.values() if metric.logged and f"`{metric.logged}`" not in page] == []
 
 
 def test_every_option_a_command_takes_is_told() -> None:

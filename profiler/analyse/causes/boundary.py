@@ -6,11 +6,12 @@ import math
 
 from ..predict.advice import MOST_WORKERS
 from ..run.facts import Facts
-from ..run.non_step_time import BUSY, Evaluation, Outside
+from ..run.loader_stats import BUSY
+from ..run.non_step_time import Evaluation, Outside
 from .claim import Claim
 from .finding import Evidence, Finding, Next
-from .input.epochs import restarts
-from .input.wait import MOSTLY_WAITING_PCT, setting
+from .input.epochs import persistence, restarts
+from .input.wait import MOSTLY_WAITING_PCT
 
 _LACKS = {
     "input.serial": "its loader has no workers",
@@ -102,7 +103,7 @@ def _evidence(claim: Claim, outside: Outside, parts: dict[str, float]) -> tuple[
         if evaluation.waits and evaluation.cause is not None:
             found.append(Evidence("cause of its waiting", evaluation.cause))
         if evaluation.busy is not None:
-            found.append(Evidence("its workers busy", 100 * evaluation.busy, "%", "below 80"))
+            found.append(Evidence("its workers busy", 100 * evaluation.busy, "%", f"below {100 * BUSY:.0f}"))
     if outside.saves:
         found.append(Evidence("saving checkpoints", claim.pct(parts["saving"]), "%"))
         found.append(Evidence("checkpoints saved", outside.saves))
@@ -111,7 +112,7 @@ def _evidence(claim: Claim, outside: Outside, parts: dict[str, float]) -> tuple[
         found.append(Evidence("ends of epochs that nothing but ending workers explains", share, "%", "near 0"))
         found.append(Evidence("ends of epochs", outside.epochs_ended))
         found.append(Evidence("workers that are ended at each", facts.set_workers))
-        found.append(Evidence("persistent_workers", setting(facts.persistent_workers), "", "on"))
+        found.append(persistence(facts))
     found += [Evidence(f"{what}, of the wall time", 100 * share, "%") for what, share in _phases(outside)]
     return tuple(found)
 

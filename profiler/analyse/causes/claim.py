@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..run.facts import Facts
-from .finding import Evidence, Finding, Next
+from ..run.metrics import METRICS
+from .finding import Evidence, Finding, Next, shown
 
 
 class Piece(Enum):
@@ -62,6 +63,10 @@ class Claim:
     @property
     def ms_a_step(self) -> float:
         return self.ns / self.facts.window.count / 1e6
+
+    def evidence(self, metric: str, expected: str | None = None) -> Evidence:
+        """A registered figure of these facts; `expected`: in place of what is normal for it."""
+        return shown(metric, METRICS[metric].of(self.facts), expected)
 
     def found(
         self,

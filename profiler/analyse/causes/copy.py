@@ -22,8 +22,8 @@ def link(claim: Claim) -> Finding | None:
         (
             Evidence("PCIe link, at its best while sampled", now, "", most),
             Evidence("bandwidth, of what device and slot are capable of", 100 * seen.share, "%", "100"),
-            _batch_bytes(facts),
-            _exposed(facts),
+            claim.evidence("mean_batch_bytes"),
+            _exposed(claim.facts),
         ),
         (
             claim.removing(
@@ -56,8 +56,8 @@ def pageable(claim: Claim) -> Finding | None:
         0.9,
         (
             Evidence("batches copied from page-locked memory", 0.0, "%", "100"),
-            _batch_bytes(facts),
-            _exposed(facts),
+            claim.evidence("mean_batch_bytes"),
+            _exposed(claim.facts),
         ),
         (
             claim.removing(change, least=0.3, likely=0.6),
@@ -76,8 +76,8 @@ def serial_copy(claim: Claim) -> Finding | None:
         0.8,
         (
             Evidence("copied ahead on a side stream", "no", "", "yes"),
-            _batch_bytes(facts),
-            _exposed(facts),
+            claim.evidence("mean_batch_bytes"),
+            _exposed(claim.facts),
         ),
         (
             claim.removing(
@@ -96,10 +96,6 @@ def _smaller(claim: Claim) -> Next:
     return claim.removing(
         "copy fewer bytes: uint8 images, normalised on the device (a quarter of float32)", 0.75 * claim.ns
     )
-
-
-def _batch_bytes(facts: Facts) -> Evidence:
-    return Evidence("bytes in a batch", facts.loader.mean_batch_bytes, "bytes")
 
 
 def _exposed(facts: Facts) -> Evidence:

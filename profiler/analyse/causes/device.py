@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..run.outlier_steps import OddSteps
 from .claim import Claim
 from .divided import others
 from .finding import Evidence, Finding
@@ -39,14 +40,13 @@ def shape_churn(claim: Claim) -> Finding | None:
         )
     elif facts.device_kind != "cpu":
         changes.append(claim.removing("torch.backends.cudnn.benchmark = False while shapes vary", likely=0.7))
-    usual = seen.usual_ns
     return claim.found(
         title,
         0.85 if compiles or (seen.times or 0) >= 3 else 0.7,
         (
             Evidence("steps with new shapes, or in which was compiled", f"{seen.hit} of {seen.of}", "", "few"),
             Evidence("such a step computes, times as long as another", seen.times, "", "1"),
-            Evidence("another step computes", None if usual is None else usual / 1e6, "ms"),
+            _usual(seen),
             Evidence("stretches in which torch's compiler was at work", seen.count, "", "none after the first steps"),
             Evidence("torch's compiler at work", claim.pct(seen.compiling_ns), "%", "0"),
         ),
@@ -67,8 +67,8 @@ def memory_pressure(claim: Claim) -> Finding | None:
         (
             Evidence("retries of the allocator", seen.count, "", "0"),
             Evidence("steps in which it tried again", f"at most {seen.hit} of {seen.of}", "", "0"),
-            Evidence("another step computes", None if seen.usual_ns is None else seen.usual_ns / 1e6, "ms"),
-            Evidence("device memory in use at most", claim.facts.sampled.memory_peak_bytes, "bytes"),
+            _usual(seen),
+            claim.evidence("memory_peak_bytes"),
         ),
         (
             claim.removing(
@@ -135,3 +135,7 @@ def throttled(claim: Claim) -> Finding | None:
         ),
         (claim.removing(change, likely=0.7),),
     )
+
+
+def _usual(seen: OddSteps) -> Evidence:
+    return Evidence("another step computes", None if seen.usual_ns is None else seen.usual_ns / 1e6, "ms")

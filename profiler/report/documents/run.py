@@ -403,7 +403,7 @@ def _quality(analysis: Analysis) -> Iterator[RenderableType]:
             Text(
                 f"{_steps(facts.window.count)} after {facts.window.warmup_steps} of warm-up; whyidle's hooks "
                 f"typically took {_microseconds(per_step_ns)} a step by their own clock "
-                f"({ranks_figures.overhead(analysis) or 0.0:.3f} % of the time){worst}"
+                f"({ranks_figures.figure(analysis, 'overhead_pct') or 0.0:.3f} % of the time){worst}"
             )
         )
     for note in analysis.notes:

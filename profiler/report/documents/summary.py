@@ -154,8 +154,8 @@ def _quality(analysis: Analysis) -> Iterator[str]:
     told = []
     if facts is not None:
         told += [f"{facts.window.count} steps after {facts.window.warmup_steps} of warm-up"]
-        told += [f"overhead {ranks_figures.overhead(analysis) or 0.0:.2f} %"]
-        steal = ranks_figures.steal(analysis)
+        told += [f"overhead {ranks_figures.figure(analysis, 'overhead_pct') or 0.0:.2f} %"]
+        steal = ranks_figures.figure(analysis, "cpu_steal_pct")
         told += [f"CPU steal {NOT_MEASURED if steal is None else f'{steal:.1f} %'}"]
     if analysis.dropped_records:
         told.append(f"{analysis.dropped_records} records dropped")

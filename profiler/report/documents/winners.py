@@ -204,7 +204,7 @@ def _by_cause(groups: Sequence[Group]) -> Iterator[Text]:
 
 
 def _busy(typical: Analysis) -> str:
-    busy = ranks_figures.busy(typical)
+    busy = ranks_figures.figure(typical, "busy_pct")
     return "n/a" if busy is None else f"{busy:.0f} %"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...run.facts import MACHINE_USED_PCT
 from ..finding import Evidence, Finding, Next
-from .wait import MOSTLY_OWN, QUEUED_PCT, Wait
+from .wait import MOSTLY_OWN, Wait
 
 LEAST_THROTTLED = 0.05
 """Share of the time of its CPUs that a quota stops the job, from which on it is the reason."""
@@ -46,11 +46,11 @@ def quota(wait: Wait) -> Finding | None:
         f"{wait.begins}: a CPU quota{'' if cpus is None else f' of {cpus:.3g} CPUs'} stops the job again and again.",
         0.9,
         (
-            Evidence("stopped by the quota, summed over CPUs", sampled.throttled_s, "s", "0"),
-            Evidence("CPUs in use by this job", used, "CPUs"),
-            Evidence("CPUs it may use", cpus, "CPUs"),
+            wait.evidence("throttled_s"),
+            wait.evidence("cpus_used"),
+            wait.evidence("cpu_budget"),
             Evidence("CPUs of the machine", facts.machine_cpus),
-            wait.queued_evidence(),
+            wait.evidence("run_queue_pct"),
         ),
         tuple(changes),
     )
@@ -69,8 +69,8 @@ def held_back(wait: Wait) -> Finding | None:
         "what a limit of the job's CPU time does, or others on the same CPUs.",
         0.5,
         (
-            wait.queued_evidence(),
-            Evidence("CPU in use on the machine", busy, "%", "near 100, if workers have to wait"),
+            wait.evidence("run_queue_pct"),
+            wait.evidence("machine_busy_pct", "near 100, if workers have to wait"),
             *wait.cpu_evidence,
         ),
         (wait.relieving("ask for more CPUs: the container's or the batch job's CPU limit"),),
@@ -88,9 +88,9 @@ def affinity(wait: Wait) -> Finding | None:
         0.9,
         (
             Evidence("CPUs that the workers may run on, together", together, "CPUs", f"{budget:g}"),
-            wait.queued_evidence(),
-            wait.busy_evidence,
-            Evidence("CPUs in use by this job", wait.facts.sampled.tree_cpus, "CPUs"),
+            wait.evidence("run_queue_pct"),
+            wait.evidence("worker_busy_pct"),
+            wait.evidence("cpus_used"),
         ),
         (
             wait.more_workers(
@@ -118,7 +118,7 @@ def worker_threads(wait: Wait) -> Finding | None:
         (
             Evidence("CPU time of other threads of the workers, of the time making batches", others, "%", "near 0"),
             Evidence("CPU time of the thread that makes the batches", cpu, "%", "near 100"),
-            wait.queued_evidence(),
+            wait.evidence("run_queue_pct"),
             *wait.cpu_evidence,
         ),
         (
@@ -139,11 +139,11 @@ def foreign_load(wait: Wait) -> Finding | None:
         f"{wait.begins}, while other programs use the machine's CPUs.",
         0.7 if wait.loader.run_queue_pct is None else 0.85,
         (
-            Evidence("CPUs in use by others", foreign, "CPUs", "fewer than by this job"),
-            Evidence("CPUs in use by this job", mine, "CPUs"),
-            wait.queued_evidence(),
-            Evidence("on a CPU, of the time spent making batches", wait.loader.cpu_pct, "%"),
-            Evidence("taken by the hypervisor", wait.facts.sampled.steal_pct, "%"),
+            wait.evidence("foreign_cpus", "fewer than by this job"),
+            wait.evidence("cpus_used"),
+            wait.evidence("run_queue_pct"),
+            wait.evidence("cpu_pct"),
+            wait.evidence("cpu_steal_pct"),
         ),
         (wait.relieving(ALONE),),
     )
@@ -164,7 +164,7 @@ def oversubscribed(wait: Wait) -> Finding | None:
         0.85,
         (
             Evidence("workers", loader.workers, "", f"at most {max(1, int(budget))}"),
-            wait.queued_evidence(),
+            wait.evidence("run_queue_pct"),
             *wait.cpu_evidence,
             *wait.stage_evidence,
         ),
@@ -190,8 +190,8 @@ def cpu_exhausted(wait: Wait) -> Finding | None:
         0.85 if stage else 0.6,
         (
             *wait.cpu_evidence,
-            wait.busy_evidence,
-            wait.queued_evidence(f"below {QUEUED_PCT:.0f}"),
+            wait.evidence("worker_busy_pct"),
+            wait.evidence("run_queue_pct"),
             *wait.stage_evidence,
         ),
         (wait.relieving(_cheaper(stage)),),
@@ -222,7 +222,7 @@ def _delayed(wait: Wait, who: str, change: str) -> Finding | None:
         0.6,
         (
             Evidence("the training's thread waiting for a CPU, of the time", wait.pct(queued), "%"),
-            Evidence("CPU in use on the machine", busy, "%", f"below {MACHINE_USED_PCT:.0f}"),
+            wait.evidence("machine_busy_pct"),
             *wait.cpu_evidence,
         ),
         (wait.relieving(change),),

@@ -44,8 +44,8 @@ def overkill(wait: Wait) -> Finding | None:
             Evidence("making one sample takes", 1e3 * sample_ms, "µs", f"above {1e3 * TINY_SAMPLE_MS:.0f}"),
             Evidence("making a batch takes", here_ms, "ms"),
             Evidence("waiting for it costs", waited_ms, "ms a step", "less than making it"),
-            Evidence("wait after the batch was finished, of the exposed wait", facts.handoff_pct, "%"),
-            Evidence("bytes in a batch", nbytes, "bytes"),
+            wait.evidence("handoff_pct", ""),
+            wait.evidence("mean_batch_bytes"),
         ),
         (
             wait.removing("num_workers=0: samples are made in the training process", saved, least=0.3, likely=0.8),
@@ -63,7 +63,7 @@ def handoff(wait: Wait) -> Finding | None:
     """The wait comes after the batch was finished: it is lost on the way to the training."""
     facts, loader = wait.facts, wait.loader
     where = "in the training step" if facts.device_kind == "cpu" else "on the device"
-    sent, nbytes, pickled = loader.sent_bytes_per_batch, loader.mean_batch_bytes, is_pickled(loader)
+    sent, pickled = loader.sent_bytes_per_batch, is_pickled(loader)
     changes = [f"hand over fewer bytes: uint8 images, normalised {where}"]
     if pickled:
         changes.insert(
@@ -78,8 +78,8 @@ def handoff(wait: Wait) -> Finding | None:
         f"{wait.begins}: the batch is finished by then, and on its way from worker to training{how}.",
         0.85 if pickled else 0.7,
         (
-            Evidence("wait after the batch was finished, of the exposed wait", facts.handoff_pct, "%", "near 0"),
-            Evidence("bytes in a batch", nbytes, "bytes"),
+            wait.evidence("handoff_pct"),
+            wait.evidence("mean_batch_bytes"),
             Evidence("bytes sent through the pipe for a batch", sent, "bytes", "less than 1 kB"),
             Evidence("page faults in making a batch", loader.minor_faults_per_batch),
         ),

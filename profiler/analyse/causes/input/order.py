@@ -13,7 +13,6 @@ VARIED_TIMES = 1.25
 def straggler(wait: Wait) -> Finding | None:
     """Single slow samples hold up later batches that are finished, in a loader that has time to spare."""
     facts, loader = wait.facts, wait.loader
-    slow = facts.waits.slow
     if facts.out_of_order:
         return None
     slowest = loader.slowest[0] if loader.slowest else None
@@ -23,10 +22,8 @@ def straggler(wait: Wait) -> Finding | None:
         0.85,
         (
             Evidence("wait while a later batch was finished, of the exposed wait", facts.blocked_pct, "%", "near 0"),
-            Evidence(
-                "batches waited for, against what they usually take", slow.times if slow else None, "times", "about 1"
-            ),
-            Evidence("workers busy", loader.worker_busy_pct, "%"),
+            wait.evidence("slow_times"),
+            wait.evidence("worker_busy_pct", ""),
             Evidence("the slowest sample took", slowest.ms if slowest else None, "ms"),
             Evidence("a sample takes", loader.make_ms_per_sample, "ms"),
             Evidence("the slowest sample is", None if slowest is None else slowest.file or index),
@@ -52,12 +49,12 @@ def uneven(wait: Wait) -> Finding | None:
         f"{wait.begins}, although the loader keeps up on average: batches come unevenly.",
         0.6 if varied else 0.4,
         (
-            wait.ready_evidence(f"of {loader.queue_capacity}"),
-            Evidence("workers busy", loader.worker_busy_pct, "%"),
-            Evidence("batches waited for, against what they usually take", slow.times if slow else None, "times"),
-            Evidence("wait after the batch was finished, of the exposed wait", facts.handoff_pct, "%"),
-            Evidence("the loader could deliver", loader.samples_per_s_limit, "samples/s"),
-            wait.queued_evidence(""),
+            wait.evidence("queue_ready_mean", f"of {loader.queue_capacity}"),
+            wait.evidence("worker_busy_pct", ""),
+            wait.evidence("slow_times", ""),
+            wait.evidence("handoff_pct", ""),
+            wait.evidence("samples_per_s_limit"),
+            wait.evidence("run_queue_pct", ""),
         ),
         (_deeper(wait),),
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...run.facts import Facts
+from ...run.loader_stats import BUSY
 from ..claim import Piece
 from ..divided import HOLDING
 from ..finding import Finding
@@ -17,7 +18,7 @@ from ..table import explained
 from .cpus import OVERSUBSCRIBED_PCT
 from .epochs import restarts
 from .handoff import LARGE_BATCH_BYTES, MOSTLY_HANDOFF_PCT, NEARLY_ALL_PCT, is_pickled
-from .wait import BUSY_PCT, Wait
+from .wait import Wait
 
 Pieces = Sequence[tuple[Piece, int]]
 """Each with so many ns of the wait."""
@@ -62,8 +63,8 @@ def held_ns(facts: Facts) -> int:
 
 def _pieces(facts: Facts) -> Pieces:
     """The exposed wait by when it happened."""
-    waits, known = facts.waits, [*_epochs(facts), (Piece.READING, facts.waits.reading_ns)]
-    known.append((Piece.SLOW, waits.slow_ns))
+    waits = facts.waits
+    known = (*_epochs(facts), (Piece.READING, waits.reading_ns), (Piece.SLOW, waits.slow_ns))
     if _is_handed(facts):
         return [*known, (Piece.HANDED, waits.handed_ns), (Piece.MAKING, waits.making_ns)]
     return [*known, (Piece.MAKING, waits.making_ns + waits.handed_ns)]
@@ -92,7 +93,7 @@ def _is_handed(facts: Facts) -> bool:
     queue for CPUs, so do the threads that send. Unless batches are large: then what looks busy may be the sending.
     """
     waits, busy = facts.waits, facts.loader.worker_busy_pct
-    limit = (busy is not None and busy >= BUSY_PCT) or (facts.loader.run_queue_pct or 0.0) >= OVERSUBSCRIBED_PCT
+    limit = (busy is not None and busy >= 100 * BUSY) or (facts.loader.run_queue_pct or 0.0) >= OVERSUBSCRIBED_PCT
     ordinary = waits.handed_ns + waits.making_ns + waits.slow_ns + waits.reading_ns
     handed_pct = 100 * waits.handed_ns / max(1, ordinary)
     large = (facts.loader.mean_batch_bytes or 0.0) >= LARGE_BATCH_BYTES and handed_pct >= NEARLY_ALL_PCT
@@ -106,8 +107,9 @@ def _counts(facts: Facts, ns: int) -> bool:
 
 
 def _explained(facts: Facts, pieces: Pieces) -> Iterator[Finding]:
+    """One finding a cause, of all the pieces that it explains."""
+    # By the largest piece that each cause explains.
     waits: dict[Piece, Wait] = {}
-    """Of each cause, by the largest piece that it explains."""
     causes: dict[str | None, Piece] = {}
     for piece, ns in sorted(pieces, key=lambda each: -each[1]):
         wait = Wait(_without_reads(facts, pieces) if piece is Piece.MAKING else facts, ns, whole=len(pieces) == 1)

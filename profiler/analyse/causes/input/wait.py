@@ -11,12 +11,10 @@ from ...predict.advice import BINDS, MOST_WORKERS
 from ...predict.workload import Prediction
 from ...run.exposed_data_wait import Spread
 from ...run.facts import MACHINE_USED_PCT
-from ...run.loader_stats import Loader
+from ...run.loader_stats import BUSY, QUEUED_PCT, Loader
 from ..claim import Claim
 from ..finding import LEAST_GAIN, Evidence, Next
 
-BUSY_PCT = 80.0
-"""Workers busy this much are the limit."""
 BUDGET_USED = 0.80
 """Share of the CPU budget in use from which none is left over."""
 MOSTLY_OWN = 0.6
@@ -24,8 +22,6 @@ MOSTLY_OWN = 0.6
 LOADER_CPU_PCT = 80.0
 """A loader that gets less CPU than this share of its working time, reads left out, waits for a CPU: a guess, for
 loaders whose waiting for a CPU was not measured."""
-QUEUED_PCT = 20.0
-"""Share of its working time from which a loader's waiting for a CPU is considerable."""
 MOSTLY_WAITING_PCT = 50.0
 """A loader that waits so much, neither for a CPU nor for reads, needs more hands rather than CPUs."""
 MOSTLY_READY = 0.5
@@ -70,7 +66,7 @@ class Wait(Claim):
     @property
     def workers_busy(self) -> bool:
         busy = self.loader.worker_busy_pct
-        return busy is not None and busy >= BUSY_PCT
+        return busy is not None and busy >= 100 * BUSY
 
     @property
     def keeps_up(self) -> bool:
@@ -182,7 +178,7 @@ class Wait(Claim):
     @property
     def _estimated_workers(self) -> int:
         """Where the run does not tell enough for a replay: as many as batches have to be under way at a time, busy no
-        more than `BUSY_PCT`, since batches differ. No more than the CPUs can run, nor than make two batches of an
+        more than `BUSY`, since batches differ. No more than the CPUs can run, nor than make two batches of an
         epoch, and at least one more than there are."""
         facts, work_ms = self.facts, self.loader.work_ms_per_batch
         now = 0 if facts.made_in_training else self.loader.workers
@@ -194,7 +190,7 @@ class Wait(Claim):
             most = min(most, max(1, math.floor(budget / self._cpus_of_a_worker)))
         if facts.waits.batches_per_epoch is not None:
             most = min(most, max(1, int(facts.waits.batches_per_epoch) // 2))
-        enough = math.ceil(work_ms / self.pace_ms / (BUSY_PCT / 100)) if self.pace_ms else most
+        enough = math.ceil(work_ms / self.pace_ms / BUSY) if self.pace_ms else most
         return max(now + 1, min(enough, most))
 
     def beyond_cpus(self, workers: int) -> str:
@@ -256,11 +252,7 @@ class Wait(Claim):
 
     @property
     def cpu_evidence(self) -> tuple[Evidence, ...]:
-        return (
-            Evidence("CPUs in use by this job", self.facts.sampled.tree_cpus, "CPUs"),
-            Evidence("CPUs in use by others", self.facts.foreign_cpus, "CPUs"),
-            Evidence("CPUs it may use", self.facts.sampled.cpu_budget, "CPUs"),
-        )
+        return self.evidence("cpus_used"), self.evidence("foreign_cpus"), self.evidence("cpu_budget")
 
     @property
     def pace_evidence(self) -> tuple[Evidence, ...]:
@@ -285,20 +277,6 @@ class Wait(Claim):
             return ()
         return (Evidence(f"{stage}, of the time spent making batches", self.loader.stages.get(stage), "%"),)
 
-    def queued_evidence(self, expected: str = f"below {QUEUED_PCT:.0f}") -> Evidence:
-        return Evidence("waiting for a CPU, of the time spent making batches", self.loader.run_queue_pct, "%", expected)
-
-    @property
-    def busy_evidence(self) -> Evidence:
-        return Evidence("workers busy", self.loader.worker_busy_pct, "%", f"below {BUSY_PCT:.0f}")
-
-    def ready_evidence(self, expected: str = "1 or more") -> Evidence:
-        return Evidence("batches ready when asked for", self.loader.queue_ready_mean, "", expected)
-
 
 def count(workers: int) -> str:
     return "1 worker is" if workers == 1 else f"{workers} workers are"
-
-
-def setting(value: bool | None) -> str | None:
-    return None if value is None else "on" if value else "off"

@@ -6,9 +6,10 @@ import numpy as np
 
 from ....record.schema import NOT_MEASURED
 from ...run.facts import Facts
-from ..finding import Evidence, Finding, Next
+from ...run.loader_stats import QUEUED_PCT
+from ..finding import Evidence, Finding, Next, shown
 from .cpus import ALONE, OVERSUBSCRIBED_PCT
-from .wait import HANDOVER_MS, QUEUED_PCT, Wait, Wanted, count
+from .wait import HANDOVER_MS, Wait, Wanted, count
 
 UNEVEN = 0.75
 """Workers that would be as uneven with equal shares, of all there are, below which some get no data."""
@@ -35,7 +36,7 @@ def serial(wait: Wait) -> Finding:
         (
             Evidence("num_workers", facts.set_workers, "", str(wanted.workers)),
             Evidence("batch making that happened inside the fetch", facts.made_in_fetch_pct, "%", "near 0"),
-            Evidence("making one sample takes", loader.make_ms_per_sample, "ms"),
+            wait.evidence("make_ms_per_sample"),
             *wait.waiting_evidence,
             *wait.stage_evidence,
             *wait.pace_evidence,
@@ -58,8 +59,7 @@ def _others(wait: Wait) -> tuple[str, tuple[Next, ...]]:
 
 
 def _crowd_evidence(wait: Wait) -> tuple[Evidence, ...]:
-    what = "waiting for a CPU, of the time spent making batches"
-    return (Evidence(what, wait.queued_pct, "%", f"below {QUEUED_PCT:.0f}"), *wait.cpu_evidence)
+    return (shown("run_queue_pct", wait.queued_pct), *wait.cpu_evidence)
 
 
 def in_its_own_thread(wait: Wait) -> Finding | None:
@@ -79,7 +79,7 @@ def in_its_own_thread(wait: Wait) -> Finding | None:
         (
             Evidence("fetching takes", facts.parts.fetch_ns / facts.window.count / 1e6, "ms a step"),
             Evidence("on a CPU, of the time spent fetching", _between(least, most)),
-            wait.ready_evidence(),
+            wait.evidence("queue_ready_mean"),
         ),
         (wait.overlapping(change),),
     )
@@ -96,7 +96,7 @@ def sharding(wait: Wait) -> Finding | None:
         (
             Evidence("workers that get data, as if in equal shares", even, "", str(facts.set_workers)),
             Evidence("workers that made batches", wait.loader.workers, "", str(facts.set_workers)),
-            wait.ready_evidence(),
+            wait.evidence("queue_ready_mean"),
         ),
         (
             wait.more_workers(
@@ -121,8 +121,8 @@ def latency(wait: Wait) -> Finding | None:
         0.85,
         (
             *wait.waiting_evidence,
-            Evidence("on a CPU, of the time spent making batches", loader.cpu_pct, "%"),
-            wait.busy_evidence,
+            wait.evidence("cpu_pct"),
+            wait.evidence("worker_busy_pct"),
             *wait.pace_evidence,
         ),
         (wait.so_many(setting, wanted, "; or shorter waits: local copies, larger requests"),),
@@ -140,10 +140,10 @@ def too_few_workers(wait: Wait) -> Finding | None:
         f"uses {sampled.tree_cpus:.1f} of its {sampled.cpu_budget:g} CPUs.",
         0.85,
         (
-            wait.busy_evidence,
-            Evidence("CPUs in use by this job", sampled.tree_cpus, "CPUs"),
-            Evidence("CPUs it may use", sampled.cpu_budget, "CPUs"),
-            wait.ready_evidence(),
+            wait.evidence("worker_busy_pct"),
+            wait.evidence("cpus_used"),
+            wait.evidence("cpu_budget"),
+            wait.evidence("queue_ready_mean"),
             *wait.pace_evidence,
         ),
         (wait.so_many(_more_workers(wait, wanted), wanted),),
@@ -189,7 +189,7 @@ def _guess(wait: Wait, rest: str, change: Next) -> Finding:
     return wait.found(
         f"{wait.begins}{rest}.",
         0.4 if wait.cpu_known else 0.2,
-        (*wait.cpu_evidence, wait.busy_evidence, wait.ready_evidence()),
+        (*wait.cpu_evidence, wait.evidence("worker_busy_pct"), wait.evidence("queue_ready_mean")),
         (change,),
     )
 
