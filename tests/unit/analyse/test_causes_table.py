@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from whyidle.analyse.causes.claim import Piece
+from whyidle.analyse.causes.divided import behind_the_host, computing, pieces_of
 from whyidle.analyse.causes.table import CAUSES, CODES, FAMILIES
+from whyidle.analyse.run.facts import facts_of
+from whyidle.record.run import open_run
 from whyidle.scenarios.faults.registry import CASES
+from whyidle.scenarios.planted import MS, Step, train
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "expected"
@@ -48,3 +55,15 @@ def test_no_code_is_named_that_is_not_in_the_table(folder: str) -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and code.fullmatch(node.value)
     }
     assert named - set(CODES) <= {f"rank.{suffix}" for suffix in ("js", "css", "html")}
+
+
+@pytest.mark.parametrize("ns", [0, 3 * MS, 10**15])
+def test_however_much_is_claimed_no_nanosecond_is_explained_twice(tmp_path: Path, ns: int) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=5 * MS)] * 60])
+    known = facts_of(open_run(tmp_path / "run"))
+    assert known is not None
+    odd: Any = SimpleNamespace(compute_ns=ns, host_ns=ns)
+    facts = replace(known, shape_churn=odd, memory_pressure=odd, parts=replace(known.parts, garbage_ns=ns, gil_ns=ns))
+    assert sum(computing(facts).values()) <= facts.parts.compute_ns
+    assert sum(behind_the_host(facts).values()) == pytest.approx(facts.parts.host_ns)
+    assert sum(pieces_of(facts).values()) <= facts.parts.wall_ns - facts.parts.input_ns
