@@ -1,7 +1,7 @@
-"""Writes what pages of commands say of options, from the parser, and of metrics, from their registry.
+"""Writes what pages say of options, from the parser, of metrics, from their registry, and of causes, from their table.
 
 `python scripts/docs.py`; `--check` only looks. Each docs/commands/VERB.md has its options between two markers; a page
-without them gets them at its end. The metrics stand in docs/commands/report.md, between markers of their own.
+without them gets them at its end. Metrics and causes stand between markers of their own.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import argparse
 import sys
 from pathlib import Path
 
+from whyidle.analyse.causes.claim import Piece
+from whyidle.analyse.causes.table import CAUSES
 from whyidle.analyse.run.metrics import METRICS
 from whyidle.commands.main import parser
 
-PAGES = Path(__file__).resolve().parents[1] / "docs" / "commands"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = DOCS / "commands"
 BEGIN = "<!-- options: made by scripts/docs.py from the parser -->"
 END = "<!-- /options -->"
-METRICS_BEGIN = "<!-- metrics: made by scripts/docs.py from the registry -->"
-METRICS_END = "<!-- /metrics -->"
-PAGE_OF_METRICS = "report"
 
 
 def verbs() -> dict[str, argparse.ArgumentParser]:
@@ -51,13 +51,26 @@ def _code(name: str) -> str:
     return f"`{name}`" if name else ""
 
 
-def page_of(verb: str, of: argparse.ArgumentParser, before: str) -> str:
-    """The page of a command with all that is written here up to date."""
-    page = placed(before, options(verb, of))
-    if verb != PAGE_OF_METRICS:
-        return page
-    head, _, rest = page.partition(METRICS_BEGIN)
-    return f"{head}{METRICS_BEGIN}\n\n{metrics()}\n\n{METRICS_END}{rest.partition(METRICS_END)[2]}"
+def causes() -> str:
+    """The pieces of the time, and the causes that are asked of each, as Markdown."""
+    rows = ["| part | piece | causes, as they are asked |", "|---|---|---|"]
+    for piece in Piece:
+        codes = dict.fromkeys(f"`{cause.code}`" for cause in CAUSES if piece in cause.claims)
+        rows.append(f"| {', '.join(piece.parts)} | {piece.meaning} | {', '.join(codes)} |")
+    return "\n".join(rows)
+
+
+TABLES = {
+    PAGES / "report.md": ("<!-- metrics: made by scripts/docs.py -->", metrics, "<!-- /metrics -->"),
+    DOCS / "diagnosis.md": ("<!-- causes: made by scripts/docs.py -->", causes, "<!-- /causes -->"),
+}
+"""Pages, and what stands between which markers of theirs."""
+
+
+def tabled(page: str, begin: str, text: str, end: str) -> str:
+    """A page with `text` between markers that it has."""
+    head, _, rest = page.partition(begin)
+    return f"{head}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}"
 
 
 def placed(page: str, text: str) -> str:
@@ -105,18 +118,21 @@ def _written(action: argparse.Action) -> str:
     )
 
 
+def _read(verb: str, of: argparse.ArgumentParser) -> str:
+    page = PAGES / f"{verb}.md"
+    return page.read_text(encoding="utf-8") if page.exists() else f"# whyidle {verb}\n\n{of.description}\n"
+
+
 def main() -> int:
     look_only = "--check" in sys.argv[1:]
-    stale = []
-    for verb, of in verbs().items():
-        page = PAGES / f"{verb}.md"
-        before = page.read_text(encoding="utf-8") if page.exists() else f"# whyidle {verb}\n\n{of.description}\n"
-        after = page_of(verb, of, before)
-        if after != before:
-            stale.append(page.name)
-            if not look_only:
-                page.write_text(after, encoding="utf-8")
-    print(f"{'stale' if look_only else 'written'}: {', '.join(stale)}" if stale else "docs/commands is up to date")
+    pages = {PAGES / f"{verb}.md": placed(_read(verb, of), options(verb, of)) for verb, of in verbs().items()}
+    for page, (begin, text, end) in TABLES.items():
+        pages[page] = tabled(pages.get(page) or page.read_text(encoding="utf-8"), begin, text(), end)
+    stale = [page for page, text in pages.items() if not page.exists() or page.read_text(encoding="utf-8") != text]
+    for page in () if look_only else stale:
+        page.write_text(pages[page], encoding="utf-8")
+    names = ", ".join(str(page.relative_to(DOCS)) for page in stale)
+    print(f"{'stale' if look_only else 'written'}: {names}" if stale else "docs is up to date")
     return int(look_only and bool(stale))
 
 

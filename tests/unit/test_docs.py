@@ -61,11 +61,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("verb", COMMANDS.verbs())
-def test_the_page_of_a_command_has_its_options_and_metrics_as_they_are(verb: str) -> None:
+def test_the_page_of_a_command_has_its_options_as_the_parser_takes_them(verb: str) -> None:
     page = DOCS / "commands" / f"{verb}.md"
     assert page.exists(), f"{verb} has no page: run `python scripts/docs.py`"
     text = page.read_text(encoding="utf-8")
-    assert COMMANDS.page_of(verb, COMMANDS.verbs()[verb], text) == text, "run `python scripts/docs.py`"
+    assert COMMANDS.placed(text, COMMANDS.options(verb, COMMANDS.verbs()[verb])) == text, "run `python scripts/docs.py`"
+
+
+@pytest.mark.parametrize("page", COMMANDS.TABLES, ids=lambda page: page.name)
+def test_pages_have_metrics_and_causes_as_they_are_registered(page: Path) -> None:
+    begin, made, end = COMMANDS.TABLES[page]
+    text = page.read_text(encoding="utf-8")
+    assert COMMANDS.tabled(text, begin, made(), end) == text, "run `python scripts/docs.py`"
 
 
 def test_every_figure_for_loggers_is_told() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...run.facts import MACHINE_USED_PCT
 from ..finding import Evidence, Finding, Next
+from .handoff import LARGE_BATCH_BYTES
 from .wait import MOSTLY_OWN, Wait
 
 LEAST_THROTTLED = 0.05
@@ -20,8 +21,7 @@ MANY = 1.5
 OVERSUBSCRIBED_PCT = 40.0
 """Time in the run queue, of the time spent making batches, from which workers mostly wait for each other."""
 CHEAP_SENT_BYTES = 4096
-CHEAP_BATCH_BYTES = 1_000_000
-"""Batches of fewer bytes, of which fewer go through the pipe, are handed over in less than a millisecond."""
+"""Batches that are not large, of which fewer bytes go through the pipe, are handed over in less than a millisecond."""
 MOSTLY_QUEUED = 0.5
 """Waiting of the training's thread for a CPU, of the wait for finished batches, from which it is the reason."""
 
@@ -214,7 +214,7 @@ def delayed(wait: Wait) -> Finding | None:
 def _delayed(wait: Wait, who: str, change: str) -> Finding | None:
     queued, busy = wait.facts.main_queued_ns, wait.facts.sampled.machine_busy_pct
     sent, nbytes = wait.loader.sent_bytes_per_batch, wait.loader.mean_batch_bytes
-    cheap = (sent or 0.0) <= CHEAP_SENT_BYTES and (nbytes or 0.0) <= CHEAP_BATCH_BYTES
+    cheap = (sent or 0.0) <= CHEAP_SENT_BYTES and (nbytes or 0.0) <= LARGE_BATCH_BYTES
     if queued is None or busy is None or busy < MACHINE_USED_PCT or queued < MOSTLY_QUEUED * wait.ns or not cheap:
         return None
     return wait.found(
