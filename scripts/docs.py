@@ -1,6 +1,7 @@
-"""Writes what pages of commands say of options, from the parser: `python scripts/docs.py`; `--check` only looks.
+"""Writes what pages say of options, from the parser, of metrics, from their registry, and of causes, from their table.
 
-Each docs/commands/VERB.md has it between two markers; a page without them gets them at its end.
+`python scripts/docs.py`; `--check` only looks. Each docs/commands/VERB.md has its options between two markers; a page
+without them gets them at its end. Metrics and causes stand between markers of their own.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ import argparse
 import sys
 from pathlib import Path
 
+from whyidle.analyse.causes.claim import Piece
+from whyidle.analyse.causes.table import CAUSES
+from whyidle.analyse.run.metrics import METRICS
 from whyidle.commands.main import parser
 
-PAGES = Path(__file__).resolve().parents[1] / "docs" / "commands"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = DOCS / "commands"
 BEGIN = "<!-- options: made by scripts/docs.py from the parser -->"
 END = "<!-- /options -->"
 
@@ -31,6 +36,41 @@ def options(verb: str, of: argparse.ArgumentParser) -> str:
             head = {"positional arguments": "argument", "options": "option"}.get(str(group.title), group.title)
             parts.append("\n".join([f"| {head} | meaning |", "|---|---|", *rows]))
     return "\n\n".join(parts)
+
+
+def metrics() -> str:
+    """Names, units and what is normal, as Markdown."""
+    rows = ["| name | figure | unit | without a cause | for loggers | for Prometheus |", "|---|---|---|---|---|---|"]
+    for m in METRICS.values():
+        gauge = f"whyidle_{m.gauge}" if m.gauge else ""
+        rows.append(f"| `{m.name}` | {m.label} | {m.unit} | {m.normal} | {_code(m.logged)} | {_code(gauge)} |")
+    return "\n".join(rows)
+
+
+def _code(name: str) -> str:
+    return f"`{name}`" if name else ""
+
+
+def causes() -> str:
+    """The pieces of the time, and the causes that are asked of each, as Markdown."""
+    rows = ["| part | piece | causes, as they are asked |", "|---|---|---|"]
+    for piece in Piece:
+        codes = dict.fromkeys(f"`{cause.code}`" for cause in CAUSES if piece in cause.claims)
+        rows.append(f"| {', '.join(piece.parts)} | {piece.meaning} | {', '.join(codes)} |")
+    return "\n".join(rows)
+
+
+TABLES = {
+    PAGES / "report.md": ("<!-- metrics: made by scripts/docs.py -->", metrics, "<!-- /metrics -->"),
+    DOCS / "diagnosis.md": ("<!-- causes: made by scripts/docs.py -->", causes, "<!-- /causes -->"),
+}
+"""Pages, and what stands between which markers of theirs."""
+
+
+def tabled(page: str, begin: str, text: str, end: str) -> str:
+    """A page with `text` between markers that it has."""
+    head, _, rest = page.partition(begin)
+    return f"{head}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}"
 
 
 def placed(page: str, text: str) -> str:
@@ -78,18 +118,21 @@ def _written(action: argparse.Action) -> str:
     )
 
 
+def _read(verb: str, of: argparse.ArgumentParser) -> str:
+    page = PAGES / f"{verb}.md"
+    return page.read_text(encoding="utf-8") if page.exists() else f"# whyidle {verb}\n\n{of.description}\n"
+
+
 def main() -> int:
     look_only = "--check" in sys.argv[1:]
-    stale = []
-    for verb, of in verbs().items():
-        page = PAGES / f"{verb}.md"
-        before = page.read_text(encoding="utf-8") if page.exists() else f"# whyidle {verb}\n\n{of.description}\n"
-        after = placed(before, options(verb, of))
-        if after != before:
-            stale.append(page.name)
-            if not look_only:
-                page.write_text(after, encoding="utf-8")
-    print(f"{'stale' if look_only else 'written'}: {', '.join(stale)}" if stale else "docs/commands is up to date")
+    pages = {PAGES / f"{verb}.md": placed(_read(verb, of), options(verb, of)) for verb, of in verbs().items()}
+    for page, (begin, text, end) in TABLES.items():
+        pages[page] = tabled(pages.get(page) or page.read_text(encoding="utf-8"), begin, text(), end)
+    stale = [page for page, text in pages.items() if not page.exists() or page.read_text(encoding="utf-8") != text]
+    for page in () if look_only else stale:
+        page.write_text(pages[page], encoding="utf-8")
+    names = ", ".join(str(page.relative_to(DOCS)) for page in stale)
+    print(f"{'stale' if look_only else 'written'}: {names}" if stale else "docs is up to date")
     return int(look_only and bool(stale))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..analyse.diff.cause_codes import CAUSES, FAMILIES
+from ..analyse.causes.table import CODES, FAMILIES
 from ..analyse.diff.limits import SEVERITIES, Limits
 from ..errors import WhyidleError
 from .options import meant
@@ -181,12 +181,12 @@ def _causes(value: Any, where: str) -> tuple[str, ...]:
     causes = tuple(word.strip() for word in words if word.strip())
     if not causes:
         raise WhyidleError(f"{where}: no cause is named. Causes are such as input.serial, or input for all of them.")
-    strange = [cause for cause in causes if cause not in CAUSES and cause not in FAMILIES]
+    strange = [cause for cause in causes if cause not in CODES and cause not in FAMILIES]
     if strange:
         raise WhyidleError(
             f"{where}: {', '.join(strange)} {'is' if len(strange) == 1 else 'are'} not known."
-            f"{''.join(meant(cause, (*FAMILIES, *CAUSES)) for cause in strange)} Known: "
-            f"{', '.join((*FAMILIES, *CAUSES))}."
+            f"{''.join(meant(cause, (*FAMILIES, *CODES)) for cause in strange)} Known: "
+            f"{', '.join((*FAMILIES, *CODES))}."
         )
     return causes
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import os
 import re
@@ -18,11 +17,13 @@ from markdown_it import MarkdownIt
 from mkdocs.exceptions import PluginError
 from rich.text import Text
 
+from whyidle.analyse.causes.table import CODES
+from whyidle.analyse.run.metrics import METRICS
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 CAUSES = DOCS / "causes"
 PAGES = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
-CODE = re.compile(r"(input|copy|host|device|rank)\.[a-z_]+")
 LARGEST_PICTURE, ALL_PICTURES = 200_000, 3_000_000
 """Bytes; a clone brings all of them."""
 
@@ -67,6 +68,18 @@ def test_the_page_of_a_command_has_its_options_as_the_parser_takes_them(verb: st
     assert COMMANDS.placed(text, COMMANDS.options(verb, COMMANDS.verbs()[verb])) == text, "run `python scripts/docs.py`"
 
 
+@pytest.mark.parametrize("page", COMMANDS.TABLES, ids=lambda page: page.name)
+def test_pages_have_metrics_and_causes_as_they_are_registered(page: Path) -> None:
+    begin, made, end = COMMANDS.TABLES[page]
+    text = page.read_text(encoding="utf-8")
+    assert COMMANDS.tabled(text, begin, made(), end) == text, "run `python scripts/docs.py`"
+
+
+def test_every_figure_for_loggers_is_told() -> None:
+    page = (DOCS / "log-to.md").read_text(encoding="utf-8")
+    assert [metric.logged for metric in METRICS.values() if metric.logged and f"`{metric.logged}`" not in page] == []
+
+
 def test_every_option_a_command_takes_is_told() -> None:
     for verb, of in COMMANDS.verbs().items():
         told = COMMANDS.options(verb, of)
@@ -81,25 +94,15 @@ def test_options_that_changed_are_put_between_the_markers_and_nothing_else_is_to
     assert COMMANDS.placed("# A\n", "new").startswith("# A\n\n## Options\n\n")
 
 
-def codes_of_the_rules() -> set[str]:
-    """All cause codes that stand in the source of the analysis."""
-    found = set()
-    for path in (ROOT / "profiler" / "analyse").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value):
-                found.add(node.value)
-    return found
-
-
-def test_the_table_of_causes_has_exactly_the_causes_that_the_rules_name() -> None:
+def test_the_table_of_causes_has_exactly_those_that_are_judged() -> None:
     rows = re.findall(r"^\| `([a-z_.]+)` \|", (DOCS / "diagnosis.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert sorted(rows) == sorted({*codes_of_the_rules(), "none"})
+    assert sorted(rows) == sorted({*CODES, "none"})
 
 
 @pytest.mark.skipif(not CAUSES.exists(), reason="there are no pages of causes")
 def test_every_cause_has_a_page_and_every_page_a_cause() -> None:
     pages = {page.stem for page in CAUSES.glob("*.md")} - {"index"}
-    assert pages == {re.sub(r"[._]", "-", code) for code in {*codes_of_the_rules(), "none"}}
+    assert pages == {re.sub(r"[._]", "-", code) for code in {*CODES, "none"}}
 
 
 TAGS = {

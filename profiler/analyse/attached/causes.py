@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from ..causes.finding import LEAST_GAIN, Evidence, Finding, Next
+from ..causes.finding import LEAST_GAIN, Evidence, Finding, Next, shown
+from ..causes.input.wait import BUDGET_USED
 from ..predict.advice import MOST_WORKERS
+from ..run.loader_stats import BUSY
 from ..statistics import Z95, Estimate
 from .attached import OWN, Attached, Trainer, Workers
 
 LEAST_LOOKS = 30
-BUSY = 0.8
-"""Workers that make batches this much of their time are the limit."""
-BUDGET_USED = 0.8
 MOSTLY = 0.5
 QUEUED = 0.25
 """Workers that wait this much of their time for a CPU have too few of them."""
@@ -208,8 +207,8 @@ def _by_workers(seen: Attached, workers: Workers, found: Callable[..., Finding])
         Evidence("a worker on a CPU", _hundred(cpu.running), "%"),
         Evidence("a worker waiting for a CPU", _hundred(cpu.queued), "%", "near 0"),
         Evidence("a worker waiting for a disk", _hundred(cpu.io), "%", "near 0"),
-        Evidence("CPUs in use by this job", used, "CPUs"),
-        Evidence("CPUs it may use", budget, "CPUs"),
+        shown("cpus_used", used),
+        shown("cpu_budget", budget),
     )
     number = f"{workers.count:.0f} {'worker is' if round(workers.count) == 1 else 'workers are'}"
     if busy is None:
@@ -232,7 +231,7 @@ def _by_workers(seen: Attached, workers: Workers, found: Callable[..., Finding])
     full = used is not None and budget is not None and used >= BUDGET_USED * budget
     foreign = seen.foreign_cpus
     if queued >= QUEUED and foreign is not None and used is not None and foreign > used:
-        more = (*measured, Evidence("CPUs in use by others", foreign, "CPUs", "fewer than by this job"))
+        more = (*measured, shown("foreign_cpus", foreign, "fewer than by this job"))
         advice = "run it where nothing else runs, or give it CPUs of its own"
         return found("input.foreign_load", 0.6, "other programs use the CPUs its workers want", more, advice)
     if full and queued >= QUEUED and budget is not None and workers.count > budget:
@@ -344,7 +343,7 @@ def _without_stacks(seen: Attached, trainer: Trainer) -> Finding:
     evidence = (
         Evidence("the training process on a CPU", _hundred(running), "%"),
         Evidence("its workers busy", _hundred(busy), "%"),
-        Evidence("CPUs in use by this job", seen.sampled.tree_cpus if seen.sampled else None, "CPUs"),
+        shown("cpus_used", seen.sampled.tree_cpus if seen.sampled else None),
     )
     used = _used(seen)
     idle = running is not None and running < MOSTLY and (seen.device_kind == "cpu" or (used or 1.0) < MOSTLY)

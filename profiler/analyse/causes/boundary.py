@@ -6,11 +6,12 @@ import math
 
 from ..predict.advice import MOST_WORKERS
 from ..run.facts import Facts
-from ..run.non_step_time import BUSY, Evaluation, Outside
+from ..run.loader_stats import BUSY
+from ..run.non_step_time import Evaluation, Outside
+from .claim import Claim
 from .finding import Evidence, Finding, Next
-from .gain import removing
-from .input.epochs import restarts
-from .input.wait import MOSTLY_WAITING_PCT, setting
+from .input.epochs import persistence, restarts
+from .input.wait import MOSTLY_WAITING_PCT
 
 _LACKS = {
     "input.serial": "its loader has no workers",
@@ -30,28 +31,21 @@ LONGEST_ENDING_NS = 1_000_000_000
 of a second. What takes longer is something of the program's own."""
 
 
-def boundary(facts: Facts) -> Finding | None:
+def boundary(claim: Claim) -> Finding:
     """Time outside the steps."""
-    if facts.parts.boundary_ns == 0:
-        return None
-    outside = facts.outside
-    parts = {} if outside is None else _parts(facts, outside)
+    outside = claim.facts.outside
+    parts = {} if outside is None else _parts(claim.facts, outside)
     largest = max(parts, key=lambda name: parts[name], default="rest")
-    most = largest if parts.get(largest, 0) >= LEAST_OF_IT * facts.parts.boundary_ns else "rest"
-    return Finding(
-        "host.boundary",
-        f"{_pct(facts, facts.parts.boundary_ns)} of the time is spent outside the steps{_mostly(outside, most)}.",
-        facts.parts.share("boundary"),
+    most = largest if parts.get(largest, 0) >= LEAST_OF_IT * claim.ns else "rest"
+    return claim.found(
+        f"{claim.percent()} of the time is spent outside the steps{_mostly(outside, most)}.",
         0.9,
         (
-            Evidence("time outside the steps", 100 * facts.parts.share("boundary"), "%"),
-            *(_evidence(facts, outside, parts) if outside is not None else ()),
+            Evidence("time outside the steps", claim.pct(), "%"),
+            *(_evidence(claim, outside, parts) if outside is not None else ()),
         ),
-        _changes(facts, outside, parts, largest),
+        _changes(claim, outside, parts, largest),
     )
-
-
-RULES = (boundary,)
 
 
 def _parts(facts: Facts, outside: Outside) -> dict[str, float]:
@@ -96,50 +90,51 @@ def _mostly(outside: Outside | None, most: str) -> str:
     return ": validation, checkpoints, hooks"
 
 
-def _evidence(facts: Facts, outside: Outside, parts: dict[str, float]) -> tuple[Evidence, ...]:
+def _evidence(claim: Claim, outside: Outside, parts: dict[str, float]) -> tuple[Evidence, ...]:
+    facts = claim.facts
     found = [Evidence("stretches outside the steps", outside.stretches)]
     found.append(Evidence("the longest of them", outside.longest_ns / 1e9, "s"))
     evaluation = outside.evaluation
     if evaluation is not None:
-        found.append(Evidence("validation that waits for data", _share(facts, parts["waiting"]), "%", "near 0"))
-        found.append(Evidence("validation that computes", _share(facts, parts["evaluating"]), "%"))
+        found.append(Evidence("validation that waits for data", claim.pct(parts["waiting"]), "%", "near 0"))
+        found.append(Evidence("validation that computes", claim.pct(parts["evaluating"]), "%"))
         found.append(Evidence("passes of validation", evaluation.passes))
         found.append(Evidence("workers of its loader", evaluation.workers, "", "as many as the training's"))
         if evaluation.waits and evaluation.cause is not None:
             found.append(Evidence("cause of its waiting", evaluation.cause))
         if evaluation.busy is not None:
-            found.append(Evidence("its workers busy", 100 * evaluation.busy, "%", "below 80"))
+            found.append(Evidence("its workers busy", 100 * evaluation.busy, "%", f"below {100 * BUSY:.0f}"))
     if outside.saves:
-        found.append(Evidence("saving checkpoints", _share(facts, parts["saving"]), "%"))
+        found.append(Evidence("saving checkpoints", claim.pct(parts["saving"]), "%"))
         found.append(Evidence("checkpoints saved", outside.saves))
     if parts["ending"]:
-        share = _share(facts, parts["ending"])
+        share = claim.pct(parts["ending"])
         found.append(Evidence("ends of epochs that nothing but ending workers explains", share, "%", "near 0"))
         found.append(Evidence("ends of epochs", outside.epochs_ended))
         found.append(Evidence("workers that are ended at each", facts.set_workers))
-        found.append(Evidence("persistent_workers", setting(facts.persistent_workers), "", "on"))
+        found.append(persistence(facts))
     found += [Evidence(f"{what}, of the wall time", 100 * share, "%") for what, share in _phases(outside)]
     return tuple(found)
 
 
-def _changes(facts: Facts, outside: Outside | None, parts: dict[str, float], largest: str) -> tuple[Next, ...]:
+def _changes(claim: Claim, outside: Outside | None, parts: dict[str, float], largest: str) -> tuple[Next, ...]:
     if outside is None:
-        return (removing(facts, "validate and save less often, or beside the training", facts.parts.boundary_ns),)
+        return (claim.removing("validate and save less often, or beside the training"),)
     made = {
-        "waiting": _wait(facts, outside, parts["waiting"]),
-        "evaluating": _evaluate(facts, parts["waiting"] + parts["evaluating"]),
-        "saving": _save(facts, parts["saving"]),
-        "ending": _end(facts, parts["ending"]),
-        "rest": _rest(facts, parts["rest"]),
+        "waiting": _wait(claim, outside, parts["waiting"]),
+        "evaluating": _evaluate(claim, parts["waiting"] + parts["evaluating"]),
+        "saving": _save(claim, parts["saving"]),
+        "ending": _end(claim, parts["ending"]),
+        "rest": _rest(claim, parts["rest"]),
     }
-    least = LEAST_NAMED * facts.parts.boundary_ns
+    least = LEAST_NAMED * claim.ns
     names = sorted((name for name in parts if parts[name] >= least or name == largest), key=lambda name: -parts[name])
     if largest == "waiting" and "evaluating" not in names:
         names.append("evaluating")
     return tuple(made[name] for name in names)
 
 
-def _wait(facts: Facts, outside: Outside, waiting_ns: float) -> Next:
+def _wait(claim: Claim, outside: Outside, waiting_ns: float) -> Next:
     evaluation = outside.evaluation
     likely = 0.6
     if evaluation is not None and evaluation.started_once:
@@ -147,7 +142,7 @@ def _wait(facts: Facts, outside: Outside, waiting_ns: float) -> Next:
     if evaluation is None or evaluation.cause is None:
         change = "give the validation loader what the training's has: workers, prefetching, pinned memory"
     elif evaluation.cause in ("input.serial", "input.too_few_workers"):
-        now, want = evaluation.workers or 0, _workers(facts, evaluation)
+        now, want = evaluation.workers or 0, _workers(claim.facts, evaluation)
         if want > now:
             change = f"num_workers={want} for the validation loader, now {now}"
             waiting_ns *= _gone(evaluation, want)
@@ -160,7 +155,7 @@ def _wait(facts: Facts, outside: Outside, waiting_ns: float) -> Next:
         likely = 0.9
     else:
         change = "smaller batches for validation: the first batch of each pass is waited for in full"
-    return removing(facts, change, waiting_ns, likely=likely)
+    return claim.removing(change, waiting_ns, likely=likely)
 
 
 def _workers(facts: Facts, evaluation: Evaluation) -> int:
@@ -187,13 +182,12 @@ def _gone(evaluation: Evaluation, workers: int) -> float:
     return 1 - min(1.0, left / max(1.0, making / now - using if now else making))
 
 
-def _evaluate(facts: Facts, ns: float) -> Next:
-    return removing(facts, "validate less often, or on a part of the data", ns, likely=0.5)
+def _evaluate(claim: Claim, ns: float) -> Next:
+    return claim.removing("validate less often, or on a part of the data", ns, likely=0.5)
 
 
-def _save(facts: Facts, ns: float) -> Next:
-    return removing(
-        facts,
+def _save(claim: Claim, ns: float) -> Next:
+    return claim.removing(
         "save less often, or beside the training: `torch.distributed.checkpoint.async_save`, or copy the state to host "
         "memory and write it in a process of its own",
         ns,
@@ -202,9 +196,8 @@ def _save(facts: Facts, ns: float) -> Next:
     )
 
 
-def _end(facts: Facts, ns: float) -> Next:
-    return removing(
-        facts,
+def _end(claim: Claim, ns: float) -> Next:
+    return claim.removing(
         "persistent_workers=True in a DataLoader that is made once, before the loop over epochs, so that none are "
         "ended between epochs; what stays of the time is the program's own",
         ns,
@@ -212,9 +205,8 @@ def _end(facts: Facts, ns: float) -> Next:
     )
 
 
-def _rest(facts: Facts, ns: float) -> Next:
-    return removing(
-        facts,
+def _rest(claim: Claim, ns: float) -> Next:
+    return claim.removing(
         "look at what runs between the steps and at the end of an epoch; "
         '`with whyidle.phase("name"):` around a part of it tells what that part takes',
         ns,
@@ -224,11 +216,3 @@ def _rest(facts: Facts, ns: float) -> Next:
 
 def _phases(outside: Outside) -> tuple[tuple[str, float], ...]:
     return tuple((what, share) for what, share in outside.named if not outside.saves or "phase" in what)
-
-
-def _share(facts: Facts, ns: float) -> float:
-    return 100 * ns / facts.parts.wall_ns
-
-
-def _pct(facts: Facts, ns: float) -> str:
-    return f"{_share(facts, ns):.0f} %"

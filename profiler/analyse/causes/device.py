@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from ..run.facts import Facts
-from .divided import behind_the_host, computing, others
+from ..run.outlier_steps import OddSteps
+from .claim import Claim
+from .divided import others
 from .finding import Evidence, Finding
-from .gain import removing
 
 
-def shape_churn(facts: Facts) -> Finding | None:
+def shape_churn(claim: Claim) -> Finding | None:
     """Steps with new input shapes take longer: something is tuned or compiled anew."""
+    facts = claim.facts
     seen = facts.shape_churn
-    lost_ns = computing(facts).shapes + behind_the_host(facts).shapes
-    if seen is None or lost_ns <= 0:
+    if seen is None:
         return None
     compiles = seen.compiling_ns >= 0.5 * seen.total_ns
     how = f"at {seen.hit} of {seen.of} steps, the longest {seen.longest_ns / 1e6:.0f} ms"
     if compiles:
-        title = f"torch's compiler takes {_pct(facts, lost_ns)} of the time: it compiles anew {how}."
+        title = f"torch's compiler takes {claim.percent()} of the time: it compiles anew {how}."
     else:
-        title = f"New input shapes cost {_pct(facts, lost_ns)} of the time, {how}: something is tuned for each of them."
+        title = f"New input shapes cost {claim.percent()} of the time, {how}: something is tuned for each of them."
     changes = [
-        removing(
-            facts,
+        claim.removing(
             "few shapes instead of many: pad to a multiple (of 64, say) or sort samples into buckets of like size; "
             "drop_last=True, so that no last batch is smaller",
-            lost_ns,
             least=0.3,
             likely=0.85,
         )
@@ -33,65 +31,53 @@ def shape_churn(facts: Facts) -> Finding | None:
     if compiles:
         changes.insert(
             0,
-            removing(
-                facts,
+            claim.removing(
                 "torch.compile(model, dynamic=True), or torch._dynamo.mark_dynamic(tensor, dim) for what varies "
                 "(TORCH_LOGS=recompiles tells why)",
-                lost_ns,
                 least=0.3,
                 likely=0.8,
             ),
         )
     elif facts.device_kind != "cpu":
-        changes.append(removing(facts, "torch.backends.cudnn.benchmark = False while shapes vary", lost_ns, likely=0.7))
-    usual = seen.usual_ns
-    return Finding(
-        "device.shape_churn",
+        changes.append(claim.removing("torch.backends.cudnn.benchmark = False while shapes vary", likely=0.7))
+    return claim.found(
         title,
-        lost_ns / facts.parts.wall_ns,
         0.85 if compiles or (seen.times or 0) >= 3 else 0.7,
         (
             Evidence("steps with new shapes, or in which was compiled", f"{seen.hit} of {seen.of}", "", "few"),
             Evidence("such a step computes, times as long as another", seen.times, "", "1"),
-            Evidence("another step computes", None if usual is None else usual / 1e6, "ms"),
+            _usual(seen),
             Evidence("stretches in which torch's compiler was at work", seen.count, "", "none after the first steps"),
-            Evidence("torch's compiler at work", 100 * seen.compiling_ns / facts.parts.wall_ns, "%", "0"),
+            Evidence("torch's compiler at work", claim.pct(seen.compiling_ns), "%", "0"),
         ),
         tuple(changes),
     )
 
 
-def memory_pressure(facts: Facts) -> Finding | None:
+def memory_pressure(claim: Claim) -> Finding | None:
     """The allocator runs into the limit of the device's memory, frees what it kept, and tries again."""
-    seen = facts.memory_pressure
-    lost_ns = computing(facts).memory + behind_the_host(facts).memory
-    if seen is None or lost_ns <= 0:
+    seen = claim.facts.memory_pressure
+    if seen is None:
         return None
-    return Finding(
-        "device.memory_pressure",
-        f"Device memory runs out, which costs {_pct(facts, lost_ns)} of the time: the allocator freed its caches and "
+    return claim.found(
+        f"Device memory runs out, which costs {claim.percent()} of the time: the allocator freed its caches and "
         f"tried again {seen.count} time{'s' if seen.count != 1 else ''}, the longest such step took "
         f"{seen.longest_ns / 1e6:.0f} ms.",
-        lost_ns / facts.parts.wall_ns,
         0.5 if seen.usual_ns is None else 0.85,
         (
             Evidence("retries of the allocator", seen.count, "", "0"),
             Evidence("steps in which it tried again", f"at most {seen.hit} of {seen.of}", "", "0"),
-            Evidence("another step computes", None if seen.usual_ns is None else seen.usual_ns / 1e6, "ms"),
-            Evidence("device memory in use at most", facts.sampled.memory_peak_bytes, "bytes"),
+            _usual(seen),
+            claim.evidence("memory_peak_bytes"),
         ),
         (
-            removing(
-                facts,
+            claim.removing(
                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: less memory is lost to holes",
-                lost_ns,
                 likely=0.6,
             ),
-            removing(
-                facts,
+            claim.removing(
                 "a smaller batch with gradient accumulation, or activation checkpointing "
                 "(torch.utils.checkpoint.checkpoint)",
-                lost_ns,
                 least=0.5,
                 likely=0.9,
             ),
@@ -99,16 +85,13 @@ def memory_pressure(facts: Facts) -> Finding | None:
     )
 
 
-def contended(facts: Facts) -> Finding | None:
+def contended(claim: Claim) -> Finding | None:
     """Other processes' kernels run on the device."""
-    lost_ns, foreign = computing(facts).contended, others(facts)
-    if foreign is None or lost_ns <= 0:
+    seen, foreign = claim.facts.sampled, others(claim.facts)
+    if foreign is None:
         return None
-    seen = facts.sampled
-    return Finding(
-        "device.contended",
-        f"Other processes use the device: computing takes about {_pct(facts, lost_ns)} of the time longer than alone.",
-        lost_ns / facts.parts.wall_ns,
+    return claim.found(
+        f"Other processes use the device: computing takes about {claim.percent()} of the time longer than alone.",
         0.6,
         (
             Evidence("processes on the device", seen.gpu_processes, "", "1"),
@@ -119,11 +102,9 @@ def contended(facts: Facts) -> Finding | None:
             Evidence("device memory that others hold at least", seen.others_least_bytes, "bytes"),
         ),
         (
-            removing(
-                facts,
+            claim.removing(
                 "a device of its own: end or move the other processes (`nvidia-smi` lists them), or "
                 "CUDA_VISIBLE_DEVICES of one that nobody uses",
-                lost_ns,
                 least=0.3,
                 likely=0.9,
             ),
@@ -131,11 +112,11 @@ def contended(facts: Facts) -> Finding | None:
     )
 
 
-def throttled(facts: Facts) -> Finding | None:
+def throttled(claim: Claim) -> Finding | None:
     """Temperature, power or the hardware's protection hold the clocks down."""
-    lost_ns = computing(facts).throttled
-    held = None if facts.device_state is None else facts.device_state.throttled
-    if held is None or lost_ns <= 0:
+    state = claim.facts.device_state
+    held = None if state is None else state.throttled
+    if held is None:
         return None
     change = (
         "raise the power limit if the card allows it (`nvidia-smi -q -d POWER`, `nvidia-smi -pl WATTS`)"
@@ -143,23 +124,18 @@ def throttled(facts: Facts) -> Finding | None:
         else "cooling: fans, airflow, dust, fewer cards side by side; `nvidia-smi -q -d PERFORMANCE,TEMPERATURE` tells "
         "what holds the clocks down"
     )
-    return Finding(
-        "device.throttled",
+    return claim.found(
         f"The device computes at {held.clock_mhz:.0f} instead of {held.full_mhz:.0f} MHz for {100 * held.share:.0f} % "
-        f"of the time, held down by {held.by}: that costs {_pct(facts, lost_ns)} of the time.",
-        lost_ns / facts.parts.wall_ns,
+        f"of the time, held down by {held.by}: that costs {claim.percent()} of the time.",
         0.75,
         (
             Evidence("clock while held down", held.clock_mhz, "MHz", f"{held.full_mhz:.0f}"),
             Evidence("looks at which clocks were held down", 100 * held.share, "%", "0"),
             Evidence("held down by", held.by, "", "nothing"),
         ),
-        (removing(facts, change, lost_ns, likely=0.7),),
+        (claim.removing(change, likely=0.7),),
     )
 
 
-RULES = (shape_churn, memory_pressure, contended, throttled)
-
-
-def _pct(facts: Facts, ns: float) -> str:
-    return f"{100 * ns / facts.parts.wall_ns:.0f} %"
+def _usual(seen: OddSteps) -> Evidence:
+    return Evidence("another step computes", None if seen.usual_ns is None else seen.usual_ns / 1e6, "ms")

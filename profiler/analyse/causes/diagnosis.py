@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..run.facts import Facts
 from ..run.stall_breakdown import UNTOLD
-from . import boundary, copy, device, host, input, launch
+from .claim import Claim, Piece
+from .divided import pieces_of
 from .finding import LEAST_GAIN, Evidence, Finding, Next
+from .host import gil
+from .input import pieces as data
+from .table import explained
 
 LEAST_STEPS = 30
 """Fewer steps support no verdict."""
 
 MOST_UNRESOLVED = 0.05
 """With more steps than this lacking the device's stamps, idling cannot be told from computing."""
-
-Rule = Callable[[Facts], Finding | None]
 
 _TELL_APART = Next(
     "put `whyidle.watch(iterable)` around what the training iterates over, or "
@@ -26,33 +28,13 @@ _TELL_APART = Next(
     None,
 )
 
-Rules = Callable[[Facts], Sequence[Finding]]
-
-
-def _each(rules: Sequence[Rule]) -> Rules:
-    """All that find something, in their order."""
-    return lambda facts: [found for found in (rule(facts) for rule in rules) if found is not None]
-
-
-_RULES: dict[tuple[str, ...], Rules] = {
-    ("input",): input.causes,
-    ("copy",): _each(copy.RULES),
-    ("sync",): _each(host.SYNC_RULES),
-    ("compute", "host"): _each((*device.RULES, *launch.RULES, *host.HOST_RULES)),
-    ("boundary",): _each(boundary.RULES),
-}
-"""Of each part of the wall time: what its causes are, each with the time that it explains, the most specific first.
-Compiling and allocating cost both computing and host time."""
-
 
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
-    """The causes of idle time that are worth a word, the one whose removal gains most first.
-
-    Within a part of the wall time causes share what there is: none is counted twice.
-    """
-    found: list[Finding] = []
-    for parts, rules in _RULES.items():
-        found += _within(sum(facts.parts.share(part) for part in parts), rules, facts)
+    """The causes of idle time that are worth a word, the one whose removal gains most first."""
+    found = data.findings_of(facts)
+    for piece, ns in pieces_of(facts).items():
+        cause = explained(piece, Claim(facts, ns))
+        found += [] if cause is None else [cause]
     found = [each for each in _folded(facts, found) if each.severity != "none"]
     if facts.headroom is not None:
         # What an infinitely fast loader gave is known: less than the wait, where computing gets slower meanwhile.
@@ -65,20 +47,11 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def _within(share: float, rules: Rules, facts: Facts) -> Iterator[Finding]:
-    """What explains a part, as long as some of it is left to explain."""
-    left = share
-    for found in rules(facts) if share > 0 else ():
-        explained = min(found.share, left)
-        if explained > 0:
-            left -= explained
-            yield found if explained == found.share else replace(found, share=explained)
-
-
 def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:
     """Symptoms given to their cause: where other Python threads hold the GIL, fetches wait for it too."""
-    held = input.held_ns(facts) / facts.parts.wall_ns
-    both = host.gil(facts, held) if held > 0 else None
+    held_ns = data.held_ns(facts)
+    gil_ns = pieces_of(facts)[Piece.GIL] + held_ns
+    both = gil(Claim(facts, gil_ns, "host.gil"), held_ns) if held_ns > 0 else None
     if both is None:
         return found
     symptoms = (both.cause, *(() if facts.made_in_training else ("input.handoff", "input.overkill")))

@@ -5,10 +5,9 @@ What is known of single steps comes first, then what is measured by itself, then
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ..run.device_state import Others, others_of
+from ..run.device_state import Link, Others, others_of
 from ..run.facts import Facts
+from .claim import Piece
 
 UTILISATION_BELOW = 0.15
 """Utilisation so much below the share of time that the steps' computation spans is more than its coarseness."""
@@ -21,49 +20,59 @@ HOLDING = 0.3
 """CPUs that other Python threads of the training keep busy, from which on they are what holds the lock."""
 
 
-@dataclass(frozen=True)
-class Compute:
-    """Parts of the computing time, ns."""
-
-    shapes: float
-    memory: float
-    launch: float
-    gil: float
-    contended: float
-    throttled: float
+LEAST_LINK_LOSS = 0.05
+"""A link that carries nearly what it could is as it should be."""
+LEAST_IN_USE = 0.5
+"""A device that computes or waits for copies less than this may never show its full link: idle ones turn it down."""
 
 
-@dataclass(frozen=True)
-class Host:
-    """Parts of the time behind the host, ns; they sum to it."""
-
-    shapes: float
-    memory: float
-    garbage: float
-    gil: float
-    left: float
+def pieces_of(facts: Facts) -> dict[Piece, float]:
+    """All but the wait for data, ns; the pieces of a part are never more than it."""
+    link, parts = lost_to_link(facts), facts.parts
+    pieces: dict[Piece, float] = {Piece.LINK: link, Piece.COPYING: parts.copy_ns - link, Piece.SYNC: parts.sync_ns}
+    for piece, ns in (*computing(facts).items(), *behind_the_host(facts).items()):
+        pieces[piece] = pieces.get(piece, 0.0) + ns
+    return pieces | {Piece.BOUNDARY: parts.boundary_ns}
 
 
-def computing(facts: Facts) -> Compute:
-    left = float(facts.parts.compute_ns)
-    shapes, left = _take(left, 0.0 if facts.shape_churn is None else facts.shape_churn.compute_ns)
-    memory, left = _take(left, 0.0 if facts.memory_pressure is None else facts.memory_pressure.compute_ns)
-    launch, left = _take(left, (launch_share(facts) or 0.0) * facts.parts.wall_ns)
-    gil, left = _take(left, _held_within(facts) * facts.parts.wall_ns)
-    foreign = others(facts)
-    contended, left = _take(left, 0.0 if foreign is None else left * foreign.density)
+def computing(facts: Facts) -> dict[Piece, float]:
+    """Pieces of the computing time, ns."""
+    shapes, memory, foreign = facts.shape_churn, facts.memory_pressure, others(facts)
     held = None if facts.device_state is None else facts.device_state.throttled
-    throttled, _ = _take(left, left * (0.0 if held is None else held.lost))
-    return Compute(shapes, memory, launch, gil, contended, throttled)
+    pieces, left = {}, float(facts.parts.compute_ns)
+    pieces[Piece.SHAPES], left = _take(left, 0.0 if shapes is None else shapes.compute_ns)
+    pieces[Piece.MEMORY], left = _take(left, 0.0 if memory is None else memory.compute_ns)
+    pieces[Piece.LAUNCHES], left = _take(left, (launch_share(facts) or 0.0) * facts.parts.wall_ns)
+    pieces[Piece.GIL], left = _take(left, _held_within(facts) * facts.parts.wall_ns)
+    pieces[Piece.CONTENDED], left = _take(left, 0.0 if foreign is None else left * foreign.density)
+    pieces[Piece.THROTTLED], left = _take(left, left * (0.0 if held is None else held.lost))
+    return pieces
 
 
-def behind_the_host(facts: Facts) -> Host:
-    left = float(facts.parts.host_ns)
-    shapes, left = _take(left, 0.0 if facts.shape_churn is None else facts.shape_churn.host_ns)
-    memory, left = _take(left, 0.0 if facts.memory_pressure is None else facts.memory_pressure.host_ns)
-    garbage, left = _take(left, facts.parts.garbage_ns)
-    gil, left = _take(left, facts.parts.gil_ns)
-    return Host(shapes, memory, garbage, gil, left)
+def behind_the_host(facts: Facts) -> dict[Piece, float]:
+    """Pieces of the time behind the host, ns; they sum to it."""
+    shapes, memory = facts.shape_churn, facts.memory_pressure
+    pieces, left = {}, float(facts.parts.host_ns)
+    pieces[Piece.SHAPES], left = _take(left, 0.0 if shapes is None else shapes.host_ns)
+    pieces[Piece.MEMORY], left = _take(left, 0.0 if memory is None else memory.host_ns)
+    pieces[Piece.GARBAGE], left = _take(left, facts.parts.garbage_ns)
+    pieces[Piece.GIL], left = _take(left, facts.parts.gil_ns)
+    return pieces | {Piece.LOOP: left}
+
+
+def degraded_link(facts: Facts) -> Link | None:
+    """The link between host and device where it runs well below what both are capable of."""
+    found = None if facts.device_state is None else facts.device_state.link
+    if found is None or 1 - found.share < LEAST_LINK_LOSS:
+        return None
+    in_use = facts.parts.share("compute") + facts.parts.share("copy")
+    return found if found.loaded or in_use >= LEAST_IN_USE else None
+
+
+def lost_to_link(facts: Facts) -> float:
+    """What of the copies' time a link at its full speed would save, ns."""
+    found = degraded_link(facts)
+    return 0.0 if found is None or facts.pinned is None else facts.parts.copy_ns * (1 - found.share)
 
 
 def others(facts: Facts) -> Others | None:

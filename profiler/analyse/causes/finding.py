@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..run.metrics import METRICS
+
 LEAST_GAIN = 0.05
 """Below 5 % to gain nothing is worth changing."""
 
@@ -15,6 +17,12 @@ class Evidence:
     unit: str = ""
     expected: str = ""
     """What the value would be if this were not the cause."""
+
+
+def shown(metric: str, value: float | None, expected: str | None = None) -> Evidence:
+    """A registered figure; `expected`: in place of what is normal for it."""
+    of = METRICS[metric]
+    return Evidence(of.label, value, of.unit, of.normal if expected is None else expected)
 
 
 @dataclass(frozen=True)

@@ -3,111 +3,89 @@
 from __future__ import annotations
 
 from ..run.facts import Facts
+from .claim import Claim, Piece
 from .divided import behind_the_host, computing
 from .finding import Evidence, Finding
-from .gain import removing
 
 
-def sync(facts: Facts) -> Finding | None:
+def sync(claim: Claim) -> Finding:
     """Synchronising calls kept the host from queuing work."""
-    if facts.parts.sync_ns == 0:
-        return None
-    calls = facts.syncs
+    calls = claim.facts.syncs
     where = "" if calls is None else f", {calls.words}"
     each = None if calls is None else calls.per_step
     hit = None if calls is None else f"{calls.steps} of {calls.of}"
     longest = None if calls is None else calls.longest_ns / 1e6
-    return Finding(
-        "host.sync",
-        f"The device idles {_pct(facts, facts.parts.sync_ns)} of the time behind calls that wait for it{where}.",
-        facts.parts.share("sync"),
+    return claim.found(
+        f"The device idles {claim.percent()} of the time behind calls that wait for it{where}.",
         0.7,
         (
-            Evidence("exposed time in synchronising calls", 100 * facts.parts.share("sync"), "%", "near 0"),
+            Evidence("exposed time in synchronising calls", claim.pct(), "%", "near 0"),
             Evidence("synchronising calls in a step", each, "", "0, but for one step in many"),
             Evidence("steps with any", hit, "", "few"),
             Evidence("the longest idling behind one", longest, "ms"),
         ),
         (
-            removing(
-                facts,
+            claim.removing(
                 "keep losses and metrics on the device (total += loss.detach()) and read them every 50th step: each "
                 ".item(), .cpu(), .tolist(), float(tensor) or print of a tensor waits for all that is queued",
-                facts.parts.sync_ns,
                 least=0.3,
                 likely=0.9,
             ),
-            removing(
-                facts,
+            claim.removing(
                 "copy what has to be read with .to('cpu', non_blocking=True) into pinned memory, and read it a step "
                 "later",
-                facts.parts.sync_ns,
                 likely=0.8,
             ),
         ),
     )
 
 
-def garbage(facts: Facts) -> Finding | None:
+def garbage(claim: Claim) -> Finding:
     """Python's garbage collection stops the training."""
-    garbage_ns = behind_the_host(facts).garbage
-    if garbage_ns <= 0:
-        return None
-    return Finding(
-        "host.gc",
-        f"{_loses(facts, garbage_ns)} Python's garbage collection.",
-        garbage_ns / facts.parts.wall_ns,
+    return claim.found(
+        f"{_loses(claim)} Python's garbage collection.",
         0.85,
         (
-            Evidence("exposed garbage collection, of the wall time", 100 * garbage_ns / facts.parts.wall_ns, "%", "0"),
-            Evidence("a step's share of it", garbage_ns / facts.window.count / 1e6, "ms", "near 0"),
+            Evidence("exposed garbage collection, of the wall time", claim.pct(), "%", "0"),
+            Evidence("a step's share of it", claim.ms_a_step, "ms", "near 0"),
         ),
         (
-            removing(
-                facts,
+            claim.removing(
                 "if the loop, or a library it uses, calls gc.collect() itself: call it less often, or not at all",
-                garbage_ns,
                 likely=0.9,
             ),
-            removing(
-                facts,
+            claim.removing(
                 "`gc.collect(); gc.freeze()` after set-up: what lives from then on is not looked through again",
-                garbage_ns,
                 likely=0.6,
             ),
-            removing(
-                facts,
+            claim.removing(
                 "if they come by themselves: `gc.disable()`, and `gc.collect()` by hand every few hundred steps",
-                garbage_ns,
                 likely=0.9,
             ),
         ),
     )
 
 
-def gil(facts: Facts, handed: float = 0.0) -> Finding | None:
+def gil(claim: Claim, handed_ns: int = 0) -> Finding | None:
     """Other Python threads of the process hold the lock that the training's thread needs.
 
-    `handed`: share of the time that it waits so for batches that are finished.
+    `handed_ns`: of the claim, waiting so for batches that are finished.
     """
-    pieces = {
-        "in the loop's own work" if facts.device_kind == "cpu" else "behind the loop's own work": (
-            behind_the_host(facts).gil
-        ),
-        "between launches within the steps": computing(facts).gil,
-        "for batches that were finished": handed * facts.parts.wall_ns,
-    }
-    gil_ns, seen = sum(pieces.values()), facts.gil
-    if gil_ns <= 0 or seen is None:
+    facts, seen = claim.facts, claim.facts.gil
+    if seen is None:
         return None
+    own = "in the loop's own work" if facts.device_kind == "cpu" else "behind the loop's own work"
+    pieces = {
+        own: behind_the_host(facts)[Piece.GIL],
+        "between launches within the steps": computing(facts)[Piece.GIL],
+        "for batches that were finished": handed_ns,
+    }
     told = {where: ns for where, ns in pieces.items() if ns > 0}
-    where = f" ({', '.join(f'{_pct(facts, ns)} {where}' for where, ns in told.items())})" if len(told) > 1 else ""
+    where = f" ({', '.join(f'{claim.percent(ns)} {where}' for where, ns in told.items())})" if len(told) > 1 else ""
     loses = "stands still" if facts.device_kind == "cpu" else "idles"
-    return Finding(
-        "host.gil",
-        f"The {facts.waiter} {loses} {_pct(facts, gil_ns)} of the time while the training's thread waits for Python's "
+    return claim.found(
+        f"The {facts.waiter} {loses} {claim.percent()} of the time while the training's thread waits for Python's "
         f"global lock (GIL), which other Python threads of the same process hold{where}.",
-        gil_ns / facts.parts.wall_ns,
         0.7 if seen.queue_known else 0.55,
         (
             Evidence("other Python threads of the process on a CPU, of one", 100 * seen.others_busy, "%", "near 0"),
@@ -118,75 +96,58 @@ def gil(facts: Facts, handed: float = 0.0) -> Finding | None:
                 "%",
                 "near 0",
             ),
-            Evidence("waiting for the lock, of a step", gil_ns / facts.window.count / 1e6, "ms", "0"),
+            Evidence("waiting for the lock, of a step", claim.ms_a_step, "ms", "0"),
             *(
-                Evidence(f"waiting for the lock {where}, of the wall time", 100 * ns / facts.parts.wall_ns, "%", "0")
+                Evidence(f"waiting for the lock {where}, of the wall time", claim.pct(ns), "%", "0")
                 for where, ns in (told.items() if len(told) > 1 else ())
             ),
         ),
         (
-            removing(
-                facts,
+            claim.removing(
                 "move what those threads do (logging, metrics, loading in threads) to a process of its own: "
                 "multiprocessing instead of threading, DataLoader workers instead of threads",
-                gil_ns,
                 least=0.5,
                 likely=0.9,
             ),
-            removing(
-                facts,
+            claim.removing(
                 "`sys.setswitchinterval(0.0005)`: a thread that runs Python gives the lock up after 0.5 ms, not 5",
-                gil_ns,
                 likely=0.4,
             ),
         ),
     )
 
 
-def step_gap(facts: Facts) -> Finding | None:
+def step_gap(claim: Claim) -> Finding | None:
     """Other work of the training loop between the steps: what the causes above leave over."""
-    left_ns = behind_the_host(facts).left
-    if left_ns <= 0 or not facts.told_apart:
+    facts = claim.facts
+    if not facts.told_apart:
         return None
     gaps = facts.gaps
     if gaps is not None and gaps.is_a_stop:
         at = "" if gaps.longest_step is None else f" in step {gaps.longest_step}"
-        return Finding(
-            "host.step_gap",
+        return claim.found(
             f"The training stood still once, for {gaps.longest_ns / 1e9:.1f} s{at}: a breakpoint, or a pause of the "
             "program.",
-            left_ns / facts.parts.wall_ns,
             0.6,
             (
                 Evidence("the longest stretch of the host's own work", gaps.longest_ns / 1e9, "s", "well below 1"),
                 *_named(facts),
                 *_places(facts),
             ),
-            (
-                removing(
-                    facts, "nothing, if somebody stopped it; otherwise look at what the loop did in that step", left_ns
-                ),
-            ),
+            (claim.removing("nothing, if somebody stopped it; otherwise look at what the loop did in that step"),),
         )
     where = "" if gaps is None else f", {gaps.words}"
-    return Finding(
-        "host.step_gap",
-        f"{_loses(facts, left_ns)} work of the training loop outside fetch"
+    return claim.found(
+        f"{_loses(claim)} work of the training loop outside fetch"
         f"{' and computing' if facts.device_kind == 'cpu' else ', copy and synchronising calls'}{where}.",
-        left_ns / facts.parts.wall_ns,
         0.6,
         (
             *_places(facts),
             *_named(facts),
             Evidence("the longest stretch", None if gaps is None else gaps.longest_ns / 1e6, "ms", "near 0"),
         ),
-        (removing(facts, _less_work(facts), left_ns, likely=0.8),),
+        (claim.removing(_less_work(facts), likely=0.8),),
     )
-
-
-HOST_RULES = (garbage, gil, step_gap)
-SYNC_RULES = (sync,)
-RULES = (*SYNC_RULES, *HOST_RULES)
 
 
 def _less_work(facts: Facts) -> str:
@@ -210,11 +171,7 @@ def _named(facts: Facts) -> tuple[Evidence, ...]:
     return tuple(Evidence(f"of it, {what}, of the wall time", 100 * share, "%") for what, share in named)
 
 
-def _loses(facts: Facts, ns: float) -> str:
-    if facts.device_kind == "cpu":
-        return f"The training spends {_pct(facts, ns)} of the time on"
-    return f"The device idles {_pct(facts, ns)} of the time behind"
-
-
-def _pct(facts: Facts, ns: float) -> str:
-    return f"{100 * ns / facts.parts.wall_ns:.0f} %"
+def _loses(claim: Claim) -> str:
+    if claim.facts.device_kind == "cpu":
+        return f"The training spends {claim.percent()} of the time on"
+    return f"The device idles {claim.percent()} of the time behind"

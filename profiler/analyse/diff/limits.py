@@ -15,6 +15,7 @@ from ..cells.comparison import rate_of
 from ..ranks import figures as ranks_figures
 from ..run.analysis import Analysis
 from ..run.facts import Facts
+from ..run.metrics import METRICS
 
 PASSED, FAILED, UNCLEAR, NOT_MEASURED = "passed", "failed", "unclear", "not measured"
 SEVERITIES = ("none", "minor", "major", "critical")
@@ -191,6 +192,10 @@ def _said(finding: Any) -> str:
     return str(plain(f"{finding.cause}: {finding.title}"))
 
 
+_Row = tuple[str, str, str, Callable[[Subject], float | None]]
+"""(limit, what it is of, its unit, how it is read)"""
+
+
 def _percent(part: str) -> Callable[[Subject], float | None]:
     return lambda subject: 100 * subject.shares[part] if part in subject.shares else None
 
@@ -201,8 +206,9 @@ def _stall(subject: Subject) -> float | None:
     return 100 * sum(subject.shares[part] for part in STALLS)
 
 
-def _of_job(read: Callable[[Analysis], float | None]) -> Callable[[Subject], float | None]:
-    return lambda subject: read(subject.analysis)
+def _of_job(limit: str, metric: str) -> _Row:
+    of = METRICS[metric]
+    return limit, of.label, of.unit, lambda subject: ranks_figures.figure(subject.analysis, metric)
 
 
 def _rate(subject: Subject) -> float | None:
@@ -210,17 +216,16 @@ def _rate(subject: Subject) -> float | None:
     return rate_of(subject.analysis) if known else None
 
 
-Reader = Callable[[Subject], float | None]
-_MOST: tuple[tuple[str, str, str, Reader], ...] = (
+_MOST: tuple[_Row, ...] = (
     ("max_stall", "exposed stall (input, copy, sync, host)", "%", _stall),
     *((f"max_{part}", f"exposed {part}", "%", _percent(part)) for part in STALLS),
     ("max_boundary", "time outside the steps", "%", _percent("boundary")),
-    ("max_overhead", "whyidle's own hooks", "%", _of_job(ranks_figures.overhead)),
+    _of_job("max_overhead", "overhead_pct"),
     ("max_dropped", "records that could not be stored", "", lambda s: float(s.analysis.dropped_records)),
 )
-_LEAST: tuple[tuple[str, str, str, Reader], ...] = (
+_LEAST: tuple[_Row, ...] = (
     ("min_samples_per_s", "throughput", "samples/s", _rate),
-    ("min_utilisation", "utilisation", "%", _of_job(ranks_figures.utilisation)),
-    ("min_busy", "device busy", "%", _percent("compute")),
-    ("min_au", "accelerator utilisation (AU)", "%", _of_job(ranks_figures.au)),
+    _of_job("min_utilisation", "utilisation_pct"),
+    _of_job("min_busy", "busy_pct"),
+    _of_job("min_au", "au_pct"),
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..run.facts import Facts
+from ..run.metrics import METRICS
 from .sides import Side
 
 LEAST_MOVED = 0.15
@@ -76,26 +77,35 @@ def _cold(facts: Facts) -> float | None:
     return None if nbytes is None else nbytes / 1e3
 
 
-_FIGURES: tuple[tuple[str, str, str, float, Callable[[Facts], float | None]], ...] = (
-    ("workers busy", "%", "input", 5.0, lambda f: f.loader.worker_busy_pct),
-    ("batches ready when asked for", "", "input", 0.25, lambda f: f.loader.queue_ready_mean),
-    ("making a sample", "ms", "input", 0.0, lambda f: f.loader.make_ms_per_sample),
-    ("of which reading", "%", "input", 3.0, lambda f: f.loader.read_pct),
-    ("of which preparing", "%", "input", 3.0, lambda f: f.loader.prep_pct),
-    ("of which collating", "%", "input", 3.0, lambda f: f.loader.collate_pct),
-    ("makers waiting for a CPU", "%", "input", 3.0, lambda f: f.loader.run_queue_pct),
+_Row = tuple[str, str, str, float, Callable[[Facts], float | None]]
+"""(name, unit, part, the least change worth a line, how it is read)"""
+
+
+def _of(metric: str, part: str, least: float, name: str | None = None, unit: str | None = None) -> _Row:
+    """A registered metric; `name`, `unit`: said otherwise where figures of two sides stand beside each other."""
+    found = METRICS[metric]
+    return name or found.label, found.unit if unit is None else unit, part, least, found.of
+
+
+_FIGURES: tuple[_Row, ...] = (
+    _of("worker_busy_pct", "input", 5.0),
+    _of("queue_ready_mean", "input", 0.25),
+    _of("make_ms_per_sample", "input", 0.0, "making a sample"),
+    _of("read_pct", "input", 3.0, "of which reading"),
+    _of("prep_pct", "input", 3.0, "of which preparing"),
+    _of("collate_pct", "input", 3.0, "of which collating"),
+    _of("run_queue_pct", "input", 3.0, "makers waiting for a CPU"),
     ("read from storage", "kB/sample", "input", 0.5, _cold),
     ("hidden wait for data", "ms/step", "input", 0.1, _hidden),
     ("gaps of the device", "per 100 steps", "input", 5.0, _gaps),
     ("95 of 100 gaps are shorter than", "ms", "input", 0.1, _gap),
-    ("utilisation", "%", "compute", 3.0, lambda f: f.sampled.utilisation_pct),
-    ("SM active", "%", "compute", 3.0, lambda f: f.sampled.sm_active_pct),
+    _of("utilisation_pct", "compute", 3.0),
+    _of("sm_active_pct", "compute", 3.0),
     ("clock while computing", "MHz", "compute", 20.0, _clock),
     ("link, of what it could carry", "%", "copy", 5.0, _link),
-    ("CPUs the job kept busy", "", "host", 0.15, lambda f: f.sampled.tree_cpus),
-    ("CPUs that others kept busy", "", "host", 0.15, lambda f: f.foreign_cpus),
-    ("steal", "%", "host", 2.0, lambda f: f.sampled.steal_pct),
-    ("stopped by a CPU quota", "s", "host", 0.05, lambda f: f.sampled.throttled_s),
-    ("whyidle's own hooks", "%", "host", 0.5, lambda f: 100 * f.overhead_share),
+    _of("cpus_used", "host", 0.15, "CPUs the job kept busy", ""),
+    _of("foreign_cpus", "host", 0.15, "CPUs that others kept busy", ""),
+    _of("cpu_steal_pct", "host", 2.0, "steal"),
+    _of("throttled_s", "host", 0.05, "stopped by a CPU quota"),
+    _of("overhead_pct", "host", 0.5),
 )
-"""(name, unit, part, the least change worth a line, how it is read)"""

@@ -11,6 +11,7 @@ from statistics import fmean
 
 from ..run.analysis import Analysis
 from ..run.facts import Facts
+from ..run.metrics import METRICS
 
 Read = Callable[[Facts], float | None]
 Combine = Callable[[list[float]], float]
@@ -49,65 +50,37 @@ def steps(analysis: Analysis) -> int | None:
     return None if analysis.facts is None else analysis.facts.window.count
 
 
-def busy(analysis: Analysis) -> float | None:
-    """Share of wall time in which the steps' computation ran, in percent: the part `compute`.
+def figure(analysis: Analysis, name: str) -> float | None:
+    """A registered metric of the job; `None` where it is not known."""
+    if name in _OF_JOB:
+        return _OF_JOB[name](analysis)
+    metric = METRICS[name]
+    return over_ranks(analysis, metric.of, metric.over_ranks)
 
-    Pauses that were seen inside a step are not busy.
-    """
+
+def _busy(analysis: Analysis) -> float | None:
+    """Pauses that were seen inside a step are not busy."""
     share = shares(analysis).get("compute")
     return None if share is None else 100 * share
 
 
-def au(analysis: Analysis) -> float | None:
-    """MLPerf Storage's accelerator utilisation in percent: from the begin to the end of each step's computation."""
-    if busy(analysis) is None:
-        return None
-    return over_ranks(analysis, lambda facts: 100 * facts.parts.stepping_share if facts.told_apart else None)
+def _au(analysis: Analysis) -> float | None:
+    return None if _busy(analysis) is None else over_ranks(analysis, METRICS["au_pct"].of)
 
 
-def utilisation(analysis: Analysis) -> float | None:
-    """As the driver tells it, in percent: the mean over the ranks' devices."""
-    return over_ranks(analysis, lambda facts: facts.sampled.utilisation_pct)
-
-
-def sm_active(analysis: Analysis) -> float | None:
-    """Share of the multiprocessors at work, in percent: the mean over the ranks' devices."""
-    return over_ranks(analysis, lambda facts: facts.sampled.sm_active_pct)
-
-
-def memory_peak(analysis: Analysis) -> float | None:
-    """Bytes of device memory on the fullest device."""
-    return over_ranks(analysis, lambda facts: facts.sampled.memory_peak_bytes, max)
-
-
-def steal(analysis: Analysis) -> float | None:
-    """CPU time that the hypervisor took, in percent, on the worst host."""
-    return over_ranks(analysis, lambda facts: facts.sampled.steal_pct, max)
-
-
-def overhead(analysis: Analysis) -> float | None:
-    """Time spent in our own hooks, in percent, on the rank that spent most: the others wait for it."""
-    return over_ranks(analysis, lambda facts: 100 * facts.overhead_share, max)
-
-
-def worker_busy(analysis: Analysis) -> float | None:
-    """Share of the time in which loader workers made batches, in percent: the mean over the ranks."""
-    return over_ranks(analysis, lambda facts: facts.loader.worker_busy_pct)
-
-
-def queue_ready(analysis: Analysis) -> float | None:
-    """Batches ready when the training asked for one: the mean over the ranks."""
-    return over_ranks(analysis, lambda facts: facts.loader.queue_ready_mean)
-
-
-def cpus(analysis: Analysis) -> float | None:
-    """CPUs that the job kept busy, on all its hosts together; `None` where one of them does not tell."""
+def _cpus(analysis: Analysis) -> float | None:
+    """On all hosts together; `None` where one of them does not tell."""
+    used = METRICS["cpus_used"].of
     if not analysis.ranks:
-        return None if analysis.facts is None else analysis.facts.sampled.tree_cpus
+        return None if analysis.facts is None else used(analysis.facts)
     # What the sampler of a host tells is of all ranks there.
     hosts: dict[str, list[float | None]] = {}
     for part in analysis.ranks:
         if part.analysis.facts is not None:
-            hosts.setdefault(part.host, []).append(part.analysis.facts.sampled.tree_cpus)
-    of_each = [[used for used in ranks if used is not None] for ranks in hosts.values()]
+            hosts.setdefault(part.host, []).append(used(part.analysis.facts))
+    of_each = [[known for known in ranks if known is not None] for ranks in hosts.values()]
     return sum(fmean(known) for known in of_each) if of_each and all(of_each) else None
+
+
+_OF_JOB: Mapping[str, Callable[[Analysis], float | None]] = {"busy_pct": _busy, "au_pct": _au, "cpus_used": _cpus}
+"""Those that are more than one figure of each rank, put together."""

@@ -40,7 +40,8 @@ MOSTLY_HIT = 0.5
 LEAST_PERIODS = 4
 """A period has to be seen so often."""
 MOSTLY_READING = 0.5
-"""Share of its making from which a batch is one that is read, the time it queued for a CPU left out."""
+"""Share of its making from which a batch is one that is read, the time it queued for a CPU left out; and of all making,
+from which a loader is one that reads."""
 SLOW_TIMES = 2.5
 """A batch that takes so many times what they usually take is slow by itself."""
 MOST_SLOW = 0.25

@@ -40,10 +40,9 @@ from .outlier_steps import OddSteps, memory_pressure, shape_churn
 from .resource_usage import Sampled, sampled, swings_to_zero_pct
 from .stall_breakdown import PARTS, UNTOLD, Partition, partition
 from .training_thread import own_time, rises
-from .window import Window, resolved, window_of
+from .window import Window, plausible, resolved, window_of
 from .worker_records import of_loaders, of_training, within
 
-A_MONTH_NS = 30 * 24 * 3600 * 10**9
 MACHINE_USED_PCT = 90.0
 """A machine this busy has no CPU left over, whoever uses it."""
 MADE_IN_FETCH_PCT = 90.0
@@ -232,7 +231,7 @@ def facts_of(run: Run, mine: Writer | None = None) -> Facts | None:
     if mine is None:
         header = max(files, key=RecordFile.count).header
         mine = header.rank, header.pid
-    recorded = _plausible(run, run.records(STEP, mine))
+    recorded = _undamaged(run, mine)
     events = run.records(EVENT, mine)
     steps, cut = recorded, 0
     done = (events["what"] == EventKind.DEVICE_DONE).any()
@@ -339,23 +338,14 @@ def _commonest(values: npt.NDArray[np.int64]) -> int | None:
     return None if commonest == NOT_MEASURED else commonest
 
 
-def _plausible(run: Run, steps: Records) -> Records:
-    """The steps without those whose bytes were overwritten since they were stored."""
-    if len(steps) == 0:
-        return steps
-    typical = int(np.median(steps["fetch_begin_ns"]))
-    lasted = steps["step_end_ns"] - steps["fetch_begin_ns"]
-    good = (np.abs(steps["fetch_begin_ns"] - typical) < A_MONTH_NS) & (lasted >= 0) & (lasted < A_MONTH_NS)
-    for name in ("step", "skipped", "samples", "skipped_samples"):
-        good &= (steps[name] == NOT_MEASURED) | ((steps[name] >= 0) & (steps[name] < 10**12))
-    for name in ("device_before_ns", "device_begin_ns", "device_end_ns", "skipped_end_ns", "fetch_end_ns"):
-        good &= (steps[name] == NOT_MEASURED) | (np.abs(steps[name] - typical) < A_MONTH_NS)
-    if not good.all():
-        damaged = f"{int((~good).sum())} records of steps are damaged and left out."
-        if damaged not in run.damaged:
-            run.damaged.append(damaged)
-    kept: Records = steps[good]
-    return kept
+def _undamaged(run: Run, mine: Writer) -> Records:
+    """The steps as they were stored; what is left out is said in the run's damage."""
+    recorded = run.records(STEP, mine)
+    steps = plausible(recorded)
+    damaged = f"{len(recorded) - len(steps)} records of steps are damaged and left out."
+    if len(steps) < len(recorded) and damaged not in run.damaged:
+        run.damaged.append(damaged)
+    return steps
 
 
 def _pinned(copied: Records, pauses: Records) -> bool | None:

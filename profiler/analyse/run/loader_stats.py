@@ -18,6 +18,10 @@ WAITING_FOR_CPU = "waiting for a CPU"
 WAITING = "waiting otherwise"
 WAITS = (WAITING_FOR_CPU, WAITING)
 """Stages of making a batch in which nothing is made."""
+BUSY = 0.8
+"""Share of the time from which on workers that make batches are the limit."""
+QUEUED_PCT = 20.0
+"""Share of its working time from which a loader's waiting for a CPU is considerable."""
 
 
 @dataclass(frozen=True)

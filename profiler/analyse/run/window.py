@@ -11,6 +11,7 @@ from ...record.schema import NOT_MEASURED, EventKind, StepFlag
 
 MOST_WARMUP_STEPS = 5
 MOST_WARMUP_SHARE = 0.05
+A_MONTH_NS = 30 * 24 * 3600 * 10**9
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,21 @@ class Window:
     @property
     def wall_ns(self) -> int:
         return self.end_ns - self.begin_ns
+
+
+def plausible(steps: Records) -> Records:
+    """The steps without those whose bytes were overwritten since they were stored."""
+    if len(steps) == 0:
+        return steps
+    typical = int(np.median(steps["fetch_begin_ns"]))
+    lasted = steps["step_end_ns"] - steps["fetch_begin_ns"]
+    good = (np.abs(steps["fetch_begin_ns"] - typical) < A_MONTH_NS) & (lasted >= 0) & (lasted < A_MONTH_NS)
+    for name in ("step", "skipped", "samples", "skipped_samples"):
+        good &= (steps[name] == NOT_MEASURED) | ((steps[name] >= 0) & (steps[name] < 10**12))
+    for name in ("device_before_ns", "device_begin_ns", "device_end_ns", "skipped_end_ns", "fetch_end_ns"):
+        good &= (steps[name] == NOT_MEASURED) | (np.abs(steps[name] - typical) < A_MONTH_NS)
+    kept: Records = steps[good]
+    return kept
 
 
 def resolved(steps: Records) -> Records:

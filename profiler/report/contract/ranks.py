@@ -20,6 +20,9 @@ _QUALITY: dict[str, Combine] = {
     "late_samples_pct": max,
 }
 
+DEVICE = ("busy_pct", "au_pct", "utilisation_pct", "sm_active_pct", "memory_peak_bytes")
+"""Metrics of the device."""
+
 
 def labelled(report: dict[str, Any], part: RankAnalysis, job: Job | None) -> dict[str, Any]:
     """The report of one rank, with whose it is and how late it was; `null`: not known."""
@@ -45,29 +48,20 @@ def of_job(lead: dict[str, Any], detail: list[dict[str, Any]], analysis: Analysi
     return lead | {
         "run": lead["run"] | {"ranks": len(detail), "device": lead["run"]["device"] | {"count": _devices(detail)}},
         "window": lead["window"] | _window(job),
-        "device": lead["device"] | _device(analysis) | {"gaps": _gaps(detail, lead)},
+        "device": lead["device"] | _metrics(analysis, *DEVICE) | {"gaps": _gaps(detail, lead)},
         "breakdown": _breakdown(analysis),
         "input": _combined(detail, "input", dict.fromkeys(lead["input"], fmean) | _INPUT)
-        | {
-            "worker_busy_pct": ranks_figures.worker_busy(analysis),
-            "queue_ready_mean": ranks_figures.queue_ready(analysis),
-        },
+        | _metrics(analysis, "worker_busy_pct", "queue_ready_mean"),
         "headroom": _headroom(lead["headroom"], job),
         "quality": lead["quality"]
         | _combined(detail, "quality", _QUALITY)
-        | {"overhead_pct": ranks_figures.overhead(analysis), "cpu_steal_pct": ranks_figures.steal(analysis)},
+        | _metrics(analysis, "overhead_pct", "cpu_steal_pct"),
         "ranks_detail": detail,
     }
 
 
-def _device(analysis: Analysis) -> dict[str, float | None]:
-    return {
-        "busy_pct": ranks_figures.busy(analysis),
-        "au_pct": ranks_figures.au(analysis),
-        "utilisation_pct": ranks_figures.utilisation(analysis),
-        "sm_active_pct": ranks_figures.sm_active(analysis),
-        "memory_peak_bytes": ranks_figures.memory_peak(analysis),
-    }
+def _metrics(analysis: Analysis, *names: str) -> dict[str, float | None]:
+    return {name: ranks_figures.figure(analysis, name) for name in names}
 
 
 def _breakdown(analysis: Analysis) -> dict[str, float | None]:

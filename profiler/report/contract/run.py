@@ -14,6 +14,7 @@ from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.analysis import Analysis
 from ...analyse.run.facts import Facts
 from ...analyse.run.headroom import Headroom
+from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS
 from ...analyse.statistics import Estimate
 from . import (
@@ -104,8 +105,8 @@ def cell(cell: Cell) -> dict[str, Any]:
         "error": cell.error,
         "runs": list(cell.runs),
         "samples_per_s": differential_json.spread(cell.samples_per_s),
-        "busy_pct": None if typical is None else ranks_figures.busy(typical),
-        "au_pct": None if typical is None else ranks_figures.au(typical),
+        "busy_pct": None if typical is None else ranks_figures.figure(typical, "busy_pct"),
+        "au_pct": None if typical is None else ranks_figures.figure(typical, "au_pct"),
         "breakdown": percentages({} if typical is None else ranks_figures.shares(typical)),
         "verdict": None if verdict is None else finding(verdict),
         **results_json.of_cell(cell),
@@ -203,11 +204,7 @@ def _window(analysis: Analysis) -> dict[str, Any]:
 def _device(analysis: Analysis) -> dict[str, Any]:
     facts, gaps = analysis.facts, analysis.gaps_ms
     return {
-        "busy_pct": _busy(facts),
-        "au_pct": _au(facts),
-        "utilisation_pct": facts.sampled.utilisation_pct if facts else None,
-        "sm_active_pct": facts.sampled.sm_active_pct if facts else None,
-        "memory_peak_bytes": facts.sampled.memory_peak_bytes if facts else None,
+        **_metrics(facts, *ranks_contract.DEVICE),
         "gaps": {
             "count": len(facts.parts.gaps_ns) if facts and facts.told_apart else None,
             "total_ms": gaps.get("total"),
@@ -219,19 +216,13 @@ def _device(analysis: Analysis) -> dict[str, Any]:
 
 
 def _input(facts: Facts | None) -> dict[str, Any]:
-    loader = facts.loader if facts else None
     fed = facts.parts if facts and facts.input_known else None
     return {
         "workers": _workers(facts),
-        "read_pct": loader.read_pct if loader else None,
-        "prep_pct": loader.prep_pct if loader else None,
-        "collate_pct": loader.collate_pct if loader else None,
-        "handoff_pct": facts.handoff_pct if facts else None,
-        "worker_busy_pct": loader.worker_busy_pct if loader else None,
-        "queue_ready_mean": loader.queue_ready_mean if loader else None,
+        **_metrics(facts, "read_pct", "prep_pct", "collate_pct", "handoff_pct", "worker_busy_pct", "queue_ready_mean"),
         "first_fetch_pct": 100 * fed.first_fetch_ns / fed.wall_ns if fed else None,
         "hidden_wait_ms": fed.hidden_wait_ns / 1e6 if fed else None,
-        "samples_per_s_limit": loader.samples_per_s_limit if loader else None,
+        **_metrics(facts, "samples_per_s_limit"),
     }
 
 
@@ -277,23 +268,17 @@ def _computed_headroom(facts: Facts | None) -> dict[str, Any]:
 def _quality(analysis: Analysis) -> dict[str, Any]:
     facts = analysis.facts
     return {
-        "overhead_pct": 100 * facts.overhead_share if facts else None,
+        **_metrics(facts, "overhead_pct"),
         "overhead_us_per_step": facts.overhead_ns_per_step / 1e3 if facts else None,
         "dropped_records": analysis.dropped_records,
         "late_samples_pct": facts.sampled.late_samples_pct if facts else None,
-        "cpu_steal_pct": facts.sampled.steal_pct if facts else None,
+        **_metrics(facts, "cpu_steal_pct"),
         "notes": list(analysis.notes),
     }
 
 
-def _busy(facts: Facts | None) -> float | None:
-    """Share of wall time in which the steps' computation ran; pauses that were seen inside a step are not busy."""
-    return 100 * facts.parts.share("compute") if facts and facts.told_apart else None
-
-
-def _au(facts: Facts | None) -> float | None:
-    """MLPerf Storage's accelerator utilisation: from the begin to the end of each step's computation."""
-    return 100 * facts.parts.stepping_share if facts and facts.told_apart else None
+def _metrics(facts: Facts | None, *names: str) -> dict[str, float | None]:
+    return {name: None if facts is None else METRICS[name].of(facts) for name in names}
 
 
 def _estimates(terms: Mapping[str, Estimate]) -> dict[str, dict[str, float]]:

@@ -318,7 +318,8 @@ def _quality(analysis: Analysis) -> Quality:
     if facts is not None:
         worst = ", on the rank on which they took most" if analysis.ranks else ""
         per_step_ns = ranks_figures.over_ranks(analysis, lambda f: f.overhead_ns_per_step, max) or 0.0
-        overhead, steal = ranks_figures.overhead(analysis) or 0.0, ranks_figures.steal(analysis)
+        overhead = ranks_figures.figure(analysis, "overhead_pct") or 0.0
+        steal = ranks_figures.figure(analysis, "cpu_steal_pct")
         steps = f"{counted(facts.window.count, 'step')} after {facts.window.warmup_steps} of warm-up"
         said = (
             f"{steps}; whyidle's hooks typically took {_microseconds(per_step_ns)} a step by their own clock "

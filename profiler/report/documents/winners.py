@@ -54,7 +54,11 @@ def _winner(group: Group, device: str, cells: Sequence[Cell]) -> str:
     facts = best.typical.facts
     if feed_of(best) == "synthetic":
         return f"{rate:.1f} samples/s at batch {best.batch_size}, one batch served from memory again and again."
-    idle = "" if feed_of(best) == "loader-only" else f", {device} busy {percent(ranks_figures.busy(best.typical), 0)}"
+    idle = (
+        ""
+        if feed_of(best) == "loader-only"
+        else f", {device} busy {percent(ranks_figures.figure(best.typical, 'busy_pct'), 0)}"
+    )
     said = f"{_name(best, group)}: {rate:.1f} samples/s{idle}."
     if group.ties:
         names = ", ".join(_name(cell, group) for cell in group.ties)
@@ -63,7 +67,7 @@ def _winner(group: Group, device: str, cells: Sequence[Cell]) -> str:
     if slowest is not None and slowest.typical and slowest.typical.facts:
         said += f" It is {ratio:.1f} times as fast as {_name(slowest, group)}"
         if idle:
-            said += f", which keeps it busy {percent(ranks_figures.busy(slowest.typical), 0)}"
+            said += f", which keeps it busy {percent(ranks_figures.figure(slowest.typical, 'busy_pct'), 0)}"
         measured = any(feed_of(c) == "loader-only" and c.pipeline in (best.pipeline, slowest.pipeline) for c in cells)
         # What a loader did alone is measured then, and stands in the table.
         said += "." if measured else f"{_limits(facts, slowest.typical.facts)}."

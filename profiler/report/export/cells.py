@@ -108,7 +108,7 @@ def _figures(analysis: Analysis) -> dict[str, Any]:
         "wall_s": None if (wall_ns := ranks_figures.wall_ns(analysis)) is None else wall_ns / 1e9,
         "samples_per_s": rate_of(analysis) if facts.samples_known else None,
         **{f"{part}_pct": 100 * share for part, share in ranks_figures.shares(analysis).items() if part in PARTS},
-        "utilisation_pct": ranks_figures.utilisation(analysis),
+        "utilisation_pct": ranks_figures.figure(analysis, "utilisation_pct"),
         "step_ms_p50": analysis.step_ms.get("p50"),
         "step_ms_p99": analysis.step_ms.get("p99"),
     }

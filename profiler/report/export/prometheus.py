@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ...analyse.causes.finding import Finding
 from ...analyse.recent.snapshot import Snapshot
 from ...analyse.run.analysis import Analysis
+from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS
 from ...record.files import plain
 from . import scalars
@@ -39,18 +40,17 @@ class _Run:
     verdict: Finding | None
 
 
+_BASE_UNITS = {"%": 1e-2}
+"""Factors to them."""
 GAUGES = {
     "samples_per_s": Gauge("samples_per_second", "Samples trained on a second."),
     "step_ms_p50": Gauge("step_seconds_median", "Length of a step, the median.", 1e-3),
     "step_ms_p95": Gauge("step_seconds_p95", "Length of a step that 95 % of the steps stay below.", 1e-3),
-    "utilisation_pct": Gauge("device_utilisation_ratio", "Share of time in which any kernel ran (NVML).", 1e-2),
-    "sm_active_pct": Gauge("device_sm_active_ratio", "Share of the multiprocessors at work (GPM).", 1e-2),
-    "device_memory_bytes": Gauge("device_memory_bytes", "Device memory in use, the most that was seen."),
-    "queue_ready": Gauge("queue_ready_batches", "Batches ready when the training asked for one, the mean."),
-    "worker_busy_pct": Gauge("worker_busy_ratio", "Share of time in which loader workers made batches.", 1e-2),
-    "cpus_used": Gauge("job_cpus", "CPUs that the job's processes kept busy."),
-    "cpu_steal_pct": Gauge("cpu_steal_ratio", "Share of the machine's CPU time taken by the hypervisor.", 1e-2),
-    "overhead_pct": Gauge("overhead_ratio", "Share of the training's time spent in whyidle's hooks.", 1e-2),
+    **{
+        metric.logged: Gauge(metric.gauge, metric.meaning, _BASE_UNITS.get(metric.unit, 1.0))
+        for metric in METRICS.values()
+        if metric.gauge
+    },
     "verdict_share_pct": Gauge("verdict_share_ratio", "Share of wall time that the verdict's cause explains.", 1e-2),
 }
 SHARE = "time_share_ratio"

@@ -12,6 +12,7 @@ from ...analyse.cells.comparison import rate_of
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.recent.snapshot import RankView, Series, Snapshot
 from ...analyse.run.analysis import Analysis
+from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS
 from ...record.scalars import Told, Values
 
@@ -51,21 +52,16 @@ def of_run(analysis: Analysis) -> Values:
     if facts is None:
         return {}
     verdict = analysis.verdict
+    logged = {
+        metric.logged: ranks_figures.figure(analysis, metric.name) for metric in METRICS.values() if metric.logged
+    }
     values = of_shares(ranks_figures.shares(analysis)) | {
         "samples_per_s": rate_of(analysis) if facts.samples_known else None,
         "step_ms_p50": analysis.step_ms.get("p50"),
         "step_ms_p95": analysis.step_ms.get("p95"),
-        "utilisation_pct": ranks_figures.utilisation(analysis),
-        "sm_active_pct": ranks_figures.sm_active(analysis),
-        "queue_ready": ranks_figures.queue_ready(analysis),
-        "worker_busy_pct": ranks_figures.worker_busy(analysis),
-        "cpus_used": ranks_figures.cpus(analysis),
-        "cpu_steal_pct": ranks_figures.steal(analysis),
-        "device_memory_bytes": ranks_figures.memory_peak(analysis),
-        "overhead_pct": ranks_figures.overhead(analysis),
         "verdict_share_pct": 100 * verdict.share if verdict.cause else None,
     }
-    return measured(values)
+    return measured(values | logged)
 
 
 def measured(values: Mapping[str, float | None]) -> Values:

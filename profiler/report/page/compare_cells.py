@@ -183,7 +183,7 @@ def _run(name: str, href: str | None, analysis: Analysis | None) -> RunRow:
         name,
         href,
         None if analysis is None else rate_of(analysis),
-        None if analysis is None else ranks_figures.busy(analysis),
+        None if analysis is None else ranks_figures.figure(analysis, "busy_pct"),
         None if facts is None else facts.window.count,
     )
 

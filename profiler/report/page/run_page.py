@@ -123,7 +123,7 @@ def _tiles(analysis: Analysis, facts: Facts | None) -> Iterator[tuple[str, Any, 
     yield "busy", share(shares.get("compute")), what.get(facts.device_kind, "the device computing, by its events")
     yield "waiting for data", share(shares.get("input")), "that nothing hides"
     if facts.device_kind != "cpu":
-        seen = ranks_figures.utilisation(analysis)
+        seen = ranks_figures.figure(analysis, "utilisation_pct")
         about = "computed as NVML does" if facts.device_kind == "emulated" else "NVML: any kernel"
         yield "utilisation", None if seen is None else f"{seen:.1f} %", about
     if step:

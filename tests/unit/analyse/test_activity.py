@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.analyse.causes.launch import launch
+from whyidle.analyse.causes.claim import Claim, Piece
+from whyidle.analyse.causes.divided import computing
+from whyidle.analyse.causes.table import explained
 from whyidle.analyse.run.activity_windows import Activity, activity_of
 from whyidle.analyse.run.window import Window
 from whyidle.record.schema import EVENT, KERNEL, NOT_MEASURED, STEP, EventKind, KernelKind, Kind
@@ -244,7 +246,7 @@ class _Facts:
 def judged(found: Activity | None) -> Any:
     facts: Any = _Facts()
     facts.activity = found
-    return launch(facts)
+    return explained(Piece.LAUNCHES, Claim(facts, computing(facts)[Piece.LAUNCHES]))
 
 
 def test_launch_bound_steps_are_a_finding_with_their_share_of_the_wall_time() -> None:

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from support.crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
-from whyidle.analyse.causes.device import contended
+from whyidle.analyse.causes.claim import Piece
+from whyidle.analyse.causes.divided import pieces_of
 from whyidle.analyse.intervals import covered
 from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.facts import Facts
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import EmulatedSpec
 from whyidle.record.reader import Records
@@ -385,16 +387,20 @@ def test_windows_of_unknown_length_cannot_be_placed(tmp_path: Path) -> None:
     assert "device.contended" not in found(folder)
 
 
+def contended_ns(facts: Facts) -> float:
+    return pieces_of(facts)[Piece.CONTENDED]
+
+
 def test_kernels_of_this_jobs_own_processes_and_loaders_are_not_others(tmp_path: Path) -> None:
     folder = emulated(tmp_path / "run", Conditions(others=0.5, processes=2), fetch_ns=10 * MS)
     facts = facts_of_run(folder)
-    assert contended(facts) is not None
-    assert contended(replace(facts, other_processes=1)) is None
-    assert contended(replace(facts, set_workers=4, starts_python=True)) is None
-    assert contended(replace(facts, set_workers=4, starts_python=False)) is not None
+    assert contended_ns(facts) > 0
+    assert contended_ns(replace(facts, other_processes=1)) == 0
+    assert contended_ns(replace(facts, set_workers=4, starts_python=True)) == 0
+    assert contended_ns(replace(facts, set_workers=4, starts_python=False)) > 0
     # A loader that is not torch's may use the GPU.
-    assert contended(replace(facts, device_kind="cuda", set_workers=None)) is None
-    assert contended(replace(facts, device_kind="cuda", set_workers=0)) is not None
+    assert contended_ns(replace(facts, device_kind="cuda", set_workers=None)) == 0
+    assert contended_ns(replace(facts, device_kind="cuda", set_workers=0)) > 0
 
 
 def test_slow_clocks_and_others_share_the_computing(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from support.crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
+from whyidle.analyse.causes.claim import Claim, Piece
+from whyidle.analyse.causes.divided import pieces_of
 from whyidle.analyse.causes.host import gil
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.gil import gil_of
@@ -269,7 +271,9 @@ def test_waits_for_the_lock_say_where_they_are(tmp_path: Path, handed: float, ut
             {"t_ns": t, "device": 0, "window_ns": 50 * MS, "utilisation_pct": 30.0} for t in range(START, end, 50 * MS)
         ]
         add(folder, DEVICE, rows)
-    finding = gil(facts_of_run(folder), handed)
+    facts = facts_of_run(folder)
+    handed_ns = round(handed * facts.parts.wall_ns)
+    finding = gil(Claim(facts, pieces_of(facts)[Piece.GIL] + handed_ns), handed_ns)
     assert finding is not None
     within = 0.0 if utilisation is None else 2 / 3 - 0.3
     assert finding.share == pytest.approx(1 / 3 + within + handed, abs=0.02)

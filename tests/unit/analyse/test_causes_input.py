@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whyidle.analyse.causes import input as rules
 from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.analyse.causes.finding import Finding
+from whyidle.analyse.causes.input import pieces as waits_for_data
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.exposed_data_wait import Shape, Slow, Spread, Waits
 from whyidle.analyse.run.facts import Facts
@@ -55,7 +55,7 @@ NO_SAMPLES: dict[str, Any] = dict.fromkeys(Sampled.__dataclass_fields__) | {"sam
 def judge(
     run: Facts, loader: dict[str, Any], sampled: dict[str, Any], waits: dict[str, Any] | None = None, **facts: Any
 ) -> list[Finding]:
-    return rules.causes(
+    return waits_for_data.findings_of(
         dataclasses.replace(
             run,
             loader=Loader(**NOTHING | {"process_cpu_pct": loader.get("cpu_pct")} | loader),
@@ -250,7 +250,7 @@ def test_nothing_measured_is_a_guess_and_says_so(run: Facts) -> None:
 
 def test_no_wait_has_no_cause(run: Facts) -> None:
     parts = dataclasses.replace(run.parts, input_ns=0)
-    assert rules.causes(dataclasses.replace(run, parts=parts)) == []
+    assert waits_for_data.findings_of(dataclasses.replace(run, parts=parts)) == []
 
 
 def test_waits_are_a_frozen_sum_of_their_pieces(run: Facts) -> None:

@@ -17,7 +17,6 @@ from support.crafted import add, amend
 from support.jobs import Rank, record
 from support.pairs import crowded, noisy
 from whyidle.analyse.diff import regression
-from whyidle.analyse.diff.cause_codes import CAUSES
 from whyidle.analyse.diff.difference import difference
 from whyidle.analyse.diff.limits import Check
 from whyidle.analyse.diff.sides import Side, side_of
@@ -686,14 +685,3 @@ def test_control_characters_of_a_run_do_not_reach_the_terminal(
     check(run, "--max-stall", "90", "--max-regression", "5", "--against", other)
     main(["diff", str(run), str(other)])
     assert "\x1b" not in capsys.readouterr().out
-
-
-def test_causes_that_can_be_forbidden_are_those_that_rules_name() -> None:
-    """Every cause that the source names is known here."""
-    source = Path(__file__).parents[3] / "profiler" / "analyse"
-    named = set()
-    for file in source.rglob("*.py"):
-        named |= set(
-            re.findall(r'"((?:input|copy|host|device)\.[a-z_]+|rank\.(?:straggler|exchange))"', file.read_text())
-        )
-    assert named - set(CAUSES) == set()

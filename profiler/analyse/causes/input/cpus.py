@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ...run.facts import MACHINE_USED_PCT
 from ..finding import Evidence, Finding, Next
-from .wait import MOSTLY_OWN, QUEUED_PCT, Wait
+from .handoff import LARGE_BATCH_BYTES
+from .wait import MOSTLY_OWN, Wait
 
 LEAST_THROTTLED = 0.05
 """Share of the time of its CPUs that a quota stops the job, from which on it is the reason."""
@@ -20,8 +21,7 @@ MANY = 1.5
 OVERSUBSCRIBED_PCT = 40.0
 """Time in the run queue, of the time spent making batches, from which workers mostly wait for each other."""
 CHEAP_SENT_BYTES = 4096
-CHEAP_BATCH_BYTES = 1_000_000
-"""Batches of fewer bytes, of which fewer go through the pipe, are handed over in less than a millisecond."""
+"""Batches that are not large, of which fewer bytes go through the pipe, are handed over in less than a millisecond."""
 MOSTLY_QUEUED = 0.5
 """Waiting of the training's thread for a CPU, of the wait for finished batches, from which it is the reason."""
 
@@ -42,17 +42,15 @@ def quota(wait: Wait) -> Finding | None:
             _fewer(wait, int(cpus), f"{workers} workers use the quota up at the begin of each period", likely=0.6)
         )
     changes.append(wait.relieving(_cheaper(wait.loader.costliest)))
-    return Finding(
-        "input.cpu_quota",
+    return wait.found(
         f"{wait.begins}: a CPU quota{'' if cpus is None else f' of {cpus:.3g} CPUs'} stops the job again and again.",
-        wait.share,
         0.9,
         (
-            Evidence("stopped by the quota, summed over CPUs", sampled.throttled_s, "s", "0"),
-            Evidence("CPUs in use by this job", used, "CPUs"),
-            Evidence("CPUs it may use", cpus, "CPUs"),
+            wait.evidence("throttled_s"),
+            wait.evidence("cpus_used"),
+            wait.evidence("cpu_budget"),
             Evidence("CPUs of the machine", facts.machine_cpus),
-            wait.queued_evidence(),
+            wait.evidence("run_queue_pct"),
         ),
         tuple(changes),
     )
@@ -66,15 +64,13 @@ def held_back(wait: Wait) -> Finding | None:
         return None
     if loader.workers <= used:
         return None
-    return Finding(
-        "input.cpu_quota",
+    return wait.found(
         f"{wait.begins}: the workers wait for a CPU, although {100 - busy:.0f} % of the machine's CPU is idle. That is "
         "what a limit of the job's CPU time does, or others on the same CPUs.",
-        wait.share,
         0.5,
         (
-            wait.queued_evidence(),
-            Evidence("CPU in use on the machine", busy, "%", "near 100, if workers have to wait"),
+            wait.evidence("run_queue_pct"),
+            wait.evidence("machine_busy_pct", "near 100, if workers have to wait"),
             *wait.cpu_evidence,
         ),
         (wait.relieving("ask for more CPUs: the container's or the batch job's CPU limit"),),
@@ -87,16 +83,14 @@ def affinity(wait: Wait) -> Finding | None:
     together = loader.cpus
     if together is None or budget is None or together + 0.5 >= budget or not wait.queues:
         return None
-    return Finding(
-        "input.affinity",
+    return wait.found(
         f"{wait.begins}: all {loader.workers} workers run on {together} of the {budget:g} CPUs that the job may use.",
-        wait.share,
         0.9,
         (
             Evidence("CPUs that the workers may run on, together", together, "CPUs", f"{budget:g}"),
-            wait.queued_evidence(),
-            wait.busy_evidence,
-            Evidence("CPUs in use by this job", wait.facts.sampled.tree_cpus, "CPUs"),
+            wait.evidence("run_queue_pct"),
+            wait.evidence("worker_busy_pct"),
+            wait.evidence("cpus_used"),
         ),
         (
             wait.more_workers(
@@ -117,20 +111,18 @@ def worker_threads(wait: Wait) -> Finding | None:
     others = process - cpu
     if others < POOL_PCT * (1 - (loader.run_queue_pct or 0.0) / 100) or others < POOL_TIMES * cpu:
         return None
-    return Finding(
-        "input.worker_threads",
+    return wait.found(
         f"{wait.begins}: each of the {loader.workers} workers computes in further threads of its own, which take the "
         "CPU from each other.",
-        wait.share,
         0.85,
         (
             Evidence("CPU time of other threads of the workers, of the time making batches", others, "%", "near 0"),
             Evidence("CPU time of the thread that makes the batches", cpu, "%", "near 100"),
-            wait.queued_evidence(),
+            wait.evidence("run_queue_pct"),
             *wait.cpu_evidence,
         ),
         (
-            wait.next(
+            wait.overlapping(
                 "one thread in each worker: worker_init_fn that calls cv2.setNumThreads(0) and "
                 "threadpoolctl.threadpool_limits(1), or OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 in the environment"
             ),
@@ -143,17 +135,15 @@ def foreign_load(wait: Wait) -> Finding | None:
     foreign, mine = wait.facts.foreign_cpus, wait.facts.sampled.tree_cpus
     if not wait.starved or foreign is None or mine is None or foreign <= mine:
         return None
-    return Finding(
-        "input.foreign_load",
+    return wait.found(
         f"{wait.begins}, while other programs use the machine's CPUs.",
-        wait.share,
         0.7 if wait.loader.run_queue_pct is None else 0.85,
         (
-            Evidence("CPUs in use by others", foreign, "CPUs", "fewer than by this job"),
-            Evidence("CPUs in use by this job", mine, "CPUs"),
-            wait.queued_evidence(),
-            Evidence("on a CPU, of the time spent making batches", wait.loader.cpu_pct, "%"),
-            Evidence("taken by the hypervisor", wait.facts.sampled.steal_pct, "%"),
+            wait.evidence("foreign_cpus", "fewer than by this job"),
+            wait.evidence("cpus_used"),
+            wait.evidence("run_queue_pct"),
+            wait.evidence("cpu_pct"),
+            wait.evidence("cpu_steal_pct"),
         ),
         (wait.relieving(ALONE),),
     )
@@ -168,15 +158,13 @@ def oversubscribed(wait: Wait) -> Finding | None:
     if queued < (loader.waiting_pct or 0.0):
         return None
     stage = loader.costliest
-    return Finding(
-        "input.oversubscribed",
+    return wait.found(
         f"{wait.begins}: {loader.workers} workers compete for {budget:g} CPUs, and each spends {queued:.0f} % of its "
         "time waiting for one.",
-        wait.share,
         0.85,
         (
             Evidence("workers", loader.workers, "", f"at most {max(1, int(budget))}"),
-            wait.queued_evidence(),
+            wait.evidence("run_queue_pct"),
             *wait.cpu_evidence,
             *wait.stage_evidence,
         ),
@@ -197,40 +185,44 @@ def cpu_exhausted(wait: Wait) -> Finding | None:
     stage = loader.costliest
     who = "the loader and the training use" if facts.device_kind == "cpu" else "the loader uses"
     title = f"{wait.begins}: {who} up the CPU"
-    return Finding(
-        "input.cpu_exhausted",
+    return wait.found(
         f"{title}, the loader mostly for {stage}." if stage else f"{title}.",
-        wait.share,
         0.85 if stage else 0.6,
         (
             *wait.cpu_evidence,
-            wait.busy_evidence,
-            wait.queued_evidence(f"below {QUEUED_PCT:.0f}"),
+            wait.evidence("worker_busy_pct"),
+            wait.evidence("run_queue_pct"),
             *wait.stage_evidence,
         ),
         (wait.relieving(_cheaper(stage)),),
     )
 
 
+def delayed_by_others(wait: Wait) -> Finding | None:
+    """Batches are finished, but the training's thread gets no CPU to take them: others use the machine up."""
+    foreign, mine = wait.facts.foreign_cpus, wait.facts.sampled.tree_cpus
+    others = foreign is not None and mine is not None and foreign > mine
+    return _delayed(wait, "other programs use", ALONE) if others else None
+
+
 def delayed(wait: Wait) -> Finding | None:
-    """Batches are finished, but the training's thread gets no CPU to take them: the machine is full."""
-    facts, queued = wait.facts, wait.facts.main_queued_ns
-    busy, foreign, mine = facts.sampled.machine_busy_pct, facts.foreign_cpus, facts.sampled.tree_cpus
+    """The same, by whoever uses the machine up."""
+    change = "fewer workers, so that a CPU is left for the training's own thread"
+    return _delayed(wait, "the loader and whatever else runs use", change)
+
+
+def _delayed(wait: Wait, who: str, change: str) -> Finding | None:
+    queued, busy = wait.facts.main_queued_ns, wait.facts.sampled.machine_busy_pct
     sent, nbytes = wait.loader.sent_bytes_per_batch, wait.loader.mean_batch_bytes
-    cheap = (sent or 0.0) <= CHEAP_SENT_BYTES and (nbytes or 0.0) <= CHEAP_BATCH_BYTES
+    cheap = (sent or 0.0) <= CHEAP_SENT_BYTES and (nbytes or 0.0) <= LARGE_BATCH_BYTES
     if queued is None or busy is None or busy < MACHINE_USED_PCT or queued < MOSTLY_QUEUED * wait.ns or not cheap:
         return None
-    others = foreign is not None and mine is not None and foreign > mine
-    who = "other programs use" if others else "the loader and whatever else runs use"
-    change = ALONE if others else "fewer workers, so that a CPU is left for the training's own thread"
-    return Finding(
-        "input.foreign_load" if others else "input.cpu_exhausted",
+    return wait.found(
         f"{wait.begins}: batches are finished, and its thread waits for a CPU to take them, because {who} the CPUs.",
-        wait.share,
         0.6,
         (
-            Evidence("the training's thread waiting for a CPU, of the time", 100 * queued / facts.parts.wall_ns, "%"),
-            Evidence("CPU in use on the machine", busy, "%", f"below {MACHINE_USED_PCT:.0f}"),
+            Evidence("the training's thread waiting for a CPU, of the time", wait.pct(queued), "%"),
+            wait.evidence("machine_busy_pct"),
             *wait.cpu_evidence,
         ),
         (wait.relieving(change),),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...run.facts import Facts
 from ..finding import Evidence, Finding
-from .wait import Wait, setting
+from .wait import Wait
 
 
 def restarts(facts: Facts) -> bool:
@@ -13,6 +13,12 @@ def restarts(facts: Facts) -> bool:
     if not facts.set_workers or waits.epochs < 2:
         return False
     return facts.persistent_workers is False if waits.iterators is None else waits.iterators > 1
+
+
+def persistence(facts: Facts) -> Evidence:
+    """Whether workers outlive an epoch, as it is set."""
+    setting = facts.persistent_workers
+    return Evidence("persistent_workers", None if setting is None else "on" if setting else "off", "", "on")
 
 
 def worker_restart(wait: Wait) -> Finding | None:
@@ -36,17 +42,15 @@ def worker_restart(wait: Wait) -> Finding | None:
             ),
         )
     )
-    return Finding(
-        "input.worker_restart",
+    return wait.found(
         f"{wait.begins}, until the {'worker' if facts.set_workers == 1 else f'{facts.set_workers} workers'} that each "
         f"epoch starts anew take{'s' * (facts.set_workers == 1)} up work: {each_ms:.0f} ms an epoch.",
-        wait.share,
         0.9 if facts.waits.starting_ns else 0.6,
         (
             Evidence("from the begin of an epoch until a worker makes its first batch", each_ms, "ms", "near 0"),
-            Evidence("epochs in the window", facts.waits.epochs),
+            wait.evidence("epochs"),
             Evidence("iterators of the loader in these", facts.waits.iterators, "", "1"),
-            Evidence("persistent_workers", setting(facts.persistent_workers), "", "on"),
+            persistence(facts),
             Evidence("starting a worker is", how if facts.starts_python is not None else None),
         ),
         (wait.relieving(change, least=0.2, likely=0.8), *also),
@@ -60,18 +64,16 @@ def pipeline_fill(wait: Wait) -> Finding | None:
     each_ms, batches = wait.ns / epochs / 1e6, facts.waits.batches_per_epoch
     few = facts.set_workers is not None and batches is not None and batches < facts.set_workers
     title = f"{wait.begins}, for the first batch of each epoch: {each_ms:.0f} ms an epoch"
-    return Finding(
-        "input.pipeline_fill",
+    return wait.found(
         f"{title}, which has fewer batches than there are workers." if few else f"{title}.",
-        wait.share,
         0.8,
         (
             Evidence("extra cost of one first batch", each_ms, "ms", "near 0"),
             Evidence("making a batch takes", loader.work_ms_per_batch, "ms"),
             Evidence("batches in an epoch", batches, "", "many times the workers"),
             Evidence("workers", facts.set_workers),
-            Evidence("epochs in the window", facts.waits.epochs),
-            Evidence("persistent workers", setting(facts.persistent_workers)),
+            wait.evidence("epochs"),
+            Evidence("persistent workers", persistence(facts).value),
         ),
         tuple(wait.relieving(change, least=0.2, likely=0.8) for change in _shorter(wait, each_ms, few)),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...run.loader_stats import Loader
 from ..finding import Evidence, Finding
-from ..gain import removing
 from .wait import Wait
 
 MOSTLY_HANDOFF_PCT = 50.0
@@ -37,22 +36,20 @@ def overkill(wait: Wait) -> Finding | None:
     if here_ms > WORTH * waited_ms or (nbytes is not None and nbytes > LARGE_BATCH_BYTES):
         return None
     saved = round((waited_ms - here_ms) * 1e6 * facts.window.count)
-    return Finding(
-        "input.overkill",
+    return wait.found(
         f"{wait.begins}: making a batch takes a worker {here_ms:.2f} ms, and waiting for it costs {waited_ms:.2f} ms a "
         "step.",
-        wait.share,
         0.8,
         (
             Evidence("making one sample takes", 1e3 * sample_ms, "µs", f"above {1e3 * TINY_SAMPLE_MS:.0f}"),
             Evidence("making a batch takes", here_ms, "ms"),
             Evidence("waiting for it costs", waited_ms, "ms a step", "less than making it"),
-            Evidence("wait after the batch was finished, of the exposed wait", facts.handoff_pct, "%"),
-            Evidence("bytes in a batch", nbytes, "bytes"),
+            wait.evidence("handoff_pct", ""),
+            wait.evidence("mean_batch_bytes"),
         ),
         (
-            removing(facts, "num_workers=0: samples are made in the training process", saved, least=0.3, likely=0.8),
-            wait.next(
+            wait.removing("num_workers=0: samples are made in the training process", saved, least=0.3, likely=0.8),
+            wait.overlapping(
                 "index a whole batch at once: a dataset with __getitems__, or a sampler of index lists with "
                 "batch_size=None"
             ),
@@ -66,7 +63,7 @@ def handoff(wait: Wait) -> Finding | None:
     """The wait comes after the batch was finished: it is lost on the way to the training."""
     facts, loader = wait.facts, wait.loader
     where = "in the training step" if facts.device_kind == "cpu" else "on the device"
-    sent, nbytes, pickled = loader.sent_bytes_per_batch, loader.mean_batch_bytes, is_pickled(loader)
+    sent, pickled = loader.sent_bytes_per_batch, is_pickled(loader)
     changes = [f"hand over fewer bytes: uint8 images, normalised {where}"]
     if pickled:
         changes.insert(
@@ -77,16 +74,14 @@ def handoff(wait: Wait) -> Finding | None:
     if not facts.pin_memory and facts.device_kind == "cuda":
         changes.append("pin_memory=True: a thread of its own unpacks batches")
     how = ", pickled, through a pipe" if pickled else ""
-    return Finding(
-        "input.handoff",
+    return wait.found(
         f"{wait.begins}: the batch is finished by then, and on its way from worker to training{how}.",
-        wait.share,
         0.85 if pickled else 0.7,
         (
-            Evidence("wait after the batch was finished, of the exposed wait", facts.handoff_pct, "%", "near 0"),
-            Evidence("bytes in a batch", nbytes, "bytes"),
+            wait.evidence("handoff_pct"),
+            wait.evidence("mean_batch_bytes"),
             Evidence("bytes sent through the pipe for a batch", sent, "bytes", "less than 1 kB"),
             Evidence("page faults in making a batch", loader.minor_faults_per_batch),
         ),
-        tuple(wait.next(change) for change in changes),
+        tuple(wait.overlapping(change) for change in changes),
     )

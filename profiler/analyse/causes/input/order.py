@@ -13,29 +13,26 @@ VARIED_TIMES = 1.25
 def straggler(wait: Wait) -> Finding | None:
     """Single slow samples hold up later batches that are finished, in a loader that has time to spare."""
     facts, loader = wait.facts, wait.loader
-    slow = facts.waits.slow
     if facts.out_of_order:
         return None
     slowest = loader.slowest[0] if loader.slowest else None
     index = None if slowest is None or slowest.index is None else f"index {slowest.index}"
-    return Finding(
-        "input.straggler",
+    return wait.found(
         f"{wait.begins}: for single slow samples, while later batches lie finished.",
-        wait.share,
         0.85,
         (
             Evidence("wait while a later batch was finished, of the exposed wait", facts.blocked_pct, "%", "near 0"),
-            Evidence(
-                "batches waited for, against what they usually take", slow.times if slow else None, "times", "about 1"
-            ),
-            Evidence("workers busy", loader.worker_busy_pct, "%"),
+            wait.evidence("slow_times"),
+            wait.evidence("worker_busy_pct", ""),
             Evidence("the slowest sample took", slowest.ms if slowest else None, "ms"),
             Evidence("a sample takes", loader.make_ms_per_sample, "ms"),
             Evidence("the slowest sample is", None if slowest is None else slowest.file or index),
         ),
         (
-            wait.next("in_order=False in the DataLoader (torch 2.6 or later): batches are handed over as they come"),
-            wait.next("make the slow samples cheaper, or prepare them once and keep the result"),
+            wait.overlapping(
+                "in_order=False in the DataLoader (torch 2.6 or later): batches are handed over as they come"
+            ),
+            wait.overlapping("make the slow samples cheaper, or prepare them once and keep the result"),
         ),
     )
 
@@ -48,18 +45,16 @@ def uneven(wait: Wait) -> Finding | None:
     spread = facts.waits.shape.spread in (Spread.SINGLE, Spread.IRREGULAR, Spread.PERIODIC)
     if not wait.keeps_up and not (varied and spread and _supplies(wait)):
         return None
-    return Finding(
-        "input.prefetch_depth",
+    return wait.found(
         f"{wait.begins}, although the loader keeps up on average: batches come unevenly.",
-        wait.share,
         0.6 if varied else 0.4,
         (
-            wait.ready_evidence(f"of {loader.queue_capacity}"),
-            Evidence("workers busy", loader.worker_busy_pct, "%"),
-            Evidence("batches waited for, against what they usually take", slow.times if slow else None, "times"),
-            Evidence("wait after the batch was finished, of the exposed wait", facts.handoff_pct, "%"),
-            Evidence("the loader could deliver", loader.samples_per_s_limit, "samples/s"),
-            wait.queued_evidence(""),
+            wait.evidence("queue_ready_mean", f"of {loader.queue_capacity}"),
+            wait.evidence("worker_busy_pct", ""),
+            wait.evidence("slow_times", ""),
+            wait.evidence("handoff_pct", ""),
+            wait.evidence("samples_per_s_limit"),
+            wait.evidence("run_queue_pct", ""),
         ),
         (_deeper(wait),),
     )
@@ -69,11 +64,11 @@ def _deeper(wait: Wait) -> Next:
     """More batches ahead, with as many workers."""
     ahead, workers = wait.facts.set_prefetch, wait.facts.set_workers
     if ahead is None:
-        return wait.next("more batches ahead")
+        return wait.overlapping("more batches ahead")
     said = wait.predicted(lambda s: s.num_workers == workers and (s.prefetch_factor or 0) > ahead)
     deeper = 2 * ahead if said is None else said.settings.prefetch_factor
     change = f"prefetch_factor={deeper} instead of {ahead}: more batches ahead"
-    return wait.next(change) if said is None else wait.as_predicted(change, said)
+    return wait.overlapping(change) if said is None else wait.as_predicted(change, said)
 
 
 def _supplies(wait: Wait) -> bool:

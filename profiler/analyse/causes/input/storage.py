@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ...run.exposed_data_wait import MOSTLY_READING
 from ..finding import Evidence, Finding
 from .wait import Wait
 
-MOSTLY_READING_PCT = 50.0
 COLD = 0.5
 """Share of the bytes read that come from storage, from which on the cache is cold."""
 SMALL_READ_BYTES = 256 * 1024
@@ -19,7 +19,7 @@ AMPLIFIED = 4.0
 def mostly_reads(wait: Wait) -> Finding | None:
     """Where the batches of the steps are not known one by one: reads are most of what making them takes."""
     read = wait.loader.read_pct
-    return None if read is None or read < MOSTLY_READING_PCT else storage(wait)
+    return None if read is None or read < 100 * MOSTLY_READING else storage(wait)
 
 
 def storage(wait: Wait) -> Finding | None:
@@ -31,20 +31,18 @@ def storage(wait: Wait) -> Finding | None:
     useful = _sample_bytes(wait)
     amplified = None if read is None or not useful else read / useful
     kind, changes = _kind(cold, rate, amplified, read)
-    return Finding(
-        "input.storage",
+    return wait.found(
         f"{wait.begins}, and the loader waits for storage{kind}.",
-        wait.share,
         0.85,
         (
-            Evidence("reading, of the time spent making batches", loader.read_pct, "%", "below 50"),
-            Evidence("on a CPU, of the time spent making batches", loader.cpu_pct, "%", "near 100"),
+            wait.evidence("read_pct"),
+            wait.evidence("cpu_pct", "near 100"),
             Evidence("read from storage and not from the cache", None if cold is None else 100 * cold, "%", "near 0"),
             Evidence("read for a sample", read, "bytes"),
             Evidence("bytes read for each byte of a batch", amplified, "", f"below {AMPLIFIED:.0f}"),
             Evidence("read in a second of waiting", rate, "bytes", f"above {SLOW_BYTES_PER_S / 1e6:.0f} MB"),
         ),
-        tuple(wait.next(change) for change in changes),
+        tuple(wait.overlapping(change) for change in changes),
     )
 
 

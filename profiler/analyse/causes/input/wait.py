@@ -10,13 +10,11 @@ from ....record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ...predict.advice import BINDS, MOST_WORKERS
 from ...predict.workload import Prediction
 from ...run.exposed_data_wait import Spread
-from ...run.facts import MACHINE_USED_PCT, Facts
-from ...run.loader_stats import Loader
+from ...run.facts import MACHINE_USED_PCT
+from ...run.loader_stats import BUSY, QUEUED_PCT, Loader
+from ..claim import Claim
 from ..finding import LEAST_GAIN, Evidence, Next
-from ..gain import overlapping, removing
 
-BUSY_PCT = 80.0
-"""Workers busy this much are the limit."""
 BUDGET_USED = 0.80
 """Share of the CPU budget in use from which none is left over."""
 MOSTLY_OWN = 0.6
@@ -24,8 +22,6 @@ MOSTLY_OWN = 0.6
 LOADER_CPU_PCT = 80.0
 """A loader that gets less CPU than this share of its working time, reads left out, waits for a CPU: a guess, for
 loaders whose waiting for a CPU was not measured."""
-QUEUED_PCT = 20.0
-"""Share of its working time from which a loader's waiting for a CPU is considerable."""
 MOSTLY_WAITING_PCT = 50.0
 """A loader that waits so much, neither for a CPU nor for reads, needs more hands rather than CPUs."""
 MOSTLY_READY = 0.5
@@ -46,25 +42,21 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Wait:
-    """A piece of the exposed wait for data."""
+class Wait(Claim):
+    """A piece of the exposed wait for data. The loader of its facts is the loader as far as it made the batches that
+    this piece waited for."""
 
-    facts: Facts
-    ns: int
-    loader: Loader
-    """The loader, as far as it made the batches that this piece waited for."""
     whole: bool = True
     """Whether this is all of the exposed wait: its shape is then that of this piece."""
 
     @property
-    def share(self) -> float:
-        """Of the wall time, 0..1."""
-        return self.ns / self.facts.parts.wall_ns if self.facts.parts.wall_ns else 0.0
+    def loader(self) -> Loader:
+        return self.facts.loader
 
     @property
     def begins(self) -> str:
         """How every title begins."""
-        text = f"The {self.facts.waiter} waits {100 * self.share:.0f} % of the time for data"
+        text = f"The {self.facts.waiter} waits {self.percent()} of the time for data"
         shape = self.facts.waits.shape
         told = self.whole and shape.spread not in (Spread.NOWHERE, Spread.FIRST_OF_EPOCH)
         return f"{text}, {shape.words}" if told else text
@@ -74,7 +66,7 @@ class Wait:
     @property
     def workers_busy(self) -> bool:
         busy = self.loader.worker_busy_pct
-        return busy is not None and busy >= BUSY_PCT
+        return busy is not None and busy >= 100 * BUSY
 
     @property
     def keeps_up(self) -> bool:
@@ -186,7 +178,7 @@ class Wait:
     @property
     def _estimated_workers(self) -> int:
         """Where the run does not tell enough for a replay: as many as batches have to be under way at a time, busy no
-        more than `BUSY_PCT`, since batches differ. No more than the CPUs can run, nor than make two batches of an
+        more than `BUSY`, since batches differ. No more than the CPUs can run, nor than make two batches of an
         epoch, and at least one more than there are."""
         facts, work_ms = self.facts, self.loader.work_ms_per_batch
         now = 0 if facts.made_in_training else self.loader.workers
@@ -198,7 +190,7 @@ class Wait:
             most = min(most, max(1, math.floor(budget / self._cpus_of_a_worker)))
         if facts.waits.batches_per_epoch is not None:
             most = min(most, max(1, int(facts.waits.batches_per_epoch) // 2))
-        enough = math.ceil(work_ms / self.pace_ms / (BUSY_PCT / 100)) if self.pace_ms else most
+        enough = math.ceil(work_ms / self.pace_ms / BUSY) if self.pace_ms else most
         return max(now + 1, min(enough, most))
 
     def beyond_cpus(self, workers: int) -> str:
@@ -219,13 +211,9 @@ class Wait:
 
     # What to change.
 
-    def next(self, change: str) -> Next:
-        """A change of which only the most it can gain is known."""
-        return overlapping(self.facts, change, self.ns)
-
     def relieving(self, change: str, *, least: float = 0.0, likely: float = 0.6) -> Next:
         """A change that takes CPU work away, or adds CPUs: what the CPUs can make now is no limit then."""
-        return removing(self.facts, change, self.ns, least=least, likely=likely)
+        return self.removing(change, least=least, likely=likely)
 
     def so_many(self, change: str, wanted: Wanted, instead: str = "") -> Next:
         """A change to these settings, or what else might be done."""
@@ -251,24 +239,20 @@ class Wait:
         the CPU from a training that makes its batches itself, if each gets what that gets now."""
         per_sample_ms, cpu_pct = self.loader.make_ms_per_sample, self.loader.cpu_pct
         if per_sample_ms is None:
-            return self.next(change)
+            return self.overlapping(change)
         taken = self.facts.crowded and self.facts.made_in_training
         unqueued = 1.0 if taken else 1 - min(99.0, self.queued_pct or 0.0) / 100
         supply = workers * 1e3 / (per_sample_ms * unqueued)
         budget = self.facts.sampled.cpu_budget
         if budget is not None and cpu_pct:
             supply = min(supply, budget * 1e3 / (per_sample_ms * min(cpu_pct, 100.0) / 100))
-        return overlapping(self.facts, change, self.ns, supply)
+        return self.overlapping(change, supply)
 
     # What is shown for it.
 
     @property
     def cpu_evidence(self) -> tuple[Evidence, ...]:
-        return (
-            Evidence("CPUs in use by this job", self.facts.sampled.tree_cpus, "CPUs"),
-            Evidence("CPUs in use by others", self.facts.foreign_cpus, "CPUs"),
-            Evidence("CPUs it may use", self.facts.sampled.cpu_budget, "CPUs"),
-        )
+        return self.evidence("cpus_used"), self.evidence("foreign_cpus"), self.evidence("cpu_budget")
 
     @property
     def pace_evidence(self) -> tuple[Evidence, ...]:
@@ -293,20 +277,6 @@ class Wait:
             return ()
         return (Evidence(f"{stage}, of the time spent making batches", self.loader.stages.get(stage), "%"),)
 
-    def queued_evidence(self, expected: str = f"below {QUEUED_PCT:.0f}") -> Evidence:
-        return Evidence("waiting for a CPU, of the time spent making batches", self.loader.run_queue_pct, "%", expected)
-
-    @property
-    def busy_evidence(self) -> Evidence:
-        return Evidence("workers busy", self.loader.worker_busy_pct, "%", f"below {BUSY_PCT:.0f}")
-
-    def ready_evidence(self, expected: str = "1 or more") -> Evidence:
-        return Evidence("batches ready when asked for", self.loader.queue_ready_mean, "", expected)
-
 
 def count(workers: int) -> str:
     return "1 worker is" if workers == 1 else f"{workers} workers are"
-
-
-def setting(value: bool | None) -> str | None:
-    return None if value is None else "on" if value else "off"

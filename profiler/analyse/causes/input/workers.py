@@ -6,24 +6,21 @@ import numpy as np
 
 from ....record.schema import NOT_MEASURED
 from ...run.facts import Facts
-from ..finding import Evidence, Finding, Next
-from ..gain import removing
+from ...run.loader_stats import QUEUED_PCT
+from ..finding import Evidence, Finding, Next, shown
 from .cpus import ALONE, OVERSUBSCRIBED_PCT
-from .wait import HANDOVER_MS, QUEUED_PCT, Wait, Wanted, count
+from .wait import HANDOVER_MS, Wait, Wanted, count
 
 UNEVEN = 0.75
 """Workers that would be as uneven with equal shares, of all there are, below which some get no data."""
 
 
-def serial(wait: Wait) -> Finding | None:
+def serial(wait: Wait) -> Finding:
     """Samples are made in the training process, while the training waits for them."""
     facts, loader = wait.facts, wait.loader
-    if not facts.made_in_training:
-        return None
     wanted, work_ms = wait.wanted, loader.work_ms_per_batch
     if work_ms is not None and work_ms < HANDOVER_MS:
-        change = removing(
-            facts,
+        change = wait.removing(
             "index a whole batch at once: a dataset with __getitems__, or tensors that the loop slices itself (a "
             f"worker would take longer to hand a batch over than it takes to make: {work_ms:.2f} ms)",
             wait.ns,
@@ -33,15 +30,13 @@ def serial(wait: Wait) -> Finding | None:
         setting = f"num_workers={wanted.workers}{wanted.deeper}{wait.beyond_cpus(wanted.workers)}"
         change = wait.so_many(f"{setting}: batches are made while the {facts.waiter} computes", wanted)
     crowd, alone = _others(wait)
-    return Finding(
-        "input.serial",
+    return wait.found(
         f"{wait.begins}: batches are made in the training process, one after the other{crowd}.",
-        wait.share,
         0.95,
         (
             Evidence("num_workers", facts.set_workers, "", str(wanted.workers)),
             Evidence("batch making that happened inside the fetch", facts.made_in_fetch_pct, "%", "near 0"),
-            Evidence("making one sample takes", loader.make_ms_per_sample, "ms"),
+            wait.evidence("make_ms_per_sample"),
             *wait.waiting_evidence,
             *wait.stage_evidence,
             *wait.pace_evidence,
@@ -59,13 +54,12 @@ def _others(wait: Wait) -> tuple[str, tuple[Next, ...]]:
         return "", ()
     most = wait.ns if facts.main_queued_ns is None else min(wait.ns, facts.main_queued_ns)
     return ", while other programs use the machine's CPUs (input.foreign_load)", (
-        removing(facts, ALONE, most, likely=0.6),
+        wait.removing(ALONE, most, likely=0.6),
     )
 
 
 def _crowd_evidence(wait: Wait) -> tuple[Evidence, ...]:
-    what = "waiting for a CPU, of the time spent making batches"
-    return (Evidence(what, wait.queued_pct, "%", f"below {QUEUED_PCT:.0f}"), *wait.cpu_evidence)
+    return (shown("run_queue_pct", wait.queued_pct), *wait.cpu_evidence)
 
 
 def in_its_own_thread(wait: Wait) -> Finding | None:
@@ -79,17 +73,15 @@ def in_its_own_thread(wait: Wait) -> Finding | None:
     change = "make batches ahead: a DataLoader with workers, or a background thread"
     if not computes:
         change += "; where it has threads of its own, more of them"
-    return Finding(
-        "input.serial",
+    return wait.found(
         f"{wait.begins}: batches are made in the training's own thread, as far as is known{cpu}.",
-        wait.share,
         0.8 if computes else 0.5,
         (
             Evidence("fetching takes", facts.parts.fetch_ns / facts.window.count / 1e6, "ms a step"),
             Evidence("on a CPU, of the time spent fetching", _between(least, most)),
-            wait.ready_evidence(),
+            wait.evidence("queue_ready_mean"),
         ),
-        (wait.next(change),),
+        (wait.overlapping(change),),
     )
 
 
@@ -98,15 +90,13 @@ def sharding(wait: Wait) -> Finding | None:
     facts, even = wait.facts, wait.loader.even_workers
     if not facts.iterable or not facts.set_workers or even is None or even >= UNEVEN * facts.set_workers:
         return None
-    return Finding(
-        "input.sharding",
+    return wait.found(
         f"{wait.begins}: of {facts.set_workers} workers only {even:.1f} get data.",
-        wait.share,
         0.9,
         (
             Evidence("workers that get data, as if in equal shares", even, "", str(facts.set_workers)),
             Evidence("workers that made batches", wait.loader.workers, "", str(facts.set_workers)),
-            wait.ready_evidence(),
+            wait.evidence("queue_ready_mean"),
         ),
         (
             wait.more_workers(
@@ -125,16 +115,14 @@ def latency(wait: Wait) -> Finding | None:
         return None
     wanted = wait.wanted
     setting = f"num_workers={wanted.workers}{wanted.deeper}{wait.beyond_cpus(wanted.workers)}"
-    return Finding(
-        "input.too_few_workers",
+    return wait.found(
         f"{wait.begins}: {count(loader.workers)} not enough, because making a "
         f"sample is {loader.waiting_pct:.0f} % waiting for something that is no CPU (network, locks, sleeps).",
-        wait.share,
         0.85,
         (
             *wait.waiting_evidence,
-            Evidence("on a CPU, of the time spent making batches", loader.cpu_pct, "%"),
-            wait.busy_evidence,
+            wait.evidence("cpu_pct"),
+            wait.evidence("worker_busy_pct"),
             *wait.pace_evidence,
         ),
         (wait.so_many(setting, wanted, "; or shorter waits: local copies, larger requests"),),
@@ -147,29 +135,33 @@ def too_few_workers(wait: Wait) -> Finding | None:
         return None
     loader, sampled = wait.loader, wait.facts.sampled
     wanted = wait.wanted
-    return Finding(
-        "input.too_few_workers",
+    return wait.found(
         f"{wait.begins}: {count(loader.workers)} busy all the time, and the job "
         f"uses {sampled.tree_cpus:.1f} of its {sampled.cpu_budget:g} CPUs.",
-        wait.share,
         0.85,
         (
-            wait.busy_evidence,
-            Evidence("CPUs in use by this job", sampled.tree_cpus, "CPUs"),
-            Evidence("CPUs it may use", sampled.cpu_budget, "CPUs"),
-            wait.ready_evidence(),
+            wait.evidence("worker_busy_pct"),
+            wait.evidence("cpus_used"),
+            wait.evidence("cpu_budget"),
+            wait.evidence("queue_ready_mean"),
             *wait.pace_evidence,
         ),
         (wait.so_many(_more_workers(wait, wanted), wanted),),
     )
 
 
-def general(wait: Wait) -> Finding | None:
+def starved(wait: Wait) -> Finding | None:
+    """The loader does not keep up on a full machine; nothing measured says more."""
+    if not wait.starved:
+        return None
+    rest = "; this job and other programs use up the machine's CPUs"
+    return _guess(wait, rest, wait.overlapping("CPUs of its own, or less work for them"))
+
+
+def general(wait: Wait) -> Finding:
     """The loader does not keep up; nothing measured says why."""
     loader, facts = wait.loader, wait.facts
-    if wait.starved:
-        rest = "; this job and other programs use up the machine's CPUs"
-    elif not wait.cpu_known:
+    if not wait.cpu_known:
         rest = "; CPU use was not measured, so the reason is a guess"
     elif wait.cpu_used:
         rest = "; the job uses its CPUs up, its workers do not"
@@ -180,24 +172,24 @@ def general(wait: Wait) -> Finding | None:
     else:
         rest = " while CPU is left over and its workers are idle part of the time"
     wanted = wait.wanted
-    if wait.starved:
-        change = wait.next("CPUs of its own, or less work for them")
-    elif wanted.said is not None:
+    if wanted.said is not None:
         change = wait.so_many(_more_workers(wait, wanted), wanted)
     elif loader.work_ms_per_batch is not None and wanted.workers > loader.workers:
-        change = wait.next(_more_workers(wait, wanted))
+        change = wait.overlapping(_more_workers(wait, wanted))
     elif facts.set_prefetch is not None:
-        change = wait.next(
+        change = wait.overlapping(
             f"prefetch_factor={2 * facts.set_prefetch} instead of {facts.set_prefetch}: more batches ahead"
         )
     else:
-        change = wait.next("more workers or threads, or more batches ahead")
-    return Finding(
-        "input.cpu_exhausted" if wait.starved else "input.too_few_workers",
+        change = wait.overlapping("more workers or threads, or more batches ahead")
+    return _guess(wait, rest, change)
+
+
+def _guess(wait: Wait, rest: str, change: Next) -> Finding:
+    return wait.found(
         f"{wait.begins}{rest}.",
-        wait.share,
         0.4 if wait.cpu_known else 0.2,
-        (*wait.cpu_evidence, wait.busy_evidence, wait.ready_evidence()),
+        (*wait.cpu_evidence, wait.evidence("worker_busy_pct"), wait.evidence("queue_ready_mean")),
         (change,),
     )
 

@@ -1,0 +1,118 @@
+"""A stretch of the wall time that a rule is asked to explain, and what rules say of it alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ..run.facts import Facts
+from ..run.metrics import METRICS
+from .finding import Evidence, Finding, Next, shown
+
+
+class Piece(Enum):
+    """The pieces of the wall time that causes explain, with the parts they are taken from; no nanosecond is in two."""
+
+    IN_TRAINING = "input", "fetches in which the training makes its batches itself"
+    STARTING = "input", "until a worker takes up the first batch of an epoch"
+    FILLING = "input", "the rest of an epoch's first fetch, beyond what fetches cost otherwise"
+    READING = "input", "a batch that is mostly read from storage is made"
+    SLOW = "input", "one of few batches that take much longer than the others is made, while later ones lie finished"
+    HANDED = "input", "the batch is finished, and on its way to the training"
+    MAKING = "input", "any other batch is made"
+    LINK = "copy", "copies that a link at its full speed would save"
+    COPYING = "copy", "the other copies"
+    SYNC = "sync", "calls that wait for the device"
+    SHAPES = "compute, host", "what steps with new input shapes take longer"
+    MEMORY = "compute, host", "what steps take longer in which the device's memory ran out"
+    CONTENDED = "compute", "kernels of other processes"
+    THROTTLED = "compute", "what computing takes longer at clocks that are held down"
+    LAUNCHES = "compute", "the next kernel is not launched yet"
+    GARBAGE = "host", "Python's garbage collections"
+    GIL = "compute, host", "the training's thread waits for Python's global lock"
+    LOOP = "host", "any other work of the training loop"
+    BOUNDARY = "boundary", "time outside the steps"
+    RANKS = "compute", "ranks wait for each other"
+
+    def __init__(self, parts: str, meaning: str) -> None:
+        self.parts = tuple(parts.split(", "))
+        self.meaning = meaning
+
+
+@dataclass(frozen=True)
+class Claim:
+    """So much of the wall time, for one rule to explain. `code`: of the cause that the rule stands for."""
+
+    facts: Facts
+    ns: float
+    code: str = ""
+
+    @property
+    def share(self) -> float:
+        """Of the wall time, 0..1."""
+        return self.ns / self.facts.parts.wall_ns if self.facts.parts.wall_ns else 0.0
+
+    def pct(self, ns: float | None = None) -> float:
+        """This time, or another, of the wall time."""
+        return 100 * (self.ns if ns is None else ns) / self.facts.parts.wall_ns
+
+    def percent(self, ns: float | None = None) -> str:
+        """The same in words."""
+        return f"{self.pct(ns):.0f} %"
+
+    @property
+    def ms_a_step(self) -> float:
+        return self.ns / self.facts.window.count / 1e6
+
+    def evidence(self, metric: str, expected: str | None = None) -> Evidence:
+        """A registered figure of these facts; `expected`: in place of what is normal for it."""
+        return shown(metric, METRICS[metric].of(self.facts), expected)
+
+    def found(
+        self,
+        title: str,
+        confidence: float,
+        evidence: tuple[Evidence, ...],
+        changes: tuple[Next, ...],
+        most_gain: float | None = None,
+    ) -> Finding:
+        """The cause explains all of the claim."""
+        return Finding(self.code, title, self.share, confidence, evidence, changes, most_gain)
+
+    def removing(
+        self, change: str, removed_ns: float | None = None, *, least: float = 0.0, likely: float = 1.0
+    ) -> Next:
+        """A change that takes time away: a prediction with its range, from where the wall time went.
+
+        Args:
+            change: what to change, with the exact code or flag.
+            removed_ns: how much of the window's time can vanish at most; by default all of the claim.
+            least: the share of it that vanishes at least, 0..1.
+            likely: the share that is expected to.
+        """
+        most_ns = self.ns if removed_ns is None else removed_ns
+        return Next(change, *(self.facts.without(ns) for ns in (likely * most_ns, least * most_ns, most_ns)))
+
+    def overlapping(self, change: str, supply: float | None = None) -> Next:
+        """A change that lets batches be made while the training computes.
+
+        Where both need the same CPUs, one gains what the other loses: there the CPUs set a limit too.
+
+        Args:
+            change: what to change, with the exact code or flag.
+            supply: samples/s that the loader could deliver after the change; `None` where that is not known.
+        """
+        facts = self.facts
+        now = facts.samples_per_s
+        most = facts.without(min(self.ns, facts.parts.input_ns))
+        if most is not None and facts.device_kind == "cpu":
+            limit = facts.cpu_limit
+            most = None if limit is None else max(now, min(most, limit))
+        if most is None:
+            return Next(change)
+        if facts.headroom is not None:
+            most = max(now, min(most, facts.headroom))
+        if supply is None:
+            return Next(change, (now + most) / 2, now, most)
+        predicted = max(now, min(most, supply))
+        return Next(change, predicted, max(now, 0.6 * predicted), most)

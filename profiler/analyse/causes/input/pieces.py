@@ -1,0 +1,136 @@
+"""The exposed wait for data in pieces, by when it happens, and what explains each of them.
+
+What comes from the beginning of epochs, from single slow batches, from the hand-over and from reads is told by when it
+happens. What is left is a matter of supply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ...run.facts import Facts
+from ...run.loader_stats import BUSY
+from ..claim import Piece
+from ..divided import HOLDING
+from ..finding import Finding
+from ..table import explained
+from .cpus import OVERSUBSCRIBED_PCT
+from .epochs import restarts
+from .handoff import LARGE_BATCH_BYTES, MOSTLY_HANDOFF_PCT, NEARLY_ALL_PCT, is_pickled
+from .wait import Wait
+
+Pieces = Sequence[tuple[Piece, int]]
+"""Each with so many ns of the wait."""
+
+LEAST_PIECE = 0.03
+"""Of the wall time: a smaller piece of the wait is told together with the largest one."""
+
+
+def findings_of(facts: Facts) -> list[Finding]:
+    """What explains the exposed wait for data; together they explain all of it."""
+    input_ns = facts.parts.input_ns
+    if input_ns <= 0:
+        return []
+    if facts.made_in_training:
+        found = explained(Piece.IN_TRAINING, Wait(facts, input_ns - held_ns(facts)))
+        return [] if found is None else [found]
+    pieces = [(piece, ns) for piece, ns in _pieces(facts) if _counts(facts, ns)]
+    if not pieces:
+        # Nothing in it is large: what is most of it speaks for all.
+        largest, _ = max(_pieces(facts), key=lambda each: each[1])
+        return list(_explained(facts, [(largest, input_ns)]))
+    small = sum(ns for _, ns in _pieces(facts) if not _counts(facts, ns))
+    at = max(range(len(pieces)), key=lambda at: pieces[at][1])
+    pieces[at] = pieces[at][0], pieces[at][1] + small
+    return list(_explained(facts, pieces))
+
+
+def held_ns(facts: Facts) -> int:
+    """What the training's thread waits in its fetches for other Python threads, which hold the GIL.
+
+    Where it makes its batches itself: what goes beyond making them. Else: for finished batches that are cheap to hand
+    over. The thread that pins is a Python thread too, whose work is the hand-over.
+    """
+    waits, work_ms = facts.waits, facts.loader.work_ms_per_batch
+    if facts.gil is None or facts.gil.others_busy < HOLDING or facts.pin_memory:
+        return 0
+    if facts.made_in_training:
+        known = work_ms is not None and waits.told > 0
+        return max(0, facts.parts.input_ns - round((work_ms or 0.0) * 1e6 * facts.window.count)) if known else 0
+    return waits.handed_ns if _is_handed(facts) and not is_pickled(facts.loader) else 0
+
+
+def _pieces(facts: Facts) -> Pieces:
+    """The exposed wait by when it happened."""
+    waits = facts.waits
+    known = (*_epochs(facts), (Piece.READING, waits.reading_ns), (Piece.SLOW, waits.slow_ns))
+    if _is_handed(facts):
+        return [*known, (Piece.HANDED, waits.handed_ns), (Piece.MAKING, waits.making_ns)]
+    return [*known, (Piece.MAKING, waits.making_ns + waits.handed_ns)]
+
+
+def _epochs(facts: Facts) -> Pieces:
+    """What the beginnings of epochs cost: starting workers, and filling the pipeline."""
+    waits = facts.waits
+    starting, filling = waits.starting_ns, waits.filling_ns
+    if not restarts(facts):
+        return [(Piece.FILLING, starting + filling)]
+    if not starting and waits.told == 0:
+        # When the first batch was taken up is not known, only that workers were started each time.
+        return [(Piece.STARTING, filling)]
+    if not _counts(facts, filling):
+        return [(Piece.STARTING, starting + filling)]
+    if not _counts(facts, starting):
+        return [(Piece.FILLING, starting + filling)]
+    return [(Piece.STARTING, starting), (Piece.FILLING, filling)]
+
+
+def _is_handed(facts: Facts) -> bool:
+    """Whether batches on their way are a matter of their own, and not the end of each wait for supply.
+
+    Where the workers are busy all the time, more batches do not come however fast they are handed over; where they
+    queue for CPUs, so do the threads that send. Unless batches are large: then what looks busy may be the sending.
+    """
+    waits, busy = facts.waits, facts.loader.worker_busy_pct
+    limit = (busy is not None and busy >= 100 * BUSY) or (facts.loader.run_queue_pct or 0.0) >= OVERSUBSCRIBED_PCT
+    ordinary = waits.handed_ns + waits.making_ns + waits.slow_ns + waits.reading_ns
+    handed_pct = 100 * waits.handed_ns / max(1, ordinary)
+    large = (facts.loader.mean_batch_bytes or 0.0) >= LARGE_BATCH_BYTES and handed_pct >= NEARLY_ALL_PCT
+    if limit and not large:
+        return False
+    return facts.loader.queue_capacity is not None and handed_pct >= MOSTLY_HANDOFF_PCT
+
+
+def _counts(facts: Facts, ns: int) -> bool:
+    return ns >= LEAST_PIECE * facts.parts.wall_ns
+
+
+def _explained(facts: Facts, pieces: Pieces) -> Iterator[Finding]:
+    """One finding a cause, of all the pieces that it explains."""
+    # By the largest piece that each cause explains.
+    waits: dict[Piece, Wait] = {}
+    causes: dict[str | None, Piece] = {}
+    for piece, ns in sorted(pieces, key=lambda each: -each[1]):
+        wait = Wait(_without_reads(facts, pieces) if piece is Piece.MAKING else facts, ns, whole=len(pieces) == 1)
+        found = explained(piece, wait)
+        if found is None:
+            continue
+        larger = causes.setdefault(found.cause, piece)
+        if larger is not piece:
+            # The cause of a larger piece is that of this one too.
+            wait = replace(waits[larger], ns=waits[larger].ns + ns, whole=len(pieces) == 2)
+        waits[larger] = wait
+    for piece, wait in waits.items():
+        found = explained(piece, wait)
+        if found is not None:
+            yield found
+
+
+def _without_reads(facts: Facts, pieces: Pieces) -> Facts:
+    """Where reads are a piece of their own, what is known of the batches that are not read."""
+    unread = facts.loader_unread
+    if unread is None or all(piece is not Piece.READING for piece, _ in pieces):
+        return facts
+    whole = facts.loader
+    return replace(facts, loader=replace(unread, slowest=whole.slowest, worker_busy_pct=whole.worker_busy_pct))

@@ -1,0 +1,69 @@
+"""The table of causes: every row is planted, recorded, and the only place that lists its code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from whyidle.analyse.causes.claim import Piece
+from whyidle.analyse.causes.divided import behind_the_host, computing, pieces_of
+from whyidle.analyse.causes.table import CAUSES, CODES, FAMILIES
+from whyidle.analyse.run.facts import facts_of
+from whyidle.record.run import open_run
+from whyidle.scenarios.faults.registry import CASES
+from whyidle.scenarios.planted import MS, Step, train
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests" / "golden" / "expected"
+SOURCES = ("profiler", "scenarios", "diagnosis_benchmark", "benchmarks")
+
+
+def test_every_cause_is_planted_or_says_why_not() -> None:
+    planted = {code for case in CASES.values() for code in case.causes}
+    assert planted <= set(CODES)
+    assert {cause.code for cause in CAUSES if not cause.unplanted} == planted
+
+
+def test_every_cause_is_the_verdict_or_a_finding_of_a_recording_whose_outputs_are_kept() -> None:
+    kept = "".join(file.read_text(encoding="utf-8") for file in GOLDEN.rglob("*.json"))
+    assert set(CODES) - set(re.findall(r'"cause": "([a-z_.]+)"', kept)) == set()
+
+
+@pytest.mark.parametrize("piece", Piece)
+def test_every_piece_of_the_time_has_a_cause_that_may_claim_it(piece: Piece) -> None:
+    assert any(piece in cause.claims for cause in CAUSES)
+
+
+def test_a_rule_stands_in_one_row() -> None:
+    rules = [cause.rule for cause in CAUSES if cause.rule is not None]
+    assert len(set(rules)) == len(rules)
+
+
+@pytest.mark.parametrize("folder", SOURCES)
+def test_no_code_is_named_that_is_not_in_the_table(folder: str) -> None:
+    code = re.compile(rf"({'|'.join(FAMILIES)})\.[a-z_]+")
+    named = {
+        node.value
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and code.fullmatch(node.value)
+    }
+    assert named - set(CODES) <= {f"rank.{suffix}" for suffix in ("js", "css", "html")}
+
+
+@pytest.mark.parametrize("ns", [0, 3 * MS, 10**15])
+def test_however_much_is_claimed_no_nanosecond_is_explained_twice(tmp_path: Path, ns: int) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=5 * MS)] * 60])
+    known = facts_of(open_run(tmp_path / "run"))
+    assert known is not None
+    odd: Any = SimpleNamespace(compute_ns=ns, host_ns=ns)
+    facts = replace(known, shape_churn=odd, memory_pressure=odd, parts=replace(known.parts, garbage_ns=ns, gil_ns=ns))
+    assert sum(computing(facts).values()) <= facts.parts.compute_ns
+    assert sum(behind_the_host(facts).values()) == pytest.approx(facts.parts.host_ns)
+    assert sum(pieces_of(facts).values()) <= facts.parts.wall_ns - facts.parts.input_ns

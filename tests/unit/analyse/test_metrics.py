@@ -1,0 +1,38 @@
+"""The registry of metrics: one name each, and what is told to others is said in full."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from whyidle.analyse.ranks.figures import figure
+from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.metrics import METRICS
+from whyidle.record.run import open_run
+from whyidle.report.contract.run import report
+from whyidle.report.export.prometheus import of_run
+from whyidle.report.export.scalars import of_run as scalars_of_run
+from whyidle.scenarios.planted import MS, Step, train
+
+
+def test_no_two_metrics_share_a_name_or_words() -> None:
+    for read in ("name", "label", "logged", "gauge"):
+        names = Counter(name for metric in METRICS.values() if (name := getattr(metric, read)))
+        assert [name for name, times in names.items() if times > 1] == []
+
+
+def test_what_prometheus_is_told_has_a_sentence_and_a_name_for_loggers() -> None:
+    assert [m.name for m in METRICS.values() if m.gauge and not (m.meaning and m.logged)] == []
+
+
+def test_a_figure_is_the_same_wherever_it_is_told(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 60])
+    analysis = analyse(open_run(tmp_path / "run"))
+    json, logged, gauges = report(analysis), scalars_of_run(analysis), of_run(analysis, "run")
+    told = {**json["device"], **json["input"], **json["quality"]}
+    known = {name: value for name in METRICS if (value := figure(analysis, name)) is not None}
+    assert {"busy_pct", "au_pct", "overhead_pct"} <= set(known)
+    assert {name: told[name] for name in known if name in told} == {name: known[name] for name in known if name in told}
+    for metric in METRICS.values():
+        assert logged.get(metric.logged) == (known.get(metric.name) if metric.logged else None)
+        assert (f"whyidle_{metric.gauge}{{" in gauges) == bool(metric.gauge and metric.name in known)
