@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whyidle.diagnosis_benchmark.report import confusion_plot
-
 from ..analyse.cells.comparison import Comparison
 from ..analyse.cells.scaling import scaling
 from ..analyse.run.analysis import Analysis
@@ -17,6 +15,7 @@ from ..errors import WhyidleError
 from ..report.documents import comparison as compare_text
 from ..report.documents import run as text
 from ..report.plot import batch_size as batch_plot
+from ..report.plot import confusion as confusion_plot
 from ..report.plot import scaling as scaling_plot
 from ..report.plot import utilisation as trace_plot
 
