@@ -88,7 +88,7 @@ def write(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> No
 
 def _refuse(value: object, option: str, formats: str) -> None:
     if value is not None:
-        raise WhyidleError(f"{option} belongs to --format {formats}.")
+        raise WhyidleError(f"{option} belongs to --format {formats}. Leave it out.")
 
 
 def _write_trace(arguments: argparse.Namespace, folder: Path, others: list[Path]) -> None:
