@@ -15,10 +15,10 @@ from whyidle.diagnosis_benchmark import faults
 
 from ..analyse.cells.comparison import compare
 from ..errors import WhyidleError
-from ..report.contract import run as contract
-from ..report.documents import comparison as compare_text
+from ..results.comparisons import ComparisonResult
+from ..results.result import CONFUSION, RANKS, TRACES
 from ..terminal.console import show_comparison
-from . import compare_html, compare_runs, cost_options, options, plot
+from . import compare_runs, cost_options, options, plot
 from .sweep import Sweep
 
 NAME = "compare"
@@ -75,7 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--activity-windows", action="store_true", help="record every kernel of a few steps (CUDA)")
     parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
     plot.add_arguments(parser)
-    compare_html.add_arguments(parser)
+    parser.add_argument(
+        compare_runs.PAGE_OPTION, metavar="FILE", help="write the result as a page: one file, also without a network"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the runs (default: runs/…)")
     parser.add_argument("--no-live", action="store_true", help="plain lines instead of the live view")
     cost_options.add_arguments(parser, logs=True)
@@ -87,13 +89,19 @@ def run(arguments: argparse.Namespace) -> int:
         # A supervisor's stop and a closed terminal keep what was measured, as Ctrl-C does.
         signal.signal(stop, signal.default_int_handler)
     plot.check(arguments, arguments.out)
-    compare_html.check(arguments, arguments.out)
+    if arguments.html == "-":
+        raise WhyidleError("--html -: a page goes into a file. Name one, such as --html compare.html.")
+    options.require_folder(arguments.html, arguments.out, compare_runs.PAGE_OPTION)
     if compare_runs.are_runs(arguments.what):
         return compare_runs.run(arguments)
     [arguments.scenario] = arguments.what
     if arguments.scenario in (faults.SCENARIO, sweep_planted.SCENARIO):
-        plot.refuse(arguments, (plot.TRACES, plot.RANKS, plot.CONFUSION), f"{arguments.scenario} plants what it finds")
-        compare_html.refuse(arguments, arguments.scenario)
+        plot.refuse(arguments, (TRACES, RANKS, CONFUSION), f"{arguments.scenario} plants what it finds")
+        if arguments.html is not None:
+            raise WhyidleError(
+                f"--html is of tables of loaders, and {arguments.scenario} has a page of its own. Leave it out; "
+                "afterwards `whyidle report FOLDER --format html` writes that page."
+            )
     if arguments.scenario == faults.SCENARIO:
         return faults.run(arguments)
     if arguments.scenario == sweep_planted.SCENARIO:
@@ -107,16 +115,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.plot and len({key.batch_size for key in sweep.keys}) < 2:
         raise WhyidleError("--plot draws what the batch size does: name two and more with --batch-sizes.")
     interrupted = sweep.run()
-    result = compare([sweep.cell(key) for key in sweep.keys])
-    show_comparison(
-        lambda target: compare_text.render(result, sweep.setting, target),
-        lambda: contract.comparison(result, sweep.setting),
-        sweep.folder,
-        arguments.json,
-    )
-    compare_html.write_kept(arguments, sweep.folder)
+    measured = compare([sweep.cell(key) for key in sweep.keys])
+    result = ComparisonResult(sweep.folder, made=(measured, sweep.setting))
+    show_comparison(result.render, result.contract, sweep.folder, arguments.json)
+    # Of what is kept, as `report` would write it.
+    compare_runs.write_page(arguments, ComparisonResult(sweep.folder))
     try:
-        plot.draw(arguments, result, sweep.setting)
+        plot.draw(arguments, result)
     except WhyidleError:
         # What was measured before Ctrl-C need not be enough for every picture.
         if not interrupted:

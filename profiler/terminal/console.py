@@ -76,10 +76,19 @@ def write_json(content: dict[str, Any], target: str) -> None:
     if target == "-":
         print(text)
         return
+    write_file(text + "\n", Path(target))
+
+
+def write_file(text: str, target: Path, with_option: str = "") -> None:
+    """Into a file, at once. `with_option`: how another is named, such as ` with -o`.
+
+    Raises:
+        WhyidleError: it cannot be written; a file that was there before still is.
+    """
     try:
-        write_text(Path(target), text + "\n")
+        write_text(target, text)
     except OSError as error:
-        raise WhyidleError(f"cannot write {target}: {error.strerror}. Name another file.") from error
+        raise WhyidleError(f"cannot write {target}: {error.strerror}. Name another file{with_option}.") from error
 
 
 def json_text(content: dict[str, Any]) -> str:

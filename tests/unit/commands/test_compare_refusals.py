@@ -18,13 +18,13 @@ from rich.console import Console
 from whyidle.analyse.cells.cell_costs import setting_of
 from whyidle.analyse.cells.comparison import Cell, place
 from whyidle.analyse.cells.prices import Price
-from whyidle.commands.cost_options import put_price
 from whyidle.commands.main import main, parser
 from whyidle.commands.sweep import Sweep
 from whyidle.commands.sweep_asked import beyond_cpus
 from whyidle.errors import WhyidleError
 from whyidle.matrix.trial import INTERRUPTED, Target, _child
 from whyidle.report.documents.cost import _epochs_shown, of_cells
+from whyidle.results.comparisons import put_price
 from whyidle.terminal.comparison_progress import Progress
 
 SCENARIO = """

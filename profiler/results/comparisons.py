@@ -1,0 +1,247 @@
+"""Comparisons: trainings in cells, their rounds in one folder; among them those whose causes were planted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+from urllib.parse import quote
+
+from rich.console import Console
+
+from ..analyse.attached.attached import is_attached
+from ..analyse.cells.cell_costs import SETTING, place_of, setting_of
+from ..analyse.cells.comparison import Cell, Comparison, load
+from ..analyse.cells.prices import Price
+from ..analyse.cells.scaling import scaling
+from ..analyse.run.analysis import Analysis, analyse
+from ..errors import WhyidleError
+from ..record.comparison import is_comparison, read_comparison
+from ..record.run import is_run, open_run, runs_within
+from ..report.contract import run as contract
+from ..report.documents import comparison as compare_text
+from ..report.documents import summary
+from ..report.export import prometheus
+from ..report.export.cells import cells_table
+from ..report.export.table import Table
+from ..report.plot import batch_size, confusion, utilisation
+from ..report.plot import scaling as scaling_plot
+from .result import CELLS, CONFUSION, PAGE, PICTURES, RANKS, SIZES, TRACES, Picture, Result
+
+if TYPE_CHECKING:
+    from whyidle.diagnosis_benchmark.batch_sizes import SweepTable
+    from whyidle.diagnosis_benchmark.faults import FaultTable
+
+COST_SCENARIO = "cost"
+"""The scenario of costs, which has a price for each device."""
+
+
+class Cells(Result):
+    """What all comparisons have: the runs of their cells."""
+
+    what = "a comparison"
+
+    def members(self) -> Sequence[Path]:
+        cells = read_comparison(self.folder)[1]
+        return [self.folder / name for cell in cells for name in cell.runs if is_run(self.folder / name)]
+
+    def prometheus(self) -> str:
+        return prometheus.of_runs([(folder.name, _analysed(folder)) for folder in self.members()])
+
+    def table(self, name: str | None) -> Table:
+        if name not in (None, CELLS):
+            raise WhyidleError(
+                f"{self.folder} is a comparison, whose only table is {CELLS}; {name} is of one run. {self._name_one()}"
+            )
+        return cells_table(self.folder)
+
+    def tables(self) -> Mapping[str, Callable[[], Table]]:
+        return {CELLS: partial(cells_table, self.folder)}
+
+    def without(self, form: str) -> WhyidleError:
+        if form == "trace":
+            return WhyidleError(f"{self.folder} is a comparison, and a trace is of one run. {self._name_one()}")
+        return super().without(form)
+
+    def _name_one(self) -> str:
+        runs = runs_within(self.folder)
+        return f"Name a run, such as {runs[0]}." if runs else "It holds no runs."
+
+
+class ComparisonResult(Cells):
+    """A table of loaders, batch sizes and whatever else differed."""
+
+    pictures = PICTURES
+
+    def __init__(self, folder: Path, made: tuple[Comparison, dict[str, Any]] | None = None) -> None:
+        """`made`: the comparison and its setting, where they need not be read from the folder."""
+        super().__init__(folder)
+        self._made = made
+
+    @classmethod
+    def open(cls, folder: Path) -> Self | None:
+        return cls(folder) if is_comparison(folder) else None
+
+    @cached_property
+    def _loaded(self) -> tuple[Comparison, dict[str, Any]]:
+        result, setting = load(self.folder) if self._made is None else self._made
+        if self.price is not None:
+            put_price(self.price, result.cells, setting)
+        return result, setting
+
+    def render(self, console: Console) -> None:
+        compare_text.render(*self._loaded, console)
+
+    def contract(self) -> dict[str, Any]:
+        return contract.comparison(*self._loaded)
+
+    def page(self, place: Path | None) -> str:
+        from ..report.page import compare_page
+
+        result, setting = self._loaded
+        return compare_page.page(result, setting, {} if place is None else _links(result.cells, place))
+
+    def markdown(self) -> str:
+        return summary.of_comparison(*self._loaded)
+
+    def draw(self, picture: Picture, file: Path) -> None:
+        result, setting = self._loaded
+        title = compare_text.title(result, setting)
+        if picture == SIZES:
+            if not result.batch_verdicts:
+                raise WhyidleError("--plot: no loader ran with two batch sizes, so no picture was drawn.")
+            batch_size.write(result.batch_verdicts, title, file)
+        elif picture == TRACES:
+            utilisation.write(utilisation.traces_of(result), title, file)
+        elif picture == RANKS:
+            if (found := scaling(result.cells)) is None:
+                raise WhyidleError("--scaling-plot: nothing ran on several ranks, so no picture was drawn.")
+            scaling_plot.write(found, title, file)
+        elif picture == CONFUSION:
+            confusion.write(result, setting, title, file)
+
+
+class _Planted(Cells):
+    """A comparison that tests verdicts on planted causes. Its runs are judged by the benchmark of diagnosis."""
+
+    planted: ClassVar[str]
+    """What was planted, in words."""
+
+    @classmethod
+    def _open(cls, folder: Path, scenario: str) -> Self | None:
+        is_one = not is_run(folder) and is_comparison(folder) and read_comparison(folder)[0].get("scenario") == scenario
+        return cls(folder) if is_one else None
+
+    def without(self, form: str) -> WhyidleError:
+        if form == "markdown":
+            return WhyidleError(f"{self.folder} tests verdicts on planted causes: take --format text or json.")
+        return super().without(form)
+
+    def undrawn(self, picture: Picture) -> str:
+        return f"{self.folder} compares planted {self.planted}"
+
+
+class FaultsResult(_Planted):
+    """Trainings with planted faults: what was planted against what was named."""
+
+    planted = "faults"
+
+    @classmethod
+    def open(cls, folder: Path) -> Self | None:
+        from whyidle.diagnosis_benchmark.faults import SCENARIO
+
+        return cls._open(folder, SCENARIO)
+
+    @cached_property
+    def _table(self) -> FaultTable:
+        from whyidle.diagnosis_benchmark.faults import load
+
+        return load(self.folder)
+
+    def render(self, console: Console) -> None:
+        self._table.render(console)
+
+    def contract(self) -> dict[str, Any]:
+        return self._table.json()
+
+    def page(self, place: Path | None) -> str:
+        from whyidle.diagnosis_benchmark.report import faults_page
+
+        return faults_page.page(self._table.confusion, self._table.setting, self._table.failed)
+
+
+class SweepsResult(_Planted):
+    """Trainings of which it is known what a larger batch does to them, and what was said of it."""
+
+    planted = "sweeps"
+    pictures = (SIZES,)
+
+    @classmethod
+    def open(cls, folder: Path) -> Self | None:
+        from whyidle.diagnosis_benchmark.batch_sizes import SCENARIO
+
+        return cls._open(folder, SCENARIO)
+
+    @cached_property
+    def _table(self) -> SweepTable:
+        from whyidle.diagnosis_benchmark.batch_sizes import load
+
+        return load(self.folder)
+
+    def render(self, console: Console) -> None:
+        self._table.render(console)
+
+    def contract(self) -> dict[str, Any]:
+        return self._table.json()
+
+    def page(self, place: Path | None) -> str:
+        from whyidle.diagnosis_benchmark.report import sweeps_page
+
+        return sweeps_page.page(self._table.sweeps, self._table.setting, self._table.failed)
+
+    def draw(self, picture: Picture, file: Path) -> None:
+        self._table.plot(file)
+
+
+def put_price(price: Price, cells: Collection[Cell], setting: dict[str, Any]) -> None:
+    """Have a comparison that is over priced anew.
+
+    Raises:
+        WhyidleError: its trainings ran on several devices.
+    """
+    before = setting.get(SETTING) or {}
+    require_one_machine(price, (str(cell.axes.get("device")) for cell in cells))
+    setting[SETTING] = setting_of(
+        lambda *_: price, map(place_of, cells), before.get("target_accuracy"), before.get("relative_to"), True
+    )
+
+
+def require_one_machine(price: Price, devices: Iterable[str]) -> None:
+    """
+    Raises:
+        WhyidleError: one price for trainings on several devices.
+    """
+    several = list(dict.fromkeys(devices))
+    if len(several) > 1:
+        raise WhyidleError(
+            f"one price ({price.title}) says nothing of trainings on {len(several)} devices ({', '.join(several)}). "
+            f"Compare one device at a time, or leave --price and --instance out: scenario {COST_SCENARIO} has a price "
+            "for each device."
+        )
+
+
+def _analysed(folder: Path) -> Analysis:
+    run = open_run(folder)
+    if is_attached(run):
+        raise WhyidleError(
+            f"{folder} was watched from outside: it has no steps to give gauges of. Take --format json or markdown."
+        )
+    return analyse(run)
+
+
+def _links(cells: Sequence[Cell], start: Path) -> dict[str, str]:
+    """Run folder → address of its page, where it has one, from the folder in which the page of all is written."""
+    pages = {run: Path(run) / PAGE for cell in cells for run in cell.runs}
+    return {run: quote(os.path.relpath(page, start)) for run, page in pages.items() if page.is_file()}
