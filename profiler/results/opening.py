@@ -101,16 +101,17 @@ def _are_one_job(folders: Sequence[Path]) -> bool:
 
 
 def _choice(around: Path, folders: Sequence[Path]) -> str:
-    """What to choose from, the newest first."""
+    """What to choose from, the newest first, and what cannot be read last."""
     runs = []
     for folder in folders:
-        with suppress(RecordError):
+        try:
             info = open_run(folder).info
-            runs.append((_moment(info.get("started_at")), folder.name, command_line(info.get("command"))))
+            runs.append((True, _moment(info.get("started_at")), folder.name, command_line(info.get("command"))))
+        except RecordError as error:
+            runs.append((False, 0.0, folder.name, f"cannot be read: {error}"))
     runs.sort(reverse=True)
-    newest = around / (runs[0][1] if runs else folders[-1].name)
-    lines = [f"{around} holds {len(folders)} runs. Name one, such as `whyidle report {newest}`:"]
-    lines += [f"  {_when(began)}  {name}  {plain(command)}" for began, name, command in runs[:MOST_LISTED]]
+    lines = [f"{around} holds {len(runs)} runs. Name one, such as `whyidle report {around / runs[0][2]}`:"]
+    lines += [f"  {_when(began)}  {name}  {plain(told)}" for _, began, name, told in runs[:MOST_LISTED]]
     if len(folders) > MOST_LISTED:
         lines.append(f"  and {len(folders) - MOST_LISTED} more")
     return "\n".join(lines)

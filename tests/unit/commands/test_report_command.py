@@ -171,3 +171,13 @@ def test_names_are_no_markup_of_the_console(tmp_path: Path, capsys: pytest.Captu
     assert "[red]b" in told
     assert main(["report", str(tmp_path / "job"), "--format", "html", "-o", "-"]) == 0
     assert "[/x] :boom: a" in capsys.readouterr().out
+
+
+def test_a_run_that_cannot_be_read_is_listed_with_the_reason(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_run(tmp_path / "a-newer-format", {"version": 99, "started_at": "2999-01-01T00:00:00+0000"})
+    told = said(capsys, "report", tmp_path)
+    assert f"holds 2 runs. Name one, such as `whyidle report {recorded}`" in told
+    assert told.index(" run ") < told.index(" a-newer-format cannot be read: ")
+    assert "has run format 99; this whyidle reads format 1" in told
