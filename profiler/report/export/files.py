@@ -16,6 +16,7 @@ from typing import Any
 
 from ...errors import WhyidleError
 from ...record.files import replacing
+from ...record.recorded import refuse_recorded
 
 STDOUT = "-"
 
@@ -33,6 +34,7 @@ def opened(output: str | None, binary: bool = False) -> Iterator[Any]:
         sys.stdout.flush()
         return
     path = Path(output)
+    refuse_recorded(path)
     with (
         _named(path),
         replacing(path) as draft,
