@@ -19,10 +19,8 @@ from ..report.export.csv_file import write_csv
 from ..report.export.files import STDOUT, open_file, opened, together
 from ..report.export.raw import about_of
 from ..report.export.table import Table
-from ..results.opening import open_result
 from ..results.result import CELLS, PAGE, STEPS, TABLES, Result
 from ..terminal.console import console, show_in, write_file, write_json
-from . import cost_options
 
 if TYPE_CHECKING:
     from ..report.export.trace.compose import Trace
@@ -123,9 +121,8 @@ def _write_page(arguments: argparse.Namespace, result: Result) -> None:
         runs = result.members()
         if runs is None:
             raise WhyidleError(f"--with-runs is of comparisons, and {result.folder} is none. Leave it out.")
-        price = cost_options.price_of(arguments)
         for run in runs:
-            write_file(open_result([run], price).page(run), run / PAGE, " with -o")
+            write_file(run.page(run.folder), run.folder / PAGE, " with -o")
     if arguments.output == STDOUT:
         sys.stdout.write(result.page(None))
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -11,15 +11,13 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-from ..analyse.attached.attached import is_attached
 from ..analyse.cells.cell_costs import SETTING, place_of, setting_of
 from ..analyse.cells.comparison import Cell, Comparison, load
 from ..analyse.cells.prices import Price
 from ..analyse.cells.scaling import scaling
-from ..analyse.run.analysis import Analysis, analyse
 from ..errors import WhyidleError
 from ..record.comparison import is_comparison, read_comparison
-from ..record.run import is_run, open_run, runs_within
+from ..record.run import is_run, runs_within
 from ..report.contract import run as contract
 from ..report.documents import comparison as compare_text
 from ..report.documents import summary
@@ -28,6 +26,7 @@ from ..report.export.cells import cells_table
 from ..report.export.table import Table
 from ..report.plot import batch_size, confusion, utilisation
 from ..report.plot import scaling as scaling_plot
+from .recordings import Recording, recording_in
 from .result import CELLS, CONFUSION, PAGE, PICTURES, RANKS, SIZES, TRACES, Picture, Result
 
 if TYPE_CHECKING:
@@ -43,12 +42,16 @@ class Cells(Result):
 
     what = "a comparison"
 
-    def members(self) -> Sequence[Path]:
-        cells = read_comparison(self.folder)[1]
-        return [self.folder / name for cell in cells for name in cell.runs if is_run(self.folder / name)]
+    def members(self) -> Iterator[Recording]:
+        for cell in read_comparison(self.folder)[1]:
+            for name in cell.runs:
+                if is_run(self.folder / name):
+                    found = recording_in(self.folder / name)
+                    found.price = self.price
+                    yield found
 
     def prometheus(self) -> str:
-        return prometheus.of_runs([(folder.name, _analysed(folder)) for folder in self.members()])
+        return prometheus.of_runs([each.gauged() for each in self.members()])
 
     def table(self, name: str | None) -> Table:
         if name not in (None, CELLS):
@@ -230,15 +233,6 @@ def require_one_machine(price: Price, devices: Iterable[str]) -> None:
             f"Compare one device at a time, or leave --price and --instance out: scenario {COST_SCENARIO} has a price "
             "for each device."
         )
-
-
-def _analysed(folder: Path) -> Analysis:
-    run = open_run(folder)
-    if is_attached(run):
-        raise WhyidleError(
-            f"{folder} was watched from outside: it has no steps to give gauges of. Take --format json or markdown."
-        )
-    return analyse(run)
 
 
 def _links(cells: Sequence[Cell], start: Path) -> dict[str, str]:

@@ -69,6 +69,10 @@ class Recording(Result):
         steps: dict[str, Callable[[], Table]] = {STEPS: self._steps} if self._has_steps() else {}
         return steps | {name: partial(raw_table, name, self.runs) for name in KINDS_OF_TABLES}
 
+    def gauged(self) -> tuple[str, Analysis]:
+        """What it is called among gauges, and what they are made of."""
+        raise self.without("prometheus")
+
     def undrawn(self, picture: Picture) -> str:
         return f"{self.folder} is no comparison. `whyidle compare RUN RUN` makes one of runs"
 
@@ -124,7 +128,10 @@ class RunResult(Recording):
         return summary.of_run(self.analysis)
 
     def prometheus(self) -> str:
-        return prometheus.of_run(self.analysis, self.folder.resolve().name)
+        return prometheus.of_runs([self.gauged()])
+
+    def gauged(self) -> tuple[str, Analysis]:
+        return self.folder.resolve().name, self.analysis
 
     def draw(self, picture: Picture, file: Path) -> None:
         if picture != TRACES:
@@ -192,3 +199,12 @@ class AttachedResult(Recording):
         if picture == TRACES:
             return f"{self.folder} was watched from outside, which does not see that"
         return super().undrawn(picture)
+
+
+def recording_in(folder: Path) -> Recording:
+    """The recording in a run folder.
+
+    Raises:
+        RecordError: there is none, or it cannot be read.
+    """
+    return AttachedResult.open(folder) or RunResult([open_run(folder)])

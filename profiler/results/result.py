@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -117,8 +117,8 @@ class Result(ABC):
         """
         raise picture.refused(self.undrawn(picture))
 
-    def members(self) -> Sequence[Path] | None:
-        """The run folders that it is made of and that are still there; `None` of what is no comparison."""
+    def members(self) -> Iterator[Result] | None:
+        """The runs that it is made of and that are still there; `None` of what is no comparison."""
         return None
 
     def without(self, form: str) -> WhyidleError:

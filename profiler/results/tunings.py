@@ -32,14 +32,9 @@ class TuningResult(Result):
     def _state(self) -> State:
         return load(self.folder)
 
-    def contract(self) -> dict[str, Any]:
-        """As `tune --json` wrote it."""
-        self._tuning  # noqa: B018 - what cannot be read is no result
-        assert self._state.result is not None
-        return self._state.result
-
     @cached_property
-    def _tuning(self) -> Tuning:
+    def _kept(self) -> tuple[Tuning, dict[str, Any]]:
+        """The result, and its JSON as `tune` wrote it."""
         state = self._state
         if state.result is None:
             blocks = len(state.history)
@@ -48,7 +43,7 @@ class TuningResult(Result):
                 f"block{'s' * (blocks != 1)}. `whyidle tune --resume {self.folder}` goes on with it."
             )
         try:
-            return tune_json.read(state.result)
+            return tune_json.read(state.result), state.result
         except RecordError as error:
             raise RecordError(f"{self.folder / TUNE_JSON}: {error}") from error
 
@@ -57,13 +52,16 @@ class TuningResult(Result):
         """What was said of the data before anything was started."""
         return tuple(map(str, self._state.asked.get("notices") or ()))
 
+    def contract(self) -> dict[str, Any]:
+        return self._kept[1]
+
     def render(self, console: Console) -> None:
-        tune_text.render(self._tuning, console, self._notices)
+        tune_text.render(self._kept[0], console, self._notices)
 
     def page(self, place: Path | None) -> str:
         from ..report.page import tune_page
 
-        return tune_page.page(self._tuning, self._notices, tuple(self._environment()))
+        return tune_page.page(self._kept[0], self._notices, tuple(self._environment()))
 
     def without(self, form: str) -> WhyidleError:
         runs = runs_within(self.folder)
