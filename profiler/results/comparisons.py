@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 from urllib.parse import quote
 
 from rich.console import Console
@@ -28,10 +29,6 @@ from ..report.plot import batch_size, confusion, utilisation
 from ..report.plot import scaling as scaling_plot
 from .recordings import Recording, recording_in
 from .result import CELLS, CONFUSION, PAGE, PICTURES, RANKS, SIZES, TRACES, Picture, Result
-
-if TYPE_CHECKING:
-    from whyidle.diagnosis_benchmark.batch_sizes import SweepTable
-    from whyidle.diagnosis_benchmark.faults import FaultTable
 
 COST_SCENARIO = "cost"
 """The scenario of costs, which has a price for each device."""
@@ -127,15 +124,31 @@ class ComparisonResult(Cells):
 
 
 class _Planted(Cells):
-    """A comparison that tests verdicts on planted causes. Its runs are judged by the benchmark of diagnosis."""
+    """A comparison that tests verdicts on planted causes, judged by a module of the benchmark of diagnosis."""
 
     planted: ClassVar[str]
     """What was planted, in words."""
 
+    @staticmethod
+    @abstractmethod
+    def _benchmark() -> Any:
+        """The module: its `SCENARIO`, and how it can `load` a folder. Imported where it is needed alone."""
+
     @classmethod
-    def _open(cls, folder: Path, scenario: str) -> Self | None:
-        is_one = not is_run(folder) and is_comparison(folder) and read_comparison(folder)[0].get("scenario") == scenario
+    def open(cls, folder: Path) -> Self | None:
+        is_one = is_comparison(folder) and read_comparison(folder)[0].get("scenario") == cls._benchmark().SCENARIO
         return cls(folder) if is_one else None
+
+    @cached_property
+    def _table(self) -> Any:
+        return self._benchmark().load(self.folder)
+
+    def render(self, console: Console) -> None:
+        self._table.render(console)
+
+    def contract(self) -> dict[str, Any]:
+        content: dict[str, Any] = self._table.json()
+        return content
 
     def without(self, form: str) -> WhyidleError:
         if form == "markdown":
@@ -151,23 +164,11 @@ class FaultsResult(_Planted):
 
     planted = "faults"
 
-    @classmethod
-    def open(cls, folder: Path) -> Self | None:
-        from whyidle.diagnosis_benchmark.faults import SCENARIO
+    @staticmethod
+    def _benchmark() -> Any:
+        from whyidle.diagnosis_benchmark import faults
 
-        return cls._open(folder, SCENARIO)
-
-    @cached_property
-    def _table(self) -> FaultTable:
-        from whyidle.diagnosis_benchmark.faults import load
-
-        return load(self.folder)
-
-    def render(self, console: Console) -> None:
-        self._table.render(console)
-
-    def contract(self) -> dict[str, Any]:
-        return self._table.json()
+        return faults
 
     def page(self, place: Path | None) -> str:
         from whyidle.diagnosis_benchmark.report import faults_page
@@ -181,23 +182,11 @@ class SweepsResult(_Planted):
     planted = "sweeps"
     pictures = (SIZES,)
 
-    @classmethod
-    def open(cls, folder: Path) -> Self | None:
-        from whyidle.diagnosis_benchmark.batch_sizes import SCENARIO
+    @staticmethod
+    def _benchmark() -> Any:
+        from whyidle.diagnosis_benchmark import batch_sizes
 
-        return cls._open(folder, SCENARIO)
-
-    @cached_property
-    def _table(self) -> SweepTable:
-        from whyidle.diagnosis_benchmark.batch_sizes import load
-
-        return load(self.folder)
-
-    def render(self, console: Console) -> None:
-        self._table.render(console)
-
-    def contract(self) -> dict[str, Any]:
-        return self._table.json()
+        return batch_sizes
 
     def page(self, place: Path | None) -> str:
         from whyidle.diagnosis_benchmark.report import sweeps_page
