@@ -75,9 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--activity-windows", action="store_true", help="record every kernel of a few steps (CUDA)")
     parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
     plot.add_arguments(parser)
-    parser.add_argument(
-        compare_runs.PAGE_OPTION, metavar="FILE", help="write the result as a page: one file, also without a network"
-    )
+    plot.add_page_argument(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the runs (default: runs/…)")
     parser.add_argument("--no-live", action="store_true", help="plain lines instead of the live view")
     cost_options.add_arguments(parser, logs=True)
@@ -89,19 +87,13 @@ def run(arguments: argparse.Namespace) -> int:
         # A supervisor's stop and a closed terminal keep what was measured, as Ctrl-C does.
         signal.signal(stop, signal.default_int_handler)
     plot.check(arguments, arguments.out)
-    if arguments.html == "-":
-        raise WhyidleError("--html -: a page goes into a file. Name one, such as --html compare.html.")
-    options.require_folder(arguments.html, arguments.out, compare_runs.PAGE_OPTION)
+    plot.check_page(arguments, arguments.out)
     if compare_runs.are_runs(arguments.what):
         return compare_runs.run(arguments)
     [arguments.scenario] = arguments.what
     if arguments.scenario in (faults.SCENARIO, sweep_planted.SCENARIO):
         plot.refuse(arguments, (TRACES, RANKS, CONFUSION), f"{arguments.scenario} plants what it finds")
-        if arguments.html is not None:
-            raise WhyidleError(
-                f"--html is of tables of loaders, and {arguments.scenario} has a page of its own. Leave it out; "
-                "afterwards `whyidle report FOLDER --format html` writes that page."
-            )
+        plot.refuse_page(arguments, arguments.scenario)
     if arguments.scenario == faults.SCENARIO:
         return faults.run(arguments)
     if arguments.scenario == sweep_planted.SCENARIO:
@@ -119,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     result = ComparisonResult(sweep.folder, made=(measured, sweep.setting))
     show_comparison(result.render, result.contract, sweep.folder, arguments.json)
     # Of what is kept, as `report` would write it.
-    compare_runs.write_page(arguments, ComparisonResult(sweep.folder))
+    plot.write_page(arguments, ComparisonResult(sweep.folder))
     try:
         plot.draw(arguments, result)
     except WhyidleError:

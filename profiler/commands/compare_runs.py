@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from ..analyse.cells.comparison import compare
 from ..analyse.cells.recorded_runs import cells_of_runs, differences
 from ..errors import WhyidleError
-from ..record.files import plain
 from ..record.run import open_run
 from ..results.comparisons import ComparisonResult
 from ..results.opening import what_is
 from ..results.recordings import RunResult
-from ..terminal.console import console, show, write_file, write_json
+from ..terminal.console import console, show, write_json
 from . import options, plot
 
-PAGE_OPTION = "--html"
 TAKEN = ("verb", "run", "parser", "what", "json", "no_live", "html", *plot.NAMES)
 """What means something here; every other option is one of trainings."""
 
@@ -60,22 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
         show(result.render, console())
     if arguments.json:
         write_json(result.contract(), arguments.json)
-    write_page(arguments, result)
+    plot.write_page(arguments, result)
     plot.draw(arguments, result)
     return 0
-
-
-def write_page(arguments: argparse.Namespace, result: ComparisonResult) -> None:
-    """The page, where it was asked for. Runs that have a page of their own are linked.
-
-    Raises:
-        WhyidleError: it cannot be written.
-        RecordError: the comparison or a run of it cannot be read.
-    """
-    if arguments.html is not None:
-        target = Path(arguments.html)
-        write_file(result.page(target.absolute().parent), target, f" with {PAGE_OPTION}")
-        print(plain(f"written: {target}"), file=sys.stderr)
 
 
 def _folders(what: list[str]) -> list[Path]:

@@ -1,13 +1,18 @@
-"""The pictures of a result, each an option that names a file: `--plot`, `--trace-plot`, …."""
+"""What is drawn of a result beside its words, each an option that names a file: `--plot`, …, and `compare --html`."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..errors import WhyidleError
+from ..record.files import plain
 from ..report.plot import batch_size as batch_plot
 from ..results.result import PICTURES, Picture, Result
+from ..terminal.console import write_file
+from .options import require_folder
 
 NAMES = tuple(picture.name for picture in PICTURES)
 """Of their values among the arguments."""
@@ -61,3 +66,43 @@ def draw(arguments: argparse.Namespace, result: Result) -> None:
     """
     for picture, file in asked(arguments).items():
         result.draw(picture, file)
+
+
+def add_page_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--html", metavar="FILE", help="write the result as a page: one file, also without a network")
+
+
+def check_page(arguments: argparse.Namespace, made: Path | None = None) -> None:
+    """Whether a page can be written there, before anything is measured for it; `made`: a folder that will be there.
+
+    Raises:
+        WhyidleError: it cannot.
+    """
+    if arguments.html == "-":
+        raise WhyidleError("--html -: a page goes into a file. Name one, such as --html compare.html.")
+    require_folder(arguments.html, made, "--html")
+
+
+def refuse_page(arguments: argparse.Namespace, scenario: str) -> None:
+    """
+    Raises:
+        WhyidleError: a page was asked for of a scenario whose page is another.
+    """
+    if arguments.html is not None:
+        raise WhyidleError(
+            f"--html is of tables of loaders, and {scenario} has a page of its own. Leave it out; afterwards "
+            "`whyidle report FOLDER --format html` writes that page."
+        )
+
+
+def write_page(arguments: argparse.Namespace, result: Result) -> None:
+    """The page, where it was asked for.
+
+    Raises:
+        WhyidleError: it cannot be written.
+        RecordError: the result, or a run of it, cannot be read.
+    """
+    if arguments.html is not None:
+        target = Path(arguments.html)
+        write_file(result.page(target.absolute().parent), target, " with --html")
+        print(plain(f"written: {target}"), file=sys.stderr)
