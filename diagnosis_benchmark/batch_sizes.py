@@ -20,6 +20,7 @@ from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder
 from whyidle.matrix.trial import TrialTarget
 from whyidle.record.run import open_run
 from whyidle.report.contract import run as contract
+from whyidle.report.document import Document
 from whyidle.report.plot import batch_size as batch_plot
 from whyidle.report.render.text import show as show_text
 
@@ -70,8 +71,11 @@ class SweepTable:
             if cell.status != "ok" or cell.error
         ]
 
+    def document(self) -> Document:
+        return sweeps_text.document(self.sweeps, self.setting, self.failed)
+
     def render(self, target: Console) -> None:
-        show_text(sweeps_text.document(self.sweeps, self.setting, self.failed), target)
+        show_text(self.document(), target)
 
     def json(self) -> dict[str, Any]:
         """The contract's `whyidle-compare`, and for each sweep the truth and whether it was found."""

@@ -23,6 +23,7 @@ from whyidle.matrix.trial import TrialOutcome, TrialTarget
 from whyidle.record.comparison import read_comparison
 from whyidle.record.run import is_run, open_run
 from whyidle.report.contract import run as contract
+from whyidle.report.document import Document
 from whyidle.report.render.text import show as show_text
 
 from .confusion import Confusion, Judged, Named, confusion
@@ -79,8 +80,11 @@ class FaultTable:
             if cell.status != "ok" and not (cell.status == "stopped" and case["case"] in judged)
         ]
 
+    def document(self) -> Document:
+        return faults_text.document(self.confusion, self.setting, self.failed)
+
     def render(self, target: Console) -> None:
-        show_text(faults_text.document(self.confusion, self.setting, self.failed), target)
+        show_text(self.document(), target)
 
     def json(self) -> dict[str, Any]:
         """The contract's `whyidle-compare`, with a cell a case and the matrix."""

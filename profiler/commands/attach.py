@@ -14,17 +14,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.status import Status
 
-from ..analyse.attached.attached import attached, so_far
-from ..analyse.attached.causes import findings_of, verdict_of
+from ..analyse.attached.attached import so_far
 from ..capture.attach.recording import Progress, record
 from ..capture.attach.spy import find_py_spy
 from ..capture.attach.target import Target, find, require_python
 from ..record.files import plain
 from ..record.latest import note_latest
 from ..record.run import new_folder, open_run
-from ..report.contract import attached as attach_json
-from ..report.documents import attached as attach_text
-from ..report.render.text import show as show_text
+from ..results.recordings import AttachedResult
 from ..terminal.console import console, show, write_json
 
 NAME = "attach"
@@ -72,14 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _report(folder: Path, as_json: bool) -> int:
-    seen = attached(open_run(folder))
-    findings = findings_of(seen)
-    verdict = verdict_of(seen, findings)
+    result = AttachedResult([open_run(folder)])
     if as_json:
-        write_json(attach_json.report(seen, verdict, findings), "-")
+        write_json(result.contract(), "-")
     else:
-        target = console()
-        show(lambda to: show_text(attach_text.document(seen, verdict, findings), to), target)
+        show(result.render, console())
     print(f"recording: {folder}   (whyidle report {folder})", file=sys.stderr)
     return 0
 

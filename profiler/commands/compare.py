@@ -19,12 +19,11 @@ from ..errors import WhyidleError
 from ..matrix import experiment
 from ..matrix.matrix import Matrix
 from ..matrix.used import beyond_cpus
-from ..report.contract import run as contract
-from ..report.documents import comparison as compare_text
-from ..report.render.text import show as show_text
+from ..results.comparisons import ComparisonResult
+from ..results.result import CONFUSION, RANKS, TRACES
 from ..terminal.comparison_progress import MatrixProgress
 from ..terminal.console import console, show_comparison
-from . import compare_html, compare_options, compare_runs, cost_options, options, plot
+from . import compare_options, compare_runs, cost_options, options, plot
 from .compare_options import BATCH_SIZES, FAULTS, LOGS, RUNS, TRAININGS
 
 NAME = "compare"
@@ -46,11 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
         # A supervisor's stop and a closed terminal keep what was measured, as Ctrl-C does.
         signal.signal(stop, signal.default_int_handler)
     plot.check(arguments, arguments.out)
-    compare_html.check(arguments, arguments.out)
+    plot.check_page(arguments, arguments.out)
     kind = compare_options.kind_of(arguments)
     if kind in (FAULTS, BATCH_SIZES):
-        plot.refuse(arguments, (plot.TRACES, plot.RANKS, plot.CONFUSION), f"{kind} plants what it finds")
-        compare_html.refuse(arguments, kind)
+        plot.refuse(arguments, (TRACES, RANKS, CONFUSION), f"{kind} plants what it finds")
+        plot.refuse_page(arguments, kind)
     compare_options.require_taken(arguments, kind)
     return _RUN[kind](arguments)
 
@@ -65,16 +64,12 @@ def _trainings(arguments: argparse.Namespace) -> int:
     notices = [f"data: {notice}" for notice in matrix.setting["notices"]]
     notices += [f"CPUs: {notice}" for notice in beyond_cpus(request, cpu_budget().budget)]
     interrupted = matrix.run(_shown(arguments, matrix, notices))
-    result = compare(matrix.cells)
-    show_comparison(
-        lambda target: show_text(compare_text.document(result, matrix.setting), target),
-        lambda: contract.comparison(result, matrix.setting),
-        matrix.folder,
-        arguments.json,
-    )
-    compare_html.write_kept(arguments, matrix.folder)
+    result = ComparisonResult(matrix.folder, made=(compare(matrix.cells), matrix.setting))
+    show_comparison(result.render, result.contract, matrix.folder, arguments.json)
+    # Of what is kept, as `report` would write it.
+    plot.write_page(arguments, ComparisonResult(matrix.folder))
     try:
-        plot.draw(arguments, result, matrix.setting)
+        plot.draw(arguments, result)
     except WhyidleError:
         # What was measured before Ctrl-C need not be enough for every picture.
         if not interrupted:

@@ -12,7 +12,8 @@ from whyidle.diagnosis_benchmark import batch_sizes, faults
 
 from ..errors import WhyidleError
 from ..matrix.experiment import Request
-from . import compare_html, compare_runs, cost_options, options, plot
+from ..results.result import SIZES
+from . import compare_runs, cost_options, options, plot
 
 Filled = TypeVar("Filled", Request, faults.FaultRequest, batch_sizes.SweepRequest)
 
@@ -25,7 +26,7 @@ _FAULT_KINDS = {"faults": "fault", "compounds": "compound", "controls": "control
 _PRINTED = {"json", "no_live"}
 _STARTED = {"repeats", "seed", "out"}
 """Of whatever trains."""
-_PAGE_AND_PICTURES = {compare_html.NAME, *plot.NAMES}
+_PAGE_AND_PICTURES = {"html", *plot.NAMES}
 _OF_FAULTS = {"cases", *_FAULT_KINDS, "severity", "foreign_load"}
 
 
@@ -49,7 +50,7 @@ TAKEN: Mapping[str, Taken] = {
         "Choose among them with --cases, --faults, --compounds or --controls.",
     ),
     BATCH_SIZES: Taken(
-        {"cases", "batch_sizes", plot.SIZES.name} | _STARTED | _PRINTED,
+        {"cases", "batch_sizes", SIZES.name} | _STARTED | _PRINTED,
         f"other scenarios: each sweep of {BATCH_SIZES} says itself what it trains. "
         "Choose among them with --cases and --batch-sizes.",
     ),
@@ -109,7 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--activity-windows", action="store_true", help="record every kernel of a few steps (CUDA)")
     parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
     plot.add_arguments(parser)
-    compare_html.add_arguments(parser)
+    plot.add_page_argument(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the runs (default: runs/…)")
     parser.add_argument("--no-live", action="store_true", help="plain lines instead of the live view")
     cost_options.add_arguments(parser, logs=True)

@@ -9,18 +9,17 @@ from typing import Any
 from ..analyse.cells.comparison import compare
 from ..analyse.cells.recorded_runs import cells_of_runs, differences
 from ..errors import WhyidleError
-from ..record.comparison import is_comparison
-from ..record.run import is_run, open_run
-from ..report.contract import run as contract
-from ..report.documents import comparison as compare_text
-from ..report.render.text import show as show_text
+from ..record.run import open_run
+from ..results.comparisons import ComparisonResult
+from ..results.opening import what_is
+from ..results.recordings import RunResult
 from ..terminal.console import console, show, write_json
-from . import compare_html, options, plot
+from . import options, plot
 
 
 def are_runs(what: list[str]) -> bool:
     """Whether these words of the command are meant as recorded runs, and not as a scenario."""
-    return len(what) > 1 or is_run(Path(what[0])) or is_comparison(Path(what[0]))
+    return len(what) > 1 or what_is(Path(what[0])) is not None
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -32,8 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     folders = _folders(arguments.what)
     options.require_folder(arguments.json)
     cells = cells_of_runs([open_run(folder) for folder in folders])
-    result = compare(cells)
-    if arguments.plot and not result.batch_verdicts:
+    compared = compare(cells)
+    if arguments.plot and not compared.batch_verdicts:
         raise WhyidleError("--plot: no loader ran with two batch sizes, so there is nothing to draw. Leave it out.")
     info = cells[0].analyses[0].info
     facts = cells[0].facts[0]
@@ -44,12 +43,13 @@ def run(arguments: argparse.Namespace) -> int:
         "dataset": {},
         "notices": differences(cells),
     }
+    result = ComparisonResult(folders[0], made=(compared, setting))
     if arguments.json != "-":
-        show(lambda target: show_text(compare_text.document(result, setting), target), console())
+        show(result.render, console())
     if arguments.json:
-        write_json(contract.comparison(result, setting), arguments.json)
-    compare_html.write(arguments, result, setting)
-    plot.draw(arguments, result, setting)
+        write_json(result.contract(), arguments.json)
+    plot.write_page(arguments, result)
+    plot.draw(arguments, result)
     return 0
 
 
@@ -57,9 +57,10 @@ def _folders(what: list[str]) -> list[Path]:
     """The run folders; whatever else was named is a mistake."""
     folders = [Path(word) for word in what]
     for folder in folders:
-        if is_comparison(folder):
+        kind = what_is(folder)
+        if kind is ComparisonResult:
             raise WhyidleError(f"{folder} is a comparison already: `whyidle report {folder}` shows it.")
-        if len(folders) > 1 and not is_run(folder):
+        if len(folders) > 1 and kind is not RunResult:
             raise WhyidleError(
                 f"{folder} is not a run folder. Name either one scenario, or two and more folders that "
                 "`whyidle run` wrote."

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..analyse.cells import cost, epoch_logs
-from ..analyse.cells.cell_costs import SETTING, is_at, place_of, setting_of
-from ..analyse.cells.comparison import Cell
+from ..analyse.cells.cell_costs import SETTING, is_at, setting_of
 from ..analyse.cells.prices import Price, Prices, load
-from ..analyse.run.analysis import Analysis
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from ..report.contract import cost as cost_json
 from ..report.documents import cost as cost_text
 from ..report.render.text import show as show_text
+from ..results.comparisons import COST_SCENARIO, require_one_machine
 from ..terminal.console import console, show, write_json
 from .options import require_folder
 
 if TYPE_CHECKING:
     from whyidle.scenarios.variant import Variant
 
-SCENARIO = "cost"
 TARGET = 0.9
 """Accuracy up to which the scenario of costs counts, unless told another."""
 NAMES = {"instance", "price", "prices", "relative_to", "target"}
@@ -73,7 +71,7 @@ def rates_of(arguments: argparse.Namespace, scenario: str | None = None) -> Rate
         WhyidleError: the price file is wrong, or has no such instance.
     """
     prices = load(arguments.prices)
-    return Rates(prices, _same(arguments, prices), scenario == SCENARIO)
+    return Rates(prices, _same(arguments, prices), scenario == COST_SCENARIO)
 
 
 def put(arguments: argparse.Namespace, setting: dict[str, Any], variants: Collection[Variant]) -> None:
@@ -83,7 +81,7 @@ def put(arguments: argparse.Namespace, setting: dict[str, Any], variants: Collec
         WhyidleError: the price file is wrong, or has no such instance.
     """
     target = arguments.target
-    if target is None and setting["scenario"] == SCENARIO:
+    if target is None and setting["scenario"] == COST_SCENARIO:
         target = TARGET
     places, base = [(each.device, each.threads, each.ranks) for each in variants], arguments.relative_to
     if base is not None and not any(is_at(base, device, threads) for device, threads, _ in places):
@@ -94,7 +92,8 @@ def put(arguments: argparse.Namespace, setting: dict[str, Any], variants: Collec
             "when it is reached. `whyidle compare cost --experiment accuracy` does."
         )
     rates = rates_of(arguments, setting["scenario"])
-    _require_one_machine(rates.same, (device for device, *_ in places))
+    if rates.same is not None:
+        require_one_machine(rates.same, (device for device, *_ in places))
     said = setting_of(rates.of, places, target, base, rates.same is not None)
     if said is not None:
         setting[SETTING] = said
@@ -109,47 +108,6 @@ def price_of(arguments: argparse.Namespace) -> Price | None:
     return rates_of(arguments).same
 
 
-def put_price(price: Price | None, cells: Collection[Cell], setting: dict[str, Any]) -> None:
-    """Have a comparison that is over priced anew."""
-    if price is not None:
-        before = setting.get(SETTING) or {}
-        _require_one_machine(price, (str(cell.axes.get("device")) for cell in cells))
-        setting[SETTING] = setting_of(
-            lambda *_: price, map(place_of, cells), before.get("target_accuracy"), before.get("relative_to"), True
-        )
-
-
-def _require_one_machine(price: Price | None, devices: Iterable[str]) -> None:
-    """
-    Raises:
-        WhyidleError: one price for trainings on several devices.
-    """
-    several = list(dict.fromkeys(devices))
-    if price is not None and len(several) > 1:
-        raise WhyidleError(
-            f"one price ({price.title}) says nothing of trainings on {len(several)} devices ({', '.join(several)}). "
-            f"Compare one device at a time, or leave --price and --instance out: scenario {SCENARIO} has a price for "
-            "each device."
-        )
-
-
-def line_of(analysis: Analysis, price: Price | None) -> str | None:
-    """What a recorded run cost, in words; nothing without a price."""
-    return None if price is None else cost_text.spent(spent_on(analysis, price))
-
-
-def json_of(analysis: Analysis, price: Price | None) -> dict[str, Any]:
-    """What a recorded run cost, for its JSON: `cost`, where there is a price."""
-    return {} if price is None else {"cost": cost_json.spent(spent_on(analysis, price))}
-
-
-def spent_on(analysis: Analysis, price: Price) -> cost.Spent:
-    """What a recorded run, or a job of several ranks, cost."""
-    each = [part.analysis for part in analysis.ranks] or [analysis]
-    facts = [one.facts for one in each if one.facts is not None]
-    return cost.spent(price, analysis.duration_s, facts if len(facts) == len(each) else [])
-
-
 def run_logs(arguments: argparse.Namespace) -> int:
     """`compare cost --logs DIR`.
 
@@ -157,8 +115,8 @@ def run_logs(arguments: argparse.Namespace) -> int:
         WhyidleError: the logs or the prices cannot be used.
     """
     [scenario] = arguments.what
-    if scenario != SCENARIO:
-        raise WhyidleError(f"--logs is an option of `compare {SCENARIO}`, not of {scenario}.")
+    if scenario != COST_SCENARIO:
+        raise WhyidleError(f"--logs is an option of `compare {COST_SCENARIO}`, not of {scenario}.")
     require_folder(arguments.json)
     found = epoch_logs.read(arguments.logs)
     bills = cost.bills(found.logs, load(arguments.prices), arguments.relative_to, arguments.target)

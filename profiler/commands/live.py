@@ -12,13 +12,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ..errors import RecordError, WhyidleError
-from ..record.comparison import is_comparison
+from ..errors import WhyidleError
 from ..record.latest import latest
-from ..record.run import RUN_JSON, is_run, open_run
 from ..report import live
 from ..report.live import as_json
 from ..report.render import bars
+from ..results.opening import newest_run
 from ..terminal import child
 from ..terminal.console import console, json_text
 from ..terminal.live_ended import LastWord
@@ -77,7 +76,7 @@ def _source(arguments: argparse.Namespace) -> Iterator[Source]:
     replayed = arguments.replay or arguments.at is not None or arguments.speed is not None
     if arguments.gpus and (replayed or arguments.run_folder is not None):
         raise WhyidleError("--gpus shows no recording: leave out RUN, --replay, --at and --speed.")
-    folder = latest() if arguments.run_folder is None else _newest_within(arguments.run_folder)
+    folder = latest() if arguments.run_folder is None else newest_run(arguments.run_folder)
     if arguments.gpus or (folder is None and not replayed and _is_screen()):
         with watching() as accelerators:
             yield accelerators
@@ -92,26 +91,6 @@ def _source(arguments: argparse.Namespace) -> Iterator[Source]:
         yield source
     else:
         yield Following(folder, next_ones=arguments.run_folder is None)
-
-
-def _newest_within(folder: Path) -> Path:
-    """The folder itself, or of a comparison and of a folder with many runs the one that began last."""
-    if is_run(folder):
-        return folder
-    runs = [path.parent for path in folder.glob(f"*/{RUN_JSON}")]
-    if not runs and is_comparison(folder):
-        raise WhyidleError(f"{folder} is a comparison of which no run has begun yet.")
-    return max(runs, key=_began_ns, default=folder)
-
-
-def _began_ns(run: Path) -> int:
-    """Unix time; 0 of one that cannot be read (any more)."""
-    try:
-        clock = open_run(run).info.get("clock")
-    except RecordError:
-        return 0
-    began_ns = clock.get("time_ns") if isinstance(clock, dict) else None
-    return began_ns if isinstance(began_ns, int) else 0
 
 
 def _is_screen() -> bool:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
 from ..errors import WhyidleError
-from ..record.comparison import is_comparison
 from ..record.latest import latest, noted
-from ..record.run import is_run
 
 
 def newest() -> Path:
@@ -36,11 +34,6 @@ def nothing_newest(or_else: str) -> WhyidleError:
         "no recording was made on this machine yet. Start one with `whyidle run -- python train.py`, or name its "
         f"folder{or_else}."
     )
-
-
-def is_comparison_alone(folder: Path, others: Sequence[Path]) -> bool:
-    """Whether what `report` was given is one comparison, and no run or parts of a job."""
-    return not others and not is_run(folder) and is_comparison(folder)
 
 
 def given(arguments: argparse.Namespace, names: Iterable[str]) -> str:

@@ -1,43 +1,21 @@
-"""The pictures of a comparison, each an option that names a file: `--plot`, `--trace-plot`, …."""
+"""What is drawn of a result beside its words, each an option that names a file: `--plot`, …, and `compare --html`."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from whyidle.diagnosis_benchmark.report import confusion_plot
-
-from ..analyse.cells.comparison import Comparison
-from ..analyse.cells.scaling import scaling
-from ..analyse.run.analysis import Analysis
 from ..errors import WhyidleError
-from ..report.documents import comparison as compare_text
-from ..report.documents import run as text
+from ..record.files import plain
 from ..report.plot import batch_size as batch_plot
-from ..report.plot import scaling as scaling_plot
-from ..report.plot import utilisation as trace_plot
+from ..results.result import PICTURES, Picture, Result
+from ..terminal.console import write_file
+from .options import require_folder
 
-
-@dataclass(frozen=True)
-class Picture:
-    option: str
-    shows: str
-
-    @property
-    def name(self) -> str:
-        """Of its value among the arguments."""
-        return self.option.removeprefix("--").replace("-", "_")
-
-
-SIZES = Picture("--plot", "time per sample by batch size")
-TRACES = Picture("--trace-plot", "the device's utilisation over time")
-RANKS = Picture("--scaling-plot", "speed-up by number of ranks")
-CONFUSION = Picture("--confusion-plot", "what was taken for what on held-out data")
-PICTURES = (SIZES, TRACES, RANKS, CONFUSION)
 NAMES = tuple(picture.name for picture in PICTURES)
+"""Of their values among the arguments."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,34 +44,65 @@ def refuse(arguments: argparse.Namespace, among: Iterable[Picture], why: str) ->
         WhyidleError: one of them was asked for where there is nothing to draw it from.
     """
     for picture in asked(arguments, among):
-        raise WhyidleError(f"{picture.option} draws {picture.shows}; {why}. Leave it out.")
+        raise picture.refused(why)
 
 
-def draw(arguments: argparse.Namespace, result: Comparison, setting: dict[str, Any]) -> None:
-    """Those of a comparison that were asked for.
+def check_of(arguments: argparse.Namespace, result: Result) -> None:
+    """Whether they can be drawn of this result.
+
+    Raises:
+        WhyidleError: one of them cannot.
+    """
+    for picture in asked(arguments):
+        if picture not in result.pictures:
+            raise picture.refused(result.undrawn(picture))
+
+
+def draw(arguments: argparse.Namespace, result: Result) -> None:
+    """Those that were asked for.
 
     Raises:
         WhyidleError: there is nothing to draw, or it cannot be written.
     """
-    title = compare_text.title(result, setting)
-    wanted = asked(arguments)
-    if SIZES in wanted:
-        if not result.batch_verdicts:
-            raise WhyidleError("--plot: no loader ran with two batch sizes, so no picture was drawn.")
-        batch_plot.write(result.batch_verdicts, title, wanted[SIZES])
-    if TRACES in wanted:
-        trace_plot.write(trace_plot.traces_of(result), title, wanted[TRACES])
-    if RANKS in wanted:
-        if (found := scaling(result.cells)) is None:
-            raise WhyidleError("--scaling-plot: nothing ran on several ranks, so no picture was drawn.")
-        scaling_plot.write(found, title, wanted[RANKS])
-    if CONFUSION in wanted:
-        confusion_plot.write(result, setting, title, wanted[CONFUSION])
+    for picture, file in asked(arguments).items():
+        result.draw(picture, file)
 
 
-def draw_run(arguments: argparse.Namespace, analysis: Analysis, folder: Path) -> None:
-    """The traces of one run. Of several ranks, the one whose figures are shown."""
-    for file in asked(arguments, (TRACES,)).values():
-        title = (analysis.info.get("device") or {}).get("title") or "device"
-        generated = ", stand-in data" if text.stand_in_of(analysis) else ""
-        trace_plot.write([trace_plot.trace_of(folder.name, analysis, folder)], f"{title}{generated}", file)
+def add_page_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--html", metavar="FILE", help="write the result as a page: one file, also without a network")
+
+
+def check_page(arguments: argparse.Namespace, made: Path | None = None) -> None:
+    """Whether a page can be written there, before anything is measured for it; `made`: a folder that will be there.
+
+    Raises:
+        WhyidleError: it cannot.
+    """
+    if arguments.html == "-":
+        raise WhyidleError("--html -: a page goes into a file. Name one, such as --html compare.html.")
+    require_folder(arguments.html, made, "--html")
+
+
+def refuse_page(arguments: argparse.Namespace, scenario: str) -> None:
+    """
+    Raises:
+        WhyidleError: a page was asked for of a scenario whose page is another.
+    """
+    if arguments.html is not None:
+        raise WhyidleError(
+            f"--html is of tables of loaders, and {scenario} has a page of its own. Leave it out; afterwards "
+            "`whyidle report FOLDER --format html` writes that page."
+        )
+
+
+def write_page(arguments: argparse.Namespace, result: Result) -> None:
+    """The page, where it was asked for.
+
+    Raises:
+        WhyidleError: it cannot be written.
+        RecordError: the result, or a run of it, cannot be read.
+    """
+    if arguments.html is not None:
+        target = Path(arguments.html)
+        write_file(result.page(target.absolute().parent), target, " with --html")
+        print(plain(f"written: {target}"), file=sys.stderr)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..analyse.run.analysis import analyse
 from ..capture.bootstrap import RUN, environment
 from ..capture.sampler.start import start_sampler
 from ..errors import RecordError, WhyidleError
@@ -24,10 +23,8 @@ from ..record.run import RUN_JSON, create_run, open_run, update_run
 from ..record.schema import STEP
 from ..record.signs import why_unseen
 from ..report import live
-from ..report.contract import run as contract
-from ..report.documents import run as text
 from ..report.render import bars
-from ..report.render.text import show as show_text
+from ..results.recordings import RunResult
 from ..terminal import child
 from ..terminal.code_revision import CodeRevision
 from ..terminal.console import console, json_text, show
@@ -257,13 +254,13 @@ def _say_what_was_missed(folder: Path) -> None:
 
 
 def _report(folder: Path, as_json: bool, figures: Figures) -> None:
-    analysis = analyse(open_run(folder))
-    figures.finish(analysis)
+    result = RunResult([open_run(folder)])
+    figures.finish(result.analysis)
     if as_json:
-        print(json_text(contract.report(analysis)), file=sys.stderr)
+        print(json_text(result.contract()), file=sys.stderr)
         return
     print(file=sys.stderr)
-    show(lambda to: show_text(text.document(analysis), to), console(stderr=True))
+    show(result.render, console(stderr=True))
     again = f"`whyidle report {folder}` shows this again, with --format html as a page."
     print(f"\nThe recording is in {folder}; {again}", file=sys.stderr)
 

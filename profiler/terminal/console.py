@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ..errors import WhyidleError
 from ..record.files import replacing, write_text
+from ..record.recorded import refuse_recorded
 
 PLAIN_WIDTH = 100
 """Where the output is not a terminal."""
@@ -47,6 +48,7 @@ def show_in(output: str | None, draw: Callable[[Console], None]) -> None:
     if output in (None, "-"):
         show(draw, console())
         return
+    refuse_recorded(Path(output))
     try:
         with replacing(Path(output)) as draft, draft.open("w", encoding="utf-8") as file:
             show(draw, Console(file=file, width=PLAIN_WIDTH, **LITERAL))
@@ -76,10 +78,20 @@ def write_json(content: dict[str, Any], target: str) -> None:
     if target == "-":
         print(text)
         return
+    write_file(text + "\n", Path(target))
+
+
+def write_file(text: str, target: Path, with_option: str = "") -> None:
+    """Into a file, at once. `with_option`: how another is named, such as ` with -o`.
+
+    Raises:
+        WhyidleError: it cannot be written; a file that was there before still is.
+    """
+    refuse_recorded(target)
     try:
-        write_text(Path(target), text + "\n")
+        write_text(target, text)
     except OSError as error:
-        raise WhyidleError(f"cannot write {target}: {error.strerror}. Name another file.") from error
+        raise WhyidleError(f"cannot write {target}: {error.strerror}. Name another file{with_option}.") from error
 
 
 def json_text(content: dict[str, Any]) -> str:

@@ -110,7 +110,7 @@ def test_a_training_that_makes_its_samples_itself_is_seen_at_it(
     assert trainer["shares"].keys() == {"data making"}
     assert trainer["data_making"].keys() == {"decode"}
     places = [entry["where"] for entries in trainer["top"].values() for entry in entries]
-    assert any(place.startswith("decode (tests/support/held.py:") for place in places), places
+    assert any(place.startswith("decode (support/held.py:") for place in places), places
     assert trainer["workers"] is None
     assert told["verdict"]["cause"] == "input.serial"
     # The report says the same.

@@ -35,9 +35,10 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "matrix": ({"errors", "record", "devices", "capture", "analyse"}, set()),
     "tune": ({"errors", "interrupts", "record", "analyse", "matrix", "sampler-start"}, set()),
     "report": ({"errors", "record", "analyse", "tune"}, {"jinja2"}),
+    "results": ({"errors", "record", "analyse", "tune", "report", "diagnosis_benchmark"}, set()),
     "terminal": ({"errors", "record", "analyse", "matrix", "tune", "report", "capture"}, set()),
     "commands": (
-        {"errors", "record", "analyse", "matrix", "tune", "report", "terminal", "capture", "devices"}
+        {"errors", "record", "analyse", "matrix", "tune", "report", "results", "terminal", "capture", "devices"}
         | {"diagnosis_benchmark"},
         set(),
     ),

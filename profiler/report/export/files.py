@@ -8,22 +8,23 @@ import gzip
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO, TextIO
+from typing import Any
 
 from ...errors import WhyidleError
 from ...record.files import replacing
+from ...record.recorded import refuse_recorded
 
 STDOUT = "-"
 
 
 @contextmanager
-def opened(output: str | None) -> Iterator[TextIO]:
-    """Where text goes: stdout (`None`, or `-`), or a file that is there once it is whole; packed where its name ends in
-    `.gz`.
+def opened(output: str | None, binary: bool = False) -> Iterator[Any]:
+    """Where an export goes: stdout (`None`, or `-`), or a file that is there once it is whole. Bytes want a file; text
+    is packed where the file's name ends in `.gz`.
 
     Raises:
         WhyidleError: it cannot be written; what was there before still is.
@@ -33,28 +34,33 @@ def opened(output: str | None) -> Iterator[TextIO]:
         sys.stdout.flush()
         return
     path = Path(output)
-    with _named(path), replacing(path) as draft:
-        if path.suffix == ".gz":
-            # No time and no name in it: the same trace gives the same bytes.
-            with (
-                draft.open("wb") as raw,
-                gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
-                io.TextIOWrapper(packed, encoding="utf-8", newline="") as file,
-            ):
-                yield file
-        else:
-            with draft.open("w", encoding="utf-8", newline="") as file:
-                yield file
+    refuse_recorded(path)
+    with (
+        _named(path),
+        replacing(path) as draft,
+        open_file(draft, binary, not binary and path.suffix == ".gz") as file,
+    ):
+        yield file
 
 
-def in_place(path: Path, write_to: Callable[[BinaryIO], int]) -> int:
-    """Let `write_to` write a file beside this one, which then takes its place; returns the rows it wrote.
+@contextmanager
+def open_file(path: Path, binary: bool, packed: bool = False) -> Iterator[Any]:
+    """A new file: of bytes, of text, or of text that is packed.
 
     Raises:
-        WhyidleError: it cannot be written; what was there before still is.
+        OSError: it cannot be written.
     """
-    with _named(path), replacing(path) as draft, draft.open("wb") as file:
-        return write_to(file)
+    if packed:
+        # No time and no name in it: the same trace gives the same bytes.
+        with (
+            path.open("wb") as raw,
+            gzip.GzipFile("", "wb", 6, raw, mtime=0) as bytes_,
+            io.TextIOWrapper(bytes_, encoding="utf-8", newline="") as text,
+        ):
+            yield text
+    else:
+        with path.open("wb") if binary else path.open("w", encoding="utf-8", newline="") as file:
+            yield file
 
 
 @contextmanager

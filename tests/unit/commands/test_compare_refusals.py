@@ -19,13 +19,13 @@ from whyidle.analyse.cells.cell_costs import setting_of
 from whyidle.analyse.cells.comparison import Cell
 from whyidle.analyse.cells.prices import Price
 from whyidle.commands.compare_options import TAKEN
-from whyidle.commands.cost_options import put_price
 from whyidle.commands.main import main, parser
 from whyidle.errors import WhyidleError
 from whyidle.matrix.experiment import Request, plan
 from whyidle.matrix.trial import INTERRUPTED, TrialTarget, _child
 from whyidle.matrix.used import beyond_cpus
 from whyidle.report.documents.cost import _epochs_shown, of_cells
+from whyidle.results.comparisons import put_price
 from whyidle.terminal.comparison_progress import MatrixProgress
 
 SCENARIO = """

@@ -10,6 +10,8 @@ import pytest
 
 from support.jobs import Rank, record
 from whyidle.commands.main import main
+from whyidle.errors import WhyidleError
+from whyidle.record.recorded import refuse_recorded
 from whyidle.record.run import create_run, update_run
 from whyidle.scenarios.planted import Step, train
 from whyidle.tune.search.state import TUNE_JSON
@@ -171,3 +173,34 @@ def test_names_are_no_markup_of_the_console(tmp_path: Path, capsys: pytest.Captu
     assert "[red]b" in told
     assert main(["report", str(tmp_path / "job"), "--format", "html", "-o", "-"]) == 0
     assert "[/x] :boom: a" in capsys.readouterr().out
+
+
+def test_a_run_that_cannot_be_read_is_listed_with_the_reason(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_run(tmp_path / "a-newer-format", {"version": 99, "started_at": "2999-01-01T00:00:00+0000"})
+    told = said(capsys, "report", tmp_path)
+    assert f"holds 2 runs. Name one, such as `whyidle report {recorded}`" in told
+    assert told.index(" run ") < told.index(" a-newer-format cannot be read: ")
+    assert "has run format 99; this whyidle reads format 1" in told
+
+
+@pytest.mark.parametrize("format_", ["text", "json", "html", "markdown", "prometheus", "csv", "parquet", "trace"])
+def test_no_format_takes_the_place_of_what_was_recorded(
+    format_: str, recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "link").symlink_to(recorded / "run.json")
+    before = {path: path.read_bytes() for path in recorded.iterdir()}
+    for target in (recorded / "run.json", tmp_path / "link", next(recorded.glob("step-*.rec"))):
+        told = said(capsys, "report", recorded, "--format", format_, "-o", target)
+        assert f"{target} is a file of the recording itself, which would be lost. Name another file." in told
+    assert {path: path.read_bytes() for path in recorded.iterdir()} == before
+
+
+def test_every_file_of_a_recording_is_kept_and_what_was_made_of_it_is_not(recorded: Path) -> None:
+    later = ("names.tsv", "process-0-17.json", "devices.json")
+    for path in (*recorded.iterdir(), *(recorded / name for name in later)):
+        with pytest.raises(WhyidleError, match="of the recording itself"):
+            refuse_recorded(path)
+    for name in ("report.html", "steps.csv", "trace.json.gz", "report.json", "x/run.json"):
+        refuse_recorded(recorded / name)

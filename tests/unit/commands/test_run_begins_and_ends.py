@@ -99,7 +99,7 @@ def test_a_terminal_that_cannot_be_set_up_is_a_message_and_nothing_has_run(tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("step", ["processes", "update_run", "analyse", "console"])
+@pytest.mark.parametrize("step", ["processes", "update_run", "RunResult", "console"])
 def test_an_error_nobody_thought_of_leaves_the_commands_exit_code(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,12 +17,12 @@ from support.cells import Planned
 from whyidle.analyse.cells.cell_costs import place_of, setting_of
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.cells.prices import Price
-from whyidle.diagnosis_benchmark.report import confusion_plot
 from whyidle.errors import WhyidleError
 from whyidle.report.contract import run as contract
 from whyidle.report.document import FittingColumn
 from whyidle.report.documents import comparison as compare_text
 from whyidle.report.page import compare_page
+from whyidle.report.plot import confusion as confusion_plot
 from whyidle.report.render.fitted import fitting
 from whyidle.report.render.text import show as show_text
 

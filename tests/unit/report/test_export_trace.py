@@ -305,6 +305,10 @@ def test_a_run_without_steps_and_a_stretch_that_is_none_are_told(tmp_path: Path,
     trace = opened(fed)
     with pytest.raises(WhyidleError, match=r"nothing lies from 900 to 901 s: the run's steps last from 0 to"):
         asked_for(trace.extent, 900, 901)
+    with pytest.raises(WhyidleError, match=r"nothing lies from 900 s on: the run's steps last from 0 to"):
+        asked_for(trace.extent, 900, None)
+    with pytest.raises(WhyidleError, match=r"nothing lies before -1 s: the run's steps last from 0 to"):
+        asked_for(trace.extent, None, -1)
     with pytest.raises(WhyidleError, match=r"--from 3 --to 2 is no stretch"):
         asked_for(trace.extent, 3, 2)
     with pytest.raises(WhyidleError, match=r"no step from 700 to 800 was recorded; there are steps 0 to 99"):

@@ -81,10 +81,13 @@ def asked_for(extent: Extent, since_s: float | None, until_s: float | None) -> S
     low = extent.low if since_s is None else round(since_s * 1e9)
     high = extent.high if until_s is None else round(until_s * 1e9)
     length = f"the run's steps last from 0 to {extent.high / 1e9:.3f} s"
-    if high <= low:
-        raise WhyidleError(f"--from {low / 1e9:g} --to {high / 1e9:g} is no stretch of time: {length}.")
+    if since_s is not None and until_s is not None and high <= low:
+        raise WhyidleError(f"--from {since_s:g} --to {until_s:g} is no stretch of time: {length}.")
     if low >= extent.high or high <= extent.low:
-        raise WhyidleError(f"nothing lies from {low / 1e9:g} to {high / 1e9:g} s: {length}.")
+        where = f"before {until_s:g} s" if since_s is None else f"from {since_s:g} s on"
+        if since_s is not None and until_s is not None:
+            where = f"from {since_s:g} to {until_s:g} s"
+        raise WhyidleError(f"nothing lies {where}: {length}.")
     low, high = max(low, extent.low), min(high, extent.high)
     return Stretch(low, high, f"{_seconds(low, high)}, as asked for")
 

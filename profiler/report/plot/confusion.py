@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whyidle.analyse.cells.comparison import Comparison
-from whyidle.analyse.cells.training_results import results
-from whyidle.errors import WhyidleError
-from whyidle.report.documents.cells_table import namer
-from whyidle.report.documents.training_results import class_names
-from whyidle.report.plot import batch_size as batch_plot
+from ...analyse.cells.comparison import Comparison
+from ...analyse.cells.training_results import results
+from ...errors import WhyidleError
+from ..documents.cells_table import namer
+from ..documents.training_results import class_names
+from . import batch_size as batch_plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

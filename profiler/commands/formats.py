@@ -1,0 +1,292 @@
+"""The formats of `report`: what each makes of a result, where it goes, and its options."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import WhyidleError
+from ..record.files import plain
+from ..report.export import parquet_file
+from ..report.export.csv_file import write_csv
+from ..report.export.files import STDOUT, open_file, opened, together
+from ..report.export.raw import about_of
+from ..report.export.table import Table
+from ..results.result import CELLS, PAGE, STEPS, TABLES, Result
+from ..terminal.console import console, show_in, write_file, write_json
+
+if TYPE_CHECKING:
+    from ..report.export.trace.compose import Trace
+    from ..report.export.trace.stretch import Stretch
+
+MOST_MB = 50.0
+LEAST_MB = 0.1
+LATEST_S = 1e9
+"""No run is as long (30 years): its ns are whole numbers of 64 bits."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a result is laid out."""
+
+    write: Callable[[argparse.Namespace, Result], None]
+    """Makes it and puts it where the arguments say."""
+    options: tuple[str, ...] = ()
+    """Options that mean something here alone."""
+    has_pictures: bool = False
+    """Whether pictures are drawn beside it."""
+    says_where: bool = False
+    """Whether it says itself where it wrote."""
+    check: Callable[[argparse.Namespace], None] | None = None
+    """Raises WhyidleError where it cannot be written, whatever the result is."""
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """How a table is written."""
+
+    write: Callable[[Table, Any], int]
+    """All rows; returns how many."""
+    binary: bool = False
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`--format`, and the options of single formats."""
+    parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="default: text")
+    parser.add_argument("--json", action="store_true", help="short for --format json")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to a file instead of the terminal")
+    parser.add_argument(
+        "--with-runs", action="store_true", help="with html, of a comparison: each run's page too, linked from its cell"
+    )
+    group = parser.add_argument_group("--format trace, csv, parquet")
+    group.add_argument(
+        "--table",
+        choices=TABLES,
+        metavar="NAME",
+        help=f"csv, parquet: one table of {', '.join(TABLES)} (default: {STEPS}, of a comparison {CELLS}); "
+        "with -o FOLDER/ all of them",
+    )
+    group.add_argument("--from", dest="from_s", type=_second, metavar="S", help="trace: from this second of the run")
+    group.add_argument("--to", dest="to_s", type=_second, metavar="S", help="trace: to this second of the run")
+    group.add_argument("--steps", type=_steps, metavar="A:B", help="trace: of these steps, the last one included")
+    group.add_argument(
+        "--most-mb",
+        type=_size,
+        default=MOST_MB,
+        metavar="N",
+        help=f"trace: at most so large, before compression (default: {MOST_MB:g})",
+    )
+
+
+def chosen(arguments: argparse.Namespace) -> Format:
+    """The format that the command names.
+
+    Raises:
+        WhyidleError: it names two, or an option of another; nothing that is asked for may be left out silently.
+    """
+    name, default = arguments.format, arguments.parser.get_default
+    if arguments.json:
+        if name not in ("json", default("format")):
+            raise WhyidleError(
+                f"--json is short for --format json, and --format {name} asks for another. Give one of them."
+            )
+        name = "json"
+    form = FORMATS[name]
+    for action in arguments.parser._actions:
+        of = [each for each, other in FORMATS.items() if action.dest in other.options]
+        if of and name not in of and getattr(arguments, action.dest) != default(action.dest):
+            raise WhyidleError(f"{action.option_strings[0]} belongs to --format {' and '.join(of)}. Leave it out.")
+    if form.check is not None:
+        form.check(arguments)
+    return form
+
+
+def _write_words(arguments: argparse.Namespace, result: Result) -> None:
+    show_in(arguments.output, result.render)
+
+
+def _write_json(arguments: argparse.Namespace, result: Result) -> None:
+    write_json(result.contract(), arguments.output or STDOUT)
+
+
+def _write_page(arguments: argparse.Namespace, result: Result) -> None:
+    if arguments.with_runs:
+        runs = result.members()
+        if runs is None:
+            raise WhyidleError(f"--with-runs is of comparisons, and {result.folder} is none. Leave it out.")
+        for run in runs:
+            write_file(run.page(run.folder), run.folder / PAGE, " with -o")
+    if arguments.output == STDOUT:
+        sys.stdout.write(result.page(None))
+        return
+    target = result.folder / PAGE if arguments.output is None else Path(arguments.output)
+    write_file(result.page(target.absolute().parent), target, " with -o")
+    console().print(str(target), soft_wrap=True, markup=False, highlight=False)
+
+
+def _write_markdown(arguments: argparse.Namespace, result: Result) -> None:
+    _write_text(arguments, result.markdown())
+
+
+def _write_gauges(arguments: argparse.Namespace, result: Result) -> None:
+    gauges = result.prometheus()
+    if not gauges:
+        raise WhyidleError(
+            f"{result.folder} has no figures to give gauges of: no training step was recorded. `--format json` gives "
+            "what is known, `--format csv --table host` what the sampler saw."
+        )
+    _write_text(arguments, gauges)
+
+
+def _write_text(arguments: argparse.Namespace, text: str) -> None:
+    if arguments.output in (None, STDOUT):
+        sys.stdout.write(text)
+    else:
+        write_file(text, Path(arguments.output))
+
+
+def _check_trace(arguments: argparse.Namespace) -> None:
+    if arguments.steps is not None and (arguments.from_s, arguments.to_s) != (None, None):
+        raise WhyidleError("--steps and --from or --to name a stretch twice. Give one of them.")
+    if arguments.output in (None, STDOUT) and sys.stdout.isatty():
+        raise WhyidleError("a trace is not for reading on a terminal: name a file with -o trace.json.gz")
+
+
+def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
+    from ..report.export.trace.compose import about, tracks_of
+    from ..report.export.trace.write import write_trace
+
+    trace = result.trace()
+    most_bytes = int(arguments.most_mb * 1e6)
+    stretch = _stretch(arguments, trace, most_bytes)
+    tracks = tracks_of(trace, stretch)
+    with opened(arguments.output) as file:
+        written = write_trace(tracks, stretch, about(trace, stretch), most_bytes, file)
+    _say_stand_in(about_of(trace.analysis.info))
+    size = f"{written.bytes / 1e6:.1f} MB" if written.bytes >= 1e6 else f"{written.bytes / 1e3:.0f} kB"
+    _say(f"trace of {stretch.why}: {written.events} events, {size}.")
+    if written.cut_ns is not None:
+        _say(
+            f"cut at {written.cut_ns / 1e9:.3f} s, where it would have become larger than asked for: name a shorter "
+            "stretch, or a larger --most-mb."
+        )
+
+
+def _stretch(arguments: argparse.Namespace, trace: Trace, most_bytes: int) -> Stretch:
+    from ..report.export.trace.stretch import asked_for, of_steps, telling
+
+    shown = [rank.timeline for rank in trace.ranks]
+    if arguments.steps is not None:
+        return of_steps(shown, trace.axis, *arguments.steps)
+    if arguments.from_s is not None or arguments.to_s is not None:
+        return asked_for(trace.extent, arguments.from_s, arguments.to_s)
+    return telling(shown, trace.axis, trace.extent, most_bytes)
+
+
+def _check_parquet(arguments: argparse.Namespace) -> None:
+    parquet_file.check()
+    if arguments.output in (None, STDOUT):
+        raise WhyidleError("--format parquet needs a file: -o FILE for one table, -o FOLDER/ for all.")
+
+
+def _write_tables(name: str, arguments: argparse.Namespace, result: Result) -> None:
+    form = TABLE_FILES[name]
+    if arguments.output is not None and (arguments.output.endswith("/") or Path(arguments.output).is_dir()):
+        _write_all(name, form, arguments, result)
+        return
+    table = result.table(arguments.table)
+    with opened(arguments.output, form.binary) as file:
+        rows = form.write(table, file)
+    _say_stand_in(table.about)
+    if rows == 0:
+        _say(f"{result.folder} holds no {table.name}: the table has no rows.")
+
+
+def _write_all(name: str, form: TableFile, arguments: argparse.Namespace, result: Result) -> None:
+    if arguments.table is not None:
+        raise WhyidleError(f"--table {arguments.table} is one table, and {arguments.output} is a folder: name a file.")
+    target = Path(arguments.output)
+    written: dict[str, int] = {}
+    about: Mapping[str, str] = {}
+    with together(target) as drafts:
+        for each, make in result.tables().items():
+            try:
+                table = make()
+            except WhyidleError as error:
+                _say(f"{each} is left out: {error}")
+                continue
+            about = table.about or about
+            draft = drafts / f"{each}.{name}"
+            with open_file(draft, form.binary) as file:
+                rows = form.write(table, file)
+            if rows:
+                written[each] = rows
+            else:
+                draft.unlink()
+        if not written:
+            raise WhyidleError(f"{result.folder} holds no records: there is nothing to write.")
+    _say_stand_in(about)
+    _say(f"in {target}, with their rows: {', '.join(f'{each} ({rows})' for each, rows in written.items())}.")
+    files = (f"{each}.{name}" for each in TABLES if each not in written)
+    if others_there := [file for file in files if (target / file).exists()]:
+        _say(f"also in {target}, and not of this export: {', '.join(others_there)}.")
+
+
+def _say_stand_in(about: Mapping[str, str]) -> None:
+    if stand_in := about.get("stand_in_data"):
+        _say(f"STAND-IN DATA: the data of this run were generated, in place of {stand_in}.")
+
+
+def _say(sentence: str) -> None:
+    """On stderr: stdout may be the file."""
+    print(plain(sentence), file=sys.stderr)
+
+
+def _steps(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d+):(\d+)", text, re.ASCII)
+    if found is None or int(found[1]) > int(found[2]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no range of steps: give the first and the last, such as 100:120")
+    return int(found[1]), int(found[2])
+
+
+def _second(text: str) -> float:
+    try:
+        second = float(text)
+    except ValueError:
+        second = math.nan
+    if not abs(second) <= LATEST_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is no second of a run: give a number such as 12.5")
+    return second
+
+
+def _size(text: str) -> float:
+    try:
+        size = float(text)
+    except ValueError:
+        size = 0.0
+    if not LEAST_MB <= size <= 2000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: give megabytes from {LEAST_MB:g} to 2000")
+    return size
+
+
+TABLE_FILES = {"csv": TableFile(write_csv), "parquet": TableFile(parquet_file.write_parquet, binary=True)}
+"""How a table is written, by the name of the format, which is the ending of its file."""
+
+FORMATS = {
+    "text": Format(_write_words, has_pictures=True),
+    "json": Format(_write_json, has_pictures=True),
+    "html": Format(_write_page, ("with_runs",), says_where=True),
+    "trace": Format(_write_trace, ("from_s", "to_s", "steps", "most_mb"), check=_check_trace),
+    "csv": Format(partial(_write_tables, "csv"), ("table",)),
+    "parquet": Format(partial(_write_tables, "parquet"), ("table",), check=_check_parquet),
+    "markdown": Format(_write_markdown),
+    "prometheus": Format(_write_gauges),
+}
+"""All formats of `report`, by name."""

@@ -1,0 +1,38 @@
+"""Which files are a recording itself: nothing that is made of it may take their place."""
+
+from __future__ import annotations
+
+import os
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from ..errors import RecordError
+from .attached import STACKS, STATES
+from .comparison import COMPARISON_JSON
+from .names import NAMES
+from .notices import SAMPLER_NOTICES, TRAINING_NOTICES
+from .run import RUN_JSON
+from .sampled_devices import DEVICES
+from .scalars import SCALARS, WANTED
+from .signs import ARMED, LOADED
+
+_MARKERS = (RUN_JSON, COMPARISON_JSON, "tune.json")
+"""Of a folder in which something was recorded, one of these is there."""
+_OF_A_RUN = (
+    *("*.rec", "process-*.json", NAMES, DEVICES, STACKS, STATES, SCALARS, WANTED),
+    *(SAMPLER_NOTICES, TRAINING_NOTICES),
+)
+_OF_A_TRAINING = (LOADED, ARMED, "tuning.*", "output.txt", "truth.json")
+"""What trainings that whyidle starts leave beside their records."""
+
+
+def refuse_recorded(path: Path) -> None:
+    """That a file may be written there.
+
+    Raises:
+        RecordError: it is one of a recording, or would be taken for one.
+    """
+    real = Path(os.path.realpath(path))
+    ours = any(fnmatchcase(real.name, pattern) for pattern in (*_MARKERS, *_OF_A_RUN, *_OF_A_TRAINING))
+    if ours and any((real.parent / marker).is_file() for marker in _MARKERS):
+        raise RecordError(f"{path} is a file of the recording itself, which would be lost. Name another file.")

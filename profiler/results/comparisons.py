@@ -1,0 +1,230 @@
+"""Comparisons: trainings in cells, their rounds in one folder; among them those whose causes were planted."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, ClassVar, Self
+from urllib.parse import quote
+
+from ..analyse.cells.cell_costs import SETTING, place_of, setting_of
+from ..analyse.cells.comparison import Cell, Comparison, load
+from ..analyse.cells.prices import Price
+from ..analyse.cells.scaling import scaling
+from ..errors import WhyidleError
+from ..record.comparison import is_comparison, read_comparison
+from ..record.run import is_run, runs_within
+from ..report.contract import run as contract
+from ..report.document import Document
+from ..report.documents import comparison as compare_text
+from ..report.export import prometheus
+from ..report.export.cells import cells_table
+from ..report.export.table import Table
+from ..report.plot import batch_size, confusion, utilisation
+from ..report.plot import scaling as scaling_plot
+from ..report.render import markdown
+from .recordings import Recording, recording_in
+from .result import CELLS, CONFUSION, PAGE, PICTURES, RANKS, SIZES, TRACES, Picture, Result
+
+COST_SCENARIO = "cost"
+"""The scenario of costs, which has a price for each device."""
+
+
+class Cells(Result):
+    """What all comparisons have: the runs of their cells."""
+
+    what = "a comparison"
+
+    def members(self) -> Iterator[Recording]:
+        for cell in read_comparison(self.folder)[1]:
+            for name in cell.runs:
+                if is_run(self.folder / name):
+                    found = recording_in(self.folder / name)
+                    found.price = self.price
+                    yield found
+
+    def prometheus(self) -> str:
+        return prometheus.of_runs([each.gauged() for each in self.members()])
+
+    def table(self, name: str | None) -> Table:
+        if name not in (None, CELLS):
+            raise WhyidleError(
+                f"{self.folder} is a comparison, whose only table is {CELLS}; {name} is of one run. {self._name_one()}"
+            )
+        return cells_table(self.folder)
+
+    def tables(self) -> Mapping[str, Callable[[], Table]]:
+        return {CELLS: partial(cells_table, self.folder)}
+
+    def without(self, form: str) -> WhyidleError:
+        if form == "trace":
+            return WhyidleError(f"{self.folder} is a comparison, and a trace is of one run. {self._name_one()}")
+        return super().without(form)
+
+    def _name_one(self) -> str:
+        runs = runs_within(self.folder)
+        return f"Name a run, such as {runs[0]}." if runs else "It holds no runs."
+
+
+class ComparisonResult(Cells):
+    """A table of loaders, batch sizes and whatever else differed."""
+
+    pictures = PICTURES
+
+    def __init__(self, folder: Path, made: tuple[Comparison, dict[str, Any]] | None = None) -> None:
+        """`made`: the comparison and its setting, where they need not be read from the folder."""
+        super().__init__(folder)
+        self._made = made
+
+    @classmethod
+    def open(cls, folder: Path) -> Self | None:
+        return cls(folder) if is_comparison(folder) else None
+
+    @cached_property
+    def _loaded(self) -> tuple[Comparison, dict[str, Any]]:
+        result, setting = load(self.folder) if self._made is None else self._made
+        if self.price is not None:
+            put_price(self.price, result.cells, setting)
+        return result, setting
+
+    def document(self) -> Document:
+        return compare_text.document(*self._loaded)
+
+    def contract(self) -> dict[str, Any]:
+        return contract.comparison(*self._loaded)
+
+    def page(self, place: Path | None) -> str:
+        from ..report.page import compare_page
+
+        result, setting = self._loaded
+        return compare_page.page(result, setting, {} if place is None else _links(result.cells, place))
+
+    def markdown(self) -> str:
+        return markdown.of_comparison(*self._loaded)
+
+    def draw(self, picture: Picture, file: Path) -> None:
+        result, setting = self._loaded
+        title = compare_text.title(result, setting)
+        if picture == SIZES:
+            if not result.batch_verdicts:
+                raise WhyidleError("--plot: no loader ran with two batch sizes, so no picture was drawn.")
+            batch_size.write(result.batch_verdicts, title, file)
+        elif picture == TRACES:
+            utilisation.write(utilisation.traces_of(result), title, file)
+        elif picture == RANKS:
+            if (found := scaling(result.cells)) is None:
+                raise WhyidleError("--scaling-plot: nothing ran on several ranks, so no picture was drawn.")
+            scaling_plot.write(found, title, file)
+        elif picture == CONFUSION:
+            confusion.write(result, setting, title, file)
+
+
+class _Planted(Cells):
+    """A comparison that tests verdicts on planted causes, judged by a module of the benchmark of diagnosis."""
+
+    planted: ClassVar[str]
+    """What was planted, in words."""
+
+    @staticmethod
+    @abstractmethod
+    def _benchmark() -> Any:
+        """The module: its `SCENARIO`, and how it can `load` a folder. Imported where it is needed alone."""
+
+    @classmethod
+    def open(cls, folder: Path) -> Self | None:
+        is_one = is_comparison(folder) and read_comparison(folder)[0].get("scenario") == cls._benchmark().SCENARIO
+        return cls(folder) if is_one else None
+
+    @cached_property
+    def _table(self) -> Any:
+        return self._benchmark().load(self.folder)
+
+    def document(self) -> Document:
+        document: Document = self._table.document()
+        return document
+
+    def contract(self) -> dict[str, Any]:
+        content: dict[str, Any] = self._table.json()
+        return content
+
+    def without(self, form: str) -> WhyidleError:
+        if form == "markdown":
+            return WhyidleError(f"{self.folder} tests verdicts on planted causes: take --format text or json.")
+        return super().without(form)
+
+    def undrawn(self, picture: Picture) -> str:
+        return f"{self.folder} compares planted {self.planted}"
+
+
+class FaultsResult(_Planted):
+    """Trainings with planted faults: what was planted against what was named."""
+
+    planted = "faults"
+
+    @staticmethod
+    def _benchmark() -> Any:
+        from whyidle.diagnosis_benchmark import faults
+
+        return faults
+
+    def page(self, place: Path | None) -> str:
+        from whyidle.diagnosis_benchmark.report import faults_page
+
+        return faults_page.page(self._table.confusion, self._table.setting, self._table.failed)
+
+
+class SweepsResult(_Planted):
+    """Trainings of which it is known what a larger batch does to them, and what was said of it."""
+
+    planted = "sweeps"
+    pictures = (SIZES,)
+
+    @staticmethod
+    def _benchmark() -> Any:
+        from whyidle.diagnosis_benchmark import batch_sizes
+
+        return batch_sizes
+
+    def page(self, place: Path | None) -> str:
+        from whyidle.diagnosis_benchmark.report import sweeps_page
+
+        return sweeps_page.page(self._table.sweeps, self._table.setting, self._table.failed)
+
+    def draw(self, picture: Picture, file: Path) -> None:
+        self._table.plot(file)
+
+
+def put_price(price: Price, cells: Collection[Cell], setting: dict[str, Any]) -> None:
+    """Have a comparison that is over priced anew.
+
+    Raises:
+        WhyidleError: its trainings ran on several devices.
+    """
+    before = setting.get(SETTING) or {}
+    require_one_machine(price, (str(cell.axes.get("device")) for cell in cells))
+    setting[SETTING] = setting_of(
+        lambda *_: price, map(place_of, cells), before.get("target_accuracy"), before.get("relative_to"), True
+    )
+
+
+def require_one_machine(price: Price, devices: Iterable[str]) -> None:
+    """
+    Raises:
+        WhyidleError: one price for trainings on several devices.
+    """
+    several = list(dict.fromkeys(devices))
+    if len(several) > 1:
+        raise WhyidleError(
+            f"one price ({price.title}) says nothing of trainings on {len(several)} devices ({', '.join(several)}). "
+            f"Compare one device at a time, or leave --price and --instance out: scenario {COST_SCENARIO} has a price "
+            "for each device."
+        )
+
+
+def _links(cells: Sequence[Cell], start: Path) -> dict[str, str]:
+    """Run folder → address of its page, where it has one, from the folder in which the page of all is written."""
+    pages = {run: Path(run) / PAGE for cell in cells for run in cell.runs}
+    return {run: quote(os.path.relpath(page, start)) for run, page in pages.items() if page.is_file()}

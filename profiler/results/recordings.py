@@ -1,0 +1,209 @@
+"""Recorded runs: of a training from within, on one host or several, and of a process from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from ..analyse.attached.attached import Attached, attached, is_attached
+from ..analyse.attached.causes import findings_of, verdict_of
+from ..analyse.causes.finding import Finding
+from ..analyse.cells import cost
+from ..analyse.run.analysis import Analysis, analyse
+from ..analyse.timeline.timeline import timelines
+from ..errors import WhyidleError
+from ..record.run import Run, is_run, open_run
+from ..record.schema import STEP
+from ..report.contract import attached as attach_json
+from ..report.contract import cost as cost_json
+from ..report.contract import run as run_json
+from ..report.document import Document
+from ..report.documents import attached as attach_text
+from ..report.documents import cost as cost_text
+from ..report.documents import run as run_text
+from ..report.export import prometheus
+from ..report.export.raw import KINDS_OF_TABLES, about_of, raw_table
+from ..report.export.steps import steps_table
+from ..report.export.table import Table
+from ..report.plot import utilisation
+from ..report.render import markdown
+from .result import CELLS, STEPS, TRACES, Picture, Result
+
+if TYPE_CHECKING:
+    from ..report.export.trace.compose import Trace
+
+
+class Recording(Result):
+    """What run folders hold, however they were recorded."""
+
+    what = "a run"
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        """`runs`: of a job on several hosts each host's."""
+        super().__init__(runs[0].folder)
+        self.runs = runs
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        return analyse(*self.runs)
+
+    def trace(self) -> Trace:
+        from ..report.export.trace.compose import trace_of
+
+        self._require_steps()
+        return trace_of(self.analysis, self.runs)
+
+    def table(self, name: str | None) -> Table:
+        if name == CELLS:
+            raise WhyidleError(f"--table {CELLS} is of a comparison, and {self.folder} is a run.")
+        if name in (None, STEPS):
+            self._require_steps()
+            return self._steps()
+        assert name is not None
+        return raw_table(name, self.runs)
+
+    def tables(self) -> Mapping[str, Callable[[], Table]]:
+        steps: dict[str, Callable[[], Table]] = {STEPS: self._steps} if self._has_steps() else {}
+        return steps | {name: partial(raw_table, name, self.runs) for name in KINDS_OF_TABLES}
+
+    def gauged(self) -> tuple[str, Analysis]:
+        """What it is called among gauges, and what they are made of."""
+        raise self.without("prometheus")
+
+    def undrawn(self, picture: Picture) -> str:
+        return f"{self.folder} is no comparison. `whyidle compare RUN RUN` makes one of runs"
+
+    def _steps(self) -> Table:
+        shown = timelines(self.analysis, self.runs)
+        if not shown:
+            raise WhyidleError(
+                f"of {self.folder} no step can be looked at: the device had finished none of them. "
+                "`--table step_records` writes them as they were recorded."
+            )
+        return steps_table(shown, about_of(self.analysis.info))
+
+    def _has_steps(self) -> bool:
+        return any(file.count() for run in self.runs for file in run.files(STEP))
+
+    def _require_steps(self) -> None:
+        """That a trace or a table of steps can be made.
+
+        Raises:
+            WhyidleError: of a run that was watched from outside, or that trained nothing.
+        """
+        way_out = "`--format csv --table host` and `--table device` write what the sampler saw."
+        if any(is_attached(run) for run in self.runs):
+            raise WhyidleError(f"{self.folder} was watched from outside, which sees no steps. {way_out}")
+        if not self._has_steps():
+            raise WhyidleError(
+                f"{self.folder} holds no step: nothing was trained, or not so that it was seen. {way_out}"
+            )
+
+
+class RunResult(Recording):
+    """A training that was recorded from within; its ranks may be in several folders."""
+
+    pictures = (TRACES,)
+
+    @classmethod
+    def open(cls, folder: Path) -> Self | None:
+        return cls([open_run(folder)]) if is_run(folder) else None
+
+    def document(self) -> Document:
+        return run_text.document(self.analysis, self._cost_line())
+
+    def contract(self) -> dict[str, Any]:
+        spent = self._spent()
+        return run_json.report(self.analysis) | ({} if spent is None else {"cost": cost_json.spent(spent)})
+
+    def page(self, place: Path | None) -> str:
+        from ..report.page import run_page
+
+        return run_page.page(self.analysis, self.runs, self._cost_line())
+
+    def markdown(self) -> str:
+        return markdown.markdown(self.document())
+
+    def prometheus(self) -> str:
+        return prometheus.of_runs([self.gauged()])
+
+    def gauged(self) -> tuple[str, Analysis]:
+        return self.folder.resolve().name, self.analysis
+
+    def draw(self, picture: Picture, file: Path) -> None:
+        if picture != TRACES:
+            super().draw(picture, file)
+        # Of several ranks, the one whose figures are shown.
+        title = (self.analysis.info.get("device") or {}).get("title") or "device"
+        generated = ", stand-in data" if run_text.stand_in_of(self.analysis) else ""
+        traces = [utilisation.trace_of(self.folder.name, self.analysis, self.folder)]
+        utilisation.write(traces, f"{title}{generated}", file)
+
+    def _cost_line(self) -> str | None:
+        spent = self._spent()
+        return None if spent is None else cost_text.spent(spent)
+
+    def _spent(self) -> cost.Spent | None:
+        """What the run, or a job of several ranks, cost; nothing without a price."""
+        if self.price is None:
+            return None
+        each = [part.analysis for part in self.analysis.ranks] or [self.analysis]
+        facts = [one.facts for one in each if one.facts is not None]
+        return cost.spent(self.price, self.analysis.duration_s, facts if len(facts) == len(each) else [])
+
+
+class AttachedResult(Recording):
+    """A process that was watched from outside."""
+
+    @classmethod
+    def open(cls, folder: Path) -> Self | None:
+        run = open_run(folder) if is_run(folder) else None
+        return cls([run]) if run is not None and is_attached(run) else None
+
+    @cached_property
+    def seen(self) -> Attached:
+        return attached(self.runs[0])
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        return findings_of(self.seen)
+
+    @property
+    def verdict(self) -> Finding:
+        return verdict_of(self.seen, self.findings)
+
+    def document(self) -> Document:
+        return attach_text.document(self.seen, self.verdict, self.findings)
+
+    def contract(self) -> dict[str, Any]:
+        return attach_json.report(self.seen, self.verdict, self.findings)
+
+    def page(self, place: Path | None) -> str:
+        from ..report.page import attach_page
+
+        return attach_page.page(self.runs[0], self.seen, self.verdict, self.findings)
+
+    def markdown(self) -> str:
+        return markdown.markdown(self.document())
+
+    def without(self, form: str) -> WhyidleError:
+        return WhyidleError(
+            f"{self.folder} was watched from outside: it has no steps to give gauges of. Take --format json or "
+            "markdown."
+        )
+
+    def undrawn(self, picture: Picture) -> str:
+        if picture == TRACES:
+            return f"{self.folder} was watched from outside, which does not see that"
+        return super().undrawn(picture)
+
+
+def recording_in(folder: Path) -> Recording:
+    """The recording in a run folder.
+
+    Raises:
+        RecordError: there is none, or it cannot be read.
+    """
+    return AttachedResult.open(folder) or RunResult([open_run(folder)])

@@ -1,0 +1,136 @@
+"""What every kind of result has in common: the forms it can be asked for, and what is said where it has none of one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from rich.console import Console
+
+from ..analyse.cells.prices import Price
+from ..errors import WhyidleError
+from ..report.document import Document
+from ..report.export.raw import KINDS_OF_TABLES
+from ..report.export.table import Table
+from ..report.render.text import show as show_text
+
+if TYPE_CHECKING:
+    from ..report.export.trace.compose import Trace
+
+PAGE = "report.html"
+"""Name of a result's page, in the folder of what it is about, where none is given."""
+
+STEPS = "steps"
+CELLS = "cells"
+TABLES = (STEPS, *KINDS_OF_TABLES, CELLS)
+"""Names of all tables that any result has."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture that some results can be drawn as."""
+
+    name: str
+    shows: str
+
+    @property
+    def option(self) -> str:
+        """The option of commands that asks for it."""
+        return f"--{self.name.replace('_', '-')}"
+
+    def refused(self, why: str) -> WhyidleError:
+        """That it was asked for where there is nothing to draw it from."""
+        return WhyidleError(f"{self.option} draws {self.shows}; {why}. Leave it out.")
+
+
+SIZES = Picture("plot", "time per sample by batch size")
+TRACES = Picture("trace_plot", "the device's utilisation over time")
+RANKS = Picture("scaling_plot", "speed-up by number of ranks")
+CONFUSION = Picture("confusion_plot", "what was taken for what on held-out data")
+PICTURES = (SIZES, TRACES, RANKS, CONFUSION)
+
+
+class Result(ABC):
+    """One kind of result. A form that a kind does not have is refused by `without`, which each kind words itself."""
+
+    what: ClassVar[str]
+    """The kind, in words."""
+    pictures: ClassVar[tuple[Picture, ...]] = ()
+    """Those it can be drawn as."""
+    price: Price | None = None
+    """Of an hour of the machine, where what was trained is to be priced."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    @abstractmethod
+    def open(cls, folder: Path) -> Self | None:
+        """The result in this folder; `None` where it holds none of this kind.
+
+        Raises:
+            RecordError: there is one, and it cannot be read.
+        """
+
+    @abstractmethod
+    def document(self) -> Document:
+        """All that it says."""
+
+    def render(self, console: Console) -> None:
+        """Print it in words."""
+        show_text(self.document(), console)
+
+    @abstractmethod
+    def contract(self) -> dict[str, Any]:
+        """It as JSON."""
+
+    @abstractmethod
+    def page(self, place: Path | None) -> str:
+        """It as a page. `place`: the folder in which the page will lie; `None`: nowhere that links could lead from."""
+
+    def markdown(self) -> str:
+        """A few lines for a pull request."""
+        raise self.without("markdown")
+
+    def prometheus(self) -> str:
+        """Gauges; empty where no figure is known."""
+        raise self.without("prometheus")
+
+    def trace(self) -> Trace:
+        """What viewers of traces show."""
+        raise self.without("trace")
+
+    def table(self, name: str | None) -> Table:
+        """One of its tables; `None`: the one that people want first."""
+        raise self.without("csv or parquet")
+
+    def tables(self) -> Mapping[str, Callable[[], Table]]:
+        """All of its tables by name, each made when it is called.
+
+        Raises (so do those of the tables):
+            WhyidleError: there is nothing to make it of.
+        """
+        raise self.without("csv or parquet")
+
+    def draw(self, picture: Picture, file: Path) -> None:
+        """One of its `pictures`.
+
+        Raises:
+            WhyidleError: there is nothing to draw, or it cannot be written.
+        """
+        raise picture.refused(self.undrawn(picture))
+
+    def members(self) -> Iterator[Result] | None:
+        """The runs that it is made of and that are still there; `None` of what is no comparison."""
+        return None
+
+    def without(self, form: str) -> WhyidleError:
+        """That it has no such form, and what to ask for instead."""
+        return WhyidleError(f"{self.folder} is {self.what}, of which --format {form} is not made.")
+
+    def undrawn(self, picture: Picture) -> str:
+        """Why there is no such picture of it."""
+        return f"{self.folder} is {self.what}"

@@ -1,0 +1,90 @@
+"""Tunings: what was tried of a loader's settings, and what came of it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from ..errors import RecordError, WhyidleError
+from ..record.run import open_run, runs_within
+from ..report.contract import tuning as tune_json
+from ..report.document import Document
+from ..report.documents import tuning as tune_text
+from ..tune.search.state import RECORDING, TUNE_JSON, State, is_tuning, load
+from ..tune.search.tuning import Tuning
+from .result import Result
+
+
+class TuningResult(Result):
+    """A tuning that has a result; one that still runs, or was cut short, refuses every form."""
+
+    what = "a tuning"
+
+    @classmethod
+    def open(cls, folder: Path) -> Self | None:
+        return cls(folder) if is_tuning(folder) else None
+
+    @cached_property
+    def _state(self) -> State:
+        return load(self.folder)
+
+    @cached_property
+    def _kept(self) -> tuple[Tuning, dict[str, Any]]:
+        """The result, and its JSON as `tune` wrote it."""
+        state = self._state
+        if state.result is None:
+            blocks = len(state.history)
+            raise WhyidleError(
+                f"{self.folder} holds a tuning without a result: it still runs, or it was cut short after {blocks} "
+                f"block{'s' * (blocks != 1)}. `whyidle tune --resume {self.folder}` goes on with it."
+            )
+        try:
+            return tune_json.read(state.result), state.result
+        except RecordError as error:
+            raise RecordError(f"{self.folder / TUNE_JSON}: {error}") from error
+
+    @property
+    def _notices(self) -> tuple[str, ...]:
+        """What was said of the data before anything was started."""
+        return tuple(map(str, self._state.asked.get("notices") or ()))
+
+    def contract(self) -> dict[str, Any]:
+        return self._kept[1]
+
+    def document(self) -> Document:
+        return tune_text.document(self._kept[0], self._notices)
+
+    def page(self, place: Path | None) -> str:
+        from ..report.page import tune_page
+
+        return tune_page.page(self._kept[0], self._notices, tuple(self._environment()))
+
+    def without(self, form: str) -> WhyidleError:
+        runs = runs_within(self.folder)
+        recording = f", or name a recording in it, such as {runs[0]}" if runs else ""
+        return WhyidleError(
+            f"{self.folder} is a tuning, of which --format {form} is not made: take text, json or html{recording}."
+        )
+
+    def _environment(self) -> Iterator[tuple[str, str]]:
+        """(what, value): the command, when it began, and the host, as far as they are known: its first stretch may be
+        gone, and an older one may tell less."""
+        try:
+            info = open_run(self.folder / RECORDING).info
+        except WhyidleError:
+            info = {}
+        command, host = self._state.asked.get("command"), info.get("host") or {}
+        told = {
+            "command": shlex.join(map(str, command)) if isinstance(command, list) else "",
+            "began": self._state.began,
+            "device": (info.get("device") or {}).get("title"),
+            "host": ", ".join(str(host[name]) for name in ("name", "machine") if host.get(name)),
+            "CPUs of the machine": host.get("cpus"),
+            "Python": info.get("python"),
+            "torch": info.get("torch"),
+            "whyidle": info.get("whyidle"),
+        }
+        yield from ((what, str(value)) for what, value in told.items() if value not in (None, ""))

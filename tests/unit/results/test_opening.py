@@ -1,0 +1,104 @@
+"""What lies in a folder is found, whichever kind it is, and is made into every format or refused in a sentence."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from golden.recordings import RECORDINGS
+from whyidle.commands.formats import FORMATS
+from whyidle.commands.main import main
+from whyidle.results.comparisons import ComparisonResult, FaultsResult, SweepsResult
+from whyidle.results.opening import KINDS, open_result
+from whyidle.results.recordings import AttachedResult, RunResult
+from whyidle.results.result import PICTURES, Result
+from whyidle.results.tunings import TuningResult
+
+EXAMPLES: dict[type[Result], tuple[str, str]] = {
+    RunResult: ("healthy", "run"),
+    AttachedResult: ("attached-syncs", "run"),
+    TuningResult: ("tuned-by-a-search", "tuned"),
+    ComparisonResult: ("compare-sizes", "table"),
+    FaultsResult: ("planted-faults", "table"),
+    SweepsResult: ("planted-batch-sizes", "table"),
+}
+"""Of each kind a recording, and where in it the result lies."""
+NO_STEPS = ("trace", "csv", "parquet", "prometheus")
+LACKS = {
+    RunResult: (),
+    AttachedResult: NO_STEPS,
+    TuningResult: (*NO_STEPS, "markdown"),
+    ComparisonResult: ("trace",),
+    FaultsResult: ("trace", "markdown"),
+    SweepsResult: ("trace", "markdown"),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[type[Result], Path]:
+    folders = {}
+    for kind, (name, within) in EXAMPLES.items():
+        at = tmp_path_factory.mktemp(name)
+        RECORDINGS[name].build(at)
+        folders[kind] = at / within
+    return folders
+
+
+def test_there_is_an_example_of_every_kind() -> None:
+    assert EXAMPLES.keys() == LACKS.keys() == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_holds_the_kind_that_was_put_there(kind: type[Result], made: dict[type[Result], Path]) -> None:
+    assert type(open_result([made[kind]])) is kind
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_a_format_or_says_that_it_has_not(
+    kind: type[Result],
+    format_: str,
+    made: dict[type[Result], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    target = tmp_path / f"it.{format_}"
+    code = main(["report", str(made[kind]), "--format", format_, "-o", str(target)])
+    told = capsys.readouterr()
+    if format_ in LACKS[kind]:
+        assert code == 2
+        assert told.err.startswith(f"whyidle: {made[kind]} ")
+        assert told.err.count("\n") == 1
+        assert not target.exists()
+    else:
+        assert code == 0, told.err
+        assert target.stat().st_size > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_drawn_or_says_why_not(
+    kind: type[Result], made: dict[type[Result], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for picture in PICTURES:
+        if picture not in kind.pictures:
+            assert main(["report", str(made[kind]), picture.option, str(tmp_path / "it.svg")]) == 2
+            told = capsys.readouterr()
+            assert told.out == ""
+            assert told.err.startswith(f"whyidle: {picture.option} draws {picture.shows}; {made[kind]} ")
+
+
+def test_the_one_run_in_a_folder_is_meant_by_the_folder(made: dict[type[Result], Path], tmp_path: Path) -> None:
+    shutil.copytree(made[AttachedResult], tmp_path / "around" / "run")
+    found = open_result([tmp_path / "around"])
+    assert type(found) is AttachedResult
+    assert found.folder == tmp_path / "around" / "run"
+
+
+def test_a_run_in_a_folder_that_is_also_another_thing_comes_first(
+    made: dict[type[Result], Path], tmp_path: Path
+) -> None:
+    both = shutil.copytree(made[RunResult], tmp_path / "both")
+    shutil.copy(made[ComparisonResult] / "comparison.json", both)
+    assert type(open_result([both])) is RunResult
