@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...analyse.predict.workload import Binding
+from ...analyse.statistics import Estimate
 from ...record.tuning import LoaderSettings
 from ...tune.search.candidates import describe
 from ...tune.search.result import BatchAdvice, Ended, Trial
@@ -118,16 +119,17 @@ def _gain(result: Tuning) -> str:
     if not result.changed:
         kept = "nothing faster found"
         return f"{kept} so far" if tuned.ended in (Ended.BUDGET, Ended.STOPPED) else kept
-    if tuned.low <= 1:
-        return f"as fast with less ({tuned.speedup:.2f} times, {_interval(tuned.low, tuned.high)})"
-    found = f"{tuned.speedup:.2f} times as fast ({_interval(tuned.low, tuned.high)})"
+    times = tuned.speedup
+    if times.low <= 1:
+        return f"as fast with less ({times.value:.2f} times, {_interval(times)})"
+    found = f"{times.value:.2f} times as fast ({_interval(times)})"
     return f"{found}, so far" if tuned.ended in (Ended.BUDGET, Ended.STOPPED) else found
 
 
-def _interval(low: float, high: float) -> str:
-    if isnan(low):
+def _interval(times: Estimate) -> str:
+    if isnan(times.low):
         return "its interval is not known"
-    return f"95 % interval {low:.2f} to {high:.2f}"
+    return f"95 % interval {times.low:.2f} to {times.high:.2f}"
 
 
 def _because(result: Tuning) -> str:
@@ -253,13 +255,11 @@ def _remarks(result: Tuning) -> Iterator[RenderableType]:
 
 
 def measured(trial: Trial, ascii_only: bool) -> Text:
-    if trial.samples_per_s is None:
+    if trial.rate is None:
         words = {"oom": "out of memory", "failed": "failed"}
         return Text(words.get(trial.status, NOT_MEASURED), style="yellow")
-    said = f"{said_rate(trial.samples_per_s):>6}"
-    if trial.low is not None and trial.high is not None:
-        said += f" ({said_rate(trial.low)}{'-' if ascii_only else '–'}{said_rate(trial.high)})"
-    return Text(said)
+    low, high = said_rate(trial.rate.low), said_rate(trial.rate.high)
+    return Text(f"{said_rate(trial.rate.value):>6} ({low}{'-' if ascii_only else '–'}{high})")
 
 
 def _quality(result: Tuning) -> Iterator[str]:
@@ -299,7 +299,7 @@ def _batch(advice: BatchAdvice) -> Iterator[RenderableType]:
     little = "the loader sets the pace" if advice.loader_bound else "larger ones gain little"
     answers.add_row("smallest within 5 % of the best samples/s", _size(advice.b_95), little)
     yield answers
-    sizes = sorted({*advice.samples_per_s, *advice.memory_bytes, *advice.failed})
+    sizes = sorted({*advice.rates, *advice.memory_bytes, *advice.failed})
     if sizes:
         rows = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
         rows.add_column("batch", justify="right", no_wrap=True)
@@ -307,10 +307,10 @@ def _batch(advice: BatchAdvice) -> Iterator[RenderableType]:
         rows.add_column("memory, most", justify="right", no_wrap=True)
         rows.add_column("", overflow="fold")
         for size in sizes:
-            rate, used = advice.samples_per_s.get(size), advice.memory_bytes.get(size)
+            rate, used = advice.rates.get(size), advice.memory_bytes.get(size)
             rows.add_row(
                 str(size),
-                NOT_MEASURED if rate is None else said_rate(rate),
+                NOT_MEASURED if rate is None else said_rate(rate.value),
                 NOT_MEASURED if used is None else f"{used / 1e6:.0f} MB",
                 Text(advice.failed.get(size, "") or ("off the line" if size in advice.off_line else "")),
             )

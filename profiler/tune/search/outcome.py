@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import exp, inf, log, nan
 
 from ...analyse.predict.workload import Binding
+from ...analyse.statistics import Estimate
 from ...record.tuning import LoaderSettings
 from .candidates import as_run, cost, describe
 from .history import Arm, arm_of
@@ -32,9 +33,7 @@ def conclude(race: Race, ended: str, said: str | None = None) -> Tuned:
             nothing,
             nothing,
             (nothing,),
-            1.0,
-            0.0,
-            inf,
+            Estimate(1.0, 0.0, inf),
             None,
             ended,
             why,
@@ -67,10 +66,8 @@ def conclude(race: Race, ended: str, said: str | None = None) -> Tuned:
         baseline=by_settings[race.plan.baseline],
         best=by_settings[best],
         trials=trials,
-        speedup=exp(ratio.value + shift),
         # Of what keeping the program's own workers alive gains, few beginnings of passes say how far that is off.
-        low=nan if shift else exp(ratio.low),
-        high=nan if shift else exp(ratio.high),
+        speedup=Estimate(exp(ratio.value + shift), nan, nan) if shift else ratio.exp(),
         headroom=_headroom(now),
         ended=ended,
         because=because,
@@ -178,9 +175,7 @@ def _trial(race: Race, now: Standing | None, settings: LoaderSettings, best: Arm
         shift -= now.own_log
     return replace(
         trial,
-        samples_per_s=exp(shift + ratio.value),
-        low=exp(shift + ratio.low),
-        high=exp(shift + ratio.high),
+        rate=ratio.shifted(shift).exp(),
         steady_samples_per_s=exp(now.own_steady_log + steady.value),
     )
 

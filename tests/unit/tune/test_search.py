@@ -60,7 +60,7 @@ def test_a_search_resumed_on_a_slower_machine_finds_the_same(after: int) -> None
     slower = SimulatedBench(CONSTANT, speed=0.6)
     resumed, _, _ = run(slower, plan_of(CONSTANT, sitting=1), history[:after])
     assert resumed.best.settings == whole.best.settings
-    assert resumed.speedup == pytest.approx(whole.speedup, rel=0.01)
+    assert resumed.speedup.value == pytest.approx(whole.speedup.value, rel=0.01)
     assert resumed.ended == Ended.DECIDED
 
 
@@ -84,7 +84,7 @@ def test_the_budget_is_kept(name: str, budget: float) -> None:
 
 def test_a_short_budget_still_finds_something_better() -> None:
     tuned, _, _ = run(SimulatedBench(CONSTANT), plan_of(CONSTANT, 9.0))
-    assert tuned.speedup > 1.5
+    assert tuned.speedup.value > 1.5
 
 
 def test_a_budget_for_nothing_returns_the_baseline() -> None:
@@ -100,7 +100,7 @@ def test_ctrl_c_returns_the_best_so_far(after: int) -> None:
     assert tuned.ended == Ended.STOPPED
     assert tuned.best.blocks >= 2 or tuned.best.settings == CONSTANT.baseline
     if after == 7:
-        assert tuned.speedup > 1.5
+        assert tuned.speedup.value > 1.5
 
 
 def test_a_training_that_ends_leaves_what_was_found() -> None:
@@ -121,7 +121,7 @@ def test_settings_that_fail_are_told_and_the_search_goes_on() -> None:
     assert status[LoaderSettings(5, 1)] == ("oom", "no space in /dev/shm")
     assert status[LoaderSettings(4, 1)] == ("failed", "cannot pickle the dataset")
     assert tuned.best.status == "ok"
-    assert tuned.speedup > 1.8
+    assert tuned.speedup.value > 1.8
 
 
 def test_a_baseline_that_fails_ends_it() -> None:
@@ -150,7 +150,7 @@ def test_headroom_is_what_the_training_would_gain_without_a_loader() -> None:
 def test_where_batches_cannot_be_held_the_model_tells_whether_something_is_to_gain() -> None:
     tuned, _, _ = run(SimulatedBench(CONSTANT, no_held=True))
     assert tuned.headroom is None
-    assert tuned.speedup > 1.8
+    assert tuned.speedup.value > 1.8
     fast = replace(CONSTANT, baseline=LoaderSettings(8, 2), handoff_ns=0.01e6)
     tuned, _, _ = run(SimulatedBench(fast, no_held=True))
     assert (tuned.ended, tuned.headroom) == (Ended.NOTHING_TO_GAIN, None)
@@ -160,7 +160,7 @@ def test_of_equally_fast_settings_the_one_with_fewer_workers_is_taken() -> None:
     spec = replace(CONSTANT, baseline=LoaderSettings(8, 4), handoff_ns=0.6e6)
     tuned, _, _ = run(SimulatedBench(spec))
     assert tuned.best.settings.num_workers < 8
-    assert tuned.speedup == pytest.approx(1.0, abs=0.02)
+    assert tuned.speedup.value == pytest.approx(1.0, abs=0.02)
     assert "costs less" in tuned.because
 
 
@@ -181,14 +181,14 @@ def test_on_a_noisy_machine_a_change_is_named_only_where_its_interval_begins_wel
     for seed in range(8):
         tuned, _, _ = run(SimulatedBench(spec, seed, 0.4))
         if tuned.best.settings != spec.baseline and (tuned.noise or 0.0) > 0.15:
-            assert tuned.low > 1.1
+            assert tuned.speedup.low > 1.1
 
 
 @pytest.mark.parametrize("budget", [5.0, 6.0, 7.0, 8.0])
 def test_little_time_goes_into_proving_the_clear_leader(budget: float) -> None:
     tuned, _, _ = run(SimulatedBench(CONSTANT, 1, 0.03, 0.01), plan_of(CONSTANT, budget))
     assert tuned.best.blocks >= 2
-    assert tuned.speedup > tuned.low > 1.5
+    assert tuned.speedup.value > tuned.speedup.low > 1.5
     assert tuned.promising is None
 
 
@@ -244,7 +244,7 @@ def test_short_epochs_make_workers_persistent() -> None:
     tuned, _, _ = run(SimulatedBench(spec))
     assert tuned.best.settings.persistent_workers
     gain = truth(spec, tuned.best.settings) / truth(spec, spec.baseline)
-    assert tuned.speedup == pytest.approx(gain, rel=0.02)
+    assert tuned.speedup.value == pytest.approx(gain, rel=0.02)
     assert tuned.best.steady_samples_per_s > tuned.baseline.samples_per_s * 1.5
 
 
@@ -256,10 +256,10 @@ def test_the_program_s_own_workers_are_kept_alive_where_that_is_all_that_helps()
     assert tuned.best.settings == replace(spec.baseline, persistent_workers=True)
     assert "kept alive" in tuned.because
     # No blocks are paired for it, so that there is no interval: none is made up.
-    assert isnan(tuned.low)
-    assert isnan(tuned.high)
+    assert isnan(tuned.speedup.low)
+    assert isnan(tuned.speedup.high)
     assert sum(event.phase == Phase.RESTART and event.entry is not None for event in events) == 1
-    assert tuned.speedup == pytest.approx(truth(spec, tuned.best.settings) / truth(spec, spec.baseline), rel=0.02)
+    assert tuned.speedup.value == pytest.approx(truth(spec, tuned.best.settings) / truth(spec, spec.baseline), rel=0.02)
 
 
 def test_progress_counts_blocks_and_what_is_left() -> None:
@@ -282,8 +282,8 @@ def test_workers_of_what_is_dropped_are_closed() -> None:
 
 def test_rates_are_the_baseline_s_times_the_paired_ratio() -> None:
     tuned, _, _ = run(SimulatedBench(CONSTANT, 5, 0.06, 0.05))
-    assert tuned.best.samples_per_s == pytest.approx(tuned.baseline.samples_per_s * tuned.speedup)
-    assert tuned.best.low < tuned.best.samples_per_s < tuned.best.high
+    assert tuned.best.samples_per_s == pytest.approx(tuned.baseline.samples_per_s * tuned.speedup.value)
+    assert tuned.best.rate.low < tuned.best.samples_per_s < tuned.best.rate.high
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))

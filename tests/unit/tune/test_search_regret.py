@@ -58,7 +58,7 @@ def test_without_noise_the_choice_is_within_2_percent_of_the_grid_and_one_worker
     assert regret(spec, tuned.best.settings) <= 0.02
     assert tuned.best.settings.num_workers <= least_workers(spec) + 1
     assert seconds <= 0.15 * grid_seconds(name)
-    assert tuned.low <= truth(spec, tuned.best.settings) / truth(spec, spec.baseline) <= tuned.high
+    assert tuned.speedup.low <= truth(spec, tuned.best.settings) / truth(spec, spec.baseline) <= tuned.speedup.high
 
 
 @pytest.mark.slow
@@ -131,8 +131,8 @@ def test_the_interval_of_the_gain_holds_the_truth_and_the_gain_is_not_flattered(
         for seed in range(30):
             tuned, _, _ = found(name, seed, NOISE, DRIFT)
             gain = truth(spec, tuned.best.settings) / truth(spec, spec.baseline)
-            held.append(tuned.low <= gain <= tuned.high)
-            off.append(np.log(tuned.speedup / gain))
+            held.append(tuned.speedup.low <= gain <= tuned.speedup.high)
+            off.append(np.log(tuned.speedup.value / gain))
     assert np.mean(held) >= 0.9
     assert abs(np.mean(off)) < 0.015
 
