@@ -28,8 +28,8 @@ from whyidle.report.contract import tuning as tune_json
 from whyidle.scenarios.planted import MS, START, Step
 from whyidle.tune.bench.bench import TrialFailed
 from whyidle.tune.search.history import Entry
-from whyidle.tune.search.result import BatchAdvice, Ended, Trial, Tuned
-from whyidle.tune.search.search import Progress, search
+from whyidle.tune.search.result import BatchAdvice, SearchEnd, Trial, Tuned
+from whyidle.tune.search.search import SearchProgress, search
 from whyidle.tune.search.state import State
 from whyidle.tune.search.tuning import Tuning
 
@@ -51,7 +51,7 @@ TUNED = Tuned(
     trials=(NOW, SLOWER, FAILED, BEST),
     speedup=Estimate(1.83, 1.76, 1.90),
     headroom=0.92,
-    ended=Ended.DECIDED,
+    ended=SearchEnd.DECIDED,
     because="4 workers are 83 % faster",
     binding="cpu",
     not_tested=("in_order: not asked for",),
@@ -111,7 +111,7 @@ def tuned_for_nothing(at: Path) -> None:
         best=NOW,
         speedup=Estimate(1.0, 1.0, 1.0),
         headroom=0.01,
-        ended=Ended.NOTHING_TO_GAIN,
+        ended=SearchEnd.NOTHING_TO_GAIN,
         because="a loader that takes no time would gain 1 %",
         trials=(NOW,),
         binding=None,
@@ -124,7 +124,7 @@ def tuned_in_noise(at: Path) -> None:
         TUNED,
         best=NOW,
         speedup=Estimate(1.0, float("nan"), float("nan")),
-        ended=Ended.TOO_NOISY,
+        ended=SearchEnd.TOO_NOISY,
         because="blocks of one setting differ by 40 %",
         noise=0.4,
     )
@@ -137,7 +137,7 @@ def _searched(name: str, budget_s: float, interrupt_after: int | None, seed: int
     spec = SPECS[name]
     fails = {LoaderSettings(5, 1): TrialFailed("no space in /dev/shm", out_of_memory=True)}
     bench = SimulatedBench(spec, seed, 0.03, 0.005, fails=fails, interrupt_after=interrupt_after)
-    events: list[Progress] = []
+    events: list[SearchProgress] = []
     tuned = search(bench, ClockModel(biased(spec)), plan_of(spec, budget_s), events.append)
     return tuned, tuple(event.entry for event in events if event.entry)
 

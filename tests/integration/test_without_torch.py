@@ -26,7 +26,7 @@ from whyidle.report.contract import tuning as tune_json
 from whyidle.scenarios.faults.registry import CASES
 from whyidle.scenarios.registry import NAMES
 from whyidle.scenarios.sweeps.registry import SWEEPS
-from whyidle.tune.search.result import Ended, Trial, Tuned
+from whyidle.tune.search.result import SearchEnd, Trial, Tuned
 from whyidle.tune.search.state import State
 from whyidle.tune.search.tuning import Tuning
 
@@ -115,7 +115,7 @@ def tuning() -> Tuning:
         trials=(now, best),
         speedup=Estimate(1.8, 1.7, 1.9),
         headroom=0.9,
-        ended=Ended.DECIDED,
+        ended=SearchEnd.DECIDED,
         because="4 workers are faster",
         binding=None,
         not_tested=(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..run.device_state import Link
+from ..run.device_state import PcieLink
 from ..run.facts import Facts
 from .finding import Evidence, Finding, Next
 from .gain import removing
@@ -111,7 +111,7 @@ def serial_copy(facts: Facts) -> Finding | None:
 RULES = (link, pageable, serial_copy)
 
 
-def _degraded(facts: Facts) -> Link | None:
+def _degraded(facts: Facts) -> PcieLink | None:
     found = None if facts.device_state is None else facts.device_state.link
     if found is None or 1 - found.share < LEAST_LINK_LOSS:
         return None

@@ -15,7 +15,7 @@ LEAST_MOVED = 0.15
 
 
 @dataclass(frozen=True)
-class Figure:
+class MovedFigure:
     """Medians over the runs of each side; `None` is not measured."""
 
     name: str
@@ -27,13 +27,13 @@ class Figure:
     moved: bool
 
 
-def figures_of(a: Side, b: Side) -> tuple[Figure, ...]:
+def figures_of(a: Side, b: Side) -> tuple[MovedFigure, ...]:
     """Those measured on either side."""
     found = []
     for name, unit, part, least, read in _FIGURES:
         of_a, of_b = _median(a, read), _median(b, read)
         if of_a is not None or of_b is not None:
-            found.append(Figure(name, unit, of_a, of_b, part, _has_moved(of_a, of_b, least)))
+            found.append(MovedFigure(name, unit, of_a, of_b, part, _has_moved(of_a, of_b, least)))
     return tuple(found)
 
 

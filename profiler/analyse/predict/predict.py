@@ -14,7 +14,7 @@ from .limits import infeasible
 from .outcome import binding, ns_per_batch
 from .pools import hands
 from .protocol import replay
-from .rows import Drawn, Ints, Rows
+from .rows import DrawnTimes, Ints, ReplayRows
 from .serial import serial
 from .sizes import Line
 from .workload import Binding, Prediction, Times, Workload
@@ -68,14 +68,14 @@ def _extent(settings: int) -> tuple[int, int]:
 
 
 def _replayed(
-    workloads: list[Workload], cases: list[Case], draws: list[Drawn], steps: int, sequences: int
+    workloads: list[Workload], cases: list[Case], draws: list[DrawnTimes], steps: int, sequences: int
 ) -> list[Prediction]:
     rows = rows_of(workloads, cases, sequences)
     number = len(rows)
     kinds = [replace(rows, draw=rows.draw + k) for k in range(sequences)]
     low, high = _doubts(workloads[0], rows)
     kinds += [doubt for doubt in (low, high) if doubt is not None]
-    every = Rows(*(np.concatenate(parts) for parts in zip(*(vars(kind).values() for kind in kinds), strict=True)))
+    every = ReplayRows(*(np.concatenate(parts) for parts in zip(*(vars(kind).values() for kind in kinds), strict=True)))
     replayed = replay(every, together(draws), steps)
     ns = ns_per_batch(replayed.ends, every.outstanding, every.workers, every.epoch).reshape(len(kinds), number)
     sequence = ns[:sequences]
@@ -102,7 +102,7 @@ def _replayed(
     ]
 
 
-def _doubts(workload: Workload, rows: Rows) -> tuple[Rows | None, Rows | None]:
+def _doubts(workload: Workload, rows: ReplayRows) -> tuple[ReplayRows | None, ReplayRows | None]:
     """What is not known, at its worst and at its best: the hand-off where no worker handed over, and reads that may
     slow each other beyond as many as were seen at a time."""
     low = high = None
@@ -144,7 +144,7 @@ def _stall(stalls: Times, ends: Times, epoch: Ints) -> Times:
     return share
 
 
-def _serial(workload: Workload, drawn: Drawn, steps: int) -> Prediction:
+def _serial(workload: Workload, drawn: DrawnTimes, steps: int) -> Prediction:
     ends, stalls = serial(workload, drawn)
     ends, stalls = ends[:, :steps], stalls[:, :steps]
     per = ends[:, -1] / steps

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from rich.console import Console, Group
 from rich.text import Text
 
-from ...analyse.diff.limits import Check
+from ...analyse.diff.limits import LimitCheck
 from ...record.files import plain
 from .summary import escaped
 
 _STYLES = {"PASS": "green", "FAIL": "bold red", "UNCLEAR": "bold red", "N/A": "bold red", "SKIP": "yellow"}
 
 
-def render(run: str, emulated: str | None, found: Sequence[Check], console: Console) -> None:
+def render(run: str, emulated: str | None, found: Sequence[LimitCheck], console: Console) -> None:
     """Print them. `emulated`: the name of an emulated device."""
     lines = [Text(one_line(summary(run, found)), style="bold")]
     if emulated is not None:
@@ -36,7 +36,7 @@ def one_line(text: str) -> str:
     return " ".join(str(plain(text)).split())
 
 
-def summary(run: str, found: Sequence[Check]) -> str:
+def summary(run: str, found: Sequence[LimitCheck]) -> str:
     """How many hold."""
     failed = [each for each in found if not each.holds]
     if not failed:
@@ -44,11 +44,11 @@ def summary(run: str, found: Sequence[Check]) -> str:
     return f"{run}: {len(failed)} of {len(found)} checks fail: {', '.join(_named(each) for each in failed)}."
 
 
-def _named(check: Check) -> str:
+def _named(check: LimitCheck) -> str:
     return f"{check.name} (unclear)" if check.unclear else check.name
 
 
-def verdict(check: Check) -> str:
+def verdict(check: LimitCheck) -> str:
     """PASS, FAIL; UNCLEAR or N/A for what noise hides or was not measured, which fails; SKIP for what is let pass."""
     if check.passed:
         return "PASS"
@@ -57,7 +57,7 @@ def verdict(check: Check) -> str:
     return "N/A" if check.passed is None else "UNCLEAR" if check.unclear else "FAIL"
 
 
-def measured(check: Check) -> str:
+def measured(check: LimitCheck) -> str:
     if check.measured is None:
         return "not measured"
     if check.name == "max-regression" and isinstance(check.measured, float) and check.measured < 0:
@@ -65,7 +65,7 @@ def measured(check: Check) -> str:
     return _value(check.measured, check.unit)
 
 
-def wanted(check: Check) -> str:
+def wanted(check: LimitCheck) -> str:
     if check.name.startswith("forbid "):
         return "forbidden"
     if check.name == "ended":
@@ -77,7 +77,7 @@ def _value(value: float | str, unit: str) -> str:
     return value if isinstance(value, str) else f"{value:.4g} {unit}".rstrip()
 
 
-def markdown(run: str, emulated: str | None, found: Sequence[Check]) -> str:
+def markdown(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> str:
     """A table; everything in it is text, whatever it holds."""
     lines = [f"### {_escaped(summary(run, found))}", ""]
     if emulated is not None:

@@ -15,7 +15,7 @@ from ...analyse.diff.because import Because
 from ...analyse.diff.blocks import TOTAL
 from ...analyse.diff.code import changed_code
 from ...analyse.diff.difference import Difference
-from ...analyse.diff.moved import Figure
+from ...analyse.diff.moved import MovedFigure
 from ...analyse.diff.settings import Setting, Value
 from ...analyse.diff.sides import Side
 from ...analyse.run.stall_breakdown import PARTS
@@ -247,7 +247,7 @@ def _value(value: Value) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _figures(figures: list[Figure]) -> Table:
+def _figures(figures: list[MovedFigure]) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column()
     table.add_column(justify="right")

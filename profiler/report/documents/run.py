@@ -16,7 +16,7 @@ from ...analyse.ranks.job import Job
 from ...analyse.run.activity_windows import Activity
 from ...analyse.run.analysis import Analysis
 from ...analyse.run.facts import Facts
-from ...analyse.run.headroom import Headroom
+from ...analyse.run.headroom import MeasuredHeadroom
 from ...analyse.run.resource_usage import Sampled
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ..render import bars
@@ -276,7 +276,7 @@ def _why(analysis: Analysis, facts: Facts, ascii_only: bool) -> Iterator[Rendera
     yield Text()
 
 
-def _headroom(measured: Headroom | None, job: Job | None) -> Iterator[RenderableType]:
+def _headroom(measured: MeasuredHeadroom | None, job: Job | None) -> Iterator[RenderableType]:
     """Of a run that was asked for it; why there is none, a note says."""
     if measured is None or measured.rate is None:
         return

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ...analyse.cells.axes import label, varying
 from ...analyse.cells.comparison import Comparison
-from ...analyse.cells.training_results import CellResult, Held, held, is_told, results
+from ...analyse.cells.training_results import CellResult, MetricByBatchSize, is_told, metrics_by_batch_size, results
 from ...analyse.statistics import Range
 from ..render.fitted import Column, Fitted
 from ..words.sample_time import NOT_MEASURED
@@ -44,7 +44,7 @@ def render(result: Comparison, setting: dict[str, Any]) -> Iterator[RenderableTy
     if emulated and not metric_names(found):
         yield _indent(Text("An emulated device learns nothing: no accuracy."))
     names = varying([each.cell for each in found])
-    for each in held(found):
+    for each in metrics_by_batch_size(found):
         yield _indent(Text(held_in_words(each, names)))
     yield from _confusion(found, setting)
 
@@ -89,7 +89,7 @@ def work(found: Sequence[CellResult]) -> str | None:
     )
 
 
-def held_in_words(found: Held, names: Sequence[str]) -> str:
+def held_in_words(found: MetricByBatchSize, names: Sequence[str]) -> str:
     """Whether a figure held while the batch grew."""
     cell = found.cells[0]
     where = f"{label(cell, names)} {cell.pipeline}".strip()

@@ -15,7 +15,7 @@ from ...analyse.predict.workload import Binding
 from ...analyse.statistics import Estimate
 from ...record.tuning import LoaderSettings
 from ...tune.search.candidates import describe
-from ...tune.search.result import BatchAdvice, Ended, Trial
+from ...tune.search.result import BatchAdvice, SearchEnd, Trial
 from ...tune.search.tuning import Tuning, prediction_error
 from ..render import bars
 from ..words.settings import arguments
@@ -108,22 +108,22 @@ def headline(result: Tuning) -> str:
 
 def _gain(result: Tuning) -> str:
     tuned = result.tuned
-    if tuned.ended == Ended.NOTHING_TO_GAIN:
+    if tuned.ended == SearchEnd.NOTHING_TO_GAIN:
         return "nothing to gain from the loader"
-    if tuned.ended == Ended.TOO_NOISY:
+    if tuned.ended == SearchEnd.TOO_NOISY:
         return "not decided, this machine is too noisy"
-    if tuned.ended == Ended.FAILED:
+    if tuned.ended == SearchEnd.FAILED:
         return "not decided, the training ended too early"
     if tuned.promising is not None and not result.changed:
         return f"promising, not proven: {tuned.promising}; --resume goes on"
     if not result.changed:
         kept = "nothing faster found"
-        return f"{kept} so far" if tuned.ended in (Ended.BUDGET, Ended.STOPPED) else kept
+        return f"{kept} so far" if tuned.ended in (SearchEnd.BUDGET, SearchEnd.STOPPED) else kept
     times = tuned.speedup
     if times.low <= 1:
         return f"as fast with less ({times.value:.2f} times, {_interval(times)})"
     found = f"{times.value:.2f} times as fast ({_interval(times)})"
-    return f"{found}, so far" if tuned.ended in (Ended.BUDGET, Ended.STOPPED) else found
+    return f"{found}, so far" if tuned.ended in (SearchEnd.BUDGET, SearchEnd.STOPPED) else found
 
 
 def _interval(times: Estimate) -> str:
@@ -150,7 +150,7 @@ def _because(result: Tuning) -> str:
             f"Batches that lay ready gave {said_rate(result.ceiling)}, the fastest setting "
             f"{said_rate(result.beyond_ceiling or 0.0)}: no loader is faster than none, so the two differ by noise."
         )
-    if tuned.ended != Ended.DECIDED or not result.changed:
+    if tuned.ended != SearchEnd.DECIDED or not result.changed:
         said.append(_sentence(_new_in(tuned.because)))
     return " ".join(said)
 

@@ -75,7 +75,7 @@ class Tuned:
     headroom: float | None
     """What an infinitely fast loader would gain, of the baseline's rate: 0.25 is a quarter. `None`: not measured."""
     ended: str
-    """Why it ended: a value of `Ended`."""
+    """Why it ended: a value of `SearchEnd`."""
     because: str
     """The same in one sentence, with its figures."""
     binding: str | None
@@ -90,7 +90,7 @@ class Tuned:
     """What was clearly faster in the one block that it had before the search was cut short, in a clause."""
 
 
-class Ended:
+class SearchEnd:
     DECIDED = "decided"
     NOTHING_TO_GAIN = "nothing_to_gain"
     """Headroom below 3 %: the loader is not what holds the training up."""

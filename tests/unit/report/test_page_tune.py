@@ -22,7 +22,7 @@ from whyidle.report.contract import tuning as tune_json
 from whyidle.report.documents import tuning as tune_text
 from whyidle.report.page import tune_page
 from whyidle.terminal.console import json_text
-from whyidle.tune.search.result import BatchAdvice, Ended, Trial, Tuned
+from whyidle.tune.search.result import BatchAdvice, SearchEnd, Trial, Tuned
 from whyidle.tune.search.state import State
 from whyidle.tune.search.tuning import Tuning
 
@@ -44,7 +44,7 @@ TUNED = Tuned(
     trials=(NOW, SLOWER, FAILED, BEST),
     speedup=Estimate(1.83, 1.76, 1.90),
     headroom=0.92,
-    ended=Ended.DECIDED,
+    ended=SearchEnd.DECIDED,
     because="4 workers are 83 % faster",
     binding="cpu",
     not_tested=("in_order: not asked for",),
@@ -101,11 +101,11 @@ def folder_of(result: Tuning | None, at: Path) -> Path:
         with_batch(),
         replace(RESULT, tuned=replace(TUNED, speedup=Estimate(1.83, nan, nan))),
         replace(RESULT, tuned=replace(TUNED, speedup=Estimate(1.83, 0.0, inf))),
-        replace(RESULT, tuned=replace(TUNED, best=NOW, speedup=Estimate(1.0, 1.0, 1.0), ended=Ended.TOO_NOISY)),
+        replace(RESULT, tuned=replace(TUNED, best=NOW, speedup=Estimate(1.0, 1.0, 1.0), ended=SearchEnd.TOO_NOISY)),
         replace(
             RESULT,
             tuned=replace(
-                TUNED, best=NOW, speedup=Estimate(1.0, 1.76, 1.90), ended=Ended.BUDGET, promising="6 workers were"
+                TUNED, best=NOW, speedup=Estimate(1.0, 1.76, 1.90), ended=SearchEnd.BUDGET, promising="6 workers were"
             ),
         ),
     ],
@@ -221,7 +221,7 @@ def test_figures_of_an_emulated_device_are_called_so() -> None:
 
 def test_whatever_a_tuning_holds_stays_words() -> None:
     broken = replace(FAILED, error=HOSTILE)
-    tuned = replace(TUNED, trials=(NOW, BEST, broken), not_tested=(HOSTILE,), because=HOSTILE, ended=Ended.BUDGET)
+    tuned = replace(TUNED, trials=(NOW, BEST, broken), not_tested=(HOSTILE,), because=HOSTILE, ended=SearchEnd.BUDGET)
     page = shown(replace(RESULT, what=HOSTILE, tuned=replace(tuned, batch=replace(ADVICE, notes=(HOSTILE,)))))
     assert len(page.all("script")) == len(shown(with_batch()).all("script"))
     assert page.words.count("<script>alert(1)</script>") >= 4

@@ -16,7 +16,7 @@ from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
 from whyidle.report.documents import tuning as tune_text
 from whyidle.terminal.console import json_text
-from whyidle.tune.search.result import BatchAdvice, Ended, Trial, Tuned
+from whyidle.tune.search.result import BatchAdvice, SearchEnd, Trial, Tuned
 from whyidle.tune.search.tuning import Tuning, prediction_error
 
 OWN = LoaderSettings(0)
@@ -39,7 +39,7 @@ TUNED = Tuned(
     (BASELINE, BEST, SLOWER, FAILED),
     Estimate(1.83, 1.76, 1.90),
     0.92,
-    Ended.DECIDED,
+    SearchEnd.DECIDED,
     "4 workers, prefetch 2 is 83 % faster",
     "cpu",
     ("pin_memory: no CUDA device",),
@@ -101,12 +101,12 @@ def test_every_setting_that_was_run_is_a_row_with_why_it_went() -> None:
 @pytest.mark.parametrize(
     ("ended", "because", "words"),
     [
-        (Ended.NOTHING_TO_GAIN, "at most 1.2 % to gain", "nothing to gain from the loader"),
-        (Ended.TOO_NOISY, "blocks differ by 22 %", "not decided, this machine is too noisy"),
-        (Ended.BUDGET, "the budget was used up", "nothing faster found so far"),
-        (Ended.STOPPED, "stopped by Ctrl-C", "nothing faster found so far"),
-        (Ended.FAILED, "the training was started 3 times", "not decided, the training ended too early"),
-        (Ended.DECIDED, "nothing is faster", "nothing faster found"),
+        (SearchEnd.NOTHING_TO_GAIN, "at most 1.2 % to gain", "nothing to gain from the loader"),
+        (SearchEnd.TOO_NOISY, "blocks differ by 22 %", "not decided, this machine is too noisy"),
+        (SearchEnd.BUDGET, "the budget was used up", "nothing faster found so far"),
+        (SearchEnd.STOPPED, "stopped by Ctrl-C", "nothing faster found so far"),
+        (SearchEnd.FAILED, "the training was started 3 times", "not decided, the training ended too early"),
+        (SearchEnd.DECIDED, "nothing is faster", "nothing faster found"),
     ],
 )
 def test_each_end_has_words_of_its_own_and_proposes_no_change(ended: str, because: str, words: str) -> None:
@@ -120,14 +120,14 @@ def test_each_end_has_words_of_its_own_and_proposes_no_change(ended: str, becaus
 
 
 def test_what_was_found_until_ctrl_c_is_said_to_be_so_far() -> None:
-    text = flat(shown(replace(RESULT, tuned=replace(TUNED, ended=Ended.STOPPED, because="stopped by Ctrl-C"))))
+    text = flat(shown(replace(RESULT, tuned=replace(TUNED, ended=SearchEnd.STOPPED, because="stopped by Ctrl-C"))))
     assert "1.83 times as fast (95 % interval 1.76 to 1.90), so far" in text
     assert "Stopped by Ctrl-C." in text
 
 
 def test_what_is_promising_is_the_headline_of_a_search_that_was_cut_short() -> None:
     said = "6 workers, prefetch 2 was 2.9 times as fast in its one block"
-    cut = replace(TUNED, best=BASELINE, speedup=Estimate(1.0, 1.0, 1.0), ended=Ended.BUDGET, promising=said)
+    cut = replace(TUNED, best=BASELINE, speedup=Estimate(1.0, 1.0, 1.0), ended=SearchEnd.BUDGET, promising=said)
     text = flat(shown(replace(RESULT, tuned=cut)))
     assert f": promising, not proven: {said}; --resume goes on" in text
     assert "nothing faster" not in text

@@ -12,7 +12,7 @@ import pytest
 
 from whyidle.record.tuning import Block, LoaderSettings
 from whyidle.tune.batch.advise import Question, advise, cannot
-from whyidle.tune.batch.ladder import Outcome, Probe
+from whyidle.tune.batch.ladder import Probe, ProbeOutcome
 from whyidle.tune.batch.sizes import sizes_to_measure
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
 from whyidle.tune.search.result import BatchAdvice
@@ -67,8 +67,8 @@ class Simulated:
         self.clock += 5
         held = GB + 8 * (1 << 20) * batch_size
         if held > 6 * GB:
-            return Probe(Outcome.OOM, why="out of memory", on_device=True, seconds=5)
-        return Probe(Outcome.OK, 20, held, 6 * GB, True, seconds=5)
+            return Probe(ProbeOutcome.OOM, why="out of memory", on_device=True, seconds=5)
+        return Probe(ProbeOutcome.OK, 20, held, 6 * GB, True, seconds=5)
 
     def advise(self, budget_s: float = 120, **given: object) -> BatchAdvice:
         question = Question(OWN, 32, dataset_samples=60_000)

@@ -23,7 +23,7 @@ from support.simulated_bench import (
     truth,
 )
 from whyidle.record.tuning import LoaderSettings
-from whyidle.tune.search.result import Ended, Tuned
+from whyidle.tune.search.result import SearchEnd, Tuned
 from whyidle.tune.search.search import search
 
 NOISE, DRIFT = 0.06, 0.01
@@ -54,7 +54,7 @@ def grid_seconds(name: str) -> float:
 def test_without_noise_the_choice_is_within_2_percent_of_the_grid_and_one_worker_of_what_is_needed(name: str) -> None:
     spec = SPECS[name]
     tuned, seconds, _ = found(name, 0, 0.0, 0.0)
-    assert tuned.ended == Ended.DECIDED
+    assert tuned.ended == SearchEnd.DECIDED
     assert regret(spec, tuned.best.settings) <= 0.02
     assert tuned.best.settings.num_workers <= least_workers(spec) + 1
     assert seconds <= 0.15 * grid_seconds(name)
