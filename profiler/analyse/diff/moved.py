@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..run.facts import Facts
+from ..statistics import median_of_known
 from .sides import Side
 
 LEAST_MOVED = 0.15
@@ -44,8 +45,7 @@ def _has_moved(a: float | None, b: float | None, least: float) -> bool:
 
 
 def _median(side: Side, read: Callable[[Facts], float | None]) -> float | None:
-    values = [value for run in side.runs if (value := read(run.facts)) is not None]
-    return float(np.median(values)) if values else None
+    return median_of_known(read(run.facts) for run in side.runs)
 
 
 def _clock(facts: Facts) -> float | None:
