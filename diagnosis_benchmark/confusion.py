@@ -31,7 +31,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedRun:
     """One run of a training in which it is known what is wrong, and what was said about it."""
 
     case: str
@@ -175,7 +175,7 @@ class Confusion:
         return [*(name for name in self.matrix if name in named), *sorted(named - self.matrix.keys())]
 
 
-def confusion(runs: Sequence[Judged]) -> Confusion:
+def confusion(runs: Sequence[JudgedRun]) -> Confusion:
     """Put judged runs together, in the order of their cases."""
     single = [r for r in runs if len(r.planted) == 1]
     compounds = [r for r in runs if r.is_compound]
@@ -186,7 +186,7 @@ def confusion(runs: Sequence[Judged]) -> Confusion:
     if HEALTHY in matrix:
         matrix[HEALTHY] = matrix.pop(HEALTHY)  # the last row
     pairs = [_pair(run, run.planted[0]) for run in single if run.has_share_of(run.planted[0])]
-    by_case: dict[str, list[Judged]] = {}
+    by_case: dict[str, list[JudgedRun]] = {}
     for run in runs:
         by_case.setdefault(run.case, []).append(run)
     return Confusion(
@@ -200,7 +200,7 @@ def confusion(runs: Sequence[Judged]) -> Confusion:
     )
 
 
-def _summary(case: str, runs: Sequence[Judged]) -> CaseSummary:
+def _summary(case: str, runs: Sequence[JudgedRun]) -> CaseSummary:
     loud = Counter(cause for r in runs for cause in {f.cause for f in r.findings if f.severity not in QUIET})
     return CaseSummary(
         case=case,
@@ -215,7 +215,7 @@ def _summary(case: str, runs: Sequence[Judged]) -> CaseSummary:
     )
 
 
-def _share(cause: str, runs: Sequence[Judged]) -> CauseShare:
+def _share(cause: str, runs: Sequence[JudgedRun]) -> CauseShare:
     pairs = [_pair(run, cause) for run in runs if run.has_share_of(cause)]
     reported = [said for said in (run.reported(cause) for run in runs) if said is not None]
     return CauseShare(
@@ -226,7 +226,7 @@ def _share(cause: str, runs: Sequence[Judged]) -> CauseShare:
     )
 
 
-def _pair(run: Judged, cause: str) -> tuple[float, float | None]:
+def _pair(run: JudgedRun, cause: str) -> tuple[float, float | None]:
     """The true and the reported share."""
     return run.truth[cause], run.reported(cause)
 
@@ -246,5 +246,5 @@ def _rate(hits: Iterable[bool]) -> HitRate:
     return HitRate(sum(counted), len(counted))
 
 
-def _verdict(run: Judged) -> str:
+def _verdict(run: JudgedRun) -> str:
     return run.verdict if run.verdict is not None else NO_VERDICT

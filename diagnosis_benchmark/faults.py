@@ -26,7 +26,7 @@ from whyidle.report.contract import run as contract
 from whyidle.report.document import Document
 from whyidle.report.render.text import show as show_text
 
-from .confusion import Confusion, Judged, Named, confusion
+from .confusion import Confusion, JudgedRun, Named, confusion
 from .report import faults_json, faults_text
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def load(folder: Path) -> FaultTable:
     """
     setting, records = read_comparison(folder)
     cells = tuple(cell_of(folder, record) for record in records)
-    judged: list[Judged] = []
+    judged: list[JudgedRun] = []
     for case, record, cell in zip(setting["cases"], records, cells, strict=True):
         runs = [folder / name for name in record.runs if is_run(folder / name)]
         for place, analysis in zip(runs, cell.analyses, strict=True):
@@ -118,13 +118,13 @@ def load(folder: Path) -> FaultTable:
     return FaultTable(setting, cells, confusion(judged))
 
 
-def judge(case: str, planted: tuple[str, ...], folder: Path, analysis: Analysis, foreign: bool) -> Judged | None:
+def judge(case: str, planted: tuple[str, ...], folder: Path, analysis: Analysis, foreign: bool) -> JudgedRun | None:
     """What was said of a run, beside the truth; `None` of one that failed, or was stopped early."""
     facts = analysis.facts
     ended = (analysis.info.get("ended") or {}).get("status")
     if ended not in ("ok", "stopped") or (ended == "stopped" and (facts is None or facts.window.count < LEAST_STEPS)):
         return None
-    return Judged(
+    return JudgedRun(
         case=case,
         planted=planted,
         verdict=analysis.verdict.cause,

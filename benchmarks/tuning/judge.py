@@ -6,27 +6,15 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
 from typing import Any
 
-from whyidle.analyse.statistics import students_t
+from whyidle.analyse.statistics import Estimate, mean_estimate
 
 from .blocks import Block
 from .tools import WHYIDLE, Choice
 from .truth import Grid, settings_of
 
 BEST, CORES, FOUR, RANDOM = "grid's best", "workers = CPUs", "4 workers", "random 6"
-OUTSIDE = 0.05
-"""Of the interval."""
-
-
-@dataclass(frozen=True)
-class Regret:
-    """The part of the best's rate that is missing; negative: it was faster."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -39,9 +27,9 @@ class Row:
     """By who chose them."""
     seconds: dict[str, float]
     """By tuner."""
-    regrets: dict[str, Regret]
+    regrets: dict[str, Estimate]
     """Against the grid's best, by who chose; a tuner that failed is missing."""
-    over: dict[str, Regret]
+    over: dict[str, Estimate]
     """How much slower than whyidle's choice others are: paired in the same blocks."""
     failed: dict[str, str]
     because: str | None
@@ -97,14 +85,14 @@ def judged(grid: Grid, cpus: int, choices: Sequence[Choice], duel: Sequence[Bloc
     )
 
 
-def regret(rates: Mapping[int, float], best: Mapping[int, float]) -> Regret:
-    """From rates by round, in pairs: the geometric mean of the rounds' ratios, and its interval by Student's t."""
+def regret(rates: Mapping[int, float], best: Mapping[int, float]) -> Estimate:
+    """The part of the best's rate that is missing, negative where it was faster. From rates by round, in pairs: the
+    geometric mean of the rounds' ratios, and its interval by Student's t."""
     logs = [math.log(rates[number] / best[number]) for number in sorted(rates.keys() & best.keys())]
-    mean = fmean(logs)
+    ratio = mean_estimate(logs)
     if len(logs) < 3:
-        return Regret(-math.expm1(mean), -math.inf, 1.0)
-    half = students_t(len(logs) - 1, OUTSIDE) * stdev(logs) / math.sqrt(len(logs))
-    return Regret(-math.expm1(mean), -math.expm1(mean + half), -math.expm1(mean - half))
+        return Estimate(-math.expm1(ratio.value), -math.inf, 1.0)
+    return Estimate(-math.expm1(ratio.value), -math.expm1(ratio.high), -math.expm1(ratio.low))
 
 
 def against(row: Row, who: str) -> str:

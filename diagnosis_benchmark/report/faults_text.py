@@ -19,7 +19,7 @@ from whyidle.report.document import (
 )
 from whyidle.report.words.figures import NOT_MEASURED, counted
 
-from ..confusion import CLOSE, FIRST_FINDINGS, HEALTHY, CaseSummary, Confusion, Errors, HitRate, Judged
+from ..confusion import CLOSE, FIRST_FINDINGS, HEALTHY, CaseSummary, Confusion, Errors, HitRate, JudgedRun
 
 MOST_NAMED = 6
 """Of more cases that one reason kept from being judged, a few are named and the others counted."""
@@ -87,7 +87,7 @@ def ahead(runs: int, run_s: float) -> str:
     return f"{counted(runs, 'run')} of about {run_s:g} s: about {long}"
 
 
-def outcome(run: Judged) -> str:
+def outcome(run: JudgedRun) -> str:
     """One run in a line: what was named for what was planted, and how much of the time that cost."""
     planted = " and ".join(run.planted) or "nothing"
     shares = [_of_truth(run, cause) for cause in run.planted]
@@ -98,7 +98,7 @@ def outcome(run: Judged) -> str:
     return f"planted {planted}, named {named}{'' if right else ' (wrong)'}" + "".join(f"; {each}" for each in shares)
 
 
-def _of_truth(run: Judged, cause: str) -> str:
+def _of_truth(run: JudgedRun, cause: str) -> str:
     shares = (run.reported(cause), run.truth.get(cause))
     said, true = (_figure(None if share is None else 100 * share) for share in shares)
     return f"{cause} {said} %, in truth {true} %"

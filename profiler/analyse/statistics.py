@@ -47,6 +47,9 @@ class Estimate:
     def below_zero(self) -> bool:
         return self.high < 0
 
+    def shifted(self, by: float) -> Estimate:
+        return Estimate(self.value + by, self.low + by, self.high + by)
+
     def exp(self) -> Estimate:
         """Of an estimated logarithm: the figure itself."""
         return Estimate(exp(self.value), exp(self.low), exp(self.high))

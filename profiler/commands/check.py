@@ -15,7 +15,7 @@ from rich.console import Console
 from ..analyse.causes.diagnosis import LEAST_STEPS
 from ..analyse.diff import regression
 from ..analyse.diff.difference import EMULATED, difference, refuse_mixed
-from ..analyse.diff.limits import Check, checks_of, ended_of, short, subject_of
+from ..analyse.diff.limits import LimitCheck, checks_of, ended_of, short, subject_of
 from ..analyse.diff.sides import Measured, Side, analysed, folders_of, side_of
 from ..analyse.run.completeness import lacking_of
 from ..errors import WhyidleError
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if all(each.holds for each in found) else FAILED
 
 
-def _regression(side: Side, asked: check_config.Asked) -> Check:
+def _regression(side: Side, asked: check_config.Asked) -> LimitCheck:
     limit = asked.limits.max_regression
     if limit is None:
         raise ValueError("no limit")
@@ -127,7 +127,7 @@ def _regression(side: Side, asked: check_config.Asked) -> Check:
     return _noted(held, *(f"{run.folder}: {'; '.join(run.lacking)}" for run in other.runs if run.lacking))
 
 
-def _noted(check: Check, *notes: str) -> Check:
+def _noted(check: LimitCheck, *notes: str) -> LimitCheck:
     """With what is to be known of the other side, which is held to nothing itself."""
     return replace(check, note=". ".join(str(plain(note)) for note in (check.note, *notes) if note))
 
@@ -175,7 +175,7 @@ def _properties(info: dict[str, Any]) -> dict[str, str]:
 
 
 def _tell(
-    arguments: argparse.Namespace, run: str, emulated: str | None, found: list[Check], properties: dict[str, str]
+    arguments: argparse.Namespace, run: str, emulated: str | None, found: list[LimitCheck], properties: dict[str, str]
 ) -> None:
     """Everything that was asked for, files first."""
     if arguments.junit is not None:

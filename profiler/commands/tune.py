@@ -26,8 +26,8 @@ from ..terminal.console import console, show, write_json
 from ..terminal.tuning_progress import TuneProgress
 from ..tune.bench.script_bench import NothingToTune, Ready, ScriptBench
 from ..tune.search.plan import Plan
-from ..tune.search.result import Ended
-from ..tune.search.search import Progress, search
+from ..tune.search.result import SearchEnd
+from ..tune.search.search import SearchProgress, search
 from ..tune.search.state import RECORDING, State, load
 from ..tune.search.tuning import Tuning
 from . import options, tune_batch, tune_jobs
@@ -108,10 +108,10 @@ def run(arguments: argparse.Namespace) -> int:
         target.print(f"\nblocks and recordings: {sitting.folder}   ({page})", soft_wrap=True, markup=False)
     if arguments.json:
         write_json(tune_json.tuning(result), arguments.json)
-    if sitting.ended == Ended.STOPPED:
+    if sitting.ended == SearchEnd.STOPPED:
         sitting.say(sitting.how_to_resume())
         return INTERRUPTED
-    return int(sitting.ended == Ended.FAILED)
+    return int(sitting.ended == SearchEnd.FAILED)
 
 
 class _Sitting:
@@ -222,7 +222,7 @@ class _Sitting:
         model = ReplayModel(workload)
         begun = time.monotonic()
 
-        def follow(now: Progress) -> None:
+        def follow(now: SearchProgress) -> None:
             if now.entry is not None:
                 state.history.append(now.entry)
                 self._count(bench)
@@ -232,17 +232,17 @@ class _Sitting:
         tuned = search(bench, model, plan, follow, list(state.history))
         self.ended = tuned.ended
         if tuned.baseline.samples_per_s is None:
-            if tuned.ended == Ended.STOPPED:
+            if tuned.ended == SearchEnd.STOPPED:
                 raise KeyboardInterrupt
             raise NothingToTune(f"nothing was measured: {tuned.because}")
-        if question.looked_at and tuned.ended in (Ended.DECIDED, Ended.NOTHING_TO_GAIN, Ended.BUDGET):
+        if question.looked_at and tuned.ended in (SearchEnd.DECIDED, SearchEnd.NOTHING_TO_GAIN, SearchEnd.BUDGET):
             left = budget - (time.monotonic() - begun)
             sizes, launch = sample_sizes(analysis.facts), self._job.launch
             try:
                 advice = tune_batch.batch_advice(question, launch, bench, model, plan, tuned, sizes, left, progress)
                 tuned = replace(tuned, batch=advice)
             except KeyboardInterrupt:
-                self.ended = Ended.STOPPED
+                self.ended = SearchEnd.STOPPED
                 tuned = replace(tuned, ended=self.ended, because="stopped by Ctrl-C while batch sizes were tried")
         self._count(bench)
         return Tuning(

@@ -9,17 +9,17 @@ from rich.text import Text
 
 from ..report import live
 from ..tune.search.candidates import describe
-from ..tune.search.race import Phase
-from ..tune.search.search import Progress
+from ..tune.search.race import SearchPhase
+from ..tune.search.search import SearchProgress
 from .comparison_progress import Drawn
 
 PLAIN_SECONDS = 15.0
 """Between lines that say that it goes on, where the output is no terminal."""
 _PHASES = {
-    Phase.HEADROOM: "is there anything to gain?",
-    Phase.RACE: "comparing settings",
-    Phase.PIN: "comparing pinned memory",
-    Phase.RESTART: "how epochs begin",
+    SearchPhase.HEADROOM: "is there anything to gain?",
+    SearchPhase.RACE: "comparing settings",
+    SearchPhase.PIN: "comparing pinned memory",
+    SearchPhase.RESTART: "how epochs begin",
 }
 
 
@@ -30,7 +30,7 @@ class TuneProgress(Drawn):
         super().__init__(target, plain)
         self._phase = "starting the training and recording its first steps"
         self._begun = self._said = time.monotonic()
-        self._now: Progress | None = None
+        self._now: SearchProgress | None = None
         self._at = 0.0
         """When `_now` came."""
         self._tried: set[object] = set()
@@ -44,7 +44,7 @@ class TuneProgress(Drawn):
         self._phase, self._begun, self._now = what, time.monotonic(), None
         self.tick()
 
-    def show(self, now: Progress) -> None:
+    def show(self, now: SearchProgress) -> None:
         """A block begins, or has ended."""
         self._now, self._at = now, time.monotonic()
         if now.entry is not None:
@@ -75,7 +75,7 @@ class TuneProgress(Drawn):
         done = f"block {now.block} of about {now.blocks}"
         return f"{done}, {tried}, at most {live.duration(left)} left · {_PHASES.get(now.phase, now.phase)}"
 
-    def _state(self, now: Progress) -> str:
+    def _state(self, now: SearchProgress) -> str:
         what = "batches fetched before" if now.held else describe(now.settings, now.baseline)
         if now.entry is not None and now.entry.block is not None:
             what += f": {now.entry.block.samples_per_s:.0f} samples/s in this block"

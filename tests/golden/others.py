@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from support.jobs import Rank, record
 from support.loader_clock import SPECS
 from support.pairs import ahead, crowded, noisy
 from support.simulated_bench import ClockModel, SimulatedBench, biased, plan_of
+from whyidle.analyse.statistics import Estimate
 from whyidle.record.attached import Frame, ProcessStates, Stack, Thread, write_stacks, write_states
 from whyidle.record.run import create_run, update_run
 from whyidle.record.schema import HOST, LoaderFlag
@@ -26,8 +28,8 @@ from whyidle.report.contract import tuning as tune_json
 from whyidle.scenarios.planted import MS, START, Step
 from whyidle.tune.bench.bench import TrialFailed
 from whyidle.tune.search.history import Entry
-from whyidle.tune.search.result import BatchAdvice, Ended, Trial, Tuned
-from whyidle.tune.search.search import Progress, search
+from whyidle.tune.search.result import BatchAdvice, SearchEnd, Trial, Tuned
+from whyidle.tune.search.search import SearchProgress, search
 from whyidle.tune.search.state import State
 from whyidle.tune.search.tuning import Tuning
 
@@ -35,7 +37,7 @@ BEGAN = "2026-01-01T00:00:00"
 
 
 def _trial(settings: LoaderSettings, rate: float | None, predicted: float | None = None, **more: Any) -> Trial:
-    made = Trial(settings, "ok", None, rate, rate and rate * 0.9, rate and rate * 1.1, rate, predicted, 12.0, 6)
+    made = Trial(settings, "ok", None, rate and Estimate(rate, rate * 0.9, rate * 1.1), rate, predicted, 12.0, 6)
     return replace(made, **more)
 
 
@@ -47,11 +49,9 @@ TUNED = Tuned(
     baseline=NOW,
     best=BEST,
     trials=(NOW, SLOWER, FAILED, BEST),
-    speedup=1.83,
-    low=1.76,
-    high=1.90,
+    speedup=Estimate(1.83, 1.76, 1.90),
     headroom=0.92,
-    ended=Ended.DECIDED,
+    ended=SearchEnd.DECIDED,
     because="4 workers are 83 % faster",
     binding="cpu",
     not_tested=("in_order: not asked for",),
@@ -62,13 +62,12 @@ SCRIPT = Tuning("python train.py", {"kind": "cpu", "title": "A processor"}, TUNE
 ADVICE = BatchAdvice(
     b_max=64,
     b_95=32,
-    samples_per_s={16: 754.0, 32: 990.0, 64: 1000.0},
+    rates={16: Estimate(754.0, 700.0, 800.0), 32: Estimate(990.0, 900.0, 1080.0), 64: Estimate(1000.0, nan, nan)},
     memory_bytes={32: 400_000_000, 64: 800_000_000},
     failed={128: "out of memory"},
     alpha_ns=2.1e6,
     beta_ns=1.1e5,
     off_line=(16,),
-    intervals={16: (700.0, 800.0), 32: (900.0, 1080.0)},
     settings=LoaderSettings(2, 2),
     notes=("not looked for any further",),
     loader_bound=True,
@@ -110,11 +109,9 @@ def tuned_for_nothing(at: Path) -> None:
     nothing = replace(
         TUNED,
         best=NOW,
-        speedup=1.0,
-        low=1.0,
-        high=1.0,
+        speedup=Estimate(1.0, 1.0, 1.0),
         headroom=0.01,
-        ended=Ended.NOTHING_TO_GAIN,
+        ended=SearchEnd.NOTHING_TO_GAIN,
         because="a loader that takes no time would gain 1 %",
         trials=(NOW,),
         binding=None,
@@ -126,10 +123,8 @@ def tuned_in_noise(at: Path) -> None:
     noisy_ = replace(
         TUNED,
         best=NOW,
-        speedup=1.0,
-        low=float("nan"),
-        high=float("nan"),
-        ended=Ended.TOO_NOISY,
+        speedup=Estimate(1.0, float("nan"), float("nan")),
+        ended=SearchEnd.TOO_NOISY,
         because="blocks of one setting differ by 40 %",
         noise=0.4,
     )
@@ -142,7 +137,7 @@ def _searched(name: str, budget_s: float, interrupt_after: int | None, seed: int
     spec = SPECS[name]
     fails = {LoaderSettings(5, 1): TrialFailed("no space in /dev/shm", out_of_memory=True)}
     bench = SimulatedBench(spec, seed, 0.03, 0.005, fails=fails, interrupt_after=interrupt_after)
-    events: list[Progress] = []
+    events: list[SearchProgress] = []
     tuned = search(bench, ClockModel(biased(spec)), plan_of(spec, budget_s), events.append)
     return tuned, tuple(event.entry for event in events if event.entry)
 

@@ -18,7 +18,7 @@ from support.runs import WHYIDLE, WITHOUT_COMPILER, report, short_folder
 from whyidle.commands.main import main
 from whyidle.terminal.tuning_progress import TuneProgress
 from whyidle.tune.bench.orphan_cleanup import members
-from whyidle.tune.search.search import Progress
+from whyidle.tune.search.search import SearchProgress
 
 TRAIN = (
     WITHOUT_COMPILER
@@ -151,7 +151,7 @@ def test_ctrl_c_gives_the_best_so_far_and_resuming_goes_on_from_there(tmp_path: 
 def test_a_scenario_on_an_emulated_device(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shows = TuneProgress.show
 
-    def interrupted_once_workers_were_tried(progress: TuneProgress, now: Progress) -> None:
+    def interrupted_once_workers_were_tried(progress: TuneProgress, now: SearchProgress) -> None:
         shows(progress, now)
         if now.entry is not None and now.entry.block is not None and now.entry.block.settings.num_workers:
             raise KeyboardInterrupt

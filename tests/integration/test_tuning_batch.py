@@ -13,7 +13,7 @@ import pytest
 from support.runs import WITHOUT_COMPILER
 from whyidle.capture.bootstrap import RUN, environment
 from whyidle.commands.tune_jobs import again
-from whyidle.tune.batch.ladder import Outcome, climb
+from whyidle.tune.batch.ladder import ProbeOutcome, climb
 from whyidle.tune.batch.probe import child_probe
 from whyidle.tune.bench.script_bench import Launch
 
@@ -85,7 +85,7 @@ def test_the_ladder_finds_the_limit_of_the_address_space_and_names_only_what_was
     found = climb(probe, 8, 100 * SECONDS, dataset_samples=3000)
     assert found.b_max is not None
     ran = found.probes[found.b_max]
-    assert ran.outcome == Outcome.OK
+    assert ran.outcome == ProbeOutcome.OK
     assert ran.steps is not None
     assert 3 <= ran.steps <= 20
     assert ran.peak_bytes is not None
@@ -100,7 +100,7 @@ def test_the_ladder_finds_the_limit_of_the_address_space_and_names_only_what_was
 def test_a_size_that_does_not_fit_is_out_of_memory_and_takes_nobody_along(tmp_path: Path) -> None:
     probe = child_probe(script(tmp_path, LIMITED, LOOP), tmp_path / "probes", 8)
     tried = probe(500, SECONDS)
-    assert tried.outcome == Outcome.OOM
+    assert tried.outcome == ProbeOutcome.OOM
     assert "allocate memory" in tried.reason
     assert not tried.fits
 
@@ -109,7 +109,7 @@ def test_a_size_that_does_not_fit_is_out_of_memory_and_takes_nobody_along(tmp_pa
 def test_what_the_kernel_kills_counts_as_out_of_memory(tmp_path: Path) -> None:
     killed = "for batch in DataLoader(Numbers(), batch_size=8):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     tried = child_probe(script(tmp_path, killed), tmp_path / "probes", 8)(16, SECONDS)
-    assert tried.outcome == Outcome.OOM
+    assert tried.outcome == ProbeOutcome.OOM
     assert "killed" in tried.reason
 
 
@@ -121,7 +121,7 @@ def test_a_program_that_fails_for_another_reason_says_which(tmp_path: Path) -> N
         train(batch)
     """
     tried = child_probe(script(tmp_path, picky), tmp_path / "probes", 8)(16, SECONDS)
-    assert tried.outcome == Outcome.FAILED
+    assert tried.outcome == ProbeOutcome.FAILED
     assert "made for eight, not for 16" in tried.reason
 
 
@@ -140,7 +140,7 @@ def test_the_largest_samples_come_first_and_other_loaders_keep_their_size(tmp_pa
         train(batch / 3000)
     """
     tried = child_probe(script(tmp_path, told), tmp_path / "probes", 8, first=[2999, 17, 5])(4, SECONDS)
-    assert tried.outcome == Outcome.OK
+    assert tried.outcome == ProbeOutcome.OK
     lines = seen.read_text().splitlines()
     assert lines[0] == "five 5"
     assert lines[1:4] == ["2999 17 5 2999", "17 5 2999 17", "8 9 10 11"]
@@ -174,8 +174,8 @@ def test_an_emulated_devices_memory_bounds_the_batch_of_a_scenario(small: Path, 
     }
     probe = child_probe(again(asked, False).launch, tmp_path / "probes", 2)
     within, beyond = probe(2, SECONDS), probe(40, SECONDS)
-    assert within.outcome == Outcome.OK
+    assert within.outcome == ProbeOutcome.OK
     assert within.on_device
     assert within.capacity_bytes == 4_000_000_000
-    assert beyond.outcome == Outcome.OOM
+    assert beyond.outcome == ProbeOutcome.OOM
     assert "has 4.0 GB, this batch needs" in beyond.reason

@@ -19,13 +19,14 @@ import pytest
 from packaging.requirements import Requirement
 
 from support.pairs import noisy
+from whyidle.analyse.statistics import Estimate
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
 from whyidle.scenarios.faults.registry import CASES
 from whyidle.scenarios.registry import NAMES
 from whyidle.scenarios.sweeps.registry import SWEEPS
-from whyidle.tune.search.result import Ended, Trial, Tuned
+from whyidle.tune.search.result import SearchEnd, Trial, Tuned
 from whyidle.tune.search.state import State
 from whyidle.tune.search.tuning import Tuning
 
@@ -106,17 +107,15 @@ def comparison(folder: Path, **setting: object) -> Path:
 
 def tuning() -> Tuning:
     """A result as `tune` keeps it in its folder."""
-    now = Trial(LoaderSettings(0), "ok", None, 99.0, 90.0, 110.0, 99.0, None, 9.0, 6)
-    best = Trial(LoaderSettings(4, 4), "ok", None, 180.0, 170.0, 190.0, 180.0, None, 9.0, 6)
+    now = Trial(LoaderSettings(0), "ok", None, Estimate(99.0, 90.0, 110.0), 99.0, None, 9.0, 6)
+    best = Trial(LoaderSettings(4, 4), "ok", None, Estimate(180.0, 170.0, 190.0), 180.0, None, 9.0, 6)
     tuned = Tuned(
         baseline=now,
         best=best,
         trials=(now, best),
-        speedup=1.8,
-        low=1.7,
-        high=1.9,
+        speedup=Estimate(1.8, 1.7, 1.9),
         headroom=0.9,
-        ended=Ended.DECIDED,
+        ended=SearchEnd.DECIDED,
         because="4 workers are faster",
         binding=None,
         not_tested=(),

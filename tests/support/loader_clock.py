@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from whyidle.analyse.predict.workload import Limits, Times, Workload
+from whyidle.analyse.predict.workload import MachineLimits, Times, Workload
 from whyidle.record.tuning import LoaderSettings
 
 MS = 1e6
@@ -332,7 +332,7 @@ def recorded(spec: Spec, batches: int = 300, seed: int = 0, settings: LoaderSett
         start_ns=spec.start_ns,
         start_per_worker_ns=spec.start_per_worker_ns,
         batches_per_epoch=spec.batches_per_epoch,
-        limits=Limits(spec.cpus, storage_parallel=spec.storage_parallel),
+        limits=MachineLimits(spec.cpus, storage_parallel=spec.storage_parallel),
         contention=spec.contention,
     )
 

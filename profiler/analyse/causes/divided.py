@@ -5,7 +5,7 @@ What is known of single steps comes first, then what is measured by itself, then
 
 from __future__ import annotations
 
-from ..run.device_state import Link, Others, others_of
+from ..run.device_state import Others, PcieLink, others_of
 from ..run.facts import Facts
 from .claim import Piece
 
@@ -60,7 +60,7 @@ def behind_the_host(facts: Facts) -> dict[Piece, float]:
     return pieces | {Piece.LOOP: left}
 
 
-def degraded_link(facts: Facts) -> Link | None:
+def degraded_link(facts: Facts) -> PcieLink | None:
     """The link between host and device where it runs well below what both are capable of."""
     found = None if facts.device_state is None else facts.device_state.link
     if found is None or 1 - found.share < LEAST_LINK_LOSS:

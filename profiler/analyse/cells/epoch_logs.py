@@ -23,7 +23,7 @@ _KNOWN = {"epoch", "elapsed", "loss", "acc", "val_loss", "val_acc"}
 
 
 @dataclass(frozen=True)
-class Epoch:
+class LoggedEpoch:
     seconds: float
     loss: float | None
     """On the training data."""
@@ -37,7 +37,7 @@ class EpochLog:
     """Which training."""
     machine: str
     """The folder, from the one that was named on."""
-    epochs: tuple[Epoch, ...]
+    epochs: tuple[LoggedEpoch, ...]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _natural(file: Path) -> list[tuple[int, str]]:
     return [(int(word), "") if word.isdigit() else (-1, word) for word in re.split(r"(\d+)", str(file))]
 
 
-def _epochs(file: Path) -> tuple[Epoch, ...]:
+def _epochs(file: Path) -> tuple[LoggedEpoch, ...]:
     """
     Raises:
         DataError: it is not such a log, or ends in the midst of a line.
@@ -105,7 +105,7 @@ def _epochs(file: Path) -> tuple[Epoch, ...]:
     return tuple(_epoch(file, number, head, row) for number, row in enumerate(rows[1:]))
 
 
-def _epoch(file: Path, number: int, head: list[str], row: list[str]) -> Epoch:
+def _epoch(file: Path, number: int, head: list[str], row: list[str]) -> LoggedEpoch:
     if len(row) != len(head):
         raise DataError(f"{file}, line {number + 2}: {len(row)} values for {len(head)} columns.")
     values = dict(zip(head, row, strict=True))
@@ -114,7 +114,7 @@ def _epoch(file: Path, number: int, head: list[str], row: list[str]) -> Epoch:
         raise DataError(f"{file}, line {number + 2}: epoch {values['epoch']!r} where {number} should follow.")
     if known.get("elapsed", 0) <= 0:
         raise DataError(f"{file}, line {number + 2}: elapsed is {values['elapsed']!r}, not a time.")
-    return Epoch(known["elapsed"], known.get("loss"), known.get("val_acc"))
+    return LoggedEpoch(known["elapsed"], known.get("loss"), known.get("val_acc"))
 
 
 def _number(file: Path, number: int, key: str, value: str) -> float:

@@ -89,7 +89,7 @@ class CellResult:
 
 
 @dataclass(frozen=True)
-class Held:
+class MetricByBatchSize:
     """What became of a figure from the smallest batch on; all else is the same."""
 
     metric: str
@@ -150,7 +150,7 @@ def is_told(found: CellResult) -> bool:
     return bool(found.metrics) or found.cell.axes.get("plan") is not None
 
 
-def held(found: Sequence[CellResult]) -> tuple[Held, ...]:
+def metrics_by_batch_size(found: Sequence[CellResult]) -> tuple[MetricByBatchSize, ...]:
     """Of every merit, wherever cells differ in batch size alone."""
     told = []
     for several in ladders(found, BATCH_SIZE):
@@ -158,7 +158,7 @@ def held(found: Sequence[CellResult]) -> tuple[Held, ...]:
             known = [(each.cell, mean) for each in several if (mean := each.metric(metric)) is not None]
             if len(known) > 1:
                 cells, means = zip(*known, strict=True)
-                told.append(Held(metric, cells, means, _learnt(several, metric)))
+                told.append(MetricByBatchSize(metric, cells, means, _learnt(several, metric)))
     return tuple(told)
 
 

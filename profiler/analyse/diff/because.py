@@ -8,7 +8,7 @@ from typing import Any
 
 from .blocks import TOTAL
 from .code import changed_code, code_to_look_at
-from .moved import Figure
+from .moved import MovedFigure
 from .settings import VARIES, WORD, Setting
 from .times import Times
 
@@ -35,7 +35,7 @@ class Because:
 
 
 def because_of(
-    times: Times, settings: Sequence[Setting], environment: Sequence[Setting], figures: Sequence[Figure]
+    times: Times, settings: Sequence[Setting], environment: Sequence[Setting], figures: Sequence[MovedFigure]
 ) -> Because:
     """What to say of the difference."""
     part = moved_part(times)
@@ -113,7 +113,7 @@ _FOLLOWS_FROM = {
 """What is set, or seen, because something else is."""
 
 
-def _looks(part: str, figures: Sequence[Figure]) -> tuple[str, ...]:
+def _looks(part: str, figures: Sequence[MovedFigure]) -> tuple[str, ...]:
     """What to look at: figures of the part that moved, then what is not recorded."""
     moved = [
         f"{f.name}: {_said(f.a)} → {_said(f.b)} {f.unit}".rstrip()

@@ -31,7 +31,7 @@ Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Spread:
+class BlockScatter:
     """Variance of a run's time per sample (or step), by term, as a share of the whole squared: within this run."""
 
     variance: dict[str, float]
@@ -42,7 +42,7 @@ class Spread:
         return self.blocks - 1.0
 
 
-def spread_of(facts: Facts, samples: bool) -> Spread | None:
+def spread_of(facts: Facts, samples: bool) -> BlockScatter | None:
     """`samples`: by samples, else by steps. `None` where there are too few steps to tell."""
     window = facts.window
     steps = window.steps
@@ -63,7 +63,7 @@ def spread_of(facts: Facts, samples: bool) -> Spread | None:
     for part, moments in (("boundary", facts.parts.outside), ("input", beginnings)):
         for term in (part, TOTAL):
             variance[term] += _of_rare(moments) / wall**2
-    return Spread(variance, number)
+    return BlockScatter(variance, number)
 
 
 def _cut(window: Window, number: int, *, queued: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

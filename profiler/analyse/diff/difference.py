@@ -12,7 +12,7 @@ from ..run.sampler_quality import LEAST_FOREIGN_CPUS
 from ..statistics import RUN_NOISE
 from .because import ENVIRONMENT, SETTING, Because, because_of, other_words
 from .code import changed_code, unseen_changes
-from .moved import Figure, figures_of
+from .moved import MovedFigure, figures_of
 from .settings import VARIES, Setting, environment_of, other_trainings, settings_of
 from .sides import Measured, Side
 from .times import STEP, Times, assumed_noise, times_of
@@ -37,7 +37,7 @@ class Difference:
     times: Times
     settings: tuple[Setting, ...]
     environment: tuple[Setting, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[MovedFigure, ...]
     findings: Findings
     because: Because
     notes: tuple[str, ...]

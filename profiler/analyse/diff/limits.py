@@ -51,7 +51,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Check:
+class LimitCheck:
     """One limit held against a run. `passed` is `None` where nothing was measured."""
 
     name: str
@@ -99,17 +99,17 @@ def subject_of(analysis: Analysis, repeats: Mapping[str, Analysis] | None = None
     return Subject(ranks_figures.shares(analysis), analysis, repeats or {})
 
 
-def ended_of(lacking: Mapping[str, Sequence[str]], allowed: bool) -> Check:
+def ended_of(lacking: Mapping[str, Sequence[str]], allowed: bool) -> LimitCheck:
     """Whether all of these recordings are whole. `lacking`: by folder, what of it is not there."""
     without = [(folder, "; ".join(why)) for folder, why in lacking.items() if why]
     if not without:
-        return Check("ended", "the training ended", "yes", "yes", "", True, False)
+        return LimitCheck("ended", "the training ended", "yes", "yes", "", True, False)
     said = "; ".join(why if len(lacking) == 1 else f"{folder}: {why}" for folder, why in without)
     note = f"{said}. Its figures are those of the part that was recorded. --allow-unfinished takes it as it is"
-    return Check("ended", "the training ended", "no", "yes", "", False, False, str(plain(note)), allowed)
+    return LimitCheck("ended", "the training ended", "no", "yes", "", False, False, str(plain(note)), allowed)
 
 
-def checks_of(subject: Subject, limits: Limits, *, allow_missing: bool, allow_short: bool) -> list[Check]:
+def checks_of(subject: Subject, limits: Limits, *, allow_missing: bool, allow_short: bool) -> list[LimitCheck]:
     """Every limit that was asked, and first whether the run is long enough to be held to any."""
     found = [_steps(subject, limits, allow_short)]
     for name, what, unit, read in _MOST:
@@ -126,13 +126,13 @@ def checks_of(subject: Subject, limits: Limits, *, allow_missing: bool, allow_sh
 
 def _held(
     name: str, what: str, unit: str, value: float | None, limit: float, at_most: bool, allow_missing: bool
-) -> Check:
+) -> LimitCheck:
     if value is None:
-        return Check(name, what, None, limit, unit, None, at_most, "the run does not tell it", allow_missing)
-    return Check(name, what, value, limit, unit, value <= limit if at_most else value >= limit, at_most)
+        return LimitCheck(name, what, None, limit, unit, None, at_most, "the run does not tell it", allow_missing)
+    return LimitCheck(name, what, value, limit, unit, value <= limit if at_most else value >= limit, at_most)
 
 
-def _steps(subject: Subject, limits: Limits, allow_short: bool) -> Check:
+def _steps(subject: Subject, limits: Limits, allow_short: bool) -> LimitCheck:
     """Fewer steps than support a verdict prove nothing, whatever the figures say; of repeats the shortest counts."""
     runs = subject.repeats or {"": subject.analysis}
     name = min(runs, key=lambda each: (not short(runs[each], limits.min_steps), _count(runs[each])))
@@ -144,7 +144,7 @@ def _steps(subject: Subject, limits: Limits, allow_short: bool) -> Check:
         note = str(plain(f"{name}: {few}")) if name else few
     elif verdict.cause is None and _asks_for_verdict(limits):
         note = verdict.title
-    return Check("min-steps", "steps after the warm-up", float(steps), least, "", passed, False, note, allow_short)
+    return LimitCheck("min-steps", "steps after the warm-up", float(steps), least, "", passed, False, note, allow_short)
 
 
 def short(analysis: Analysis, min_steps: float | None) -> bool:
@@ -163,27 +163,29 @@ def _asks_for_verdict(limits: Limits) -> bool:
     return limits.max_severity is not None or bool(limits.forbid)
 
 
-def _severity(subject: Subject, limit: str, allow_short: bool) -> Check:
+def _severity(subject: Subject, limit: str, allow_short: bool) -> LimitCheck:
     verdict = subject.analysis.verdict
     what = "severity of the worst cause"
     if verdict.cause is None:
-        return Check("max-severity", what, None, limit, "", None, True, verdict.title, allow_short)
+        return LimitCheck("max-severity", what, None, limit, "", None, True, verdict.title, allow_short)
     worst = max((verdict, *subject.analysis.findings), key=lambda f: SEVERITIES.index(f.severity))
     passed = SEVERITIES.index(worst.severity) <= SEVERITIES.index(limit)
-    return Check("max-severity", what, worst.severity, limit, "", passed, True, "" if passed else _said(worst))
+    return LimitCheck("max-severity", what, worst.severity, limit, "", passed, True, "" if passed else _said(worst))
 
 
-def _forbidden(subject: Subject, causes: tuple[str, ...], allow_short: bool) -> Iterator[Check]:
+def _forbidden(subject: Subject, causes: tuple[str, ...], allow_short: bool) -> Iterator[LimitCheck]:
     analysis = subject.analysis
     found = {finding.cause: finding for finding in analysis.findings}
     for cause in causes:
         what = f"cause {cause}"
         if analysis.verdict.cause is None:
-            yield Check(f"forbid {cause}", what, None, "not found", "", None, True, analysis.verdict.title, allow_short)
+            yield LimitCheck(
+                f"forbid {cause}", what, None, "not found", "", None, True, analysis.verdict.title, allow_short
+            )
             continue
         hits = [each for each in found.values() if each.cause == cause or (each.cause or "").startswith(f"{cause}.")]
         measured = "found" if hits else "not found"
-        yield Check(
+        yield LimitCheck(
             f"forbid {cause}", what, measured, "not found", "", not hits, True, "; ".join(_said(each) for each in hits)
         )
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..run.facts import Facts
 from ..run.metrics import METRICS
+from ..statistics import median_of_known
 from .sides import Side
 
 LEAST_MOVED = 0.15
@@ -16,7 +17,7 @@ LEAST_MOVED = 0.15
 
 
 @dataclass(frozen=True)
-class Figure:
+class MovedFigure:
     """Medians over the runs of each side; `None` is not measured."""
 
     name: str
@@ -28,13 +29,13 @@ class Figure:
     moved: bool
 
 
-def figures_of(a: Side, b: Side) -> tuple[Figure, ...]:
+def figures_of(a: Side, b: Side) -> tuple[MovedFigure, ...]:
     """Those measured on either side."""
     found = []
     for name, unit, part, least, read in _FIGURES:
         of_a, of_b = _median(a, read), _median(b, read)
         if of_a is not None or of_b is not None:
-            found.append(Figure(name, unit, of_a, of_b, part, _has_moved(of_a, of_b, least)))
+            found.append(MovedFigure(name, unit, of_a, of_b, part, _has_moved(of_a, of_b, least)))
     return tuple(found)
 
 
@@ -45,8 +46,7 @@ def _has_moved(a: float | None, b: float | None, least: float) -> bool:
 
 
 def _median(side: Side, read: Callable[[Facts], float | None]) -> float | None:
-    values = [value for run in side.runs if (value := read(run.facts)) is not None]
-    return float(np.median(values)) if values else None
+    return median_of_known(read(run.facts) for run in side.runs)
 
 
 def _clock(facts: Facts) -> float | None:

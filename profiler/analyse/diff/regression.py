@@ -18,7 +18,7 @@ from ...record.files import plain
 from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Z95, Estimate, students_t
 from .blocks import TOTAL, spread_of
 from .difference import EMULATED, Difference, doubts_of
-from .limits import Check
+from .limits import LimitCheck
 from .settings import rates
 from .sides import Measured, Side
 from .times import STEP, assumed_noise
@@ -43,7 +43,7 @@ def lost_of(speedup: Estimate) -> Estimate:
     return Estimate(100 * (1 - speedup.value), 100 * (1 - speedup.high), 100 * (1 - speedup.low))
 
 
-def check_of(lost: Estimate, limit: float, against: str, usual: float, allow_noisy: bool) -> Check:
+def check_of(lost: Estimate, limit: float, against: str, usual: float, allow_noisy: bool) -> LimitCheck:
     """`usual`: the loss in percent that few healthy pairs exceed on a quiet machine."""
     said = f"against {against}: 95 % interval {_words(lost.low)} to {_words(lost.high)}"
     passed = unclear = False
@@ -62,7 +62,7 @@ def check_of(lost: Estimate, limit: float, against: str, usual: float, allow_noi
         passed, note = True, f"{said}, surely within the limit"
     else:
         passed, note = True, f"{said}: within the limit as measured; a loss of {lost.high:.1f} % is not excluded"
-    return Check(NAME, LOST, lost.value, limit, "%", passed, True, note, unclear and allow_noisy, unclear)
+    return LimitCheck(NAME, LOST, lost.value, limit, "%", passed, True, note, unclear and allow_noisy, unclear)
 
 
 def usual_of(sides: Sequence[Sequence[Measured]], noise: float | None) -> float:
@@ -80,14 +80,14 @@ def _words(lost: float) -> str:
     return f"{abs(lost):.1f} % {'less' if lost >= 0 else 'more'}"
 
 
-def not_comparable(limit: float, why: str, allowed: bool) -> Check:
+def not_comparable(limit: float, why: str, allowed: bool) -> LimitCheck:
     """Nothing to hold against the limit."""
-    return Check(NAME, LOST, None, limit, "%", None, True, why, allowed)
+    return LimitCheck(NAME, LOST, None, limit, "%", None, True, why, allowed)
 
 
 def against_runs(
     found: Difference, limit: float, against: str, noise: float | None, *, allow_missing: bool, allow_noisy: bool
-) -> Check:
+) -> LimitCheck:
     """`found`: the run as side B, the other as side A."""
     if found.times.unit == STEP and (found.a.facts.batch_size, found.b.facts.batch_size) != (None, None):
         return not_comparable(limit, f"against {against}: samples a second are not known of both", allow_missing)
@@ -111,7 +111,7 @@ def against_report(
     *,
     allow_missing: bool,
     allow_noisy: bool,
-) -> Check:
+) -> LimitCheck:
     """The same against a saved report, which tells its throughput alone.
 
     Raises:
@@ -155,7 +155,7 @@ def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _noted(check: Check, notes: list[str]) -> Check:
+def _noted(check: LimitCheck, notes: list[str]) -> LimitCheck:
     return replace(check, note=". ".join((check.note, *(note.removesuffix(".") for note in notes))))
 
 

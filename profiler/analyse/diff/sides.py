@@ -18,6 +18,7 @@ from ..cells.comparison import rate_of
 from ..run.analysis import Analysis, analyse
 from ..run.completeness import lacking_of, parts_of
 from ..run.facts import Facts
+from ..statistics import median_place
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,7 @@ class Side:
     @cached_property
     def typical(self) -> Measured:
         """The run whose throughput is the median (the lower of the two middle ones)."""
-        order = sorted(range(len(self.runs)), key=lambda n: rate_of(self.runs[n].analysis) or 0.0)
-        return self.runs[order[(len(order) - 1) // 2]]
+        return self.runs[median_place([rate_of(run.analysis) or 0.0 for run in self.runs]) or 0]
 
     @property
     def facts(self) -> Facts:

@@ -21,7 +21,7 @@ from ..run.facts import Facts
 from ..run.sampler_quality import LEAST_FOREIGN_CPUS
 from ..run.stall_breakdown import PARTS
 from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Estimate, students_t
-from .blocks import TERMS, TOTAL, Spread, spread_of
+from .blocks import TERMS, TOTAL, BlockScatter, spread_of
 from .sides import Measured, Side
 
 FULL_PCT = 90.0
@@ -74,10 +74,10 @@ class Times:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _RunTimes:
     terms: Mapping[str, float]
     """µs per unit; parts that are not known are not there."""
-    spread: Spread | None
+    spread: BlockScatter | None
     noise: float
     """Standard deviation between runs of its setting, assumed or known, as a share."""
 
@@ -137,7 +137,7 @@ def needs_cpu(facts: Facts) -> float:
     return min(1.0, share)
 
 
-def _runs(everyone: Sequence[Measured], unit: str, noise: float | None) -> tuple[list[_Run], bool]:
+def _runs(everyone: Sequence[Measured], unit: str, noise: float | None) -> tuple[list[_RunTimes], bool]:
     """Each run's terms; beginnings of epochs count alike in all where they can be told."""
     facts = [run.facts for run in everyone]
     alone = unit == SAMPLE and all(run.analysis.job is None and run.facts.input_known for run in everyone)
@@ -151,7 +151,7 @@ def _runs(everyone: Sequence[Measured], unit: str, noise: float | None) -> tuple
             weighed = weighed or abs(alike[number][TOTAL] - whole) > 1e-6 * whole
             terms |= {term: alike[number][term] for term in ("input", TOTAL) if term in terms}
         spread = spread_of(run.facts, unit == SAMPLE)
-        runs.append(_Run(terms, spread, assumed_noise(run) if noise is None else noise))
+        runs.append(_RunTimes(terms, spread, assumed_noise(run) if noise is None else noise))
     return runs, weighed
 
 
@@ -168,7 +168,9 @@ def _whole(run: Measured, unit: str) -> float:
     return job.wall_ns / 1e3 / job.samples if job is not None else facts.parts.wall_ns / 1e3 / facts.samples
 
 
-def _changed(term: str, a: Sequence[_Run], b: Sequence[_Run], prior: float, least: float, enough: bool) -> Changed:
+def _changed(
+    term: str, a: Sequence[_RunTimes], b: Sequence[_RunTimes], prior: float, least: float, enough: bool
+) -> Changed:
     (mean_a, var_a), (mean_b, var_b), freedom = _means(term, a, b, prior)
     t = students_t(freedom)
     return Changed(
@@ -181,7 +183,7 @@ def _changed(term: str, a: Sequence[_Run], b: Sequence[_Run], prior: float, leas
 
 
 def _means(
-    term: str, a: Sequence[_Run], b: Sequence[_Run], prior: float
+    term: str, a: Sequence[_RunTimes], b: Sequence[_RunTimes], prior: float
 ) -> tuple[tuple[float, float], tuple[float, float], float]:
     """(mean, variance of the mean) of each side in µs, and the degrees of freedom of both. `prior`: those of the
     assumed variance."""
@@ -207,13 +209,13 @@ def _means(
     return ends[0], ends[1], seen + prior
 
 
-def _relative(a: Sequence[_Run], b: Sequence[_Run], prior: float) -> tuple[float, float]:
+def _relative(a: Sequence[_RunTimes], b: Sequence[_RunTimes], prior: float) -> tuple[float, float]:
     """Standard error of the log of the ratio of both totals, and its degrees of freedom."""
     (mean_a, var_a), (mean_b, var_b), freedom = _means(TOTAL, a, b, prior)
     return sqrt(var_a / mean_a**2 + var_b / mean_b**2), freedom
 
 
-def _within(side: Sequence[_Run]) -> tuple[float, float] | None:
+def _within(side: Sequence[_RunTimes]) -> tuple[float, float] | None:
     """(relative variance of the side's mean by its runs' own steps, degrees of freedom)."""
     spreads = [run.spread for run in side if run.spread is not None]
     if len(spreads) < len(side):

@@ -10,7 +10,7 @@ import numpy as np
 from ...record.tuning import LoaderSettings
 from .draws import draw
 from .pools import Hands, hands, in_processes
-from .rows import Drawn, Rows
+from .rows import DrawnTimes, ReplayRows
 from .sizes import Line, with_batch_size
 from .workload import Times, Workload
 
@@ -36,7 +36,7 @@ def prepare(
     sequences: int,
     rng: np.random.Generator,
     step: Line | None = None,
-) -> tuple[list[Case], list[Workload], list[Drawn]]:
+) -> tuple[list[Case], list[Workload], list[DrawnTimes]]:
     """Cases in the order of the settings; a workload and its draws for each batch size among them."""
     sizes = sorted({s.batch_size or workload.batch_size for s in settings})
     workloads = [with_batch_size(workload, size, rng, step) for size in sizes]
@@ -47,14 +47,14 @@ def prepare(
     return cases, workloads, [draw(each, sequences, steps, rng) for each in workloads]
 
 
-def rows_of(workloads: Sequence[Workload], cases: Sequence[Case], sequences: int) -> Rows:
+def rows_of(workloads: Sequence[Workload], cases: Sequence[Case], sequences: int) -> ReplayRows:
     """One for each case, for the first sequence of its workload."""
     loads = [workloads[case.workload] for case in cases]
 
     def each(values: list[float]) -> Times:
         return np.array(values, dtype=np.float64)
 
-    return Rows(
+    return ReplayRows(
         workers=np.array([case.hands.workers for case in cases]),
         outstanding=np.array([case.hands.outstanding for case in cases]),
         in_order=np.array([case.settings.in_order for case in cases]),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from .rows import Drawn, Ints
+from .rows import DrawnTimes, Ints
 from .workload import Times, Workload
 
 
-def draw(workload: Workload, sequences: int, length: int, rng: np.random.Generator) -> Drawn:
+def draw(workload: Workload, sequences: int, length: int, rng: np.random.Generator) -> DrawnTimes:
     """So many sequences of so many batches.
 
     Stretches of the recording in random order, over all sequences each as often as any other: what follows one another
@@ -25,7 +25,7 @@ def draw(workload: Workload, sequences: int, length: int, rng: np.random.Generat
         drawn = drawn * (times.mean() / mean) if mean > 0 else drawn
         return drawn.reshape(sequences, length)
 
-    return Drawn(
+    return DrawnTimes(
         of(workload.read_ns, batches),
         of(workload.wait_ns, batches),
         of(workload.cpu_ns, batches),
@@ -42,10 +42,10 @@ def _stretches(recorded: int, length: int, rng: np.random.Generator) -> Ints:
     return (rng.permutation(every)[:, None] + np.arange(long)).ravel()[:length] % recorded
 
 
-def together(draws: list[Drawn]) -> Drawn:
+def together(draws: list[DrawnTimes]) -> DrawnTimes:
     """One after the other."""
     devices = [each.device for each in draws if each.device is not None]
-    return Drawn(
+    return DrawnTimes(
         np.concatenate([each.read for each in draws]),
         np.concatenate([each.wait for each in draws]),
         np.concatenate([each.cpu for each in draws]),

@@ -13,7 +13,7 @@ from .draws import together
 from .outcome import ns_per_batch
 from .predict import FEW
 from .protocol import replay
-from .rows import Drawn, Flags, Rows
+from .rows import DrawnTimes, Flags, ReplayRows
 from .serial import serial
 from .workload import Times, Workload
 
@@ -183,7 +183,7 @@ class _Model:
         ratio = values[:, _HANDOFF] - _HANDOFF_FLOOR_NS
         sizes = np.array([self.workloads[case.workload].batch_size for case in cases])
         grows = np.tile(sizes / self.workload.batch_size, sets * sequences)
-        rows: Rows = replace(
+        rows: ReplayRows = replace(
             many,
             draw=many.draw + np.repeat(np.arange(sequences), sets * len(one)),
             making=values[:, _MAKING],
@@ -200,7 +200,7 @@ class _Model:
         return rates
 
 
-def _alone(workload: Workload, drawn: Drawn, parameters: Times) -> float:
+def _alone(workload: Workload, drawn: DrawnTimes, parameters: Times) -> float:
     making, step, cpus, _, _, storage = np.exp(parameters)
     limits = replace(workload.limits, cpus=float(cpus), storage_parallel=float(storage))
     ends, _stalls = serial(replace(workload, scale=float(making), limits=limits), drawn, float(step))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .rows import Drawn, Ints, Rows
+from .rows import DrawnTimes, Ints, ReplayRows
 from .workload import Times
 
 WAIT, READ, CPU, MAIN = range(4)
@@ -20,7 +20,7 @@ WAIT, READ, CPU, MAIN = range(4)
 class Machine:
     """Workers with their orders. What the training does is for a subclass to say."""
 
-    def __init__(self, rows: Rows, drawn: Drawn, steps: int) -> None:
+    def __init__(self, rows: ReplayRows, drawn: DrawnTimes, steps: int) -> None:
         n, width = len(rows), int(rows.workers.max())
         self.rows, self.steps, self.n, self.width = rows, steps, n, width
         self.most_batches = steps + int(rows.outstanding.max()) + 1

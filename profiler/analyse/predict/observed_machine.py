@@ -8,20 +8,20 @@ from ...record.reader import Records, measured
 from ...record.schema import NOT_MEASURED
 from ...record.tuning import LoaderSettings
 from ..run.facts import Facts
-from .workload import Limits, Times
+from .workload import MachineLimits, Times
 
 LEAST_CPUS = 0.05
 LEAST_THREADS = 2
 """Of the job that compete with others for CPUs: the training's own and a worker's."""
 
 
-def limits_of(facts: Facts, host: Records, settings: LoaderSettings) -> Limits:
+def limits_of(facts: Facts, host: Records, settings: LoaderSettings) -> MachineLimits:
     available = median_of(host, "memory_available_bytes")
     shm_used, shm_size = median_of(host, "shm_used_bytes"), median_of(host, "shm_total_bytes")
     whole = median_of(host, "tree_pss_bytes")
     # Of the tree's memory no process's own part is told; the training's is no smaller than a worker's.
     processes = 1 + settings.num_workers
-    return Limits(
+    return MachineLimits(
         cpus=_left_cpus(facts, settings),
         memory_bytes=available,
         shm_bytes=None if shm_used is None or shm_size is None else max(0, shm_size - shm_used),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .rows import Ints, Replayed, Rows
+from .rows import Ints, Replayed, ReplayRows
 from .workload import Binding, Times
 
 LEAST_LOST = 0.05
@@ -30,7 +30,7 @@ def ns_per_batch(ends: Times, outstanding: Ints, workers: Ints, epoch: Ints) -> 
     return taken
 
 
-def binding(rows: Rows, replayed: Replayed) -> list[str]:
+def binding(rows: ReplayRows, replayed: Replayed) -> list[str]:
     """What most of the time beyond the training's own was lost to: while it waits, by what the workers are at."""
     steps = replayed.ends.shape[1]
     begins = np.where(rows.epoch > 0, np.minimum(1.0, steps / np.maximum(rows.epoch, 1)), 0.0)

@@ -9,12 +9,12 @@ import numpy as np
 
 from ...record.tuning import LoaderSettings
 from .cases import Case, prepare, rows_of
+from .closed_form import memory_held
 from .draws import together
-from .limits import infeasible
 from .outcome import binding, ns_per_batch
-from .pools import hands
+from .pools import hands, in_processes
 from .protocol import replay
-from .rows import Drawn, Ints, Rows
+from .rows import DrawnTimes, Ints, ReplayRows
 from .serial import serial
 from .sizes import Line
 from .workload import Binding, Prediction, Times, Workload
@@ -68,14 +68,14 @@ def _extent(settings: int) -> tuple[int, int]:
 
 
 def _replayed(
-    workloads: list[Workload], cases: list[Case], draws: list[Drawn], steps: int, sequences: int
+    workloads: list[Workload], cases: list[Case], draws: list[DrawnTimes], steps: int, sequences: int
 ) -> list[Prediction]:
     rows = rows_of(workloads, cases, sequences)
     number = len(rows)
     kinds = [replace(rows, draw=rows.draw + k) for k in range(sequences)]
     low, high = _doubts(workloads[0], rows)
     kinds += [doubt for doubt in (low, high) if doubt is not None]
-    every = Rows(*(np.concatenate(parts) for parts in zip(*(vars(kind).values() for kind in kinds), strict=True)))
+    every = ReplayRows(*(np.concatenate(parts) for parts in zip(*(vars(kind).values() for kind in kinds), strict=True)))
     replayed = replay(every, together(draws), steps)
     ns = ns_per_batch(replayed.ends, every.outstanding, every.workers, every.epoch).reshape(len(kinds), number)
     sequence = ns[:sequences]
@@ -102,7 +102,7 @@ def _replayed(
     ]
 
 
-def _doubts(workload: Workload, rows: Rows) -> tuple[Rows | None, Rows | None]:
+def _doubts(workload: Workload, rows: ReplayRows) -> tuple[ReplayRows | None, ReplayRows | None]:
     """What is not known, at its worst and at its best: the hand-off where no worker handed over, and reads that may
     slow each other beyond as many as were seen at a time."""
     low = high = None
@@ -144,7 +144,7 @@ def _stall(stalls: Times, ends: Times, epoch: Ints) -> Times:
     return share
 
 
-def _serial(workload: Workload, drawn: Drawn, steps: int) -> Prediction:
+def _serial(workload: Workload, drawn: DrawnTimes, steps: int) -> Prediction:
     ends, stalls = serial(workload, drawn)
     ends, stalls = ends[:, :steps], stalls[:, :steps]
     per = ends[:, -1] / steps
@@ -154,3 +154,38 @@ def _serial(workload: Workload, drawn: Drawn, steps: int) -> Prediction:
     away = float(np.exp(_Z90 * spread))
     bound = Binding.SERIAL if stall > 0.05 else Binding.TRAINING
     return Prediction(LoaderSettings(0), rate, rate / away, rate * away, stall, bound)
+
+
+def infeasible(workload: Workload, settings: LoaderSettings) -> str | None:
+    """What it would need beyond the recorded settings, and what there is; `None` where it fits, or nothing is known."""
+    limits, recorded = workload.limits, workload.settings
+    size = settings.batch_size or workload.batch_size
+    batch = (workload.batch_bytes or 0) * size / workload.batch_size
+    before = memory_held(recorded.outstanding, float(workload.batch_bytes or 0))
+    after = memory_held(settings.outstanding, batch)
+    if limits.shm_bytes is not None and in_processes(settings) and settings.num_workers:
+        shared = after - (before if in_processes(recorded) and recorded.num_workers else 0.0)
+        if shared > limits.shm_bytes:
+            return (
+                f"{settings.outstanding + 1} batches of {_bytes(batch)} take {_bytes(shared)} more of /dev/shm, "
+                f"where {_bytes(limits.shm_bytes)} are free"
+            )
+    if limits.memory_bytes is not None:
+        processes = (settings.num_workers if in_processes(settings) else 0) - (
+            recorded.num_workers if in_processes(recorded) else 0
+        )
+        more = after - before + processes * (limits.worker_bytes or 0)
+        if more > limits.memory_bytes:
+            pinned = ", all of which may be pinned" if settings.pin_memory else ""
+            return (
+                f"{settings.num_workers} workers and {settings.outstanding + 1} batches of {_bytes(batch)}{pinned} "
+                f"take {_bytes(more)} more memory, where {_bytes(limits.memory_bytes)} can be had"
+            )
+    return None
+
+
+def _bytes(count: float) -> str:
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} B"

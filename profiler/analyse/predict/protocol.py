@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .machine import MAIN, Machine
-from .rows import Drawn, Flags, Ints, Replayed, Rows
+from .rows import DrawnTimes, Flags, Ints, Replayed, ReplayRows
 from .workload import Times
 
 RUN_AHEAD = 4
@@ -30,7 +30,7 @@ _WIDTHS = (16, 64)
 """Rows of at most so many workers are replayed together: a pass costs its calls more than its numbers."""
 
 
-def replay(rows: Rows, drawn: Drawn, steps: int, run_ahead: int = RUN_AHEAD) -> Replayed:
+def replay(rows: ReplayRows, drawn: DrawnTimes, steps: int, run_ahead: int = RUN_AHEAD) -> Replayed:
     """So many steps of each row."""
     bins = np.searchsorted(_WIDTHS, rows.workers)
     parts, places = [], []
@@ -45,7 +45,7 @@ def replay(rows: Rows, drawn: Drawn, steps: int, run_ahead: int = RUN_AHEAD) -> 
 class _Replay(Machine):
     """The training's side: what it takes, and orders."""
 
-    def __init__(self, rows: Rows, drawn: Drawn, steps: int, run_ahead: int) -> None:
+    def __init__(self, rows: ReplayRows, drawn: DrawnTimes, steps: int, run_ahead: int) -> None:
         super().__init__(rows, drawn, steps)
         n, batches = self.n, self.most_batches
         self.run_ahead = run_ahead

@@ -15,7 +15,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Rows:
+class ReplayRows:
     """One value a row. Times in ns."""
 
     workers: Ints
@@ -44,7 +44,7 @@ class Rows:
     """Readers at full speed at a time; infinite where nothing limits them."""
     synchronous: Flags
     draw: Ints
-    """Which sequence of `Drawn` its batches take their times from."""
+    """Which sequence of `DrawnTimes` its batches take their times from."""
 
     def __len__(self) -> int:
         return len(self.workers)
@@ -55,7 +55,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnTimes:
     """Times of batches and steps: sequence x position."""
 
     read: Times

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from .protocol import RUN_AHEAD
-from .rows import Drawn
+from .rows import DrawnTimes
 from .workload import Times, Workload
 
 
 def serial(
-    workload: Workload, drawn: Drawn, step_scale: float = 1.0, run_ahead: int = RUN_AHEAD
+    workload: Workload, drawn: DrawnTimes, step_scale: float = 1.0, run_ahead: int = RUN_AHEAD
 ) -> tuple[Times, Times]:
     """When each step is done, and how long it waited for its batch: sequence x step."""
     limits = workload.limits

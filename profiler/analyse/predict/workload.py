@@ -14,7 +14,7 @@ Times = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Limits:
+class MachineLimits:
     """What settings must not exceed. `None`: not known."""
 
     cpus: float
@@ -72,7 +72,7 @@ class Workload:
     batches_per_epoch: int | None = None
     """At `batch_size`; `None` where that is not known."""
     batch_bytes: int | None = None
-    limits: Limits = field(default_factory=lambda: Limits(1.0))
+    limits: MachineLimits = field(default_factory=lambda: MachineLimits(1.0))
     threads_per_worker: int = 1
     """Of a pool whose threads work on batches together."""
     contention: float = 0.0

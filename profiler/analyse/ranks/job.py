@@ -26,7 +26,7 @@ WALL_CLOCKS_APART_NS = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Member:
+class JobRank:
     """One rank and what was found about it by itself."""
 
     process: RankProcess
@@ -67,7 +67,7 @@ class Job:
         return self.samples * 1e9 / self.wall_ns
 
 
-def job_of(members: Sequence[Member]) -> Job | None:
+def job_of(members: Sequence[JobRank]) -> Job | None:
     """The job of these ranks; `None` where none of them has a step to show."""
     with_facts = {m.rank: m.facts for m in members if m.facts is not None}
     if not with_facts:
@@ -143,7 +143,7 @@ def _idles_most(facts: dict[int, Facts]) -> int:
     return min(facts, key=lambda rank: (round(facts[rank].parts.share("compute"), 2), rank))
 
 
-def _of_rank(found: Finding, member: Member, job_samples_per_s: float) -> Finding:
+def _of_rank(found: Finding, member: JobRank, job_samples_per_s: float) -> Finding:
     """A finding about one rank as one about the job: what it predicts, for all ranks together."""
     if found.cause is None or member.facts is None:
         return found
@@ -158,7 +158,7 @@ def _of_rank(found: Finding, member: Member, job_samples_per_s: float) -> Findin
     return replace(found, title=f"Rank {member.rank}: {found.title}", next=following)
 
 
-def _throughput(members: Sequence[Member], lateness: Lateness | None) -> tuple[int, int, dict[int, int]]:
+def _throughput(members: Sequence[JobRank], lateness: Lateness | None) -> tuple[int, int, dict[int, int]]:
     """(samples of all ranks, wall time, steps of each): while all of them ran, or from the first to the last."""
     ahead = _ahead_ns(members, lateness)
     facts = [m.facts for m in members if m.facts is not None]
@@ -205,7 +205,7 @@ def _done_ns(steps: Records) -> Stamps:
     return np.where(steps["device_end_ns"] == NOT_MEASURED, steps["step_end_ns"], steps["device_end_ns"])
 
 
-def _ahead_ns(members: Sequence[Member], lateness: Lateness | None) -> list[int]:
+def _ahead_ns(members: Sequence[JobRank], lateness: Lateness | None) -> list[int]:
     """How far the clock of each rank is ahead of the first one's: as paired, else as the wall clocks say."""
     if lateness is not None:
         paired = dict(zip(lateness.ranks, np.median(lateness.pairing.ahead_ns, axis=1), strict=True))
@@ -225,7 +225,7 @@ def _ahead_ns(members: Sequence[Member], lateness: Lateness | None) -> list[int]
     return ahead
 
 
-def _counts(members: Sequence[Member]) -> list[str]:
+def _counts(members: Sequence[JobRank]) -> list[str]:
     notes = []
     if without := [m.rank for m in members if m.facts is None]:
         notes.append(f"No steps of {listed(without)} were recorded: the job's figures leave {_them(without)} out.")
@@ -244,7 +244,7 @@ def _them(ranks: Sequence[int]) -> str:
     return "it" if len(ranks) == 1 else "them"
 
 
-def _clock_notes(lateness: Lateness, members: dict[int, Member]) -> list[str]:
+def _clock_notes(lateness: Lateness, members: dict[int, JobRank]) -> list[str]:
     clocks = {members[rank].process.clock for rank in lateness.ranks}
     if len(clocks) == 1:
         return []

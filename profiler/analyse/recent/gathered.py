@@ -50,7 +50,7 @@ MARGIN_S = 10
 """Read before the first second shown: what began before it reaches into it."""
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """The last records of one file: `Tail` or `Past`."""
 
     header: RecordHeader
@@ -126,13 +126,13 @@ class Folder:
     """The files of a run folder, whichever way they are read."""
 
     def __init__(self) -> None:
-        self.sources: dict[str, Source] = {}
+        self.sources: dict[str, RecordSource] = {}
         """By file name."""
         self.settled: dict[str, Records] = {}
         """All events of `TOLD`, by the name of their file."""
         self._epochs = Epochs()
         self._later: dict[str, list[Field]] = {}
-        self._index: dict[tuple[str, Writer | None], list[tuple[str, Source]]] = {}
+        self._index: dict[tuple[str, Writer | None], list[tuple[str, RecordSource]]] = {}
         """Sources by kind, and by kind and writer."""
         self._indexed = 0
 
@@ -224,7 +224,7 @@ class Folder:
         ordered: Records = records[np.argsort(moments(kind, records), kind="stable")]
         return ordered
 
-    def _window(self, source: Source, since_ns: int | None = None, most: int | None = None) -> Records:
+    def _window(self, source: RecordSource, since_ns: int | None = None, most: int | None = None) -> Records:
         """Without what an older recording does not tell: it holds zeros there."""
         records, later = source.records(since_ns, most), self._later.get(source.header.kind.name)
         if later:
@@ -233,7 +233,7 @@ class Folder:
                 records[field.name] = NAN if field.type == "f8" else NOT_MEASURED
         return records
 
-    def _of(self, kind: Kind, writer: Writer | None = None) -> list[tuple[str, Source]]:
+    def _of(self, kind: Kind, writer: Writer | None = None) -> list[tuple[str, RecordSource]]:
         """By name."""
         if self._indexed != len(self.sources):
             # Files come, and none is forgotten. A folder may hold many: of each training of a sweep its own.

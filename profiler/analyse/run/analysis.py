@@ -16,11 +16,11 @@ from ...record.schema import DEVICE, EVENT, HOST, STEP
 from ..causes.diagnosis import findings_of, verdict_of
 from ..causes.finding import Finding
 from ..predict.observed import advice_of
-from ..ranks.job import Job, Member, job_of
+from ..ranks.job import Job, JobRank, job_of
 from ..ranks.membership import RankProcess, listed, missing, ranks_of, surely_missing, unended
 from .data_quality_warnings import doubts_of
 from .facts import Facts, facts_of
-from .headroom import Headroom, told_apart
+from .headroom import MeasuredHeadroom, told_apart
 from .phases import phases_of
 from .resource_usage import Sampled, sampled
 from .sampler_quality import quality_notes
@@ -45,7 +45,7 @@ class Analysis:
     """What the sampler saw over the whole recording, of a run without steps."""
     gaps_ms: dict[str, float] = field(default_factory=dict)
     step_ms: dict[str, float] = field(default_factory=dict)
-    headroom: Headroom | None = None
+    headroom: MeasuredHeadroom | None = None
     """Of a run that was asked to measure it."""
     job: Job | None = None
     """Of several ranks: what they are together. The figures beside it are then those of the rank that leads it."""
@@ -88,7 +88,7 @@ def _of_job(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> Analysis:
         for rank in ranks
     ]
     by_itself = [part.analysis for part in parts]
-    job = job_of([Member(rank, a.facts, a.findings, a.verdict) for rank, a in zip(ranks, by_itself, strict=True)])
+    job = job_of([JobRank(rank, a.facts, a.findings, a.verdict) for rank, a in zip(ranks, by_itself, strict=True)])
     lead = next((part for part in parts if job is not None and part.rank == job.lead), parts[0])
     notes = [note for run in runs for note in _run_notes(run)]
     notes += _missing_notes(ranks)

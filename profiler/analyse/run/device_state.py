@@ -54,7 +54,7 @@ class Throttled:
 
 
 @dataclass(frozen=True)
-class Link:
+class PcieLink:
     generation: int
     width: int
     """The best that was seen: an idle link turns itself down."""
@@ -99,7 +99,7 @@ class DeviceState:
 
     throttled: Throttled | None
     """Of the one that lost most: all wait for it, as a rule."""
-    link: Link | None
+    link: PcieLink | None
     """Of the one with the best link: which one a rank copies to is not known."""
     clock_mhz: float | None = None
     """Of the multiprocessors, the mean over the looks at which a step computed; of the device where it is lowest."""
@@ -190,7 +190,7 @@ def _rising(looks: Records, counter: str) -> npt.NDArray[np.bool_]:
     return rose
 
 
-def _link(looks: Records) -> Link | None:
+def _link(looks: Records) -> PcieLink | None:
     told = looks[
         np.isin(looks["pcie_generation"], list(LANE_GBS))
         & np.isin(looks["pcie_max_generation"], list(LANE_GBS))
@@ -202,7 +202,7 @@ def _link(looks: Records) -> Link | None:
     lanes = np.array([LANE_GBS[int(generation)] for generation in told["pcie_generation"]])
     best = told[int((lanes * told["pcie_width"]).argmax())]
     loaded = int((_utilised_pct(looks, told["t_ns"]) >= LOADED_PCT).sum()) >= LEAST_LOOKS
-    return Link(
+    return PcieLink(
         int(best["pcie_generation"]),
         int(best["pcie_width"]),
         int(best["pcie_max_generation"]),

@@ -29,7 +29,7 @@ Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Headroom:
+class MeasuredHeadroom:
     """Of a run that was asked for it. `None`: not measured, for the reason given."""
 
     rate: Range | None = None
@@ -48,7 +48,7 @@ class _Stretch:
     speedup: float | None
 
 
-def told_apart(run: Run, writer: Writer | None) -> tuple[Run, Headroom | None, tuple[str, ...]]:
+def told_apart(run: Run, writer: Writer | None) -> tuple[Run, MeasuredHeadroom | None, tuple[str, ...]]:
     """(the run as it would be without stretches, what those say, notes).
 
     Stretches, their fills and their recoveries are cut out of one training process's records; without a writer, of the
@@ -95,7 +95,7 @@ def cuts_of(steps: Records, events: Records) -> Cuts:
     return Cuts(subtract(union(edges[:, 0], edges[:, 1]), _boundaries(events)), steps["step"][special])
 
 
-def headroom_of(run: Run, steps: Records, events: Records) -> Headroom | None:
+def headroom_of(run: Run, steps: Records, events: Records) -> MeasuredHeadroom | None:
     """What the stretches of a training process say; `None` for a run that was not asked for any."""
     stretches = stretches_of(steps, events)
     if stretches:
@@ -105,7 +105,7 @@ def headroom_of(run: Run, steps: Records, events: Records) -> Headroom | None:
     said = [n.removeprefix(NO_HEADROOM).rstrip(".") for n in read_notices(run.folder) if n.startswith(NO_HEADROOM)]
     if not said and (steps["flags"] & StepFlag.HEADROOM).any():
         said = ["its stretches were too short"]
-    return Headroom(reason="; ".join(said) or "the recording was not ended")
+    return MeasuredHeadroom(reason="; ".join(said) or "the recording was not ended")
 
 
 def stretches_of(steps: Records, events: Records) -> list[_Stretch]:
@@ -173,11 +173,11 @@ def _pace(steps: Records, took: Rows, rows: Rows) -> float:
     return float(took[rows].sum() / steps["samples"][rows].sum())
 
 
-def _together(stretches: list[_Stretch]) -> Headroom:
+def _together(stretches: list[_Stretch]) -> MeasuredHeadroom:
     rates = [s.samples_per_s for s in stretches]
     errors = [2 * s.error if len(stretches) < 3 else 0.0 for s in stretches]
     speedups = [s.speedup for s in stretches if s.speedup is not None]
-    return Headroom(
+    return MeasuredHeadroom(
         Range(
             median(rates),
             min(rate - error for rate, error in zip(rates, errors, strict=True)),

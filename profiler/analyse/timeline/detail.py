@@ -18,14 +18,14 @@ SEARCHED = 2000
 
 
 @dataclass(frozen=True)
-class Stretch:
+class DetailSpan:
     begin_ns: int
     end_ns: int
     why: str
     """`whole`, `begin`, `worst` or `end`."""
 
 
-def stretches_of(timeline: Timeline, budget: int) -> list[Stretch]:
+def stretches_of(timeline: Timeline, budget: int) -> list[DetailSpan]:
     """What can be shown span by span with about `budget` spans and batches: the whole window if it has no more, else
     its begin, its end, and where the device idled most, a third each. By time, without overlap.
     """
@@ -34,15 +34,15 @@ def stretches_of(timeline: Timeline, budget: int) -> list[Stretch]:
     at = np.sort(np.concatenate(begins))
     at = at[(at >= timeline.begin_ns) & (at < timeline.end_ns)]
     if len(at) <= budget:
-        return [Stretch(timeline.begin_ns, timeline.end_ns, "whole")]
+        return [DetailSpan(timeline.begin_ns, timeline.end_ns, "whole")]
     third = max(1, budget // 3)
-    first = Stretch(timeline.begin_ns, int(at[third]), "begin")
-    last = Stretch(int(at[-third]), timeline.end_ns, "end")
+    first = DetailSpan(timeline.begin_ns, int(at[third]), "begin")
+    last = DetailSpan(int(at[-third]), timeline.end_ns, "end")
     worst = _worst(bins_of(timeline, SEARCHED), at, third, first.end_ns, last.begin_ns)
     return [first, last] if worst is None else [first, worst, last]
 
 
-def _worst(bins: Bins, at: Stamps, count: int, begin: int, end: int) -> Stretch | None:
+def _worst(bins: Bins, at: Stamps, count: int, begin: int, end: int) -> DetailSpan | None:
     """Within [begin, end), the stretch of so many spans in which the device idled most for its length."""
     room = np.flatnonzero((bins.edges_ns[:-1] >= begin) & (bins.edges_ns[1:] <= end))
     if len(room) == 0:
@@ -55,10 +55,10 @@ def _worst(bins: Bins, at: Stamps, count: int, begin: int, end: int) -> Stretch 
     length = until - from_ns
     share = np.where(length > 0, idle / np.maximum(length, 1), -1)
     best = int(np.argmax(share))
-    return Stretch(int(from_ns[best]), int(until[best]), "worst") if share[best] > 0 else None
+    return DetailSpan(int(from_ns[best]), int(until[best]), "worst") if share[best] > 0 else None
 
 
-def overlapping(begin_ns: Stamps, end_ns: Stamps, stretches: list[Stretch]) -> npt.NDArray[np.bool_]:
+def overlapping(begin_ns: Stamps, end_ns: Stamps, stretches: list[DetailSpan]) -> npt.NDArray[np.bool_]:
     """Which of the spans reach into one of the stretches."""
     inside = np.zeros(len(begin_ns), dtype=bool)
     for stretch in stretches:
@@ -66,11 +66,11 @@ def overlapping(begin_ns: Stamps, end_ns: Stamps, stretches: list[Stretch]) -> n
     return inside
 
 
-def kept_spans(spans: Intervals, stretches: list[Stretch]) -> Intervals:
+def kept_spans(spans: Intervals, stretches: list[DetailSpan]) -> Intervals:
     return spans[overlapping(spans[:, 0], spans[:, 1], stretches)]
 
 
-def kept_batches(timeline: Timeline, stretches: list[Stretch], further: int) -> Stamps:
+def kept_batches(timeline: Timeline, stretches: list[DetailSpan], further: int) -> Stamps:
     """Places in `timeline.lanes.batches`: all of the stretches, and of the others those that held up the training
     longest and those that took longest, at most `further` together."""
     lanes = timeline.lanes

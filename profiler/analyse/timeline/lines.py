@@ -20,7 +20,7 @@ BREAK = 8
 
 
 @dataclass(frozen=True)
-class Line:
+class TimelineLine:
     name: str
     """What it shows: `step`, `ready`, `capacity`, `cpus`, `budget`, `machine` (CPUs in use, by whomever); of device N
     `utilisation:N`, `sm:N`, `memory:N`, `power:N`."""
@@ -37,7 +37,7 @@ class Line:
         return int(number) if of else None
 
 
-def lines_of(timeline: Timeline, points: int) -> list[Line]:
+def lines_of(timeline: Timeline, points: int) -> list[TimelineLine]:
     """Lines of at most about `points` points each; those of which nothing was measured are left out."""
     steps = timeline.facts.window.steps
     ends = steps["step_end_ns"]
@@ -81,7 +81,7 @@ def _within(timeline: Timeline, records: Records) -> Records:
     return inside
 
 
-def _of_device(number: int, records: Records, points: int) -> Iterator[Line]:
+def _of_device(number: int, records: Records, points: int) -> Iterator[TimelineLine]:
     t_ns = records["t_ns"]
     yield _line(f"utilisation:{number}", t_ns, measured(records["utilisation_pct"]), points)
     yield _line(f"sm:{number}", t_ns, measured(records["sm_active_pct"]), points)
@@ -99,6 +99,6 @@ def _rate(t_ns: Stamps, counter: Numbers) -> tuple[Stamps, Numbers]:
     return t_ns[1:], np.where(usable, rise / np.maximum(apart, 1), np.nan)
 
 
-def _line(name: str, t_ns: Stamps, values: Numbers, points: int) -> Line:
+def _line(name: str, t_ns: Stamps, values: Numbers, points: int) -> TimelineLine:
     known = int((~np.isnan(values)).sum())
-    return Line(name, *downsampled(t_ns, values, points), known)
+    return TimelineLine(name, *downsampled(t_ns, values, points), known)

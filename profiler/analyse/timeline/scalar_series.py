@@ -13,7 +13,7 @@ from .timeline import Timeline
 
 
 @dataclass(frozen=True)
-class Stretch:
+class SeriesStretch:
     """Some seconds of a run. `None`: not measured."""
 
     step: int
@@ -25,7 +25,7 @@ class Stretch:
     queue_ready: float | None
 
 
-def stretches(line: Timeline, seconds: float) -> list[Stretch]:
+def stretches(line: Timeline, seconds: float) -> list[SeriesStretch]:
     """The window of a run in stretches of so many seconds, the last of which may be shorter; those without a step are
     left out."""
     length = max(1, round(seconds * 1e9))
@@ -46,7 +46,7 @@ def stretches(line: Timeline, seconds: float) -> list[Stretch]:
             continue
         wall_s = (ends[n] - begins[n]) / 1e9
         found.append(
-            Stretch(
+            SeriesStretch(
                 step=int(steps["step"][here].max()),
                 shares={name: float(time[n] / known[n]) for name, time in parts.items()} if known[n] else {},
                 samples_per_s=float(counts[n] / wall_s) if line.facts.samples_known else None,

@@ -4,20 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
+import numpy.typing as npt
 
 from ...record.reader import RecordFile, Records
 from ...record.run import Run, Writer
 from ...record.schema import BATCH, DEVICE, EVENT, HOST, PAUSE, STEP
-from ..intervals import Intervals
+from ..intervals import Intervals, complement, union_of
 from ..ranks.membership import ranks_of, wall_ns
 from ..run.analysis import Analysis
 from ..run.facts import Facts
 from ..run.headroom import told_apart
-from ..run.worker_records import of_training
-from .lanes import Lanes, lanes_of
-from .spans import part_spans
+from ..run.stall_breakdown import UNTOLD
+from ..run.window import Window
+from ..run.worker_records import first_later_end, of_training
+
+Stamps = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """The batches of the loaders that train, in the order they were begun. All arrays are as long as `batches`."""
+
+    batches: Records
+    """BATCH records, with the step that consumed each (`making.of_training`)."""
+    blocked_begin_ns: Stamps
+    blocked_end_ns: Stamps
+    """Head of line: the training waited for this batch while a later one lay finished; equal where it never did."""
+
+    @property
+    def workers(self) -> list[int]:
+        """Numbers of the makers, ascending."""
+        return [int(worker) for worker in np.unique(self.batches["worker"])]
+
+
+def lanes_of(batches: Records, window: Window) -> Lanes:
+    """`batches`: as `making.of_training` gives them."""
+    batches = batches[np.argsort(batches["begin_ns"], kind="stable")]
+    begin, end = batches["end_ns"].copy(), batches["end_ns"].copy()
+    steps = window.all_steps
+    _, place, batch = np.intersect1d(steps["step"], batches["step"], return_indices=True)
+    asked = steps["fetch_begin_ns"][place]
+    later = first_later_end(batches)[batch]
+    held = np.maximum(asked, later)
+    finished = batches["end_ns"][batch]
+    begin[batch] = np.minimum(held, finished)
+    return Lanes(batches, begin, end)
 
 
 @dataclass(frozen=True)
@@ -28,7 +62,7 @@ class Timeline:
     host: str
     facts: Facts
     parts: dict[str, Intervals]
-    """See `spans.part_spans`."""
+    """See `part_spans`."""
     lanes: Lanes
     pauses: Records
     events: Records
@@ -94,3 +128,18 @@ def _timeline(run: Run, writer: Writer, facts: Facts, rank: int, host: str, wall
 def _sorted(records: Records) -> Records:
     in_order: Records = records[np.argsort(records["t_ns"], kind="stable")]
     return in_order
+
+
+def part_spans(facts: Facts) -> dict[str, Intervals]:
+    """By part, the stretches of the window that are blamed on it; they overlap nowhere.
+
+    Steps that nobody looked at are in none of them: of them only sums are known. Where computing is not told from
+    waiting for data, what is neither copy, sync nor boundary is `UNTOLD`.
+    """
+    parts = facts.parts
+    known = {"copy": parts.copying, "sync": parts.syncing, "boundary": parts.outside}
+    if facts.told_apart:
+        known = {"compute": parts.computing, "input": parts.loading, **known, "host": parts.hosting}
+        return {part: spans for part, spans in known.items() if part != "input" or facts.input_known}
+    told = reduce(union_of, known.values())
+    return known | {UNTOLD: complement(told, facts.window.begin_ns, facts.window.end_ns)}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...analyse.diff.limits import Check
+from ...analyse.diff.limits import LimitCheck
 
 VERSION = 1
 
 
-def checks(run: str, found: Sequence[Check]) -> dict[str, Any]:
+def checks(run: str, found: Sequence[LimitCheck]) -> dict[str, Any]:
     """`passed` says what the exit code does; `measured` is `null` where nothing was measured."""
     return {
         "format": "whyidle-check",

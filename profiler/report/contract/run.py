@@ -13,7 +13,7 @@ from ...analyse.cells.scaling import scaling
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.analysis import Analysis
 from ...analyse.run.facts import Facts
-from ...analyse.run.headroom import Headroom
+from ...analyse.run.headroom import MeasuredHeadroom
 from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS
 from ...analyse.statistics import Estimate
@@ -235,7 +235,7 @@ def _workers(facts: Facts | None) -> int | None:
     return 0 if facts.made_in_training else facts.loader.workers
 
 
-def _headroom(facts: Facts | None, replayed: Headroom | None) -> dict[str, Any]:
+def _headroom(facts: Facts | None, replayed: MeasuredHeadroom | None) -> dict[str, Any]:
     if replayed is None or replayed.rate is None:
         reason = None if replayed is None else replayed.reason
         return _computed_headroom(facts) | {"low": None, "high": None, "stretches": 0, "reason": reason}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from math import inf, nan
+from math import inf, isnan, nan
 from typing import Any
 
+from ...analyse.statistics import Estimate
 from ...errors import RecordError
 from ...record.tuning import LoaderSettings
 from ...tune.search.result import BatchAdvice, Trial, Tuned
@@ -26,19 +27,15 @@ def tuning(result: Tuning) -> dict[str, Any]:
         "batch_size": result.batch_size,
         "baseline": {
             "settings": _settings(result, tuned.baseline.settings),
-            "samples_per_s": tuned.baseline.samples_per_s,
-            "low": tuned.baseline.low,
-            "high": tuned.baseline.high,
+            **_rate(tuned.baseline.rate),
         },
         "best": {
             "settings": _settings(result, tuned.best.settings),
-            "samples_per_s": tuned.best.samples_per_s,
-            "low": tuned.best.low,
-            "high": tuned.best.high,
+            **_rate(tuned.best.rate),
         },
-        "speedup": tuned.speedup,
-        "speedup_low": tuned.low,
-        "speedup_high": tuned.high,
+        "speedup": tuned.speedup.value,
+        "speedup_low": tuned.speedup.low,
+        "speedup_high": tuned.speedup.high,
         "headroom": tuned.headroom,
         "ended": tuned.ended,
         "because": tuned.because,
@@ -71,15 +68,19 @@ def _trial(result: Tuning, trial: Trial) -> dict[str, Any]:
         "settings": _settings(result, trial.settings),
         "status": trial.status,
         "error": trial.error,
-        "samples_per_s": trial.samples_per_s,
-        "low": trial.low,
-        "high": trial.high,
+        **_rate(trial.rate),
         "steady_samples_per_s": trial.steady_samples_per_s,
         "predicted": trial.predicted,
         "seconds": trial.seconds,
         "blocks": trial.blocks,
         "dropped": trial.dropped,
     }
+
+
+def _rate(rate: Estimate | None) -> dict[str, float | None]:
+    if rate is None:
+        return {"samples_per_s": None, "low": None, "high": None}
+    return {"samples_per_s": rate.value, "low": rate.low, "high": rate.high}
 
 
 def _batch(advice: BatchAdvice | None) -> dict[str, Any]:
@@ -91,8 +92,8 @@ def _batch(advice: BatchAdvice | None) -> dict[str, Any]:
         "b_max": advice.b_max,
         "b_95": advice.b_95,
         "b_star": None,
-        "samples_per_s": {str(size): rate for size, rate in advice.samples_per_s.items()},
-        "intervals": {str(size): list(interval) for size, interval in advice.intervals.items()},
+        "samples_per_s": {str(size): rate.value for size, rate in advice.rates.items()},
+        "intervals": {str(size): [rate.low, rate.high] for size, rate in advice.rates.items() if not isnan(rate.low)},
         "memory_bytes": {str(size): used for size, used in advice.memory_bytes.items()},
         "failed": {str(size): why for size, why in advice.failed.items()},
         "alpha_ns": advice.alpha_ns,
@@ -124,14 +125,11 @@ def read(content: dict[str, Any]) -> Tuning:
 def _tuning(content: dict[str, Any]) -> Tuning:
     trials = tuple(_read_trial(each) for each in content["trials"])
     cost = content["cost"]
-    low, high = _interval(content["speedup_low"], content["speedup_high"])
     tuned = Tuned(
         baseline=_found(content["baseline"], trials),
         best=_found(content["best"], trials),
         trials=trials,
-        speedup=float(content["speedup"]),
-        low=low,
-        high=high,
+        speedup=_read_estimate(content["speedup"], content["speedup_low"], content["speedup_high"]),
         headroom=content["headroom"],
         ended=str(content["ended"]),
         because=str(content["because"]),
@@ -162,7 +160,10 @@ def _found(told: dict[str, Any], trials: tuple[Trial, ...]) -> Trial:
 
 
 def _read_trial(told: dict[str, Any]) -> Trial:
-    return Trial(**{**told, "settings": LoaderSettings.from_json(told["settings"])})
+    rate, low, high = (told[name] for name in ("samples_per_s", "low", "high"))
+    rest = {name: value for name, value in told.items() if name not in ("samples_per_s", "low", "high", "settings")}
+    found = None if rate is None else _read_estimate(rate, low, high)
+    return Trial(settings=LoaderSettings.from_json(told["settings"]), rate=found, **rest)
 
 
 def _read_batch(told: dict[str, Any]) -> BatchAdvice | None:
@@ -170,17 +171,19 @@ def _read_batch(told: dict[str, Any]) -> BatchAdvice | None:
         return None
     by_size = {
         name: {int(size): value for size, value in told[name].items()}
-        for name in ("samples_per_s", "memory_bytes", "failed")
+        for name in ("samples_per_s", "intervals", "memory_bytes", "failed")
     }
+    intervals = by_size.pop("intervals")
+    rates = by_size.pop("samples_per_s")
     settings = told["settings"]
     return BatchAdvice(
         b_max=told["b_max"],
         b_95=told["b_95"],
+        rates={size: _read_estimate(rate, *intervals.get(size, (None, None))) for size, rate in rates.items()},
         **by_size,
         alpha_ns=told["alpha_ns"],
         beta_ns=told["beta_ns"],
         off_line=tuple(told["off_line"]),
-        intervals={int(size): (float(low), float(high)) for size, (low, high) in told["intervals"].items()},
         micro_batch=told["micro_batch"],
         accumulate=told["accumulate"],
         settings=None if settings is None else LoaderSettings.from_json(settings),
@@ -189,6 +192,8 @@ def _read_batch(told: dict[str, Any]) -> BatchAdvice | None:
     )
 
 
-def _interval(low: float | None, high: float | None) -> tuple[float, float]:
+def _read_estimate(value: float, low: float | None, high: float | None) -> Estimate:
     """JSON has neither NaN, an interval that is not known, nor infinity, one without an end."""
-    return nan if low is None else float(low), (nan if low is None else inf) if high is None else float(high)
+    if low is None:
+        return Estimate(float(value), nan, nan)
+    return Estimate(float(value), float(low), inf if high is None else float(high))

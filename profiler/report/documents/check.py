@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...analyse.diff.limits import Check
+from ...analyse.diff.limits import LimitCheck
 from ...record.files import plain
 from ..document import Document, Paragraph, line, toned
 
 _TONES = {"PASS": "green", "FAIL": "bold red", "UNCLEAR": "bold red", "N/A": "bold red", "SKIP": "yellow"}
 
 
-def document(run: str, emulated: str | None, found: Sequence[Check]) -> Document:
+def document(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> Document:
     """A line a check. `emulated`: the name of an emulated device."""
     return Document(summary(run, found), tuple(_blocks(run, emulated, found)))
 
 
-def _blocks(run: str, emulated: str | None, found: Sequence[Check]) -> Iterator[Paragraph]:
+def _blocks(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> Iterator[Paragraph]:
     yield Paragraph(toned(one_line(summary(run, found)), "bold"), one_line=True)
     if emulated is not None:
         said = f"EMULATED: it ran on {one_line(emulated)}, no GPU was measured."
@@ -35,7 +35,7 @@ def one_line(text: str) -> str:
     return " ".join(str(plain(text)).split())
 
 
-def summary(run: str, found: Sequence[Check]) -> str:
+def summary(run: str, found: Sequence[LimitCheck]) -> str:
     """How many hold."""
     failed = [each for each in found if not each.holds]
     if not failed:
@@ -43,11 +43,11 @@ def summary(run: str, found: Sequence[Check]) -> str:
     return f"{run}: {len(failed)} of {len(found)} checks fail: {', '.join(_named(each) for each in failed)}."
 
 
-def _named(check: Check) -> str:
+def _named(check: LimitCheck) -> str:
     return f"{check.name} (unclear)" if check.unclear else check.name
 
 
-def verdict(check: Check) -> str:
+def verdict(check: LimitCheck) -> str:
     """PASS, FAIL; UNCLEAR or N/A for what noise hides or was not measured, which fails; SKIP for what is let pass."""
     if check.passed:
         return "PASS"
@@ -56,7 +56,7 @@ def verdict(check: Check) -> str:
     return "N/A" if check.passed is None else "UNCLEAR" if check.unclear else "FAIL"
 
 
-def measured(check: Check) -> str:
+def measured(check: LimitCheck) -> str:
     if check.measured is None:
         return "not measured"
     if check.name == "max-regression" and isinstance(check.measured, float) and check.measured < 0:
@@ -64,7 +64,7 @@ def measured(check: Check) -> str:
     return _value(check.measured, check.unit)
 
 
-def wanted(check: Check) -> str:
+def wanted(check: LimitCheck) -> str:
     if check.name.startswith("forbid "):
         return "forbidden"
     if check.name == "ended":

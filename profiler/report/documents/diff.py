@@ -10,7 +10,7 @@ from ...analyse.diff.because import Because
 from ...analyse.diff.blocks import TOTAL
 from ...analyse.diff.code import changed_code
 from ...analyse.diff.difference import Difference
-from ...analyse.diff.moved import Figure
+from ...analyse.diff.moved import MovedFigure
 from ...analyse.diff.settings import Setting, Value
 from ...analyse.diff.sides import Side
 from ...analyse.run.stall_breakdown import PARTS
@@ -226,7 +226,7 @@ def _value(value: Value) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _figures(figures: list[Figure]) -> TableBlock:
+def _figures(figures: list[MovedFigure]) -> TableBlock:
     rows = [
         (each.name, *(NOT_MEASURED if v is None else _digits(v) for v in (each.a, each.b)), each.unit)
         for each in figures

@@ -11,7 +11,7 @@ from ...analyse.ranks.job import Job
 from ...analyse.run.activity_windows import Activity
 from ...analyse.run.analysis import Analysis
 from ...analyse.run.facts import Facts
-from ...analyse.run.headroom import Headroom
+from ...analyse.run.headroom import MeasuredHeadroom
 from ...analyse.run.resource_usage import Sampled
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ..document import (
@@ -236,7 +236,7 @@ def _of_input(facts: Facts) -> Iterator[str]:
         yield f"The training waited {fetch / steps:.2f} ms a step for data; it cost the device {cost / steps:.2f}."
 
 
-def _headroom(measured: Headroom | None, job: Job | None) -> Iterator[Block]:
+def _headroom(measured: MeasuredHeadroom | None, job: Job | None) -> Iterator[Block]:
     """Of a run that was asked for it; why there is none, a note says."""
     if measured is None or measured.rate is None:
         return

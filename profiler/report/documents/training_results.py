@@ -8,7 +8,7 @@ from typing import Any
 
 from ...analyse.cells.axes import label, varying
 from ...analyse.cells.comparison import Comparison
-from ...analyse.cells.training_results import CellResult, Held, held, is_told, results
+from ...analyse.cells.training_results import CellResult, MetricByBatchSize, is_told, metrics_by_batch_size, results
 from ...analyse.statistics import Range
 from ..document import (
     Block,
@@ -52,7 +52,7 @@ def blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     if emulated and not metric_names(found):
         yield Paragraph("An emulated device learns nothing: no accuracy.", 1)
     names = varying([each.cell for each in found])
-    for each in held(found):
+    for each in metrics_by_batch_size(found):
         yield Paragraph(held_in_words(each, names), 1)
     yield from _confusion(found, setting)
 
@@ -97,7 +97,7 @@ def work(found: Sequence[CellResult]) -> str | None:
     )
 
 
-def held_in_words(found: Held, names: Sequence[str]) -> str:
+def held_in_words(found: MetricByBatchSize, names: Sequence[str]) -> str:
     """Whether a figure held while the batch grew."""
     cell = found.cells[0]
     where = f"{label(cell, names)} {cell.pipeline}".strip()

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from math import isnan
 
 from ...analyse.predict.workload import Binding
+from ...analyse.statistics import Estimate
 from ...record.tuning import LoaderSettings
 from ...tune.search.candidates import describe
-from ...tune.search.result import BatchAdvice, Ended, Trial
+from ...tune.search.result import BatchAdvice, SearchEnd, Trial
 from ...tune.search.tuning import Tuning, prediction_error
 from ..document import (
     Block,
@@ -115,27 +116,28 @@ def headline(result: Tuning) -> str:
 
 def _gain(result: Tuning) -> str:
     tuned = result.tuned
-    if tuned.ended == Ended.NOTHING_TO_GAIN:
+    if tuned.ended == SearchEnd.NOTHING_TO_GAIN:
         return "nothing to gain from the loader"
-    if tuned.ended == Ended.TOO_NOISY:
+    if tuned.ended == SearchEnd.TOO_NOISY:
         return "not decided, this machine is too noisy"
-    if tuned.ended == Ended.FAILED:
+    if tuned.ended == SearchEnd.FAILED:
         return "not decided, the training ended too early"
     if tuned.promising is not None and not result.changed:
         return f"promising, not proven: {tuned.promising}; --resume goes on"
     if not result.changed:
         kept = "nothing faster found"
-        return f"{kept} so far" if tuned.ended in (Ended.BUDGET, Ended.STOPPED) else kept
-    if tuned.low <= 1:
-        return f"as fast with less ({tuned.speedup:.2f} times, {_interval(tuned.low, tuned.high)})"
-    found = f"{tuned.speedup:.2f} times as fast ({_interval(tuned.low, tuned.high)})"
-    return f"{found}, so far" if tuned.ended in (Ended.BUDGET, Ended.STOPPED) else found
+        return f"{kept} so far" if tuned.ended in (SearchEnd.BUDGET, SearchEnd.STOPPED) else kept
+    times = tuned.speedup
+    if times.low <= 1:
+        return f"as fast with less ({times.value:.2f} times, {_interval(times)})"
+    found = f"{times.value:.2f} times as fast ({_interval(times)})"
+    return f"{found}, so far" if tuned.ended in (SearchEnd.BUDGET, SearchEnd.STOPPED) else found
 
 
-def _interval(low: float, high: float) -> str:
-    if isnan(low):
+def _interval(times: Estimate) -> str:
+    if isnan(times.low):
         return "its interval is not known"
-    return f"95 % interval {low:.2f} to {high:.2f}"
+    return f"95 % interval {times.low:.2f} to {times.high:.2f}"
 
 
 def _because(result: Tuning) -> str:
@@ -156,7 +158,7 @@ def _because(result: Tuning) -> str:
             f"Batches that lay ready gave {said_rate(result.ceiling)}, the fastest setting "
             f"{said_rate(result.beyond_ceiling or 0.0)}: no loader is faster than none, so the two differ by noise."
         )
-    if tuned.ended != Ended.DECIDED or not result.changed:
+    if tuned.ended != SearchEnd.DECIDED or not result.changed:
         said.append(_sentence(_new_in(tuned.because)))
     return " ".join(said)
 
@@ -264,13 +266,11 @@ def _remarks(result: Tuning) -> Iterator[Paragraph]:
 
 def measured(trial: Trial) -> Phrase:
     """Samples a second with their interval."""
-    if trial.samples_per_s is None:
+    if trial.rate is None:
         words = {"oom": "out of memory", "failed": "failed"}
         return toned(words.get(trial.status, NOT_MEASURED), "yellow")
-    said = f"{said_rate(trial.samples_per_s):>6}"
-    if trial.low is not None and trial.high is not None:
-        said += f" ({said_rate(trial.low)}–{said_rate(trial.high)})"
-    return toned(said, "")
+    low, high = said_rate(trial.rate.low), said_rate(trial.rate.high)
+    return toned(f"{said_rate(trial.rate.value):>6} ({low}–{high})", "")
 
 
 def _quality(result: Tuning) -> Iterator[str]:
@@ -314,13 +314,13 @@ def _batch(advice: BatchAdvice) -> Iterator[Block]:
             ("smallest within 5 % of the best samples/s", _size(advice.b_95), little),
         ]
     )
-    sizes = sorted({*advice.samples_per_s, *advice.memory_bytes, *advice.failed})
+    sizes = sorted({*advice.rates, *advice.memory_bytes, *advice.failed})
     if sizes:
         heads = (TableColumn(head, right=True, wraps=False) for head in ("batch", "samples/s", "memory, most"))
         rows = (
             (
                 str(size),
-                said_rate(advice.samples_per_s.get(size)),
+                NOT_MEASURED if (rate := advice.rates.get(size)) is None else said_rate(rate.value),
                 said_memory(advice.memory_bytes.get(size)),
                 advice.failed.get(size, "") or ("off the line" if size in advice.off_line else ""),
             )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...analyse.diff.limits import Check
+from ...analyse.diff.limits import LimitCheck
 from ..documents import check as check_text
 
 
-def lines(run: str, found: Sequence[Check]) -> Iterator[str]:
+def lines(run: str, found: Sequence[LimitCheck]) -> Iterator[str]:
     """An error for each check that fails, a warning for what was not measured and is let pass, a notice for a note."""
     for each in found:
         word = check_text.verdict(each)

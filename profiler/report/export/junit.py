@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree
 
-from ...analyse.diff.limits import Check
+from ...analyse.diff.limits import LimitCheck
 from ..documents import check as check_text
 
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 has no way to hold, escaped or not."""
 
 
-def document(run: str, found: Sequence[Check], properties: Mapping[str, str]) -> str:
+def document(run: str, found: Sequence[LimitCheck], properties: Mapping[str, str]) -> str:
     """The whole file. What was not measured fails, unless it is allowed: then it is skipped."""
     failed = sum(not each.holds for each in found)
     skipped = sum(check_text.verdict(each) == "SKIP" for each in found)

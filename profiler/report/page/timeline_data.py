@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.timeline.bins import Bins, bins_of
 from ...analyse.timeline.detail import (
-    Stretch,
+    DetailSpan,
     busy_of_workers,
     kept_batches,
     kept_spans,
@@ -132,7 +132,7 @@ def _bins(bins: Bins, origin: int) -> dict[str, Any]:
     }
 
 
-def _steps(steps: Records, stretches: list[Stretch], origin: int) -> dict[str, Any]:
+def _steps(steps: Records, stretches: list[DetailSpan], origin: int) -> dict[str, Any]:
     begin, end = steps["fetch_begin_ns"], steps["step_end_ns"]
     kept = steps[overlapping(begin, end, stretches)]
     return {
@@ -143,7 +143,7 @@ def _steps(steps: Records, stretches: list[Stretch], origin: int) -> dict[str, A
 
 
 def _lanes(
-    timeline: Timeline, stretches: list[Stretch], origin: int, further: int, names: Mapping[int, str]
+    timeline: Timeline, stretches: list[DetailSpan], origin: int, further: int, names: Mapping[int, str]
 ) -> dict[str, Any] | None:
     """`None` where no maker said anything."""
     lanes = timeline.lanes

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import isnan
 
+from ...analyse.statistics import Estimate
 from ...record.tuning import LoaderSettings
 from ...tune.search.candidates import describe
 from ...tune.search.result import BatchAdvice, Trial
@@ -50,12 +52,16 @@ def trial_rows(result: Tuning) -> list[TrialRow]:
     """The fastest first; what was not measured last."""
     trials = sorted(result.tuned.trials, key=lambda trial: -(trial.samples_per_s or 0.0))
     # Room at the right for half of the largest mark.
-    whole = _most(value for t in trials for value in (t.samples_per_s, t.high, t.predicted)) / WIDEST
+    whole = (
+        _most(value for t in trials for value in (t.samples_per_s, t.rate.high if t.rate else None, t.predicted))
+        / WIDEST
+    )
     return [_trial(result, trial, whole) for trial in trials]
 
 
 def _trial(result: Tuning, trial: Trial, whole: float) -> TrialRow:
     note = trial.error if trial.status != "ok" else trial.dropped
+    at, low, high = _mark(trial.rate, whole)
     return TrialRow(
         settings=_settings(trial.settings, result.tuned.baseline.settings),
         said=tune_text.measured(trial).plain.strip(),
@@ -64,9 +70,9 @@ def _trial(result: Tuning, trial: Trial, whole: float) -> TrialRow:
         seconds=trial.seconds,
         mark=tune_text.mark_of(result, trial),
         note=" ".join((note or "").split()),
-        at=_percent(trial.samples_per_s, whole),
-        low=_percent(trial.low, whole),
-        high=_percent(trial.high, whole),
+        at=at,
+        low=low,
+        high=high,
         predicted=_percent(trial.predicted, whole),
     )
 
@@ -81,29 +87,29 @@ def _settings(settings: LoaderSettings, beside: LoaderSettings) -> str:
 
 def size_rows(advice: BatchAdvice) -> list[SizeRow]:
     """One a batch size that was tried."""
-    sizes = sorted({*advice.samples_per_s, *advice.memory_bytes, *advice.failed})
-    rates = _most([*advice.samples_per_s.values(), *(high for _, high in advice.intervals.values())])
+    sizes = sorted({*advice.rates, *advice.memory_bytes, *advice.failed})
+    rates = _most(max(rate.value, rate.high) for rate in advice.rates.values())
     memory = _most(advice.memory_bytes.values())
     return [_size(advice, size, rates, memory) for size in sizes]
 
 
 def _size(advice: BatchAdvice, size: int, rates: float, memory: float) -> SizeRow:
-    rate, used = advice.samples_per_s.get(size), advice.memory_bytes.get(size)
-    low, high = advice.intervals.get(size, (None, None))
+    rate, used = advice.rates.get(size), advice.memory_bytes.get(size)
     of_answers = [
         name
         for name, answer in (("largest that fits", advice.b_max), ("within 5 % of the best", advice.b_95))
         if answer == size
     ]
+    at, low, high = _mark(rate, rates)
     off = ["off the line"] if size in advice.off_line else []
     return SizeRow(
         size=size,
-        rate_said=tune_text.said_rate(rate),
+        rate_said=tune_text.said_rate(None if rate is None else rate.value),
         memory_said=tune_text.said_memory(used),
         note=advice.failed.get(size, "") or ", ".join(of_answers + off),
-        rate=_percent(rate, rates),
-        low=_percent(low, rates),
-        high=_percent(high, rates),
+        rate=at,
+        low=low,
+        high=high,
         memory=_percent(used, memory),
     )
 
@@ -112,5 +118,12 @@ def _most(values: Iterable[float | None]) -> float:
     return max((value for value in values if value is not None), default=0.0)
 
 
+def _mark(rate: Estimate | None, whole: float) -> tuple[float | None, float | None, float | None]:
+    """Where a rate and the ends of its interval stand, percent of the width."""
+    if rate is None:
+        return None, None, None
+    return _percent(rate.value, whole), _percent(rate.low, whole), _percent(rate.high, whole)
+
+
 def _percent(value: float | None, whole: float) -> float | None:
-    return None if value is None or whole <= 0 else 100 * value / whole
+    return None if value is None or isnan(value) or whole <= 0 else 100 * value / whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
-from ...tune.search.result import Tuned
+from ...analyse.statistics import Estimate
 from ...tune.search.tuning import Tuning
 from ..documents import tuning as tune_text
 from ..render.html import PageParagraph, page_parts, page_sections
@@ -48,10 +48,10 @@ def _tiles(result: Tuning) -> list[tuple[str, str, str]]:
     tuned = result.tuned
     emulated = "emulated " if result.device.get("kind") == "emulated" else ""
     best, now = (tune_text.said_rate(trial.samples_per_s) for trial in (tuned.best, tuned.baseline))
-    tiles = [(f"now, {emulated}samples/s", now, _between(tuned.baseline.low, tuned.baseline.high))]
+    tiles = [(f"now, {emulated}samples/s", now, _between(tuned.baseline.rate))]
     if result.changed:
-        tiles.append((f"best, {emulated}samples/s", best, _between(tuned.best.low, tuned.best.high)))
-        tiles.append(("speed-up", f"{tuned.speedup:.2f} ×", _speedup_range(tuned)))
+        tiles.append((f"best, {emulated}samples/s", best, _between(tuned.best.rate)))
+        tiles.append(("speed-up", f"{tuned.speedup.value:.2f} ×", _speedup_range(tuned.speedup)))
     if tuned.headroom is not None:
         tiles.append(("a loader that takes no time", *_headroom(result, tuned.headroom)))
     return [*tiles, ("time it took", f"{tuned.wall_s:.0f} s", f"{result.steps} steps, thrown away")]
@@ -66,14 +66,14 @@ def _headroom(result: Tuning, headroom: float) -> tuple[str, str]:
     return f"{100 * (most / now - 1):+.0f} %", measured
 
 
-def _speedup_range(tuned: Tuned) -> str:
-    if not isfinite(tuned.low):
+def _speedup_range(speedup: Estimate) -> str:
+    if not isfinite(speedup.low):
         return "its interval is not known"
-    return f"95 %: {tuned.low:.2f} to {tuned.high:.2f}" if isfinite(tuned.high) else f"95 %: {tuned.low:.2f} or more"
+    return f"95 %: {speedup.low:.2f} " + (f"to {speedup.high:.2f}" if isfinite(speedup.high) else "or more")
 
 
-def _between(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"95 %: {tune_text.said_rate(low)} to {tune_text.said_rate(high)}"
+def _between(rate: Estimate | None) -> str:
+    return "" if rate is None else f"95 %: {tune_text.said_rate(rate.low)} to {tune_text.said_rate(rate.high)}"
 
 
 def _to_paste(result: Tuning) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 from ...analyse.causes.finding import Evidence, Finding
 from ...analyse.cells.comparison import Cell, Comparison
 from ...analyse.cells.differential import verdict_of
-from ...analyse.diff.limits import Check
+from ...analyse.diff.limits import LimitCheck
 from ...analyse.ranks import figures as ranks_figures
 from ...record.files import plain
 from ..document import (
@@ -47,7 +47,7 @@ def markdown(document: Document) -> str:
     return "\n".join(_lines(document)) + "\n"
 
 
-def of_checks(run: str, emulated: str | None, found: Sequence[Check]) -> str:
+def of_checks(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> str:
     """A table of checks. `emulated`: the name of an emulated device."""
     lines = [f"### {_whole(checks.summary(run, found))}", ""]
     if emulated is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -12,7 +12,7 @@ from ...errors import WhyidleError
 from ...record.tuning import LoaderSettings
 from ..bench.bench import Bench
 from ..search.result import BatchAdvice
-from .batch_choice import Rate, knee, learning_rate_note, step_time
+from .batch_choice import Rates, knee, learning_rate_note, step_time
 from .ladder import Ladder, Try, climb
 from .sizes import Measurements, measure, sizes_to_measure
 
@@ -111,8 +111,7 @@ def _conclude(question: Question, ladder: Ladder | None, found: Measurements) ->
     advice = BatchAdvice(
         b_max=b_max,
         b_95=bend.batch_size if bend and len(rates) > 1 else None,
-        samples_per_s={rate.batch_size: rate.samples_per_s for rate in rates},
-        intervals={rate.batch_size: (rate.low, rate.high) for rate in rates},
+        rates=dict(rates),
         memory_bytes=ladder.memory if ladder else {},
         failed={**(ladder.failed if ladder else {}), **found.failed},
         alpha_ns=line.alpha_ns if line else None,
@@ -173,10 +172,10 @@ def _of_time(own: int, found: Measurements, advice: BatchAdvice, launch_bound: b
     return notes
 
 
-def _micro_batch(own: int, rates: Sequence[Rate], found: Measurements) -> tuple[int | None, list[str]]:
+def _micro_batch(own: int, rates: Rates, found: Measurements) -> tuple[int | None, list[str]]:
     """A smaller batch that is clearly faster, to be accumulated to the same global one; what larger ones would do."""
     fit = found.fit()
-    of = {rate.batch_size: rate.samples_per_s for rate in rates}
+    of = {size: rate.value for size, rate in rates.items()}
     if fit is None or own not in of:
         return None, []
 

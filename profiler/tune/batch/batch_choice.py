@@ -7,11 +7,13 @@ what each sample adds. Then a batch of alpha / beta samples, B_half, trains at h
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from ...analyse.statistics import Estimate
 
 NEAR_BEST = 0.95
 """Of the best rate, that is as good as it."""
@@ -27,14 +29,8 @@ ROUNDING = 1e-6
 """Samples."""
 
 
-@dataclass(frozen=True)
-class Rate:
-    """What a batch size was measured at, samples/s, with its interval."""
-
-    batch_size: int
-    samples_per_s: float
-    low: float
-    high: float
+Rates = Mapping[int, Estimate]
+"""Samples/s of each batch size that was measured."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +60,16 @@ class StepTime:
         return self.alpha_share(batch_size) > LAUNCH_BOUND
 
 
-def step_time(rates: Sequence[Rate]) -> StepTime | None:
+def step_time(rates: Rates) -> StepTime | None:
     """The line through what steps took, by least squares of its relative errors; `None` from fewer than three sizes.
 
     Where the best line would have a negative part, which no step has, it is the best of those without that part.
     `None` too where larger batches take no longer, so that there is no time of a sample.
     """
-    if len({rate.batch_size for rate in rates}) < 3:
+    if len(rates) < 3:
         return None
-    sizes = np.array([rate.batch_size for rate in rates], dtype=float)
-    times = sizes * 1e9 / np.array([rate.samples_per_s for rate in rates])
+    sizes = np.array(list(rates), dtype=float)
+    times = sizes * 1e9 / np.array([rate.value for rate in rates.values()])
     alpha, beta = _relative_line(sizes, times)
     if alpha < 0:
         ratio = sizes / times
@@ -97,18 +93,19 @@ class Knee:
     """The size with the best rate."""
 
 
-def knee(rates: Sequence[Rate]) -> Knee | None:
+def knee(rates: Rates) -> Knee | None:
     """Only measured sizes count: a rate need not rise with the size. `None` of no rates."""
     if not rates:
         return None
-    ordered = sorted(rates, key=lambda rate: rate.batch_size)
-    best = max(ordered, key=lambda rate: (rate.samples_per_s, -rate.batch_size))
-    least = NEAR_BEST * best.samples_per_s
+    best = max(sorted(rates), key=lambda size: rates[size].value)
+    least = NEAR_BEST * rates[best].value
 
-    def smallest(of: str) -> int:
-        return next(rate.batch_size for rate in ordered if rate is best or getattr(rate, of) >= least)
+    def smallest(of: Callable[[Estimate], float]) -> int:
+        return next(size for size in sorted(rates) if size == best or of(rates[size]) >= least)
 
-    return Knee(smallest("samples_per_s"), smallest("high"), smallest("low"), best.batch_size)
+    return Knee(
+        smallest(lambda rate: rate.value), smallest(lambda rate: rate.high), smallest(lambda rate: rate.low), best
+    )
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ LEAST_STEPS = 3
 """Of the optimizer: its own state is there from the second one on."""
 
 
-class Outcome:
+class ProbeOutcome:
     """Of a probe."""
 
     OK = "ok"
@@ -46,7 +46,7 @@ class Probe:
     """What became of training with one batch size for a few steps, in a process of its own."""
 
     outcome: str
-    """A value of `Outcome`."""
+    """A value of `ProbeOutcome`."""
     steps: int = 0
     """Of the optimizer, that were done."""
     peak_bytes: int | None = None
@@ -71,7 +71,7 @@ class Probe:
     @property
     def fits(self) -> bool:
         """Ran to its end, without the allocator's emergencies, with room to spare."""
-        if self.outcome != Outcome.OK or self.retries:
+        if self.outcome != ProbeOutcome.OK or self.retries:
             return False
         if self.peak_bytes is None or self.capacity_bytes is None or self.margin_bytes is None:
             return True
@@ -80,7 +80,7 @@ class Probe:
     @property
     def reason(self) -> str:
         """Why it does not fit."""
-        if self.outcome != Outcome.OK:
+        if self.outcome != ProbeOutcome.OK:
             return self.why or self.outcome
         if self.retries:
             return f"the allocator had to free its caches {self.retries} times in {self.steps} steps"
@@ -210,7 +210,7 @@ class _Climb:
     def _descend(self, size: int) -> None:
         """The program's own size does not fit: halve it. What fails otherwise, fails at any size."""
         for _ in range(HALVINGS):
-            if size == 1 or self._spent or self._probes[size].outcome == Outcome.FAILED:
+            if size == 1 or self._spent or self._probes[size].outcome == ProbeOutcome.FAILED:
                 return
             size //= 2
             if self._try(size):
@@ -254,7 +254,7 @@ class _Climb:
 
     def _known(self) -> dict[int, int]:
         """Memory of the sizes that ran to their end undisturbed."""
-        ran = {size: p for size, p in self._probes.items() if p.outcome == Outcome.OK and not p.retries}
+        ran = {size: p for size, p in self._probes.items() if p.outcome == ProbeOutcome.OK and not p.retries}
         return {size: p.peak_bytes for size, p in ran.items() if p.peak_bytes}
 
     def _bounded_by(self) -> str:

@@ -18,7 +18,7 @@ from ...record.run import create_run
 from ..bench.orphan_cleanup import end_all
 from ..bench.script_bench import KILLED, OUTPUT, Launch, popen
 from ..bench.watchdog import watched
-from .ladder import LEAST_STEPS, Outcome, Probe, Try
+from .ladder import LEAST_STEPS, Probe, ProbeOutcome, Try
 
 STEPS = 20
 """Of the optimizer, where they do not take too long."""
@@ -80,7 +80,7 @@ def child_probe(
         found = _judge(told, done, ended, spent, place / OUTPUT)
         if notes is not None and first and told and not any(each.get("worst_first") for each in told):
             _once(notes, "The largest samples could not be put first: what fits is known for samples as they come")
-        if found.outcome == Outcome.OK:
+        if found.outcome == ProbeOutcome.OK:
             shutil.rmtree(place, ignore_errors=True)
         return found
 
@@ -98,17 +98,19 @@ def _judge(told: list[dict[str, Any]], done: bool, ended: int | None, spent: flo
     finished = done or (ended == 0 and steps >= LEAST_STEPS)
     if finished and not refused:
         if any(int(each["loaders"]) for each in told):
-            return _probe(Outcome.OK, memory, steps, spent)
+            return _probe(ProbeOutcome.OK, memory, steps, spent)
         why = "the program makes no DataLoader of its batch size that could be made with another"
-        return _probe(Outcome.FAILED, memory, steps, spent, why)
+        return _probe(ProbeOutcome.FAILED, memory, steps, spent, why)
     if refused or said is not None or ended in KILLED:
         killed = "the training was killed, as the kernel does when memory runs out"
-        return _probe(Outcome.OOM, memory, steps, spent, plain(said) if said else killed if ended in KILLED else None)
+        return _probe(
+            ProbeOutcome.OOM, memory, steps, spent, plain(said) if said else killed if ended in KILLED else None
+        )
     if ended is None:
-        return _probe(Outcome.FAILED, memory, steps, spent, f"{steps} optimizer steps were made in {spent:.0f} s")
+        return _probe(ProbeOutcome.FAILED, memory, steps, spent, f"{steps} optimizer steps were made in {spent:.0f} s")
     printed = f"; the last it printed: {plain(last[-1])}" if last else ""
     why = f"the command ended with exit code {ended} after {steps} optimizer steps{printed}"
-    return _probe(Outcome.FAILED, memory, steps, spent, why)
+    return _probe(ProbeOutcome.FAILED, memory, steps, spent, why)
 
 
 def _probe(outcome: str, memory: dict[str, Any], steps: int, seconds: float, why: str | None = None) -> Probe:
@@ -119,7 +121,7 @@ def _probe(outcome: str, memory: dict[str, Any], steps: int, seconds: float, why
         memory.get("capacity_bytes"),
         bool(memory.get("on_device")),
         int(memory.get("retries") or 0),
-        why or (None if outcome == Outcome.OK else "out of memory"),
+        why or (None if outcome == ProbeOutcome.OK else "out of memory"),
         seconds,
     )
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from ...analyse.cells.batch_size.fit import RunTerms, SweepFit
 from ...analyse.cells.batch_size.result import TOTAL
+from ...analyse.statistics import Estimate
 from ...matrix.rounds import rounds
 from ...record.tuning import Block, LoaderSettings
 from ..bench.bench import Bench, BenchEnded, TrialFailed
-from .batch_choice import Rate
 from .ladder import neat
 
 MOST_SIZES = 6
@@ -75,23 +76,20 @@ class Measurements:
         ]
         return SweepFit(runs) if runs else None
 
-    def rates(self) -> list[Rate]:
-        """Samples/s with 95 % intervals, by size."""
+    def rates(self) -> dict[int, Estimate]:
+        """Samples/s by size."""
         fit = self.fit()
-        if fit is None:
-            return []
-        found = []
-        for size in sorted(self.blocks):
-            took = fit.at(size, TOTAL)
-            found.append(
-                Rate(size, 1e6 / took.value, 1e6 / took.high, 1e6 / took.low if took.low > 0 else float("inf"))
-            )
-        return found
+        return {} if fit is None else {size: _per_second(fit.at(size, TOTAL)) for size in sorted(self.blocks)}
 
     def waiting(self, size: int) -> float:
         """Share of the time in which the training waited for a batch, 0..1."""
         blocks = self.blocks[size]
         return sum(b.wait_ns for b in blocks) / sum(b.end_ns - b.begin_ns for b in blocks)
+
+
+def _per_second(took: Estimate) -> Estimate:
+    """From µs a sample."""
+    return Estimate(1e6 / took.value, 1e6 / took.high, 1e6 / took.low if took.low > 0 else inf)
 
 
 def measure(

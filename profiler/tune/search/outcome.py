@@ -6,11 +6,12 @@ from dataclasses import replace
 from math import exp, inf, log, nan
 
 from ...analyse.predict.workload import Binding
+from ...analyse.statistics import Estimate
 from ...record.tuning import LoaderSettings
 from .candidates import as_run, cost, describe
 from .history import Arm, arm_of
 from .race import LEAST_FREEDOM, LEAST_GAIN, Race
-from .result import Ended, Trial, Tuned
+from .result import SearchEnd, Trial, Tuned
 from .scoreboard import HELD, SAME, Standing
 
 MOST_LOST = 0.1
@@ -32,9 +33,7 @@ def conclude(race: Race, ended: str, said: str | None = None) -> Tuned:
             nothing,
             nothing,
             (nothing,),
-            1.0,
-            0.0,
-            inf,
+            Estimate(1.0, 0.0, inf),
             None,
             ended,
             why,
@@ -45,11 +44,15 @@ def conclude(race: Race, ended: str, said: str | None = None) -> Tuned:
         )
     winner = _winner(race, now)
     noise = now.measured.seen_noise
-    if ended in (Ended.DECIDED, Ended.BUDGET, Ended.STOPPED) and _noisy(now) and not _clear(race, now, winner):
-        ended, winner = ended if ended == Ended.STOPPED else Ended.TOO_NOISY, now.own
-    best = race.plan.baseline if ended == Ended.TOO_NOISY else _with_persistence(race, now, winner)
+    if (
+        ended in (SearchEnd.DECIDED, SearchEnd.BUDGET, SearchEnd.STOPPED)
+        and _noisy(now)
+        and not _clear(race, now, winner)
+    ):
+        ended, winner = ended if ended == SearchEnd.STOPPED else SearchEnd.TOO_NOISY, now.own
+    best = race.plan.baseline if ended == SearchEnd.TOO_NOISY else _with_persistence(race, now, winner)
     promising = None
-    if ended in (Ended.BUDGET, Ended.STOPPED) and best == race.plan.baseline:
+    if ended in (SearchEnd.BUDGET, SearchEnd.STOPPED) and best == race.plan.baseline:
         promising = _promising(race, now)
     trials = _trials(race, now, arm_of(best))
     by_settings = {trial.settings: trial for trial in trials}
@@ -61,16 +64,14 @@ def conclude(race: Race, ended: str, said: str | None = None) -> Tuned:
         because = f"{ended_by}; promising, not proven: {promising}; --resume goes on"
     chosen = race.predicted_of(best)
     bound = None if chosen is None else chosen.binding
-    if ended == Ended.NOTHING_TO_GAIN:
+    if ended == SearchEnd.NOTHING_TO_GAIN:
         bound = Binding.TRAINING
     return Tuned(
         baseline=by_settings[race.plan.baseline],
         best=by_settings[best],
         trials=trials,
-        speedup=exp(ratio.value + shift),
         # Of what keeping the program's own workers alive gains, few beginnings of passes say how far that is off.
-        low=nan if shift else exp(ratio.low),
-        high=nan if shift else exp(ratio.high),
+        speedup=Estimate(exp(ratio.value + shift), nan, nan) if shift else ratio.exp(),
         headroom=_headroom(now),
         ended=ended,
         because=because,
@@ -107,7 +108,7 @@ def _winner(race: Race, now: Standing) -> Arm:
     """The race's, where it got so far; else the best of what was run for long enough. More workers than the program
     has must have been proven to be faster."""
     own, baseline = now.own, race.plan.baseline
-    if race.ended == Ended.NOTHING_TO_GAIN:
+    if race.ended == SearchEnd.NOTHING_TO_GAIN:
         return own
     runs = [own, *(arm for arm in now.arms if arm not in race.failed and arm != race.pinned and now.eligible(arm))]
     winner = race.winner
@@ -178,9 +179,7 @@ def _trial(race: Race, now: Standing | None, settings: LoaderSettings, best: Arm
         shift -= now.own_log
     return replace(
         trial,
-        samples_per_s=exp(shift + ratio.value),
-        low=exp(shift + ratio.low),
-        high=exp(shift + ratio.high),
+        rate=ratio.shifted(shift).exp(),
         steady_samples_per_s=exp(now.own_steady_log + steady.value),
     )
 
@@ -202,7 +201,7 @@ def _ceiling(now: Standing | None) -> float:
 def _because(race: Race, now: Standing, ended: str, winner: Arm, kept: float) -> str:
     """`kept`: log of what keeping the winner's workers alive gains beside."""
     headroom = _headroom(now)
-    if ended == Ended.NOTHING_TO_GAIN:
+    if ended == SearchEnd.NOTHING_TO_GAIN:
         if headroom is None:
             return f"by the recording an infinitely fast loader would gain less than {100 * LEAST_GAIN:.0f} %"
         high = exp(now.measured.ratio(HELD, now.own, 0.1).high) - 1
@@ -212,7 +211,7 @@ def _because(race: Race, now: Standing, ended: str, winner: Arm, kept: float) ->
         )
     gain = now.gain(winner, race.proven_from)
     percent = [100 * (exp(value) - 1) for value in (gain.value, gain.low, gain.high)]
-    if ended == Ended.TOO_NOISY:
+    if ended == SearchEnd.TOO_NOISY:
         return (
             f"blocks of one setting differ by {100 * (now.measured.seen_noise or 0):.0f} % on this machine, drift "
             "removed; that is more than what is to be told apart"
@@ -227,14 +226,14 @@ def _because(race: Race, now: Standing, ended: str, winner: Arm, kept: float) ->
         )
     else:
         words = f"{describe(winner)} is as fast as {describe(now.own)} and costs less"
-    if ended == Ended.BUDGET:
+    if ended == SearchEnd.BUDGET:
         return f"the budget was used up; so far {words}"
     return words
 
 
 def _not_tested(race: Race, ended: str, now: Standing | None) -> tuple[str, ...]:
     notes = list(race.not_tested)
-    if ended == Ended.NOTHING_TO_GAIN:
+    if ended == SearchEnd.NOTHING_TO_GAIN:
         notes.append("other workers, prefetch, order and pinning: there is nothing to gain")
         cheaper = race.cheaper_as_fast()
         if cheaper is not None:
@@ -245,7 +244,7 @@ def _not_tested(race: Race, ended: str, now: Standing | None) -> tuple[str, ...]
     left_out = {**dict.fromkeys(race.alive, "the search ended before its turn"), **race.left_out}
     notes += [f"{describe(arm)}: {why}" for arm, why in left_out.items() if arm not in run]
     most = race.plan.most_workers
-    ranked = now is not None and ended not in (Ended.NOTHING_TO_GAIN, Ended.TOO_NOISY)
+    ranked = now is not None and ended not in (SearchEnd.NOTHING_TO_GAIN, SearchEnd.TOO_NOISY)
     if now is not None and ranked and "num_workers" not in race.plan.fixed:
         fastest = now.best([arm for arm in now.arms if arm not in race.failed]).winner
         if fastest.num_workers >= most:

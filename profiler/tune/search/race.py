@@ -20,7 +20,7 @@ from .block_fit import LogRatio
 from .candidates import Predicted, as_run, choose, cost, describe, neighbours, space
 from .history import Arm, Entry, arm_of
 from .plan import Model, Plan
-from .result import Ended
+from .result import SearchEnd
 from .scoreboard import HELD, LEAST_PROOFS, SAME, Standing
 
 LEAST_GAIN = 0.03
@@ -45,7 +45,7 @@ MARGIN = 1.25
 """Times what a block is expected to take has to be left of the budget."""
 
 
-class Phase:
+class SearchPhase:
     HEADROOM = "headroom"
     RACE = "race"
     PIN = "pin"
@@ -63,10 +63,10 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Held:
+class MeasureHeld:
     seconds: float
     round: int
-    phase: str = Phase.HEADROOM
+    phase: str = SearchPhase.HEADROOM
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Done:
     ended: str
 
 
-Step = Measure | Held | Done
+Step = Measure | MeasureHeld | Done
 
 
 def next_step(history: Sequence[Entry], model: Model, plan: Plan) -> Step:
@@ -88,7 +88,7 @@ class Race:
         self.plan = plan
         self.own = arm_of(plan.baseline)
         self.entries: list[Entry] = []
-        self.phase = Phase.HEADROOM
+        self.phase = SearchPhase.HEADROOM
         self.alive: list[Arm] = []
         """Still raced, beside the baseline."""
         self.dropped: dict[Arm, str] = {}
@@ -139,7 +139,7 @@ class Race:
             if arm in self.alive:
                 self.alive.remove(arm)
             if arm == self.own and self.standing() is None:
-                self._ended = Ended.FAILED
+                self._ended = SearchEnd.FAILED
         if not entry.held and entry.predicted is not None:
             self.predicted.setdefault(entry.settings, entry.predicted)
 
@@ -158,7 +158,7 @@ class Race:
                 self._skip(order)
                 continue
             if order is None:
-                return Held(self._seconds(None), self._round)
+                return MeasureHeld(self._seconds(None), self._round)
             return Measure(order, self._seconds(order), self._round, self.phase, self._prediction(order))
         return Done(self._ended)
 
@@ -200,9 +200,9 @@ class Race:
         """About how many blocks are still to come."""
         if self._ended is not None:
             return 0
-        if self.phase == Phase.HEADROOM:
+        if self.phase == SearchPhase.HEADROOM:
             return len(self._queue) + self._room() + 2 * 3
-        if self.phase == Phase.RACE:
+        if self.phase == SearchPhase.RACE:
             return len(self._queue) + max(0, 3 - self._raced) * (1 + min(3, len(self.alive)))
         return len(self._queue) + 2 * max(0, LEAST_PROOFS - self._proofs)
 
@@ -221,14 +221,14 @@ class Race:
         self._sitting = sitting
         if self._ended is None and not self._queue:
             self._plan_round()
-        if self._ended is not None or not self.entries or self.phase == Phase.RESTART:
+        if self._ended is not None or not self.entries or self.phase == SearchPhase.RESTART:
             return
         self._round = self.entries[-1].round + 1
-        if self.phase == Phase.HEADROOM:
+        if self.phase == SearchPhase.HEADROOM:
             self._queue = [self.plan.baseline, None]
-        elif self.phase == Phase.RACE:
+        elif self.phase == SearchPhase.RACE:
             self._queue = self._order([self.plan.baseline, *(self._as_run(arm) for arm in self.alive)])
-        elif self.phase == Phase.PROOF and self.winner is not None:
+        elif self.phase == SearchPhase.PROOF and self.winner is not None:
             self._queue = self._order([self.plan.baseline, self._as_run(self.winner)])
         else:
             self._queue = self._order(self._pin_pair())
@@ -236,14 +236,14 @@ class Race:
     def _plan_round(self) -> None:
         now = self.standing()
         if now is None:
-            self._ended = Ended.FAILED
-        elif self.phase == Phase.HEADROOM:
+            self._ended = SearchEnd.FAILED
+        elif self.phase == SearchPhase.HEADROOM:
             self._after_headroom(now)
-        elif self.phase == Phase.RACE:
+        elif self.phase == SearchPhase.RACE:
             self._after_round(now)
-        elif self.phase == Phase.PIN:
+        elif self.phase == SearchPhase.PIN:
             self._after_pin(now)
-        elif self.phase == Phase.PROOF:
+        elif self.phase == SearchPhase.PROOF:
             self._after_proof(now)
         else:
             self._after_restart(now)
@@ -252,7 +252,7 @@ class Race:
         held = sum(entry.held for entry in self.entries)
         gain = nothing_to_gain(self.entries, now, self._said, self.own)
         if gain is True:
-            self._ended = Ended.NOTHING_TO_GAIN
+            self._ended = SearchEnd.NOTHING_TO_GAIN
             return
         if gain is None and 0 < held < MOST_HELD:
             self._round += 1
@@ -269,7 +269,7 @@ class Race:
         self.left_out = dict(chosen.left_out)
         self.alive = [arm for arm in chosen.arms if arm != self.own]
         self._said.add(self.alive)
-        self.phase = Phase.RACE
+        self.phase = SearchPhase.RACE
         # The round goes on: the baseline has just had its block.
         self._queue = self._order([self._as_run(arm) for arm in self.alive])
 
@@ -303,7 +303,7 @@ class Race:
         kept_already = self.plan.baseline.persistent_workers or self.own.num_workers == 0
         if self.persistent and not kept_already:
             # The program's own workers, kept alive, need one block: to see how its passes begin.
-            self.phase = Phase.RESTART
+            self.phase = SearchPhase.RESTART
             self._round += 1
             self._queue = [self._kept()]
         else:
@@ -327,16 +327,16 @@ class Race:
             self._prove()
             return
         self.pinned = replace(self.winner, pin_memory=not self.winner.pin_memory)
-        self.phase = Phase.PIN
+        self.phase = SearchPhase.PIN
         self._round += 1
         self._queue = self._order(self._pin_pair())
 
     def _prove(self) -> None:
         assert self.winner is not None
         if self.winner == self.own:
-            self._ended = Ended.DECIDED
+            self._ended = SearchEnd.DECIDED
             return
-        self.phase = Phase.PROOF
+        self.phase = SearchPhase.PROOF
         self._round += 1
         self.proven_from = self._round if self.proven_from is None else self.proven_from
         self._proofs += 1
@@ -350,7 +350,7 @@ class Race:
         if self.winner not in self.failed and (self._proofs < LEAST_PROOFS or open_yet):
             self._prove()
         else:
-            self._ended = Ended.DECIDED
+            self._ended = SearchEnd.DECIDED
 
     def _after_pin(self, now: Standing) -> None:
         assert self.winner is not None
@@ -483,19 +483,19 @@ class Race:
         if arm is None:
             return
         tried = {arm_of(entry.settings) for entry in self.entries if not entry.held}
-        if arm == self.own or arm in tried or self.phase != Phase.RACE:
-            self._ended = Ended.BUDGET
+        if arm == self.own or arm in tried or self.phase != SearchPhase.RACE:
+            self._ended = SearchEnd.BUDGET
             return
         self.alive.remove(arm)
         takes, left = self._cost_s(order), max(0.0, self.left_s())
         self.left_out[arm] = f"a block of it takes about {takes:.0f} s, and {left:.0f} s were left"
         if not self.alive and not self._queue:
-            self._ended = Ended.BUDGET
+            self._ended = SearchEnd.BUDGET
 
     def _hurry(self) -> None:
         """Where the round and another block of its clear leader do not both fit: the leader first, which has only one
         block, too little to be returned. What is not run yet waits for another sitting."""
-        if self.phase != Phase.RACE:
+        if self.phase != SearchPhase.RACE:
             return
         leader = self._unproven()
         if leader is None:

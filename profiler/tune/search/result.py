@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ...analyse.statistics import Estimate
 from ...record.tuning import LoaderSettings
 
 
@@ -15,12 +16,9 @@ class Trial:
     status: str
     """`ok`, `failed` or `oom`."""
     error: str | None = None
-    samples_per_s: float | None = None
-    """The baseline's rate times the paired ratio, so that drift of the machine is out of it; with the beginnings of
-    epochs, where an epoch's length is known."""
-    low: float | None = None
-    high: float | None = None
-    """95 % interval of it."""
+    rate: Estimate | None = None
+    """Samples/s: the baseline's rate times the paired ratio, so that drift of the machine is out of it; with the
+    beginnings of epochs, where an epoch's length is known."""
     steady_samples_per_s: float | None = None
     """The same within epochs."""
     predicted: float | None = None
@@ -31,6 +29,10 @@ class Trial:
     dropped: str | None = None
     """Why it was not tried further: slower than which other, by how much; `None` for what stayed to the end."""
 
+    @property
+    def samples_per_s(self) -> float | None:
+        return None if self.rate is None else self.rate.value
+
 
 @dataclass(frozen=True)
 class BatchAdvice:
@@ -40,8 +42,8 @@ class BatchAdvice:
     """The largest that fits with a margin; every size up to it that was run is in `memory_bytes`."""
     b_95: int | None
     """The smallest whose throughput is within 5 % of the best measured."""
-    samples_per_s: dict[int, float] = field(default_factory=dict)
-    """Measured, by batch size."""
+    rates: dict[int, Estimate] = field(default_factory=dict)
+    """Samples/s that were measured, by batch size."""
     memory_bytes: dict[int, int] = field(default_factory=dict)
     """Most memory in use, by batch size."""
     failed: dict[int, str] = field(default_factory=dict)
@@ -51,8 +53,6 @@ class BatchAdvice:
     """Of T(B) = alpha + beta B, the time of a step."""
     off_line: tuple[int, ...] = ()
     """Sizes whose throughput is more than 5 % off that line."""
-    intervals: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """95 % intervals of `samples_per_s`."""
     micro_batch: int | None = None
     """A smaller batch that is clearly faster, to be accumulated `accumulate` times to the program's; `None`: none."""
     accumulate: int | None = None
@@ -70,15 +70,12 @@ class Tuned:
     """The cheapest of those that none is clearly faster than; the baseline itself where nothing is to gain."""
     trials: tuple[Trial, ...]
     """Everything that was run, the baseline first."""
-    speedup: float
-    """Best against baseline."""
-    low: float
-    high: float
-    """95 % interval of it, from paired blocks; NaN: not known."""
+    speedup: Estimate
+    """Best against baseline, from paired blocks."""
     headroom: float | None
     """What an infinitely fast loader would gain, of the baseline's rate: 0.25 is a quarter. `None`: not measured."""
     ended: str
-    """Why it ended: a value of `Ended`."""
+    """Why it ended: a value of `SearchEnd`."""
     because: str
     """The same in one sentence, with its figures."""
     binding: str | None
@@ -93,7 +90,7 @@ class Tuned:
     """What was clearly faster in the one block that it had before the search was cut short, in a clause."""
 
 
-class Ended:
+class SearchEnd:
     DECIDED = "decided"
     NOTHING_TO_GAIN = "nothing_to_gain"
     """Headroom below 3 %: the loader is not what holds the training up."""

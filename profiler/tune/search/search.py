@@ -11,12 +11,12 @@ from ..bench.bench import Bench, BenchEnded, TrialFailed
 from .history import Entry
 from .outcome import conclude
 from .plan import Model, Plan
-from .race import Done, Held, Measure, Race
-from .result import Ended, Tuned
+from .race import Done, Measure, MeasureHeld, Race
+from .result import SearchEnd, Tuned
 
 
 @dataclass(frozen=True)
-class Progress:
+class SearchProgress:
     """Before each block, and once more when it is measured."""
 
     phase: str
@@ -40,7 +40,7 @@ class Progress:
 
 
 def search(
-    bench: Bench, model: Model, plan: Plan, on_event: Callable[[Progress], None], history: Sequence[Entry] = ()
+    bench: Bench, model: Model, plan: Plan, on_event: Callable[[SearchProgress], None], history: Sequence[Entry] = ()
 ) -> Tuned:
     """Never raises for what happens to the training; Ctrl-C ends it with the best so far."""
     race = Race.of(history, model, plan)
@@ -60,18 +60,18 @@ def search(
             on_event(_progress(race, step, entry))
         return conclude(race, step.ended)
     except KeyboardInterrupt:
-        return conclude(race, Ended.STOPPED, "stopped by Ctrl-C")
+        return conclude(race, SearchEnd.STOPPED, "stopped by Ctrl-C")
     except BenchEnded as error:
-        return conclude(race, Ended.FAILED, str(error))
+        return conclude(race, SearchEnd.FAILED, str(error))
 
 
-def _run(bench: Bench, step: Measure | Held, plan: Plan, began: float) -> Entry:
-    settings = plan.baseline if isinstance(step, Held) else step.settings
-    predicted = None if isinstance(step, Held) else step.predicted
+def _run(bench: Bench, step: Measure | MeasureHeld, plan: Plan, began: float) -> Entry:
+    settings = plan.baseline if isinstance(step, MeasureHeld) else step.settings
+    predicted = None if isinstance(step, MeasureHeld) else step.predicted
     began_s = bench.now() - began
     block, error, out_of_memory = None, None, False
     try:
-        block = bench.held(step.seconds) if isinstance(step, Held) else bench.measure(settings, step.seconds)
+        block = bench.held(step.seconds) if isinstance(step, MeasureHeld) else bench.measure(settings, step.seconds)
     except TrialFailed as failure:
         error, out_of_memory = str(failure), failure.out_of_memory
     return Entry(
@@ -80,7 +80,7 @@ def _run(bench: Bench, step: Measure | Held, plan: Plan, began: float) -> Entry:
         plan.sitting,
         began_s,
         bench.now() - began,
-        isinstance(step, Held),
+        isinstance(step, MeasureHeld),
         block,
         error,
         out_of_memory,
@@ -88,16 +88,16 @@ def _run(bench: Bench, step: Measure | Held, plan: Plan, began: float) -> Entry:
     )
 
 
-def _progress(race: Race, step: Measure | Held, entry: Entry | None) -> Progress:
+def _progress(race: Race, step: Measure | MeasureHeld, entry: Entry | None) -> SearchProgress:
     done = len(race.entries)
     now = race.standing()
     best = race.own
     if now is not None:
         best = now.best([race.own, *(arm for arm in now.arms if now.eligible(arm) and arm not in race.failed)]).winner
-    return Progress(
+    return SearchProgress(
         phase=step.phase,
-        settings=race.plan.baseline if isinstance(step, Held) else step.settings,
-        held=isinstance(step, Held),
+        settings=race.plan.baseline if isinstance(step, MeasureHeld) else step.settings,
+        held=isinstance(step, MeasureHeld),
         block=done + (entry is None),
         blocks=max(done + race.blocks_left(), done + (entry is None)),
         left_s=race.left_s(),

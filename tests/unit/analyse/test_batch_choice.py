@@ -8,17 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from whyidle.tune.batch.batch_choice import Rate, knee, learning_rate_note, memory_line, step_time
+from whyidle.analyse.statistics import Estimate
+from whyidle.tune.batch.batch_choice import knee, learning_rate_note, memory_line, step_time
 
 MB = 1_000_000
 
 
-def rates_of(alpha_ns: float, beta_ns: float, sizes: list[int], spread: float = 0.01) -> list[Rate]:
+def rates_of(alpha_ns: float, beta_ns: float, sizes: list[int], spread: float = 0.01) -> dict[int, Estimate]:
     """Samples/s of steps that take alpha + beta B exactly."""
-    found = []
+    found = {}
     for size in sizes:
         rate = size * 1e9 / (alpha_ns + beta_ns * size)
-        found.append(Rate(size, rate, rate * (1 - spread), rate * (1 + spread)))
+        found[size] = Estimate(rate, rate * (1 - spread), rate * (1 + spread))
     return found
 
 
@@ -42,8 +43,8 @@ def test_a_batch_at_half_of_b_half_is_launch_bound_and_one_far_beyond_it_is_not(
 
 def test_a_size_that_is_off_the_line_is_named() -> None:
     rates = rates_of(4e6, 50e3, [8, 16, 32, 64, 128, 256])
-    slow = rates[3].samples_per_s * 0.8
-    rates[3] = Rate(64, slow, slow * 0.99, slow * 1.01)
+    slow = rates[64].value * 0.8
+    rates[64] = Estimate(slow, slow * 0.99, slow * 1.01)
     line = step_time(rates)
     assert line is not None
     assert 64 in line.off_line
@@ -53,8 +54,8 @@ def test_a_size_that_is_off_the_line_is_named() -> None:
 def test_steps_of_nothing_but_samples_have_no_fixed_part() -> None:
     rates = rates_of(0, 50e3, [8, 16, 32])
     # Larger batches even a little slower: the best line would begin below zero.
-    slower = rates[2].samples_per_s * 0.97
-    line = step_time([*rates[:2], Rate(32, slower, slower, slower)])
+    slower = rates[32].value * 0.97
+    line = step_time(rates | {32: Estimate(slower, slower, slower)})
     assert line is not None
     assert line.alpha_ns == 0
     assert line.half == 0
@@ -80,14 +81,14 @@ def test_the_knee_is_the_smallest_size_within_five_percent_of_the_best() -> None
 def test_the_knee_of_rates_that_fall_again_lies_before_the_largest() -> None:
     """As measured of a ConvNeXt on an H100: 113, 97, 122 images/s."""
     measured = {64: 113.0, 160: 97.0, 216: 122.0, 256: 90.0}
-    rates = [Rate(size, rate, rate * 0.99, rate * 1.01) for size, rate in measured.items()]
+    rates = {size: Estimate(rate, rate * 0.99, rate * 1.01) for size, rate in measured.items()}
     found = knee(rates)
     assert found is not None
     assert (found.batch_size, found.best) == (216, 216)
-    nearly = knee([*rates, Rate(32, 117.0, 116.0, 118.0)])
+    nearly = knee(rates | {32: Estimate(117.0, 116.0, 118.0)})
     assert nearly is not None
     assert (nearly.batch_size, nearly.best) == (32, 216)
-    assert knee([]) is None
+    assert knee({}) is None
 
 
 def test_a_memory_line_says_what_fits() -> None:
@@ -129,11 +130,11 @@ def test_noise_of_a_few_percent_moves_b_half_little() -> None:
     found = []
     for _ in range(200):
         exact = rates_of(4e6, 50e3, [16, 32, 64, 128, 256, 512])
-        noisy = [
-            Rate(r.batch_size, rate, rate, rate)
-            for r in exact
-            for rate in [r.samples_per_s * math.exp(draws.normal(0, 0.02))]
-        ]
+        noisy = {
+            size: Estimate(rate, rate, rate)
+            for size, known in exact.items()
+            for rate in [known.value * math.exp(draws.normal(0, 0.02))]
+        }
         line = step_time(noisy)
         assert line is not None
         found.append(line.half)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from whyidle.diagnosis_benchmark.confusion import HitRate, Judged, Named, confusion
+from whyidle.diagnosis_benchmark.confusion import HitRate, JudgedRun, Named, confusion
 
 
 def judged(
@@ -17,12 +17,12 @@ def judged(
     true: float | None = None,
     share: float = 0.3,
     foreign: bool = False,
-) -> Judged:
+) -> JudgedRun:
     """`planted` and `named` are cause codes separated by blanks; every finding of `named` gets the same share."""
     causes = [name for name in named.split() if name != "none"]
     findings = [Named(name, share, "critical") for name in causes] + [Named(*each) for each in more]
     codes = tuple(planted.split())
-    return Judged(
+    return JudgedRun(
         case,
         codes,
         named.split()[0] if named else None,
@@ -68,7 +68,7 @@ def test_a_compound_needs_both_causes_in_the_first_three_findings_and_has_no_row
 
 def test_a_control_may_have_a_minor_finding_and_nothing_louder() -> None:
     minor = judged("minor", "", "host.sync")
-    minor = Judged(minor.case, (), "host.sync", (Named("host.sync", 0.06, "minor"),), {})
+    minor = JudgedRun(minor.case, (), "host.sync", (Named("host.sync", 0.06, "minor"),), {})
     found = confusion(
         [
             judged("quiet"),

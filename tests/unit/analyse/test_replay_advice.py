@@ -14,7 +14,7 @@ from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.analyse.predict import advice as module
 from whyidle.analyse.predict.advice import MOST_OFF, Advice
 from whyidle.analyse.predict.predict import predict
-from whyidle.analyse.predict.workload import Limits, Prediction, Workload
+from whyidle.analyse.predict.workload import MachineLimits, Prediction, Workload
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import BATCH, HOST, NOT_MEASURED, STEP, EventKind, StepFlag
@@ -37,7 +37,7 @@ def workload(wait_ms: float = 40.0, cpu_ms: float = 0.5, **more: object) -> Work
         "host_ns": 10 * MS * ones,
         "handoff_ns": 0.5 * MS,
         "main_cpus": 0.2,
-        "limits": Limits(cpus=4.0),
+        "limits": MachineLimits(cpus=4.0),
     }
     return Workload(**given | more)  # type: ignore[arg-type]
 
@@ -108,7 +108,7 @@ def test_the_cheapest_that_is_nearly_the_best_is_meant() -> None:
 
 
 def test_settings_that_do_not_fit_are_not_meant() -> None:
-    little = Limits(cpus=4.0, memory_bytes=2 * 10**9, worker_bytes=10**9)
+    little = MachineLimits(cpus=4.0, memory_bytes=2 * 10**9, worker_bytes=10**9)
     pick = Advice(workload(limits=little)).cheapest(lambda settings: settings.num_workers > 2)
     assert pick is not None
     assert pick.settings.num_workers <= 4
@@ -147,7 +147,7 @@ def test_cause_and_share_are_the_same_without_a_replay(tmp_path: Path) -> None:
 
 
 def test_cpus_that_are_used_up_are_no_reason_for_more_workers_than_they_run() -> None:
-    computing = workload(wait_ms=0.0, cpu_ms=40.0, limits=Limits(cpus=2.0))
+    computing = workload(wait_ms=0.0, cpu_ms=40.0, limits=MachineLimits(cpus=2.0))
     advice = Advice(computing)
     pick = advice.cheapest(lambda settings: settings.num_workers > 2)
     assert pick is not None

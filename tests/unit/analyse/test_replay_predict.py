@@ -14,7 +14,7 @@ from whyidle.analyse.predict.draws import draw
 from whyidle.analyse.predict.predict import predict
 from whyidle.analyse.predict.protocol import replay
 from whyidle.analyse.predict.sizes import with_batch_size
-from whyidle.analyse.predict.workload import Binding, Limits, Workload
+from whyidle.analyse.predict.workload import Binding, MachineLimits, Workload
 from whyidle.record.tuning import LoaderSettings
 
 LOADERS = [LoaderSettings(0), *(LoaderSettings(w, p) for w in (1, 2, 4, 8) for p in (1, 4))]
@@ -151,7 +151,7 @@ def test_reads_beyond_the_recorded_ones_may_slow_each_other() -> None:
 
 
 def large() -> Workload:
-    limits = Limits(8, memory_bytes=4 * GIB, shm_bytes=GIB, worker_bytes=GIB // 2)
+    limits = MachineLimits(8, memory_bytes=4 * GIB, shm_bytes=GIB, worker_bytes=GIB // 2)
     return replace(recorded(SPECS["constant"]), limits=limits, batch_bytes=100 << 20)
 
 

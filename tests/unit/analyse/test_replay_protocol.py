@@ -15,7 +15,7 @@ from whyidle.analyse.predict.cases import Case, rows_of
 from whyidle.analyse.predict.outcome import ns_per_batch
 from whyidle.analyse.predict.pools import hands
 from whyidle.analyse.predict.protocol import replay
-from whyidle.analyse.predict.rows import Drawn, Replayed, Rows
+from whyidle.analyse.predict.rows import DrawnTimes, Replayed, ReplayRows
 from whyidle.analyse.predict.serial import serial
 from whyidle.record.tuning import LoaderSettings
 
@@ -39,13 +39,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def rows_for(spec: Spec, chosen: list[LoaderSettings]) -> Rows:
+def rows_for(spec: Spec, chosen: list[LoaderSettings]) -> ReplayRows:
     return rows_of([recorded(spec, 8)], [Case(s, hands(s, 1), 0) for s in chosen], 1)
 
 
-def drawn(made: Made, hosts: Any, spec: Spec) -> Drawn:
+def drawn(made: Made, hosts: Any, spec: Spec) -> DrawnTimes:
     device = None if spec.device_ns is None else np.full((1, len(hosts)), spec.device_ns)
-    return Drawn(made.read_ns[None], made.wait_ns[None], made.cpu_ns[None], hosts[None], device)
+    return DrawnTimes(made.read_ns[None], made.wait_ns[None], made.cpu_ns[None], hosts[None], device)
 
 
 def made_by(spec: Spec, rng: np.random.Generator) -> Made:
@@ -162,7 +162,7 @@ def test_constant_times_give_the_closed_form() -> None:
     rows = replace(rows, draw=np.arange(number), handoff=handoff * MS, latency=latency * MS)
     steps = 400
     nothing = np.zeros((number, steps))
-    times = Drawn(nothing, making[:, None] * MS + nothing, nothing, step[:, None] * MS + nothing, None)
+    times = DrawnTimes(nothing, making[:, None] * MS + nothing, nothing, step[:, None] * MS + nothing, None)
     ends = replay(rows, times, steps).ends
     # Each of the protocol's circles: the training's, a worker's, an order's from one hand-over to the next.
     closed = np.maximum.reduce([step + handoff, making / workers, (making + latency + handoff) / (workers * prefetch)])

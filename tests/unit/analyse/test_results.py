@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.cells import STEPS, Planned
-from whyidle.analyse.cells.training_results import held, is_told, results
+from whyidle.analyse.cells.training_results import is_told, metrics_by_batch_size, results
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_accuracy_held_where_it_fell_by_no_more_than_repeats_differ(
         planned.cell(1, 2, batch_size=size, results=tuple(map(told, of_runs)))
         for size, of_runs in ((64, large), (8, small))
     ]
-    [found] = held(results(cells))
+    [found] = metrics_by_batch_size(results(cells))
     assert found.metric == "accuracy"  # a loss is no merit
     assert [cell.batch_size for cell in found.cells] == [8, 64]
     assert found.held is says
@@ -75,7 +75,7 @@ def test_sizes_are_set_beside_each_other_only_where_all_else_is_the_same(planned
         planned.cell(1, 2, net="a", results=(told(0.9),)),
         planned.cell(1, 2, net="b", batch_size=64, results=(told(0.5),)),
     ]
-    assert held(results(cells)) == ()
+    assert metrics_by_batch_size(results(cells)) == ()
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_whether_nets_learnt_is_judged_by_what_chance_gives(
         planned.cell(1, 2, batch_size=size, results=(told(accuracy, **more),))
         for size, accuracy in zip((8, 16), accuracies, strict=True)
     ]
-    assert {each.learnt for each in held(results(cells))} == {learnt}
+    assert {each.learnt for each in metrics_by_batch_size(results(cells))} == {learnt}

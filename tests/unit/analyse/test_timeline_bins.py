@@ -18,7 +18,7 @@ from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import UNTOLD
 from whyidle.analyse.timeline.bins import bins_of, gap_spans, idle_of
 from whyidle.analyse.timeline.detail import busy_of_workers, kept_batches, kept_spans, overlapping, stretches_of
-from whyidle.analyse.timeline.lines import Line, downsampled, lines_of
+from whyidle.analyse.timeline.lines import TimelineLine, downsampled, lines_of
 from whyidle.analyse.timeline.marks import marks_of
 from whyidle.analyse.timeline.timeline import Timeline, timelines
 from whyidle.record.reader import measured
@@ -197,7 +197,7 @@ def test_what_was_not_measured_has_no_line(hours: Timeline, tmp_path: Path) -> N
 def test_what_the_machine_uses_is_in_cpus_as_what_the_training_uses(hours: Timeline) -> None:
     share = np.nanmean(measured(hours.host_samples["machine_busy_pct"])) / 100
 
-    def of(cpus: int | None) -> list[Line]:
+    def of(cpus: int | None) -> list[TimelineLine]:
         timeline = replace(hours, facts=replace(hours.facts, machine_cpus=cpus))
         return [line for line in lines_of(timeline, 500) if line.name == "machine"]
 

@@ -18,7 +18,7 @@ from support.jobs import Rank, record
 from support.pairs import crowded, noisy
 from whyidle.analyse.diff import regression
 from whyidle.analyse.diff.difference import difference
-from whyidle.analyse.diff.limits import Check
+from whyidle.analyse.diff.limits import LimitCheck
 from whyidle.analyse.diff.sides import Side, side_of
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.statistics import Estimate
@@ -185,7 +185,7 @@ def test_a_regression_beyond_noise_fails_and_one_that_healthy_runs_show_passes_w
     assert check(slower, "--max-regression", "60", "--against", base) == 0
 
 
-def lost(low: float, mean: float, high: float, limit: float = 5.0, allow_noisy: bool = False) -> Check:
+def lost(low: float, mean: float, high: float, limit: float = 5.0, allow_noisy: bool = False) -> LimitCheck:
     """`usual` is 7 %: what one run against one shows by chance."""
     return regression.check_of(Estimate(mean, low, high), limit, "runs/main", 7.0, allow_noisy)
 
@@ -592,12 +592,12 @@ def test_nothing_asked_is_a_mistake_with_an_example(planted: Path, capsys: pytes
 HOSTILE = 'r<u>&"n\x1b[31m\x00\ud800'
 
 
-def hostile_checks() -> list[Check]:
+def hostile_checks() -> list[LimitCheck]:
     return [
-        Check("max-stall", HOSTILE, 12.0, 10.0, "%", False, True, "a, b: 50 %\n::error::forged"),
-        Check("min-au", "AU", None, 10.0, "%", None, False, HOSTILE),
-        Check("min-busy", "busy", None, 10.0, "%", None, False, "", True),
-        Check("max-copy", "copy", 1.0, 10.0, "%", True, True),
+        LimitCheck("max-stall", HOSTILE, 12.0, 10.0, "%", False, True, "a, b: 50 %\n::error::forged"),
+        LimitCheck("min-au", "AU", None, 10.0, "%", None, False, HOSTILE),
+        LimitCheck("min-busy", "busy", None, 10.0, "%", None, False, "", True),
+        LimitCheck("max-copy", "copy", 1.0, 10.0, "%", True, True),
     ]
 
 
@@ -636,7 +636,7 @@ def test_markdown_shows_no_markup_of_a_run() -> None:
 
 def test_markdown_makes_no_link_of_a_note_and_shows_all_of_it() -> None:
     note = f"@torvalds #12 GH-12 http://a.b www.c.d {'word ' * 100}the way out"
-    text = markdown.of_checks("run", None, [Check("ended", "ended", "no", "yes", "", False, False, note)])
+    text = markdown.of_checks("run", None, [LimitCheck("ended", "ended", "no", "yes", "", False, False, note)])
     assert not re.search(r"@\w|(?<!&)#\d|GH-\d|://|www\.", text)
     assert "the way out" in text
 

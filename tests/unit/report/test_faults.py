@@ -8,7 +8,7 @@ import json
 import pytest
 from rich.console import Console
 
-from whyidle.diagnosis_benchmark.confusion import Judged, Named, confusion
+from whyidle.diagnosis_benchmark.confusion import JudgedRun, Named, confusion
 from whyidle.diagnosis_benchmark.report import faults_json, faults_text
 from whyidle.report.render.text import show as show_text
 
@@ -21,10 +21,10 @@ SETTING = {
 }
 
 
-def run(case: str, planted: tuple[str, ...], *named: tuple[str, float], true: float = 0.3) -> Judged:
+def run(case: str, planted: tuple[str, ...], *named: tuple[str, float], true: float = 0.3) -> JudgedRun:
     findings = tuple(Named(cause, share, "critical") for cause, share in named)
     verdict = named[0][0] if named else "none"
-    return Judged(case, planted, verdict, findings, dict.fromkeys(planted, true), steps=76)
+    return JudgedRun(case, planted, verdict, findings, dict.fromkeys(planted, true), steps=76)
 
 
 RUNS = [
@@ -40,7 +40,7 @@ FAILED = [(f"cpu_quota.{severity}", "skipped", "needs a cgroup that can be writt
 
 def shown(
     encoding: str = "utf-8",
-    runs: list[Judged] | None = None,
+    runs: list[JudgedRun] | None = None,
     failed: list[tuple[str, str, str]] = FAILED,
     width: int = WIDTH,
     **setting: object,

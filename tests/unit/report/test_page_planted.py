@@ -9,7 +9,7 @@ import pytest
 from support.cells import Planned
 from support.page_content import Element, parsed
 from whyidle.analyse.cells.batch_size.verdict import batch_verdict
-from whyidle.diagnosis_benchmark.confusion import Judged, Named, confusion
+from whyidle.diagnosis_benchmark.confusion import JudgedRun, Named, confusion
 from whyidle.diagnosis_benchmark.judged_sweeps import JudgedSweep
 from whyidle.diagnosis_benchmark.report import faults_json, faults_page, faults_text, sweeps_page, sweeps_text
 
@@ -24,9 +24,9 @@ SWEEPS = {
 }
 
 
-def run(case: str, planted: tuple[str, ...], *named: tuple[str, float]) -> Judged:
+def run(case: str, planted: tuple[str, ...], *named: tuple[str, float]) -> JudgedRun:
     findings = tuple(Named(cause, share, "critical") for cause, share in named)
-    return Judged(case, planted, named[0][0] if named else "none", findings, dict.fromkeys(planted, 0.3), steps=76)
+    return JudgedRun(case, planted, named[0][0] if named else "none", findings, dict.fromkeys(planted, 0.3), steps=76)
 
 
 RUNS = [
@@ -39,7 +39,7 @@ RUNS = [
 ]
 
 
-def shown(runs: list[Judged], failed: list[tuple[str, str, str]] | None = None) -> Element:
+def shown(runs: list[JudgedRun], failed: list[tuple[str, str, str]] | None = None) -> Element:
     return parsed(faults_page.page(confusion(runs), SETTING, failed or []))
 
 

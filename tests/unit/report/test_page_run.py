@@ -23,7 +23,7 @@ from support.jobs import Rank, record
 from support.long_run import make
 from whyidle.analyse.intervals import total
 from whyidle.analyse.run.analysis import Analysis, analyse
-from whyidle.analyse.timeline.lines import Line
+from whyidle.analyse.timeline.lines import TimelineLine
 from whyidle.analyse.timeline.timeline import Timeline, timelines
 from whyidle.commands.main import main
 from whyidle.record.names import Names
@@ -341,7 +341,7 @@ def test_where_nothing_was_measured_the_line_of_the_overview_is_broken(
 ) -> None:
     _, _, (timeline,) = page_of(starved)
     at = timeline.begin_ns + (timeline.end_ns - timeline.begin_ns) * np.arange(5) // 4
-    line = Line("utilisation:0", at, np.array([0.0, 100.0, np.nan, 50.0, 0.0]), 4)
+    line = TimelineLine("utilisation:0", at, np.array([0.0, 100.0, np.nan, 50.0, 0.0]), 4)
     monkeypatch.setattr(overview, "lines_of", lambda *_: [line])
     picture, drawn = overview.over_time(timeline)
     assert drawn

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from support.page_content import Element, parsed
+from whyidle.analyse.statistics import Estimate
 from whyidle.commands.main import main
 from whyidle.errors import RecordError
 from whyidle.record.tuning import LoaderSettings
@@ -22,7 +23,7 @@ from whyidle.report.documents import tuning as tune_text
 from whyidle.report.page import tune_page
 from whyidle.report.render.text import show as show_text
 from whyidle.terminal.console import json_text
-from whyidle.tune.search.result import BatchAdvice, Ended, Trial, Tuned
+from whyidle.tune.search.result import BatchAdvice, SearchEnd, Trial, Tuned
 from whyidle.tune.search.state import State
 from whyidle.tune.search.tuning import Tuning
 
@@ -30,7 +31,7 @@ HOSTILE = "<script>alert(1)</script>\x1b[31m"
 
 
 def trial(settings: LoaderSettings, rate: float | None, predicted: float | None = None, **more: Any) -> Trial:
-    made = Trial(settings, "ok", None, rate, rate and rate * 0.9, rate and rate * 1.1, rate, predicted, 12.0, 6)
+    made = Trial(settings, "ok", None, rate and Estimate(rate, rate * 0.9, rate * 1.1), rate, predicted, 12.0, 6)
     return replace(made, **more)
 
 
@@ -42,11 +43,9 @@ TUNED = Tuned(
     baseline=NOW,
     best=BEST,
     trials=(NOW, SLOWER, FAILED, BEST),
-    speedup=1.83,
-    low=1.76,
-    high=1.90,
+    speedup=Estimate(1.83, 1.76, 1.90),
     headroom=0.92,
-    ended=Ended.DECIDED,
+    ended=SearchEnd.DECIDED,
     because="4 workers are 83 % faster",
     binding="cpu",
     not_tested=("in_order: not asked for",),
@@ -57,13 +56,12 @@ RESULT = Tuning("python train.py", {"kind": "cpu", "title": "A processor"}, TUNE
 ADVICE = BatchAdvice(
     b_max=64,
     b_95=32,
-    samples_per_s={16: 754.0, 32: 990.0, 64: 1000.0},
+    rates={16: Estimate(754.0, 700.0, 800.0), 32: Estimate(990.0, 900.0, 1080.0), 64: Estimate(1000.0, nan, nan)},
     memory_bytes={32: 400_000_000, 64: 800_000_000},
     failed={128: "out of memory"},
     alpha_ns=2.1e6,
     beta_ns=1.1e5,
     off_line=(16,),
-    intervals={16: (700.0, 800.0), 32: (900.0, 1080.0)},
     settings=LoaderSettings(2, 2),
     notes=("not looked for any further",),
     loader_bound=True,
@@ -102,10 +100,15 @@ def folder_of(result: Tuning | None, at: Path) -> Path:
     [
         RESULT,
         with_batch(),
-        replace(RESULT, tuned=replace(TUNED, low=nan, high=nan)),
-        replace(RESULT, tuned=replace(TUNED, low=0.0, high=inf)),
-        replace(RESULT, tuned=replace(TUNED, best=NOW, speedup=1.0, low=1.0, high=1.0, ended=Ended.TOO_NOISY)),
-        replace(RESULT, tuned=replace(TUNED, best=NOW, speedup=1.0, ended=Ended.BUDGET, promising="6 workers were")),
+        replace(RESULT, tuned=replace(TUNED, speedup=Estimate(1.83, nan, nan))),
+        replace(RESULT, tuned=replace(TUNED, speedup=Estimate(1.83, 0.0, inf))),
+        replace(RESULT, tuned=replace(TUNED, best=NOW, speedup=Estimate(1.0, 1.0, 1.0), ended=SearchEnd.TOO_NOISY)),
+        replace(
+            RESULT,
+            tuned=replace(
+                TUNED, best=NOW, speedup=Estimate(1.0, 1.76, 1.90), ended=SearchEnd.BUDGET, promising="6 workers were"
+            ),
+        ),
     ],
 )
 def test_a_tuning_that_is_read_back_says_the_same(result: Tuning) -> None:
@@ -185,14 +188,14 @@ def test_batch_sizes_have_their_throughput_and_memory_and_gaps_where_they_were_n
 
 
 def test_where_nothing_is_to_change_no_change_is_shown() -> None:
-    page = shown(replace(RESULT, tuned=replace(TUNED, best=NOW, speedup=1.0, low=1.0, high=1.0)))
+    page = shown(replace(RESULT, tuned=replace(TUNED, best=NOW, speedup=Estimate(1.0, 1.0, 1.0))))
     assert "nothing faster found" in page.all("h1")[0].words
     assert not page.all("pre")
     assert "speed-up" not in page.words
 
 
 def test_an_interval_that_is_not_known_is_not_shown_as_a_figure() -> None:
-    page = shown(replace(RESULT, tuned=replace(TUNED, low=nan, high=nan)))
+    page = shown(replace(RESULT, tuned=replace(TUNED, speedup=Estimate(1.83, nan, nan))))
     assert "its interval is not known" in page.words
     assert not re.search(r"\bnan\b", page.words)
 
@@ -219,7 +222,7 @@ def test_figures_of_an_emulated_device_are_called_so() -> None:
 
 def test_whatever_a_tuning_holds_stays_words() -> None:
     broken = replace(FAILED, error=HOSTILE)
-    tuned = replace(TUNED, trials=(NOW, BEST, broken), not_tested=(HOSTILE,), because=HOSTILE, ended=Ended.BUDGET)
+    tuned = replace(TUNED, trials=(NOW, BEST, broken), not_tested=(HOSTILE,), because=HOSTILE, ended=SearchEnd.BUDGET)
     page = shown(replace(RESULT, what=HOSTILE, tuned=replace(tuned, batch=replace(ADVICE, notes=(HOSTILE,)))))
     assert len(page.all("script")) == len(shown(with_batch()).all("script"))
     assert page.words.count("<script>alert(1)</script>") >= 4

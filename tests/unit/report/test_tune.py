@@ -5,17 +5,19 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from math import nan
 
 import pytest
 from rich.console import Console
 
 from whyidle.analyse.predict.workload import Binding
+from whyidle.analyse.statistics import Estimate
 from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
 from whyidle.report.documents import tuning as tune_text
 from whyidle.report.render.text import show as show_text
 from whyidle.terminal.console import json_text
-from whyidle.tune.search.result import BatchAdvice, Ended, Trial, Tuned
+from whyidle.tune.search.result import BatchAdvice, SearchEnd, Trial, Tuned
 from whyidle.tune.search.tuning import Tuning, prediction_error
 
 OWN = LoaderSettings(0)
@@ -24,23 +26,21 @@ FOUR_DEEP = LoaderSettings(4, 4, in_order=False)
 
 
 def trial(settings: LoaderSettings, rate: float | None, predicted: float | None = None, **more: object) -> Trial:
-    made = Trial(settings, "ok", None, rate, rate and rate * 0.97, rate and rate * 1.03, rate, predicted, 12.0, 6)
+    made = Trial(settings, "ok", None, rate and Estimate(rate, rate * 0.97, rate * 1.03), rate, predicted, 12.0, 6)
     return replace(made, **more)  # type: ignore[arg-type]
 
 
 BASELINE = trial(OWN, 412.0, 400.0)
 BEST = trial(FOUR, 754.0, 800.0)
-FAILED = trial(FOUR_DEEP, None, 760.0, status="failed", error="RuntimeError: no\nroom", low=None, high=None, blocks=0)
+FAILED = trial(FOUR_DEEP, None, 760.0, status="failed", error="RuntimeError: no\nroom", blocks=0)
 SLOWER = trial(LoaderSettings(2, 2), 601.0, 640.0, dropped="20 % slower than 4 workers, prefetch 2")
 TUNED = Tuned(
     BASELINE,
     BEST,
     (BASELINE, BEST, SLOWER, FAILED),
-    1.83,
-    1.76,
-    1.90,
+    Estimate(1.83, 1.76, 1.90),
     0.92,
-    Ended.DECIDED,
+    SearchEnd.DECIDED,
     "4 workers, prefetch 2 is 83 % faster",
     "cpu",
     ("pin_memory: no CUDA device",),
@@ -102,16 +102,16 @@ def test_every_setting_that_was_run_is_a_row_with_why_it_went() -> None:
 @pytest.mark.parametrize(
     ("ended", "because", "words"),
     [
-        (Ended.NOTHING_TO_GAIN, "at most 1.2 % to gain", "nothing to gain from the loader"),
-        (Ended.TOO_NOISY, "blocks differ by 22 %", "not decided, this machine is too noisy"),
-        (Ended.BUDGET, "the budget was used up", "nothing faster found so far"),
-        (Ended.STOPPED, "stopped by Ctrl-C", "nothing faster found so far"),
-        (Ended.FAILED, "the training was started 3 times", "not decided, the training ended too early"),
-        (Ended.DECIDED, "nothing is faster", "nothing faster found"),
+        (SearchEnd.NOTHING_TO_GAIN, "at most 1.2 % to gain", "nothing to gain from the loader"),
+        (SearchEnd.TOO_NOISY, "blocks differ by 22 %", "not decided, this machine is too noisy"),
+        (SearchEnd.BUDGET, "the budget was used up", "nothing faster found so far"),
+        (SearchEnd.STOPPED, "stopped by Ctrl-C", "nothing faster found so far"),
+        (SearchEnd.FAILED, "the training was started 3 times", "not decided, the training ended too early"),
+        (SearchEnd.DECIDED, "nothing is faster", "nothing faster found"),
     ],
 )
 def test_each_end_has_words_of_its_own_and_proposes_no_change(ended: str, because: str, words: str) -> None:
-    tuned = replace(TUNED, best=BASELINE, speedup=1.0, low=1.0, high=1.0, ended=ended, because=because)
+    tuned = replace(TUNED, best=BASELINE, speedup=Estimate(1.0, 1.0, 1.0), ended=ended, because=because)
     text = flat(shown(replace(RESULT, tuned=tuned)))
     assert f": {words} " in text
     assert because[1:] in text
@@ -121,14 +121,14 @@ def test_each_end_has_words_of_its_own_and_proposes_no_change(ended: str, becaus
 
 
 def test_what_was_found_until_ctrl_c_is_said_to_be_so_far() -> None:
-    text = flat(shown(replace(RESULT, tuned=replace(TUNED, ended=Ended.STOPPED, because="stopped by Ctrl-C"))))
+    text = flat(shown(replace(RESULT, tuned=replace(TUNED, ended=SearchEnd.STOPPED, because="stopped by Ctrl-C"))))
     assert "1.83 times as fast (95 % interval 1.76 to 1.90), so far" in text
     assert "Stopped by Ctrl-C." in text
 
 
 def test_what_is_promising_is_the_headline_of_a_search_that_was_cut_short() -> None:
     said = "6 workers, prefetch 2 was 2.9 times as fast in its one block"
-    cut = replace(TUNED, best=BASELINE, speedup=1.0, low=1.0, high=1.0, ended=Ended.BUDGET, promising=said)
+    cut = replace(TUNED, best=BASELINE, speedup=Estimate(1.0, 1.0, 1.0), ended=SearchEnd.BUDGET, promising=said)
     text = flat(shown(replace(RESULT, tuned=cut)))
     assert f": promising, not proven: {said}; --resume goes on" in text
     assert "nothing faster" not in text
@@ -166,7 +166,7 @@ def test_what_sets_the_pace_is_said_in_sentences(binding: str) -> None:
 
 
 def test_settings_that_are_as_fast_and_cost_less_are_not_called_faster() -> None:
-    cheap = replace(TUNED, speedup=1.0, low=0.98, high=1.02, because="as fast and costs less")
+    cheap = replace(TUNED, speedup=Estimate(1.0, 0.98, 1.02), because="as fast and costs less")
     assert "as fast with less (1.00 times, 95 % interval 0.98 to 1.02)" in flat(shown(replace(RESULT, tuned=cheap)))
 
 
@@ -184,13 +184,12 @@ def test_for_a_scenario_the_change_is_a_command() -> None:
 ADVICE = BatchAdvice(
     512,
     64,
-    {16: 754.0, 64: 830.0},
+    {16: Estimate(754.0, 740.0, 770.0), 64: Estimate(830.0, nan, nan)},
     {16: 812_000_000},
     {1024: "out of memory"},
     2.1e6,
     1.1e5,
     (64,),
-    {16: (740.0, 770.0)},
     notes=("an estimate",),
 )
 
@@ -248,7 +247,7 @@ def test_batch_answers_that_are_not_known_are_null() -> None:
 
 
 def test_an_interval_without_an_end_is_null() -> None:
-    nothing = replace(TUNED, low=0.0, high=float("inf"))
+    nothing = replace(TUNED, speedup=Estimate(1.83, 0.0, float("inf")))
     assert json.loads(json_text(tune_json.tuning(replace(RESULT, tuned=nothing))))["speedup_high"] is None
 
 

@@ -14,7 +14,7 @@ import torch
 
 from support.idx_files import make_set
 from whyidle.analyse.predict.predict import predict
-from whyidle.analyse.predict.workload import Limits, Workload
+from whyidle.analyse.predict.workload import MachineLimits, Workload
 from whyidle.devices.cpu import CpuDevice
 from whyidle.devices.profiles.load import load
 from whyidle.errors import DataError, WhyidleError
@@ -254,7 +254,7 @@ def replayed_s(accelerator: str, net: str, images_per_s: float) -> float:
             host_ns=same * 2e5,
             device_ns=same * device_s * 1e9,
             synchronous=False,
-            limits=Limits(8.0),
+            limits=MachineLimits(8.0),
         )
         [said] = predict(workload, [loader])
         seconds += batches * BATCH / said.samples_per_s

@@ -12,7 +12,7 @@ import pytest
 
 from whyidle.record.tuning import Block, LoaderSettings
 from whyidle.tune.batch.advise import Question, advise, cannot
-from whyidle.tune.batch.ladder import Outcome, Probe
+from whyidle.tune.batch.ladder import Probe, ProbeOutcome
 from whyidle.tune.batch.sizes import sizes_to_measure
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
 from whyidle.tune.search.result import BatchAdvice
@@ -67,8 +67,8 @@ class Simulated:
         self.clock += 5
         held = GB + 8 * (1 << 20) * batch_size
         if held > 6 * GB:
-            return Probe(Outcome.OOM, why="out of memory", on_device=True, seconds=5)
-        return Probe(Outcome.OK, 20, held, 6 * GB, True, seconds=5)
+            return Probe(ProbeOutcome.OOM, why="out of memory", on_device=True, seconds=5)
+        return Probe(ProbeOutcome.OK, 20, held, 6 * GB, True, seconds=5)
 
     def advise(self, budget_s: float = 120, **given: object) -> BatchAdvice:
         question = Question(OWN, 32, dataset_samples=60_000)
@@ -85,8 +85,8 @@ def test_two_answers_from_one_training() -> None:
     assert found.b_max is not None
     assert 480 <= found.b_max <= 576
     assert found.b_max in found.memory_bytes
-    assert max(found.samples_per_s) <= found.b_max
-    assert {32, found.b_max} <= found.samples_per_s.keys()
+    assert max(found.rates) <= found.b_max
+    assert {32, found.b_max} <= found.rates.keys()
     assert found.alpha_ns == pytest.approx(4e6, rel=0.1)
     assert found.beta_ns == pytest.approx(50e3, rel=0.1)
     assert found.b_95 == found.b_max
@@ -140,7 +140,7 @@ def test_where_the_loader_binds_it_is_said() -> None:
 def test_sizes_that_run_out_of_memory_beside_the_loaders_are_named_and_left() -> None:
     training = Simulated(affine(4e6, 50e3), limit=200)
     found = training.advise()
-    assert max(found.samples_per_s) < 200
+    assert max(found.rates) < 200
     assert any(size >= 200 and why == "out of memory" for size, why in found.failed.items())
     assert max(Counter(s.batch_size for s in training.asked if (s.batch_size or 0) >= 200).values()) == 1
 
@@ -156,7 +156,7 @@ def test_without_probes_only_smaller_sizes_are_measured() -> None:
     training = Simulated(affine(4e6, 50e3))
     found = advise(lambda: nullcontext(training), None, Question(OWN, 32), 60, now=training.now)
     assert found.b_max is None
-    assert max(found.samples_per_s) == 32
+    assert max(found.rates) == 32
     assert any("was not tried" in note for note in found.notes)
 
 
@@ -187,7 +187,7 @@ def test_what_there_was_no_time_for_is_named() -> None:
     training = Simulated(affine(4e6, 50e3))
     question = Question(OWN, 32, most=128)
     found = advise(lambda: nullcontext(training), None, question, 4.0, now=training.now)
-    assert {32} < found.samples_per_s.keys()
-    missed = {8, 16, 4} - found.samples_per_s.keys()
+    assert {32} < found.rates.keys()
+    missed = {8, 16, 4} - found.rates.keys()
     assert missed
     assert any("no time to measure" in note for note in found.notes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from whyidle.tune.batch.ladder import DEVICE_MARGIN, Ladder, Outcome, Probe, climb
+from whyidle.tune.batch.ladder import DEVICE_MARGIN, Ladder, Probe, ProbeOutcome, climb
 
 MB = 1 << 20
 GB = 1 << 30
@@ -31,12 +31,12 @@ class Machine:
         self.ran.append(batch_size)
         self.now += self.seconds
         if self.breaks_at is not None and batch_size >= self.breaks_at:
-            return Probe(Outcome.FAILED, why="shapes do not match", seconds=self.seconds)
+            return Probe(ProbeOutcome.FAILED, why="shapes do not match", seconds=self.seconds)
         held = int(self.held(batch_size))
         if held > self.capacity:
-            return Probe(Outcome.OOM, 0, None, None, self.on_device, why="out of memory", seconds=self.seconds)
+            return Probe(ProbeOutcome.OOM, 0, None, None, self.on_device, why="out of memory", seconds=self.seconds)
         retries = 3 if held > self.retries_from * self.capacity else 0
-        return Probe(Outcome.OK, 20, held, self.capacity, self.on_device, retries, seconds=self.seconds)
+        return Probe(ProbeOutcome.OK, 20, held, self.capacity, self.on_device, retries, seconds=self.seconds)
 
     def fits(self, batch_size: int) -> bool:
         margin = max(0.05 * self.capacity, DEVICE_MARGIN if self.on_device else 0)
@@ -89,7 +89,7 @@ def test_the_limit_is_found_within_a_fifth_in_a_few_probes(
     assert found.b_max is not None
     assert found.b_max >= 0.8 * machine.largest()
     assert len(machine.ran) <= 7
-    assert sum(probe.outcome == Outcome.OOM for probe in found.probes.values()) <= 2
+    assert sum(probe.outcome == ProbeOutcome.OOM for probe in found.probes.values()) <= 2
 
 
 def test_a_straight_line_takes_no_out_of_memory_at_all() -> None:
@@ -128,9 +128,9 @@ def test_a_size_within_the_margin_is_not_returned_though_it_ran() -> None:
 
 
 def test_a_small_device_keeps_half_a_gibibyte_and_the_host_five_percent() -> None:
-    assert Probe(Outcome.OK, 20, 3500 * MB, 4 * GB, True).fits
-    assert not Probe(Outcome.OK, 20, 3600 * MB, 4 * GB, True).fits
-    assert Probe(Outcome.OK, 20, 3600 * MB, 4 * GB, False).fits
+    assert Probe(ProbeOutcome.OK, 20, 3500 * MB, 4 * GB, True).fits
+    assert not Probe(ProbeOutcome.OK, 20, 3600 * MB, 4 * GB, True).fits
+    assert Probe(ProbeOutcome.OK, 20, 3600 * MB, 4 * GB, False).fits
 
 
 def test_memory_that_does_not_limit_is_limited_by_data_or_by_the_user() -> None:

@@ -18,17 +18,17 @@ from whyidle.tune.bench.bench import BenchEnded, TrialFailed
 from whyidle.tune.search.candidates import describe
 from whyidle.tune.search.history import Entry, arm_of
 from whyidle.tune.search.plan import Plan
-from whyidle.tune.search.race import MARGIN, Done, Held, Measure, Phase, next_step
-from whyidle.tune.search.result import Ended, Tuned
-from whyidle.tune.search.search import Progress, search
+from whyidle.tune.search.race import MARGIN, Done, Measure, MeasureHeld, SearchPhase, next_step
+from whyidle.tune.search.result import SearchEnd, Tuned
+from whyidle.tune.search.search import SearchProgress, search
 
 CONSTANT = SPECS["constant"]
 
 
 def run(
     bench: SimulatedBench, plan: Plan | None = None, history: Sequence[Entry] = ()
-) -> tuple[Tuned, list[Progress], list[Entry]]:
-    events: list[Progress] = []
+) -> tuple[Tuned, list[SearchProgress], list[Entry]]:
+    events: list[SearchProgress] = []
     model = ClockModel(biased(bench.spec))
     tuned = search(bench, model, plan or plan_of(bench.spec), events.append, history)
     return tuned, events, [*history, *(event.entry for event in events if event.entry)]
@@ -41,7 +41,7 @@ def test_the_next_step_follows_from_the_history_alone() -> None:
     model = ClockModel(biased(CONSTANT))
     for done, event in enumerate(asked):
         step = next_step(history[:done], model, plan)
-        assert isinstance(step, Held) == event.held
+        assert isinstance(step, MeasureHeld) == event.held
         if isinstance(step, Measure):
             assert (step.settings, step.phase) == (event.settings, event.phase)
     assert isinstance(next_step(history, model, plan), Done)
@@ -60,8 +60,8 @@ def test_a_search_resumed_on_a_slower_machine_finds_the_same(after: int) -> None
     slower = SimulatedBench(CONSTANT, speed=0.6)
     resumed, _, _ = run(slower, plan_of(CONSTANT, sitting=1), history[:after])
     assert resumed.best.settings == whole.best.settings
-    assert resumed.speedup == pytest.approx(whole.speedup, rel=0.01)
-    assert resumed.ended == Ended.DECIDED
+    assert resumed.speedup.value == pytest.approx(whole.speedup.value, rel=0.01)
+    assert resumed.ended == SearchEnd.DECIDED
 
 
 def test_resuming_what_was_decided_measures_nothing() -> None:
@@ -78,35 +78,35 @@ def test_the_budget_is_kept(name: str, budget: float) -> None:
     bench = SimulatedBench(SPECS[name], 1, 0.06, 0.01)
     tuned, _, _ = run(bench, plan_of(SPECS[name], budget))
     assert bench.now() <= budget
-    assert tuned.ended in (Ended.BUDGET, Ended.DECIDED)
+    assert tuned.ended in (SearchEnd.BUDGET, SearchEnd.DECIDED)
     assert tuned.best.blocks >= 2 or tuned.best.settings == bench.baseline
 
 
 def test_a_short_budget_still_finds_something_better() -> None:
     tuned, _, _ = run(SimulatedBench(CONSTANT), plan_of(CONSTANT, 9.0))
-    assert tuned.speedup > 1.5
+    assert tuned.speedup.value > 1.5
 
 
 def test_a_budget_for_nothing_returns_the_baseline() -> None:
     bench = SimulatedBench(CONSTANT)
     tuned, _, _ = run(bench, plan_of(CONSTANT, 0.1))
     assert not bench.run
-    assert (tuned.best.settings, tuned.best.samples_per_s, tuned.ended) == (bench.baseline, None, Ended.BUDGET)
+    assert (tuned.best.settings, tuned.best.samples_per_s, tuned.ended) == (bench.baseline, None, SearchEnd.BUDGET)
 
 
 @pytest.mark.parametrize("after", [0, 1, 3, 5, 7])
 def test_ctrl_c_returns_the_best_so_far(after: int) -> None:
     tuned, _, _ = run(SimulatedBench(CONSTANT, interrupt_after=after))
-    assert tuned.ended == Ended.STOPPED
+    assert tuned.ended == SearchEnd.STOPPED
     assert tuned.best.blocks >= 2 or tuned.best.settings == CONSTANT.baseline
     if after == 7:
-        assert tuned.speedup > 1.5
+        assert tuned.speedup.value > 1.5
 
 
 def test_a_training_that_ends_leaves_what_was_found() -> None:
     bench = SimulatedBench(CONSTANT, fails={LoaderSettings(5, 1): BenchEnded("the training ended with exit code 3")})
     tuned, _, _ = run(bench)
-    assert tuned.ended == Ended.FAILED
+    assert tuned.ended == SearchEnd.FAILED
     assert "exit code 3" in tuned.because
     assert tuned.best.settings in bench.run
 
@@ -121,12 +121,12 @@ def test_settings_that_fail_are_told_and_the_search_goes_on() -> None:
     assert status[LoaderSettings(5, 1)] == ("oom", "no space in /dev/shm")
     assert status[LoaderSettings(4, 1)] == ("failed", "cannot pickle the dataset")
     assert tuned.best.status == "ok"
-    assert tuned.speedup > 1.8
+    assert tuned.speedup.value > 1.8
 
 
 def test_a_baseline_that_fails_ends_it() -> None:
     tuned, _, _ = run(SimulatedBench(CONSTANT, fails={CONSTANT.baseline: TrialFailed("broken")}))
-    assert (tuned.ended, tuned.because, tuned.best.status) == (Ended.FAILED, "broken", "failed")
+    assert (tuned.ended, tuned.because, tuned.best.status) == (SearchEnd.FAILED, "broken", "failed")
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.01])
@@ -134,7 +134,7 @@ def test_where_nothing_is_to_gain_it_says_so_and_stops(noise: float) -> None:
     spec = replace(CONSTANT, baseline=LoaderSettings(8, 2), handoff_ns=0.01e6)
     bench = SimulatedBench(spec, 2, noise)
     tuned, _, _ = run(bench)
-    assert tuned.ended == Ended.NOTHING_TO_GAIN
+    assert tuned.ended == SearchEnd.NOTHING_TO_GAIN
     assert set(bench.run) == {spec.baseline}
     assert tuned.headroom is not None
     assert tuned.headroom < 0.03
@@ -150,17 +150,17 @@ def test_headroom_is_what_the_training_would_gain_without_a_loader() -> None:
 def test_where_batches_cannot_be_held_the_model_tells_whether_something_is_to_gain() -> None:
     tuned, _, _ = run(SimulatedBench(CONSTANT, no_held=True))
     assert tuned.headroom is None
-    assert tuned.speedup > 1.8
+    assert tuned.speedup.value > 1.8
     fast = replace(CONSTANT, baseline=LoaderSettings(8, 2), handoff_ns=0.01e6)
     tuned, _, _ = run(SimulatedBench(fast, no_held=True))
-    assert (tuned.ended, tuned.headroom) == (Ended.NOTHING_TO_GAIN, None)
+    assert (tuned.ended, tuned.headroom) == (SearchEnd.NOTHING_TO_GAIN, None)
 
 
 def test_of_equally_fast_settings_the_one_with_fewer_workers_is_taken() -> None:
     spec = replace(CONSTANT, baseline=LoaderSettings(8, 4), handoff_ns=0.6e6)
     tuned, _, _ = run(SimulatedBench(spec))
     assert tuned.best.settings.num_workers < 8
-    assert tuned.speedup == pytest.approx(1.0, abs=0.02)
+    assert tuned.speedup.value == pytest.approx(1.0, abs=0.02)
     assert "costs less" in tuned.because
 
 
@@ -170,10 +170,10 @@ def test_a_machine_that_is_too_noisy_gets_no_ranking() -> None:
     for seed in range(6):
         tuned, _, _ = run(SimulatedBench(spec, seed, 0.6))
         ended.append(tuned.ended)
-        if tuned.ended == Ended.TOO_NOISY:
+        if tuned.ended == SearchEnd.TOO_NOISY:
             assert tuned.best.settings == spec.baseline
             assert "differ by" in tuned.because
-    assert ended.count(Ended.TOO_NOISY) >= 4
+    assert ended.count(SearchEnd.TOO_NOISY) >= 4
 
 
 def test_on_a_noisy_machine_a_change_is_named_only_where_its_interval_begins_well_above_one() -> None:
@@ -181,14 +181,14 @@ def test_on_a_noisy_machine_a_change_is_named_only_where_its_interval_begins_wel
     for seed in range(8):
         tuned, _, _ = run(SimulatedBench(spec, seed, 0.4))
         if tuned.best.settings != spec.baseline and (tuned.noise or 0.0) > 0.15:
-            assert tuned.low > 1.1
+            assert tuned.speedup.low > 1.1
 
 
 @pytest.mark.parametrize("budget", [5.0, 6.0, 7.0, 8.0])
 def test_little_time_goes_into_proving_the_clear_leader(budget: float) -> None:
     tuned, _, _ = run(SimulatedBench(CONSTANT, 1, 0.03, 0.01), plan_of(CONSTANT, budget))
     assert tuned.best.blocks >= 2
-    assert tuned.speedup > tuned.low > 1.5
+    assert tuned.speedup.value > tuned.speedup.low > 1.5
     assert tuned.promising is None
 
 
@@ -221,7 +221,7 @@ def test_where_the_most_workers_that_may_be_tried_win_the_limit_is_named() -> No
 def test_on_a_noisy_machine_a_clear_case_is_still_decided() -> None:
     slow = replace(scaled(CONSTANT, 4.0), baseline=LoaderSettings(0))
     ended = [run(SimulatedBench(slow, seed, 0.25))[0].ended for seed in range(5)]
-    assert ended.count(Ended.DECIDED) >= 4
+    assert ended.count(SearchEnd.DECIDED) >= 4
 
 
 @pytest.mark.parametrize(("gain", "pinned"), [(1.2, True), (1.0, False), (0.8, False)])
@@ -229,8 +229,8 @@ def test_pinning_is_decided_by_pairs_after_workers_and_prefetch(gain: float, pin
     bench = SimulatedBench(CONSTANT, 0, 0.01, faster=lambda settings: gain if settings.pin_memory else 1.0)
     tuned, events, _ = run(bench, plan_of(CONSTANT, cuda=True))
     assert tuned.best.settings.pin_memory is pinned
-    assert Phase.PIN in {event.phase for event in events}
-    assert all(not event.settings.pin_memory for event in events if event.phase == Phase.RACE)
+    assert SearchPhase.PIN in {event.phase for event in events}
+    assert all(not event.settings.pin_memory for event in events if event.phase == SearchPhase.RACE)
 
 
 def test_a_faster_pipeline_of_a_scenario_wins() -> None:
@@ -244,7 +244,7 @@ def test_short_epochs_make_workers_persistent() -> None:
     tuned, _, _ = run(SimulatedBench(spec))
     assert tuned.best.settings.persistent_workers
     gain = truth(spec, tuned.best.settings) / truth(spec, spec.baseline)
-    assert tuned.speedup == pytest.approx(gain, rel=0.02)
+    assert tuned.speedup.value == pytest.approx(gain, rel=0.02)
     assert tuned.best.steady_samples_per_s > tuned.baseline.samples_per_s * 1.5
 
 
@@ -256,10 +256,10 @@ def test_the_program_s_own_workers_are_kept_alive_where_that_is_all_that_helps()
     assert tuned.best.settings == replace(spec.baseline, persistent_workers=True)
     assert "kept alive" in tuned.because
     # No blocks are paired for it, so that there is no interval: none is made up.
-    assert isnan(tuned.low)
-    assert isnan(tuned.high)
-    assert sum(event.phase == Phase.RESTART and event.entry is not None for event in events) == 1
-    assert tuned.speedup == pytest.approx(truth(spec, tuned.best.settings) / truth(spec, spec.baseline), rel=0.02)
+    assert isnan(tuned.speedup.low)
+    assert isnan(tuned.speedup.high)
+    assert sum(event.phase == SearchPhase.RESTART and event.entry is not None for event in events) == 1
+    assert tuned.speedup.value == pytest.approx(truth(spec, tuned.best.settings) / truth(spec, spec.baseline), rel=0.02)
 
 
 def test_progress_counts_blocks_and_what_is_left() -> None:
@@ -282,8 +282,8 @@ def test_workers_of_what_is_dropped_are_closed() -> None:
 
 def test_rates_are_the_baseline_s_times_the_paired_ratio() -> None:
     tuned, _, _ = run(SimulatedBench(CONSTANT, 5, 0.06, 0.05))
-    assert tuned.best.samples_per_s == pytest.approx(tuned.baseline.samples_per_s * tuned.speedup)
-    assert tuned.best.low < tuned.best.samples_per_s < tuned.best.high
+    assert tuned.best.samples_per_s == pytest.approx(tuned.baseline.samples_per_s * tuned.speedup.value)
+    assert tuned.best.rate.low < tuned.best.samples_per_s < tuned.best.rate.high
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))

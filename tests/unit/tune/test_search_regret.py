@@ -23,7 +23,7 @@ from support.simulated_bench import (
     truth,
 )
 from whyidle.record.tuning import LoaderSettings
-from whyidle.tune.search.result import Ended, Tuned
+from whyidle.tune.search.result import SearchEnd, Tuned
 from whyidle.tune.search.search import search
 
 NOISE, DRIFT = 0.06, 0.01
@@ -54,11 +54,11 @@ def grid_seconds(name: str) -> float:
 def test_without_noise_the_choice_is_within_2_percent_of_the_grid_and_one_worker_of_what_is_needed(name: str) -> None:
     spec = SPECS[name]
     tuned, seconds, _ = found(name, 0, 0.0, 0.0)
-    assert tuned.ended == Ended.DECIDED
+    assert tuned.ended == SearchEnd.DECIDED
     assert regret(spec, tuned.best.settings) <= 0.02
     assert tuned.best.settings.num_workers <= least_workers(spec) + 1
     assert seconds <= 0.15 * grid_seconds(name)
-    assert tuned.low <= truth(spec, tuned.best.settings) / truth(spec, spec.baseline) <= tuned.high
+    assert tuned.speedup.low <= truth(spec, tuned.best.settings) / truth(spec, spec.baseline) <= tuned.speedup.high
 
 
 @pytest.mark.slow
@@ -131,8 +131,8 @@ def test_the_interval_of_the_gain_holds_the_truth_and_the_gain_is_not_flattered(
         for seed in range(30):
             tuned, _, _ = found(name, seed, NOISE, DRIFT)
             gain = truth(spec, tuned.best.settings) / truth(spec, spec.baseline)
-            held.append(tuned.low <= gain <= tuned.high)
-            off.append(np.log(tuned.speedup / gain))
+            held.append(tuned.speedup.low <= gain <= tuned.speedup.high)
+            off.append(np.log(tuned.speedup.value / gain))
     assert np.mean(held) >= 0.9
     assert abs(np.mean(off)) < 0.015
 

@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from ...causes.diagnosis import LEAST_STEPS
 from ...run.facts import Facts
-from . import terms
+from . import input_rules, step_rules, terms
 from .compared import Compared
 from .fit import RunTerms, SweepFit
-from .mechanism import Mechanism
+from .mechanism import Last, Mechanism, Rule
 from .result import TERMS, TOTAL, BatchVerdict, Work
-from .rules import mechanism_of
 from .words import duration, foreign_in_words, growth_in_words, idle_in_words, longer_gaps, more_runs, total_in_words
 
 FLOOR_SHARE = 0.10
@@ -145,3 +144,22 @@ def _level(compared: Compared, said: str) -> Mechanism:
     if compared.times("compute")[1] >= SATURATED_SHARE * total:
         return Mechanism("saturated", f"computation takes nearly all the time, a larger batch gains nothing: {said}")
     return Mechanism("none", f"no term grew beyond what runs differ by: {said}{idle_in_words(compared)}")
+
+
+RULES: Mapping[str, tuple[Sequence[Rule], Last]] = {
+    "compute": (step_rules.COMPUTE_RULES, step_rules.kernels),
+    "input": (input_rules.RULES, input_rules.loader_floor),
+    "copy": (step_rules.COPY_RULES, step_rules.copying),
+    "sync": ((), step_rules.waits),
+    "host": (step_rules.HOST_RULES, step_rules.own_work),
+    "boundary": ((), step_rules.outside),
+}
+"""Part → its rules, and what is said where none of them finds anything."""
+
+
+def mechanism_of(compared: Compared) -> Mechanism | None:
+    """Why the part that grew did so: the first rule that finds evidence; `None` where no part grew."""
+    if compared.grew is None:
+        return None
+    rules, otherwise = RULES[compared.grew]
+    return next((found for rule in rules if (found := rule(compared)) is not None), None) or otherwise(compared)
