@@ -450,6 +450,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a full disk ends a comparison",
         'outcome = Outcome("failed", str(error))',
         "raise",
-        (COMMANDS,),
+        (f"{COMMANDS}/test_compare_budget.py",),
     ),
 )

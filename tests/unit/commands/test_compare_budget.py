@@ -12,6 +12,7 @@ import pytest
 
 from whyidle.commands import sweep
 from whyidle.commands.main import main
+from whyidle.errors import RecordError
 from whyidle.matrix import matrix as sweep_rounds
 from whyidle.matrix.trial import Outcome
 from whyidle.record.run import update_run
@@ -206,3 +207,16 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(
 def test_planted_scenarios_take_no_budget(scenario: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["compare", scenario, "--budget", "9", "--out", str(tmp_path / "made")]) == 2
     assert "--budget is an option of other scenarios" in capsys.readouterr().err
+
+
+def test_a_run_that_cannot_be_recorded_fails_alone(compared: Compared, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(spec: Any) -> None:
+        if (spec.pipeline, spec.batch_size) == ("caffe", 4):
+            raise RecordError("the disk is full")
+
+    monkeypatch.setattr(Server, "then", staticmethod(full))
+    code, told = compared("--repeats", "1")
+    assert code == 0
+    failed = {(cell["pipeline"], cell["batch_size"]): cell["error"] for cell in told["cells"] if cell["status"] != "ok"}
+    assert failed == {("caffe", 4): "the disk is full"}
+    assert len(Server.ran) == 6
