@@ -370,7 +370,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "control characters reach a page",
         "return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value",
         "return value",
-        (f"{REPORT}/test_page_run.py", golden("odd-words")),
+        (
+            f"{REPORT}/test_page_run.py",
+            f"{REPORT}/test_page_attach.py",
+            f"{REPORT}/test_page_compare.py",
+            golden("odd-words"),
+        ),
     ),
     Mutation(
         "a table loses its last row of evidence",
