@@ -350,8 +350,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "rows of a Markdown table end in their cells",
-        r"""return written.replace("|", "\\|")""",
-        "return written",
+        r"[\\`*_{}\[\]|~$]|^[-+]",
+        r"[\\`*_{}\[\]~$]|^[-+]",
         (f"{REPORT}/test_markdown.py", golden("compare", "odd-words")),
     ),
     Mutation(
