@@ -350,8 +350,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "rows of a Markdown table end in their cells",
-        r"""return written.replace("|", "\\|")""",
-        "return written",
+        r"[\\`*_{}\[\]|~$]|^[-+]",
+        r"[\\`*_{}\[\]~$]|^[-+]",
         (f"{REPORT}/test_markdown.py", golden("compare", "odd-words")),
     ),
     Mutation(
@@ -370,7 +370,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "control characters reach a page",
         "return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value",
         "return value",
-        (f"{REPORT}/test_page_run.py", golden("odd-words")),
+        (
+            f"{REPORT}/test_page_run.py",
+            f"{REPORT}/test_page_attach.py",
+            f"{REPORT}/test_page_compare.py",
+            golden("odd-words"),
+        ),
     ),
     Mutation(
         "a table loses its last row of evidence",
@@ -450,6 +455,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a full disk ends a comparison",
         'outcome = Outcome("failed", str(error))',
         "raise",
-        (COMMANDS,),
+        (f"{COMMANDS}/test_compare_budget.py",),
     ),
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
 from support.crafted import add, add_events, evidence, facts_of_run, found
+from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, EVENT, HOST, NOT_MEASURED, EventKind, LoaderFlag
 from whyidle.scenarios.planted import MS, START, Step, train
@@ -343,3 +345,12 @@ def test_what_happens_within_epochs_is_not_ending_workers(tmp_path: Path) -> Non
     bounded(tmp_path / "run", 0.3)
     loader_of(tmp_path / "run", 3, 0)
     assert found(tmp_path / "run")["host.boundary"].next[0].change.startswith("look at what runs")
+
+
+def test_workers_that_live_on_are_not_ended_where_the_loader_is_made_anew(tmp_path: Path) -> None:
+    between_epochs(tmp_path / "run", 0.3)
+    loader_of(tmp_path / "run", 3, LoaderFlag.PERSISTENT_WORKERS)
+    facts = facts_of_run(tmp_path / "run")
+    anew = dataclasses.replace(facts, waits=dataclasses.replace(facts.waits, iterators=PASSES))
+    (finding,) = (each for each in findings_of(anew) if each.cause == "host.boundary")
+    assert not any("persistent_workers" in change.change for change in finding.next)

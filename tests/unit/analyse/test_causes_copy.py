@@ -146,3 +146,9 @@ def test_a_link_nobody_looked_at_is_unknown(tmp_path: Path) -> None:
     state = facts_of_run(folder).device_state
     assert state is not None
     assert state.link is None
+
+
+def test_what_is_copied_ahead_is_not_told_to_be_even_where_copies_take_longer_than_computing(tmp_path: Path) -> None:
+    folder = copying(tmp_path / "run", 0.6, ahead=True)
+    assert facts_of_run(folder).parts.share("copy") > 0.1
+    assert "copy.serial" not in found(folder)

@@ -445,3 +445,9 @@ def test_the_trainings_thread_tells_how_long_samples_made_in_it_wait_for_a_cpu(r
     # A thread that hardly waits for a CPU is not held up by others.
     found = only(judge(run, DECODING, CROWD, main_queued_ns=0.05 * making_ns, **crowd))
     assert "other programs" not in found.title
+
+
+def test_workers_that_idle_are_not_called_busy(run: Facts) -> None:
+    found = only(judge(run, COMPUTING | {"worker_busy_pct": 40.0}, CPUS, pieces(run)))
+    assert found.cause == "input.too_few_workers"
+    assert found.title.endswith("while CPU is left over and its workers are idle part of the time.")

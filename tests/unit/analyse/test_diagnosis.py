@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from whyidle.analyse.causes.diagnosis import findings_of
+from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.run.analysis import analyse
 from whyidle.devices.emulated import EmulatedEvent
 from whyidle.record.run import create_run, open_run, update_run
@@ -428,3 +429,17 @@ def test_a_training_that_did_not_end_well_is_said_first(tmp_path: Path) -> None:
     train(tmp_path / "run", [[Step()] * 50])
     update_run(tmp_path / "run", {"ended": {"status": "failed", "error": "ValueError: a broken image"}})
     assert "failed: ValueError: a broken image" in analyse(open_run(tmp_path / "run")).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("share", "gain", "severity"),
+    [(0.04, 1 / 24, "none"), (1 / 21, 0.05, "minor"), (1 / 11, 0.1, "major"), (0.23, 23 / 77, "major")]
+    + [(0.3, 3 / 7, "critical"), (0.5, 1.0, "critical")],
+)
+def test_what_vanishes_leaves_the_rest_of_the_time_for_all_the_samples(
+    share: float, gain: float, severity: str
+) -> None:
+    # Beside the boundary, which floats do not meet.
+    finding = Finding("input.serial", "", share + 1e-12, 1.0)
+    assert finding.gain == pytest.approx(gain)
+    assert finding.severity == severity

@@ -412,3 +412,12 @@ def test_a_run_that_is_opened_again_shows_the_ranks_that_came_since(tmp_path: Pa
     for path in (tmp_path / "later").glob("*-1-*"):
         path.rename(folder / path.name)
     assert [rank.rank for rank in analyse(open_run(folder)).ranks] == [0, 1]
+
+
+def test_what_is_wrong_on_all_ranks_does_not_make_one_late(tmp_path: Path) -> None:
+    """Every rank makes its batches itself; what helps the late one first is to have what the others have."""
+    ranks = [Rank(fetch_ns=8 * MS), Rank(fetch_ns=28 * MS), Rank(fetch_ns=8 * MS)]
+    verdict = analysed(record(tmp_path / "run", ranks)).verdict
+    assert verdict.cause == "rank.straggler"
+    assert "(input.serial)" in verdict.title
+    assert verdict.next[0].change.startswith("rank 1: give it what the other ranks have")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from whyidle.commands.main import main
+from whyidle.errors import RecordError
 from whyidle.matrix import experiment, matrix
 from whyidle.matrix.trial import TrialOutcome
 from whyidle.record.run import update_run
@@ -204,3 +205,16 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(
 def test_planted_scenarios_take_no_budget(scenario: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["compare", scenario, "--budget", "9", "--out", str(tmp_path / "made")]) == 2
     assert "--budget is an option of other scenarios" in capsys.readouterr().err
+
+
+def test_a_run_that_cannot_be_recorded_fails_alone(compared: Compared, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(spec: Any) -> None:
+        if (spec.pipeline, spec.batch_size) == ("caffe", 4):
+            raise RecordError("the disk is full")
+
+    monkeypatch.setattr(Server, "then", staticmethod(full))
+    code, told = compared("--repeats", "1")
+    assert code == 0
+    failed = {(cell["pipeline"], cell["batch_size"]): cell["error"] for cell in told["cells"] if cell["status"] != "ok"}
+    assert failed == {("caffe", 4): "the disk is full"}
+    assert len(Server.ran) == 6
