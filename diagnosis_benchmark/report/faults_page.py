@@ -17,17 +17,17 @@ MOST_HOT = 70
 
 
 @dataclass(frozen=True)
-class Square:
+class MatrixSquare:
     runs: int
     hot: int
     right: bool
 
 
 @dataclass(frozen=True)
-class Row:
+class MatrixRow:
     planted: str
     runs: int
-    squares: tuple[Square | None, ...]
+    squares: tuple[MatrixSquare | None, ...]
     """A column each; `None`: never named."""
 
 
@@ -48,16 +48,16 @@ def page(result: Confusion, setting: Mapping[str, Any], failed: Sequence[tuple[s
     )
 
 
-def rows(result: Confusion) -> list[Row]:
+def rows(result: Confusion) -> list[MatrixRow]:
     """The matrix, coloured by the share of a row's runs."""
     made = []
     for planted, named in result.matrix.items():
         runs = sum(named.values())
         squares = tuple(
-            Square(named[column], round(MOST_HOT * named[column] / runs), column == planted)
+            MatrixSquare(named[column], round(MOST_HOT * named[column] / runs), column == planted)
             if column in named
             else None
             for column in result.columns
         )
-        made.append(Row(planted, runs, squares))
+        made.append(MatrixRow(planted, runs, squares))
     return made

@@ -142,7 +142,7 @@ ALONE = Tool(
 
 
 @dataclass(frozen=True)
-class Changes:
+class ScriptChanges:
     """Lines of code that a training's script needs for a tool."""
 
     new: int
@@ -151,7 +151,7 @@ class Changes:
     """Moved into a block, and otherwise as they were."""
 
 
-def changes(tool: Tool) -> Changes:
+def changes(tool: Tool) -> ScriptChanges:
     """What a tool's program has that the plain one has not; comments and docstrings do not count."""
     plain, theirs = (_code(path) for path in (PLAIN, tool.program))
     stripped = [line.strip() for line in plain], [line.strip() for line in theirs]
@@ -161,7 +161,7 @@ def changes(tool: Tool) -> Changes:
             indented += sum(one != other for one, other in zip(plain[a:b], theirs[c:d], strict=True))
         else:
             gone, new = gone + b - a, new + d - c
-    return Changes(new, gone, indented)
+    return ScriptChanges(new, gone, indented)
 
 
 def _code(path: Path) -> list[str]:

@@ -22,7 +22,7 @@ from ..terminal import child
 from ..terminal.console import console, json_text
 from ..terminal.live_ended import LastWord
 from ..terminal.live_program import Program
-from ..terminal.live_sources import Following, Replaying, Source, Watching, watching
+from ..terminal.live_sources import Following, Replaying, SnapshotSource, Watching, watching
 from ..terminal.screen import Ended, Screen, ended_by_signals
 from .options import nothing_newest
 
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _source(arguments: argparse.Namespace) -> Iterator[Source]:
+def _source(arguments: argparse.Namespace) -> Iterator[SnapshotSource]:
     replayed = arguments.replay or arguments.at is not None or arguments.speed is not None
     if arguments.gpus and (replayed or arguments.run_folder is not None):
         raise WhyidleError("--gpus shows no recording: leave out RUN, --replay, --at and --speed.")
@@ -105,7 +105,7 @@ def _has_colour(arguments: argparse.Namespace, target: Console) -> bool:
     return target.color_system is not None and not target.no_color and not arguments.no_colour
 
 
-def _draw(arguments: argparse.Namespace, source: Source) -> None:
+def _draw(arguments: argparse.Namespace, source: SnapshotSource) -> None:
     target = console()
     options = live.Options(ascii_only=arguments.ascii or bars.is_ascii(target))
     program = Program(source, options)
@@ -119,7 +119,7 @@ def _draw(arguments: argparse.Namespace, source: Source) -> None:
         print(live.line(source.look() if isinstance(source, Replaying) else program.view))
 
 
-def _once(arguments: argparse.Namespace, source: Source) -> None:
+def _once(arguments: argparse.Namespace, source: SnapshotSource) -> None:
     view = source.look()
     until = time.monotonic() + FIRST_FIGURES_SECONDS
     while isinstance(source, Watching) and not source.is_complete(view) and time.monotonic() < until:
@@ -142,7 +142,7 @@ def _once(arguments: argparse.Namespace, source: Source) -> None:
         print(row.ansi(colour) if target.is_terminal else row.plain.rstrip())
 
 
-def _lines(source: Source, interval: float) -> None:
+def _lines(source: SnapshotSource, interval: float) -> None:
     said = ""
     while True:
         before, said = said, live.line(source.look())

@@ -26,22 +26,22 @@ LEAST_S = 10.0
 
 
 @dataclass(frozen=True)
-class Wanted:
+class BatchSizesAsked:
     """`--batch-sizes`."""
 
     looked_at: bool
     most: int | None = None
 
 
-def wanted(asked: str | int, ready: Ready) -> Wanted:
+def wanted(asked: str | int, ready: Ready) -> BatchSizesAsked:
     """`auto` is for accelerators: on a processor, trying what fits means to fill the machine's memory."""
     if asked == NONE or (asked == AUTO and ready.said.get("device") == "cpu"):
-        return Wanted(False)
-    return Wanted(True, None if asked == AUTO else int(asked))
+        return BatchSizesAsked(False)
+    return BatchSizesAsked(True, None if asked == AUTO else int(asked))
 
 
 def batch_advice(
-    question: Wanted,
+    question: BatchSizesAsked,
     launch: Launch,
     bench: ScriptBench,
     model: Model,

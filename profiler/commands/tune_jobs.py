@@ -31,7 +31,7 @@ NONE_GIVEN = "nothing to tune is named. Write: whyidle tune -- python train.py, 
 
 
 @dataclass(frozen=True)
-class Job:
+class TuneJob:
     """One thing to tune."""
 
     asked: dict[str, Any]
@@ -46,7 +46,7 @@ class Job:
     notices: tuple[str, ...] = ()
 
 
-def job(arguments: argparse.Namespace) -> Job:
+def job(arguments: argparse.Namespace) -> TuneJob:
     """What the command line asks for.
 
     Raises:
@@ -63,7 +63,7 @@ def job(arguments: argparse.Namespace) -> Job:
     return _script(words, arguments.overwrite, arguments.budget)
 
 
-def again(asked: Mapping[str, Any], overwrite: bool, budget_s: float | None = None) -> Job:
+def again(asked: Mapping[str, Any], overwrite: bool, budget_s: float | None = None) -> TuneJob:
     """The job of an earlier sitting."""
     if "command" in asked:
         return _script(list(asked["command"]), overwrite, budget_s)
@@ -79,7 +79,7 @@ def _is_program(word: str) -> bool:
     return os.sep in word or word.endswith(".py") or shutil.which(word) is not None
 
 
-def _script(command: list[str], overwrite: bool, budget_s: float | None) -> Job:
+def _script(command: list[str], overwrite: bool, budget_s: float | None) -> TuneJob:
     # Asked here, before a folder is made for it.
     if shutil.which(command[0]) is None:
         hint = f" To tune a script write: whyidle tune -- python {command[0]}" if command[0].endswith(".py") else ""
@@ -89,7 +89,7 @@ def _script(command: list[str], overwrite: bool, budget_s: float | None) -> Job:
         return environment(folder, os.environ, {"tune": dict(tune)})
 
     launch = Launch(command, settings, _mark, overwrite=overwrite, budget_s=budget_s)
-    return Job({"command": command}, command_line(command), child.new_folder(command, "tune-"), launch)
+    return TuneJob({"command": command}, command_line(command), child.new_folder(command, "tune-"), launch)
 
 
 def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     }
 
 
-def _scenario(asked: dict[str, Any], budget_s: float | None) -> Job:
+def _scenario(asked: dict[str, Any], budget_s: float | None) -> TuneJob:
     from whyidle.scenarios.registry import require_installed
 
     require_installed(f"scenario {asked['scenario']}")
@@ -151,7 +151,7 @@ def _scenario(asked: dict[str, Any], budget_s: float | None) -> Job:
         RUN: str(folder.resolve()),
         "WHYIDLE_TUNING": json.dumps({**spec, "tune": dict(tune)}),
     }
-    return Job(
+    return TuneJob(
         asked,
         f"{asked['scenario']} · {asked['net']}",
         new_folder(f"tune-{asked['scenario']}"),

@@ -26,7 +26,7 @@ from ..report.export.table import Table
 from ..report.plot import batch_size, confusion, utilisation
 from ..report.plot import scaling as scaling_plot
 from ..report.render import markdown
-from .recordings import Recording, recording_in
+from .recordings import RecordedResult, recording_in
 from .result import CELLS, CONFUSION, PAGE, PICTURES, RANKS, SIZES, TRACES, Picture, Result
 
 COST_SCENARIO = "cost"
@@ -38,7 +38,7 @@ class Cells(Result):
 
     what = "a comparison"
 
-    def members(self) -> Iterator[Recording]:
+    def members(self) -> Iterator[RecordedResult]:
         for cell in read_comparison(self.folder)[1]:
             for name in cell.runs:
                 if is_run(self.folder / name):

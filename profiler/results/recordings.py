@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..report.export.trace.compose import Trace
 
 
-class Recording(Result):
+class RecordedResult(Result):
     """What run folders hold, however they were recorded."""
 
     what = "a run"
@@ -102,7 +102,7 @@ class Recording(Result):
             )
 
 
-class RunResult(Recording):
+class RunResult(RecordedResult):
     """A training that was recorded from within; its ranks may be in several folders."""
 
     pictures = (TRACES,)
@@ -154,7 +154,7 @@ class RunResult(Recording):
         return cost.spent(self.price, self.analysis.duration_s, facts if len(facts) == len(each) else [])
 
 
-class AttachedResult(Recording):
+class AttachedResult(RecordedResult):
     """A process that was watched from outside."""
 
     @classmethod
@@ -200,7 +200,7 @@ class AttachedResult(Recording):
         return super().undrawn(picture)
 
 
-def recording_in(folder: Path) -> Recording:
+def recording_in(folder: Path) -> RecordedResult:
     """The recording in a run folder.
 
     Raises:

@@ -6,9 +6,9 @@ import time
 from dataclasses import replace
 
 from ..analyse.recent.snapshot import Snapshot
-from ..report.live import UNDER_WAY, Line, Options, lists, screen
+from ..report.live import UNDER_WAY, Options, Row, lists, screen
 from .live_ended import PATIENCE_SECONDS, LastWord
-from .live_sources import Following, Replaying, Source
+from .live_sources import Following, Replaying, SnapshotSource
 from .screen import Screen
 
 SEEK_SECONDS, FAR_SECONDS = 5.0, 30.0
@@ -19,7 +19,7 @@ PAGE = 5
 class Program:
     """What is shown of a source, and how. `press` is what a key does; `run` draws until one says to quit."""
 
-    def __init__(self, source: Source, options: Options) -> None:
+    def __init__(self, source: SnapshotSource, options: Options) -> None:
         self.source = source
         self.options = options
         if isinstance(source, Replaying):
@@ -41,7 +41,7 @@ class Program:
                 if pressed or time.monotonic() >= due or to.size() != size:
                     break
 
-    def rows(self, width: int, height: int) -> list[Line]:
+    def rows(self, width: int, height: int) -> list[Row]:
         """The screen as it stands."""
         if self.view is None or not self.options.paused or isinstance(self.source, Replaying):
             self.view = self._last_word.told(self.source.folder, self.source.look(), PATIENCE_SECONDS)

@@ -30,7 +30,7 @@ WATCH_RATE = 4.0
 LEAST_SPEED, MOST_SPEED = 0.125, 256.0
 
 
-class Source(Protocol):
+class SnapshotSource(Protocol):
     """Gives the state of what is looked at."""
 
     def look(self) -> Snapshot: ...

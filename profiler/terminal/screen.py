@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Self
 
-from ..report.live import Line
+from ..report.live import Row
 from .keys import Keys
 
 ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"
@@ -104,7 +104,7 @@ class Screen:
             return size.columns or 80, size.lines or 24
         return 80, 24
 
-    def show(self, lines: list[Line], size: tuple[int, int]) -> int:
+    def show(self, lines: list[Row], size: tuple[int, int]) -> int:
         """Draw the rows for a screen of that size; how many bytes that took."""
         columns, rows = size
         written = []

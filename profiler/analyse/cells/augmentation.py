@@ -11,7 +11,7 @@ from .axes import alike_but_for, feed_of, twin
 from .comparison import Cell
 from .differential import Differential, Limit
 from .evidence_strength import too_little
-from .training_results import RunResult, results
+from .training_results import TrainingOutcome, results
 
 FREE = 0.05
 """An epoch that takes less than this longer is no dearer."""
@@ -93,7 +93,7 @@ def _apart(plain: Sequence[float], augmented: Sequence[float]) -> bool:
     return several and (max(plain) < min(augmented) or max(augmented) < min(plain))
 
 
-def _of_run(run: RunResult) -> tuple[list[float], list[float]] | None:
+def _of_run(run: TrainingOutcome) -> tuple[list[float], list[float]] | None:
     """The seconds of its epochs without augmentation and with it."""
     kinds: dict[bool, list[float]] = {}
     for each in run.epochs:

@@ -22,7 +22,7 @@ SETTINGS = ("samples", "objects", "iou", "threshold")
 
 
 @dataclass(frozen=True)
-class RunResult:
+class TrainingOutcome:
     """One run; `None` where it did not say."""
 
     train_s: float | None
@@ -38,7 +38,7 @@ class RunResult:
 @dataclass(frozen=True)
 class CellResult:
     cell: Cell
-    runs: tuple[RunResult, ...]
+    runs: tuple[TrainingOutcome, ...]
 
     @property
     def train_s(self) -> Range | None:
@@ -128,13 +128,13 @@ def result_of(cell: Cell) -> CellResult | None:
     return next(iter(results([cell])), None)
 
 
-def _runs(cell: Cell) -> list[RunResult]:
+def _runs(cell: Cell) -> list[TrainingOutcome]:
     found = []
     for analysis in cell.analyses:
         told = analysis.info.get("results")
         if isinstance(told, Mapping):
             epochs = tuple(each for each in told.get("epochs") or () if isinstance(each, Mapping))
-            found.append(RunResult(told.get("train_s"), _samples(analysis), epochs, told.get("evaluation")))
+            found.append(TrainingOutcome(told.get("train_s"), _samples(analysis), epochs, told.get("evaluation")))
     return found
 
 

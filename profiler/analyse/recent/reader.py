@@ -70,7 +70,7 @@ class RecentReader:
         self._steady = Steady()
         self._ranks: dict[int, RankView] = {}
         self._turn = 0
-        self._last: _Look | None = None
+        self._last: _Judgement | None = None
 
     def snapshot(self) -> Snapshot:
         """The state of the run now.
@@ -89,7 +89,7 @@ class RecentReader:
         self._last = self._judge(now_ns)
         return self._last.view
 
-    def _judge(self, now_ns: int) -> _Look:
+    def _judge(self, now_ns: int) -> _Judgement:
         began = time.thread_time_ns()
         if (self._run.info.get("device") or {}).get("kind", "cpu") != "cpu":
             for tail in self._tails.values():
@@ -107,11 +107,11 @@ class RecentReader:
         mine = run.mine if view.state == "running" else None
         cost_ns = time.thread_time_ns() - began
         until_ns = now_ns + max(self._judge_ns, min(round(cost_ns / MOST_SHARE), MOST_WAITS * self._judge_ns))
-        return _Look(
+        return _Judgement(
             view, over is not None, None if mine is None else mine.name, run.first_ns or now_ns, now_ns, until_ns
         )
 
-    def _moved(self, last: _Look, now_ns: int) -> Snapshot:
+    def _moved(self, last: _Judgement, now_ns: int) -> Snapshot:
         """The last view with the steps that ran since."""
         assert last.name is not None
         step = self._tails[last.name].records()[-1]
@@ -221,7 +221,7 @@ class RecentReader:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Judgement:
     """A judgement, and what may be shown until the next."""
 
     view: Snapshot

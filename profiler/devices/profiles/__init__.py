@@ -59,7 +59,7 @@ class Kernels:
 
 
 @dataclass(frozen=True)
-class Net:
+class NetProfile:
     """What belongs to a net whatever it runs on. Counts are per sample at its input size, in fp32."""
 
     name: str
@@ -77,7 +77,7 @@ class Net:
 class Nets:
     """All nets known, and what a training process needs on the device beside its net."""
 
-    nets: Mapping[str, Net]
+    nets: Mapping[str, NetProfile]
     context_bytes: Figure
     workspace_bytes: Figure
     bytes_per_parameter: Figure
@@ -88,7 +88,7 @@ class Nets:
 class NetOnAccelerator:
     """Throughput of training one net, at one or several batch sizes."""
 
-    net: Net
+    net: NetProfile
     batch_sizes: tuple[float, ...]
     """Ascending. Not whole where derived from another net: 16 images of VGG-16 are the work of 7.89 of
     SSD300."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import WhyidleError
-from . import Accelerator, Figure, Kernels, Link, Net, NetOnAccelerator, Nets, Origin, OriginKind
+from . import Accelerator, Figure, Kernels, Link, NetOnAccelerator, NetProfile, Nets, Origin, OriginKind
 
 NETS_FILE = "nets.toml"
 DERIVED_TOLERANCE = 0.005
@@ -176,12 +176,12 @@ def _builtin(file: str) -> dict[str, Any]:
     return _parse((resources.files(__package__) / file).read_text(encoding="utf-8"), file)
 
 
-def _net(name: str, table: _Table) -> Net:
+def _net(name: str, table: _Table) -> NetProfile:
     counts = table.table("kernels")
     kernels = Kernels(
         counts.whole("forward"), counts.whole("backward", 0), counts.whole("optimizer", 0), counts.origin()
     )
-    net = Net(
+    net = NetProfile(
         name=name,
         title=table.text("title"),
         input_size=table.whole("input_size"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...analyse.cells.comparison import Cell
-from ...analyse.cells.training_results import CellResult, RunResult, result_of
+from ...analyse.cells.training_results import CellResult, TrainingOutcome, result_of
 
 
 def of_cell(cell: Cell) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def of_cell(cell: Cell) -> dict[str, Any]:
     return {"accuracy": found.evaluation, "results": [_run(found, run) for run in found.runs]}
 
 
-def _run(found: CellResult, run: RunResult) -> dict[str, Any]:
+def _run(found: CellResult, run: TrainingOutcome) -> dict[str, Any]:
     told = {
         "train_s": run.train_s,
         "samples": run.samples,

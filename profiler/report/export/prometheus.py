@@ -31,7 +31,7 @@ class Gauge:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _LabelledRun:
     """What is told of one run."""
 
     values: Mapping[str, float]
@@ -75,7 +75,7 @@ def of_snapshot(view: Snapshot, name: str) -> str:
     """The last seconds of a run that is being recorded."""
     emulated = any(device.emulated for device in view.devices)
     labels = _labels(name, view.device, "emulated" if emulated else "", RECENT)
-    return _text([_Run(scalars.of_snapshot(view).values, labels, view.steps or None, view.verdict)])
+    return _text([_LabelledRun(scalars.of_snapshot(view).values, labels, view.steps or None, view.verdict)])
 
 
 def _labels(name: str, device: str, kind: str, of: str) -> dict[str, str]:
@@ -83,19 +83,19 @@ def _labels(name: str, device: str, kind: str, of: str) -> dict[str, str]:
     return {label: value for label, value in labels.items() if value}
 
 
-def _whole(name: str, analysis: Analysis) -> _Run:
+def _whole(name: str, analysis: Analysis) -> _LabelledRun:
     device = analysis.info.get("device") or {}
     labels = _labels(name, str(device.get("title") or device.get("name") or ""), str(device.get("kind") or ""), WHOLE)
     facts = analysis.facts
     steps = None if facts is None else facts.window.count
-    return _Run(scalars.of_run(analysis), labels, steps, analysis.verdict)
+    return _LabelledRun(scalars.of_run(analysis), labels, steps, analysis.verdict)
 
 
-def _text(runs: Sequence[_Run]) -> str:
+def _text(runs: Sequence[_LabelledRun]) -> str:
     return "".join(f"{line}\n" for line in _lines(runs))
 
 
-def _lines(runs: Sequence[_Run]) -> Iterator[str]:
+def _lines(runs: Sequence[_LabelledRun]) -> Iterator[str]:
     """All samples of a metric stand together, as the format wants it."""
     yield from _metric(STEPS, STEPS_HELP, [(run.labels, run.steps) for run in runs if run.steps is not None])
     names = {part: scalars.BUSY if part == "compute" else f"{part}_pct" for part in PARTS}

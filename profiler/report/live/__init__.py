@@ -6,15 +6,15 @@ from rich.console import Group, RenderableType
 
 from ...analyse.recent.snapshot import Snapshot
 from .layout import lists, screen
-from .lines import Line
+from .lines import Row
 from .options import Options
 from .panel import panel, rows_for
 from .words import UNDER_WAY, duration, line, state
 
 __all__ = [
     "UNDER_WAY",
-    "Line",
     "Options",
+    "Row",
     "duration",
     "line",
     "lists",

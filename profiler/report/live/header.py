@@ -7,7 +7,7 @@ from dataclasses import replace
 from ...analyse.recent.snapshot import Snapshot
 from ..render import bars
 from . import words
-from .lines import Line, cut, flow, safe
+from .lines import Row, cut, flow, safe
 from .options import Options
 
 _STATE = {"running": ("●", "*", "green"), "starting": ("○", "o", "yellow"), "watching": ("●", "*", "green")}
@@ -17,48 +17,48 @@ QUIET_SECONDS = 5.0
 """Without a step for so long is worth telling."""
 
 
-def header(view: Snapshot, width: int, detail: int, options: Options) -> list[Line]:
+def header(view: Snapshot, width: int, detail: int, options: Options) -> list[Row]:
     """Two rows; the third (detail 1) has device and time."""
     state = _state(view, options)
     title = cut(safe(view.title), max(8, width - state.cells - 3), options.ascii_only)
-    rows = [Line(" ").add(title, "bold").to(width - state.cells).join(state)]
+    rows = [Row(" ").add(title, "bold").to(width - state.cells).join(state)]
     if view.state != "watching":
         rows.append(_progress(view, width, options))
     alone = len(view.devices) == 1 and view.device == view.devices[0].name
     name, beside = "" if alone else safe(view.device), _beside(view)
     if detail and (name or beside.cells):
         name = cut(name, max(8, width - beside.cells - 4), options.ascii_only)
-        rows.insert(1, Line(" ").add(name).to(width - beside.cells).join(beside))
+        rows.insert(1, Row(" ").add(name).to(width - beside.cells).join(beside))
     if view.stand_in:
         said = safe(f"STAND-IN DATA: generated, in place of {view.stand_in}")
-        rows.append(Line(" ").add(cut(said, width - 1, options.ascii_only), "bold yellow"))
+        rows.append(Row(" ").add(cut(said, width - 1, options.ascii_only), "bold yellow"))
     return rows
 
 
-def _state(view: Snapshot, options: Options) -> Line:
+def _state(view: Snapshot, options: Options) -> Row:
     at = speed = ""
     if options.replay_length_s is not None and view.at_s is not None:
         at = f" {words.clock(view.at_s)} of {words.clock(options.replay_length_s)}"
         speed = "" if options.replay_speed == 1 else f" {options.sign('×', 'x')}{options.replay_speed:g}"
     if options.paused:
-        return Line(f"{options.sign('‖', '||')} paused{at and f' at{at}'}", "bold yellow")
+        return Row(f"{options.sign('‖', '||')} paused{at and f' at{at}'}", "bold yellow")
     if at:
-        return Line(f"{options.sign('▶', '>')} replay{at}{speed}", "bold cyan")
+        return Row(f"{options.sign('▶', '>')} replay{at}{speed}", "bold cyan")
     sign, ascii_sign, style = _STATE.get(view.state, ("■", "#", "red"))
     if view.state == "ok":
         style = "green"
     said = words.ending(view)
     if view.state == "watching":
         said = "no steps: accelerators and machine alone"
-    return Line(f"{options.sign(sign, ascii_sign)} {said}{options.note and f'; {options.note}'}", f"bold {style}")
+    return Row(f"{options.sign(sign, ascii_sign)} {said}{options.note and f'; {options.note}'}", f"bold {style}")
 
 
-def _beside(view: Snapshot) -> Line:
+def _beside(view: Snapshot) -> Row:
     batch = f"batch {view.batch_size}"
     said = [] if view.batch_size is None or batch in view.title else [batch]
     if view.ranks > 1:
         said.append(f"rank {view.rank} of {view.ranks}")
-    return Line(", ".join(said), "dim")
+    return Row(", ".join(said), "dim")
 
 
 def far(view: Snapshot) -> list[str]:
@@ -90,17 +90,17 @@ def _left(view: Snapshot) -> list[str]:
     return said
 
 
-def _progress(view: Snapshot, width: int, options: Options) -> Line:
+def _progress(view: Snapshot, width: int, options: Options) -> Row:
     if view.state == "starting" and not view.steps:
-        return Line(" waiting for the first step of a training", "dim")
+        return Row(" waiting for the first step of a training", "dim")
     done = None
     if view.planned_steps:
         done = view.steps / view.planned_steps
     elif view.epoch_steps and view.epoch_done is not None:
         done = view.epoch_done / view.epoch_steps
-    text = flow([Line(said) for said in far(replace(view, stand_in=None))[1:]], width - 2, rows=1)[0].plain
+    text = flow([Row(said) for said in far(replace(view, stand_in=None))[1:]], width - 2, rows=1)[0].plain
     room = width - len(text) - 3
-    row = Line(" ")
+    row = Row(" ")
     if done is not None and room >= 8:
         full, empty = bars.gauge(min(1.0, done), room, options.ascii_only)
         row.add(full, "green").add(empty, "dim").add("  ")

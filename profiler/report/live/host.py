@@ -8,7 +8,7 @@ from ...analyse.recent.snapshot import HostView, Snapshot
 from ..render import bars
 from . import words
 from .devices import LABEL
-from .lines import Line, flow
+from .lines import Row, flow
 from .options import Options
 
 GAUGE = 10
@@ -18,16 +18,16 @@ FULL = 0.9
 """Share of shared memory from which on it is pointed out."""
 
 
-def host(view: Snapshot, width: int, detail: int, options: Options) -> list[Line]:
+def host(view: Snapshot, width: int, detail: int, options: Options) -> list[Row]:
     """Detail 0: what fits a row, the telling first. 1: all, in as many rows as it takes. 2: with a history."""
     alone = view.state == "watching"
     seen = replace(view.host, memory_used_bytes=None) if alone else view.host
     facts = [*_cpu(view, options), *_pressed(seen), *_reads(seen), *_memory(seen)]
-    head = Line(" host".ljust(LABEL))
+    head = Row(" host".ljust(LABEL))
     if not facts:
         return [head.add(words.NOT_MEASURED, "dim")]
     flowed = flow(facts, width - LABEL, "   ", None if detail else 1)
-    rows = [(head if not i else Line(" " * LABEL)).join(line) for i, line in enumerate(flowed)]
+    rows = [(head if not i else Row(" " * LABEL)).join(line) for i, line in enumerate(flowed)]
     budget = view.host.cpu_budget
     # Not min(100, …), which makes 100 of what was not measured.
     values = tuple(100.0 if cpus > budget else 100 * cpus / budget for cpus in view.host.cpus) if budget else ()
@@ -36,26 +36,26 @@ def host(view: Snapshot, width: int, detail: int, options: Options) -> list[Line
     if detail > 1 and values:
         drawn = bars.graph(values, width - LABEL - 7, 1, options.ascii_only)[0]
         rows.append(
-            Line("  CPU".ljust(LABEL)).add(drawn, "blue").add(words.percent(words.last(values)).rjust(7), "bold")
+            Row("  CPU".ljust(LABEL)).add(drawn, "blue").add(words.percent(words.last(values)).rjust(7), "bold")
         )
     return rows
 
 
-def _cpu(view: Snapshot, options: Options) -> list[Line]:
+def _cpu(view: Snapshot, options: Options) -> list[Row]:
     said = []
     used, budget = view.host.tree_cpus, view.host.cpu_budget
     if view.state != "watching" and used is not None:
-        line = Line()
+        line = Row()
         if budget:
             full, empty = bars.gauge(min(1.0, used / budget), GAUGE, options.ascii_only)
             line.add(full, "red" if used > FULL * budget else "blue").add(empty, "dim").add(" ")
         said.append(line.add(f"{used:.1f} of {budget:g} CPUs" if budget else f"{used:.1f} CPUs", "bold"))
     if view.host.machine_busy_pct is not None:
-        said.append(Line(f"machine {words.percent(view.host.machine_busy_pct)} busy"))
+        said.append(Row(f"machine {words.percent(view.host.machine_busy_pct)} busy"))
     return said
 
 
-def _pressed(seen: HostView) -> list[Line]:
+def _pressed(seen: HostView) -> list[Row]:
     """What holds the job back: marked where it is much, told where it is measured."""
     each = (
         ("quota held back", seen.throttled_pct),
@@ -63,29 +63,29 @@ def _pressed(seen: HostView) -> list[Line]:
         ("I/O wait", seen.iowait_pct),
     )
     known = sorted(((name, v) for name, v in each if v is not None and v == v), key=lambda e: e[1] < MUCH)
-    return [Line(f"{name} {v:.0f} %", "bold yellow" if v >= MUCH else "") for name, v in known]
+    return [Row(f"{name} {v:.0f} %", "bold yellow" if v >= MUCH else "") for name, v in known]
 
 
-def _reads(seen: HostView) -> list[Line]:
+def _reads(seen: HostView) -> list[Row]:
     if seen.read_bytes_s is None and seen.storage_bytes_s is None:
         return []
     if seen.storage_bytes_s is None:
-        return [Line(f"reads {words.rate(seen.read_bytes_s)}")]
+        return [Row(f"reads {words.rate(seen.read_bytes_s)}")]
     if seen.read_bytes_s is None:
-        return [Line(f"disk {words.rate(seen.storage_bytes_s)}")]
+        return [Row(f"disk {words.rate(seen.storage_bytes_s)}")]
     # Two counters, and none a part of the other: read-ahead and mapped files make the disk's the larger one.
-    return [Line(f"reads {words.rate(seen.read_bytes_s)}, disk {words.rate(seen.storage_bytes_s)}")]
+    return [Row(f"reads {words.rate(seen.read_bytes_s)}, disk {words.rate(seen.storage_bytes_s)}")]
 
 
-def _memory(seen: HostView) -> list[Line]:
+def _memory(seen: HostView) -> list[Row]:
     said = []
     if seen.memory_used_bytes is not None:
         free = f", {words.size(seen.memory_available_bytes)} free" if seen.memory_available_bytes is not None else ""
-        said.append(Line(f"memory {words.size(seen.memory_used_bytes)}{free}"))
+        said.append(Row(f"memory {words.size(seen.memory_used_bytes)}{free}"))
     elif seen.memory_available_bytes is not None:
-        said.append(Line(f"memory {words.size(seen.memory_available_bytes)} free"))
+        said.append(Row(f"memory {words.size(seen.memory_available_bytes)} free"))
     if seen.shm_used_bytes is not None and seen.shm_total_bytes:
         full = seen.shm_used_bytes > FULL * seen.shm_total_bytes
         text = f"shm {words.of(seen.shm_used_bytes, seen.shm_total_bytes)}"
-        said.append(Line(text, "bold yellow" if full else ""))
+        said.append(Row(text, "bold yellow" if full else ""))
     return said

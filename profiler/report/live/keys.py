@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .lines import Line, flow, wrapped
+from .lines import Row, flow, wrapped
 from .options import Options
 
 HELP_COLUMN = 15
@@ -37,31 +37,31 @@ _MEANING = (
 )
 
 
-def footer(width: int, options: Options) -> list[Line]:
+def footer(width: int, options: Options) -> list[Row]:
     if not options.keys:
         return []
     entries = [("q", "quit"), ("h", "help"), ("p", "go on" if options.paused else "pause")]
     if options.replay_length_s is not None:
         entries += [(options.sign("←→", "arrows"), "seek"), ("+-", "speed")]
     entries += [("Tab", options.focus or "lists"), ("s", "sort"), ("r", "reverse")]
-    return [Line(" ").join(line) for line in flow(_entries(entries), width - 2, rows=1)]
+    return [Row(" ").join(line) for line in flow(_entries(entries), width - 2, rows=1)]
 
 
-def _entries(entries: list[tuple[str, str]]) -> list[Line]:
-    return [Line(key, "bold").add(f" {what}", "dim") for key, what in entries]
+def _entries(entries: list[tuple[str, str]]) -> list[Row]:
+    return [Row(key, "bold").add(f" {what}", "dim") for key, what in entries]
 
 
-def help_screen(width: int, height: int, options: Options) -> list[Line]:
+def help_screen(width: int, height: int, options: Options) -> list[Row]:
     """Keys, then what the figures mean; what does not fit the height is left out."""
-    rows = [Line(" whyidle live", "bold"), Line()]
+    rows = [Row(" whyidle live", "bold"), Row()]
     keys = _MOVE + (_REPLAY if options.replay_length_s is not None else ())
     rows += [line for key, what in keys for line in _explained(key, what, width)]
-    rows.append(Line())
+    rows.append(Row())
     rows += [line for what, meaning in _MEANING for line in _explained(what, meaning, width)]
     return [row.within(width, options.ascii_only) for row in rows[: max(1, height)]]
 
 
-def _explained(what: str, meaning: str, width: int) -> list[Line]:
+def _explained(what: str, meaning: str, width: int) -> list[Row]:
     """A name, and beside it what it means, in as many rows as that takes."""
     rows = wrapped(meaning, max(1, width - HELP_COLUMN))
-    return [Line(f"  {what}" if not i else "", "bold").to(HELP_COLUMN).add(row) for i, row in enumerate(rows)]
+    return [Row(f"  {what}" if not i else "", "bold").to(HELP_COLUMN).add(row) for i, row in enumerate(rows)]

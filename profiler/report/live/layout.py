@@ -10,7 +10,7 @@ from .devices import devices
 from .header import header
 from .host import host
 from .keys import footer, help_screen
-from .lines import Line, cut
+from .lines import Row, cut
 from .makers import makers
 from .options import LISTS, Options
 from .ranks import ranks
@@ -44,22 +44,22 @@ _GIVEN_UP = ("host", "workers", "devices", "ranks")
 LEAST_WINDOW = 4
 """Rows that a list of which not all fits must have to be shown as one."""
 
-Build = Callable[[int, int | None], list[Line]]
+Build = Callable[[int, int | None], list[Row]]
 """The rows of a section at a level of detail, in at most so many rows where it is a list."""
 
 
-def screen(view: Snapshot, width: int, height: int, options: Options) -> list[Line]:
+def screen(view: Snapshot, width: int, height: int, options: Options) -> list[Row]:
     """At most `height` rows of at most `width` cells."""
     if options.help:
         return help_screen(width, height, options)
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         needs = f"too small: {width}{options.sign('×', 'x')}{height}, needs {LEAST_WIDTH}{options.sign('×', 'x')}8"
-        said = [Line(cut(in_words(view), width, options.ascii_only)), Line(cut(needs, width), "dim")]
+        said = [Row(cut(in_words(view), width, options.ascii_only)), Row(cut(needs, width), "dim")]
         return said[: max(1, height)]
     bottom = footer(width, options)
     focused = _focused(view, options)
     rows = _fitted(_sections(view, width, focused), height - len(bottom), focused.focus)
-    rows += [Line() for _ in range(height - len(bottom) - len(rows) if bottom else 0)]
+    rows += [Row() for _ in range(height - len(bottom) - len(rows) if bottom else 0)]
     return [row.within(width, options.ascii_only) for row in rows + bottom]
 
 
@@ -86,11 +86,11 @@ def _sections(view: Snapshot, width: int, options: Options) -> dict[str, Build]:
     }
 
 
-def _fitted(sections: dict[str, Build], height: int, focus: str) -> list[Line]:
+def _fitted(sections: dict[str, Build], height: int, focus: str) -> list[Row]:
     drawn = {name: build(0, None) for name, build in sections.items()}
     detail = dict.fromkeys(sections, 0)
     left = height - sum(map(len, drawn.values()))
-    kept: list[Line]
+    kept: list[Row]
     for name in _GIVEN_UP:
         if left >= 0:
             break
@@ -130,9 +130,9 @@ def _fitted(sections: dict[str, Build], height: int, focus: str) -> list[Line]:
             if 0 < len(more) - len(drawn[name]) <= left:
                 left -= len(more) - len(drawn[name])
                 drawn[name] = more
-    rows: list[Line] = []
+    rows: list[Row] = []
     for name in _ORDER:
         if blank and rows and drawn[name]:
-            rows.append(Line())
+            rows.append(Row())
         rows += drawn[name]
     return rows[:height]

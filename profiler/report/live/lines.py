@@ -29,7 +29,7 @@ _UNIT = re.compile(r"(?<=\d) (?=\S)")
 """Between a figure and its unit, where no row may end."""
 
 
-class Line:
+class Row:
     """A row: pieces of text with a style each (`bold red`, as rich writes it), and how many cells they take."""
 
     __slots__ = ("cells", "pieces")
@@ -45,7 +45,7 @@ class Line:
         self.cells += len(text) if text.isascii() else cell_len(text)
         return self
 
-    def join(self, other: Line) -> Self:
+    def join(self, other: Row) -> Self:
         self.pieces += other.pieces
         self.cells += other.cells
         return self
@@ -54,9 +54,9 @@ class Line:
         """Blanks up to a column."""
         return self.add(" " * (column - self.cells)) if column > self.cells else self
 
-    def within(self, width: int, ascii_only: bool) -> Line:
+    def within(self, width: int, ascii_only: bool) -> Row:
         """This line, or where it is too long what fits of it."""
-        return self if self.cells <= width else Line(cut(self.plain, width, ascii_only))
+        return self if self.cells <= width else Row(cut(self.plain, width, ascii_only))
 
     @property
     def plain(self) -> str:
@@ -91,14 +91,14 @@ def cut(text: str, width: int, ascii_only: bool = False) -> str:
     return set_cell_size(text, max(0, width - len(mark))).rstrip() + mark if width > len(mark) else ""
 
 
-def flow(items: Iterable[Line], width: int, gap: str = "  ", rows: int | None = None) -> list[Line]:
+def flow(items: Iterable[Row], width: int, gap: str = "  ", rows: int | None = None) -> list[Row]:
     """Items side by side, as many rows as they need; whole items only. With `rows`, what does not fit is left out."""
-    found: list[Line] = []
+    found: list[Row] = []
     for item in items:
         if found and found[-1].cells + len(gap) + item.cells <= width:
             found[-1].add(gap).join(item)
         elif rows is None or len(found) < rows:
-            found.append(Line().join(item))
+            found.append(Row().join(item))
     return found
 
 

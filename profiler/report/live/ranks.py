@@ -8,24 +8,24 @@ from ...analyse.recent.snapshot import RankView, Snapshot
 from ..render import bars
 from . import words
 from .devices import LABEL, window
-from .lines import Line, cut, flow, safe
+from .lines import Row, cut, flow, safe
 from .options import RANK_ORDERS, Options
 
 HOST = 14
 """Columns for a machine's name."""
 
 
-def ranks(view: Snapshot, width: int, detail: int, options: Options, rows: int | None = None) -> list[Line]:
+def ranks(view: Snapshot, width: int, detail: int, options: Options, rows: int | None = None) -> list[Row]:
     """Detail 0: all in a row. 1: a row each."""
     if len(view.rank_views) < 2:
         return []
-    head = Line(" ranks".ljust(LABEL))
+    head = Row(" ranks".ljust(LABEL))
     if not detail:
         return [head.join(line) for line in flow(_summary(view), width - LABEL, rows=1)]
-    said = [Line(f"{len(view.rank_views)}", "bold")]
+    said = [Row(f"{len(view.rank_views)}", "bold")]
     if options.focus == "ranks" and (options.order_of(RANK_ORDERS) or options.reverse):
         arrow = options.sign("↓", "down") if options.reverse else options.sign("↑", "up")
-        said.append(Line(f"by {RANK_ORDERS[options.order_of(RANK_ORDERS)]} {arrow}", "bold"))
+        said.append(Row(f"by {RANK_ORDERS[options.order_of(RANK_ORDERS)]} {arrow}", "bold"))
     said += _summary(view)[1:]
     each = ordered(view.rank_views, options)
     chosen = options.chosen % len(each) if options.focus == "ranks" else -1
@@ -46,23 +46,23 @@ def ordered(each: tuple[RankView, ...], options: Options) -> list[RankView]:
     return known + [r for r in each if key(r) is None]
 
 
-def _summary(view: Snapshot) -> list[Line]:
-    said = [Line(f"{len(view.rank_views)}", "bold")]
+def _summary(view: Snapshot) -> list[Row]:
+    said = [Row(f"{len(view.rank_views)}", "bold")]
     rates = [r.samples_per_s for r in view.rank_views if r.samples_per_s is not None]
     if len(rates) == len(view.rank_views):
-        said.append(Line(f"together {words.number(sum(rates))} samples/s"))
+        said.append(Row(f"together {words.number(sum(rates))} samples/s"))
     waits = [(r.shares["input"], r.rank) for r in view.rank_views if r.shares.get("input") is not None]
     if waits:
         most, rank = max(waits)
-        said.append(Line(f"rank {rank} waits most for data: {100 * most:.0f} %"))
+        said.append(Row(f"rank {rank} waits most for data: {100 * most:.0f} %"))
     return said
 
 
-def _row(rank: RankView, several_hosts: bool, width: int, options: Options, marked: bool) -> Line:
-    row = Line(f"{options.sign('▸', '>') if marked else ' '} {rank.rank:>4}  ").to(LABEL)
+def _row(rank: RankView, several_hosts: bool, width: int, options: Options, marked: bool) -> Row:
+    row = Row(f"{options.sign('▸', '>') if marked else ' '} {rank.rank:>4}  ").to(LABEL)
     if several_hosts and width >= 76:
         row.add(cut(safe(rank.host), HOST, options.ascii_only).ljust(HOST + 1), "dim")
-    said = Line(f"step {rank.steps}  ")
+    said = Row(f"step {rank.steps}  ")
     said.add("n/a" if rank.samples_per_s is None else f"{words.number(rank.samples_per_s)}/s", "bold")
     busy = rank.shares.get("compute")
     said.add(f"  busy {'n/a' if busy is None else f'{100 * busy:.0f} %'}")

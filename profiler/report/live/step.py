@@ -6,35 +6,35 @@ from ...analyse.recent.snapshot import Snapshot
 from ..render import bars
 from . import words
 from .devices import LABEL
-from .lines import Line, flow
+from .lines import Row, flow
 from .options import Options
 
 LEAST_TREND = 2.0
 """Percent; a change of the rate by less is none."""
 
 
-def step(view: Snapshot, width: int, detail: int, options: Options) -> list[Line]:
+def step(view: Snapshot, width: int, detail: int, options: Options) -> list[Row]:
     """Bar and legend (detail 1: a legend of as many rows as it takes), rate, queue."""
     rows = []
     if view.shares:
         rows.append(bar(view, width, options))
-        rows += [Line(" " * LABEL).join(each) for each in legend(view, width - LABEL, None if detail else 1, options)]
+        rows += [Row(" " * LABEL).join(each) for each in legend(view, width - LABEL, None if detail else 1, options)]
     else:
-        rows.append(Line(" step".ljust(LABEL)).add(words.NOT_MEASURED, "dim"))
+        rows.append(Row(" step".ljust(LABEL)).add(words.NOT_MEASURED, "dim"))
     return [*rows, rate(view, width, options), queue(view, width, options)]
 
 
-def bar(view: Snapshot, width: int, options: Options) -> Line:
+def bar(view: Snapshot, width: int, options: Options) -> Row:
     """The parts of a step side by side, and how long it takes."""
     ms = step_ms(view)
     said = words.milliseconds(ms) if ms is not None else ""
-    row = Line(" step".ljust(LABEL))
+    row = Row(" step".ljust(LABEL))
     for text, style in bars.pieces(view.shares, width - LABEL - len(said) - 2 * bool(said), options.ascii_only):
         row.add(text, style)
     return row.add("  ").add(said, "bold") if said else row
 
 
-def legend(view: Snapshot, width: int, rows: int | None, options: Options) -> list[Line]:
+def legend(view: Snapshot, width: int, rows: int | None, options: Options) -> list[Row]:
     """The parts that have a share, by size, each with its sign, percentage, and where there is room its time."""
     long = flow(entries(view, options), width, "   ")
     if rows is None or len(long) <= rows:
@@ -42,15 +42,15 @@ def legend(view: Snapshot, width: int, rows: int | None, options: Options) -> li
     return flow(entries(view, options, told=False), width, rows=rows)
 
 
-def entries(view: Snapshot, options: Options, told: bool = True) -> list[Line]:
+def entries(view: Snapshot, options: Options, told: bool = True) -> list[Row]:
     """The same one by one; with its time if `told`."""
     ms = step_ms(view)
     shown = sorted(((s, p) for p, s in view.shares.items() if s is not None and s >= 0.005), reverse=True)
 
-    def entry(share: float, part: str) -> Line:
+    def entry(share: float, part: str) -> Row:
         said = f" {bars.name(part)} {100 * share:.0f} %"
         spent = f" {words.milliseconds(share * ms)}" if told and ms is not None else ""
-        return Line(bars.sign(part, options.ascii_only), bars.colour(part)).add(said).add(spent, "dim")
+        return Row(bars.sign(part, options.ascii_only), bars.colour(part)).add(said).add(spent, "dim")
 
     return [entry(share, part) for share, part in shown]
 
@@ -60,11 +60,11 @@ def step_ms(view: Snapshot) -> float | None:
     return 1e3 / view.steps_per_s if view.steps_per_s else None
 
 
-def rate(view: Snapshot, width: int, options: Options) -> Line:
-    row = Line(" samples/s".ljust(LABEL))
+def rate(view: Snapshot, width: int, options: Options) -> Row:
+    row = Row(" samples/s".ljust(LABEL))
     if view.samples_per_s is None:
         return row.add(words.NOT_MEASURED, "dim")
-    said = Line(words.number(view.samples_per_s), "bold")
+    said = Row(words.number(view.samples_per_s), "bold")
     if view.trend_pct is not None:
         said.add("  ").join(change_words(view.trend_pct, options))
     if view.ranks > 1:
@@ -75,17 +75,17 @@ def rate(view: Snapshot, width: int, options: Options) -> Line:
     return row.add(drawn, "green").add("  ").join(said)
 
 
-def change_words(change: float, options: Options) -> Line:
+def change_words(change: float, options: Options) -> Row:
     """A trend in percent, as sign and words."""
     if abs(change) < LEAST_TREND:
-        return Line(f"{options.sign('→', '=')} steady", "dim")
+        return Row(f"{options.sign('→', '=')} steady", "dim")
     sign, style = (options.sign("↑", "^"), "green") if change > 0 else (options.sign("↓", "v"), "yellow")
-    return Line(f"{sign} {abs(change):.0f} %", style)
+    return Row(f"{sign} {abs(change):.0f} %", style)
 
 
-def queue(view: Snapshot, width: int, options: Options) -> Line:
+def queue(view: Snapshot, width: int, options: Options) -> Row:
     """How many finished batches wait for the training."""
-    row = Line(" queue".ljust(LABEL))
+    row = Row(" queue".ljust(LABEL))
     if view.queue_ready is None or view.queue_capacity is None:
         said = "none: the loader shows no finished batches" if view.steps else words.NOT_MEASURED
         return row.add(said, "dim")

@@ -27,7 +27,7 @@ STEPS = 12
 
 
 @dataclass(frozen=True)
-class Metric:
+class CellMetric:
     """A figure of a cell that a page can show."""
 
     key: str
@@ -36,10 +36,10 @@ class Metric:
     more_is_better: bool = True
 
 
-RATE = Metric("rate", "samples/s", "samples/s")
-BUSY = Metric("busy", "device busy", "%")
-COST = Metric("cost", "cost of an epoch", "US$", more_is_better=False)
-ACCURACY = Metric("accuracy", "accuracy", "")
+RATE = CellMetric("rate", "samples/s", "samples/s")
+BUSY = CellMetric("busy", "device busy", "%")
+COST = CellMetric("cost", "cost of an epoch", "US$", more_is_better=False)
+ACCURACY = CellMetric("accuracy", "accuracy", "")
 METRICS = (RATE, BUSY, COST, ACCURACY)
 
 
@@ -124,7 +124,7 @@ def views(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str])
     ]
 
 
-def metrics_of(shown: Sequence[CellView]) -> list[Metric]:
+def metrics_of(shown: Sequence[CellView]) -> list[CellMetric]:
     """Those that at least one cell has; samples/s always."""
     return [m for m in METRICS if m is RATE or any(view.values[m.key] is not None for view in shown)]
 

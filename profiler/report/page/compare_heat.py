@@ -9,7 +9,7 @@ from ...analyse.cells.axes import feed_of, label, place
 from ...analyse.cells.comparison import Group
 from ..documents.cells_table import HEADS, axes_shown, in_words
 from ..words.figures import NOT_MEASURED
-from .compare_cells import CellView, Metric
+from .compare_cells import CellMetric, CellView
 
 BATCH = "batch_size"
 ACROSS = (BATCH, "ranks", "threads", "feed", "device", "pipeline")
@@ -45,7 +45,7 @@ def has_choices(groups: Sequence[Group]) -> bool:
     return any(len(group.cells) > 1 for group in groups)
 
 
-def heat_tables(shown: Sequence[CellView], groups: Sequence[Group], metrics: Sequence[Metric]) -> list[HeatTable]:
+def heat_tables(shown: Sequence[CellView], groups: Sequence[Group], metrics: Sequence[CellMetric]) -> list[HeatTable]:
     """Measured and emulated figures never share a table, nor a scale of colours."""
     names = axes_shown([view.cell for view in shown])
     across = next((name for name in ACROSS if _differs(shown, name)), BATCH)
@@ -93,7 +93,7 @@ def _table(
     )
 
 
-def _heats(shown: Sequence[CellView], metrics: Sequence[Metric]) -> list[tuple[CellView, dict[str, int]]]:
+def _heats(shown: Sequence[CellView], metrics: Sequence[CellMetric]) -> list[tuple[CellView, dict[str, int]]]:
     """From the worst to the best of these cells; where all are alike none stands out. Percentages are of 100."""
     heats: list[tuple[CellView, dict[str, int]]] = [(view, {}) for view in shown]
     for metric in metrics:

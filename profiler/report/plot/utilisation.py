@@ -43,7 +43,7 @@ _PANEL_INCHES = 1.25
 
 
 @dataclass(frozen=True)
-class Trace:
+class UtilisationPanel:
     """What a panel shows."""
 
     name: str
@@ -57,7 +57,7 @@ class Trace:
     """Whether it is the middle of a longer training."""
 
 
-def traces_of(result: Comparison) -> list[Trace]:
+def traces_of(result: Comparison) -> list[UtilisationPanel]:
     """The typical run of each cell that ran on a device, as many as a picture takes."""
     names = varying(result.cells)
     found = []
@@ -78,12 +78,12 @@ def traces_of(result: Comparison) -> list[Trace]:
     return found[:MOST_PANELS]
 
 
-def trace_of(name: str, analysis: Analysis, folder: Path | None) -> Trace:
+def trace_of(name: str, analysis: Analysis, folder: Path | None) -> UtilisationPanel:
     """Of one run; `folder`: where its samples are."""
     name += _ending(analysis)
     facts = analysis.facts
     if facts is None or not facts.told_apart:
-        return Trace(name, (), (), "not measured")
+        return UtilisationPanel(name, (), (), "not measured")
     window = facts.window
     busy = tuple(busy_strip(window, facts.parts.computing, WINDOW_NS, MOST_WINDOWS))
     shown = len(busy) * WINDOW_NS
@@ -91,7 +91,7 @@ def trace_of(name: str, analysis: Analysis, folder: Path | None) -> Trace:
     gaps = analysis.gaps_ms
     said = f"gaps: half below {gaps['p50']:.0f} ms, 95 % below {gaps['p95']:.0f} ms" if gaps else "no gaps"
     cut = window.wall_ns - shown >= WINDOW_NS
-    return Trace(name, busy, () if folder is None else _sampled(folder, begin, begin + shown), said, cut)
+    return UtilisationPanel(name, busy, () if folder is None else _sampled(folder, begin, begin + shown), said, cut)
 
 
 def _ending(analysis: Analysis) -> str:
@@ -112,7 +112,7 @@ def _sampled(folder: Path, begin: int, end: int) -> tuple[tuple[float, float], .
     return tuple(zip((middle / 1e9).tolist(), told["utilisation_pct"].tolist(), strict=True))
 
 
-def write(traces: Sequence[Trace], title: str, path: Path) -> None:
+def write(traces: Sequence[UtilisationPanel], title: str, path: Path) -> None:
     """Draw into a file, of the kind its name ends in; the same traces give the same bytes.
 
     Raises:
@@ -126,7 +126,7 @@ def write(traces: Sequence[Trace], title: str, path: Path) -> None:
     batch_plot.save(lambda: figure(traces, title), path)
 
 
-def figure(traces: Sequence[Trace], title: str) -> Figure:
+def figure(traces: Sequence[UtilisationPanel], title: str) -> Figure:
     """The picture, not yet in any file."""
     from matplotlib.figure import Figure
 
@@ -153,7 +153,7 @@ def figure(traces: Sequence[Trace], title: str) -> Figure:
     return drawn
 
 
-def _panel(axes: Axes, trace: Trace) -> None:
+def _panel(axes: Axes, trace: UtilisationPanel) -> None:
     axes.tick_params(colors=_INK, length=0)
     axes.yaxis.grid(True, color="#E4E4E4", linewidth=0.7)
     axes.set_axisbelow(True)

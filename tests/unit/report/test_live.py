@@ -18,7 +18,7 @@ from whyidle.analyse.recent.snapshot import HostView, Snapshot
 from whyidle.record.run import create_run, update_run
 from whyidle.report import live
 from whyidle.report.live import as_json
-from whyidle.report.live.lines import Line, wrapped
+from whyidle.report.live.lines import Row, wrapped
 from whyidle.report.render import bars
 from whyidle.scenarios.planted import MS, Step, train
 from whyidle.terminal.console import json_text
@@ -377,7 +377,7 @@ def test_parts_are_told_apart_without_colour() -> None:
     legend = text(running(), 100, 30)
     assert "█ compute 63 %" in legend
     assert "░ input 31 %" in legend
-    line = Line("red", "bold red").add(" plain")
+    line = Row("red", "bold red").add(" plain")
     assert line.ansi(colour=True) == "\x1b[1;31mred\x1b[0m plain"
     assert line.ansi(colour=False) == "\x1b[1mred\x1b[0m plain"
 

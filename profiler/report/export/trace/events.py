@@ -22,7 +22,7 @@ Make = Callable[[int], Iterator[Event]]
 
 
 @dataclass(frozen=True)
-class Source:
+class EventSource:
     """Events to be written in order of time: number `i` of them is due at `at_ns[i]`, and made when it is written."""
 
     at_ns: Stamps
@@ -35,7 +35,7 @@ class Tracks:
     """Processes and threads of a trace, each said once. Numbers are made up; the names tell the real ones."""
 
     metadata: list[Event] = field(default_factory=list)
-    sources: list[Source] = field(default_factory=list)
+    sources: list[EventSource] = field(default_factory=list)
     _numbers: int = 0
     _flows: int = 0
 
@@ -58,7 +58,7 @@ class Tracks:
         if len(at_ns) == 0:
             return
         order = np.argsort(at_ns, kind="stable")
-        self.sources.append(Source(at_ns[order], lambda i: make(int(order[i]))))
+        self.sources.append(EventSource(at_ns[order], lambda i: make(int(order[i]))))
 
     def slices(
         self,

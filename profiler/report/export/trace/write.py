@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from .events import Event, Source, Tracks
+from .events import Event, EventSource, Tracks
 from .stretch import Stretch
 
 PIECES = 400
@@ -50,7 +50,7 @@ def write_trace(tracks: Tracks, stretch: Stretch, about: dict[str, Any], most_by
     return Written(events, written, cut)
 
 
-def _pieces(sources: list[Source], stretch: Stretch) -> Iterator[tuple[int, Iterator[Event]]]:
+def _pieces(sources: list[EventSource], stretch: Stretch) -> Iterator[tuple[int, Iterator[Event]]]:
     """When a piece begins, and its events. What began before the stretch and reaches into it is in the first piece."""
     edges = np.linspace(stretch.low, stretch.high, PIECES + 1).astype(np.int64)
     places = [
@@ -62,7 +62,7 @@ def _pieces(sources: list[Source], stretch: Stretch) -> Iterator[tuple[int, Iter
         yield int(edges[number]), _events(spans)
 
 
-def _events(spans: list[tuple[Source, int, int]]) -> Iterator[Event]:
+def _events(spans: list[tuple[EventSource, int, int]]) -> Iterator[Event]:
     for source, first, last in spans:
         for place in range(first, last):
             yield from source.make(place)
