@@ -19,7 +19,7 @@ from whyidle.errors import WhyidleError
 from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder
 from whyidle.matrix.trial import TrialTarget
 from whyidle.record.run import open_run
-from whyidle.report.contract import run as contract
+from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import Document
 from whyidle.report.plot import batch_size as batch_plot
 from whyidle.report.render.text import show as show_text
@@ -81,7 +81,7 @@ class SweepTable:
         """The contract's `whyidle-compare`, and for each sweep the truth and whether it was found."""
         setting = {name: value for name, value in self.setting.items() if name != "sweeps"}
         told = {sweep.name: sweeps_json.of_sweep(sweep) for sweep in self.sweeps}
-        return contract.comparison(self.result, setting) | {"best": None, "sweeps": told}
+        return compare_json.comparison(self.result, setting) | {"best": None, "sweeps": told}
 
     def plot(self, file: Path) -> None:
         batch_plot.write(self.result.batch_verdicts, sweeps_text.head(self.setting), file)

@@ -22,7 +22,7 @@ from whyidle.matrix.matrix import PENDING, Matrix, PlannedCell, Shown, free_fold
 from whyidle.matrix.trial import TrialOutcome, TrialTarget
 from whyidle.record.comparison import read_comparison
 from whyidle.record.run import is_run, open_run
-from whyidle.report.contract import run as contract
+from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import Document
 from whyidle.report.render.text import show as show_text
 
@@ -89,7 +89,7 @@ class FaultTable:
     def json(self) -> dict[str, Any]:
         """The contract's `whyidle-compare`, with a cell a case and the matrix."""
         setting = {name: value for name, value in self.setting.items() if name != "cases"}
-        content = contract.comparison(Comparison(self.cells, {}, ()), setting)
+        content = compare_json.comparison(Comparison(self.cells, {}, ()), setting)
         judged = {case.case: faults_json.of_case(case) for case in self.confusion.cases}
         for cell, case in zip(content["cells"], self.setting["cases"], strict=True):
             cell |= case | judged.get(case["case"], faults_json.UNJUDGED)

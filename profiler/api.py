@@ -95,7 +95,7 @@ def log_to(
     if run is not None:
         from pathlib import Path
 
-        from .report.export.scalar_runs import figures_of
+        from .report.export.scalars import figures_of
 
         for figures, at in figures_of(Path(run), every_s):
             send(figures, at)

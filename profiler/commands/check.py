@@ -20,9 +20,10 @@ from ..analyse.diff.sides import Measured, Side, analysed, folders_of, side_of
 from ..analyse.run.completeness import lacking_of
 from ..errors import WhyidleError
 from ..record.files import plain, read_json, write_text
-from ..report.contract import check as check_json
+from ..report.contract import checks as check_json
 from ..report.documents import check as check_text
-from ..report.export import github, junit
+from ..report.export import ci as github
+from ..report.export import ci as junit
 from ..report.render import markdown
 from ..report.render.text import show as show_text
 from ..terminal.console import console, json_text, show
@@ -188,7 +189,7 @@ def _tell(
     if arguments.github and summary:
         _append(Path(summary), markdown.of_checks(run, emulated, found) + "\n")
     if arguments.json:
-        print(json_text(check_json.checks(run, found) | {"emulated": emulated is not None}))
+        print(json_text(check_json.of_run(run, found) | {"emulated": emulated is not None}))
     else:
 
         def draw(target: Console) -> None:

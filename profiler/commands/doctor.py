@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..report.contract import doctor as doctor_json
+from ..report.contract import checks as check_json
 from ..report.documents import doctor as doctor_text
 from ..report.render.text import show as show_text
 from ..terminal.console import console, show, write_json
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     found = look(arguments.out)
     if arguments.json:
-        write_json(doctor_json.checks(found), "-")
+        write_json(check_json.of_machine(found), "-")
     else:
         show(lambda target: show_text(doctor_text.document(found), target), console())
     return 0

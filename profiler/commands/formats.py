@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import WhyidleError
 from ..record.files import plain
-from ..report.export import parquet_file
-from ..report.export.csv_file import write_csv
+from ..report.export import table_files as parquet_file
 from ..report.export.files import STDOUT, open_file, opened, together
 from ..report.export.raw import about_of
 from ..report.export.table import Table
+from ..report.export.table_files import write_csv
 from ..results.result import CELLS, PAGE, STEPS, TABLES, Result
 from ..terminal.console import console, show_in, write_file, write_json
 

@@ -10,6 +10,7 @@ know and use their numbers for files of its own.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import mmap
 import os
@@ -20,8 +21,47 @@ from pathlib import Path
 
 from ..errors import RecordError
 from .forks import tell_of_fork
-from .mapping import SharedMapping
 from .schema import FORMAT_VERSION, HEADER_BYTES, MAGIC, Kind
+
+# Keeps the GIL: giving it up could cost the training milliseconds.
+_libc = ctypes.PyDLL(None, use_errno=True)
+_mmap = _libc.mmap
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+_munmap = _libc.munmap
+_munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_FAILED = ctypes.c_void_p(-1).value
+
+
+class SharedMapping:
+    """A stretch of an open file, mapped to be written. The descriptor may be closed right after.
+
+    A forked child inherits the memory; there it must be left alone.
+
+    Raises:
+        OSError: it cannot be mapped.
+    """
+
+    def __init__(self, descriptor: int, length: int, offset: int = 0) -> None:
+        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+        address = _mmap(None, length, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, offset)
+        if address == _FAILED or address is None:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        self._address: int | None = address
+        self._length = length
+        self.bytes = memoryview((ctypes.c_char * length).from_address(address)).cast("B")
+        self.words = self.bytes.cast("q")
+        """The same, eight bytes at a time."""
+
+    def close(self) -> None:
+        """Nothing may be stored afterwards. Safe to call twice."""
+        address, self._address = self._address, None
+        if address is not None:
+            self.words.release()
+            self.bytes.release()
+            _munmap(address, self._length)
+
 
 _HEADER = struct.Struct("<8sIIIIqqq16s")
 """magic, version, header bytes, record bytes, rank, pid, dropped records, closed (0/1), kind."""

@@ -17,7 +17,7 @@ from ..analyse.cells.scaling import scaling
 from ..errors import WhyidleError
 from ..record.comparison import is_comparison, read_comparison
 from ..record.run import is_run, runs_within
-from ..report.contract import run as contract
+from ..report.contract import comparison as compare_json
 from ..report.document import Document
 from ..report.documents import comparison as compare_text
 from ..report.export import prometheus
@@ -94,7 +94,7 @@ class ComparisonResult(Cells):
         return compare_text.document(*self._loaded)
 
     def contract(self) -> dict[str, Any]:
-        return contract.comparison(*self._loaded)
+        return compare_json.comparison(*self._loaded)
 
     def page(self, place: Path | None) -> str:
         from ..report.page import compare_page

@@ -26,7 +26,7 @@ from pyarrow import parquet
 from support.page_content import Element, parsed
 from whyidle import __version__
 from whyidle.commands.main import main
-from whyidle.report.page.pack import TYPES
+from whyidle.report.page.timeline_data import TYPES
 from whyidle.terminal import live_sources
 
 RENEW = "pytest tests/golden --renew-golden"

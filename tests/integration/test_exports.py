@@ -19,8 +19,8 @@ from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, update_run
 from whyidle.record.schema import NOT_MEASURED
-from whyidle.report.export.csv_file import write_csv
 from whyidle.report.export.table import Table
+from whyidle.report.export.table_files import write_csv
 from whyidle.scenarios.planted import MS, Step, train
 
 

@@ -2,21 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED
-from ..causes.finding import LEAST_GAIN, Finding, Next
+from ..causes.finding import LEAST_GAIN, Evidence, Finding, Next
 from ..run.facts import Facts
 from ..run.stall_breakdown import PARTS, UNTOLD
 from .arrivals import Lateness, lateness_of
 from .clock import Stamps
-from .gradient_exchange import exchange_of
 from .membership import LEAST_MORE_STEPS, RankProcess, listed, unended
 from .straggler import Straggler, finding_of, straggler_of
+
+
+def exchange_of(info: Mapping[str, Any], facts: Facts, samples_per_s: float) -> Finding | None:
+    """`rank.exchange`; `None` where nothing was exchanged that is known of, or it is not worth a word.
+
+    Args:
+        info: run.json.
+        facts: of one of the ranks; they exchange alike.
+        samples_per_s: of the whole job.
+    """
+    told = info.get("exchange")
+    if not isinstance(told, dict) or not isinstance(told.get("ms"), int | float) or facts.window.count == 0:
+        return None
+    step_ms = facts.parts.wall_ns / facts.window.count / 1e6
+    share = min(0.99, told["ms"] / step_ms)
+    most = samples_per_s / (1 - share)
+    found = Finding(
+        "rank.exchange",
+        f"The ranks exchange gradients {told['ms']:.1f} ms a step, {100 * share:.0f} % of the time "
+        f"({told.get('interconnect')}, {told.get('way')}; emulated).",
+        share,
+        0.9,
+        (
+            Evidence("gradients", _times(told.get("bytes"), 1e-6), "MB"),
+            Evidence("interconnect, one direction", _times(told.get("gb_per_s"), 1e3), "MB/s, nominal"),
+            Evidence("exchange", told["ms"], "ms a step, computed", "little of a step"),
+            Evidence("a step", step_ms, "ms"),
+        ),
+        (
+            Next("a larger batch of each rank: as many samples with fewer exchanges", None, samples_per_s, most),
+            Next("accumulate gradients over several batches before they are exchanged", None, samples_per_s, most),
+            Next("a faster interconnect", None, samples_per_s, most),
+        ),
+    )
+    return None if found.severity == "none" else found
+
+
+def _times(value: Any, factor: float) -> float | None:
+    return factor * value if isinstance(value, int | float) else None
+
 
 MOST_OF_IT = 0.5
 """A straggler that explains so much of its own largest cause is the more specific verdict."""

@@ -19,9 +19,9 @@ from ..predict.observed import advice_of
 from ..ranks.job import Job, JobRank, job_of
 from ..ranks.membership import RankProcess, listed, missing, ranks_of, surely_missing, unended
 from .data_quality_warnings import doubts_of
+from .events import phases_of
 from .facts import Facts, facts_of
 from .headroom import MeasuredHeadroom, told_apart
-from .phases import phases_of
 from .resource_usage import Sampled, sampled
 from .sampler_quality import quality_notes
 from .window import Window

@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from ...record.reader import Records
-from ...record.schema import NOT_MEASURED
-from ..intervals import Intervals, union
+from ...record.schema import NOT_MEASURED, EventKind
+from ..intervals import Intervals, clip, total, union
+from .window import Window
+
+MOST_SHOWN = 8
+
+
+def phases_of(window: Window, events: Records, names: Mapping[int, str]) -> Iterator[str]:
+    """What each named phase took of the window, the longest first, a sentence each."""
+    phases = lasting(events, EventKind.PHASE)
+    phases = phases[(phases["end_ns"] > window.begin_ns) & (phases["t_ns"] < window.end_ns)]
+    found = []
+    for number in set(phases["value"].tolist()):
+        mine = phases[phases["value"] == number]
+        spent = total(clip(under_way(mine), window.begin_ns, window.end_ns))
+        found.append((spent, len(mine), names.get(number, "without a name")))
+    for spent, times, name in sorted(found, reverse=True)[:MOST_SHOWN]:
+        yield (
+            f'The program\'s phase "{name}" took {spent / 1e6:.0f} ms, {100 * spent / window.wall_ns:.1f} % of the '
+            f"time, {times} time{'s' if times != 1 else ''}."
+        )
 
 
 def lasting(events: Records, what: int) -> Records:

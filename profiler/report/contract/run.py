@@ -1,36 +1,18 @@
-"""The JSON of the contract: `report --format json` and `compare --json`. `null` means not measured."""
+"""The JSON of the contract of a run: `report --format json`. `null` means not measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ...analyse.causes.finding import Evidence, Finding
-from ...analyse.cells.batch_size.result import BatchVerdict
-from ...analyse.cells.comparison import Cell, Comparison
-from ...analyse.cells.differential import verdict_of
-from ...analyse.cells.scaling import scaling
-from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.analysis import Analysis
 from ...analyse.run.facts import Facts
 from ...analyse.run.headroom import MeasuredHeadroom
 from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS
-from ...analyse.statistics import Estimate
-from . import (
-    cost as cost_json,
-)
-from . import (
-    differential as differential_json,
-)
 from . import (
     ranks as ranks_contract,
-)
-from . import (
-    scaling as scaling_json,
-)
-from . import (
-    training_results as results_json,
 )
 
 VERSION = 1
@@ -63,77 +45,6 @@ def _report(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def comparison(result: Comparison, setting: dict[str, Any]) -> dict[str, Any]:
-    """A table, as `whyidle-compare` version 1. `setting`: scenario, device, cpu_budget, dataset, …"""
-    return {
-        "format": "whyidle-compare",
-        "version": VERSION,
-        **setting,
-        "cells": [
-            cell(c) | costs for c, costs in zip(result.cells, cost_json.of_cells(result.cells, setting), strict=True)
-        ],
-        "best": _best(result.best, result.ties),
-        "groups": [
-            {
-                "axes": group.axes,
-                "best": None if group.best is None else differential_json.name(group.best),
-                "ties": [differential_json.name(c) for c in group.ties],
-            }
-            for group in result.groups
-        ],
-        "batch_verdicts": {name: batch_verdict(v) for name, v in result.batch_verdicts.items()},
-        **differential_json.comparison(result.cells, setting),
-        "scaling": scaling_json.scaling(scaling(result.cells)),
-    }
-
-
-def _best(best: Cell | None, ties: Sequence[Cell]) -> dict[str, Any] | None:
-    """The fastest cell and those not told apart from it; `None` where cells do not all train the same thing."""
-    if best is None:
-        return None
-    return differential_json.name(best) | {"ties": [differential_json.name(c) for c in ties]}
-
-
-def cell(cell: Cell) -> dict[str, Any]:
-    """One training. Steps that do nothing wait for data by construction: they have no verdict."""
-    typical = cell.typical
-    verdict = verdict_of(cell)
-    return {
-        **differential_json.name(cell),
-        "repeats": len(cell.analyses),
-        "status": cell.status,
-        "error": cell.error,
-        "runs": list(cell.runs),
-        "samples_per_s": differential_json.spread(cell.samples_per_s),
-        "busy_pct": None if typical is None else ranks_figures.figure(typical, "busy_pct"),
-        "au_pct": None if typical is None else ranks_figures.figure(typical, "au_pct"),
-        "breakdown": percentages({} if typical is None else ranks_figures.shares(typical)),
-        "verdict": None if verdict is None else finding(verdict),
-        **results_json.of_cell(cell),
-        "cost_usd": None,
-    }
-
-
-def batch_verdict(verdict: BatchVerdict) -> dict[str, Any]:
-    return {
-        "cause": verdict.cause,
-        "grew": verdict.grew,
-        "text": verdict.text,
-        "terms": {
-            str(size): {
-                name: estimate | {"median": verdict.medians[size][name]} for name, estimate in _estimates(terms).items()
-            }
-            for size, terms in verdict.terms.items()
-        },
-        "compared": [verdict.smaller, verdict.larger],
-        "changes": _estimates(verdict.changes),
-        "work": {str(size): {"samples": w.samples, "seconds": w.seconds} for size, w in verdict.work.items()},
-        "runs": {str(size): number for size, number in verdict.runs.items()},
-        "noise_pct": 100 * verdict.noise,
-        "evidence": [_evidence(e) for e in verdict.evidence],
-    }
-
-
 def finding(found: Finding) -> dict[str, Any]:
     return {
         "cause": found.cause,
@@ -141,7 +52,7 @@ def finding(found: Finding) -> dict[str, Any]:
         "share_pct": None if found.cause is None else 100 * found.share,
         "severity": found.severity,
         "confidence": None if found.cause is None else found.confidence,
-        "evidence": [_evidence(e) for e in found.evidence],
+        "evidence": [evidence(e) for e in found.evidence],
         "next": [
             {
                 "change": n.change,
@@ -281,10 +192,5 @@ def _metrics(facts: Facts | None, *names: str) -> dict[str, float | None]:
     return {name: None if facts is None else METRICS[name].of(facts) for name in names}
 
 
-def _estimates(terms: Mapping[str, Estimate]) -> dict[str, dict[str, float]]:
-    """µs a sample, with intervals of 95 %."""
-    return {name: {"mean": e.value, "low": e.low, "high": e.high} for name, e in terms.items()}
-
-
-def _evidence(item: Evidence) -> dict[str, Any]:
+def evidence(item: Evidence) -> dict[str, Any]:
     return {"what": item.what, "value": item.value, "unit": item.unit, "expected": item.expected}

@@ -15,7 +15,7 @@ from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.analysis import Analysis
 from ...analyse.run.stall_breakdown import busy_strip
 from ...record.run import is_run
-from ..contract import run as contract
+from ..contract import comparison as compare_json
 from ..documents.cells_table import namer
 from ..documents.cost import usd
 from ..words.figures import NOT_MEASURED, percent
@@ -98,7 +98,7 @@ class CellView:
 
 def views(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str]) -> list[CellView]:
     """One a cell, in their order. `pages`: run folder → address of its page."""
-    told = contract.comparison(result, setting)["cells"]
+    told = compare_json.comparison(result, setting)["cells"]
     raced = [group for group in result.groups if sum(cell.samples_per_s is not None for cell in group.cells) > 1]
     best = {id(group.best): "best" for group in raced if group.best is not None}
     marks = {id(tie): "tie" for group in result.groups for tie in group.ties} | best

@@ -6,6 +6,7 @@ sums per bin over the whole run, and span by span within the stretches kept in f
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,20 @@ from ...record.files import plain
 from ...record.reader import Records, measured
 from ...record.schema import NOT_MEASURED
 from ..export.axis import axis_of
-from .pack import pack
+
+TYPES = {"u8": "<u1", "u16": "<u2", "i32": "<i4", "f32": "<f4", "f64": "<f8"}
+"""What `static/unpack.js` reads."""
+
+
+def pack(values: npt.ArrayLike, type_: str) -> dict[str, str]:
+    """As `{"type": …, "base64": …}`. NaN, of floats, is what was not measured."""
+    bytes_ = np.asarray(values).astype(TYPES[type_]).tobytes()
+    return {"type": type_, "base64": base64.b64encode(bytes_).decode("ascii")}
+
+
+def unpack(packed: dict[str, str]) -> npt.NDArray[Any]:
+    return np.frombuffer(base64.b64decode(packed["base64"]), dtype=TYPES[packed["type"]])
+
 
 BINS = 24_000
 BINS_A_STEP = 4

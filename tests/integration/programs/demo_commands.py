@@ -17,7 +17,7 @@ from whyidle.terminal.console import write_json
 from whyidle.commands.main import main, parser
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.run import update_run
-from whyidle.report.contract import run as contract
+from whyidle.report.contract import comparison as compare_json
 from whyidle.scenarios.planted import MS, Step, train
 
 SAMPLES = 640
@@ -52,7 +52,7 @@ def compare(arguments: object) -> None:
     }
     write_comparison(out, setting, cells)
     if vars(arguments)["json"]:
-        write_json(contract.comparison(*load(out)), vars(arguments)["json"])
+        write_json(compare_json.comparison(*load(out)), vars(arguments)["json"])
     if vars(arguments)["html"]:
         Path(vars(arguments)["html"]).touch()
 

@@ -17,7 +17,7 @@ from whyidle.commands.cost_options import Rates
 from whyidle.commands.main import main
 from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run, update_run
-from whyidle.report.contract import run as contract
+from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import Paragraph
 from whyidle.report.documents import cost as cost_text
 from whyidle.report.documents.cost import usd
@@ -285,7 +285,7 @@ def words(cells: list[Cell], setting: dict[str, Any]) -> list[str]:
 def test_a_cost_that_is_not_known_is_null_wherever_there_are_prices(starved: Path) -> None:
     cells = [cell(starved, "cuda", None), cell(starved, "cpu", 1)]
     setting = {"cost": setting_of(tariff, [("cpu", 1, 1)], None), "dataset": {"samples": 1000}}
-    unpriced, priced = contract.comparison(compare(cells), setting)["cells"]
+    unpriced, priced = compare_json.comparison(compare(cells), setting)["cells"]
     assert priced["cost_usd"] > 0
     assert (unpriced["cost_usd"], unpriced["cost"]["usd_per_hour"]) == (None, None)
     assert unpriced["cost"].keys() == priced["cost"].keys()

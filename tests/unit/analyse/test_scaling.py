@@ -17,7 +17,7 @@ from whyidle.analyse.cells.scaling import Curve, Scaling, scaling
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.analyse.statistics import Range
 from whyidle.record.run import open_run, update_run
-from whyidle.report.contract import scaling as scaling_json
+from whyidle.report.contract import comparison as scaling_json
 from whyidle.report.document import Document
 from whyidle.report.documents import scaling as scaling_text
 from whyidle.report.plot import scaling as scaling_plot
@@ -192,8 +192,8 @@ def test_measured_and_emulated_curves_share_no_column() -> None:
 
 def test_json_tells_every_point_and_null_where_nothing_is_known() -> None:
     found = scaling(FULL)
-    told = scaling_json.scaling(found)
-    assert scaling_json.scaling(None) == []
+    told = scaling_json.scaling_curves(found)
+    assert scaling_json.scaling_curves(None) == []
     assert told[0]["held"] == "per rank"
     assert told[0]["emulated"] is True
     two = told[0]["points"][1]

@@ -30,7 +30,8 @@ from whyidle.record.run import Run, create_run, open_run, update_run
 from whyidle.record.schema import DEVICE
 from whyidle.report.contract import run as contract
 from whyidle.report.documents import check as check_text
-from whyidle.report.export import github, junit
+from whyidle.report.export import ci as github
+from whyidle.report.export import ci as junit
 from whyidle.report.render import markdown
 from whyidle.report.render.text import show as show_text
 from whyidle.scenarios.planted import MS, START, Step, train

@@ -26,10 +26,10 @@ from whyidle.record.run import create_run, open_run, update_run
 from whyidle.report.live import Options
 from whyidle.terminal import live_ended, live_sources
 from whyidle.terminal.comparison_progress import MatrixProgress
-from whyidle.terminal.keys import Keys
 from whyidle.terminal.live_ended import LastWord
 from whyidle.terminal.live_program import Program
 from whyidle.terminal.live_sources import Following, Replaying
+from whyidle.terminal.screen import Keys
 from whyidle.terminal.shared_reader import SharedReader
 
 

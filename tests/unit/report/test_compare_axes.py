@@ -18,7 +18,7 @@ from whyidle.analyse.cells.cell_costs import place_of, setting_of
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.cells.prices import Price
 from whyidle.errors import WhyidleError
-from whyidle.report.contract import run as contract
+from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import FittingColumn
 from whyidle.report.documents import comparison as compare_text
 from whyidle.report.page import compare_page
@@ -95,7 +95,7 @@ def rows_of(text: str) -> list[list[str]]:
 
 
 def content(cells: Sequence[Cell], **more: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(contract.comparison(compare(cells), SETTING | more)))
+    found: dict[str, Any] = json.loads(json.dumps(compare_json.comparison(compare(cells), SETTING | more)))
     return found
 
 

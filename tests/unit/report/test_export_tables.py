@@ -22,11 +22,10 @@ from whyidle.analyse.timeline.timeline import timelines
 from whyidle.record.names import Names
 from whyidle.record.run import Run, create_run, open_run
 from whyidle.record.schema import BATCH, DEVICE, HOST, KINDS, NOT_MEASURED, PAUSE, STEP, EventKind, Kind
-from whyidle.report.export.csv_file import write_csv
-from whyidle.report.export.parquet_file import GROUP_ROWS, write_parquet
 from whyidle.report.export.raw import KINDS_OF_TABLES, raw_table
 from whyidle.report.export.steps import steps_table
 from whyidle.report.export.table import Table
+from whyidle.report.export.table_files import GROUP_ROWS, write_csv, write_parquet
 from whyidle.scenarios.planted import MS, Step, train
 
 PARTS = ("compute", "input", "copy", "sync", "host", "boundary")

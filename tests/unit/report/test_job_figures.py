@@ -18,11 +18,12 @@ from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.run import open_run
 from whyidle.record.schema import HEADER_BYTES, STEP
+from whyidle.report.contract import comparison as compare_json
 from whyidle.report.contract import run as contract
 from whyidle.report.documents import comparison as compare_text
 from whyidle.report.export import scalars
 from whyidle.report.export.cells import cells_table
-from whyidle.report.export.csv_file import write_csv
+from whyidle.report.export.table_files import write_csv
 from whyidle.report.page import compare_cells
 from whyidle.report.page.overview import duration
 from whyidle.report.page.run_page import page
@@ -63,7 +64,7 @@ def job(compared: Path) -> Analysis:
 def test_a_comparison_has_the_figures_of_its_runs_report(compared: Path, job: Analysis) -> None:
     told = contract.report(job)
     result, setting = load(compared)
-    (cell,) = contract.comparison(result, setting)["cells"]
+    (cell,) = compare_json.comparison(result, setting)["cells"]
     assert cell["breakdown"] == told["breakdown"]
     assert (cell["busy_pct"], cell["au_pct"]) == (told["device"]["busy_pct"], told["device"]["au_pct"])
     assert cell["busy_pct"] == pytest.approx(told["breakdown"]["compute_pct"])

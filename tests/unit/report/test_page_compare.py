@@ -20,7 +20,7 @@ from whyidle.analyse.cells.prices import Price
 from whyidle.commands.main import main
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.run import create_run
-from whyidle.report.contract import run as contract
+from whyidle.report.contract import comparison as compare_json
 from whyidle.report.documents import comparison as compare_text
 from whyidle.report.page import compare_page
 from whyidle.report.render.text import show as show_text
@@ -64,7 +64,7 @@ def shown(cells: Sequence[Cell], pages: dict[str, str] | None = None, **more: An
 
 
 def content(cells: Sequence[Cell], **more: Any) -> dict[str, Any]:
-    return contract.comparison(compare(cells), SETTING | more)
+    return compare_json.comparison(compare(cells), SETTING | more)
 
 
 def cell_rows(page: Element) -> tuple[list[str], list[list[Element]]]:

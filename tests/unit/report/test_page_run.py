@@ -34,9 +34,8 @@ from whyidle.record.schema import BATCH, DEVICE, HEADER_BYTES, NOT_MEASURED, Eve
 from whyidle.report.documents import run as text
 from whyidle.report.page import frame, overview
 from whyidle.report.page.environment import environment_of, settings_of
-from whyidle.report.page.pack import TYPES, pack, unpack
 from whyidle.report.page.run_page import page
-from whyidle.report.page.timeline_data import MOST_DEVICES, MOST_RANKS, SHARE
+from whyidle.report.page.timeline_data import MOST_DEVICES, MOST_RANKS, SHARE, TYPES, pack, unpack
 from whyidle.report.render.text import show as show_text
 from whyidle.scenarios.planted import MS, START, Step, train
 

@@ -20,6 +20,7 @@ from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.analyse.run.stall_breakdown import PARTS, UNTOLD
 from whyidle.record.notices import SAMPLER_NOTICES, Notices
 from whyidle.record.run import open_run
+from whyidle.report.contract import comparison as compare_json
 from whyidle.report.contract import run as contract
 from whyidle.report.documents import comparison as compare_text
 from whyidle.report.documents import run as text
@@ -240,7 +241,7 @@ def test_the_json_of_a_run_has_the_contracts_keys_and_sums_to_100(starved: Analy
 
 
 def test_the_json_of_a_comparison_has_the_contracts_keys(table: Comparison) -> None:
-    report = json.loads(json.dumps(contract.comparison(table, SETTING)))
+    report = json.loads(json.dumps(compare_json.comparison(table, SETTING)))
     assert (report["format"], report["version"]) == ("whyidle-compare", 1)
     assert {"scenario", "device", "cpu_budget", "dataset", "cells", "best", "batch_verdicts"} <= set(report)
     assert set(report["cells"][0]) == {

@@ -1,16 +1,18 @@
-"""The JSON of `whyidle check`: `whyidle-check` version 1."""
+"""The JSON of `whyidle check` and of `whyidle doctor`: `whyidle-check` and `whyidle-doctor`, version 1 both."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ...analyse.diff.limits import LimitCheck
+from ...record.check import Check
 
 VERSION = 1
 
 
-def checks(run: str, found: Sequence[LimitCheck]) -> dict[str, Any]:
+def of_run(run: str, found: Sequence[LimitCheck]) -> dict[str, Any]:
     """`passed` says what the exit code does; `measured` is `null` where nothing was measured."""
     return {
         "format": "whyidle-check",
@@ -32,3 +34,8 @@ def checks(run: str, found: Sequence[LimitCheck]) -> dict[str, Any]:
             for each in found
         ],
     }
+
+
+def of_machine(found: Sequence[Check]) -> dict[str, Any]:
+    """What can be measured on a machine."""
+    return {"format": "whyidle-doctor", "version": VERSION, "checks": [asdict(check) for check in found]}
