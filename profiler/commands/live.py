@@ -127,7 +127,7 @@ def _once(arguments: argparse.Namespace, source: SnapshotSource) -> None:
         view = source.look()
     view = LastWord().told(source.folder, view)
     if arguments.json:
-        print(json_text(as_json.content(view)))
+        print(json_text(as_json(view)))
         return
     target = console()
     # Whoever asks for a size without a terminal, as scripts that take pictures do, says so as for any program.

@@ -6,9 +6,31 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+from ..analyse.attached.attached import attached, is_attached
+from ..analyse.attached.causes import findings_of, verdict_of
 from ..analyse.recent.snapshot import Snapshot
-from ..analyse.recent.whole import of_whole_run
+from ..analyse.run.analysis import analyse
+from ..errors import WhyidleError
+from ..record.run import open_run
 from ..report.live import UNDER_WAY
+
+
+def of_whole_run(view: Snapshot, folder: Path) -> Snapshot:
+    """The view with the verdict of the whole run; as it is where the folder cannot be analysed (any more)."""
+    try:
+        run = open_run(folder)
+        if is_attached(run):
+            seen = attached(run)
+            verdict, rate = verdict_of(seen, findings_of(seen)), None
+        else:
+            analysis = analyse(run)
+            verdict, rate = analysis.verdict, None
+            if analysis.facts is not None and analysis.facts.samples_known:
+                rate = (analysis.facts if analysis.job is None else analysis.job).samples_per_s
+    except (WhyidleError, OSError):
+        return view
+    return replace(view, verdict=verdict, verdict_since_s=None, verdict_samples_per_s=rate, verdict_of_whole_run=True)
+
 
 PATIENCE_SECONDS = 0.5
 """How long a screen waits for it at first. A run of a day takes many seconds, in which keys are to be answered."""

@@ -1,4 +1,4 @@
-"""Checks for CI servers: JUnit XML, a test case a check, and the workflow commands that GitHub shows beside a change."""
+"""Checks for CI servers: JUnit XML, a test case a check, and the workflow commands that GitHub shows beside it."""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 from rich.console import Group, RenderableType
 
 from ...analyse.recent.snapshot import Snapshot
@@ -15,6 +18,7 @@ __all__ = [
     "UNDER_WAY",
     "Options",
     "Row",
+    "as_json",
     "duration",
     "line",
     "lists",
@@ -26,6 +30,11 @@ __all__ = [
 ]
 
 HEIGHT = 24
+
+
+def as_json(view: Snapshot) -> dict[str, Any]:
+    """Keys as in `analyse/recent/snapshot.py`. Not measured: `null`, in a series NaN, which JSON has as `null`."""
+    return {"format": "whyidle-live", "version": 1, **asdict(view)}
 
 
 def render(view: Snapshot, width: int = 80, height: int = HEIGHT, ascii_only: bool = False) -> RenderableType:

@@ -465,7 +465,7 @@ def test_the_panel_takes_fewer_rows_of_a_smaller_terminal() -> None:
 
 def test_the_snapshot_as_json_has_null_for_what_was_not_measured() -> None:
     view = running(devices=(device(busy_pct=(NAN, 5.0), sm_active_pct=(), memory_used_bytes=None),))
-    content = json.loads(json_text(as_json.content(view)))
+    content = json.loads(json_text(as_json(view)))
     assert (content["format"], content["version"]) == ("whyidle-live", 1)
     assert content["devices"][0]["busy_pct"] == [None, 5.0]
     assert content["devices"][0]["memory_used_bytes"] is None
