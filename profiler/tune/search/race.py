@@ -3,6 +3,8 @@
 The baseline first, and what the training would do without a loader; then the settings that the model singles out, in
 rounds that all of them share with the baseline. After each round the model is fitted to what was measured, what is not
 worth another block is dropped, and what the fitted model points to joins. See `next_step`.
+
+Longer than other modules: it is one decision, whose phases hand over to each other and are read in their order.
 """
 
 from __future__ import annotations
