@@ -1,8 +1,9 @@
-"""What a result says, as blocks: a document for each kind of result, laid out alike as text, page and Markdown.
+"""What a result says, as blocks: one document for each kind of result.
 
-A document holds words and figures, and no layout: `render/text.py` makes a terminal's lines of it, `render/html.py`
-parts of a page, `render/markdown.py` a comment on a pull request. What a terminal's character set lacks is the
-renderer's business too: documents are written with every sign.
+A document holds words and figures, and no layout: `render/text.py` makes all of a terminal's lines of it,
+`render/html.py` parts of a page, which draws some blocks itself, `render/markdown.py` a summary for a pull request.
+What a terminal's character set lacks is the renderer's business too: documents are written with every sign. The first
+block of a document is its title again, as a heading, where it has one.
 """
 
 from __future__ import annotations

@@ -331,7 +331,8 @@ def _batch(advice: BatchAdvice) -> Iterator[Block]:
         alpha = _ms(round(advice.alpha_ns, -5) or advice.alpha_ns)
         yield Paragraph(f"A step takes about {alpha} ms + {_ms(advice.beta_ns)} ms a sample.")
     if advice.settings is not None:
-        yield Paragraph(f"For batches of {advice.micro_batch} its loader is best with {describe(advice.settings)}.")
+        which = "these batches" if advice.micro_batch is None else f"batches of {advice.micro_batch}"
+        yield Paragraph(f"For {which} its loader is best with {describe(advice.settings)}.")
     for note in advice.notes:
         yield Paragraph(_sentence(note))
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import assert_never
 
 from ..document import (
     Block,
+    Caution,
     Changes,
     EvidenceTable,
     FittingTable,
@@ -14,7 +16,11 @@ from ..document import (
     OtherFindings,
     Paragraph,
     Quality,
+    SharesOfTime,
+    SizesOfBatch,
+    Space,
     TableBlock,
+    Verdict,
     Words,
 )
 from ..words.figures import evidence_value, expected, prediction
@@ -65,8 +71,8 @@ def page_sections(blocks: Iterable[Block]) -> list[PageSection]:
 
 
 def page_parts(blocks: Iterable[Block]) -> list[PagePart]:
-    """Blocks as the templates' macros take them. Verdicts, shares of time and the time per sample by batch size
-    are drawn by the page itself, from the blocks."""
+    """Blocks as the templates' macros take them. Verdicts, cautions, shares of time and the time per sample by batch
+    size are drawn by the page itself, from the blocks."""
     return [part for block in blocks for part in _parts(block)]
 
 
@@ -101,6 +107,8 @@ def _parts(block: Block) -> Iterator[PagePart]:
     elif isinstance(block, Quality):
         yield PageHeading("Quality of this measurement")
         yield from (PageParagraph(words) for words in (block.said, *(f"note: {note}" for note in block.notes)) if words)
+    elif not isinstance(block, Space | Verdict | SharesOfTime | SizesOfBatch | Caution):
+        assert_never(block)
 
 
 def _table(head: Iterable[str], rows: tuple[tuple[str, ...], ...], right: tuple[bool, ...]) -> PageTable:

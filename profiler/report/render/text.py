@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import assert_never
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -26,6 +27,7 @@ from ..document import (
     OtherFindings,
     Paragraph,
     PartSign,
+    Quality,
     SharesOfTime,
     SizesOfBatch,
     Space,
@@ -121,10 +123,12 @@ def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[Renderab
         yield from _findings(block, ascii_only)
     elif isinstance(block, Caution):
         yield Text(written(block.said, ascii_only), style="bold yellow")
-    else:
+    elif isinstance(block, Quality):
         yield _heading("Quality of this measurement", ascii_only)
         yield from _paragraphs([block.said] if block.said else [], ascii_only)
         yield from _paragraphs((f"note: {note}" for note in block.notes), ascii_only)
+    else:
+        assert_never(block)
 
 
 def _heading(words: str, ascii_only: bool) -> Text:
