@@ -134,7 +134,7 @@ def loader_of(
     transforms: Records | None = None,
     names: Mapping[int, str] | None = None,
 ) -> Loader:
-    """The loader during the window, from the batches of the loaders that train (`making.of_training`).
+    """The loader during the window, from the batches of the loaders that train (`worker_records.of_training`).
 
     Args:
         transforms: what was measured of single transforms, for these loaders.

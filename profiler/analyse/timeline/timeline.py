@@ -29,7 +29,7 @@ class Lanes:
     """The batches of the loaders that train, in the order they were begun. All arrays are as long as `batches`."""
 
     batches: Records
-    """BATCH records, with the step that consumed each (`making.of_training`)."""
+    """BATCH records, with the step that consumed each (`worker_records.of_training`)."""
     blocked_begin_ns: Stamps
     blocked_end_ns: Stamps
     """Head of line: the training waited for this batch while a later one lay finished; equal where it never did."""
@@ -41,7 +41,7 @@ class Lanes:
 
 
 def lanes_of(batches: Records, window: Window) -> Lanes:
-    """`batches`: as `making.of_training` gives them."""
+    """`batches`: as `worker_records.of_training` gives them."""
     batches = batches[np.argsort(batches["begin_ns"], kind="stable")]
     begin, end = batches["end_ns"].copy(), batches["end_ns"].copy()
     steps = window.all_steps
