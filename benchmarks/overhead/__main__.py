@@ -33,9 +33,12 @@ from pathlib import Path
 import numpy as np
 import psutil
 import torch
-from overhead.child import TRACEML
-from overhead.loop import Block, Length, Training, fitted
-from overhead.observers import (
+
+from whyidle.devices.choose import choose
+
+from .child import TRACEML
+from .loop import Block, Length, Training, fitted
+from .observers import (
     ALWAYS_ON,
     CONTROL,
     CYCLE_STEPS,
@@ -47,10 +50,8 @@ from overhead.observers import (
     Account,
     Observers,
 )
-from overhead.processes import Child, TraceMl, children, install_traceml, start_up
-from overhead.table import MedianInterval, Pair, Row, Table, cost_us, median_interval, rows_of
-
-from whyidle.devices.choose import choose
+from .processes import Child, TraceMl, children, install_traceml, start_up
+from .table import MedianInterval, Pair, Row, Table, cost_us, median_interval, rows_of
 
 LONG_MS = 50.0
 LENGTHS_MS = (0.2, 1.0, 10.0, 100.0)

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from overhead.loop import Around
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from whyidle.analyse.run.facts import facts_of
@@ -23,6 +22,8 @@ from whyidle.capture.thinning import Thinning
 from whyidle.devices.choose import choose
 from whyidle.record.reader import RecordFile
 from whyidle.record.run import create_run, open_run
+
+from .loop import Around
 
 NONE = "bare"
 """What all are compared with."""

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import IO
 
 import psutil
-from overhead.child import DEVICE, OBSERVER, SOCKET, TRACEML
-from overhead.loop import Block, Length
 
 from whyidle.diagnosis_benchmark.rivals.environment import environment_beside, free_port
+
+from .child import DEVICE, OBSERVER, SOCKET, TRACEML
+from .loop import Block, Length
 
 CHILD = Path(__file__).with_name("child.py")
 START_S = 120.0

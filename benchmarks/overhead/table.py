@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from overhead.loop import Block
-
 from whyidle.diagnosis_benchmark.rivals.cost import MedianInterval, median_interval
+
+from .loop import Block
 
 COLUMNS = {
     "wall": "wall",

@@ -22,16 +22,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tuning.blocks import Block, measure, shuffled
-from tuning.grid import about, names
-from tuning.judge import Row, contestants, distinct, judged
-from tuning.table import tables
-from tuning.tools import LOADTUNE, WHYIDLE, Choice, loadtune, tune
-from tuning.truth import Grid, read
-
 from whyidle.commands.options import count
 from whyidle.diagnosis_benchmark.rivals.environment import default_place, environment
 from whyidle.diagnosis_benchmark.rivals.registry import TOOLS, requirements
+
+from .blocks import Block, measure, shuffled
+from .grid import about, names
+from .judge import Row, contestants, distinct, judged
+from .table import tables
+from .tools import LOADTUNE, WHYIDLE, Choice, loadtune, tune
+from .truth import Grid, read
 
 FORMAT, VERSION = "whyidle-tuning-benchmark", 1
 ROUNDS, SECONDS, BUDGET_S = 8, 1.5, 60.0

@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
-from tuning.programs.workloads import WORKLOADS
+
+from .programs.workloads import WORKLOADS
 
 SETTLE_S = 0.3
 """At least so long a block's loader feeds the training before it is measured."""

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tuning.blocks import measure, shuffled
-from tuning.programs.workloads import WORKLOADS
-from tuning.truth import as_json, points, settings_of
 
 from whyidle.commands.options import count
 from whyidle.devices.choose import choose
+
+from .blocks import measure, shuffled
+from .programs.workloads import WORKLOADS
+from .truth import as_json, points, settings_of
 
 TRAIN = Path(__file__).parent / "programs" / "train.py"
 ROUNDS, SECONDS = 3, 1.0

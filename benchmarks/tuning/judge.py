@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuning.blocks import Block
-from tuning.tools import WHYIDLE, Choice
-from tuning.truth import Grid, settings_of
-
 from whyidle.analyse.statistics import Estimate, mean_estimate
+
+from .blocks import Block
+from .tools import WHYIDLE, Choice
+from .truth import Grid, settings_of
 
 BEST, CORES, FOUR, RANDOM = "grid's best", "workers = CPUs", "4 workers", "random 6"
 

@@ -8,8 +8,9 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from tuning.judge import BEST, CORES, FOUR, RANDOM, Row, against
-from tuning.tools import LOADTUNE, WHYIDLE
+
+from .judge import BEST, CORES, FOUR, RANDOM, Row, against
+from .tools import LOADTUNE, WHYIDLE
 
 MEDIAN, TENTH, COST, WORKERS = 0.02, 0.06, 0.15, 1
 """Targets: regret in the middle and of nine in ten workloads, cost as a share of the grid's, workers too many."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuning.programs.workloads import WORKLOADS
+from .programs.workloads import WORKLOADS
 
 PROGRAMS = Path(__file__).parent / "programs"
 WHYIDLE, LOADTUNE = "whyidle", "loadtune"

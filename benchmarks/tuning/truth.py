@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from tuning.blocks import Block
+from .blocks import Block
 
 FORMAT, VERSION = "whyidle-tuning-grid", 1
 WORKERS = tuple(range(9))

@@ -25,11 +25,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean, median, quantiles
 
-from views.reports import exports, pages
-
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.report import live as view
 from whyidle.terminal.screen import Screen
+
+from .reports import exports, pages
 
 HERE = Path(__file__).parent
 SIZES = ((80, 24), (120, 40), (200, 60))

@@ -23,7 +23,7 @@ from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 
-from mutations.catalogue import ANALYSE, COMMANDS, MUTATIONS, REPORT, TUNE, Mutation
+from .catalogue import ANALYSE, COMMANDS, MUTATIONS, REPORT, TUNE, Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("pipelines", "scenarios", "diagnosis_benchmark")

@@ -11,8 +11,8 @@ Where the processor is the device nothing is queued, and host stamps say it all.
 A forward pass that runs between the optimizer and the next fetch is told from the rest of that stretch by nothing:
 all of it counts as compute.
 
-Steps that nobody looked at (`unsampled_steps.py`) are taken to spend their time as the others do; first fetches of epochs
-and time outside steps, which are always looked at, are left out of that.
+Steps that nobody looked at (`unsampled_steps.py`) are taken to spend their time as the others do; first fetches of
+epochs and time outside steps, which are always looked at, are left out of that.
 """
 
 from __future__ import annotations
