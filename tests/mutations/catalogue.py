@@ -35,9 +35,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Where the time goes.
     Mutation(
         "a finding may explain more of a part than is left of it",
-        "explained = min(found.share, left)",
-        "explained = max(found.share, left)",
-        (CAUSES, golden("several-causes")),
+        "taken = min(left, max(0.0, claim))",
+        "taken = max(0.0, claim)",
+        (CAUSES, f"{ANALYSE}/test_causes_table.py", f"{ANALYSE}/test_causes_device.py", golden("several-causes")),
     ),
     Mutation(
         "findings are ranked from the least gain",
@@ -110,8 +110,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "waiting for the lock at finished batches is not the lock's",
-        '"for batches that were finished": handed * facts.parts.wall_ns,',
-        '"for batches that were finished": 0.0,',
+        "gil_ns = pieces_of(facts)[Piece.GIL] + held_ns",
+        "gil_ns = pieces_of(facts)[Piece.GIL]",
         (f"{ANALYSE}/test_causes_host.py", f"{ANALYSE}/test_causes_input.py", golden("gil")),
     ),
     Mutation(
@@ -128,14 +128,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "workers are busy from a tenth of the time on",
-        "BUSY_PCT = 80.0",
-        "BUSY_PCT = 10.0",
+        "BUSY = 0.8",
+        "BUSY = 0.1",
         (f"{ANALYSE}/test_causes_input.py", CAUSES, golden("too-few-workers")),
     ),
     Mutation(
         "a loader that mostly reads does not",
-        "MOSTLY_READING_PCT = 50.0",
-        "MOSTLY_READING_PCT = 100.0",
+        "MOSTLY_READING = 0.5",
+        "MOSTLY_READING = 1.0",
         (f"{ANALYSE}/test_causes_input.py", golden("storage")),
     ),
     Mutation(
@@ -190,23 +190,23 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "headroom is the slowest stretch",
-        "samples_per_s=median(rates),",
-        "samples_per_s=min(rates),",
+        "median(rates), min(rate - error",
+        "min(rates), min(rate - error",
         (f"{ANALYSE}/test_headroom.py", golden("headroom")),
     ),
     Mutation("a stretch settles at once", "SETTLING = 4", "SETTLING = 0", (f"{ANALYSE}/test_headroom.py",)),
     # Cells.
     Mutation(
         "efficiency forgets the ranks",
-        "None if self.speedup is None else self.speedup.over(self.ranks)",
-        "None if self.speedup is None else self.speedup.over(1)",
+        "None if self.speedup is None else self.speedup.divided_by(self.ranks)",
+        "None if self.speedup is None else self.speedup.divided_by(1)",
         (f"{ANALYSE}/test_scaling.py", golden("compare-ranks")),
     ),
     Mutation(
         "the range of a speed-up is turned round",
-        "low, high = (rate[1] / base[2], rate[2] / base[1])",
-        "low, high = (rate[1] / base[1], rate[2] / base[2])",
-        (f"{ANALYSE}/test_scaling.py", golden("compare-ranks")),
+        "self.low / other.high, self.high / other.low, repeats",
+        "self.low / other.low, self.high / other.high, repeats",
+        (f"{ANALYSE}/test_scaling.py", f"{ANALYSE}/test_statistics.py", golden("compare-ranks")),
     ),
     Mutation(
         "time per sample is in ns",
@@ -216,8 +216,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "single runs are taken to be exact",
-        "ASSUMED_NOISE = 0.03",
-        "ASSUMED_NOISE = 0.003",
+        "RUN_NOISE = 0.03",
+        "RUN_NOISE = 0.003",
         (f"{ANALYSE}/test_batch_size.py", f"{ANALYSE}/test_diff.py", golden("compare-sizes", "diff")),
     ),
     Mutation(
@@ -258,8 +258,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a part counts as changed within noise",
-        "return self.enough and away and abs(self.change.mean) >= self.least",
-        "return self.enough and abs(self.change.mean) >= self.least",
+        "return self.enough and away and abs(self.change.value) >= self.least",
+        "return self.enough and abs(self.change.value) >= self.least",
         (f"{ANALYSE}/test_diff.py", golden("diff")),
     ),
     Mutation(
@@ -270,8 +270,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a loss that noise may explain fails",
-        "elif lost.mean > max(limit, usual):",
-        "elif lost.mean > limit:",
+        "elif lost.value > max(limit, usual):",
+        "elif lost.value > limit:",
         (f"{COMMANDS}/test_check.py", golden("check")),
     ),
     Mutation(
@@ -319,9 +319,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "blocks are half as noisy as they are taken to be",
-        "ASSUMED_NOISE = 0.04",
-        "ASSUMED_NOISE = 0.02",
-        (f"{TUNE}/test_statistics.py", golden("tuned")),
+        "BLOCK_PRIOR = NoisePrior(0.04, 2.0)",
+        "BLOCK_PRIOR = NoisePrior(0.02, 2.0)",
+        (f"{TUNE}/test_block_fit.py", golden("tuned"), f"{ANALYSE}/test_statistics.py"),
     ),
     Mutation(
         "half of the best rate is as good as it",
@@ -391,8 +391,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "busy is told of a part that is not computing",
-        """return f"{100 * shares['compute']:.0f} %" if "compute" in shares""",
-        """return f"{100 * shares['input']:.0f} %" if "compute" in shares""",
+        'share(shares.get("compute"), 0) for shares in known',
+        'share(shares.get("input"), 0) for shares in known',
         (f"{REPORT}/test_compare_axes.py", golden("compare")),
     ),
     # For other programs.
@@ -428,8 +428,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the JSON of a difference swaps its ends",
-        'return {name: found.mean, "low": found.low, "high": found.high}',
-        'return {name: found.mean, "low": found.high, "high": found.low}',
+        'return {name: found.value, "low": found.low, "high": found.high}',
+        'return {name: found.value, "low": found.high, "high": found.low}',
         (f"{REPORT}/test_diff_text.py", golden("diff")),
     ),
     Mutation(
@@ -453,7 +453,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a full disk ends a comparison",
-        'outcome = Outcome("failed", str(error))',
+        'outcome = TrialOutcome("failed", str(error))',
         "raise",
         (f"{COMMANDS}/test_compare_budget.py",),
     ),

@@ -41,11 +41,12 @@ def test_two_blocks_that_agree_by_luck_have_an_interval() -> None:
     assert between.high > 0.05
 
 
+@pytest.mark.parametrize("rounds", [1, 3])
 @pytest.mark.parametrize("noise", [0.01, 0.03, 0.06])
-def test_intervals_hold_the_truth_in_about_as_many_cases_as_they_say(noise: float) -> None:
+def test_intervals_hold_the_truth_in_about_as_many_cases_as_they_say(noise: float, rounds: int) -> None:
     held = []
     for seed in range(200):
-        fit = BlockFit(rounds_of({"a": 5.0, "b": 5.1, "c": 4.9}, 3, noise, 0.05, seed))
+        fit = BlockFit(rounds_of({"a": 5.0, "b": 5.1, "c": 4.9}, rounds, noise, 0.05, seed))
         between = fit.ratio("b", "a")
         held.append(between.low <= 0.1 <= between.high)
     assert np.mean(held) >= 0.9
