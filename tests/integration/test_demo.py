@@ -91,7 +91,7 @@ def test_the_three_uses_are_shown_in_order_and_five_lines_say_what_was_found(dem
     assert ended.returncode == 0, ended.stderr
     assert [words[0] for words in demo.commands] == ["data", "run", "report", "compare", "run", "diff", "diff"]
     compared = parser().parse_args(demo.commands[3])
-    assert (compared.first, compared.batch_sizes, compared.repeats) == (["caffe", "prefetch"], [8, 16], 3)
+    assert (compared.first, compared.batch_sizes, compared.repeats) == (("caffe", "prefetch"), (8, 16), 3)
     assert compared.budget <= 120
     before, after = (words[words.index("--") + 1 :] for words in demo.commands if words[0] == "run")
     assert (before[-2:], after[:-1]) == (["--workers", "0"], before[:-1])
