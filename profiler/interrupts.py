@@ -11,6 +11,13 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a supervisor's stop, a closed terminal."""
 
 
+def end_like_ctrl_c() -> None:
+    """Have a supervisor's stop and a closed terminal raise KeyboardInterrupt, so that what was measured is kept."""
+    for each in ENDING:
+        if each != signal.SIGINT:
+            signal.signal(each, signal.default_int_handler)
+
+
 @contextlib.contextmanager
 def held(expected: int = 0, then: Callable[[], None] = lambda: None) -> Iterator[list[int]]:
     """Signals of `ENDING` raise nothing inside; yields the list of those that came, which grows.

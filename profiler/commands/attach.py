@@ -18,6 +18,7 @@ from ..analyse.attached.attached import so_far
 from ..capture.attach.recording import Progress, record
 from ..capture.attach.spy import find_py_spy
 from ..capture.attach.target import Target, find, require_python
+from ..interrupts import end_like_ctrl_c
 from ..record.files import plain
 from ..record.latest import note_latest
 from ..record.run import new_folder, open_run
@@ -45,9 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    for stop in (signal.SIGTERM, signal.SIGHUP):
-        # A supervisor's stop and a closed terminal keep what was measured, as Ctrl-C does.
-        signal.signal(stop, signal.default_int_handler)
+    end_like_ctrl_c()
     # A command in the background of a script is started with Ctrl-C ignored; it is how a recording ends.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     target = find(arguments.pid)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import signal
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -16,6 +15,7 @@ from whyidle.diagnosis_benchmark.report import faults_text
 from ..analyse.cells.comparison import Cell, compare
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
+from ..interrupts import end_like_ctrl_c
 from ..matrix import experiment
 from ..matrix.matrix import Matrix
 from ..matrix.used import beyond_cpus
@@ -41,9 +41,7 @@ add_arguments = compare_options.add_arguments
 
 def run(arguments: argparse.Namespace) -> int:
     """0 when something was measured and judged, 1 when nothing was, 130 after Ctrl-C."""
-    for stop in (signal.SIGTERM, signal.SIGHUP):
-        # A supervisor's stop and a closed terminal keep what was measured, as Ctrl-C does.
-        signal.signal(stop, signal.default_int_handler)
+    end_like_ctrl_c()
     plot.check(arguments, arguments.out)
     plot.check_page(arguments, arguments.out)
     kind = compare_options.kind_of(arguments)

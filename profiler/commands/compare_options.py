@@ -80,16 +80,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full", action="store_true", help="the study's own sizes, however long they take")
     parser.add_argument("--data", type=Path, metavar="DIR", help="the data (default: what the scenario finds or makes)")
     parser.add_argument(
-        "--device", type=_names, default=("auto",), metavar="A,B", help="auto, cpu, cuda, emulated:NAME (default: auto)"
+        "--device",
+        type=options.names,
+        default=("auto",),
+        metavar="A,B",
+        help="auto, cpu, cuda, emulated:NAME (default: auto)",
     )
-    parser.add_argument("--net", type=_names, metavar="A,B", help="default: the experiment's; a small one on the CPU")
-    parser.add_argument("--pipelines", type=_names, metavar="A,B", help="loaders (default: the experiment's)")
+    parser.add_argument(
+        "--net", type=options.names, metavar="A,B", help="default: the experiment's; a small one on the CPU"
+    )
+    parser.add_argument("--pipelines", type=options.names, metavar="A,B", help="loaders (default: the experiment's)")
     parser.add_argument("--batch-sizes", type=_counts, metavar="N,N", help="of a rank (default: the experiment's)")
     parser.add_argument("--feed", type=_feeds, metavar="A,B", help="real, synthetic (one batch again), loader-only")
-    parser.add_argument("--store", type=_names, metavar="A,B", help="how samples are stored, where there is a choice")
+    parser.add_argument(
+        "--store", type=options.names, metavar="A,B", help="how samples are stored, where there is a choice"
+    )
     parser.add_argument("--ranks", type=_counts, metavar="N,N", help="processes that train together, a device each")
     parser.add_argument(
-        "--interconnect", type=_names, metavar="A,B", help="what emulated ranks exchange gradients over"
+        "--interconnect", type=options.names, metavar="A,B", help="what emulated ranks exchange gradients over"
     )
     parser.add_argument("--threads", type=_counts, metavar="N,N", help="CPU threads of the computation")
     stop = parser.add_mutually_exclusive_group()
@@ -99,7 +107,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget", type=options.seconds, metavar="SECONDS", help="begin only runs that still fit into this time"
     )
-    parser.add_argument("--first", type=_names, metavar="A,B", help="loaders whose rounds all come before others run")
+    parser.add_argument(
+        "--first", type=options.names, metavar="A,B", help="loaders whose rounds all come before others run"
+    )
     parser.add_argument("--workers", type=options.count, metavar="N", help="default: the CPUs this job may use")
     parser.add_argument(
         "--prefetch", type=options.count, default=2, metavar="N", help="batches ahead a worker (default: 2)"
@@ -188,14 +198,10 @@ def _cases(asked: str | None) -> tuple[str, ...]:
     return named
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name in text.split(",") if name))
-
-
 def _feeds(text: str) -> tuple[str, ...]:
     from whyidle.scenarios.variant import FEEDS
 
-    named = _names(text)
+    named = options.names(text)
     if unknown := [name for name in named if name not in FEEDS]:
         raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(FEEDS)}")
     return named

@@ -49,6 +49,11 @@ def count(text: str) -> int:
     return int(text)
 
 
+def names(text: str) -> tuple[str, ...]:
+    """`A,B`, each once, as argparse's `type`."""
+    return tuple(dict.fromkeys(name for name in text.split(",") if name))
+
+
 def seconds(text: str) -> float:
     """A time, as argparse's `type`."""
     try:

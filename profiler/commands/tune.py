@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import signal
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +17,7 @@ from ..analyse.run.analysis import Analysis, analyse
 from ..analyse.run.sample_sizes import sample_sizes
 from ..capture.cpu_budget import cpu_budget
 from ..errors import RecordError, WhyidleError
+from ..interrupts import end_like_ctrl_c
 from ..record.run import open_run
 from ..report.contract import tuning as tune_json
 from ..report.documents import tuning as tune_text
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-live", action="store_true", help="plain lines instead of the line that is drawn over")
     scenarios = parser.add_argument_group("of scenarios")
     scenarios.add_argument(
-        "--pipelines", type=_names, metavar="A,B", help="loaders to try; the first is what it has now"
+        "--pipelines", type=options.names, metavar="A,B", help="loaders to try; the first is what it has now"
     )
     scenarios.add_argument("--batch-size", type=options.count, metavar="N", help="default: the study's smallest")
     scenarios.add_argument("--workers", type=_workers, default=0, metavar="N", help="that it has now (default: none)")
@@ -91,9 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    for stop in (signal.SIGTERM, signal.SIGHUP):
-        # A supervisor's stop and a closed terminal keep what was measured, as Ctrl-C does.
-        signal.signal(stop, signal.default_int_handler)
+    end_like_ctrl_c()
     sitting = _Sitting(arguments)
     options.require_folder(arguments.json, sitting.folder)
     try:
@@ -352,10 +350,6 @@ def _copy_recording(of: Path, to: Path) -> None:
 def _notes(bench: ScriptBench) -> list[str]:
     kept = [path for kind, path in bench.writes() if kind == "refused"]
     return [f"The training was kept from overwriting {path}." for path in kept]
-
-
-def _names(text: str) -> list[str]:
-    return list(dict.fromkeys(name for name in text.split(",") if name))
 
 
 def _workers(text: str) -> int:

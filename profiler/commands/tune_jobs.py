@@ -129,7 +129,7 @@ def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
         "net": net,
         "device": device["name"],
         "data": str(data.resolve()),
-        "pipelines": arguments.pipelines or fitting,
+        "pipelines": list(arguments.pipelines or fitting),
         "batch_size": arguments.batch_size or chosen.batch_sizes[0],
         "workers": arguments.workers or 0,
         "prefetch": arguments.prefetch,

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from ..analyse.causes.finding import Evidence, Finding, Next
 from ..analyse.cells.batch_size.result import BatchVerdict
+from .words.figures import evidence_value, prediction
 
 Tone = str
 """How words are set off: `bold`, `dim`, or a colour (`yellow`, `bold red`, …), as a terminal knows them; empty: not."""
@@ -145,8 +146,6 @@ class TableBlock:
     gap: int = 2
     """Blanks between two columns."""
     head_tone: Tone = "bold"
-    tones: tuple[Tone, ...] = ()
-    """Of each row, where rows have one."""
     indent: int = 0
 
 
@@ -240,6 +239,12 @@ class Changes:
     changes: tuple[Next, ...]
     now: float | None
     """Samples a second as it stands."""
+    title: ClassVar[str] = "Next"
+
+    @property
+    def said(self) -> list[str]:
+        """A sentence each."""
+        return [f"{one.change}{prediction(one, self.now)}" for one in self.changes]
 
 
 @dataclass(frozen=True)
@@ -247,6 +252,13 @@ class EvidenceTable:
     """The figures that a verdict rests on."""
 
     items: tuple[Evidence, ...]
+    title: ClassVar[str] = "Evidence"
+
+    @property
+    def rows(self) -> list[tuple[str, str, str]]:
+        """(what, its value, what it should be) of those that were measured."""
+        known = (item for item in self.items if item.value is not None)
+        return [(item.what, evidence_value(item.value, item.unit), item.expected) for item in known]
 
 
 @dataclass(frozen=True)
@@ -257,6 +269,7 @@ class OtherFindings:
     now: float | None
     with_changes: bool = True
     """Whether how bad each is, and the first change for it, belong to it."""
+    title: ClassVar[str] = "Also"
 
 
 @dataclass(frozen=True)
@@ -283,6 +296,12 @@ class Quality:
     """How much was recorded, and at what cost."""
     brief: tuple[str, ...] = ()
     """The same in a few words each."""
+    title: ClassVar[str] = "Quality of this measurement"
+
+    @property
+    def lines(self) -> list[str]:
+        """All that is said, a sentence each."""
+        return [*([self.said] if self.said else []), *(f"note: {note}" for note in self.notes)]
 
 
 Block = (

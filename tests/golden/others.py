@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from support.jobs import Rank, record
 from support.loader_clock import SPECS
 from support.pairs import ahead, crowded, noisy
 from support.simulated_bench import ClockModel, SimulatedBench, biased, plan_of
+from support.tuned import ADVICE, BEST, NOW, RESULT, SLOWER, TUNED, trial
 from whyidle.analyse.statistics import Estimate
 from whyidle.record.attached import Frame, ProcessStates, Stack, Thread, write_stacks, write_states
 from whyidle.record.run import create_run, update_run
@@ -28,50 +28,12 @@ from whyidle.report.contract import tuning as tune_json
 from whyidle.scenarios.planted import MS, START, Step
 from whyidle.tune.bench.bench import TrialFailed
 from whyidle.tune.search.history import Entry
-from whyidle.tune.search.result import BatchAdvice, SearchEnd, Trial, Tuned
+from whyidle.tune.search.result import SearchEnd, Tuned
 from whyidle.tune.search.search import SearchProgress, search
 from whyidle.tune.search.state import State
 from whyidle.tune.search.tuning import Tuning
 
 BEGAN = "2026-01-01T00:00:00"
-
-
-def _trial(settings: LoaderSettings, rate: float | None, predicted: float | None = None, **more: Any) -> Trial:
-    made = Trial(settings, "ok", None, rate and Estimate(rate, rate * 0.9, rate * 1.1), rate, predicted, 12.0, 6)
-    return replace(made, **more)
-
-
-NOW = _trial(LoaderSettings(0), 412.0, 400.0)
-BEST = _trial(LoaderSettings(4, 4, pin_memory=True, persistent_workers=True), 754.0, 800.0)
-SLOWER = _trial(LoaderSettings(2, 2), 601.0, 640.0, dropped="20 % slower than 4 workers")
-FAILED = _trial(LoaderSettings(8, 2), None, 760.0, status="failed", error="RuntimeError: no\nroom", blocks=0)
-TUNED = Tuned(
-    baseline=NOW,
-    best=BEST,
-    trials=(NOW, SLOWER, FAILED, BEST),
-    speedup=Estimate(1.83, 1.76, 1.90),
-    headroom=0.92,
-    ended=SearchEnd.DECIDED,
-    because="4 workers are 83 % faster",
-    binding="cpu",
-    not_tested=("in_order: not asked for",),
-    noise=0.031,
-    wall_s=64.2,
-)
-SCRIPT = Tuning("python train.py", {"kind": "cpu", "title": "A processor"}, TUNED, None, 16, 1432)
-ADVICE = BatchAdvice(
-    b_max=64,
-    b_95=32,
-    rates={16: Estimate(754.0, 700.0, 800.0), 32: Estimate(990.0, 900.0, 1080.0), 64: Estimate(1000.0, nan, nan)},
-    memory_bytes={32: 400_000_000, 64: 800_000_000},
-    failed={128: "out of memory"},
-    alpha_ns=2.1e6,
-    beta_ns=1.1e5,
-    off_line=(16,),
-    settings=LoaderSettings(2, 2),
-    notes=("not looked for any further",),
-    loader_bound=True,
-)
 
 
 def _kept(at: Path, result: Tuning | None, history: list[Entry] | None = None, **asked: Any) -> None:
@@ -89,17 +51,20 @@ def _first_stretch(at: Path) -> None:
 
 
 def tuned_script(at: Path) -> None:
-    _kept(at, replace(SCRIPT, tuned=replace(TUNED, batch=ADVICE), notes=("the loss was not a number once",)))
+    _kept(
+        at,
+        replace(RESULT, tuned=replace(TUNED, batch=ADVICE), notes=("the loss was not a number once",)),
+    )
     _first_stretch(at)
 
 
 def tuned_scenario(at: Path) -> None:
     device = {"kind": "emulated", "name": "emulated:h200", "title": "emulated H200", "count": 1}
-    other = _trial(LoaderSettings(0, pipeline="threads"), 700.0, 690.0)
+    other = trial(LoaderSettings(0, pipeline="threads"), 700.0, 690.0)
     tuned = replace(TUNED, trials=(NOW, SLOWER, other, BEST), promising="6 workers were 20 % faster")
     _kept(
         at,
-        replace(SCRIPT, what="ssd, vgg", scenario="ssd", device=device, tuned=tuned, starts=3, sittings=2),
+        replace(RESULT, what="ssd, vgg", scenario="ssd", device=device, tuned=tuned, starts=3, sittings=2),
         scenario="ssd",
         notices=["image corrupt: 3, left out"],
     )
@@ -116,7 +81,7 @@ def tuned_for_nothing(at: Path) -> None:
         trials=(NOW,),
         binding=None,
     )
-    _kept(at, replace(SCRIPT, tuned=nothing))
+    _kept(at, replace(RESULT, tuned=nothing))
 
 
 def tuned_in_noise(at: Path) -> None:
@@ -129,7 +94,7 @@ def tuned_in_noise(at: Path) -> None:
         noise=0.4,
     )
     smaller = replace(ADVICE, micro_batch=8, accumulate=2, loader_bound=False)
-    _kept(at, replace(SCRIPT, tuned=replace(noisy_, batch=smaller)))
+    _kept(at, replace(RESULT, tuned=replace(noisy_, batch=smaller)))
 
 
 @cache
@@ -144,13 +109,13 @@ def _searched(name: str, budget_s: float, interrupt_after: int | None, seed: int
 
 def tuned_by_a_search(at: Path) -> None:
     tuned, history = _searched("constant", 60.0, None, 1)
-    _kept(at, replace(SCRIPT, tuned=tuned, batch_size=8), list(history))
+    _kept(at, replace(RESULT, tuned=tuned, batch_size=8), list(history))
 
 
 def tuned_until_stopped(at: Path) -> None:
     """By Ctrl-C, with a result."""
     tuned, history = _searched("constant", 60.0, 4, 2)
-    _kept(at, replace(SCRIPT, tuned=tuned, batch_size=8), list(history))
+    _kept(at, replace(RESULT, tuned=tuned, batch_size=8), list(history))
 
 
 def tuned_and_killed(at: Path) -> None:

@@ -38,7 +38,19 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "results": ({"errors", "record", "analyse", "tune", "report", "diagnosis_benchmark"}, set()),
     "terminal": ({"errors", "record", "analyse", "matrix", "tune", "report", "capture"}, set()),
     "commands": (
-        {"errors", "record", "analyse", "matrix", "tune", "report", "results", "terminal", "capture", "devices"}
+        {
+            "errors",
+            "interrupts",
+            "record",
+            "analyse",
+            "matrix",
+            "tune",
+            "report",
+            "results",
+            "terminal",
+            "capture",
+            "devices",
+        }
         | {"diagnosis_benchmark"},
         set(),
     ),

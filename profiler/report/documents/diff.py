@@ -16,7 +16,7 @@ from ...analyse.diff.sides import Side
 from ...analyse.run.stall_breakdown import PARTS
 from ...analyse.statistics import Estimate
 from ...record.files import plain
-from ..document import LEFT, RIGHT, Block, Document, Heading, Paragraph, Space, TableBlock, Words, table, toned
+from ..document import LEFT, RIGHT, Block, Caution, Document, Heading, Paragraph, Space, TableBlock, Words, table, toned
 from ..words.command import command_line
 from ..words.figures import LEAST_SHARE, NOT_MEASURED
 
@@ -128,16 +128,12 @@ def _reason(because: Because) -> str:
 def _blocks(found: Difference) -> Iterator[Block]:
     yield Heading(str(plain(headline(found))))
     if found.emulated:
-        yield Paragraph(
-            toned("EMULATED: both ran on emulated devices; none of this was measured on a GPU.", "bold yellow")
-        )
+        yield Caution("Emulated", "both ran on emulated devices; none of this was measured on a GPU.")
     of_a, of_b = _stand_in(found.a), _stand_in(found.b)
     both = [("both sides", of_a)] if of_a == of_b else [("side A", of_a), ("side B", of_b)]
     for where, stand_in in both:
         if stand_in is not None:
-            yield Paragraph(
-                toned(f"STAND-IN DATA on {where}: generated, in place of {plain(stand_in)}.", "bold yellow")
-            )
+            yield Caution("Stand-in data", f"generated, in place of {plain(stand_in)}.", f"on {where}")
     yield Space()
     for side in (found.a, found.b):
         yield Paragraph(_named(side), 1)

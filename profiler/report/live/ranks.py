@@ -63,7 +63,7 @@ def _row(rank: RankView, several_hosts: bool, width: int, options: Options, mark
     if several_hosts and width >= 76:
         row.add(cut(safe(rank.host), HOST, options.ascii_only).ljust(HOST + 1), "dim")
     said = Row(f"step {rank.steps}  ")
-    said.add("n/a" if rank.samples_per_s is None else f"{words.number(rank.samples_per_s)}/s", "bold")
+    said.add(words.NOT_MEASURED if rank.samples_per_s is None else f"{words.number(rank.samples_per_s)}/s", "bold")
     busy = rank.shares.get("compute")
     said.add(f"  busy {'n/a' if busy is None else f'{100 * busy:.0f} %'}")
     room = width - row.cells - said.cells - 2

@@ -39,7 +39,7 @@ def verdict(view: Snapshot, width: int, detail: int, options: Options) -> list[R
         for i, item in enumerate(known):
             row = Row((" because" if not i else "").ljust(LABEL))
             value = evidence_value(item.value, item.unit)
-            aside = f" {expected(item)}" if item.expected else ""
+            aside = f" {expected(item.expected)}" if item.expected else ""
             what = safe(f"{item.what}: ")
             whole = what + safe(value) + safe(aside)
             if len(whole) > room:

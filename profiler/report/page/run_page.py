@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...analyse.causes.finding import Next
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.analysis import Analysis
 from ...analyse.run.facts import Facts
@@ -13,11 +12,11 @@ from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.timeline.timeline import Timeline, timelines
 from ...record.names import read_names
 from ...record.run import Run
-from ..document import Changes, EvidenceTable, OtherFindings, SharesOfTime, Verdict, blocks_of_kind
+from ..document import Caution, Changes, EvidenceTable, OtherFindings, SharesOfTime, Verdict, blocks_of_kind
 from ..documents import run as text
 from ..render import bars
 from ..render.html import page_sections
-from ..words.figures import prediction, share
+from ..words.figures import share
 from .environment import environment_of, settings_of
 from .frame import render
 from .overview import duration, gap_histogram, over_time
@@ -59,7 +58,7 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         scripts=SCRIPTS if over else (),
         styles=("uPlot.min.css", "timeline.css") if over else (),
         headline=document.title,
-        stand_in=text.stand_in_of(analysis),
+        cautions=blocks_of_kind(document, Caution),
         emulated=document.emulated,
         cost=cost,
         verdict=verdict.finding,
@@ -67,9 +66,9 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         why=[row for block in why for row in _why(block)],
         why_title=next((block.title for block in why), ""),
         why_words=[words for block in why for words in block.remarks],
-        changes=[said for block in blocks_of_kind(document, Changes) for said in _changes(block.changes, block.now)],
+        changes=[said for block in blocks_of_kind(document, Changes) for said in block.said],
         others=[
-            (found, _changes(found.next, block.now))
+            (found, Changes(found.next, block.now).said)
             for block in blocks_of_kind(document, OtherFindings)
             for found in block.findings
         ],
@@ -103,10 +102,6 @@ def _why(block: SharesOfTime) -> Iterator[tuple[str, str, str, str, str]]:
         ms = "" if row.ms is None else f"{row.ms:.2f} ms"
         yield row.part, bars.name(row.part), share(row.share), ms, row.meaning
     yield "", "a step", "100.0 %", f"{block.step_ms:.2f} ms", ""
-
-
-def _changes(changes: Iterable[Next], now: float | None) -> list[str]:
-    return [f"{one.change}{prediction(one, now)}" for one in changes]
 
 
 def _tiles(analysis: Analysis, facts: Facts | None) -> Iterator[tuple[str, Any, str]]:

@@ -15,7 +15,7 @@ from ...analyse.run.stall_breakdown import UNTOLD
 from ..document import SizesOfBatch
 from ..documents.batch_size import compared, measured, sentence
 from ..words import sample_time
-from ..words.figures import evidence_value
+from ..words.figures import evidence_value, expected
 from ..words.sample_time import known, shares, shown_parts
 from . import bars
 from .ascii import written
@@ -111,8 +111,7 @@ def _fitting(verdict: BatchVerdict, widths: dict[int, int], room: int) -> Sequen
 def _evidence(verdict: BatchVerdict, ascii_only: bool) -> RenderableType:
     table = Table.grid(padding=(0, 2, 0, 0))
     for item in verdict.evidence:
-        expected = f"(should be {item.expected})" if item.expected else ""
-        words = (item.what, evidence_value(item.value, item.unit), expected)
+        words = (item.what, evidence_value(item.value, item.unit), expected(item.expected))
         table.add_row(*(Text(written(word, ascii_only)) for word in words))
     return table
 

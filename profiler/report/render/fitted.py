@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
-from rich.text import Text
 
-from ..document import Bar, FittingColumn, Span, Spark, Words
+from ..document import FittingColumn
+from .phrases import text_of
 
 BETWEEN = 2
 """Blanks between two columns."""
@@ -18,15 +18,11 @@ MERGED = 20
 
 
 class Fitted:
-    """The columns that there is room for, side by side; takes its width from the console that prints it.
+    """The columns that there is room for, side by side; takes its width from the console that prints it."""
 
-    Args:
-        columns: each with its cells as they are printed.
-    """
-
-    def __init__(self, columns: Sequence[FittingColumn], text_of: Callable[[Words], Text]) -> None:
+    def __init__(self, columns: Sequence[FittingColumn], ascii_only: bool) -> None:
         self._columns = columns
-        self._text_of = text_of
+        self._ascii_only = ascii_only
 
     def shows(self, head: str, width: int) -> bool:
         """Whether there is room for a column."""
@@ -46,7 +42,7 @@ class Fitted:
                 min_width=least(column),
             )
         for row in zip(*(column.cells for column in columns), strict=True):
-            table.add_row(*map(self._text_of, row))
+            table.add_row(*(text_of(cell, self._ascii_only) for cell in row))
         return table
 
 
@@ -64,16 +60,7 @@ def _widest(column: FittingColumn) -> int:
 
 def _texts(column: FittingColumn) -> tuple[str, ...]:
     """As wide as they are printed: a bar takes the room of its signs."""
-    return (column.head, *(_wide(cell) for cell in column.cells))
-
-
-def _wide(words: Words) -> str:
-    if isinstance(words, str):
-        return words
-    return "".join(
-        "x" * piece.width if isinstance(piece, Bar | Spark) else piece.words if isinstance(piece, Span) else "x"
-        for piece in words.pieces
-    )
+    return (column.head, *(text_of(cell).plain for cell in column.cells))
 
 
 def fitting(columns: Sequence[FittingColumn], width: int) -> list[FittingColumn]:

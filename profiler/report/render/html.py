@@ -23,8 +23,8 @@ from ..document import (
     Verdict,
     Words,
 )
-from ..words.figures import evidence_value, expected, prediction
-from .text import text_of
+from ..words.figures import expected
+from .phrases import text_of
 
 
 @dataclass(frozen=True)
@@ -94,19 +94,18 @@ def _parts(block: Block) -> Iterator[PagePart]:
             rows = tuple(tuple(map(_words, row)) for row in block.rows)
             yield _table([column.head for column in block.columns], rows, right)
     elif isinstance(block, Changes):
-        yield PageHeading("Next")
-        yield from (PageParagraph(f"{one.change}{prediction(one, block.now)}") for one in block.changes)
+        yield PageHeading(block.title)
+        yield from map(PageParagraph, block.said)
     elif isinstance(block, EvidenceTable):
-        yield PageHeading("Evidence")
-        known = [item for item in block.items if item.value is not None]
-        rows = tuple((item.what, evidence_value(item.value, item.unit), expected(item)) for item in known)
+        yield PageHeading(block.title)
+        rows = tuple((what, value, expected(wanted)) for what, value, wanted in block.rows)
         yield PageTable((), rows, (False, False, False))
     elif isinstance(block, OtherFindings):
-        yield PageHeading("Also")
+        yield PageHeading(block.title)
         yield from (PageParagraph(f"{found.cause}: {found.title}") for found in block.findings)
     elif isinstance(block, Quality):
-        yield PageHeading("Quality of this measurement")
-        yield from (PageParagraph(words) for words in (block.said, *(f"note: {note}" for note in block.notes)) if words)
+        yield PageHeading(block.title)
+        yield from map(PageParagraph, block.lines)
     elif not isinstance(block, Space | Verdict | SharesOfTime | SizesOfBatch | Caution):
         assert_never(block)
 

@@ -6,10 +6,10 @@ What was recorded (commands, paths, titles) is text here, never markup: no link,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...analyse.causes.finding import Evidence, Finding
+from ...analyse.causes.finding import Finding
 from ...analyse.cells.comparison import Cell, Comparison
 from ...analyse.cells.differential import verdict_of
 from ...analyse.diff.limits import LimitCheck
@@ -29,7 +29,7 @@ from ..document import (
 from ..documents import cells_table
 from ..documents import check as checks
 from ..documents import comparison as compare_text
-from ..words.figures import NOT_MEASURED, evidence_value, prediction, share
+from ..words.figures import NOT_MEASURED, prediction, share
 
 MOST_FINDINGS = 5
 MOST_EVIDENCE = 8
@@ -111,7 +111,7 @@ def _lines(document: Document) -> Iterator[str]:
         yield from ("", "**Next**", "")
         yield from (f"- {escaped(one.change)}{prediction(one, block.now)}" for one in block.changes)
     for evidence in blocks_of_kind(document, EvidenceTable):
-        yield from _evidence(evidence.items)
+        yield from _evidence(evidence)
     for others in blocks_of_kind(document, OtherFindings):
         yield from _also(others.findings)
     for quality in blocks_of_kind(document, Quality):
@@ -125,13 +125,8 @@ def _head(verdict: Finding) -> Iterator[str]:
     yield escaped(verdict.title)
 
 
-def _evidence(items: Iterable[Evidence]) -> Iterator[str]:
-    rows = [
-        (escaped(item.what), escaped(evidence_value(item.value, item.unit)), escaped(item.expected))
-        for item in items
-        if item.value is not None
-    ]
-    if rows:
+def _evidence(block: EvidenceTable) -> Iterator[str]:
+    if rows := [tuple(map(escaped, row)) for row in block.rows]:
         yield from _table(("evidence", "value", "should be"), rows[:MOST_EVIDENCE])
 
 

@@ -14,7 +14,6 @@ from ...analyse.run.stall_breakdown import PARTS
 from ..document import (
     LEFT,
     RIGHT,
-    Bar,
     Block,
     Caution,
     Changes,
@@ -22,8 +21,6 @@ from ..document import (
     EvidenceTable,
     FittingTable,
     Heading,
-    Inline,
-    Length,
     OtherFindings,
     Paragraph,
     PartSign,
@@ -31,7 +28,6 @@ from ..document import (
     SharesOfTime,
     SizesOfBatch,
     Space,
-    Spark,
     TableBlock,
     Verdict,
     Words,
@@ -39,11 +35,12 @@ from ..document import (
     table,
     toned,
 )
-from ..words.figures import NOT_MEASURED, SEVERITY_TONES, evidence_value, expected, prediction
+from ..words.figures import NOT_MEASURED, SEVERITY_TONES, expected, prediction
 from . import bars
 from .ascii import written
 from .batch_sizes import sizes_of_batch
 from .fitted import Fitted
+from .phrases import text_of
 
 INDENT = 2
 """Blanks of one step to the right."""
@@ -60,30 +57,6 @@ def show(document: Document, console: Console) -> None:
             console.print(each, soft_wrap=one_line)
 
 
-def text_of(words: Words, ascii_only: bool = False) -> Text:
-    """Words with their tones and signs."""
-    if isinstance(words, str):
-        return Text(written(words, ascii_only))
-    if len(words.pieces) == 1:
-        return _piece(words.pieces[0], ascii_only)
-    whole = Text()
-    for piece in words.pieces:
-        whole.append_text(_piece(piece, ascii_only))
-    return whole
-
-
-def _piece(piece: Inline, ascii_only: bool) -> Text:
-    if isinstance(piece, Bar):
-        return bars.stacked(piece.shares, piece.width, ascii_only)
-    if isinstance(piece, Length):
-        return Text(("#" if ascii_only else "█") * piece.signs)
-    if isinstance(piece, Spark):
-        return Text(bars.spark(piece.values, piece.width, ascii_only))
-    if isinstance(piece, PartSign):
-        return Text(bars.sign(piece.part, ascii_only), style=bars.colour(piece.part))
-    return Text(written(piece.words, ascii_only), style=piece.tone)
-
-
 def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[RenderableType]:
     """What is printed of a block on so many columns."""
     if isinstance(block, Space):
@@ -95,7 +68,7 @@ def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[Renderab
     elif isinstance(block, TableBlock):
         yield _indented(_table(block, ascii_only), block.indent)
     elif isinstance(block, FittingTable):
-        fitted = Fitted(block.columns, lambda words: text_of(words, ascii_only))
+        fitted = Fitted(block.columns, ascii_only)
         yield _indented(fitted, block.indent)
         if block.legend_of is not None and fitted.shows(block.legend_of, width):
             yield bars.legend(dict.fromkeys(PARTS, 1.0), ascii_only)
@@ -111,22 +84,21 @@ def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[Renderab
         yield _indented(_table(_time_table(block), ascii_only))
         yield from _paragraphs(block.remarks, ascii_only)
     elif isinstance(block, Changes):
-        yield _heading("Next", ascii_only)
-        yield from _paragraphs((f"{one.change}{prediction(one, block.now)}" for one in block.changes), ascii_only)
+        yield _heading(block.title, ascii_only)
+        yield from _paragraphs(block.said, ascii_only)
     elif isinstance(block, EvidenceTable):
-        yield _heading("Evidence", ascii_only)
-        known = (item for item in block.items if item.value is not None)
-        rows = ((item.what, evidence_value(item.value, item.unit), expected(item)) for item in known)
-        yield _indented(_table(table(rows), ascii_only))
+        yield _heading(block.title, ascii_only)
+        yield _indented(
+            _table(table((what, value, expected(wanted)) for what, value, wanted in block.rows), ascii_only)
+        )
     elif isinstance(block, OtherFindings):
-        yield _heading("Also", ascii_only)
+        yield _heading(block.title, ascii_only)
         yield from _findings(block, ascii_only)
     elif isinstance(block, Caution):
         yield Text(written(block.said, ascii_only), style="bold yellow")
     elif isinstance(block, Quality):
-        yield _heading("Quality of this measurement", ascii_only)
-        yield from _paragraphs([block.said] if block.said else [], ascii_only)
-        yield from _paragraphs((f"note: {note}" for note in block.notes), ascii_only)
+        yield _heading(block.title, ascii_only)
+        yield from _paragraphs(block.lines, ascii_only)
     else:
         assert_never(block)
 
@@ -200,7 +172,6 @@ def _table(block: TableBlock, ascii_only: bool) -> RichTable:
             ratio=1 if column.grows else None,
             style=column.tone,
         )
-    for number, row in enumerate(block.rows):
-        style = block.tones[number] if block.tones else None
-        made.add_row(*(text_of(cell, ascii_only) for cell in row), style=style)
+    for row in block.rows:
+        made.add_row(*(text_of(cell, ascii_only) for cell in row))
     return made

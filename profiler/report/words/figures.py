@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...analyse.causes.finding import Evidence, Next
+from ...analyse.causes.finding import Next
 
 NOT_MEASURED = "n/a"
 LEAST_SHARE = 0.0005
@@ -51,9 +51,9 @@ def _bytes(value: float) -> str:
     return f"{value / 1e3:.1f} kB" if value < LEAST_MB else f"{value / 1e6:.1f} MB"
 
 
-def expected(item: Evidence) -> str:
-    """What the value would be without the cause: a figure, a bound or a setting."""
-    return f"(should be {item.expected})" if item.expected else ""
+def expected(value: str) -> str:
+    """What a figure would be without the cause (another figure, a bound or a setting), to stand beside it."""
+    return f"(should be {value})" if value else ""
 
 
 def prediction(change: Next, now: float | None) -> str:

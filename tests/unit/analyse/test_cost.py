@@ -21,7 +21,7 @@ from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import Paragraph
 from whyidle.report.documents import cost as cost_text
 from whyidle.report.documents.cost import usd
-from whyidle.report.render.text import text_of
+from whyidle.report.render.phrases import text_of
 from whyidle.scenarios.planted import MS, Step, train
 
 MINE = '[instances.mine]\nusd_per_hour = 2.5\nprovider = "me"\ndate = "2026"\nsource = "my bill"\n'
