@@ -18,6 +18,7 @@ from ..devices.choose import choose
 from ..devices.protocol import Device
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.processes import describe_process, writer_number
+from .device_in_use import first_guess
 from .hooks.install import Hooks, install
 from .session import Session
 
@@ -36,7 +37,6 @@ class Recording:
 
     session: Session
     hooks: Hooks
-    device: Device
     folder: Path
     pid: int
     options: dict[str, Any]
@@ -54,15 +54,18 @@ def current() -> Recording | None:
     return _current if _current is not None and _current.pid == os.getpid() else None
 
 
-def begin(folder: Path, device: Device | None = None, options: dict[str, Any] | None = None) -> Recording | None:
+def begin(
+    folder: Path, device: Device | None = None, options: dict[str, Any] | None = None, gpu: int | None = None
+) -> Recording | None:
     """Record what the calling thread trains into an existing run folder; the recording there is already, if any.
 
     `None` where that cannot be done, which is said in the folder's notices. Never raises.
 
     Args:
-        device: what is trained on; default: the GPU that is in use, else the CPU.
+        device: what is trained on; default: found out, from the first step that is learnt from on.
         options: `activity_windows`: record every kernel of a few steps; `headroom`: measure that; `tune`: see
                 `tuning.takeover`.
+        gpu: what is known of the device so far: the GPU of an optimizer's parameters.
     """
     global _beginning_in, _current, _failed_in
     if (running := current()) is not None:
@@ -75,7 +78,7 @@ def begin(folder: Path, device: Device | None = None, options: dict[str, Any] | 
         if inherited is not None:
             # A forked child: the hooks point to the parent's recording.
             inherited.hooks.discard()
-        _current = _begin(folder, device or _device_in_use(), options or {})
+        _current = _begin(folder, device, first_guess() if gpu is None else gpu, options or {})
     except Exception as error:
         _failed_in = os.getpid()
         with contextlib.suppress(Exception):
@@ -98,22 +101,6 @@ def end() -> None:
         running.session.finish()
 
 
-def follow_device() -> None:
-    """Begin anew on the GPU where a recording began before the program first used it, and has no steps yet."""
-    global _current
-    running = current()
-    if running is None or running.device.asynchronous or running.session.steps.count or not _cuda_in_use():
-        return
-    _current = None
-    with contextlib.suppress(Exception):
-        running.hooks.discard()
-    with contextlib.suppress(Exception):
-        running.session.discard()
-        for path in running.folder.glob(f"*-{running.session.rank}-{running.session.writer}.*"):
-            path.unlink()
-    begin(running.folder, options=running.options)
-
-
 def rank_and_size() -> tuple[int, int | None]:
     """This process's rank in its job, and the number of ranks where that is known."""
     distributed = sys.modules.get("torch.distributed")
@@ -125,36 +112,33 @@ def rank_and_size() -> tuple[int, int | None]:
     return 0, None
 
 
-def _begin(folder: Path, device: Device, options: dict[str, Any]) -> Recording:
+def _begin(folder: Path, device: Device | None, gpu: int | None, options: dict[str, Any]) -> Recording:
+    chosen = device or choose("cpu" if gpu is None else f"cuda:{gpu}")
     rank, size = rank_and_size()
-    session = Session(folder, device, rank, writer=writer_number(folder, rank))
+    session = Session(folder, chosen, rank, writer=writer_number(folder, rank))
     local = os.environ.get("LOCAL_RANK", "")
-    describe_process(
-        folder,
-        rank,
-        session.writer,
-        {
-            "world_size": size,
-            "local_rank": int(local) if local.isdigit() else None,
-            "torch": torch.__version__,
-            "device": device.describe(),
-            "began_ns": device.now(),
-        },
-    )
+    facts = {
+        "world_size": size,
+        "local_rank": int(local) if local.isdigit() else None,
+        "torch": torch.__version__,
+        "began_ns": chosen.now(),
+    }
+
+    def computes_on(device: Device) -> None:
+        describe_process(folder, rank, session.writer, facts | {"device": device.describe()})
+
+    computes_on(chosen)
     if options.get("activity_windows"):
         session.watch_activity()
-    hooks = install(session, device, headroom=bool(options.get("headroom")), tune=options.get("tune"))
+    hooks = install(
+        session,
+        chosen,
+        headroom=bool(options.get("headroom")),
+        tune=options.get("tune"),
+        moved=computes_on if device is None else None,
+    )
     _at_exit(end)
-    return Recording(session, hooks, device, folder, os.getpid(), options)
-
-
-def _device_in_use() -> Device:
-    # Only asked where the program itself uses CUDA: to initialise it here could break its own fork of workers.
-    return choose(f"cuda:{torch.cuda.current_device()}" if _cuda_in_use() else "cpu")
-
-
-def _cuda_in_use() -> bool:
-    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+    return Recording(session, hooks, folder, os.getpid(), options)
 
 
 def _at_exit(call: Callable[[], None]) -> None:

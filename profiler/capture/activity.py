@@ -42,6 +42,9 @@ CLOCK_SLACK_NS = 200_000
 """The device's stamps of a step and CUPTI's may disagree by so much."""
 FINISH_LIMIT_NS = 1_000_000_000
 """How long the end of a training waits for a window that is still open."""
+APART_NS = 5_000_000_000
+"""Between two windows, at the least: Kineto detaches CUPTI some time after a trace has ended, within a later call of
+CUDA's, and a trace that begins meanwhile may hang or see nothing (pytorch/kineto issues 1169 and 1554)."""
 TEARDOWN_FROM_CUDA = (12, 6)
 """Older runtimes may crash when CUPTI is detached and CUDA graphs are used."""
 
@@ -68,8 +71,16 @@ class ActivityWindows:
         *,
         on_window: OnWindow,
         say: Callable[[str], None],
+        gpu: Callable[[], int],
         writer: int | None = None,
     ) -> None:
+        """
+        Args:
+            gpu: number of the GPU whose kernels are recorded.
+        """
+        _detach_after(os.environ)
+        self._gpu = gpu
+        self._not_before_ns = 0
         self._folder = folder
         self._rank = rank
         self._pid = writer
@@ -81,7 +92,6 @@ class ActivityWindows:
         self._writer: RecordWriter | None = None
         self._thread = threading.get_ident()
         self._trace: KinetoTrace | None = None
-        self._device = 0
         self._before: deque[int] = deque(maxlen=BASELINE_STEPS + 1)
         """When the steps before the window began."""
         self._within: list[int] = []
@@ -98,6 +108,13 @@ class ActivityWindows:
         self._watch: OthersWatch | None = None
         with suppress(Exception):
             self._watch = OthersWatch(self._give_way)
+
+    def graph_replayed(self) -> None:
+        """The training replays CUDA graphs: detaching CUPTI from those is known to crash."""
+        if self._due != _NEVER:
+            self._end(
+                "Activity windows are off: the training replays CUDA graphs, which CUPTI cannot be detached from."
+            )
 
     def step(self, number: int) -> None:
         """A step begins. Call it before the step's own clock starts."""
@@ -131,7 +148,7 @@ class ActivityWindows:
                 self._next(number)
             return
         self._before.append(now)
-        if number < self._start_at:
+        if number < self._start_at or now < self._not_before_ns:
             return
         if (reason := _impossible(os.environ)) is not None:
             self._end(reason)
@@ -143,8 +160,6 @@ class ActivityWindows:
 
     def _open(self) -> None:
         begin = time.monotonic_ns()
-        _detach_after(os.environ)
-        self._device = _cuda.current_device()
         self._within = []
         if self._watch is not None:
             self._watch.ours = True
@@ -161,6 +176,7 @@ class ActivityWindows:
         if trace is None:
             return
         traced = trace.stop()
+        self._not_before_ns = time.monotonic_ns() + APART_NS
         if self._within:
             self._store(traced, self._within[0], now)
         self._trace_cost_ns += time.monotonic_ns() - now
@@ -174,7 +190,7 @@ class ActivityWindows:
             self._say_once(f"An activity window was thrown away: it had {len(traced.events)} events.")
             self._trace_cost_ns += MOST_COST_NS
             return
-        rows = rows_of(traced, self._device)
+        rows = rows_of(traced, self._gpu())
         # Calls that began after the steps are ours: the wait at the end of the trace.
         rows = rows[(rows[:, 5] > begin) & ((rows[:, 1] >= 0) | (rows[:, 4] < stopping))]
         if len(rows) == 0:

@@ -4,16 +4,18 @@ Nothing here waits. A mark is asked whether it was reached, oldest step first, a
 the record that was stored long before. When too many steps are under way, the next ones get no marks at all.
 
 A mark behind work that still runs is reached when that ends; a mark on an idle stream is reached when it arrives there,
-`ARRIVAL_NS` after the host put it. So a mark that is reached later than that tells that the device was at work.
+`Device.arrival_ns` after the host put it. So a mark that is reached later than that tells that the device was at work.
+
+A program may fetch on one stream and compute on another: marks that bound the computation are put where the last
+backward pass or optimizer step was queued.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..devices.protocol import Copy, Device, Event
+from ..devices.protocol import Copy, Device, Event, Stream
 from ..record.schema import NOT_MEASURED, StepFlag
 from ..record.segment import RecordWriter
 
@@ -23,8 +25,6 @@ RESOLVE_AT_MOST = 4
 """Steps resolved per look, so that a hook's cost is bounded."""
 MOST_PAUSES = 32
 """Pauses marked within a step; later ones keep their host stamps only."""
-ARRIVAL_NS = 50_000
-"""From the host's call to the device, at most; a few microseconds as a rule."""
 
 
 @dataclass(slots=True)
@@ -54,10 +54,17 @@ class _Marked:
     """(handle of the pause's record, before, after)"""
 
     def done(self) -> bool:
-        """Whether the device has passed all of them; copies may run on another stream than the rest."""
-        if self.tail is None or not self.tail.done() or (self.copy_end is not None and not self.copy_end.done()):
+        """Whether the device has passed all of them. Those of the tail's stream lie before it."""
+        tail = self.tail
+        if tail is None or not tail.done():
             return False
-        return all(after.done() for _, _, after in self.pauses)
+        return all(mark.done() for mark in self.events() if mark.stream != tail.stream)
+
+    def newest(self) -> Event | None:
+        """The mark that was put last before the tail."""
+        if self.pauses and (self.end is None or self.later):
+            return self.pauses[-1][2]
+        return self.end or self.begin
 
     def events(self) -> list[Event]:
         own = (self.before, self.copy_begin, self.copy_end, self.begin, self.end, self.tail)
@@ -76,8 +83,12 @@ class Marks:
         self._step: _Marked | None = None
         self._operations = 0
         """`Device.operations` where the computation was last taken to begin."""
+        self._stream: Stream = None
+        """Where the last computation was queued; `None`: where the training is now."""
         self._last: Event | None = None
         """Behind all that was queued when it was put, while the device has not passed it."""
+        self._was_idle = False
+        """Whether the device had passed all marks when that was put: it may idle, and just not have come to it."""
         self._all_marked = True
         """Whether nothing was queued since."""
         self._ever = False
@@ -88,7 +99,8 @@ class Marks:
         """A step begins."""
         self._step = _Marked()
         if not self._all_marked:
-            self._last = self._step.before = self._device.record()
+            self._last = self._step.before = self._device.record(self._stream)
+            self._was_idle = False
             self._all_marked = True
 
     def step_is_none(self) -> None:
@@ -119,7 +131,7 @@ class Marks:
             self.dropped += 1
             return False
         self._operations = self._device.operations()
-        step.begin = self._device.record()
+        step.begin = self._device.record(self._stream)
         return True
 
     def computation_ends(self) -> None:
@@ -131,6 +143,7 @@ class Marks:
             step.computed = True
             step.later.clear()
             step.end = self._device.record()
+            self._stream = step.end.stream
 
     def first_copy(self, copy: Copy) -> None:
         """The batch, or its first part, is on its way."""
@@ -196,17 +209,21 @@ class Marks:
             return
         step.computed |= self._device.operations() != self._operations
         step.handle, step.flags, step.ended_ns = handle, flags, now
-        self._last = step.tail = self._device.record()
+        newest = step.newest()
+        self._was_idle = newest is not None and newest.done()
+        self._last = step.tail = self._device.record(self._stream)
         self._all_marked = self._ever = True
         self._unresolved.append(step)
 
-    def finish(self, settle: Callable[[], object]) -> int | None:
+    def finish(self, settle_ns: int) -> int | None:
         """The training is over: wait a little for what is queued, and resolve that.
 
         Returns when the device was done with everything; `None` if it is not.
         """
-        done = self._device.record()
-        settle()
+        if self._device.captures():
+            return None  # nothing that is queued now runs
+        done = self._device.record(self._stream)
+        self._device.settle(done, settle_ns)
         self.resolve_all()
         done_ns = done.time_ns() if done.done() else None
         self._device.release(done)
@@ -215,7 +232,7 @@ class Marks:
     def drained(self) -> bool | None:
         """Whether the device has finished all steps so far; `None` where that cannot be told."""
         if self._last is not None and not self._last.done():
-            return False
+            return None if self._was_idle else False
         return True if self._ever and self._all_marked else None
 
     def resolve(self) -> int:
@@ -266,14 +283,15 @@ class Marks:
         assert step.begin is not None
         assert step.tail is not None
         begin = step.begin.time_ns()
+        arrival_ns = self._device.arrival_ns()
         for host_begin, before, after in step.leading:
-            if before.time_ns() - max(begin, host_begin) > ARRIVAL_NS:
+            if before.time_ns() - max(begin, host_begin) > arrival_ns:
                 break  # The device was at work when this came: the computation had begun.
             begin = after.time_ns()
         end = begin if step.end is None else step.end.time_ns()
         found = step.end is not None
         for host, mark in (*step.later, (step.ended_ns, step.tail)):
-            if mark.time_ns() - max(end, host) > ARRIVAL_NS:
+            if mark.time_ns() - max(end, host) > arrival_ns:
                 end, found = mark.time_ns(), True  # Something was queued behind the last thing that was seen.
         if found:
             return begin, end

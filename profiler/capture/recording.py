@@ -32,7 +32,7 @@ def recording(
 
     Args:
         folder: the run folder; made here, must not hold a run yet.
-        device: what the loop trains on: `auto`, `cpu`, `cuda` or `cuda:N`.
+        device: what the loop trains on: `cpu`, `cuda` or `cuda:N`; `auto`: as its steps show.
         sampler: start the process that samples accelerator and host.
         activity_windows: record every kernel of a few steps (CUDA).
         headroom: measure what an infinitely fast loader would give.
@@ -46,8 +46,10 @@ def recording(
         )
         yield running.session
         return
-    chosen = choose(device)
-    path = create_run(Path(folder), {"device": chosen.describe(), "torch": torch.__version__, "headroom": headroom})
+    facts = {"torch": torch.__version__, "headroom": headroom}
+    # Which device the program will compute on is seen from its steps: CUDA is not initialised here for that.
+    chosen = None if device == "auto" else choose(device)
+    path = create_run(Path(folder), facts if chosen is None else facts | {"device": chosen.describe()})
     begun = active.begin(path, chosen, {"activity_windows": activity_windows, "headroom": headroom})
     if begun is None:
         raise RecordError(f"{path} could not be recorded into; its notices say why.")

@@ -100,7 +100,7 @@ class Session:
         self.folder = folder
         self.rank = self._rank = rank
         self.writer = os.getpid() if writer is None else writer
-        self._device = device
+        self.device = device
         self._now = device.now
         self._batches = RecordWriter(folder, BATCH, rank, self.writer)
         self._events = RecordWriter(folder, EVENT, rank, self.writer)
@@ -143,6 +143,7 @@ class Session:
                 writer=self.writer,
                 on_window=lambda number, begin, end: self.event(EventKind.ACTIVITY_WINDOW, number, end, begin),
                 say=self.notice,
+                gpu=lambda: self.device.torch_device.index or 0,
             )
 
     def fetches(
@@ -180,6 +181,18 @@ class Session:
             first = False
             steps.fetch_begin(epoch, first, queue)
 
+    def graph_replayed(self) -> None:
+        """The training replays CUDA graphs."""
+        if self._activity is not None:
+            self._activity.graph_replayed()
+
+    def moves_to(self, device: Device) -> None:
+        """The training computes on another device than was taken for its own."""
+        self.device = device
+        self._asks_retries = device.allocation_retries
+        self._retries = 0
+        self.steps.moves_to(device)
+
     def loader(self, workers: int, prefetch: int | None, flags: int) -> None:
         """The settings of the loader that trains, where it is torch's DataLoader. `flags`: of `LoaderFlag`."""
         self.event(EventKind.LOADER_WORKERS, workers)
@@ -197,20 +210,17 @@ class Session:
         finally:
             self.event(EventKind.BOUNDARY, t_ns=begin, end_ns=self._now())
 
-    def discard(self) -> None:
-        """Throw the recording away, with its files."""
-        if self._gc_watch in gc.callbacks:
-            gc.callbacks.remove(self._gc_watch)
-        for writer in (self._steps, self._pauses, self._batches, self._events):
-            writer.close()
-            writer.path.unlink(missing_ok=True)
-
     def finish(self) -> None:
         """End the recording; safe to call after an error and twice."""
         if self._gc_watch not in gc.callbacks:
             return
         gc.callbacks.remove(self._gc_watch)
-        done_ns = self.steps.finish()
+        try:
+            done_ns = self.steps.finish()
+        except Exception as error:
+            # A device that has failed answers nothing more: what was recorded of it stands.
+            done_ns = None
+            self.notice(f"The device failed before the recording ended ({type(error).__name__}: {error}).")
         if done_ns is not None:
             self.event(EventKind.DEVICE_DONE, t_ns=done_ns)
         self._record_lasting()
@@ -224,7 +234,7 @@ class Session:
                     "training, outside its steps."
                 )
         self.event(EventKind.TRAINING_END)
-        uncertainty = self._device.clock_uncertainty_ns()
+        uncertainty = self.device.clock_uncertainty_ns()
         if uncertainty:
             self.event(EventKind.CLOCK_UNCERTAINTY, uncertainty)
         if self.steps.skipped:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from functools import partial
 from time import thread_time_ns
 from typing import Protocol
 
@@ -93,6 +92,8 @@ class StepRecorder:
         """That number when the batch was handed over, or when the last backward pass or optimizer step since ended."""
         self._graph_before = NOT_MEASURED
         """How many were made between the batch and the first backward pass of the step; negative until that begins."""
+        self._copies_ahead = 0
+        """Copies on another stream since the computing one was last told to wait for one."""
         self._waits = 0
         self._wait_begin = 0
         self._before: Event | None = None
@@ -115,11 +116,24 @@ class StepRecorder:
         time."""
         self._gc_at_begin = 0
         self._overhead = 0
+        self._ring_full = 0
+        """Of devices that the training has left."""
 
     @property
     def ring_full(self) -> int:
         """Steps whose device marks were dropped because too many were outstanding."""
-        return self._marks.dropped if self._marks is not None else 0
+        return self._ring_full + (self._marks.dropped if self._marks is not None else 0)
+
+    def moves_to(self, device: Device) -> None:
+        """The training computes on another device than was taken for its own, with the same host's clock.
+
+        The step that is open gets no marks there: its computation has begun.
+        """
+        if self._marks is not None:
+            self._marks.resolve_all()
+            self._ring_full += self._marks.dropped
+        self._device = device
+        self._marks = Marks(device, self._writer, self._pauses) if device.asynchronous else None
 
     def fetch_begin(self, epoch: int, first: bool, queue: QueueLook | None, begin_ns: int = 0) -> None:
         """The training asks for a batch, now or at `begin_ns`."""
@@ -281,6 +295,7 @@ class StepRecorder:
             return
         now = self._now()
         row = self._row
+        self._copies_ahead += copy.ahead
         if row[_COPY_BEGIN] == NOT_MEASURED:
             row[_COPY_BEGIN], row[_COPY_END] = copy.host_begin_ns, copy.host_end_ns
             row[_COPY_BYTES] = copy.nbytes
@@ -370,8 +385,13 @@ class StepRecorder:
             self._pause_ends(PauseKind.SYNC, False)
 
     def stream_wait_begin(self) -> None:
-        """The computing stream is about to be told to wait for another one."""
-        if self._waits == 0 and self.recording and self._marks is not None:
+        """The computing stream is about to be told to wait for another one.
+
+        Only where that may be for a copy: what a training's own streams exchange (gradients, gathered weights) is part
+        of its computation.
+        """
+        if self._copies_ahead and self._waits == 0 and self.recording and self._marks is not None:
+            self._copies_ahead = 0
             self._before = self._marks.pause_begins()
             self._wait_begin = self._now()
 
@@ -409,7 +429,7 @@ class StepRecorder:
             self._store(self._last_ns)
         if self._marks is None:
             return None
-        return self._marks.finish(partial(self._device.settle, SETTLE_NS))
+        return self._marks.finish(SETTLE_NS)
 
     def _let_pass(self, now: int) -> None:
         """A step that is not looked at begins."""

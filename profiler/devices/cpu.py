@@ -47,8 +47,14 @@ class CpuDevice:
     def synchronize(self) -> None:
         pass
 
-    def settle(self, limit_ns: int) -> None:
+    def captures(self) -> bool:
+        return False
+
+    def settle(self, mark: Event, limit_ns: int) -> None:
         pass
+
+    def arrival_ns(self) -> int:
+        return 0
 
     def clock_uncertainty_ns(self) -> int | None:
         return 0
@@ -70,6 +76,7 @@ class _Passed:
     """A mark that was reached when it was made."""
 
     __slots__ = ("_at",)
+    stream = None
 
     def __init__(self, at_ns: int) -> None:
         self._at = at_ns

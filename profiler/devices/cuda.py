@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from .host_clock import HostClock
-from .protocol import Copy, Event, Stream
+from .protocol import ARRIVAL_NS, Copy, Event, Stream
 
 ANCHOR_PERIOD_NS = 5_000_000_000
 FIRST_PERIOD_NS = 500_000_000
@@ -34,6 +34,8 @@ ANCHOR_LIMIT_NS = 2_000_000
 LINK_NS = 100_000_000
 """Stamps are measured from a reference at most this far away, where there are events: float32 rounds 0.1 s by 4 ns."""
 SETTLE_LOOK_S = 0.001
+MOST_STREAMS = 64
+"""Streams whose objects are kept; a program uses a few."""
 
 
 def describe_gpu(index: int) -> dict[str, Any]:
@@ -60,10 +62,13 @@ def _counts_retries() -> bool:
 
 
 class CudaEvent:
-    __slots__ = ("_device", "event")
+    __slots__ = ("_device", "event", "number", "stream")
 
     def __init__(self, event: torch.cuda.Event, device: CudaDevice) -> None:
         self.event = event
+        self.stream: Stream = None
+        self.number = 0
+        """Of those recorded by its device: a later one on the same stream has a higher number."""
         self._device = device
 
     def done(self) -> bool:
@@ -78,7 +83,7 @@ class CudaDevice:
     asynchronous = True
 
     def __init__(self, index: int = 0) -> None:
-        torch.cuda.set_device(index)
+        """Makes a context on this device, unless there is one; the current device stays the program's."""
         self.index = index
         self._facts = describe_gpu(index)
         self.name: str = self._facts["name"]
@@ -86,7 +91,16 @@ class CudaDevice:
         self.torch_device = torch.device("cuda", index)
         self._side = torch.cuda.Stream(index)
         self._clock_stream = torch.cuda.Stream(index, priority=-1)
+        self._raw_stream: Callable[[int], int] | None = getattr(
+            getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None
+        )
+        self._streams: dict[int, torch.cuda.Stream] = {}
+        """By the driver's handle: to make the object for a stream takes longer than to record an event on it."""
         self._pool: list[CudaEvent] = []
+        self._recorded = 0
+        self._tries: list[torch.cuda.Event] = []
+        """Events for tries at a bracket."""
+        self._arrival_ns = ARRIVAL_NS
         self._lender: CudaEvent | None = None
         """Whose event is the reference, while it has not been given back."""
         self._spare: torch.cuda.Event | None = None
@@ -106,14 +120,30 @@ class CudaDevice:
         # The device's clock counts from here. `_reference_ns` is where it stood at `_reference`.
         self._reference, host_ns, half_ns = first
         self._reference_ns = 0
+        self._reference_number = self._recorded
         self._host_clock = HostClock(0, host_ns, half_ns)
 
     now = staticmethod(time.monotonic_ns)
 
     def record(self, stream: Stream = None) -> CudaEvent:
         event = self._pool.pop() if self._pool else CudaEvent(torch.cuda.Event(enable_timing=True), self)
-        event.event.record(stream or torch.cuda.current_stream(self.index))
+        on = stream or self._current_stream()
+        event.event.record(on)
+        event.stream = on
+        self._recorded += 1
+        event.number = self._recorded
         return event
+
+    def _current_stream(self) -> torch.cuda.Stream:
+        if self._raw_stream is None:
+            return torch.cuda.current_stream(self.index)
+        handle = self._raw_stream(self.index)
+        stream = self._streams.get(handle)
+        if stream is None:
+            if len(self._streams) >= MOST_STREAMS:
+                self._streams.clear()
+            stream = self._streams[handle] = torch.cuda.current_stream(self.index)
+        return stream
 
     def release(self, event: Event) -> None:
         if not isinstance(event, CudaEvent):
@@ -173,24 +203,14 @@ class CudaDevice:
     def describe(self) -> dict[str, Any]:
         return dict(self._facts)
 
-    def settle(self, limit_ns: int) -> None:
-        """Wait at most so long for what is queued on the current stream. Called once, at the end of a recording.
+    def captures(self) -> bool:
+        return torch.cuda.is_current_stream_capturing()
 
-        Looks once a millisecond instead of synchronising, which has no limit. A device that has failed does nothing
-        more, so there is nothing to wait for.
-        """
+    def settle(self, mark: Event, limit_ns: int) -> None:
+        """Looks once a millisecond instead of synchronising, which has no limit."""
         until = time.monotonic_ns() + limit_ns
-        try:
-            if torch.cuda.is_current_stream_capturing():
-                return  # nothing that is queued now runs
-            behind = self.record()
-            while not behind.done():
-                if time.monotonic_ns() >= until:
-                    return  # `behind` is still in use: it goes with this call
-                time.sleep(SETTLE_LOOK_S)
-        except RuntimeError:
-            return
-        self.release(behind)
+        while not mark.done() and time.monotonic_ns() < until:
+            time.sleep(SETTLE_LOOK_S)
 
     def operations(self) -> int:
         """A number that changes when the training thread has run differentiable operations.
@@ -201,6 +221,10 @@ class CudaDevice:
             return int(self._operations())
         self._asked += 1
         return self._asked
+
+    def arrival_ns(self) -> int:
+        """Of an idle stream's marks by the last bracket; stamps that are compared with the host's are uncertain too."""
+        return self._arrival_ns + self._host_clock.uncertainty_ns(time.monotonic_ns())
 
     def clock_uncertainty_ns(self) -> int | None:
         """How far any stamp of this device so far may be from the host's clock, at most.
@@ -213,19 +237,29 @@ class CudaDevice:
     def host_time_ns(self, mark: CudaEvent) -> int:
         """When a finished event was reached, on the host's clock."""
         if time.monotonic_ns() - self._tried_ns > self._period_ns:
-            self._renew_anchor(mark.event)
-        device_ns = self._device_time_ns(mark.event)
+            self._renew_anchor(mark)
+        device_ns = self._device_time_ns(mark.event, mark.number)
         if abs(device_ns - self._reference_ns) > LINK_NS:
             if self._lender is None:
                 self._spare = self._reference
             self._reference, self._reference_ns, self._lender = mark.event, device_ns, mark
+            self._reference_number = mark.number
         return self._host_clock.host_ns(device_ns)
 
-    def _device_time_ns(self, event: torch.cuda.Event) -> int:
-        """Where the device's own clock stood, counted from the first anchor."""
-        return self._reference_ns + round(float(self._reference.elapsed_time(event)) * 1e6)
+    def _device_time_ns(self, event: torch.cuda.Event, number: int) -> int:
+        """Where the device's own clock stood, counted from the first anchor. `number`: as `CudaEvent.number`."""
+        # CUDA promises the time from an event to a later one, and says nothing of the sign of the other.
+        earlier, later, sign = self._reference, event, 1
+        if number < self._reference_number:
+            earlier, later, sign = event, self._reference, -1
+        try:
+            apart = float(earlier.elapsed_time(later))
+        except RuntimeError:
+            # Of two streams, what was recorded first may be reached last.
+            apart, sign = float(later.elapsed_time(earlier)), -sign
+        return self._reference_ns + sign * round(apart * 1e6)
 
-    def _renew_anchor(self, read: torch.cuda.Event) -> None:
+    def _renew_anchor(self, read: CudaEvent) -> None:
         """Tie the device's clock to the host's once more, if the clock stream answers; `read` is read next."""
         self._tried_ns = time.monotonic_ns()
         self._period_ns = min(2 * self._period_ns, ANCHOR_PERIOD_NS)
@@ -233,22 +267,32 @@ class CudaDevice:
         if best is None:
             return
         event, host_ns, half_ns = best
-        device_ns = self._device_time_ns(event)
+        device_ns = self._device_time_ns(event, self._recorded)
         self._host_clock.bracket(device_ns, host_ns, half_ns)
+        read_ns = self._device_time_ns(read.event, read.number)
         # After a pause the new event is the nearer reference; far behind the host the old one is.
-        if abs(event.elapsed_time(read)) < abs(self._reference.elapsed_time(read)):
-            self._reference, self._reference_ns = event, device_ns
+        if abs(device_ns - read_ns) < abs(self._reference_ns - read_ns):
+            # The event that nobody refers to any longer serves the next try; a lender keeps its own.
+            self._tries.append(self._reference if self._lender is None or self._spare is None else self._spare)
+            self._reference, self._reference_ns, self._reference_number = event, device_ns, self._recorded
             self._lender = self._spare = None
+        else:
+            self._tries.append(event)
 
     def _best_bracket(self) -> tuple[torch.cuda.Event, int, int] | None:
-        """The narrowest of a few brackets as (event, host's clock, half its width); `None` if the stream is late."""
+        """The narrowest of a few brackets as (event, host's clock, half its width); `None` if the stream is late.
+
+        The event is the caller's; it was recorded last of all that are numbered.
+        """
         if self._late is not None and not self._late.query():
             return None
-        self._late = None
+        if self._late is not None:
+            self._tries.append(self._late)
+            self._late = None
         best: tuple[torch.cuda.Event, int, int] | None = None
         began = time.monotonic_ns()
         for _ in range(ANCHOR_TRIES):
-            event = torch.cuda.Event(enable_timing=True)
+            event = self._tries.pop() if self._tries else self._new_try()
             before = time.monotonic_ns()
             event.record(self._clock_stream)
             while not event.query():
@@ -259,10 +303,23 @@ class CudaDevice:
             after = time.monotonic_ns()
             half = (after - before + 1) // 2
             if best is None or half < best[2]:
+                if best is not None:
+                    self._tries.append(best[0])
                 best = event, before + half, half
+            else:
+                self._tries.append(event)
             if after - began > ANCHOR_LIMIT_NS:
                 break  # slow answers: ten of them would cost ten times the limit
+        if best is not None:
+            self._recorded += 1
+            self._arrival_ns = max(ARRIVAL_NS, 4 * best[2])
         return best
+
+    def _new_try(self) -> torch.cuda.Event:
+        """An event that exists on the device: it is made at its first record, which takes longer than later ones."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(self._clock_stream)
+        return event
 
     def _waited_bracket(self) -> tuple[torch.cuda.Event, int, int]:
         """A bracket as wide as it takes. Before the first step nothing is lost by waiting."""
@@ -271,5 +328,6 @@ class CudaDevice:
         event.record(self._clock_stream)
         event.synchronize()
         half = (time.monotonic_ns() - before + 1) // 2
+        self._recorded += 1
         # Now the stream is empty, unless others keep the device busy as well.
         return self._best_bracket() or (event, before + half, half)

@@ -24,7 +24,7 @@ from ..errors import DeviceOutOfMemory
 from .clock import Clock, RealClock
 from .conditions import Conditions
 from .profiles import Accelerator
-from .protocol import Copy, Event, Stream
+from .protocol import ARRIVAL_NS, Copy, Event, Stream
 
 COMPUTE, COPY = 1, 2
 """As `record.schema.SpanKind`."""
@@ -54,10 +54,11 @@ class EmulatedSpec:
 
 
 class EmulatedEvent:
-    __slots__ = ("_clock", "at_ns")
+    __slots__ = ("_clock", "at_ns", "stream")
 
-    def __init__(self, at_ns: int, clock: Clock) -> None:
+    def __init__(self, at_ns: int, stream: EmulatedStream, clock: Clock) -> None:
         self.at_ns = at_ns
+        self.stream: Stream = stream
         self._clock = clock
 
     def done(self) -> bool:
@@ -140,7 +141,7 @@ class EmulatedDevice:
 
     def record(self, stream: Stream = None) -> EmulatedEvent:
         on = stream or self._compute
-        return EmulatedEvent(self._start(on), self.clock)
+        return EmulatedEvent(self._start(on), on, self.clock)
 
     def release(self, event: Event) -> None:
         pass
@@ -192,10 +193,14 @@ class EmulatedDevice:
     def synchronize(self) -> None:
         self.clock.wait_until(max(self._compute.empty_ns, self._side.empty_ns))
 
-    def settle(self, limit_ns: int) -> None:
-        now = self.clock.now()
-        busy = max(self._compute.empty_ns, self._side.empty_ns, now) + self.spec.launch_latency_ns
-        self.clock.wait_until(min(now + limit_ns, busy))
+    def captures(self) -> bool:
+        return False
+
+    def settle(self, mark: Event, limit_ns: int) -> None:
+        self.clock.wait_until(min(self.clock.now() + limit_ns, mark.time_ns()))
+
+    def arrival_ns(self) -> int:
+        return ARRIVAL_NS
 
     def clock_uncertainty_ns(self) -> int | None:
         return 0

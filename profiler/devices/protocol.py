@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import torch
 
+ARRIVAL_NS = 50_000
+"""From the host's call to an idle device, at most, where nothing else is known; a few microseconds as a rule."""
+
 Stream = Any
 """A queue of device work; opaque outside its device. `None` is the stream the training computes on."""
 
 
 class Event(Protocol):
     """A mark in a stream."""
+
+    @property
+    def stream(self) -> Stream:
+        """The stream it lies in; equal for marks of the same one."""
+        ...
 
     def done(self) -> bool:
         """Whether the device has reached the mark. Never waits."""
@@ -88,8 +96,16 @@ class Device(Protocol):
         """Wait until everything queued is done."""
         ...
 
-    def settle(self, limit_ns: int) -> None:
-        """Wait at most so long for the device to do what is queued. Called once, at the end of a recording."""
+    def captures(self) -> bool:
+        """Whether a CUDA graph is being captured on the current stream: a mark put now would become part of it."""
+        ...
+
+    def settle(self, mark: Event, limit_ns: int) -> None:
+        """Wait at most so long for the device to reach a mark. Called once, at the end of a recording."""
+        ...
+
+    def arrival_ns(self) -> int:
+        """How long a mark put on an idle stream takes to be reached, at most."""
         ...
 
     def clock_uncertainty_ns(self) -> int | None:

@@ -211,8 +211,19 @@ def _computing(window: Window, stepping: Intervals, pauses: Records, asynchronou
     steps = window.all_steps
     copied = steps[(steps["flags"] & StepFlag.COPIED_AHEAD) == 0]
     copies = _spans(copied, "device_copy_begin_ns", "device_copy_end_ns")
-    holding_up = pauses[pauses["what"] != PauseKind.COPY_AHEAD]
-    return subtract(stepping, union_of(copies, _spans(holding_up, "device_begin_ns", "device_end_ns")))
+    holding_up = pauses[~np.isin(pauses["what"], (PauseKind.COPY_AHEAD, PauseKind.STREAM_WAIT))]
+    held = union_of(copies, _spans(holding_up, "device_begin_ns", "device_end_ns"))
+    return subtract(stepping, union_of(held, _waits_for_copies(steps, pauses)))
+
+
+def _waits_for_copies(steps: Records, pauses: Records) -> Intervals:
+    """When the computing stream waited for another one, on which a copy ran: waits for what else streams do are part of
+    the computation."""
+    waits = _spans(_of(pauses, PauseKind.STREAM_WAIT), "device_begin_ns", "device_end_ns")
+    ahead = steps[(steps["flags"] & StepFlag.COPIED_AHEAD) != 0]
+    copies = _spans(ahead, "device_copy_begin_ns", "device_copy_end_ns")
+    further = _spans(_of(pauses, PauseKind.COPY_AHEAD), "device_begin_ns", "device_end_ns")
+    return intersect(waits, union_of(copies, further))
 
 
 def busy_strip(window: Window, computing: Intervals, bin_ns: int, bins: int) -> list[float]:

@@ -56,7 +56,7 @@ def _put() -> None:
             # Nothing is recorded of it.
             install(folder, options()["tune"]["probe"])
             return
-    _trigger(torch.optim.Optimizer, "__init__")
+    _trigger_on_optimizer()
     _trigger(DataLoader, "__iter__")
     _trigger(torch.autograd, "backward")
     imports = Imports()
@@ -64,8 +64,12 @@ def _put() -> None:
         imports.when(module, _trigger_on_library)
 
 
-def begin() -> None:
-    """Begin recording this process, if it is to be and is not yet. Never raises."""
+def begin(optimizer: Any = None) -> None:
+    """Begin recording this process, if it is to be and is not yet. Never raises.
+
+    Args:
+        optimizer: the one that was just made, whose parameters tell the device.
+    """
     with contextlib.suppress(Exception):
         folder = run_folder()
         if folder is None or _is_worker() or _is_prepared():
@@ -73,9 +77,9 @@ def begin() -> None:
         if (active := _active()) is None:
             return
         if active.current() is None:
-            active.begin(folder, options=options())
-        else:
-            active.follow_device()
+            from ..device_in_use import of_parameters
+
+            active.begin(folder, options=options(), gpu=None if optimizer is None else of_parameters(optimizer))
 
 
 def _active() -> ModuleType | None:
@@ -117,8 +121,27 @@ def _trigger_on_library(module: ModuleType) -> None:
             _trigger(getattr(module, source.owner), source.method, source)
 
 
+def _trigger_on_optimizer() -> None:
+    """Call `begin` after an optimizer was made, until the recording has begun."""
+    optimizers: Any = torch.optim.Optimizer
+    original: Callable[..., Any] = optimizers.__init__
+    state = _Trigger()
+
+    def __init__(self_: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        try:
+            original(self_, *args, **kwargs)
+        except BaseException as error:
+            forget_frame(error)
+            raise
+        if state.rests_in != os.getpid():
+            begin(self_)
+            state.rest_if_begun()
+
+    _stand_in(optimizers, "__init__", __init__, original)
+
+
 def _trigger(owner: Any, name: str, source: Source | None = None) -> None:
-    """Call `begin` before `owner.name`, until the recording has begun and has steps.
+    """Call `begin` before `owner.name`, until the recording has begun.
 
     `source`: it is a method of this library, which iterates over data for purposes of its own too.
     """
@@ -136,7 +159,7 @@ def _trigger(owner: Any, name: str, source: Source | None = None) -> None:
         try:
             before = getattr(owner, name)
             begin()
-            state.rest_if_steady()
+            state.rest_if_begun()
             # The hooks lie on top of this trigger now: this very call is the first that they shall see.
             call = getattr(owner, name)
             return call(*args, **kwargs) if call is not before else original(*args, **kwargs)
@@ -146,10 +169,14 @@ def _trigger(owner: Any, name: str, source: Source | None = None) -> None:
         finally:
             state.within = False
 
+    _stand_in(owner, name, triggered, original)
+
+
+def _stand_in(owner: Any, name: str, triggered: Any, original: Callable[..., Any]) -> None:
     for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
         with contextlib.suppress(AttributeError):
             setattr(triggered, attribute, getattr(original, attribute))
-    triggered.__wrapped__ = original  # type: ignore[attr-defined]
+    triggered.__wrapped__ = original
     setattr(owner, name, triggered)
 
 
@@ -159,8 +186,7 @@ class _Trigger:
         self.rests_in = 0
         """Process in which there is nothing left to trigger."""
 
-    def rest_if_steady(self) -> None:
+    def rest_if_begun(self) -> None:
         active = _active()
-        running = None if active is None else active.current()
-        if active is None or (running is not None and running.session.steps.count):
+        if active is None or active.current() is not None:
             self.rests_in = os.getpid()

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from .loop import Loop
-from .switch import Patches, Switch, Unexpected
+from .switch import Switch
+from .wrap import Unexpected, Wraps
 
 _DISTRIBUTED = "torch.distributed.checkpoint"
 
@@ -26,21 +27,21 @@ class SaveHook:
         self._loop = loop
         self._now = now
         self.switch = switch
-        self._patches = Patches()
+        self._wraps = Wraps(switch, self._listens)
         self._distributed = False
         self._saving = False
 
     def install(self) -> None:
         same = torch.save is torch.serialization.save
-        self._patches.replace(torch, "save", self._wrap, None, None)
+        self._wraps.around(torch, "save", self._begins, self._ends, None, None)
         if same:
             # The same function under both names: what is pickled by name must be found by it.
             wrapped = torch.save
-            self._patches.replace(torch.serialization, "save", lambda _original: wrapped, None, None)
+            self._wraps.replace(torch.serialization, "save", lambda _original: wrapped, None, None)
         self.look_for_late_ones()
 
     def remove(self) -> None:
-        self._patches.put_back()
+        self._wraps.put_back()
 
     def look_for_late_ones(self) -> None:
         """Distributed checkpoints are seldom imported when the hooks are installed."""
@@ -52,39 +53,21 @@ class SaveHook:
         self._distributed = True
         with contextlib.suppress(Unexpected):
             for name in ("save", "async_save"):
-                self._patches.replace(module, name, self._wrap, None)
+                self._wraps.around(module, name, self._begins, self._ends, None)
 
-    def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        loop, switch = self._loop, self.switch
+    def _listens(self) -> bool:
+        # One within another is part of it; one within a fetch is a matter of the loader.
+        return not self._saving and not self._loop.fetching and get_ident() == self._loop.thread
 
-        def save(*args: Any, **kwargs: Any) -> Any:
-            # One within another is part of it; one within a fetch is a matter of the loader.
-            if not switch.on or get_ident() != loop.thread or self._saving or loop.fetching:
-                return original(*args, **kwargs)
-            bounds, begin_ns = self._begins()
-            self._saving = True
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._saving = False
-                self._ends(bounds, begin_ns)
-
-        return save
-
-    def _begins(self) -> tuple[bool, int]:
+    def _begins(self, *_args: Any, **_kwargs: Any) -> tuple[bool, int]:
         """Whether this is a boundary of its own, and when it began."""
-        try:
-            return self._loop.begin_boundary(), self._now()
-        except Exception as error:
-            self.switch.fail(error)
-            return False, 0
+        begun = self._loop.begin_boundary(), self._now()
+        self._saving = True
+        return begun
 
-    def _ends(self, bounds: bool, begin_ns: int) -> None:
-        if not begin_ns:
-            return
-        try:
-            self._loop.saved(begin_ns)
-            if bounds:
-                self._loop.end_boundary()
-        except Exception as error:
-            self.switch.fail(error)
+    def _ends(self, begun: tuple[bool, int], _returned: Any) -> None:
+        self._saving = False
+        bounds, begin_ns = begun
+        self._loop.saved(begin_ns)
+        if bounds:
+            self._loop.end_boundary()

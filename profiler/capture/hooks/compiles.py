@@ -13,7 +13,8 @@ from typing import Any
 from ...record.schema import EventKind
 from ..imports import Imports
 from ..session import Session
-from .switch import Patches, Switch, Unexpected
+from .switch import Switch
+from .wrap import Unexpected, Wraps
 
 _CALLBACKS = "torch._dynamo.callback"
 
@@ -30,7 +31,7 @@ class CompileHook:
         self._now = now
         self.switch = switch
         self._imports = Imports()
-        self._patches = Patches()
+        self._wraps = Wraps(self.switch)
         self._handler: Any = None
         self._depth = 0
         self._begin_ns = 0
@@ -40,7 +41,7 @@ class CompileHook:
 
     def remove(self) -> None:
         self._imports.forget()
-        self._patches.put_back()
+        self._wraps.put_back()
         self._unregister()
         self._handler = None
 
@@ -54,26 +55,19 @@ class CompileHook:
             self._handler = handler
             self._register()
             # `torch._dynamo.reset` forgets everybody who registered.
-            self._patches.replace(type(handler), "clear", self._wrap_clear, None)
+            self._wraps.around(type(handler), "clear", self._clears, self._cleared, None)
         except Exception as error:
             self.switch.stay_out(str(error))
             with contextlib.suppress(Exception):
                 self.remove()
 
-    def _wrap_clear(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def clear(self_: Any) -> Any:
-            try:
-                return original(self_)
-            finally:
-                if self_ is self._handler and self.switch.on:
-                    try:
-                        self._unregister()
-                        self._depth = 0
-                        self._register()
-                    except Exception as error:
-                        self.switch.fail(error)
+    def _clears(self, handler: Any) -> bool | None:
+        return True if handler is self._handler else None
 
-        return clear
+    def _cleared(self, _ours: bool, _returned: Any) -> None:
+        self._unregister()
+        self._depth = 0
+        self._register()
 
     def _register(self) -> None:
         self._handler.register_start_callback(self._begins)

@@ -1,20 +1,18 @@
-"""The hook on `Tensor.to` and `Tensor.cuda`: batches on their way to the device, results on their way back."""
+"""The hook on `Tensor.to`, `cuda` and `copy_`: batches on their way to the device, results on their way back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from threading import get_ident
 from typing import Any
 
 import torch
-from torch.compiler import is_dynamo_compiling
 
 from ...devices.protocol import Copy, Device, Event
 from ..steps import StepRecorder
 from .loop import Loop
 from .streams import Streams
-from .switch import Patches, Switch, Unexpected
+from .switch import Switch
 from .tensors import ask_pinned, device_of, has_plain_memory, shape_of
+from .wrap import Wraps
 
 ASK_PINNED_EVERY = 64
 """Copies of one shape and type after which one of them is asked again whether its memory is page-locked: it is a
@@ -37,8 +35,8 @@ class _Under:
 class CopyHook:
     """Sees the copies that a training asks tensors for, between the fetch of a batch and the next.
 
-    A copy on a side stream is told from one between the computations. `copy_` into a tensor that is on the device
-    already is not seen, nor is a tensor that is not one block of memory: sparse or nested, say.
+    A copy on a side stream is told from one between the computations. A tensor that is not one block of memory is not
+    seen: a sparse or a nested one, say.
     """
 
     def __init__(self, loop: Loop, steps: StepRecorder, device: Device, switch: Switch, streams: Streams) -> None:
@@ -51,80 +49,54 @@ class CopyHook:
         self._pinned: dict[tuple[torch.Size, torch.dtype], list[int]] = {}
         """[copies until it is asked again, whether it is pinned]"""
         self._under = False
-        self._patches = Patches()
+        self._wraps = Wraps(switch, loop.in_step)
 
     def install(self) -> None:
-        self._patches.replace(torch.Tensor, "to", self._wrap_to, None, "cpu")
+        self._wraps.around(torch.Tensor, "to", self._to_begins, self._ends, None, "cpu")
         if self._target == "cuda":
-            try:
-                self._patches.replace(torch.Tensor, "cuda", self._wrap_cuda, None)
-            except Unexpected:
-                self._patches.put_back()
-                raise
+            self._wraps.around(torch.Tensor, "cuda", self._cuda_begins, self._ends, None)
+            self._wraps.around(torch.Tensor, "copy_", self._copy_begins, self._ends, None, None)
 
     def remove(self) -> None:
-        self._patches.put_back()
+        self._wraps.put_back()
 
-    def _wrap_to(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        return self._wrap(original, self._target_of)
+    def _to_begins(self, tensor: Any, *args: Any, **kwargs: Any) -> _Under | None:
+        target = self._target_of(args, kwargs)
+        return None if target is None else self._begins(tensor, target, _non_blocking(args, kwargs))
 
-    def _wrap_cuda(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        return self._wrap(original, lambda _args, _kwargs: "cuda")
+    def _cuda_begins(self, tensor: Any, *_args: Any, **_kwargs: Any) -> _Under | None:
+        return self._begins(tensor, "cuda", False)
 
-    def _wrap(self, original: Callable[..., Any], target_of: Callable[[Any, Any], str | None]) -> Callable[..., Any]:
-        loop, steps = self._loop, self._steps
+    def _copy_begins(self, target: Any, source: Any, non_blocking: bool = False) -> _Under | None:
+        return self._begins(source, device_of(target), non_blocking) if isinstance(source, torch.Tensor) else None
 
-        def copy(self_: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_dynamo_compiling() or not loop.inside or not steps.recording:
-                return original(self_, *args, **kwargs)
-            under = self._begins(self_, target_of, args, kwargs)
-            if under is None:
-                return original(self_, *args, **kwargs)
-            moved = None
-            try:
-                moved = original(self_, *args, **kwargs)
-                return moved
-            finally:
-                self._ends(under, moved)
-
-        return copy
-
-    def _begins(
-        self, tensor: Any, target_of: Callable[[Any, Any], str | None], args: Any, kwargs: Any
-    ) -> _Under | None:
+    def _begins(self, tensor: Any, target: str, non_blocking: bool) -> _Under | None:
         """Whether this call copies a batch, or a result, and then what is known of it before."""
-        if self._under or get_ident() != self._loop.thread or not self.switch.on:
+        if self._under or self._loop.captures():
             return None
-        try:
-            target = target_of(args, kwargs)
-            if target is None or (self._loop.capturing is not None and self._loop.capturing()):
+        source = device_of(tensor)
+        if source == "cpu" and target == self._target != "cpu":
+            if isinstance(tensor, torch.nn.Parameter) or not has_plain_memory(tensor):
                 return None
-            source = device_of(tensor)
-            if source == "cpu" and target == self._target != "cpu":
-                if isinstance(tensor, torch.nn.Parameter) or not has_plain_memory(tensor):
-                    return None
-                shape, dtype, nbytes = shape_of(tensor)
-                under = _Under(nbytes, self._is_pinned(tensor, shape, dtype), self._device.now())
-                under.begin = self._device.record()
-            elif source == self._target and target == "cpu" != source and not _non_blocking(args, kwargs):
-                self._steps.sync_begin(self._streams.aside())
-                under = _Under()
-            else:
-                return None
-            self._under = True
-            return under
-        except Exception as error:
-            self.switch.fail(error)
+            shape, dtype, nbytes = shape_of(tensor)
+            under = _Under(nbytes, self._is_pinned(tensor, shape, dtype), self._device.now())
+            under.begin = self._device.record()
+        elif source == self._target and target == "cpu" != source and not non_blocking:
+            self._steps.sync_begin(self._streams.aside())
+            under = _Under()
+        else:
             return None
+        self._under = True
+        return under
 
     def _ends(self, under: _Under, moved: Any) -> None:
         """It returned `moved`, `None` if it raised."""
         self._under = False
         begin, end = under.begin, None
+        if begin is None:
+            self._steps.sync_end()
+            return
         try:
-            if begin is None:
-                self._steps.sync_end()
-                return
             if moved is not None and device_of(moved) == self._target:
                 end = self._device.record()
                 copy = Copy(
@@ -133,8 +105,6 @@ class CopyHook:
                 # The recorder keeps the marks, or gives them back.
                 begin = end = None
                 self._steps.copied(copy)
-        except Exception as error:
-            self.switch.fail(error)
         finally:
             for mark in (begin, end):
                 if mark is not None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
 from typing import Any, Protocol, TypeVar
 
 import torch
 
+from ...devices.choose import choose
 from ...devices.protocol import Device
 from ...record.names import Names
 from ..session import Session
@@ -20,14 +21,15 @@ from .compiles import CompileHook
 from .copies import CopyHook
 from .fetches import Fetches
 from .headroom import Headroom
-from .learning import BackwardHook, OptimizerHook
+from .learning import BackwardHook, GraphHook, OptimizerHook
 from .loader import Ahead, LoaderHook
 from .loop import Loop
 from .sources import SourceHook
 from .stream_waits import StreamWaitHook
 from .streams import Streams
-from .switch import Switch, Unexpected
+from .switch import Switch
 from .syncs import SyncHook
+from .wrap import Unexpected
 
 __all__ = ["Hooks", "install"]
 
@@ -45,7 +47,13 @@ class Hooks:
     """The hooks of one recording."""
 
     def __init__(
-        self, session: Session, loop: Loop, hooks: list[_Hook], fetches: Fetches, headroom: Ahead | None
+        self,
+        session: Session,
+        loop: Loop,
+        hooks: list[_Hook],
+        fetches: Fetches,
+        headroom: Ahead | None,
+        moved: Callable[[Device], object] | None,
     ) -> None:
         self._loop = loop
         self.fetches = fetches
@@ -54,13 +62,18 @@ class Hooks:
         self._told = Switch("what the program says of its steps", "from there on it is not heard", session.notice)
         self._names: Names | None = None
         self._hooks = hooks
+        self._of_device: list[_Hook] = []
+        """Those that a device with a queue needs."""
         self._headroom = headroom
         self._removed = False
+        self._moved = moved
+        if moved is not None:
+            loop.follow = self._follow
 
     @property
     def off(self) -> list[str]:
         """What is not observed, for lack of something to hook or after an error of ours."""
-        return [hook.switch.name for hook in self._hooks if not hook.switch.on]
+        return [hook.switch.name for hook in (*self._hooks, *self._of_device) if not hook.switch.on]
 
     def tell(self, call: Callable[[Loop], Told], learns: bool = False) -> Told | None:
         """Tell the loop what the program itself says of its training; `None` if it cannot be told.
@@ -96,10 +109,53 @@ class Hooks:
                 with contextlib.suppress(Exception):
                     self._headroom.finish()
         self._loop.forked()
-        for hook in reversed(self._hooks):
-            hook.switch.on = False
-            with contextlib.suppress(Exception):
-                hook.remove()
+        _take_out(self._of_device)
+        _take_out(self._hooks)
+
+    def watch_device(self, device: Device) -> None:
+        """See copies to a device and waits for it, instead of another's."""
+        _take_out(self._of_device)
+        self._of_device = []
+        loop, steps, notice = self._loop, self._session.steps, self._session.notice
+        on_cuda = device.torch_device.type == "cuda"
+        loop.capturing = device.captures if on_cuda else None
+        if not device.asynchronous:
+            return
+        streams = Streams(_stream_of(device))
+        loop.on_learning = streams.computes
+
+        def switch(name: str, without: str) -> Switch:
+            return Switch(name, without, notice)
+
+        copies = switch("Tensor.to", "copies to the device are not seen")
+        waits = switch("calls that wait for the device", "such waits are not seen")
+        self._of_device += [
+            CopyHook(loop, steps, device, copies, streams),
+            SyncHook(loop, steps, device, waits, streams),
+        ]
+        if on_cuda:
+            ahead = switch("torch.cuda.Event.wait", "the device's waits for copies ahead count as compute")
+            graphs = switch("torch.cuda.CUDAGraph", "steps that are replayed from a graph are not seen")
+            self._of_device += [StreamWaitHook(loop, steps, ahead, streams), GraphHook(self._session, loop, graphs)]
+        _put_in(self._of_device)
+
+    def _follow(self, gpu: int | None) -> None:
+        """A step is learnt from what is on this GPU; `None`: on none."""
+        if gpu is None or torch.cuda.is_current_stream_capturing():
+            return
+        self._loop.follow = None
+        if self._session.device.torch_device == torch.device("cuda", gpu):
+            return
+        try:
+            device = choose(f"cuda:{gpu}")
+            self._session.moves_to(device)
+            self.watch_device(device)
+            leave_uncompiled()
+            if self._moved is not None:
+                self._moved(device)
+        except Exception as error:
+            # A GPU without memory left for our events, say.
+            self._session.notice(f"What the GPU does is not recorded ({type(error).__name__}: {error}).")
 
     def discard(self) -> None:
         """As `remove`, of a recording that is thrown away: nothing is ended and nothing is said."""
@@ -107,9 +163,22 @@ class Hooks:
         self.remove()
 
 
-def install(session: Session, device: Device, *, headroom: bool = False, tune: dict[str, Any] | None = None) -> Hooks:
-    """Hook into torch. The calling thread is taken for the one that trains. `headroom`: measure that too. `tune`: let
-    a tuner take over the loader, see `tuning.takeover`."""
+def install(
+    session: Session,
+    device: Device,
+    *,
+    headroom: bool = False,
+    tune: dict[str, Any] | None = None,
+    moved: Callable[[Device], object] | None = None,
+) -> Hooks:
+    """Hook into torch. The calling thread is taken for the one that trains.
+
+    Args:
+        headroom: measure that too.
+        tune: let a tuner take over the loader, see `tuning.takeover`.
+        moved: told where the training computes on another device than `device`, which is a guess then; `None`: it
+            computes there, whatever the program says.
+    """
     loop = Loop(session, device.now)
     steps = session.steps
     # Where the forward pass runs: nothing hooks it, but this counts what it makes.
@@ -130,7 +199,7 @@ def install(session: Session, device: Device, *, headroom: bool = False, tune: d
     if tune is not None:
         from ..tuning.takeover import Takeover
 
-        loading.headroom = Takeover(session, loop, loading, device, tune, headroom)
+        loading.headroom = Takeover(session, loop, loading, tune, headroom)
     elif headroom:
         loading.headroom = Headroom(session, loop, device.now)
     from ..making.hook import MakingHook  # which builds on what is here
@@ -148,18 +217,16 @@ def install(session: Session, device: Device, *, headroom: bool = False, tune: d
         CompileHook(session, device.now, switch("torch's compiler", "when it is at work is not seen")),
         SourceHook(fetches, session.notice),
     ]
-    if device.torch_device.type == "cuda":
-        loop.capturing = torch.cuda.is_current_stream_capturing
-    if device.asynchronous:
-        streams = Streams(_stream_of(device))
-        loop.on_learning = streams.computes
-        hooks += [
-            CopyHook(loop, steps, device, switch("Tensor.to", "copies to the device are not seen"), streams),
-            SyncHook(loop, steps, device, switch("calls that wait for the device", "such waits are not seen"), streams),
-        ]
-        if device.torch_device.type == "cuda":
-            without = "the device's waits for copies ahead count as compute"
-            hooks.append(StreamWaitHook(loop, steps, switch("torch.cuda.Stream.wait_event", without), streams))
+    _put_in(hooks)
+    made = Hooks(session, loop, hooks, fetches, loading.headroom, moved)
+    made.watch_device(device)
+    with contextlib.suppress(Exception):
+        leave_uncompiled()
+    _forget_in_children(loop)
+    return made
+
+
+def _put_in(hooks: Iterable[_Hook]) -> None:
     for hook in hooks:
         try:
             hook.install()
@@ -167,10 +234,13 @@ def install(session: Session, device: Device, *, headroom: bool = False, tune: d
             _leave_out(hook, str(missing))
         except Exception as error:
             _leave_out(hook, f"{type(error).__name__}: {error}")
-    with contextlib.suppress(Exception):
-        leave_uncompiled()
-    _forget_in_children(loop)
-    return Hooks(session, loop, hooks, fetches, loading.headroom)
+
+
+def _take_out(hooks: Sequence[_Hook]) -> None:
+    for hook in reversed(hooks):
+        hook.switch.on = False
+        with contextlib.suppress(Exception):
+            hook.remove()
 
 
 def _leave_out(hook: _Hook, why: str) -> None:

@@ -14,10 +14,13 @@ import torch
 from torch.compiler import is_dynamo_compiling
 from torch.optim import optimizer as torch_optimizer
 
+from ..device_in_use import of_parameters, of_tensors
 from ..hidden import forget_frame
+from ..session import Session
 from ..steps import StepRecorder
 from .loop import Loop
-from .switch import Patches, Switch, Unexpected
+from .switch import Switch
+from .wrap import Patches, Unexpected, Wraps
 
 
 class BackwardHook:
@@ -63,8 +66,12 @@ class BackwardHook:
                         if loop.learnt:
                             loop.learnings += 1
                         else:
+                            if loop.follow is not None:
+                                loop.follow(of_tensors(args[0] if args else kwargs.get("tensors")))
                             loop.learns()
-                        if loop.inside and (loop.capturing is None or not loop.capturing()):
+                        if loop.captures():
+                            loop.learning_captured()
+                        elif loop.inside:
                             steps.backward_begin()
                             counts = within = True
                 except Exception as error:
@@ -108,7 +115,7 @@ class OptimizerHook:
     def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
         loop, steps, switch = self._loop, self._steps, self.switch
 
-        def before(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
             if is_dynamo_compiling():
                 return
             if steps.passing and loop.inside and loop.plain and get_ident() == loop.thread:
@@ -125,9 +132,13 @@ class OptimizerHook:
                 if loop.learnt:
                     loop.learnings += 1
                 else:
+                    if loop.follow is not None:
+                        loop.follow(of_parameters(optimizer))
                     loop.learns()
                 loop.updated = loop.learnings
-                if loop.inside and (loop.capturing is None or not loop.capturing()):
+                if loop.captures():
+                    loop.learning_captured()
+                elif loop.inside:
                     steps.optimizer_begin()
             except Exception as error:
                 switch.fail(error)
@@ -135,18 +146,55 @@ class OptimizerHook:
         def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
             if is_dynamo_compiling():
                 return
-            of = loop.open
-            fed = of is not None and of is not loop.own
-            if (fed and steps.passing) or not switch.on or get_ident() != loop.thread:
+            if (loop.fed and steps.passing) or not switch.on or get_ident() != loop.thread:
                 return
             try:
-                if loop.inside and not steps.passing and (loop.capturing is None or not loop.capturing()):
+                if loop.inside and not steps.passing and not loop.captures():
                     steps.optimizer_end()
-                if not fed:
-                    loop.updates(id(optimizer))
-                elif of is not None and of.fetched <= 2:
-                    loop.updates_again(of, id(optimizer))
+                loop.updated_by(id(optimizer))
             except Exception as error:
                 switch.fail(error)
 
         return before, after
+
+
+class GraphHook:
+    """Sees CUDA graphs that hold a backward pass or an optimizer step being replayed: no other hook is called then."""
+
+    def __init__(self, session: Session, loop: Loop, switch: Switch) -> None:
+        self._session = session
+        self._loop = loop
+        self._steps = session.steps
+        self.switch = switch
+        self._wraps = Wraps(switch, lambda: get_ident() == loop.thread)
+
+    def install(self) -> None:
+        self._wraps.around(torch.cuda.CUDAGraph, "capture_begin", self._captures, None, None)
+        self._wraps.around(torch.cuda.CUDAGraph, "replay", self._replays, self._replayed, None)
+
+    def remove(self) -> None:
+        self._wraps.put_back()
+
+    def _captures(self, graph: Any, *_args: Any, **_kwargs: Any) -> None:
+        self._loop.captured = graph
+
+    def _replays(self, graph: Any) -> Any:
+        loop = self._loop
+        self._session.graph_replayed()
+        if not loop.learns_by(graph):
+            return None
+        if loop.learnt:
+            loop.learnings += 1
+        else:
+            loop.learns()
+        loop.updated = loop.learnings
+        if loop.inside:
+            self._steps.backward_begin()
+        return graph
+
+    def _replayed(self, graph: Any, _returned: Any) -> None:
+        loop = self._loop
+        if loop.inside:
+            self._steps.backward_end()
+        if not (loop.fed and self._steps.passing):
+            loop.updated_by(id(graph))

@@ -19,7 +19,8 @@ from .identity import ByIdentity
 from .loop import Iteration, LoaderFacts, Loop, Part, Role, Use, starts_python
 from .queue import queue_of
 from .samples import samples_of
-from .switch import Patches, Switch, Unexpected
+from .switch import Switch
+from .wrap import Patches, Unexpected
 
 _STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 MOST_LENGTHS = 100_000

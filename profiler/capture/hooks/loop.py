@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from threading import current_thread, get_ident
 from threading import enumerate as enumerate_threads
+from typing import Any
 
 import torch
 
 from ...record.schema import NOT_MEASURED, EventKind, LoaderFlag
 from ..session import Session
 from ..steps import QueueLook
+from .identity import ByIdentity
 from .shapes import Shapes
 from .switch import Switch
 
@@ -173,7 +175,12 @@ class Loop:
             self._steps, Switch("the shapes of batches", "that new shapes cost time is not seen", session.notice)
         )
         self.capturing: Callable[[], bool] | None = None
-        """Whether a CUDA graph is being captured: a mark set now would become part of it."""
+        """Asks torch whether a CUDA graph is being captured; `None` where there is no CUDA device."""
+        self.captured: Any = None
+        """The CUDA graph that was captured last, or is being captured."""
+        self._learning_graphs: ByIdentity[bool] = ByIdentity()
+        self.follow: Callable[[int | None], object] | None = None
+        """Told the GPU that a step is learnt from, `None` for none, until it is known on which device it computes."""
         self.on_learning: Callable[[], object] | None = None
         """Called at the first backward pass or optimizer step of each step, unless a CUDA graph captures it."""
         self._explained = False
@@ -230,6 +237,36 @@ class Loop:
         """Passes recorded so far."""
         self._learners: dict[int, int] = {}
         """Backward passes and optimizer steps of other threads, while this one has none."""
+
+    def in_step(self) -> bool:
+        """Whether the calling thread trains, and is in the midst of a step that is looked at."""
+        return self.inside and self._steps.recording and get_ident() == self.thread
+
+    def captures(self) -> bool:
+        """Whether a CUDA graph is being captured: a mark set now would become part of it."""
+        return self.capturing is not None and self.capturing()
+
+    def learning_captured(self) -> None:
+        """A backward pass or an optimizer step becomes part of the CUDA graph that is being captured."""
+        if self.captured is not None:
+            self._learning_graphs.put(self.captured, True)
+
+    def learns_by(self, graph: Any) -> bool:
+        """Whether a CUDA graph holds a backward pass or an optimizer step."""
+        return self._learning_graphs.get(graph) is not None
+
+    @property
+    def fed(self) -> bool:
+        """Whether a loader's fetch opened the step that is open."""
+        return self.open is not None and self.open is not self.own
+
+    def updated_by(self, optimizer: int) -> None:
+        """An optimizer step is over. `optimizer`: its identity."""
+        of = self.open
+        if of is None or of is self.own:
+            self.updates(optimizer)
+        elif of.fetched <= 2:
+            self.updates_again(of, optimizer)
 
     @property
     def in_boundary(self) -> bool:
@@ -413,7 +450,7 @@ class Loop:
             of.ever_learnt = True
         if of.epoch is None:
             self._count_epoch(of)
-        if self.on_learning is not None and (self.capturing is None or not self.capturing()):
+        if self.on_learning is not None and (not self.captures()):
             self.on_learning()
 
     def updates_again(self, of: Iteration, optimizer: int) -> None:
@@ -431,7 +468,7 @@ class Loop:
 
     def updates(self, optimizer: int) -> None:
         """An optimizer step is over that belongs to no loader's batch. `optimizer`: its identity."""
-        if self._marked or self._waiting is not None or (self.capturing is not None and self.capturing()):
+        if self._marked or self._waiting is not None or self.captures():
             return
         self._updates += 1
         self._idle += 1

@@ -20,7 +20,7 @@ from .identity import ByIdentity
 from .loop import LoaderFacts, starts_python
 from .parts import parts_of
 from .samples import samples_of
-from .switch import Patches, Unexpected
+from .wrap import Patches, Unexpected
 
 
 def _columns(batch: Any) -> int | None:

@@ -23,5 +23,6 @@ class Streams:
         return self._current is not None and self._current() != self._computing
 
     def is_computing(self, stream: object) -> bool:
-        """Whether `stream` computes, and is the current one, so that a mark set now lies in it."""
-        return self._current is not None and self._current() == self._computing == stream
+        """Whether `stream` (`None`: the current one) computes, and is the current one: a mark set now lies in it."""
+        current = None if self._current is None else self._current()
+        return current is not None and current == self._computing and stream in (None, current)

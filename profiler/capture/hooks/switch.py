@@ -1,4 +1,4 @@
-"""A hook that can fail without the training noticing, and attributes that can be put back."""
+"""A hook that can fail without the training noticing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import signal
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
-
-_ABSENT = object()
 
 
 class Switch:
@@ -82,67 +80,3 @@ def _code_of(handler: Any) -> CodeType | None:
     if not inspect.isfunction(function):
         function = getattr(type(handler), "__call__", None)  # noqa: B004 - the function itself is wanted
     return getattr(function, "__code__", None)
-
-
-class Unexpected(Exception):
-    """Something to be hooked is missing or takes other arguments than the hook passes on."""
-
-
-class Patches:
-    """Attributes replaced on classes and modules, each with what it takes to put it back."""
-
-    def __init__(self) -> None:
-        self._done: list[tuple[Any, str, Any, Any]] = []
-
-    def replace(self, owner: Any, name: str, wrap: Callable[[Any], Any], *example: Any) -> None:
-        """Put `wrap(original)` in the place of `owner.name`.
-
-        Args:
-            example: arguments the original must accept, checked where it has a signature.
-
-        Raises:
-            Unexpected: there is no such attribute, or it does not take them.
-        """
-        original = getattr(owner, name, None)
-        place = f"{_name(owner)}.{name}"
-        if not callable(original):
-            raise Unexpected(f"{place} does not exist")
-        try:
-            inspect.signature(original).bind(*example)
-        except TypeError as error:
-            raise Unexpected(f"{place} takes other arguments ({error})") from None
-        except ValueError:
-            pass  # built in, without a signature
-        wrapped = wrap(original)
-        _look_like(wrapped, original, owner, name)
-        self._done.append((owner, name, vars(owner).get(name, _ABSENT), wrapped))
-        setattr(owner, name, wrapped)
-
-    def put_back(self) -> None:
-        """Restore everything, except where somebody else has put something on top of ours since."""
-        while self._done:
-            owner, name, before, wrapped = self._done.pop()
-            if vars(owner).get(name, _ABSENT) is not wrapped:
-                continue
-            if before is _ABSENT:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, before)
-
-
-def _look_like(wrapped: Any, original: Any, owner: Any, name: str) -> None:
-    """As `functools.wraps`; built-in methods lack a module, and what is pickled by name must be found by it."""
-    for attribute in ("__name__", "__doc__"):
-        with contextlib.suppress(AttributeError):
-            setattr(wrapped, attribute, getattr(original, attribute))
-    if inspect.isfunction(original):
-        wrapped.__module__, wrapped.__qualname__ = original.__module__, original.__qualname__
-    elif inspect.isclass(owner):
-        wrapped.__module__, wrapped.__qualname__ = owner.__module__, f"{owner.__qualname__}.{name}"
-    wrapped.__wrapped__ = original
-
-
-def _name(owner: Any) -> str:
-    if inspect.isclass(owner):
-        return f"{owner.__module__}.{owner.__qualname__}"
-    return str(getattr(owner, "__name__", owner))

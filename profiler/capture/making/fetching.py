@@ -14,7 +14,7 @@ from typing import Any
 from torch.utils.data._utils import fetch as torch_fetch
 
 from ..hidden import forget_frame
-from ..hooks.switch import Patches, Unexpected
+from ..hooks.wrap import Patches, Unexpected
 from .watch import Watch
 
 FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
@@ -57,7 +57,8 @@ class Fetches:
             self._patches.put_back()
 
     def forked(self) -> None:
-        """This is a child: nobody watches it unless it says so."""
+        """This is a child: nobody watches it unless it says so, and torch's functions are back."""
+        self._users = 0
         self.of_thread = _OfThread()
         self.in_training = None
 

@@ -20,7 +20,8 @@ from ...record.schema import NOT_MEASURED, TRANSFORM
 from ...record.segment import RecordWriter
 from ..hooks.identity import ByIdentity
 from ..hooks.loop import Loop, Part
-from ..hooks.switch import Patches, Switch, Unexpected
+from ..hooks.switch import Switch
+from ..hooks.wrap import Unexpected, Wraps
 from ..session import Session
 from ..steps import StepRecorder
 from .counters import Counters
@@ -57,7 +58,7 @@ class MakingHook:
         self._session = session
         self._loop = loop
         self._pid = os.getpid()
-        self._patches = Patches()
+        self._wraps = Wraps(switch)
         self._loops: list[WorkerLoop] = []
         self._stateful = False
         self._installed = False
@@ -66,15 +67,15 @@ class MakingHook:
     def install(self) -> None:
         base = dataloader._BaseDataLoaderIter
         self._patch_loop(torch_worker)
-        self._patches.replace(base, "__init__", self._wrap_init, None, None)
-        self._patches.replace(base, "_reset", self._wrap_reset, None, None)
+        self._wraps.replace(base, "__init__", self._wrap_init, None, None)
+        self._wraps.around(base, "_reset", self._begins_anew, None, None, None)
         fetches.install()
         self._installed = True
         self._training = TrainingWatch(self._session, self._loop, self.switch)
         fetches.in_training = self._training
 
     def remove(self) -> None:
-        self._patches.put_back()
+        self._wraps.put_back()
         for loop in self._loops:
             loop.serves(0)
         if self._installed:
@@ -103,7 +104,7 @@ class MakingHook:
 
         original = getattr(module, "_worker_loop", None)
         taken = len(inspect.signature(original).parameters) if callable(original) else 0
-        self._patches.replace(module, "_worker_loop", wrap, *[None] * taken)
+        self._wraps.replace(module, "_worker_loop", wrap, *[None] * taken)
 
     def _wrap_init(self, original: Callable[..., None]) -> Callable[..., None]:
         def __init__(self_: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
@@ -115,14 +116,10 @@ class MakingHook:
 
         return __init__
 
-    def _wrap_reset(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def _reset(self_: Any, *args: Any, **kwargs: Any) -> Any:
-            passes = _iterators.get(self_)
-            if passes is not None and passes.order is not None:
-                passes.order += PASS
-            return original(self_, *args, **kwargs)
-
-        return _reset
+    def _begins_anew(self, iterator: Any, *_args: Any, **_kwargs: Any) -> None:
+        passes = _iterators.get(iterator)
+        if passes is not None and passes.order is not None:
+            passes.order += PASS
 
     def _made(self, iterator: Any) -> None:
         """An iterator begins; its workers are started next, by the same thread."""

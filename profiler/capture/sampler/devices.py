@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...devices.conditions import Conditions
+from ...record.processes import processes
 from ...record.run import RUN_JSON
 from ...record.sampled_devices import note_devices
 from .emulated import EmulatedSource
@@ -29,7 +31,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class RunDevice:
-    """What run.json says about the run's device. `kind` is `None` while it says nothing."""
+    """What the run says about its device. `kind` is `None` while it says nothing."""
 
     kind: str | None = None
     uuids: tuple[str, ...] = ()
@@ -57,8 +59,8 @@ class RunDevice:
 class Devices:
     """Samples the accelerators of a run, whichever they turn out to be.
 
-    The training names its device some seconds after it started, when it has loaded torch. Nothing is sampled
-    before: device numbers would mean something else.
+    Where run.json names no device, the training processes of this host do, some seconds after they started, when they
+    have loaded torch. Nothing is sampled before: device numbers would mean something else.
     """
 
     def __init__(self, folder: Path, say: Say, start_ns: int) -> None:
@@ -66,7 +68,9 @@ class Devices:
         self._say = say
         self._start_ns = start_ns
         self._look = Cadence(LOOK_PERIOD_NS)
-        self._stamp: tuple[int, int] | None = None
+        self._stamps: dict[Path, tuple[int, int]] = {}
+        self._uuids: list[str] = []
+        """Of the GPUs of training processes, in the order in which these told them: their numbers stay."""
         self._device = RunDevice()
         self._chosen: RunDevice | None = None
         self._source: Source | None = None
@@ -75,26 +79,38 @@ class Devices:
     def sample(self, now_ns: int, last: bool = False) -> list[Row]:
         """Bodies of DEVICE records."""
         if self._look.due(now_ns) or last:
-            self._read_run()
+            self._look_at_run()
             named = self._device.kind is not None or now_ns - self._start_ns >= UNNAMED_NS
             if named and self._device != self._chosen:
                 # What a source recorded before the run named its devices anew is not recorded again.
-                since_ns = self._start_ns if self._chosen is None else now_ns
+                since_ns = self._start_ns if self._source is None else now_ns
                 self._chosen = self._device
                 self._source = self._choose(self._device, since_ns)
         return [] if self._source is None else self._source.sample(now_ns, last)
 
-    def _read_run(self) -> None:
-        path = self._folder / RUN_JSON
-        try:
-            stat = path.stat()
-            stamp = stat.st_mtime_ns, stat.st_ino
-            if stamp != self._stamp:
-                self._device = RunDevice.of(json.loads(path.read_text()))
-                self._stamp = stamp
-        except (OSError, ValueError):
-            # Not written yet, or being replaced: look again next time.
-            return
+    def _look_at_run(self) -> None:
+        """Read what is known by now. Files that are not written yet, or are being replaced, are looked at again."""
+        with contextlib.suppress(OSError, ValueError):
+            files = (self._folder / RUN_JSON, *self._folder.glob("process-*.json"))
+            stamps = {path: (stat.st_mtime_ns, stat.st_ino) for path in files for stat in (path.stat(),)}
+            if stamps == self._stamps:
+                return
+            device = RunDevice.of(json.loads((self._folder / RUN_JSON).read_text()))
+            self._device = device if device.kind is not None else self._of_processes()
+            self._stamps = stamps
+
+    def _of_processes(self) -> RunDevice:
+        """The devices of the training processes on this host."""
+        here = socket.gethostname()
+        told = [RunDevice.of(each.info) for each in processes(self._folder) if each.host == here]
+        known = [each for each in told if each.kind is not None]
+        gpus = [each for each in known if each.kind == "cuda"]
+        if not gpus:
+            return known[0] if known else RunDevice()
+        if not all(each.uuids for each in gpus):
+            return RunDevice("cuda")  # a torch that tells no UUIDs: its GPUs are among all
+        self._uuids += [uuid for each in gpus for uuid in each.uuids if uuid not in self._uuids]
+        return RunDevice("cuda", tuple(self._uuids), len(self._uuids))
 
     def _choose(self, device: RunDevice, since_ns: int) -> Source | None:
         if device.kind == "emulated":

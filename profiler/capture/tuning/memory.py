@@ -42,26 +42,22 @@ def memory_use(device: Device | None = None) -> MemoryUse:
     """
     if isinstance(device, EmulatedDevice):
         return MemoryUse(device.peak_bytes, device.spec.memory_bytes, True, device.allocation_retries() or 0)
-    cuda = _cuda()
-    return _of_host() if cuda is None else _of_cuda(cuda)
-
-
-def _cuda() -> Any:
-    """torch.cuda where this process computes on a GPU; nothing is initialised for it."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is None or not cuda.is_initialized() or not cuda.max_memory_allocated():
-        return None
-    return cuda
+    # Nothing is initialised for it.
+    if cuda is None or not cuda.is_initialized():
+        return _of_host()
+    most, gpu = max((cuda.max_memory_allocated(index), -index) for index in range(cuda.device_count()))
+    return _of_cuda(cuda, -gpu) if most else _of_host()
 
 
-def _of_cuda(cuda: Any) -> MemoryUse:
-    """Of the current GPU. Other processes' memory, and this one's context, is neither free nor reserved."""
-    stats = cuda.memory_stats()
-    free, _ = cuda.mem_get_info()
-    peak = int(cuda.max_memory_reserved())
+def _of_cuda(cuda: Any, gpu: int) -> MemoryUse:
+    """Of one GPU. Other processes' memory, and this one's context, is neither free nor reserved."""
+    stats = cuda.memory_stats(gpu)
+    free, _ = cuda.mem_get_info(gpu)
+    peak = int(cuda.max_memory_reserved(gpu))
     return MemoryUse(
         peak,
-        int(free) + int(cuda.memory_reserved()),
+        int(free) + int(cuda.memory_reserved(gpu)),
         True,
         int(stats.get("num_alloc_retries", 0)),
         int(stats.get("num_ooms", 0)),

@@ -39,7 +39,6 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -47,11 +46,11 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import dataloader
 
-from ...devices.protocol import Device
 from ...record.tuning import Channel, ChannelClosed, Word
 from ..hooks.loader import LoaderHook
 from ..hooks.loop import Iteration, Loop, Part, Use
-from ..hooks.switch import Patches
+from ..hooks.switch import Switch
+from ..hooks.wrap import Wraps
 from ..session import Session
 from .out_of_memory import is_out_of_memory
 from .processes import goes_first, kill_descendants, lives, proportional_bytes
@@ -83,14 +82,13 @@ class Takeover:
     """Stands where `Headroom` stands otherwise: it is told before each fetch. Used from the training thread."""
 
     def __init__(
-        self, session: Session, loop: Loop, loading: LoaderHook, device: Device, options: dict[str, Any], headroom: bool
+        self, session: Session, loop: Loop, loading: LoaderHook, options: dict[str, Any], headroom: bool
     ) -> None:
         self._session = session
         self._steps = session.steps
         self._loop = loop
         self._loading = loading
-        self._device = device
-        self._now = device.now
+        self._now = session.device.now
         self._after_steps = int(options.get("after_steps", 40))
         self._after_ns = int(float(options.get("after_s", 2.0)) * S)
         self._before_ns = int(float(options.get("before_s", 60.0)) * S)
@@ -110,8 +108,10 @@ class Takeover:
         """Of the border that is being passed; 0 outside."""
         self._made: deque[tuple[weakref.ref[Any], Any]] = deque(maxlen=MOST_LOADERS)
         """The latest iterators, and their loaders: a program may keep no more of a loader than its iterator."""
-        self._patches = Patches()
-        self._patches.replace(dataloader._BaseDataLoaderIter, "__init__", self._wrap_init, None, None)
+        self._wraps = Wraps(Switch("the loader's iterators", "the tuner may not find the loader", session.notice))
+        self._wraps.around(
+            dataloader._BaseDataLoaderIter, "__init__", lambda *made: made[:2], self._was_made, None, None
+        )
         self._hook = register_optimizer_step_post_hook(self._updated)
 
     def before(self, iterator: Any, of: Iteration | None, now: int) -> int:
@@ -139,7 +139,7 @@ class Takeover:
     def finish(self) -> None:
         """The recording ends, and with it the training."""
         self._hook.remove()
-        self._patches.put_back()
+        self._wraps.put_back()
         if self._done or self._pid != os.getpid():
             return
         steps = self._steps.count
@@ -157,14 +157,9 @@ class Takeover:
                 why += ". Let it train longer, with more epochs say"
             self._refuse(why, wait=False)
 
-    def _wrap_init(self, original: Callable[..., None]) -> Callable[..., None]:
-        made = self._made
-
-        def __init__(self_: Any, loader: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            original(self_, loader, *args, **kwargs)
-            made.append((weakref.ref(self_), loader))
-
-        return __init__
+    def _was_made(self, made: tuple[Any, Any], _returned: Any) -> None:
+        iterator, loader = made
+        self._made.append((weakref.ref(iterator), loader))
 
     def _due(self, of: Iteration, now: int) -> bool:
         if now >= self._look_ns:
@@ -225,7 +220,7 @@ class Takeover:
             self._done = True
             return
         loader = next((loader for made, loader in self._made if made() is iterator), None)
-        self._patches.put_back()
+        self._wraps.put_back()
         self._made.clear()
         try:
             if why := self._why_never():
@@ -244,7 +239,7 @@ class Takeover:
             siblings.make,
             line,
             self._now,
-            self._device.synchronize,
+            lambda: self._session.device.synchronize(),
             self._memory,
             self._stop,
             self._tuner_lives,
@@ -259,8 +254,8 @@ class Takeover:
             dataset="iterable" if siblings.iterable else "map",
             fixed=siblings.fixed,
             start_method=siblings.start_method,
-            device=self._device.kind,
-            asynchronous=self._device.asynchronous,
+            device=self._session.device.kind,
+            asynchronous=self._session.device.asynchronous,
             steps=self._steps.count,
             world_size=1,
             pid=os.getpid(),
@@ -355,9 +350,9 @@ class Takeover:
         return not self._tuner or lives(self._tuner)
 
     def _memory(self) -> int | None:
-        if self._device.kind == "cuda":
-            most = int(torch.cuda.max_memory_allocated())
-            torch.cuda.reset_peak_memory_stats()
+        if self._session.device.kind == "cuda":
+            most = int(torch.cuda.max_memory_allocated(self._session.device.torch_device))
+            torch.cuda.reset_peak_memory_stats(self._session.device.torch_device)
             return most
         source = None if self._switching is None else self._switching.source
         return sum(proportional_bytes(pid) for pid in [os.getpid(), *getattr(source, "pids", ())]) or None

@@ -100,6 +100,7 @@ class World:
     levels: list[str | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.patch.setattr(activity, "APART_NS", 0)
         world = self
 
         class Profile:
@@ -188,7 +189,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 def windows_of(world: World, folder: Path, **options: Any) -> ActivityWindows:
     return ActivityWindows(
-        folder, **options, on_window=lambda *event: world.windows.append(event), say=world.said.append
+        folder,
+        **options,
+        on_window=lambda *event: world.windows.append(event),
+        say=world.said.append,
+        gpu=lambda: 0,
     )
 
 
@@ -206,6 +211,27 @@ def test_a_window_opens_one_step_early_and_closes_after_its_steps(world: World, 
     assert [number for number, _, _ in world.windows] == [0, 1, 2]
     assert windows.windows == 3
     assert world.said == []
+
+
+def test_no_window_opens_while_the_last_trace_may_still_be_detached(world: World, tmp_path: Path) -> None:
+    world.patch.setattr(activity, "APART_NS", 2_500 * MS)
+    windows = windows_of(world, tmp_path, every_steps=100, steps=4, first_step=20)
+    world.train(windows, 420)
+    # Steps of 10 ms: the next window would be due a second after the first.
+    assert world.opened_at[0] == 20
+    assert 25 + 245 < world.opened_at[1] < 25 + 260
+    assert world.said == []
+
+
+def test_a_training_that_replays_cuda_graphs_has_no_further_windows(world: World, tmp_path: Path) -> None:
+    windows = windows_of(world, tmp_path, every_steps=100, steps=4, first_step=20)
+    world.train(windows, 50)
+    windows.graph_replayed()
+    windows.graph_replayed()
+    world.train(windows, 300)
+    assert world.opened_at == [20]
+    (sentence,) = world.said
+    assert "replays CUDA graphs" in sentence
 
 
 def test_a_window_spans_from_the_first_counted_step_to_the_last_work_that_was_queued(

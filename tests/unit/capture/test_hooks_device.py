@@ -179,11 +179,11 @@ class Streamed(Training):
         super().__init__(kind)
         self.now = 0
         streams = Streams(lambda: self.now)
-        for hook in self.hooks._hooks:
+        for hook in self.hooks._of_device:
             if hasattr(hook, "_streams"):
                 hook._streams = streams
         self.hooks._loop.on_learning = streams.computes
-        switch = Switch("Stream.wait_event", "-", self.recording.notice)
+        switch = Switch("Event.wait", "-", self.recording.notice)
         self.waits = StreamWaitHook(self.hooks._loop, self.steps, switch, streams)  # type: ignore[arg-type]
 
 
@@ -235,11 +235,18 @@ def test_the_stream_of_a_backward_pass_is_the_computing_one(streamed: Streamed) 
     assert [copy.ahead for copy in streamed.steps.copies] == [False, True]
 
 
-def test_only_the_computing_stream_s_waits_for_others_count(streamed: Streamed) -> None:
+def test_only_the_computing_stream_s_waits_for_others_count(
+    streamed: Streamed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waited: list[str] = []
-    wait_event = streamed.waits._wrap(lambda stream, event: waited.append(event))
+    monkeypatch.setattr(torch.cuda.Event, "wait", lambda event, stream=None: waited.append(event))
+    streamed.waits.install()
     streamed.fetch()
     computing, side = SimpleNamespace(cuda_stream=0), SimpleNamespace(cuda_stream=7)
+
+    def wait_event(stream: Any, event: str) -> None:
+        torch.cuda.Event.wait(event, stream)  # type: ignore[arg-type]
+
     wait_event(side, "the side stream waits")
     assert not streamed.steps.calls
     wait_event(computing, "the computing stream waits")
@@ -248,10 +255,13 @@ def test_only_the_computing_stream_s_waits_for_others_count(streamed: Streamed) 
     wait_event(computing, "it is told to from another stream, where a mark would lie wrong")
     wait_event(side, "the side stream waits")
     streamed.now = 0
+    wait_event(None, "the current stream waits, which computes")
+    assert streamed.steps.calls == ["stream_wait_begin", "stream_wait_end"] * 2
     streamed.steps.recording = False
     wait_event(computing, "the step is not looked at")
-    assert len(streamed.steps.calls) == 2
-    assert len(waited) == 5
+    assert len(streamed.steps.calls) == 4
+    assert len(waited) == 6
+    streamed.waits.remove()
 
 
 @pytest.mark.parametrize(
@@ -328,8 +338,7 @@ def test_modes_see_the_reading_of_a_tensor_and_nothing_else(waiting: Training) -
     with Mode():
         loss.item()
     assert seen == ["item"]
-    # The mode calls what torch tells it, which is the hook again: the recorder counts the outer of two waits.
-    assert waiting.steps.calls == ["sync_begin", "sync_begin", "sync_end", "sync_end"]
+    assert waiting.steps.calls == ["sync_begin", "sync_end"]
 
 
 def test_whether_memory_is_pinned_is_asked_once_in_many_copies(

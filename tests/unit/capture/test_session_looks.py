@@ -67,7 +67,7 @@ class Clocked(CpuDevice):
 
 def step(session: Session, times: int, ms: int, meanwhile: Callable[[], object] = lambda: None) -> None:
     """So many steps of so long each."""
-    device = session._device
+    device = session.device
     assert isinstance(device, Clocked)
     for _ in range(times):
         session.steps.fetch_begin(0, False, None)

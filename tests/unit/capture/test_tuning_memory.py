@@ -58,15 +58,16 @@ def test_a_limit_of_the_address_space_counts_where_it_is_the_tighter_one(monkeyp
 
 
 def test_a_gpus_memory_is_what_is_free_and_what_is_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a card of 80 GB of which other processes hold 10: they are neither."""
+    """Of a card of 80 GB of which other processes hold 10: they are neither. It is the second of two cards."""
 
     class Gpu:
         is_initialized = staticmethod(lambda: True)
-        max_memory_allocated = staticmethod(lambda: 20 * GB)
-        max_memory_reserved = staticmethod(lambda: 26 * GB)
-        memory_reserved = staticmethod(lambda: 24 * GB)
-        mem_get_info = staticmethod(lambda: (46 * GB, 80 * GB))
-        memory_stats = staticmethod(lambda: {"num_alloc_retries": 2, "num_ooms": 1})
+        device_count = staticmethod(lambda: 2)
+        max_memory_allocated = staticmethod(lambda index: 20 * GB * index)
+        max_memory_reserved = staticmethod(lambda index: 26 * GB * index)
+        memory_reserved = staticmethod(lambda index: 24 * GB * index)
+        mem_get_info = staticmethod({1: (46 * GB, 80 * GB)}.__getitem__)
+        memory_stats = staticmethod(lambda index: {"num_alloc_retries": 2 * index, "num_ooms": index})
 
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=Gpu))  # type: ignore[arg-type]
     use = memory_use()
