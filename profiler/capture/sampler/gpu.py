@@ -10,7 +10,7 @@ This has run against a fake driver only, not yet on a GPU.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pynvml
@@ -21,7 +21,7 @@ from .critical import CriticalErrors
 from .gpm import Gpm
 from .mig import MEMORY, PCIE_RECEIVED, PCIE_SENT, POWER, PROCESSES, RATES, RING, Target
 from .nvml import Gateway, bits, number
-from .ring import ClockPair, UtilisationRing, UtilisationWindow, WrappingCounter
+from .ring import ClockPair, UtilisationRing, UtilisationWindow, WrappingCounter, clock_of
 from .row import Row, row
 from .schedule import NS_PER_S, Cadence
 
@@ -77,8 +77,8 @@ class Gpu:
         self._device = device
         self._handle = target.handle
         self._board = target.board
-        clock = clock_pair()
-        self._ring = UtilisationRing(clock.epoch_us - (clock.monotonic_ns - start_ns) // 1000)
+        self._start_ns = start_ns
+        self._ring = UtilisationRing()
         self._ring_silent_ns = 0
         """When the ring counts as absent unless it delivers."""
         self._gpm = Gpm(gateway, device, target)
@@ -127,9 +127,12 @@ class Gpu:
         if drained is None:
             return []
         value_type, samples = drained
-        clock = clock_pair()
         pairs = [(int(s.timeStamp), number(s.sampleValue, value_type)) for s in samples]
-        windows = self._ring.take([(t, p) for t, p in pairs if p is not None], clock.epoch_us)
+        known = [(t, p) for t, p in pairs if p is not None]
+        if not known:
+            return []
+        clock = clock_of(max(known)[0], clock_pairs())
+        windows = self._ring.take(known, clock.driver(self._start_ns), clock.driver_us)
         if windows:
             self._ring_silent_ns = now_ns + RING_SILENCE_NS
         return [_ring_values(window, clock) for window in windows]
@@ -263,16 +266,20 @@ def _text(told: Any) -> str | None:
     return told.decode(errors="replace") if isinstance(told, bytes) else told
 
 
-def clock_pair() -> ClockPair:
-    """Both clocks, from the narrowest of three tries."""
+def clock_pairs() -> list[ClockPair]:
+    """The clocks since the epoch and since the boot, each with the monotonic one, from the narrowest of three tries."""
+    return [_pair(time.time_ns), _pair(lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))]
+
+
+def _pair(read: Callable[[], int]) -> ClockPair:
     tries = []
     for _ in range(3):
         before = time.monotonic_ns()
-        epoch = time.time_ns()
+        there = read()
         after = time.monotonic_ns()
-        tries.append((after - before, (before + after) // 2, epoch))
-    _, monotonic, epoch = min(tries)
-    return ClockPair(epoch // 1000, monotonic)
+        tries.append((after - before, (before + after) // 2, there))
+    _, monotonic, there = min(tries)
+    return ClockPair(there // 1000, monotonic)
 
 
 def _ring_values(window: UtilisationWindow, clock: ClockPair) -> Values:

@@ -11,7 +11,7 @@ LONGEST_PERIOD_US = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class UtilisationWindow:
-    """One sample of the driver's ring, in microseconds since the epoch."""
+    """One sample of the driver's ring, in microseconds of the driver's clock."""
 
     end_us: int
     length_us: int | None
@@ -26,19 +26,22 @@ class UtilisationRing:
     the future or above 100 %; those are left out. So are samples from before the recording.
     """
 
-    def __init__(self, start_us: int) -> None:
-        self._start_us = start_us
+    def __init__(self) -> None:
         self.last_us = 0
         """Stamp of the newest sample seen: what the next drain asks for."""
 
-    def take(self, samples: Iterable[tuple[int, float]], now_us: int) -> list[UtilisationWindow]:
-        """The new windows among `(stamp, percent)` samples, oldest first."""
+    def take(self, samples: Iterable[tuple[int, float]], start_us: int, now_us: int) -> list[UtilisationWindow]:
+        """The new windows among `(stamp, percent)` samples, oldest first.
+
+        Args:
+            start_us: of the recording, and `now_us`, both on the driver's clock.
+        """
         windows = []
         for stamp, percent in sorted(set(samples)):
             if not (self.last_us < stamp <= now_us and 0 <= percent <= 100):
                 continue
             gap = stamp - self.last_us
-            if stamp > self._start_us:
+            if stamp > start_us:
                 length = gap if self.last_us and gap <= LONGEST_PERIOD_US else None
                 windows.append(UtilisationWindow(stamp, length, percent))
             self.last_us = stamp
@@ -70,11 +73,24 @@ class WrappingCounter:
 
 @dataclass(frozen=True, slots=True)
 class ClockPair:
-    """The wall clock and the monotonic clock, read together."""
+    """A clock that a driver may stamp with and the monotonic clock, read together."""
 
-    epoch_us: int
+    driver_us: int
     monotonic_ns: int
 
-    def monotonic(self, epoch_us: int) -> int:
-        """An NVML stamp on the monotonic clock."""
-        return self.monotonic_ns + (epoch_us - self.epoch_us) * 1000
+    def monotonic(self, driver_us: int) -> int:
+        """A stamp of the driver's on the monotonic clock."""
+        return self.monotonic_ns + (driver_us - self.driver_us) * 1000
+
+    def driver(self, monotonic_ns: int) -> int:
+        """A moment of the monotonic clock as the driver would stamp it."""
+        return self.driver_us + (monotonic_ns - self.monotonic_ns) // 1000
+
+
+def clock_of(newest_us: int, clocks: Iterable[ClockPair]) -> ClockPair:
+    """The clock that the driver's newest stamp lies nearest to.
+
+    NVML's text says that stamps are microseconds of the CPU; drivers have been seen to count from the epoch, and the
+    kernel offers them a clock that counts from the boot as well.
+    """
+    return min(clocks, key=lambda clock: abs(newest_us - clock.driver_us))

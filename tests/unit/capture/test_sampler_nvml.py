@@ -86,6 +86,17 @@ def test_the_sampler_records_what_its_source_says_on_the_machines_clock(
     assert all(before < row["t_ns"] < after for row in rows)
 
 
+@pytest.mark.parametrize("since_boot", [False, True])
+def test_windows_of_the_ring_lie_where_they_were_whatever_clock_the_driver_stamps_with(
+    looks: Callable[..., Any], since_boot: bool
+) -> None:
+    _, rows = looks(HEALTHY + "ring 100000 0 100\n", [0, 1, 2], since_boot=since_boot)
+    windows = [r for look in rows for r in look if "window_ns" in r]
+    assert all({a["utilisation_pct"], b["utilisation_pct"]} == {0, 100} for a, b in pairwise(windows))
+    assert len(windows) == pytest.approx(20, abs=1)
+    assert all(10**15 <= r["t_ns"] <= 10**15 + 2_020_000_000 for r in windows)
+
+
 def test_rare_readings_come_rarely(looks: Callable[..., Any], driver: FakeDriver) -> None:
     steps = [i / 5 for i in range(5 * 60)]
     said, rows = looks(HEALTHY + "ring 20000 0\n", steps)
