@@ -78,6 +78,8 @@ class Work:
     name: str
     begin_ns: int
     end_ns: int
+    queued_ns: int
+    """When the host queued it."""
 
 
 class Engine:
@@ -243,7 +245,7 @@ class Gpu:
             self.clock.wait_until(ends.popleft())
 
     def _work(self, queue: Queue, what: str, name: str, begin_ns: int, duration_ns: int) -> Work:
-        work = Work(queue.number, what, name, begin_ns, begin_ns + duration_ns)
+        work = Work(queue.number, what, name, begin_ns, begin_ns + duration_ns, self.clock.now_ns)
         queue.empty_ns = work.end_ns
         queue.ends.append(work.end_ns)
         self._started_ns = begin_ns

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from whyidle.analyse.intervals import EMPTY, Intervals, clip, complement, intersect, subtract, total, union
+from whyidle.analyse.intervals import EMPTY, Intervals, clip, complement, intersect, subtract, total, union, union_of
 from whyidle.analyse.run.facts import Facts, facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.capture import active
@@ -20,8 +20,11 @@ from whyidle.record.notices import read_notices
 from whyidle.record.processes import processes
 from whyidle.record.run import create_run, open_run
 
-from .gpu import D2H, H2D, KERNEL, Gpu
+from .clock import MS
+from .gpu import D2H, H2D, KERNEL, Gpu, GpuSpec
+from .install import installed
 from .machine import BOUNDARY, COPY, HOST, INPUT, SYNC, Machine
+from .programs import compute
 
 LAUNCHES_NS = 100_000
 """Shorter stretches between two kernels belong to the computation."""
@@ -44,8 +47,9 @@ class Recorded:
 
     @property
     def device(self) -> str:
-        """Of which device the recording is."""
-        return str(processes(self.folder)[0].device["name"])
+        """Of which device the recording is; empty where nothing was recorded."""
+        found = processes(self.folder)
+        return str(found[0].device["name"]) if found else ""
 
     @property
     def notices(self) -> list[str]:
@@ -61,9 +65,9 @@ class Recorded:
 def truth(machine: Machine, gpu: Gpu, begin_ns: int, end_ns: int) -> dict[str, int]:
     """Where a stretch of wall time went, from what the device's engines did and what the host said it was at, ns.
 
-    What the device computed is compute, and so is the moment between two kernels where the host was at nothing else. Of
-    the rest, each moment is blamed once: time outside steps, a queued copy, the loader, a call that copies, one that
-    waits, the host.
+    What the device computed of the steps is compute, and so is the moment between two kernels where the host was at
+    nothing else. Of the rest, each moment is blamed once: time outside steps, with what the host queued there; a queued
+    copy, the loader, a call that copies, one that waits, the host.
     """
 
     def clipped(spans: list[tuple[int, int]]) -> Intervals:
@@ -74,8 +78,12 @@ def truth(machine: Machine, gpu: Gpu, begin_ns: int, end_ns: int) -> dict[str, i
     def host(what: str) -> Intervals:
         return clipped([(begin, end) for name, begin, end in machine.spans if name == what])
 
-    busy = clipped([(work.begin_ns, work.end_ns) for work in gpu.works if work.what == KERNEL])
-    copies = clipped([(work.begin_ns, work.end_ns) for work in gpu.works if work.what in (H2D, D2H)])
+    def did(*what: str, outside: bool) -> Intervals:
+        works = [work for work in gpu.works if work.what in what and _within(outsides, work.queued_ns) == outside]
+        return clipped([(work.begin_ns, work.end_ns) for work in works])
+
+    outsides = [(begin, end) for what, begin, end in machine.spans if what == BOUNDARY]
+    busy, copies = did(KERNEL, outside=False), did(H2D, D2H, outside=False)
     gaps = complement(busy, begin_ns, end_ns)
     for what in (BOUNDARY, INPUT, COPY, SYNC, HOST):
         gaps = subtract(gaps, host(what))
@@ -86,7 +94,7 @@ def truth(machine: Machine, gpu: Gpu, begin_ns: int, end_ns: int) -> dict[str, i
     left = complement(computing, begin_ns, end_ns)
     found = {"compute": total(computing)}
     for part, reason in (
-        ("boundary", host(BOUNDARY)),
+        ("boundary", union_of(host(BOUNDARY), did(KERNEL, H2D, D2H, outside=True))),
         ("copy", copies),
         ("input", host(INPUT)),
         ("copy", host(COPY)),
@@ -97,6 +105,10 @@ def truth(machine: Machine, gpu: Gpu, begin_ns: int, end_ns: int) -> dict[str, i
         found[part] = found.get(part, 0) + total(taken)
         left = subtract(left, taken)
     return found
+
+
+def _within(spans: list[tuple[int, int]], moment_ns: int) -> bool:
+    return any(begin <= moment_ns <= end for begin, end in spans)
 
 
 def _between(busy: Intervals, span: list[int]) -> bool:
@@ -126,3 +138,26 @@ def record(
     finally:
         active.end()
     return Recorded(machine, folder, raised)
+
+
+def assert_true(recorded: Recorded, gpu: Gpu | None = None, points: float = 0.1) -> None:
+    """The report is right, and no hook failed on its way there."""
+    assert recorded.notices == []
+    assert max(map(abs, recorded.off_by(gpu).values())) < points, recorded.off_by(gpu)
+
+
+Run = Callable[..., Recorded]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Runs a program, recorded, on a machine with such devices; `step_ns`: how long a step of `net` computes."""
+
+    def run(
+        program: Callable[[Machine], object], *specs: GpuSpec, step_ns: int = 40 * MS, error: type | None = None
+    ) -> Recorded:
+        machine = installed(Machine(*specs), monkeypatch)
+        machine.durations = compute(step_ns)
+        return record(machine, monkeypatch, tmp_path / "run", lambda: program(machine), error)
+
+    return run
