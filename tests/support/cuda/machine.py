@@ -15,6 +15,7 @@ from .refusals import ASSERTED, CAPTURING, cuda_error, not_played
 
 if TYPE_CHECKING:
     from .graphs import Capture
+    from .streams import Stream
 
 HOST, INPUT, COPY, SYNC, BOUNDARY = "host", "input", "copy", "sync", "boundary"
 
@@ -146,6 +147,11 @@ class Machine:
         if self.capture is not None and self.capture.mode != "relaxed":
             self.capture.invalid = True
             raise cuda_error(CAPTURING)
+
+    def wait_in_core(self, waiting: Stream, awaited: Stream) -> None:
+        """A stream is told to wait for another as torch's core does it, which no hook on Python's classes sees."""
+        waiting._queue.gpu.touch()
+        waiting._queue.empty_ns = max(waiting._queue.empty_ns, awaited._queue.empty_ns)
 
     def assert_on_device(self, index: int = -1, after_ns: int = 0) -> None:
         """Queue a kernel whose assert fails at its end."""

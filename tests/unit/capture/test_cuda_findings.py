@@ -113,9 +113,7 @@ def test_a_rank_of_ddp_that_does_not_set_its_device(run: Run) -> None:
         parameters = list(model.parameters())
 
         def reduce(parameter: torch.Tensor) -> None:
-            ready = torch.cuda.Event()
-            ready.record(torch.cuda.current_stream(1))
-            backend.wait_event(ready)
+            machine.wait_in_core(backend, torch.cuda.current_stream(1))
             with torch.cuda.stream(backend):
                 torch.cuda._sleep(2 * MS)
 
@@ -125,7 +123,7 @@ def test_a_rank_of_ddp_that_does_not_set_its_device(run: Run) -> None:
             loss = cross_entropy(model(images.to("cuda:1")), labels.to("cuda:1"))
             optimizer.zero_grad()
             loss.backward()
-            torch.cuda.current_stream(1).wait_stream(backend)
+            machine.wait_in_core(torch.cuda.current_stream(1), backend)
             optimizer.step()
 
     recorded = run(program, GPU, GPU)
