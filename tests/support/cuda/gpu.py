@@ -8,7 +8,7 @@ for each stream, and a list of what it did, which is the truth that reports are 
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -128,8 +128,8 @@ class Gpu:
         self.memory = Memory(self)
         self.has_context = False
         self.works: list[Work] = []
-        self.marks = 0
-        """Events recorded so far."""
+        self.marks: Counter[int] = Counter()
+        """Priority of streams → events recorded into them so far."""
         self.queues: dict[int, Queue] = {0: Queue(self, 0)}
         self._handed_out = {0: 0, 1: 0}
         self._copying = {H2D: Engine(), D2H: Engine()}
@@ -209,7 +209,7 @@ class Gpu:
         arrived on an idle stream (docs, `cudaEventRecord`: it captures "the contents of `stream` at the time of this
         call", and "takes place asynchronously")."""
         self._admit(queue)
-        self.marks += 1
+        self.marks[queue.priority] += 1
         at = max(self.starts(queue), self.clock.now_ns + self.late_ns.get(queue.priority, 0))
         queue.empty_ns = self._started_ns = at
         queue.ends.append(at)

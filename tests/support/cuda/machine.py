@@ -41,6 +41,7 @@ class Machine:
         self.capture: Capture | None = None
         self.streams_built = 0
         """Python objects made for streams."""
+        self.events_made = 0
         self.allocator = "native"
         self.asked_memory = 0
         self.synchronised = 0

@@ -87,6 +87,7 @@ class Event(torch._C._CudaEventBase):
         if interprocess or external:
             refusing("torch.cuda.Event(interprocess or external)")()
         made = super().__new__(cls, enable_timing=enable_timing, blocking=blocking)
+        the().events_made += 1
         made._timed, made._gpu, made._at_ns, made._capture = enable_timing, None, 0, None
         return made  # type: ignore[no-any-return]
 
