@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.cuda.recorded import run
 from support.fakes.driver import driver, library, looks, recorded
 from whyidle.capture.hooks import loop
 
-__all__ = ["driver", "library", "looks", "recorded"]
+__all__ = ["driver", "library", "looks", "recorded", "run"]
 
 
 @pytest.fixture(autouse=True)

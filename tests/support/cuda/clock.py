@@ -1,0 +1,77 @@
+"""The host's clock of a machine: it passes when the program works, when it waits, and a little with every call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+US = 1_000
+MS = 1_000_000
+S = 1_000_000_000
+
+LOOK_NS = 50
+"""What a look at the clock takes: who looks again and again until a moment has come gets there."""
+
+REAL: dict[str, Callable[..., Any]] = {
+    name: getattr(time, name) for name in ("monotonic_ns", "monotonic", "perf_counter_ns", "perf_counter", "sleep")
+}
+
+
+class HostClock:
+    """One for all threads, moved by the thread that made it; others see where it stands."""
+
+    def __init__(self, start_ns: int = 10**15) -> None:
+        self.now_ns = self.began_ns = start_ns
+        self.thread = get_ident()
+        self.slept = 0
+        """Calls of `time.sleep`."""
+
+    def pass_ns(self, ns: int) -> None:
+        """The host works for so long."""
+        assert ns >= 0, f"time cannot pass backwards: {ns} ns"
+        self.now_ns += ns
+
+    def wait_until(self, moment_ns: int) -> None:
+        """The host does nothing until then."""
+        self.now_ns = max(self.now_ns, moment_ns)
+
+    def look(self) -> int:
+        """What the host sees when it looks at the clock, which takes a moment."""
+        if get_ident() == self.thread:
+            self.now_ns += LOOK_NS
+        return self.now_ns
+
+    def sleep(self, seconds: float) -> None:
+        if get_ident() != self.thread:
+            REAL["sleep"](seconds)
+            return
+        self.slept += 1
+        self.now_ns += round(seconds * 1e9)
+
+
+_installed: HostClock | None = None
+
+
+def install(clock: HostClock | None) -> None:
+    """Have the functions below tell of this clock; `None`: of the real one."""
+    global _installed
+    _installed = clock
+
+
+def _monotonic_ns() -> int:
+    # Modules that took this function by name while a clock was installed go on with the real one afterwards.
+    return REAL["monotonic_ns"]() if _installed is None else _installed.look()
+
+
+def _monotonic() -> float:
+    return REAL["monotonic"]() if _installed is None else _installed.look() / 1e9
+
+
+def _sleep(seconds: float) -> None:
+    return REAL["sleep"](seconds) if _installed is None else _installed.sleep(seconds)
+
+
+VIRTUAL: dict[str, Callable[..., Any]] = {"monotonic_ns": _monotonic_ns, "monotonic": _monotonic, "sleep": _sleep}
+"""What stands in the place of the functions of `time` while a clock is installed."""

@@ -1,0 +1,230 @@
+"""Puts a machine below torch: from then on `torch.cuda` is what runs on it, and the project's clock is its clock."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import _C
+
+from whyidle.capture import active
+from whyidle.capture.hooks import copies
+from whyidle.capture.making import hook
+from whyidle.devices import choose, cpu, cuda
+from whyidle.devices import clock as device_clock
+
+from . import clock, operations
+from . import machine as machines
+from .graphs import CUDAGraph
+from .machine import Machine
+from .refusals import refusing
+from .streams import CUDA, Event, Stream
+
+_PRELOADED = (active, copies, hook, choose, device_clock, cpu, cuda)
+"""What takes the clock's functions by name is there before they are replaced."""
+_KEPT = ("_cuda_isInBadFork", "_cuda_getCompiledVersion", "_cuda_getArchFlags")
+_OTHER_STREAMS = ("ExternalStream", "get_stream_from_external")
+
+
+def installed(machine: Machine, patch: pytest.MonkeyPatch) -> Machine:
+    """Run torch on this machine from here on, in this thread, until `patch` is undone."""
+    patch.setattr(clock, "_installed", machine.clock)
+    patch.setattr(machines, "_installed", machine)
+    _replace_clock(patch)
+    _replace_cuda(machine, patch)
+    _replace_tensors(machine, patch)
+    patch.setattr(_Included(), "on", True)
+    return machine
+
+
+class _Included:
+    """The dispatch key of `operations`, as something that a `MonkeyPatch` undoes."""
+
+    @property
+    def on(self) -> bool:
+        return bool(_C._dispatch_tls_is_dispatch_key_included(operations.KEY))
+
+    @on.setter
+    def on(self, included: bool) -> None:
+        operations.include(included)
+
+
+def _replace_clock(patch: pytest.MonkeyPatch) -> None:
+    for name, virtual in clock.VIRTUAL.items():
+        patch.setattr(time, name, virtual)
+    real = {id(clock.REAL[name]): virtual for name, virtual in clock.VIRTUAL.items()}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] != "whyidle" or module is None:
+            continue
+        for attribute, value in list(vars(module).items()):
+            if id(value) in real:
+                patch.setattr(module, attribute, real[id(value)])
+    for owner in (cuda.CudaDevice, cpu.CpuDevice, device_clock.RealClock):
+        patch.setattr(owner, "now", staticmethod(clock.VIRTUAL["monotonic_ns"]))
+
+
+def _replace_cuda(machine: Machine, patch: pytest.MonkeyPatch) -> None:
+    played = _played(machine)
+    for name in dir(_C):
+        if name.startswith(("_cuda_", "_accelerator_")) and name not in _KEPT and callable(getattr(_C, name)):
+            patch.setattr(_C, name, played.pop(name, None) or refusing(f"torch._C.{name}"))
+    for name, function in played.items():
+        patch.setattr(_C, name, function, raising=False)
+    for owner in (torch.cuda, torch.cuda.streams):
+        patch.setattr(owner, "Stream", Stream)
+        patch.setattr(owner, "Event", Event)
+        for name in _OTHER_STREAMS:
+            patch.setattr(owner, name, refusing(f"torch.cuda.{name}"), raising=False)
+    for owner in (torch.cuda, torch.cuda.graphs):
+        patch.setattr(owner, "CUDAGraph", CUDAGraph)
+    for name in ("make_graphed_callables", "MemPool"):
+        patch.setattr(torch.cuda, name, refusing(f"torch.cuda.{name}"), raising=False)
+    # Taken by name where torch was imported.
+    patch.setattr(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", _C._cuda_isCurrentStreamCapturing)
+    patch.setattr(torch.cuda.graphs.graph, "default_capture_stream", None)
+    patch.setattr(torch.cuda, "_exchange_device", machine.exchange_device)
+    patch.setattr(torch.cuda, "_maybe_exchange_device", machine.maybe_exchange_device)
+    patch.setattr(torch.cuda, "_get_device_properties", _properties(machine), raising=False)
+    patch.setattr(torch.cuda, "_initialized", False)
+    patch.setattr(torch.cuda, "_cached_device_count", None)
+    patch.setattr(torch.cuda, "_queued_calls", [])
+    patch.setattr(torch.cuda, "_device_count_nvml", lambda: -1)
+    patch.setattr(torch.cuda, "default_generators", tuple(torch.Generator() for _ in machine.gpus))
+    patch.setattr(torch.cuda, "_cudart", SimpleNamespace(cudaMemGetInfo=_memory_info(machine)))
+
+
+def _played(machine: Machine) -> dict[str, Any]:
+    """What torch's Python calls of its core, played."""
+
+    def numbers(queue: Any) -> tuple[int, int, int]:
+        return queue.number, queue.gpu.index, CUDA
+
+    def stream_of(index: int) -> Stream:
+        queue = machine.queue(index)
+        return Stream(stream_id=queue.number, device_index=queue.gpu.index)
+
+    def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
+        machine.set_queue(machine.of(device_index).queues[stream_id])
+
+    def synchronise(index: int = -1) -> None:
+        gpu = machine.of(index)
+        gpu.touch()
+        machine.synchronise(gpu, gpu.empty_ns())
+
+    def capturing() -> bool:
+        gpu = machine.of(-1)
+        gpu.check()
+        return machine.queue().capture is not None
+
+    def empty_cache() -> None:
+        for gpu in machine.gpus:
+            gpu.memory.empty_cache()
+
+    def reset_peak(index: int) -> None:
+        memory = machine.of(index).memory
+        memory.peak = memory.allocated
+
+    def sleep(cycles: int) -> None:
+        operations.launch(machine, machine.queue(), "_sleep", lambda: None, cycles)
+
+    return {
+        "_cuda_init": lambda: None,
+        "_cuda_getDeviceCount": lambda: len(machine.gpus),
+        "_cuda_getDevice": lambda: machine.device,
+        "_cuda_setDevice": machine.set_device,
+        "_cuda_exchangeDevice": machine.exchange_device,
+        "_cuda_maybeExchangeDevice": machine.maybe_exchange_device,
+        "_cuda_hasPrimaryContext": lambda index: machine.of(index).has_context,
+        "_cuda_getCurrentStream": lambda index: numbers(machine.queue(index)),
+        "_cuda_getDefaultStream": lambda index: numbers(machine.of(index).queues[0]),
+        "_cuda_setStream": set_stream,
+        "_cuda_getCurrentRawStream": lambda index: machine.queue(index).handle,
+        "_cuda_synchronize": synchronise,
+        "_cuda_memoryStats": machine.memory_statistics,
+        "_cuda_emptyCache": empty_cache,
+        "_cuda_resetPeakMemoryStats": reset_peak,
+        "_cuda_getAllocatorBackend": lambda: machine.allocator,
+        "_cuda_isCurrentStreamCapturing": capturing,
+        "_cuda_sleep": sleep,
+        "_graph_pool_handle": lambda: (0, 1),
+        "_host_emptyCache": lambda: None,
+        "_accelerator_getAccelerator": lambda: torch.device("cuda"),
+        "_accelerator_getDeviceIndex": lambda: machine.device,
+        "_accelerator_setDeviceIndex": machine.set_device,
+        "_accelerator_exchangeDevice": machine.exchange_device,
+        "_accelerator_maybeExchangeDevice": machine.maybe_exchange_device,
+        "_accelerator_getStream": stream_of,
+        "_accelerator_synchronizeDevice": synchronise,
+    }
+
+
+def _properties(machine: Machine) -> Any:
+    def properties(index: int) -> SimpleNamespace:
+        """Without making a context (docs, `cudaGetDeviceProperties`)."""
+        spec = machine.of(index).spec
+        return SimpleNamespace(
+            name=spec.name,
+            total_memory=spec.memory_bytes,
+            uuid=uuid_of(index),
+            major=9,
+            minor=0,
+            multi_processor_count=1,
+        )
+
+    return properties
+
+
+def uuid_of(index: int) -> str:
+    return f"00000000-0000-0000-0000-{index:012d}"
+
+
+def _memory_info(machine: Machine) -> Any:
+    def information(index: int) -> tuple[int, int]:
+        """What is free, and all there is; asking makes a context (docs, `cudaMemGetInfo`)."""
+        gpu = machine.of(index)
+        gpu.touch()
+        return gpu.memory.free, gpu.spec.memory_bytes
+
+    return information
+
+
+def _replace_tensors(machine: Machine, patch: pytest.MonkeyPatch) -> None:
+    """Tensors say where they are, and what reads their memory without an operator waits or refuses."""
+    base: Any = _C.TensorBase
+    place_of = operations.place_of
+
+    def device(self: torch.Tensor) -> torch.device:
+        gpu = place_of(self)
+        return base.device.__get__(self) if gpu is None else torch.device("cuda", gpu.index)
+
+    def get_device(self: torch.Tensor) -> int:
+        gpu = place_of(self)
+        return base.get_device(self) if gpu is None else gpu.index
+
+    def tolist(self: torch.Tensor) -> Any:
+        # Copied to the host first (torch/csrc/utils/tensor_list.cpp).
+        return base.tolist(self if place_of(self) is None else self.detach().to("cpu"))
+
+    def numpy(self: torch.Tensor, *, force: bool = False) -> Any:
+        if place_of(self) is not None and not force:
+            raise TypeError(
+                f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
+                "memory first."
+            )
+        return base.numpy(self.detach().to("cpu") if place_of(self) is not None else self, force=force)
+
+    def record_stream(self: torch.Tensor, stream: Stream) -> None:
+        if place_of(self) is None:
+            raise RuntimeError("record_stream of a tensor that is not on a device")
+
+    patch.setattr(torch.Tensor, "device", property(device), raising=False)
+    patch.setattr(torch.Tensor, "is_cuda", property(lambda self: place_of(self) is not None), raising=False)
+    patch.setattr(torch.Tensor, "is_cpu", property(lambda self: device(self).type == "cpu"), raising=False)
+    for name, function in (
+        ("get_device", get_device), ("tolist", tolist), ("numpy", numpy), ("record_stream", record_stream)
+    ):  # fmt: skip
+        patch.setattr(torch.Tensor, name, function)

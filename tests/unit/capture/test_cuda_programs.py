@@ -1,0 +1,156 @@
+"""Whole programs on the stand-in for torch.cuda, recorded with the real hooks: the report says what the engines did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from support.cuda import MS, GpuSpec, Machine, installed
+from support.cuda.machine import BOUNDARY
+from support.cuda.programs import loader, net, plain, prefetching
+from support.cuda.recorded import Run, assert_true
+
+LOOPS = {
+    "a slow loader": {"load_ns": 70 * MS},
+    "a slow loader that pins": {"load_ns": 70 * MS, "pinned": True},
+    "a loader that is fast enough": {"load_ns": 10 * MS, "pinned": True},
+    "the loss is read in each step": {"reads": True},
+    "the loss is read, and the host is slow": {"reads": True, "after_ns": 30 * MS},
+    "the host is slow": {"load_ns": 10 * MS, "after_ns": 80 * MS, "pinned": True},
+}
+
+
+@pytest.mark.parametrize("how", LOOPS)
+def test_a_plain_loop(run: Run, how: str) -> None:
+    recorded = run(lambda machine: plain(machine, **LOOPS[how]))
+    assert recorded.device == "cuda"
+    assert_true(recorded)
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_plain_loop_whose_copies_take_long(run: Run, pinned: bool) -> None:
+    slow = GpuSpec(pinned_bytes_per_s=20_000, pageable_bytes_per_s=10_000)
+    assert_true(run(lambda machine: plain(machine, pinned=pinned), slow))
+
+
+def test_gradients_are_accumulated_over_four_batches(run: Run) -> None:
+    def program(machine: Machine) -> None:
+        model = net().cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        for number, (images, labels) in enumerate(loader(80, 30 * MS)):
+            loss = cross_entropy(model(images.cuda()), labels.cuda()) / 4
+            loss.backward()
+            if number % 4 == 3:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    assert_true(run(program))
+
+
+def test_mixed_precision_with_a_scaler(run: Run) -> None:
+    def program(machine: Machine) -> None:
+        model = net().cuda()
+        optimizer, scaler = torch.optim.AdamW(model.parameters()), torch.amp.GradScaler("cuda")
+        for images, labels in loader(60, 70 * MS):
+            optimizer.zero_grad()
+            with torch.autocast("cuda"):
+                loss = cross_entropy(model(images.cuda()), labels.cuda())
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    assert_true(run(program))
+
+
+def test_validation_and_a_checkpoint_between_epochs(run: Run, tmp_path: Path) -> None:
+    def program(machine: Machine) -> None:
+        model = net().cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        training, validation = loader(25, 60 * MS), loader(5, 60 * MS)
+        for _ in range(4):
+            for images, labels in training:
+                loss = cross_entropy(model(images.cuda()), labels.cuda())
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            with machine.at(BOUNDARY):
+                with torch.no_grad():
+                    for images, labels in validation:
+                        cross_entropy(model(images.cuda()), labels.cuda()).item()
+                machine.host(50 * MS, BOUNDARY)
+
+    assert_true(run(program))
+
+
+@pytest.mark.parametrize("bytes_per_s", [2_000, 4_000, 20_000], ids=["copies limit", "even", "computing limits"])
+def test_a_prefetcher_on_a_side_stream(run: Run, bytes_per_s: int) -> None:
+    spec = GpuSpec(pinned_bytes_per_s=bytes_per_s)  # a batch has 160 bytes
+    assert_true(run(lambda machine: prefetching(lambda side: torch.cuda.current_stream().wait_stream(side)), spec))
+
+
+def test_two_streams_compute_side_by_side(run: Run) -> None:
+    def program(machine: Machine) -> None:
+        first, second = net().cuda(), net().cuda()
+        optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
+        side = torch.cuda.Stream()
+        for images, labels in loader(60, 60 * MS):
+            images, labels = images.cuda(), labels.cuda()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                other = cross_entropy(second(images), labels)
+            loss = cross_entropy(first(images), labels)
+            torch.cuda.current_stream().wait_stream(side)
+            optimizer.zero_grad()
+            (loss + other).backward()
+            optimizer.step()
+
+    assert_true(run(program))
+
+
+def test_running_out_of_memory_and_going_on_with_less(run: Run) -> None:
+    def program(machine: Machine) -> None:
+        model = net().cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number, (images, labels) in enumerate(loader(60, 60 * MS)):
+            try:
+                if number in (20, 21, 40):
+                    torch.empty(10**9, device="cuda")
+            except torch.OutOfMemoryError:
+                torch.cuda.empty_cache()
+                continue
+            loss = cross_entropy(model(images.cuda()), labels.cuda())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    assert_true(run(program, GpuSpec(memory_bytes=10**9)))
+
+
+def test_running_out_of_memory_ends_the_program(run: Run) -> None:
+    def program(machine: Machine) -> None:
+        plain(machine, 60 * MS)
+        torch.empty(10**9, device="cuda")
+
+    recorded = run(program, GpuSpec(memory_bytes=10**9), error=torch.OutOfMemoryError)
+    assert isinstance(recorded.error, torch.OutOfMemoryError)
+    assert_true(recorded)
+
+
+@pytest.mark.parametrize("drift", [50e-6, -50e-6])
+def test_the_devices_clock_drifts(run: Run, drift: float) -> None:
+    assert_true(run(lambda machine: plain(machine, 700 * MS, steps=100), GpuSpec(drift=drift), step_ns=400 * MS))
+
+
+def test_the_driver_answers_late(run: Run) -> None:
+    assert_true(run(lambda machine: plain(machine, 70 * MS), GpuSpec(answer_late_ns=MS // 2)))
+
+
+def test_no_call_of_ours_waits_for_the_device_but_one_at_the_start(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        alone = installed(Machine(), patch)
+        plain(alone, 10 * MS, pinned=True)
+    recorded = run(lambda machine: plain(machine, 10 * MS, pinned=True))
+    assert recorded.machine.synchronised - alone.synchronised <= 1

@@ -1,0 +1,371 @@
+"""The CUDA device's own logic on the stand-in for torch.cuda: clock, event pool, memory. `tests/gpu` has the rest."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import pytest
+import torch
+
+from support.cuda import MS, US, GpuSpec, Machine, S, installed
+from support.cuda.install import uuid_of
+from whyidle.devices import cuda
+
+CLOCK = -1
+"""Priority of the stream that brackets are put into."""
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return installed(Machine(GpuSpec(context_ns=0)), monkeypatch)
+
+
+@pytest.fixture
+def drifting(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], Machine]:
+    """A machine whose device's clock runs so much faster than the host's."""
+    return lambda drift: installed(Machine(GpuSpec(context_ns=0, drift=drift)), monkeypatch)
+
+
+def reached_ns(mark: cuda.CudaEvent) -> int:
+    """When the device came to it, in truth."""
+    return mark.event._at_ns  # type: ignore[attr-defined,no-any-return]
+
+
+def steps(
+    machine: Machine, device: cuda.CudaDevice, for_ns: int, longest_ms: int = 900
+) -> Iterator[tuple[int, int, int, int]]:
+    """Steps of a training: when the device began and ended each, and what its stamps say."""
+    draw = random.Random(7)
+    until = machine.now_ns + for_ns
+    while machine.now_ns < until:
+        begin = device.record()
+        machine.host(draw.randrange(2 * MS, longest_ms * MS))
+        end = device.record()
+        machine.host(MS)
+        assert end.done()
+        yield reached_ns(begin), reached_ns(end), begin.time_ns(), end.time_ns()
+        device.release(begin)
+        device.release(end)
+
+
+def test_events_are_told_on_the_hosts_clock_before_and_after_an_anchor(machine: Machine) -> None:
+    device = cuda.CudaDevice()
+    early = device.record()
+    machine.host(7_000 * MS)  # past the anchor's period: the next look renews it
+    late = device.record()
+    machine.host(MS)
+    assert late.done()
+    # The bracket around an anchor is some microseconds wide here, float32 adds half a microsecond at 7 s.
+    assert late.time_ns() == pytest.approx(reached_ns(late), abs=5_000)
+    assert early.time_ns() == pytest.approx(reached_ns(early), abs=5_000)
+    assert early.time_ns() < late.time_ns()
+
+
+def test_released_events_are_used_again_and_only_those(machine: Machine) -> None:
+    device = cuda.CudaDevice()
+    made = machine.events_made
+    held = device.record()
+    for _ in range(100):
+        event = device.record()
+        assert event is not held
+        device.release(event)
+    assert machine.events_made - made == 2
+
+
+def test_a_late_clock_stream_is_tried_once_a_period_and_the_old_anchor_kept(machine: Machine) -> None:
+    device = cuda.CudaDevice()
+    machine.gpu.late_ns[CLOCK] = 50 * MS
+    machine.host(6_000 * MS)
+    made, before = machine.events_made, machine.now_ns
+    event = device.record()
+    machine.host(MS)
+    for _ in range(200):
+        event.time_ns()
+    assert machine.events_made - made == 2  # the event itself and one try at an anchor
+    assert machine.now_ns - before < 2 * cuda.ANCHOR_LIMIT_NS
+    assert event.time_ns() == pytest.approx(reached_ns(event), abs=5_000)
+
+
+def test_eight_hours_without_a_bracket_round_no_step_by_a_microsecond_and_all_by_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Calls take long, so that few of them make up the time that a try may take.
+    machine = installed(Machine(GpuSpec(context_ns=0, call_ns=20 * US)), monkeypatch)
+    device = cuda.CudaDevice()
+    machine.gpu.late_ns[CLOCK] = 20 * MS
+    worst_length = worst_stamp = 0
+    for begin, end, told_begin, told_end in steps(machine, device, 8 * 3600 * S):
+        worst_length = max(worst_length, abs((told_end - told_begin) - (end - begin)))
+        worst_stamp = max(worst_stamp, abs(told_end - end))
+    assert worst_length < US
+    # One float32 over eight hours rounds by up to 1 ms.
+    assert worst_stamp < 20 * US
+    # Whether the clocks ran alike is not known without brackets, and is said: 20 ppm of eight hours.
+    assert device.clock_uncertainty_ns() == pytest.approx(8 * 3600 * S * 20e-6, rel=0.01)
+
+
+def test_eight_hours_without_a_bracket_make_no_events_but_tries_and_never_synchronise(machine: Machine) -> None:
+    device = cuda.CudaDevice()
+    machine.gpu.late_ns[CLOCK] = 20 * MS
+    made, seconds, tries_began = machine.events_made, 3600, machine.gpu.marks[CLOCK]
+    for _ in steps(machine, device, seconds * S):
+        pass
+    tries = machine.gpu.marks[CLOCK] - tries_began
+    assert tries <= seconds * S / cuda.ANCHOR_PERIOD_NS + 4  # one a period, and some sooner in the first seconds
+    assert machine.events_made - made == tries + 2
+    assert len(device._pool) == 2
+    assert machine.synchronised == 0
+
+
+def test_nothing_is_queued_behind_a_try_that_the_device_has_not_come_to(machine: Machine) -> None:
+    device = cuda.CudaDevice()
+    machine.gpu.late_ns[CLOCK] = 3600 * S
+    before = machine.gpu.marks[CLOCK]
+    for _ in steps(machine, device, 600 * S):
+        pass
+    assert machine.gpu.marks[CLOCK] - before == 1
+    machine.gpu.late_ns[CLOCK] = 0
+    for _ in steps(machine, device, 3600 * S):
+        pass
+    assert machine.gpu.marks[CLOCK] - before > 1000  # ten tries a period again
+    uncertain = device.clock_uncertainty_ns()
+    assert uncertain is not None
+    assert uncertain < 100 * US  # and the bracket told that the clocks had not drifted apart meanwhile
+
+
+@pytest.mark.parametrize("drift", [30e-6, -30e-6])
+def test_a_drift_of_30_ppm_is_corrected_and_goes_on_being_when_brackets_fail(
+    drifting: Callable[[float], Machine], drift: float
+) -> None:
+    machine = drifting(drift)
+    device = cuda.CudaDevice()
+    learning = [abs(told - end) for _, end, _, told in steps(machine, device, 60 * S)]
+    assert max(learning) < 200 * US
+    known = [abs(told - end) for _, end, _, told in steps(machine, device, 300 * S)]
+    assert max(known) < 6 * US  # half a bracket, and the slope of a line through brackets of some microseconds
+    machine.gpu.late_ns[CLOCK] = 20 * MS
+    alone = [abs(told - end) for _, end, _, told in steps(machine, device, 600 * S)]
+    assert max(alone) < 100 * US  # 18 ms were it not for the rate
+    uncertain = device.clock_uncertainty_ns()
+    assert uncertain is not None
+    assert max(learning + known + alone) <= uncertain < 2 * MS
+
+
+def test_no_stamp_is_overtaken_by_a_later_one_and_none_changes_when_a_bracket_succeeds_at_last(
+    drifting: Callable[[float], Machine],
+) -> None:
+    machine = drifting(30e-6)  # without brackets stamps get ahead of the host
+    device = cuda.CudaDevice()
+    machine.gpu.late_ns[CLOCK] = 20 * MS
+    for *_, told_end in steps(machine, device, 600 * S):
+        newest = told_end
+    marks = []
+    for _ in range(400):
+        marks.append(device.record())
+        machine.host(20 * US)
+    before = [mark.time_ns() for mark in marks]
+    off = before[-1] - reached_ns(marks[-1])
+    assert off > 17 * MS
+    machine.gpu.late_ns[CLOCK] = 0
+    machine.host(6 * S)
+    later = []
+    for _ in range(4000):
+        later.append(device.record())
+        machine.host(100 * US)
+        later[-1].time_ns()  # a bracket succeeds with the first of them
+    told = [mark.time_ns() for mark in [*marks, *later]]
+    assert told[: len(marks)] == pytest.approx(before, abs=US)
+    assert newest < told[0]
+    assert all(earlier < after for earlier, after in pairwise(told))
+    assert told[-1] - reached_ns(later[-1]) < 20 * US
+    # What was wrong until then is remembered when all is well again.
+    assert off <= (device.clock_uncertainty_ns() or 0) < off + 2 * MS
+
+
+def test_a_wide_bracket_does_not_spoil_what_narrow_ones_told(drifting: Callable[[float], Machine]) -> None:
+    machine = drifting(30e-6)
+    device = cuda.CudaDevice()
+    for _ in steps(machine, device, 120 * S):
+        pass
+    machine.gpu.late_ns[CLOCK] = 1_900 * US  # just within the limit: the middle of the bracket is off by 1 ms
+    off = [abs(told - end) for _, end, _, told in steps(machine, device, 120 * S)]
+    assert max(off) < 10 * US
+
+
+def test_slow_answers_cost_a_renewal_no_more_than_twice_the_limit(machine: Machine) -> None:
+    device = cuda.CudaDevice()
+    machine.gpu.late_ns[CLOCK] = cuda.ANCHOR_LIMIT_NS * 6 // 10
+    mark = device.record()
+    machine.host(6 * S)
+    began = machine.now_ns
+    mark.time_ns()
+    assert machine.now_ns - began < 2 * cuda.ANCHOR_LIMIT_NS
+
+
+@pytest.mark.parametrize("by_ns", [3 * MS, 500 * MS])
+def test_after_a_clock_was_set_stamps_find_back_to_it(machine: Machine, by_ns: int) -> None:
+    device = cuda.CudaDevice()
+    for _ in steps(machine, device, 60 * S):
+        pass
+    machine.gpu.set_at_ns, machine.gpu.set_by_ns = machine.now_ns, by_ns
+    list(steps(machine, device, 30 * S))
+    off = [abs(told - end) for _, end, _, told in steps(machine, device, 60 * S)]
+    assert max(off) < 10 * US
+
+
+def test_marks_of_a_device_far_behind_are_told_as_exactly_as_others(machine: Machine) -> None:
+    device = cuda.CudaDevice()
+    marks = []
+    for _ in range(60):
+        marks.append(device.record())
+        machine.host(1_000 * MS)
+    for mark in marks:
+        assert mark.time_ns() == pytest.approx(reached_ns(mark), abs=5 * US)
+        device.release(mark)
+    # No event serves twice: the reference is none that may be recorded anew.
+    assert len({mark.event for mark in device._pool} | {device._reference}) == len(marks) + 1
+
+
+def test_a_mark_of_long_ago_is_told_alike_before_and_after_a_bracket(machine: Machine) -> None:
+    device = cuda.CudaDevice()
+    marks = []
+    for _ in range(5):
+        marks.append(device.record())
+        machine.host(12_345_678)
+    machine.host(61 * S)
+    told = [mark.time_ns() for mark in marks]
+    tries = machine.gpu.marks[CLOCK]
+    machine.host(6 * S)
+    assert [mark.time_ns() for mark in reversed(marks)] == pytest.approx(told[::-1], abs=10)
+    assert machine.gpu.marks[CLOCK] > tries
+
+
+def test_after_an_hour_without_marks_or_brackets_the_marks_of_a_step_still_agree(machine: Machine) -> None:
+    device = cuda.CudaDevice()
+    machine.gpu.late_ns[CLOCK] = 20 * MS
+    machine.host(3600 * S)
+    ((begin, end, told_begin, told_end),) = steps(machine, device, 1)
+    assert abs((told_end - told_begin) - (end - begin)) < US
+    # One float32 over the hour: the step as a whole may be off by an eighth of a millisecond.
+    assert abs(told_begin - begin) < 130 * US
+
+
+def test_the_first_bracket_is_tried_again_when_the_device_has_become_idle(machine: Machine, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    machine.gpu.late_ns[CLOCK] = 50 * MS
+    waited = torch.cuda.Event.synchronize
+
+    def synchronize(event: object) -> None:
+        waited(event)
+        machine.gpu.late_ns[CLOCK] = 0
+
+    monkeypatch.setattr(torch.cuda.Event, "synchronize", synchronize)
+    device = cuda.CudaDevice()
+    assert (device.clock_uncertainty_ns() or 0) < 10 * US
+    assert machine.synchronised == 1
+
+
+def test_settling_waits_for_queued_work_without_synchronising_and_for_no_longer_than_told(machine: Machine) -> None:
+    device = cuda.CudaDevice()
+    torch.cuda._sleep(30 * MS)
+    until = machine.now_ns + 30 * MS
+    device.settle(100 * MS)
+    assert until <= machine.now_ns < until + 2 * MS
+    assert 25 <= machine.clock.slept <= 31
+    torch.cuda._sleep(10 * S)
+    began = machine.now_ns
+    device.settle(100 * MS)
+    assert 100 * MS <= machine.now_ns - began < 102 * MS
+    assert machine.synchronised == 0
+    assert all(event.done() for event in device._pool)  # the one that was not reached is not used again
+
+
+def test_settling_leaves_a_capture_and_a_failed_device_alone(machine: Machine) -> None:
+    device = cuda.CudaDevice()
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        began, made = machine.now_ns, machine.events_made
+        device.settle(100 * MS)
+        assert machine.events_made == made
+    torch.cuda._sleep(30 * MS)
+    machine.gpu.fail("an illegal memory access was encountered", machine.now_ns)
+    device.settle(100 * MS)
+    assert machine.now_ns - began < MS
+
+
+def test_marks_go_to_the_current_stream_of_the_devices_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(Machine(GpuSpec(), GpuSpec()), monkeypatch)
+    device = cuda.CudaDevice(1)
+    side = torch.cuda.Stream(1)
+    with torch.cuda.stream(side), torch.cuda.device(0):
+        torch.cuda._sleep(10 * MS)
+        mark, before = device.record(), side.query()
+    assert mark.event.device == torch.device("cuda", 1)
+    assert not before
+
+
+def test_differentiable_operations_of_the_thread_change_the_number_and_others_do_not(machine: Machine) -> None:
+    device = cuda.CudaDevice()
+    weight = torch.ones(3, requires_grad=True, device="cuda")
+    before = device.operations()
+    torch.ones(3, device="cuda") * 2
+    with torch.no_grad():
+        weight * 2
+    assert device.operations() == before
+    weight * 2
+    assert device.operations() > before
+
+
+def test_where_torch_does_not_number_its_operations_some_are_taken_to_have_run(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(torch._C._autograd, "_get_sequence_nr")
+    device = cuda.CudaDevice()
+    assert len({device.operations() for _ in range(5)}) == 5
+
+
+def test_a_device_whose_first_anchor_is_late_waits_once_and_starts(machine: Machine) -> None:
+    machine.gpu.late_ns[CLOCK] = 50 * MS
+    device = cuda.CudaDevice()
+    machine.gpu.late_ns[CLOCK] = 0
+    event = device.record()
+    machine.host(MS)
+    assert event.time_ns() == pytest.approx(reached_ns(event), abs=26 * MS)  # half the wait: said by the bracket
+    assert device.clock_uncertainty_ns() == pytest.approx(25 * MS, rel=0.1)
+    assert machine.synchronised == 1
+
+
+def test_memory_is_asked_for_once_in_many_steps(machine: Machine) -> None:
+    device = cuda.CudaDevice()
+    kept = torch.zeros(1024, device="cuda")
+    assert {device.memory_used() for _ in range(40)} == {kept.nbytes}
+    assert machine.asked_memory == 2
+
+
+def test_retries_of_the_allocator_are_those_it_counts(machine: Machine) -> None:
+    device = cuda.CudaDevice()
+    torch.cuda.init()
+    assert device.allocation_retries() == 0
+    machine.gpu.memory.retries = 3
+    assert device.allocation_retries() == 3
+
+
+def test_retries_of_an_allocator_that_does_not_count_them_are_not_known(machine: Machine) -> None:
+    torch.cuda.init()
+    machine.allocator = "cudaMallocAsync"
+    assert cuda.CudaDevice().allocation_retries() is None
+    machine.allocator = "native"
+    for statistics in ({"raises": "this allocator has no statistics"}, {"num_ooms": 0}):
+        machine.statistics = statistics
+        device = cuda.CudaDevice()
+        assert device.allocation_retries() is None
+        machine.statistics = None
+        assert device.allocation_retries() is None  # not asked again
+
+
+def test_the_description_has_the_uuid_that_the_sampler_looks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(Machine(GpuSpec(), GpuSpec()), monkeypatch)
+    described = cuda.describe_gpu(1)
+    assert (described["kind"], described["name"]) == ("cuda", "cuda:1")
+    assert described["uuids"] == [f"GPU-{uuid_of(1)}"]
+    assert cuda.CudaDevice(1).describe() == described

@@ -1,0 +1,162 @@
+"""The stand-in's copies, and what tensors on its devices let one do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torchvision import tv_tensors
+
+from support.cuda import MS, GpuSpec, Machine
+
+SLOW = GpuSpec(pinned_bytes_per_s=4e6, pageable_bytes_per_s=2e6)
+"""40 kB take 10 ms from page-locked memory, 20 ms from other."""
+
+
+@pytest.fixture
+def slow(machine_of: Callable[..., Machine]) -> Machine:
+    machine = machine_of(SLOW)
+    torch.cuda.synchronize()
+    torch.zeros(10_000, device="cuda")  # what the copies allocate is there from here on
+    torch.cuda.synchronize()
+    return machine
+
+
+def batch(pinned: bool = False) -> torch.Tensor:
+    made = torch.zeros(10_000)
+    return made.pin_memory() if pinned else made
+
+
+def took(machine: Machine, call: Callable[[], object]) -> float:
+    """Milliseconds of the host."""
+    began = machine.now_ns
+    call()
+    return (machine.now_ns - began) / MS
+
+
+@pytest.mark.parametrize("non_blocking", [False, True])
+def test_from_pageable_memory_the_host_waits_for_the_stream_and_then_for_the_copy(
+    slow: Machine, non_blocking: bool
+) -> None:
+    torch.cuda._sleep(30 * MS)
+    assert took(slow, lambda: batch().to("cuda", non_blocking=non_blocking)) == pytest.approx(50, abs=0.2)
+
+
+def test_from_pinned_memory_the_copy_is_queued(slow: Machine) -> None:
+    tensor = batch(pinned=True)
+    torch.cuda._sleep(30 * MS)
+    assert took(slow, lambda: tensor.to("cuda", non_blocking=True)) < 0.2
+    assert took(slow, torch.cuda.synchronize) == pytest.approx(40, abs=0.2)
+
+
+def test_unless_asked_not_to_the_host_waits_for_a_pinned_copy_too(slow: Machine) -> None:
+    tensor = batch(pinned=True)
+    torch.cuda._sleep(30 * MS)
+    assert took(slow, tensor.cuda) == pytest.approx(40, abs=0.2)
+
+
+def test_a_pinned_copy_on_a_side_stream_runs_beside_the_computation(slow: Machine) -> None:
+    tensor, side = batch(pinned=True), torch.cuda.Stream()
+    torch.cuda._sleep(30 * MS)
+    with torch.cuda.stream(side):
+        tensor.to("cuda", non_blocking=True)
+    assert took(slow, side.synchronize) == pytest.approx(10, abs=0.2)
+
+
+def test_copies_of_one_direction_share_an_engine_and_the_other_direction_has_its_own(slow: Machine) -> None:
+    tensor, on_device = batch(pinned=True), torch.zeros(10_000, device="cuda")
+    torch.cuda.synchronize()
+    sides = [torch.cuda.Stream() for _ in range(3)]
+    began = slow.now_ns
+    for side in sides[:2]:
+        with torch.cuda.stream(side):
+            tensor.to("cuda", non_blocking=True)
+    with torch.cuda.stream(sides[2]):
+        back = on_device.to("cpu", non_blocking=True)
+    assert back.is_pinned()
+    for side, until in zip(sides, (10, 20, 10), strict=True):
+        side.synchronize()
+        assert (slow.now_ns - began) / MS == pytest.approx(max(until, (slow.now_ns - began) // MS), abs=0.3)
+
+
+@pytest.mark.parametrize("read", ["item", "tolist", "cpu", "__float__", "__int__", "__bool__", "nonzero"])
+def test_who_reads_a_value_waits_for_what_is_queued(slow: Machine, read: str) -> None:
+    tensor = torch.ones(1, device="cuda").sum() if read != "nonzero" else torch.ones(3, device="cuda")
+    torch.cuda._sleep(30 * MS)
+    assert took(slow, getattr(tensor, read)) == pytest.approx(30, abs=0.3)
+
+
+def test_a_tensor_on_the_device_is_no_numpy_array(machine: Machine) -> None:
+    with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
+        torch.ones(3, device="cuda").numpy()
+    assert torch.ones(3, device="cuda").cpu().numpy().sum() == 3
+
+
+def test_operators_want_their_tensors_on_one_device_numbers_aside(machine: Machine) -> None:
+    tensor = torch.ones(3, device="cuda")
+    assert (tensor * torch.tensor(2.0)).is_cuda
+    for other in (torch.ones(3), torch.ones(3, device="cuda:1")):
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            tensor + other
+
+
+def test_a_tensor_says_where_it_is_and_its_views_and_results_are_there_too(machine: Machine) -> None:
+    tensor = torch.ones(4, 4).to("cuda:1")
+    for each in (tensor, tensor.T, tensor[0], tensor + 1, torch.zeros_like(tensor), tensor.new_zeros(2), tensor.half()):
+        assert type(each) is torch.Tensor
+        assert each.device == torch.device("cuda", 1)
+        assert each.is_cuda
+        assert each.get_device() == 1
+    assert tensor.cpu().device == torch.device("cpu")
+    assert tensor.to("cuda:1") is tensor
+
+
+def test_kernels_go_to_the_current_stream_of_their_tensors_device(machine: Machine) -> None:
+    tensor, side = torch.ones(3, device="cuda:1"), torch.cuda.Stream(1)
+    machine.durations["mul"] = 10 * MS
+    torch.cuda.synchronize(0)
+    with torch.cuda.stream(side):
+        tensor * 2
+    assert machine.gpus[1].works[-1].stream == side.stream_id
+    began = machine.now_ns
+    torch.cuda.synchronize(0)
+    assert machine.now_ns - began < MS
+
+
+def test_a_model_trains_on_the_device_with_torchs_own_autograd_and_optimizers(machine: Machine) -> None:
+    for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
+        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)).to("cuda")
+        optimizer = kind(model.parameters(), lr=0.001)
+        losses = []
+        for _ in range(20):
+            loss = (model(torch.ones(3, 4, device="cuda")) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert losses[-1] < losses[0]
+        assert all(p.is_cuda and p.grad is not None and p.grad.is_cuda for p in model.parameters())
+    assert "mm" in {work.name for work in machine.gpu.works}
+
+
+def test_subclasses_of_tensors_look_their_overrides_up_by_name_as_torchs_core_does(machine: Machine) -> None:
+    image = tv_tensors.Image(torch.ones(3, 4, 4))
+    assert type(image.to("cuda")) is tv_tensors.Image
+    assert image.to("cuda").is_cuda
+    asked = []
+
+    class Told(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            asked.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    original = torch.Tensor.to
+    replaced = lambda self, *args, **kwargs: original(self, *args, **kwargs)  # noqa: E731
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "to", replaced)
+        torch.ones(3).as_subclass(Told).to("cuda")
+        # torch/csrc/utils/python_arg_parser.cpp, `handle_torch_function`: the attribute of that name.
+        assert asked[0] is replaced
