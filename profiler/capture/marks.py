@@ -87,8 +87,13 @@ class Marks:
         """Where the last computation was queued; `None`: where the training is now."""
         self._last: Event | None = None
         """Behind all that was queued when it was put, while the device has not passed it."""
-        self._was_idle = False
-        """Whether the device had passed all marks when that was put: it may idle, and just not have come to it."""
+        self._may_idle = False
+        """Whether the device may have had nothing to do when that was put, and just not have come to it."""
+        self._synced = -1
+        """`Device.operations` when a call had waited for the computing stream, and nothing was seen to be queued since;
+        negative: it did not, or something was."""
+        self._put_ns = 0
+        """When a backward pass, an optimizer step or a pause was last marked."""
         self._all_marked = True
         """Whether nothing was queued since."""
         self._ever = False
@@ -100,7 +105,7 @@ class Marks:
         self._step = _Marked()
         if not self._all_marked:
             self._last = self._step.before = self._device.record(self._stream)
-            self._was_idle = False
+            self._may_idle = False
             self._all_marked = True
 
     def step_is_none(self) -> None:
@@ -130,6 +135,7 @@ class Marks:
             self._all_marked = False
             self.dropped += 1
             return False
+        self._synced = -1
         self._operations = self._device.operations()
         step.begin = self._device.record(self._stream)
         return True
@@ -144,6 +150,7 @@ class Marks:
             step.later.clear()
             step.end = self._device.record()
             self._stream = step.end.stream
+            self._put_ns, self._synced = self._device.now(), -1
 
     def first_copy(self, copy: Copy) -> None:
         """The batch, or its first part, is on its way."""
@@ -192,8 +199,11 @@ class Marks:
             return
         after = self._device.record()
         step.pauses.append((handle, before, after))
+        self._put_ns = self._device.now()
         if leads_from_ns:
             self._leads(step, leads_from_ns, before, after)
+        else:
+            self._synced = self._device.operations()
 
     def begun(self) -> bool:
         """Whether the step that is open has begun to compute, or gets no marks."""
@@ -209,8 +219,12 @@ class Marks:
             return
         step.computed |= self._device.operations() != self._operations
         step.handle, step.flags, step.ended_ns = handle, flags, now
-        newest = step.newest()
-        self._was_idle = newest is not None and newest.done()
+        # The newest mark may be on its way still, on a device that idles: then an older one tells.
+        arrived = self._device.now() - self._put_ns >= self._device.arrival_ns()
+        told = step.newest() if arrived else step.begin
+        self._may_idle = told is None or told.done()
+        if self._device.operations() != self._synced:
+            self._synced = -1
         self._last = step.tail = self._device.record(self._stream)
         self._all_marked = self._ever = True
         self._unresolved.append(step)
@@ -232,7 +246,7 @@ class Marks:
     def drained(self) -> bool | None:
         """Whether the device has finished all steps so far; `None` where that cannot be told."""
         if self._last is not None and not self._last.done():
-            return None if self._was_idle else False
+            return True if self._synced >= 0 else None if self._may_idle else False
         return True if self._ever and self._all_marked else None
 
     def resolve(self) -> int:

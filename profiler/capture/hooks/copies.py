@@ -11,7 +11,7 @@ from ..steps import StepRecorder
 from .loop import Loop
 from .streams import Streams
 from .switch import Switch
-from .tensors import ask_pinned, device_of, has_plain_memory, shape_of
+from .tensors import ask_pinned, device_of, has_plain_memory, is_on, shape_of
 from .wrap import Wraps
 
 ASK_PINNED_EVERY = 64
@@ -45,6 +45,7 @@ class CopyHook:
         self._device = device
         self.switch = switch
         self._streams = streams
+        self._on = device.torch_device
         self._target = device.torch_device.type
         self._pinned: dict[tuple[torch.Size, torch.dtype], list[int]] = {}
         """[copies until it is asked again, whether it is pinned]"""
@@ -81,7 +82,7 @@ class CopyHook:
             shape, dtype, nbytes = shape_of(tensor)
             under = _Under(nbytes, self._is_pinned(tensor, shape, dtype), self._device.now())
             under.begin = self._device.record()
-        elif source == self._target and target == "cpu" != source and not non_blocking:
+        elif target == "cpu" != source and not non_blocking and is_on(tensor, self._on):
             self._steps.sync_begin(self._streams.aside())
             under = _Under()
         else:
@@ -97,7 +98,7 @@ class CopyHook:
             self._steps.sync_end()
             return
         try:
-            if moved is not None and device_of(moved) == self._target:
+            if moved is not None and is_on(moved, self._on):
                 end = self._device.record()
                 copy = Copy(
                     under.host_ns, self._device.now(), under.nbytes, under.pinned, self._streams.aside(), begin, end

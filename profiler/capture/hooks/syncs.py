@@ -11,7 +11,7 @@ from ..steps import StepRecorder
 from .loop import Loop
 from .streams import Streams
 from .switch import Switch
-from .tensors import device_of
+from .tensors import is_on
 from .wrap import Wraps
 
 READING = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__")
@@ -27,7 +27,7 @@ class SyncHook:
     def __init__(self, loop: Loop, steps: StepRecorder, device: Device, switch: Switch, streams: Streams) -> None:
         self._loop = loop
         self._steps = steps
-        self._target = device.torch_device.type
+        self._on = device.torch_device
         self.switch = switch
         self._streams = streams
         self._wraps = Wraps(switch, loop.in_step)
@@ -35,7 +35,7 @@ class SyncHook:
     def install(self) -> None:
         for name in READING:
             self._wraps.around(torch.Tensor, name, self._reads, self._ends, None)
-        if self._target == "cuda":
+        if self._on.type == "cuda":
             self._wraps.around(torch.cuda, "synchronize", self._waits, self._ends)
             self._wraps.around(torch.cuda.Stream, "synchronize", self._waits, self._ends, None)
             self._wraps.around(torch.cuda.Event, "synchronize", self._waits, self._ends, None)
@@ -46,7 +46,7 @@ class SyncHook:
         self._wraps.put_back()
 
     def _reads(self, tensor: Any, *_args: Any, **_kwargs: Any) -> bool | None:
-        return self._waits() if device_of(tensor) == self._target else None
+        return self._waits() if is_on(tensor, self._on) else None
 
     def _waits(self, *_args: Any, **_kwargs: Any) -> bool | None:
         """A call begins that waits for the device."""

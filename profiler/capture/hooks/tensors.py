@@ -25,6 +25,13 @@ def device_of(tensor: Any) -> str:
         return str(tensor.device.type)
 
 
+def is_on(tensor: Any, device: torch.device) -> bool:
+    """Whether a tensor is on this device; on any of its type, where it has no number."""
+    with _unseen():
+        there = tensor.device
+        return there.type == device.type and (device.index is None or there.index == device.index)
+
+
 def has_plain_memory(tensor: Any) -> bool:
     """Whether a tensor is one block of memory: neither sparse, nested or opaque, nor made of other tensors."""
     if type(tensor) is not torch.Tensor and type(tensor).__torch_dispatch__ is not _PLAIN_DISPATCH:

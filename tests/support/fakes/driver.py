@@ -94,7 +94,10 @@ uuids, steps, since_boot = json.loads(sys.argv[1])
 said, rows, start, epoch = [], [], 10**15, 10**18
 shown = start
 gpu.time = gpm.time = SimpleNamespace(
-    monotonic_ns=lambda: shown, time_ns=lambda: epoch + shown, CLOCK_BOOTTIME=7, clock_gettime_ns=lambda _: shown + 5_000_000
+    monotonic_ns=lambda: shown,
+    time_ns=lambda: epoch + shown,
+    CLOCK_BOOTTIME=7,
+    clock_gettime_ns=lambda _: shown + 5_000_000,
 )
 driver = ctypes.c_uint64.in_dll(ctypes.CDLL("libnvidia-ml.so.1"), "virtual_us")
 # Each sentence once, as the sampler's notices do.

@@ -26,12 +26,6 @@ from whyidle.record.schema import EVENT, STEP, EventKind, StepFlag
 GPU = GpuSpec()
 
 
-def finding(number: int, why: str) -> pytest.MarkDecorator:
-    return pytest.mark.xfail(
-        strict=True, reason=f"finding {number}: {why}", raises=(AssertionError, torch.AcceleratorError)
-    )
-
-
 def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor, labels: torch.Tensor) -> None:
     loss = cross_entropy(model(images), labels)
     optimizer.zero_grad()
@@ -42,7 +36,6 @@ def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, images: torch
 # Finding 1
 
 
-@finding(1, "a step that nothing was learnt in keeps the recording on the processor")
 def test_one_batch_is_looked_at_before_the_model_moves(run: Run) -> None:
     """As in PyTorch's quickstart."""
 
@@ -57,7 +50,6 @@ def test_one_batch_is_looked_at_before_the_model_moves(run: Run) -> None:
     assert_true(recorded)
 
 
-@finding(1, "a step that nothing was learnt in keeps the recording on the processor")
 def test_the_training_loader_is_asked_for_one_batch_first(run: Run) -> None:
     def program(machine: Machine) -> None:
         batches = loader(60, 60 * MS)
@@ -75,20 +67,17 @@ def test_the_training_loader_is_asked_for_one_batch_first(run: Run) -> None:
 # Finding 2
 
 
-@finding(2, "the device recorded is the current one, not the model's")
 def test_the_model_is_on_the_second_device(run: Run) -> None:
     recorded = run(lambda machine: plain(machine, 60 * MS, device="cuda:1"), GPU, GPU)
     assert recorded.device == "cuda:1"
     assert_true(recorded, recorded.machine.gpus[1])
 
 
-@finding(2, "marks make a context on the current device")
 def test_a_device_that_the_program_leaves_alone_is_left_alone(run: Run) -> None:
     recorded = run(lambda machine: plain(machine, 60 * MS, device="cuda:1"), GPU, GPU)
     assert not recorded.machine.gpus[0].has_context
 
 
-@finding(2, "nothing is recorded where the current device cannot be used")
 @pytest.mark.parametrize(
     "first",
     [GpuSpec(exclusive_to_another=True), GpuSpec(used_by_others=GPU.memory_bytes - 10**6)],
@@ -100,7 +89,6 @@ def test_the_first_device_cannot_be_used(run: Run, first: GpuSpec) -> None:
     assert_true(recorded, recorded.machine.gpus[1])
 
 
-@finding(2, "the device recorded is the current one, not the model's")
 def test_a_rank_of_ddp_that_does_not_set_its_device(run: Run) -> None:
     """The calls of `DistributedDataParallel` on one rank: the reducer's buckets are reduced on a stream of the backend
     from within the backward pass, and the computing stream waits for it at its end (torch/csrc/distributed/c10d/
@@ -132,7 +120,6 @@ def test_a_rank_of_ddp_that_does_not_set_its_device(run: Run) -> None:
     assert_true(recorded, recorded.machine.gpus[1])
 
 
-@finding(2, "copies are told apart by the type of their device, not by its number")
 def test_a_copy_to_another_device_than_the_trainings_is_no_batch_of_its(run: Run) -> None:
     def program(machine: Machine) -> None:
         model = net().cuda()
@@ -147,7 +134,6 @@ def test_a_copy_to_another_device_than_the_trainings_is_no_batch_of_its(run: Run
     assert_true(recorded)
 
 
-@finding(2, "memory is asked of the current device")
 def test_the_memory_of_the_device_in_use_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(Machine(GPU, GPU), monkeypatch)
     kept = torch.zeros(1024, device="cuda:1")
@@ -158,7 +144,6 @@ def test_the_memory_of_the_device_in_use_is_looked_at(monkeypatch: pytest.Monkey
 # Finding 3
 
 
-@finding(3, "the API makes the first device current")
 def test_the_api_leaves_the_current_device_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine = installed(Machine(GPU, GPU), monkeypatch)
     torch.cuda.set_device(1)
@@ -167,7 +152,6 @@ def test_the_api_leaves_the_current_device_as_it_is(monkeypatch: pytest.MonkeyPa
     assert not machine.gpus[0].has_context
 
 
-@finding(3, "the API takes a GPU where there is one")
 def test_the_api_initialises_nothing_in_a_training_on_the_processor(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -178,7 +162,6 @@ def test_the_api_initialises_nothing_in_a_training_on_the_processor(
     assert not machine.gpu.has_context
 
 
-@finding(3, "what goes wrong on the first device is raised into the program")
 def test_the_api_goes_on_where_the_first_device_is_full(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine = installed(Machine(GpuSpec(used_by_others=GPU.memory_bytes - 10**6), GPU), monkeypatch)
     with recording(tmp_path / "run", sampler=False):
@@ -188,7 +171,6 @@ def test_the_api_goes_on_where_the_first_device_is_full(monkeypatch: pytest.Monk
 # Finding 4
 
 
-@finding(4, "subclasses are shown the hook in the place of Tensor.to")
 def test_subclasses_of_tensors_keep_their_type(run: Run) -> None:
     kinds = []
 
@@ -207,7 +189,6 @@ def test_subclasses_of_tensors_keep_their_type(run: Run) -> None:
 # Finding 5
 
 
-@finding(5, "an event of another stream than the tail's is read before it is done")
 def test_the_computation_runs_on_another_stream_than_the_fetch(run: Run) -> None:
     def program(machine: Machine) -> None:
         side = torch.cuda.Stream()
@@ -220,7 +201,6 @@ def test_the_computation_runs_on_another_stream_than_the_fetch(run: Run) -> None
     assert_true(run(program))
 
 
-@finding(5, "an event of another stream than the tail's is read before it is done")
 def test_the_fetch_runs_on_another_stream_than_the_computation(run: Run) -> None:
     def program(machine: Machine) -> None:
         side = torch.cuda.Stream()
@@ -237,7 +217,6 @@ def test_the_fetch_runs_on_another_stream_than_the_computation(run: Run) -> None
     assert_true(run(program))
 
 
-@finding(5, "the last mark lies in the stream that is current, not in the one that computed")
 def test_all_of_it_runs_on_a_stream_that_is_not_current_when_the_recording_ends(run: Run) -> None:
     def program(machine: Machine) -> None:
         with torch.cuda.stream(torch.cuda.Stream()):
@@ -249,7 +228,6 @@ def test_all_of_it_runs_on_a_stream_that_is_not_current_when_the_recording_ends(
 # Finding 7
 
 
-@finding(7, "a wait for a collective counts as idle")
 def test_fsdp2_waits_for_its_collectives(run: Run) -> None:
     """The calls of FSDP2's forward on one rank, of prefetched all-gathers: copy-in on one stream, the collective on
     another, then `current_stream().wait_event(all_gather_event)` and the copy-out (torch/distributed/fsdp/_fully_shard/
@@ -283,7 +261,6 @@ def test_fsdp2_waits_for_its_collectives(run: Run) -> None:
 # Finding 8
 
 
-@finding(8, "a replay is not seen to be a step")
 def test_a_whole_step_is_a_graph(run: Run) -> None:
     def program(machine: Machine) -> None:
         model = net().cuda()
@@ -330,7 +307,6 @@ def test_a_capture_among_the_steps_is_not_spoilt(run: Run) -> None:
 # Finding 9
 
 
-@finding(9, "it is asked of a mark that has not arrived yet")
 def test_an_idle_device_is_seen_to_be_idle_when_a_batch_is_asked_for(run: Run) -> None:
     recorded = run(lambda machine: plain(machine, 20 * MS, 30 * MS, reads=True))
     flags = open_run(recorded.folder).records(STEP)["flags"][5:]
@@ -341,9 +317,7 @@ def test_an_idle_device_is_seen_to_be_idle_when_a_batch_is_asked_for(run: Run) -
 # Finding 10
 
 
-@pytest.mark.parametrize(
-    "reads", [False, pytest.param(True, marks=finding(10, "a mark that arrives late is taken for work of the device"))]
-)
+@pytest.mark.parametrize("reads", [False, True])
 def test_marks_take_long_to_arrive(run: Run, reads: bool) -> None:
     """WSL, idle laptop GPUs. Steps are long, as stamps are known to within the time of a mark's arrival only."""
     slow = GpuSpec(arrival_ns=300 * US)
@@ -359,7 +333,6 @@ def test_all_streams_share_one_connection(run: Run, how: dict[str, Any]) -> None
 # Finding 11
 
 
-@finding(11, "the end of the recording raises at its first mark")
 def test_after_a_sticky_error_the_recording_ends_and_says_so(run: Run) -> None:
     def program(machine: Machine) -> None:
         plain(machine, 60 * MS)
@@ -373,7 +346,6 @@ def test_after_a_sticky_error_the_recording_ends_and_says_so(run: Run) -> None:
     assert len(open_run(recorded.folder).records(STEP)) == 60
 
 
-@finding(11, "the end of the recording raises at its first mark")
 def test_a_sticky_error_in_the_midst_is_the_programs_own(run: Run) -> None:
     def program(machine: Machine) -> None:
         model = net().cuda()
@@ -393,7 +365,6 @@ def test_a_sticky_error_in_the_midst_is_the_programs_own(run: Run) -> None:
 # Finding 14
 
 
-@finding(14, "each mark makes a torch.cuda.Stream")
 def test_a_mark_makes_no_stream(run: Run) -> None:
     """An object of Python for each is half of what a mark costs."""
     recorded = run(lambda machine: plain(machine, steps=60))
@@ -419,7 +390,6 @@ def waiting(machine: Machine, wait: Callable[[], object]) -> None:
         pytest.param(
             lambda: torch.accelerator.synchronize(),
             id="accelerator",
-            marks=finding(15, "torch.accelerator.synchronize is not seen"),
         ),
     ],
 )
@@ -430,7 +400,6 @@ def test_a_call_that_waits_for_the_device_is_seen(run: Run, wait: Callable[[], o
     assert (steps["sync_ns"] > 10 * MS).all()
 
 
-@finding(15, "Event.wait is not seen")
 def test_a_prefetcher_that_waits_by_the_event(run: Run) -> None:
     slow = GpuSpec(pinned_bytes_per_s=2_000)
     assert_true(run(lambda machine: prefetching(lambda side: side.record_event().wait()), slow))
@@ -451,7 +420,7 @@ def copying_beside(wait: Callable[[torch.cuda.Event], object]) -> None:
     "wait",
     [
         pytest.param(lambda copied: torch.cuda.current_stream().wait_event(copied), id="stream.wait_event"),
-        pytest.param(lambda copied: copied.wait(), id="event.wait", marks=finding(15, "Event.wait is not seen")),
+        pytest.param(lambda copied: copied.wait(), id="event.wait"),
     ],
 )
 def test_the_computation_waits_for_a_copy_beside_it(run: Run, wait: Callable[[torch.cuda.Event], object]) -> None:
@@ -461,6 +430,5 @@ def test_the_computation_waits_for_a_copy_beside_it(run: Run, wait: Callable[[to
 # Finding 16
 
 
-@finding(16, "a mark older than its reference is read by a negative time")
 def test_no_stamp_needs_a_negative_elapsed_time(run: Run) -> None:
     assert_true(run(lambda machine: plain(machine, 60 * MS, reads=True), GpuSpec(negative_elapsed=False)))
