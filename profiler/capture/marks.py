@@ -44,6 +44,8 @@ class _Marked:
     """Behind everything that was queued when the step ended."""
     ended_ns: int = 0
     """When the host put it there."""
+    forward: Event | None = None
+    """Where the model was called."""
     computed: bool = False
     """The training thread has run differentiable operations in this step."""
     copy_begin: Event | None = None
@@ -67,7 +69,7 @@ class _Marked:
         return self.end or self.begin
 
     def events(self) -> list[Event]:
-        own = (self.before, self.copy_begin, self.copy_end, self.begin, self.end, self.tail)
+        own = (self.before, self.copy_begin, self.copy_end, self.begin, self.forward, self.end, self.tail)
         inside = [mark for _, *pair in self.pauses for mark in pair]
         return [mark for mark in (*own, *inside) if mark is not None]
 
@@ -139,6 +141,13 @@ class Marks:
         self._operations = self._device.operations()
         step.begin = self._device.record(self._stream)
         return True
+
+    def forward_begins(self, now: int) -> None:
+        """The model is called now: where the device idled when that mark arrived, it begins to compute there."""
+        step = self._step
+        if step is not None and step.begin is not None and step.forward is None:
+            step.forward = self._device.record(self._stream)
+            self._leads(step, now, step.forward, step.forward)
 
     def computation_ends(self) -> None:
         """A backward pass or an optimizer step is queued; called again, the later call counts."""

@@ -88,6 +88,8 @@ class StepRecorder:
         self.graph: Callable[[], int] | None = None
         """Nodes of autograd's graph that the training thread has made so far. A forward pass makes them; a backward
         pass and an optimizer do not."""
+        self.on_batch: Callable[[], object] | None = None
+        """Called when the batch of a step that is looked at was handed over, and its computation may begin."""
         self._graph_then = 0
         """That number when the batch was handed over, or when the last backward pass or optimizer step since ended."""
         self._graph_before = NOT_MEASURED
@@ -241,6 +243,28 @@ class StepRecorder:
             row[_FORWARD] = now
             if marks is not None and not marks.computation_begins():
                 self._flags |= StepFlag.MARKS_DROPPED
+            if self.on_batch is not None:
+                self.on_batch()
+        self._last_ns = end = self._now()
+        self._overhead += end - now
+
+    def nodes(self) -> int:
+        """Nodes of autograd's graph that were made since the batch was handed over, or since the last backward pass
+        or optimizer step."""
+        return 0 if self.graph is None else self.graph() - self._graph_then
+
+    def forward_begin(self) -> None:
+        """The model is called, for the first time in this step; nothing if something was learnt since the fetch: then
+        it was called before that."""
+        row = self._row
+        if not self.recording or self._flags & StepFlag.FORWARD_SEEN or self._graph_before >= 0:
+            return
+        if row[_BACKWARD] != NOT_MEASURED or row[_OPTIMIZER] != NOT_MEASURED:
+            return
+        self._flags |= StepFlag.FORWARD_SEEN
+        now = row[_FORWARD] = self._now()
+        if self._marks is not None:
+            self._marks.forward_begins(now)
         self._last_ns = end = self._now()
         self._overhead += end - now
 

@@ -335,6 +335,8 @@ class StepFlag:
     """A forward pass, or most of it, ran after the step's optimizer or backward pass, and before the next fetch."""
     NEW_SHAPE = 4096
     """No batch before it had tensors of these shapes. Not said of batches whose tensors are not found."""
+    FORWARD_SEEN = 16384
+    """`forward_begin_ns` is when the model was called; otherwise it is when the batch was handed over."""
     SHAPE_KNOWN = 8192
     """Whether they are new was looked at."""
     ELEMENTS_SHIFT = 32

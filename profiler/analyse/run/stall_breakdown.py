@@ -196,6 +196,9 @@ def _stepping(window: Window, asynchronous: bool) -> Intervals:
     if not asynchronous:
         # The forward pass is not told apart everywhere, the fetch is not seen everywhere.
         spans = union_of(spans, _spans(window.all_steps, "fetch_end_ns", "step_end_ns"))
+        # What a training does with a batch before it calls its model is the host's.
+        seen = window.all_steps[(window.all_steps["flags"] & StepFlag.FORWARD_SEEN) != 0]
+        spans = subtract(spans, _spans(seen, "fetch_end_ns", "forward_begin_ns"))
         # What follows the optimizer is the host's, unless the next forward pass does; without an optimizer step the
         # computation lasts to the end.
         ends = (window.all_steps["flags"] & StepFlag.FORWARD_AFTER) == 0

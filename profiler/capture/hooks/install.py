@@ -20,6 +20,7 @@ from .compiled import leave_uncompiled
 from .compiles import CompileHook
 from .copies import CopyHook
 from .fetches import Fetches
+from .forward import ForwardHook
 from .headroom import Headroom
 from .learning import BackwardHook, GraphHook, OptimizerHook
 from .loader import Ahead, LoaderHook
@@ -213,6 +214,7 @@ def install(
         making,
         BackwardHook(loop, steps, switch("torch.autograd.backward", "the backward pass is not told from the rest")),
         OptimizerHook(loop, steps, switch("optimizers", "optimizer steps are not seen")),
+        ForwardHook(loop, steps, switch("the model's call", "what a step does before it counts as computing")),
         saving,
         CompileHook(session, device.now, switch("torch's compiler", "when it is at work is not seen")),
         SourceHook(fetches, session.notice),

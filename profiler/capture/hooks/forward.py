@@ -1,0 +1,174 @@
+"""Where a step's forward pass begins: what the training does with a batch before that is no computation of the step.
+
+Nothing that torch offers tells it for free: a hook on all modules is called for each layer, and would be compiled into
+graphs. So the outermost module that makes nodes of autograd's graph is looked for, during a few steps, and from then on
+that module alone has a hook, from the hand-over of a batch until it is called.
+
+A program whose forward pass begins outside of modules, or in a graph that torch compiled as a whole, is left alone:
+there the computation counts from the hand-over on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch.compiler import is_dynamo_compiling
+
+from ..hidden import forget_frame
+from ..steps import StepRecorder
+from .loop import Loop
+from .switch import Switch
+from .wrap import Patches
+
+FIRST_LOOK = 4
+"""Steps before the first look: the first ones make lazy modules, and compile."""
+MOST_LOOKS = 12
+"""Steps in which the module is looked for, before it is taken to be none; and again where it is no longer called."""
+MOST_MISSED = 8
+"""Steps in a row in which the module is not called, before another is looked for."""
+MOST_SEARCHES = 3
+_KEY = "whyidle"
+"""Of our hook among a module's."""
+
+
+class _Mark:
+    """The hook. A copy of the module, or a pickled one, holds a function of Python's own in its place that does
+    nothing."""
+
+    __slots__ = ("_called",)
+
+    def __init__(self, called: Callable[[Any], None]) -> None:
+        self._called = called
+
+    def __call__(self, module: Any, _args: Any) -> None:
+        self._called(module)
+
+    def __reduce__(self) -> Any:
+        # What `contextlib.nullcontext` does at its end: it takes anything, and returns `None`.
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+class ForwardHook:
+    """Tells the recorder when the forward pass of a step begins."""
+
+    def __init__(self, loop: Loop, steps: StepRecorder, switch: Switch) -> None:
+        self._loop = loop
+        self._steps = steps
+        self.switch = switch
+        self._patches = Patches()
+        self._module: weakref.ref[Any] | None = None
+        self._mark = _Mark(self._called)
+        self._handed = 0
+        """Batches handed over while no module is known."""
+        self._looks = self._searches = self._missed = 0
+        self._calls = 0
+        """Calls of modules under way, one within the other."""
+        self._looking = False
+
+    def install(self) -> None:
+        if self._steps.graph is not None:
+            self._steps.on_batch = self._arm
+
+    def remove(self) -> None:
+        self._steps.on_batch = None
+        self._patches.put_back()
+        self._disarm()
+
+    def _arm(self) -> None:
+        """A batch was handed over, and its step is looked at."""
+        if not self.switch.on:
+            return
+        try:
+            if self._looking:
+                self._stop_looking()
+            module = None if self._module is None else self._module()
+            if module is None:
+                self._handed += 1
+                if self._handed >= FIRST_LOOK and self._looks < MOST_LOOKS and self._searches < MOST_SEARCHES:
+                    self._look()
+                return
+            hooks = module.__dict__["_forward_pre_hooks"]
+            if _KEY in hooks:
+                self._missed += 1
+                if self._missed >= MOST_MISSED:
+                    self._disarm()
+                    self._module, self._looks = None, 0
+                    self._searches += 1
+                    self._missed = 0
+            else:
+                hooks[_KEY] = self._mark
+        except Exception as error:
+            self.switch.fail(error)
+
+    def _disarm(self) -> None:
+        module = None if self._module is None else self._module()
+        if module is not None:
+            module.__dict__["_forward_pre_hooks"].pop(_KEY, None)
+
+    def _called(self, module: Any) -> None:
+        """The forward pass begins, of this module or of a copy that was made of it."""
+        try:
+            own = None if self._module is None else self._module()
+            module.__dict__["_forward_pre_hooks"].pop(_KEY, None)
+            if module is own and self.switch.on and self._loop.in_step() and not self._loop.captures():
+                self._missed = 0
+                self._steps.forward_begin()
+        except Exception as error:
+            self.switch.fail(error)
+
+    def _look(self) -> None:
+        """Watch the modules that are called until the next batch is handed over."""
+        self._looks += 1
+        self._looking = True
+        self._patches.replace(torch.nn.Module, "__call__", self._wrap, None)
+
+    def _stop_looking(self) -> None:
+        self._looking = False
+        self._calls = 0
+        self._patches.put_back()
+
+    def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def __call__(self_: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            if is_dynamo_compiling():
+                return original(self_, *args, **kwargs)
+            outermost = self._looking and not self._calls and get_ident() == self._loop.thread
+            before = self._steps.nodes() if outermost else 0
+            self._calls += outermost
+            try:
+                return original(self_, *args, **kwargs)
+            except BaseException as error:
+                forget_frame(error)
+                raise
+            finally:
+                if outermost:
+                    self._calls = 0
+                    self._ended(self_, before)
+
+        return __call__
+
+    def _ended(self, module: Any, before: int) -> None:
+        """A call of an outermost module is over; `before`: nodes that the step had made until then."""
+        try:
+            if not self._looking or not self._loop.in_step() or self._steps.nodes() == before:
+                return
+            self._stop_looking()
+            if before == 0 and _can_be_hooked(module):
+                self._module = weakref.ref(module)
+            else:
+                self._looks = MOST_LOOKS  # it begins where nothing of ours can stand
+        except Exception as error:
+            self.switch.fail(error)
+
+
+def _can_be_hooked(module: Any) -> bool:
+    """Whether a hook of this module is called by Python, and by no graph that was compiled with or without it."""
+    return (
+        not isinstance(module, torch.jit.ScriptModule)
+        and module.__dict__.get("_compiled_call_impl") is None
+        and isinstance(module.__dict__.get("_forward_pre_hooks"), dict)
+    )
