@@ -565,21 +565,6 @@ while True:
         assert "Make the DataLoader once" in said["why"]
 
 
-def test_a_recording_that_was_thrown_away_refuses_nothing(tmp_path: Path) -> None:
-    """As `follow_device` does when a program goes on to the GPU after its recording began."""
-    program = """
-from whyidle.capture import active
-first = active.current()
-first.hooks.discard()
-first.session.discard()
-active._current = None
-active.begin(first.folder, options=first.options)
-"""
-    with tuned(tmp_path, PARTS + program + PLAIN) as tuner:
-        tuner.ready()
-        assert tuner.makers(tuner.block(TWO)) == BOTH
-
-
 def test_a_training_that_ends_by_itself_answers_the_order_under_way(tmp_path: Path) -> None:
     program = """
 for number, batch in zip(range(60), DataLoader(Numbers(), batch_size=4)):

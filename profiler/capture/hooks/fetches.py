@@ -52,7 +52,7 @@ class Fetches:
         if not self.listens:
             return iterate()
         now = self._now()
-        use = self._guarded(loop.iter_begins, of.role, now)
+        use = self._busily(loop.iter_begins, of.role, now)
         loop.fetching = True
         try:
             made = iterate()
@@ -62,7 +62,7 @@ class Fetches:
             raise
         loop.fetching = False
         if use is not None:
-            of.iteration = self._guarded(loop.iter_ends, of.role, use, now)
+            of.iteration = self._busily(loop.iter_ends, of.role, use, now)
             if of.iteration is not None:
                 of.iteration.facts = of.facts
         return made
@@ -75,7 +75,7 @@ class Fetches:
         if get_ident() != loop.thread:
             self.overhears()
             return fetch(*args)
-        iteration = self._guarded(self._begins, of, self._now())
+        iteration = self._busily(self._begins, of, self._now())
         loop.fetching = True
         try:
             batch = fetch(*args)
@@ -91,7 +91,7 @@ class Fetches:
             raise
         loop.fetching = False
         if iteration is not None:
-            self._guarded(self._ends, of, iteration, batch, self._now())
+            self._busily(self._ends, of, iteration, batch, self._now())
         return batch
 
     def _begins(self, of: OnePass, now: int) -> Iteration:
@@ -108,6 +108,14 @@ class Fetches:
         if samples is None:
             self._notice(f"How many samples a batch of {type(batch).__name__} has is not known.")
         self._loop.fetch_ends(iteration, NOT_MEASURED if samples is None else samples, now, handed=batch)
+
+    def _busily(self, call: Callable[..., Any], *args: Any) -> Any:
+        """As `_guarded`; other threads change nothing of the loop meanwhile."""
+        self._loop.busy = True
+        try:
+            return self._guarded(call, *args)
+        finally:
+            self._loop.busy = False
 
     def _guarded(self, call: Callable[..., Any], *args: Any) -> Any:
         if not self.switch.on:

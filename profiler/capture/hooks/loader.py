@@ -131,8 +131,9 @@ class LoaderHook:
         def __iter__(self_: Any) -> Any:  # noqa: N807
             if not switch.on or loop.fetching or get_ident() != loop.thread:
                 return original(self_)
+            loop.busy = True
             begun = self._iter_begins(self_, self._now())
-            loop.fetching = True
+            loop.busy, loop.fetching = False, True
             try:
                 iterator = original(self_)
             except BaseException as error:
@@ -142,7 +143,9 @@ class LoaderHook:
                 raise
             loop.fetching = False
             if begun is not None:
+                loop.busy = True
                 self._iter_ends(iterator, *begun)
+                loop.busy = False
             return iterator
 
         return __iter__
@@ -157,34 +160,38 @@ class LoaderHook:
             if get_ident() != loop.thread:
                 self._guard(loop.fetches_elsewhere)
                 return original(self_)
-            now = clock()
-            headroom = self.headroom
-            if headroom is not None:
-                known = self._known.get(self_)
-                now = headroom.before(self_, None if known is None else known.iteration, now)
-            # The common case, a training's next batch, is written out here: each call costs, most of all when the step
-            # has emptied the caches. What it does is what `Loop.fetch_begins` and `Loop.fetch_ends` do.
-            asked = self._last
-            of = loop.open
-            if of is not None and (
-                not loop.learnt
-                or not of.steady
-                or asked is None
-                or asked.iteration is not of
-                or asked.iterator() is not self_
-            ):
-                of = None
-            passes = of is not None and steps.passing and steps.skip_left > 0
-            if of is None:
-                asked = self._fetch_begins(self_, now)
-            elif not passes:
-                loop.learnt = loop.shared = loop.inside = False
-                loop.part = Part.OPENS
-                try:
-                    steps.fetch_begin(of.epoch or 0, False, of.queue, now)
-                except Exception as error:
-                    switch.fail(error)
-                    asked = None
+            loop.busy = True
+            try:
+                now = clock()
+                headroom = self.headroom
+                if headroom is not None:
+                    known = self._known.get(self_)
+                    now = headroom.before(self_, None if known is None else known.iteration, now)
+                # The common case, a training's next batch, is written out here: each call costs, most of all when the
+                # step has emptied the caches. What it does is what `Loop.fetch_begins` and `Loop.fetch_ends` do.
+                asked = self._last
+                of = loop.open
+                if of is not None and (
+                    not loop.learnt
+                    or not of.steady
+                    or asked is None
+                    or asked.iteration is not of
+                    or asked.iterator() is not self_
+                ):
+                    of = None
+                passes = of is not None and steps.passing and steps.skip_left > 0
+                if of is None:
+                    asked = self._fetch_begins(self_, now)
+                elif not passes:
+                    loop.learnt = loop.shared = loop.inside = False
+                    loop.part = Part.OPENS
+                    try:
+                        steps.fetch_begin(of.epoch or 0, False, of.queue, now)
+                    except Exception as error:
+                        switch.fail(error)
+                        asked = None
+            finally:
+                loop.busy = False
             loop.fetching = True
             try:
                 batch = original(self_)
@@ -206,10 +213,11 @@ class LoaderHook:
             loop.fetching = False
             if asked is None:
                 return batch
-            if of is None:
-                self._fetch_ends(self_, asked, batch, clock())
-                return batch
+            loop.busy = True
             try:
+                if of is None:
+                    self._fetch_ends(self_, asked, batch, clock())
+                    return batch
                 end = 0 if passes else clock()
                 samples = asked.lengths.popleft() if asked.lengths else self._count(batch)
                 of.fetched += 1
@@ -229,6 +237,8 @@ class LoaderHook:
                     loop.last_ns = end
             except Exception as error:
                 switch.fail(error)
+            finally:
+                loop.busy = False
             return batch
 
         return __next__

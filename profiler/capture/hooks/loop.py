@@ -156,6 +156,8 @@ class Loop:
         """The thread that trains; 0 in a forked child, where nothing is recorded."""
         self.inside = False
         """The training works on a batch: copies and waits belong to its step."""
+        self.busy = False
+        """The training thread is about to begin or to end a fetch here: another thread must change nothing."""
         self.fetching = False
         """A fetch is under way: whatever is called within it is part of it."""
         self.learnings = 0
@@ -574,7 +576,7 @@ class Loop:
     def learns_elsewhere(self) -> None:
         """Another thread begins a backward pass or an optimizer step."""
         here = get_ident()
-        if self.epochs or not self.thread or (self.learnings and here not in self._elsewhere):
+        if self.busy or self.epochs or not self.thread or (self.learnings and here not in self._elsewhere):
             return
         if self.learnings or self._fetched or here not in self._elsewhere:
             # This thread fetches or learns too, or that one does not fetch: that it trains, and not this one, takes

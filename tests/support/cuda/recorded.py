@@ -127,7 +127,9 @@ def record(
     patch.setattr(active, "_current", None)
     for owner, name in ((torch.optim.Optimizer, "__init__"), (DataLoader, "__iter__"), (torch.autograd, "backward")):
         patch.setattr(owner, name, getattr(owner, name))  # the trigger, put over this, goes with the patch
-        arm._trigger(owner, name)
+    arm._trigger_on_optimizer()
+    arm._trigger(DataLoader, "__iter__")
+    arm._trigger(torch.autograd, "backward")
     raised: BaseException | None = None
     try:
         program()

@@ -879,6 +879,40 @@ def test_a_thread_trains_though_the_main_thread_tried_the_model(recording: Recor
     assert len(recording.done()) >= 8
 
 
+def test_a_thread_that_learns_in_the_midst_of_a_hook_of_another_waits_for_its_turn(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The main thread goes through a loader, and is interrupted while its fetch is told; another thread trains."""
+    net, loader, order = Net(), data(40, 4), []
+    inner = recording.steps.fetch_begin
+
+    def trains(times: int) -> None:
+        def learn() -> None:
+            for _ in range(times):
+                net.loss(torch.ones(4, 3)).backward()
+
+        thread = threading.Thread(target=learn)
+        thread.start()
+        thread.join()
+
+    def interrupted(*args: Any) -> None:
+        order.append("fetch begins")
+        trains(4)
+        inner(*args)
+        order.append("fetch begun")
+
+    taken_back = recording.steps.abandon_fetch
+    monkeypatch.setattr(recording.steps, "abandon_fetch", lambda: order.append("taken back") or taken_back())
+    monkeypatch.setattr(recording.steps, "fetch_begin", interrupted)
+    batches = iter(loader)
+    next(batches)
+    assert recording.hooks is not None
+    assert order == ["fetch begins", "fetch begun"]
+    trains(4)
+    assert order == ["fetch begins", "fetch begun", "taken back"]
+    assert recording.hooks.off == []
+
+
 def test_a_fetch_that_timed_out_leaves_the_samples_right(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     net = Net()
     loader = data(batch_sampler=[[0, 1, 2], [3], [4, 5], [6]], batch=1, num_workers=1)
