@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..run.facts import Facts
-from .batch_size.words import FULL_PCT, MORE_FOREIGN
+from .batch_size.words import HINDERING_CPUS
 from .comparison import Cell
 
 SHORT_S = 5.0
@@ -21,10 +21,10 @@ def foreign_cpus(runs: Iterable[Facts]) -> float | None:
         for facts in runs
         if facts.foreign_cpus is not None
         and facts.window.wall_ns >= SEEN_NS
-        and (facts.sampled.machine_busy_pct or 0.0) >= FULL_PCT
+        and facts.machine_full
     ]
     most = max(used, default=0.0)
-    return most if most >= MORE_FOREIGN else None
+    return most if most >= HINDERING_CPUS else None
 
 
 def machine_cpus(runs: Iterable[Facts]) -> int | None:

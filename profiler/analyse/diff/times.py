@@ -24,10 +24,8 @@ from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Estimate, students_t
 from .blocks import TERMS, TOTAL, BlockScatter, spread_of
 from .sides import Measured, Side
 
-FULL_PCT = 90.0
-"""Of the machine's CPUs in use, from which on programs wait for each other."""
 TAKEN = 0.5
-"""Where others use so full a machine too, runs are taken to differ by this times the others' share of it, in the time
+"""Where others use a full machine too, runs are taken to differ by this times the others' share of it, in the time
 that they need a CPU or wait for one."""
 LEAST_CHANGE = 0.01
 """A part that changed by less than this share of the time per sample is not worth a word."""
@@ -112,8 +110,8 @@ def times_of(a: Side, b: Side, noise: float | None = None) -> Times:
 
 def assumed_noise(run: Measured) -> float:
     """Standard deviation between runs of its setting, as a share: more where others filled the machine meanwhile."""
-    others, busy, cpus = run.facts.foreign_cpus, run.facts.sampled.machine_busy_pct, run.facts.machine_cpus
-    if others is None or busy is None or not cpus or busy < FULL_PCT or others < LEAST_FOREIGN_CPUS:
+    others, cpus = run.facts.foreign_cpus, run.facts.machine_cpus
+    if others is None or not cpus or not run.facts.machine_full or others < LEAST_FOREIGN_CPUS:
         return PAIR_PRIOR.noise
     return max(PAIR_PRIOR.noise, TAKEN * min(1.0, others / cpus) * needs_cpu(run.facts))
 

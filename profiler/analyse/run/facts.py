@@ -43,8 +43,9 @@ from .training_thread import own_time, rises
 from .window import Window, plausible, resolved, window_of
 from .worker_records import of_loaders, of_training, within
 
-MACHINE_USED_PCT = 90.0
-"""A machine this busy has no CPU left over, whoever uses it."""
+MACHINE_FULL_PCT = 90.0
+"""Share of its CPU time in use, in percent, from which a machine has no CPU left over, whoever uses them: what is not
+on a CPU may be waiting for one, and times hold that."""
 MADE_IN_FETCH_PCT = 90.0
 """Batch making of which so much happens within the fetches is done by the training itself."""
 
@@ -211,13 +212,15 @@ class Facts:
         return max(0.0, busy / 100 * self.machine_cpus - mine)
 
     @property
+    def machine_full(self) -> bool:
+        """Whether no CPU of the machine was left over, whoever used them; false where that was not measured."""
+        return self.sampled.machine_busy_pct is not None and self.sampled.machine_busy_pct >= MACHINE_FULL_PCT
+
+    @property
     def crowded(self) -> bool:
-        """Whether other programs use more of the machine than this job, and no CPU is left over: what is not on a CPU
-        may be waiting for one."""
-        busy, foreign, mine = self.sampled.machine_busy_pct, self.foreign_cpus, self.sampled.tree_cpus
-        if busy is None or foreign is None or mine is None:
-            return False
-        return busy >= MACHINE_USED_PCT and foreign > mine
+        """Whether the machine is full, and other programs use more of it than this job."""
+        foreign, mine = self.foreign_cpus, self.sampled.tree_cpus
+        return self.machine_full and foreign is not None and mine is not None and foreign > mine
 
 
 def facts_of(run: Run, mine: Writer | None = None) -> Facts | None:

@@ -12,7 +12,7 @@ from statistics import fmean
 from types import MappingProxyType
 
 from .exposed_data_wait import MOSTLY_READING
-from .facts import MACHINE_USED_PCT, Facts
+from .facts import MACHINE_FULL_PCT, Facts
 from .loader_stats import BUSY, QUEUED_PCT
 
 
@@ -129,7 +129,7 @@ _METRICS = (
         "CPU in use on the machine",
         "%",
         lambda f: f.sampled.machine_busy_pct,
-        f"below {MACHINE_USED_PCT:.0f}",
+        f"below {MACHINE_FULL_PCT:.0f}",
     ),
     Metric("throttled_s", "stopped by the quota, summed over CPUs", "s", lambda f: f.sampled.throttled_s, "0"),
     Metric(

@@ -512,7 +512,7 @@ def test_runs_without_samples_are_left_out(tmp_path: Path) -> None:
     assert batch_verdict({8: [facts_of_run(tmp_path / "8")], 16: [facts_of_run(tmp_path / "16")]}) is None
 
 
-CROWDED, ALONE = 1.4, 0.1
+CROWDED, NOT_FULL, ALONE = 1.4, 1.25, 0.1
 """CPUs that others use, of two, of which the training itself uses half of one."""
 TAKEN = "other programs used 1.4 CPUs while batch {} ran, and 0.1 while"
 ONE_RUN = "one run of a size"
@@ -523,6 +523,7 @@ ONE_RUN = "one run of a size"
     [
         pytest.param((1.5, 3.0), (ALONE, ALONE), REPEATS, "input grew from", id="slower, alone"),
         pytest.param((1.5, 3.0), (ALONE, CROWDED), REPEATS, TAKEN.format(16), id="slower, others at the larger"),
+        pytest.param((1.5, 3.0), (ALONE, NOT_FULL), REPEATS, "input grew from", id="slower, others, and CPU left over"),
         pytest.param((1.5, 3.0), (CROWDED, ALONE), REPEATS, "input grew from", id="slower, others at the smaller"),
         pytest.param((1.5, 3.0), (CROWDED, CROWDED), REPEATS, "input grew from", id="slower, others at both"),
         pytest.param((1.5, 3.0), (CROWDED, CROWDED), 1, ONE_RUN, id="slower, others at both, once"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...run.facts import MACHINE_USED_PCT
 from ..finding import Evidence, Finding, Next
 from .handoff import LARGE_BATCH_BYTES
 from .wait import MOSTLY_OWN, Wait
@@ -212,10 +211,10 @@ def delayed(wait: Wait) -> Finding | None:
 
 
 def _delayed(wait: Wait, who: str, change: str) -> Finding | None:
-    queued, busy = wait.facts.main_queued_ns, wait.facts.sampled.machine_busy_pct
+    queued = wait.facts.main_queued_ns
     sent, nbytes = wait.loader.sent_bytes_per_batch, wait.loader.mean_batch_bytes
     cheap = (sent or 0.0) <= CHEAP_SENT_BYTES and (nbytes or 0.0) <= LARGE_BATCH_BYTES
-    if queued is None or busy is None or busy < MACHINE_USED_PCT or queued < MOSTLY_QUEUED * wait.ns or not cheap:
+    if queued is None or not wait.facts.machine_full or queued < MOSTLY_QUEUED * wait.ns or not cheap:
         return None
     return wait.found(
         f"{wait.begins}: batches are finished, and its thread waits for a CPU to take them, because {who} the CPUs.",

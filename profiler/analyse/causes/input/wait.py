@@ -10,7 +10,6 @@ from ....record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ...predict.advice import BINDS, MOST_WORKERS
 from ...predict.workload import Prediction
 from ...run.exposed_data_wait import Spread
-from ...run.facts import MACHINE_USED_PCT
 from ...run.loader_stats import BUSY, QUEUED_PCT, Loader
 from ..claim import Claim
 from ..finding import LEAST_GAIN, Evidence, Next
@@ -134,8 +133,8 @@ class Wait(Claim):
     @property
     def starved(self) -> bool:
         """Whether the machine is full and the loader waits for a CPU more than for anything else but reads."""
-        loader, busy = self.loader, self.facts.sampled.machine_busy_pct
-        if busy is None or busy < MACHINE_USED_PCT:
+        loader = self.loader
+        if not self.facts.machine_full:
             return False
         if loader.run_queue_pct is not None:
             return self.queues and loader.run_queue_pct >= (loader.waiting_pct or 0.0)

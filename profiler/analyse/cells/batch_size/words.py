@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from ...run.facts import MACHINE_FULL_PCT
 from ...run.stall_breakdown import PARTS
 from . import terms
 from .compared import LEAST_CHANGE, Compared
 from .fit import MOST_RUNS
 from .result import TOTAL
 
-MORE_FOREIGN = 0.5
-"""CPUs that others use more, from which the two sizes did not run on the same machine."""
-FULL_PCT = 85.0
-"""Of all CPUs in use, from which others are in the way."""
+HINDERING_CPUS = 0.5
+"""CPUs that other programs use on a full machine, from which what was measured there is not taken for the cell's own.
+More than `LEAST_FOREIGN_CPUS`, from which such programs are mentioned: here a verdict is withheld for them."""
 LONGER_GAPS = 1.3
 """Times as long a device stands still at a time, from which a utilisation trace looks worse."""
 
@@ -70,9 +70,9 @@ def foreign_in_words(compared: Compared) -> str:
     full = compared.values(lambda run: run.sampled.machine_busy_pct)
     sizes = (compared.smaller, compared.larger)
     longer = 1 if compared.slower else 0
-    if others is None or full is None or full[longer] < FULL_PCT or others[longer] < MORE_FOREIGN:
+    if others is None or full is None or full[longer] < MACHINE_FULL_PCT or others[longer] < HINDERING_CPUS:
         return ""
-    if others[longer] - others[1 - longer] >= MORE_FOREIGN:
+    if others[longer] - others[1 - longer] >= HINDERING_CPUS:
         return (
             f"other programs used {others[longer]:.1f} CPUs while batch {sizes[longer]} ran, and "
             f"{others[1 - longer]:.1f} while batch {sizes[1 - longer]} did"
