@@ -19,9 +19,7 @@ def foreign_cpus(runs: Iterable[Facts]) -> float | None:
     used = [
         facts.foreign_cpus
         for facts in runs
-        if facts.foreign_cpus is not None
-        and facts.window.wall_ns >= SEEN_NS
-        and facts.machine_full
+        if facts.foreign_cpus is not None and facts.window.wall_ns >= SEEN_NS and facts.machine_full
     ]
     most = max(used, default=0.0)
     return most if most >= HINDERING_CPUS else None

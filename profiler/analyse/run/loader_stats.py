@@ -19,7 +19,8 @@ WAITING = "waiting otherwise"
 WAITS = (WAITING_FOR_CPU, WAITING)
 """Stages of making a batch in which nothing is made."""
 BUSY = 0.8
-"""Share of the time from which on workers that make batches are the limit."""
+"""Share of the time that workers make batches, 0..1, from which they are the limit. Busy for less, they could deliver
+more; as many are advised as would be busy for no more."""
 QUEUED_PCT = 20.0
 """Share of its working time from which a loader's waiting for a CPU is considerable."""
 

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from ...causes.finding import Evidence
 from ...run.facts import Facts
+from ...run.loader_stats import BUSY
 from ...statistics import median_of_known
 from . import terms
 from .compared import EXPLAINS, Compared
 from .mechanism import Mechanism, Rule, at_both, batch_megabytes, padding
 
-BUSY_PCT = 85.0
-"""Workers that are busy for less of the time could deliver more."""
 MORE_PAGES = 1.5
 """Times as many pages touched for the first time, from which they are worth telling."""
 MORE_FAULTS = 2.0
@@ -124,7 +123,7 @@ def loader_floor(compared: Compared) -> Mechanism:
     busy = compared.values(_busy_pct)
     if making is not None and compared.slower and _makes_up(compared, making[1] - making[0]):
         why = f"because making a sample takes {making[1]:.2f} ms instead of {making[0]:.2f}"
-    elif busy is not None and busy[1] < BUSY_PCT and not in_training:
+    elif busy is not None and busy[1] < 100 * BUSY and not in_training:
         return Mechanism(
             "loader_floor",
             "though the workers rest part of the time: batches come in larger pieces, at less even distances. More "
