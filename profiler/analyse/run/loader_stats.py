@@ -22,7 +22,11 @@ BUSY = 0.8
 """Share of the time that workers make batches, 0..1, from which they are the limit. Busy for less, they could deliver
 more; as many are advised as would be busy for no more."""
 QUEUED_PCT = 20.0
-"""Share of its working time from which a loader's waiting for a CPU is considerable."""
+"""Waiting for a CPU, in percent of the time spent making batches, from which it is considerable: beside other signs of
+a shortage it tells what kind of one that is."""
+HEAVILY_QUEUED_PCT = 40.0
+"""Waiting for a CPU, in percent of the time spent making batches, from which that alone is the shortage: whatever else
+the makers do, they stand in each other's way, or somebody holds them back."""
 
 
 @dataclass(frozen=True)

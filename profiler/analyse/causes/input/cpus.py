@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...run.loader_stats import HEAVILY_QUEUED_PCT
 from ..finding import Evidence, Finding, Next
 from .handoff import LARGE_BATCH_BYTES
 from .wait import MOSTLY_OWN, Wait
@@ -17,11 +18,9 @@ MOSTLY_IDLE_PCT = 70.0
 """A machine that is no busier has a CPU for whoever may run."""
 MANY = 1.5
 """Workers, of the CPUs they may use, from which on they are too many."""
-OVERSUBSCRIBED_PCT = 40.0
-"""Time in the run queue, of the time spent making batches, from which workers mostly wait for each other."""
 CHEAP_SENT_BYTES = 4096
 """Batches that are not large, of which fewer bytes go through the pipe, are handed over in less than a millisecond."""
-MOSTLY_QUEUED = 0.5
+THREAD_QUEUED = 0.5
 """Waiting of the training's thread for a CPU, of the wait for finished batches, from which it is the reason."""
 
 
@@ -59,7 +58,7 @@ def held_back(wait: Wait) -> Finding | None:
     """Workers wait for a CPU although there are CPUs that nobody uses: something holds the job back."""
     loader, busy, used = wait.loader, wait.facts.sampled.machine_busy_pct, wait.facts.sampled.tree_cpus
     queued = loader.run_queue_pct
-    if busy is None or used is None or queued is None or busy > MOSTLY_IDLE_PCT or queued < OVERSUBSCRIBED_PCT:
+    if busy is None or used is None or queued is None or busy > MOSTLY_IDLE_PCT or queued < HEAVILY_QUEUED_PCT:
         return None
     if loader.workers <= used:
         return None
@@ -152,7 +151,7 @@ def oversubscribed(wait: Wait) -> Finding | None:
     """Many more workers than CPUs: they wait for each other."""
     loader, budget = wait.loader, wait.facts.sampled.cpu_budget
     queued = loader.run_queue_pct
-    if budget is None or queued is None or queued < OVERSUBSCRIBED_PCT or loader.workers < MANY * budget:
+    if budget is None or queued is None or queued < HEAVILY_QUEUED_PCT or loader.workers < MANY * budget:
         return None
     if queued < (loader.waiting_pct or 0.0):
         return None
@@ -214,7 +213,7 @@ def _delayed(wait: Wait, who: str, change: str) -> Finding | None:
     queued = wait.facts.main_queued_ns
     sent, nbytes = wait.loader.sent_bytes_per_batch, wait.loader.mean_batch_bytes
     cheap = (sent or 0.0) <= CHEAP_SENT_BYTES and (nbytes or 0.0) <= LARGE_BATCH_BYTES
-    if queued is None or not wait.facts.machine_full or queued < MOSTLY_QUEUED * wait.ns or not cheap:
+    if queued is None or not wait.facts.machine_full or queued < THREAD_QUEUED * wait.ns or not cheap:
         return None
     return wait.found(
         f"{wait.begins}: batches are finished, and its thread waits for a CPU to take them, because {who} the CPUs.",
