@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from ..run.metrics import METRICS
 
 LEAST_GAIN = 0.05
-"""Below 5 % to gain nothing is worth changing."""
+"""Throughput that a change must gain to be worth naming, as a share: a cause that costs less is `none`."""
+MAJOR_GAIN, CRITICAL_GAIN = 0.10, 0.30
+"""Throughput that could be gained, as a share, from which a cause is `major`, and from which it is `critical`."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,6 @@ class Finding:
     def severity(self) -> str:
         if self.cause in (None, "none") or self.gain < LEAST_GAIN:
             return "none"
-        if self.gain < 0.10:
+        if self.gain < MAJOR_GAIN:
             return "minor"
-        return "major" if self.gain < 0.30 else "critical"
+        return "major" if self.gain < CRITICAL_GAIN else "critical"

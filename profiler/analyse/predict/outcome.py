@@ -10,8 +10,9 @@ from .workload import Binding, Times
 
 LEAST_LOST = 0.05
 """Share of the wall time below which what is lost to the loader binds nothing."""
-FULL = 0.2
-"""Share of the time of busy workers that they lose to others on the CPUs, from which on these are full."""
+CPUS_CONTENDED = 0.2
+"""Of the time lost while workers are busy, the share lost because they have less than a CPU each, from which the CPUs
+bind and not the number of workers."""
 
 
 def ns_per_batch(ends: Times, outstanding: Ints, workers: Ints, epoch: Ints) -> Times:
@@ -36,7 +37,7 @@ def binding(rows: ReplayRows, replayed: Replayed) -> list[str]:
     begins = np.where(rows.epoch > 0, np.minimum(1.0, steps / np.maximum(rows.epoch, 1)), 0.0)
     names = (Binding.CPU, Binding.STORAGE, Binding.ORDER, Binding.WORKERS, Binding.START, Binding.HANDOFF)
     # Workers that slow each other leave no CPU to further ones.
-    full = replayed.lost_cpu > FULL * (replayed.lost_cpu + replayed.lost_workers)
+    full = replayed.lost_cpu > CPUS_CONTENDED * (replayed.lost_cpu + replayed.lost_workers)
     lost: npt.NDArray[np.float64] = np.stack(
         [
             replayed.lost_cpu + full * replayed.lost_workers,

@@ -11,7 +11,7 @@ from ...record.tuning import LoaderSettings
 from .cases import Case, prepare, rows_of
 from .closed_form import memory_held
 from .draws import together
-from .outcome import binding, ns_per_batch
+from .outcome import LEAST_LOST, binding, ns_per_batch
 from .pools import hands, in_processes
 from .protocol import replay
 from .rows import DrawnTimes, Ints, ReplayRows
@@ -152,7 +152,7 @@ def _serial(workload: Workload, drawn: DrawnTimes, steps: int) -> Prediction:
     (spread,) = _in_all(np.log(per).var(ddof=1, keepdims=True), steps, len(workload.cpu_ns))
     rate = workload.batch_size * 1e9 / float(per.mean())
     away = float(np.exp(_Z90 * spread))
-    bound = Binding.SERIAL if stall > 0.05 else Binding.TRAINING
+    bound = Binding.SERIAL if stall > LEAST_LOST else Binding.TRAINING
     return Prediction(LoaderSettings(0), rate, rate / away, rate * away, stall, bound)
 
 

@@ -20,12 +20,12 @@ import numpy.typing as npt
 
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, StepFlag
+from ..causes.diagnosis import LEAST_STEPS
 from ..run.facts import Facts
 from .clock import Pairing, Stamps, pair
 
-LEAST_ROUNDS = 30
 LEAST_SHARE_OF_STEPS = 0.5
-"""Ranks with a smaller share of the longest rank's steps are not compared step by step."""
+"""Share of the steps of the rank that ran most, below which a rank is not compared with the others step by step."""
 HELD_TOGETHER = 2.0
 """A forward pass that takes so much of the lateness away holds a collective."""
 LEAST_APART_NS = 1_000_000
@@ -94,9 +94,9 @@ def lateness_of(ranks: Sequence[int], facts: Sequence[Facts], clocks: Sequence[i
     steps = [_at(of, common) for of in whole]
     stamps = [_stamps(of, f.device_kind != "cpu") for of, f in zip(steps, facts, strict=True)]
     known = np.logical_and.reduce([(s != NOT_MEASURED).all(axis=0) for s in stamps])
-    if int(known.sum()) < LEAST_ROUNDS:
+    if int(known.sum()) < LEAST_STEPS:
         return (
-            f"Only {int(known.sum())} steps were seen on all ranks, of which {LEAST_ROUNDS} are needed to tell which "
+            f"Only {int(known.sum())} steps were seen on all ranks, of which {LEAST_STEPS} are needed to tell which "
             "rank the others wait for."
         )
     begun = int(stamps[0][0, known][0])
