@@ -25,8 +25,9 @@ from .plan import Model, Plan
 from .result import SearchEnd
 from .scoreboard import HELD, LEAST_PROOFS, SAME, Standing
 
-LEAST_GAIN = 0.03
-"""Less than this is nothing to gain."""
+WORTH_TUNING = 0.03
+"""Gain of throughput, as a share, below which nothing is tuned: neither are settings searched nor another micro-batch
+proposed. Less than `causes.finding.LEAST_GAIN`, since it is measured here and not read off one recording."""
 NOT_THE_LOADER = 0.05
 """By how much less than the baseline, in log rate, blocks without a loader are disturbed."""
 MOST_HELD = 3
@@ -550,7 +551,7 @@ def nothing_to_gain(entries: Sequence[Entry], now: Standing, said: Predicted, ow
     Two things tell: blocks without a loader, and the time that the baseline's blocks spent in fetches, which is known
     without noise, and which is all that a loader could save as long as it does not slow the training itself.
     """
-    enough = log(1 + LEAST_GAIN)
+    enough = log(1 + WORTH_TUNING)
     if HELD not in now.measured.arms:
         if own not in said:
             return False
