@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..run.outlier_steps import OddSteps
+from ..shares import MOSTLY
 from .claim import Claim
 from .divided import others
 from .finding import Evidence, Finding
@@ -14,7 +15,7 @@ def shape_churn(claim: Claim) -> Finding | None:
     seen = facts.shape_churn
     if seen is None:
         return None
-    compiles = seen.compiling_ns >= 0.5 * seen.total_ns
+    compiles = seen.compiling_ns >= MOSTLY * seen.total_ns
     how = f"at {seen.hit} of {seen.of} steps, the longest {seen.longest_ns / 1e6:.0f} ms"
     if compiles:
         title = f"torch's compiler takes {claim.percent()} of the time: it compiles anew {how}."

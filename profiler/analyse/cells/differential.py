@@ -14,6 +14,7 @@ from typing import Literal
 
 from ..causes.finding import Finding
 from ..run.facts import Facts
+from ..shares import MOSTLY
 from ..statistics import Range, median_of_known
 from .axes import BATCH_SIZE, PIPELINE, feed_of, same_place
 from .comparison import Cell
@@ -29,8 +30,6 @@ ALIKE = 0.75
 """The smaller limit over the larger one, from which they wait for each other's slow batches."""
 SAME_BYTES = 0.02
 """Batches of the same data weigh the same, but for targets that differ in length."""
-EXPLAINS = 0.5
-"""Of the time beyond what was expected, from which something is its reason."""
 
 _NET = (BATCH_SIZE, "net", "device", "ranks", "interconnect", "threads")
 """What a net's own rate depends on."""
@@ -286,7 +285,7 @@ def _shared_cpus(both: _Both, net: Facts, loader: Facts) -> Reason | None:
 
 
 def _explains(difference: float, excess: float) -> bool:
-    return difference * excess > 0 and abs(difference) >= EXPLAINS * abs(excess)
+    return difference * excess > 0 and abs(difference) >= MOSTLY * abs(excess)
 
 
 def _compute_ms(facts: Facts) -> float:

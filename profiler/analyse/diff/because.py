@@ -12,8 +12,9 @@ from .moved import MovedFigure
 from .settings import VARIES, WORD, Setting
 from .times import Times
 
-EXPLAINS = 0.3
-"""Share of the whole change from which a part is one that it is about."""
+LEAST_OF_CHANGE = 0.3
+"""Share of the change of a sample's time from which a part is what the change is about. Below a half, since a change of
+one setting often moves several parts at once."""
 
 SETTING, ENVIRONMENT, COMMAND, CODE = "setting", "environment", "command", "code"
 UNEXPLAINED, NONE = "unexplained", "none"
@@ -83,7 +84,7 @@ def moved_part(times: Times) -> str | None:
         if name != TOTAL and term.significant
     }
     best = max(moved, key=lambda name: moved[name], default=None)
-    return best if best is not None and moved[best] >= EXPLAINS else None
+    return best if best is not None and moved[best] >= LEAST_OF_CHANGE else None
 
 
 def _able(settings: Sequence[Setting], part: str) -> tuple[Setting, ...]:

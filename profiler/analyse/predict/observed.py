@@ -13,6 +13,7 @@ from ...record.schema import BATCH, EVENT, HOST, NOT_MEASURED, PAUSE, STEP, Paus
 from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ..run.facts import Facts
 from ..run.worker_records import of_training, within
+from ..shares import MOSTLY
 from .advice import Advice
 from .observed_machine import limits_of, main_cpus_of, median_of
 from .observed_making import making_of
@@ -22,7 +23,6 @@ from .workload import Workload
 
 LEAST_BATCHES = 20
 """Fewer recorded batches, or steps, are no distribution."""
-MOSTLY = 0.5
 
 
 class Assumed:

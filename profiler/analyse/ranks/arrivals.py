@@ -22,10 +22,9 @@ from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, StepFlag
 from ..causes.diagnosis import LEAST_STEPS
 from ..run.facts import Facts
+from ..shares import MOSTLY
 from .clock import Pairing, Stamps, pair
 
-LEAST_SHARE_OF_STEPS = 0.5
-"""Share of the steps of the rank that ran most, below which a rank is not compared with the others step by step."""
 HELD_TOGETHER = 2.0
 """A forward pass that takes so much of the lateness away holds a collective."""
 LEAST_APART_NS = 1_000_000
@@ -83,7 +82,7 @@ def lateness_of(ranks: Sequence[int], facts: Sequence[Facts], clocks: Sequence[i
         clocks: number of the clock of each of them.
     """
     most = max(f.window.count for f in facts)
-    kept = [n for n, f in enumerate(facts) if f.window.count >= LEAST_SHARE_OF_STEPS * most]
+    kept = [n for n, f in enumerate(facts) if f.window.count >= MOSTLY * most]
     if len(kept) < 2:
         return "Only one rank ran for most of the steps: whether others waited for it is not known."
     ranks, facts, clocks = [ranks[n] for n in kept], [facts[n] for n in kept], [clocks[n] for n in kept]

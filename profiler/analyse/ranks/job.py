@@ -13,6 +13,7 @@ from ...record.schema import NOT_MEASURED
 from ..causes.finding import LEAST_GAIN, Evidence, Finding, Next
 from ..run.facts import Facts
 from ..run.stall_breakdown import PARTS, UNTOLD
+from ..shares import MOSTLY
 from .arrivals import Lateness, lateness_of
 from .clock import Stamps
 from .membership import LEAST_MORE_STEPS, RankProcess, listed, unended
@@ -58,10 +59,6 @@ def _times(value: Any, factor: float) -> float | None:
     return factor * value if isinstance(value, int | float) else None
 
 
-MOST_OF_IT = 0.5
-"""A straggler that explains so much of its own largest cause is the more specific verdict."""
-LEAST_SEEN = 0.5
-"""Share of the steps below which it is said how many were compared."""
 WALL_CLOCKS_APART_NS = 1_000_000_000
 
 
@@ -123,7 +120,7 @@ def job_of(members: Sequence[JobRank]) -> Job | None:
     else:
         lateness = late
         notes += _clock_notes(lateness, by_rank)
-        if lateness.seen_share < LEAST_SEEN:
+        if lateness.seen_share < MOSTLY:
             notes.append(
                 f"The ranks were compared at {lateness.behind_ns.shape[1]} steps only, which all of them looked at: "
                 f"{100 * lateness.seen_share:.0f} % of all."
@@ -139,7 +136,8 @@ def job_of(members: Sequence[JobRank]) -> Job | None:
         own = {rank: by_rank[rank].findings for rank in ranks}
         found = finding_of(straggler, lateness, with_facts, hosts, own, rate)
         if found.severity != "none":
-            specific = not findings or found.share >= MOST_OF_IT * findings[0].share
+            # That the rank is late says more than its largest cause, if that is mostly what it costs.
+            specific = not findings or found.share >= MOSTLY * findings[0].share
             findings = [found, *findings] if specific else sorted([*findings, found], key=lambda f: -f.gain)
         else:
             straggler = None
@@ -205,7 +203,7 @@ def _throughput(members: Sequence[JobRank], lateness: Lateness | None) -> tuple[
     begins = [f.window.begin_ns - a for f, a in zip(facts, ahead, strict=True)]
     ends = [f.window.end_ns - a for f, a in zip(facts, ahead, strict=True)]
     begin, end = max(begins), min(ends)
-    if end - begin < 0.5 * max(f.window.wall_ns for f in facts):
+    if end - begin < MOSTLY * max(f.window.wall_ns for f in facts):
         whole = {m.rank: m.facts.window.count for m in members if m.facts is not None}
         return sum(f.samples for f in facts), max(ends) - min(begins), whole
     own = list(zip(facts, ahead, strict=True))

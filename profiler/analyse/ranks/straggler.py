@@ -11,6 +11,7 @@ import numpy as np
 from ...record.schema import NOT_MEASURED
 from ..causes.finding import Evidence, Finding, Next
 from ..run.facts import Facts
+from ..shares import MOSTLY, NEARLY_ALL
 from .arrivals import Lateness
 from .clock import Stamps
 from .membership import listed
@@ -18,12 +19,7 @@ from .membership import listed
 BLOCKS = 20
 """Stretches of the run whose means tell how sure a difference is: lateness comes in spells."""
 SIGMAS = 3.0
-STEADY = 0.5
-"""Of what a straggler costs, so much must come from being late on average; the rest from being late in turn."""
-MOST_OF_IT = 0.8
 WAITS = ("input", "copy", "sync", "host", "boundary")
-MOSTLY = 0.5
-"""A part that explains so much of the lateness is what the rank waited for."""
 
 _PART_OF = {"input": "input", "copy": "copy", "host.sync": "sync", "host.boundary": "boundary", "host": "host"}
 _FOR = {
@@ -72,12 +68,14 @@ def straggler_of(lateness: Lateness) -> Straggler | None:
     most = len(order) // 2
     if cost[most] <= 0:
         return None
-    count = next(n for n in range(1, most + 1) if cost[n] >= MOST_OF_IT * cost[1 : most + 1].max())
+    # The fewest without whom nearly all is saved that any number of them would save.
+    count = next(n for n in range(1, most + 1) if cost[n] >= NEARLY_ALL * cost[1 : most + 1].max())
     ahead_of_next = behind[:count].mean(axis=0) - behind[count]
     surplus, sure = float(ahead_of_next.mean()), _error(ahead_of_next)
     # With many ranks some rank is always late by chance.
     sigmas = math.sqrt(SIGMAS**2 + 2 * math.log(len(order) / 2))
-    if surplus < max(STEADY * float(cost[count]), sigmas * sure):
+    # Most of what they cost comes of being late on average; what is left may come of being late in turn.
+    if surplus < max(MOSTLY * float(cost[count]), sigmas * sure):
         return None
     others = behind[count:]
     return Straggler(

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED
 from ..intervals import covered, subtract, union_of
+from ..shares import MOSTLY
 from .stall_breakdown import Partition
 from .unsampled_steps import unseen_of
 from .window import Window
@@ -19,8 +20,6 @@ IDLE, POWER_CAP, SLOWDOWN, THERMAL = 0x1, 0x4, 0x8 | 0x80, 0x20 | 0x40
 temperature, told by software or hardware."""
 MUCH_CAPPED = 0.8
 """A power cap that leaves more of the highest clock is how many cards always run."""
-MOSTLY_FREE = 0.5
-"""Share of the looks under load without the power cap, from which it comes and goes."""
 CLEARLY_HIGHER = 1.1
 """Clock of these over the clock of one held down by the power cap, from which that is slow."""
 LOADED_PCT = 50.0
@@ -164,7 +163,7 @@ def _throttled(looks: Records) -> Throttled | None:
     clock, most = known["sm_clock_mhz"].astype(np.float64), float(known["sm_clock_max_mhz"].max())
     free = ~(hot | braked | capped)
     # A power cap is a matter of course, unless it takes much, or the card mostly runs clearly faster without.
-    usual = float(np.median(clock[free])) if free.mean() >= MOSTLY_FREE else 0.0
+    usual = float(np.median(clock[free])) if free.mean() >= MOSTLY else 0.0
     capped &= (clock < MUCH_CAPPED * most) | (CLEARLY_HIGHER * clock <= usual)
     held = hot | braked | capped
     if not held.any():
@@ -185,7 +184,7 @@ def _rising(looks: Records, counter: str) -> npt.NDArray[np.bool_]:
     values, times = looks[counter], looks["t_ns"]
     rose = np.zeros(len(looks), dtype=bool)
     both = (values[1:] != NOT_MEASURED) & (values[:-1] != NOT_MEASURED)
-    rose[1:] = both & (np.diff(values) > 0.5 * np.diff(times)) & (np.diff(times) > 0)
+    rose[1:] = both & (np.diff(values) > MOSTLY * np.diff(times)) & (np.diff(times) > 0)
     rose[:1] = rose[1:2]
     return rose
 

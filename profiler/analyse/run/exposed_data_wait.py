@@ -23,6 +23,7 @@ import numpy.typing as npt
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, StepFlag
 from ..intervals import covered
+from ..shares import MOSTLY, NEARLY_ALL
 from .stall_breakdown import Partition
 from .window import Window
 from .worker_records import first_later_end
@@ -31,12 +32,8 @@ LEAST_HIT_NS = 300_000
 """Shorter waits hit nobody."""
 LEAST_HIT_SHARE = 0.1
 """Of a step's own time without waiting; shorter waits are noise of the scheduler."""
-ALMOST = 0.8
-"""Share of the steps, or of the time waited, from which on it is all."""
 FEW = 0.15
 """Share of the steps up to which those that wait are single ones."""
-MOSTLY_HIT = 0.5
-"""Share of the waiting that the steps that wait considerably hold: otherwise they do not tell its shape."""
 LEAST_PERIODS = 4
 """A period has to be seen so often."""
 MOSTLY_READING = 0.5
@@ -48,10 +45,6 @@ MOST_SLOW = 0.25
 """Share of the batches that may be slow by themselves."""
 ALIKE = 1.3
 """The others take at most so many times what half of them take: otherwise all of them are uneven."""
-MOSTLY_BLOCKED = 0.5
-"""Share of the wait for it in which a later batch lies finished, from which on it holds others up."""
-OF_ONE_SAMPLE = 0.5
-"""Share of a batch's time from which its slowest sample makes it slow."""
 
 Lengths = npt.NDArray[np.float64]
 
@@ -155,7 +148,7 @@ def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
     rest = exposed[place] - handed
     blocked = _waited(parts, np.minimum(np.maximum(b, later), still), still)
     by_one = _is_slow(batches)[batch]
-    slow = by_one & (blocked >= MOSTLY_BLOCKED * rest)
+    slow = by_one & (blocked >= MOSTLY * rest)
     amounts = {
         "handed": handed,
         "slow": np.where(slow, rest, 0.0),
@@ -165,7 +158,7 @@ def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
     }
     starting_ns = min(parts.first_fetch_ns, round(_starting(parts, batches, begin[first], end[first])))
     filling_ns = max(0, parts.fill_ns - starting_ns)
-    if by_one[first[place]].any() and by_one[first[place]].mean() >= 0.5:
+    if by_one[first[place]].any() and by_one[first[place]].mean() >= MOSTLY:
         # It is not that they are the first ones.
         first_slow_ns, filling_ns = filling_ns, 0
     else:
@@ -213,7 +206,7 @@ def shape_of(lengths: Lengths, first: npt.NDArray[np.bool_], pace_ns: float) -> 
     whole = float(lengths.sum())
     if not (lengths >= least).any():
         return Shape(Spread.NOWHERE, 0, len(lengths))
-    if first.any() and not first.all() and float(lengths[first].sum()) >= ALMOST * whole:
+    if first.any() and not first.all() and float(lengths[first].sum()) >= NEARLY_ALL * whole:
         hit = int((lengths[first] >= least).sum())
         return Shape(Spread.FIRST_OF_EPOCH, hit, len(lengths), None, int(lengths.max()))
     ordinary = np.where(first, 0.0, lengths)
@@ -222,9 +215,10 @@ def shape_of(lengths: Lengths, first: npt.NDArray[np.bool_], pace_ns: float) -> 
     count = len(lengths) - int(first.sum())
     if len(hits) == 0:
         return Shape(Spread.FIRST_OF_EPOCH, int((lengths >= least).sum()), len(lengths), None, int(lengths.max()))
-    if len(hits) >= ALMOST * count:
+    if len(hits) >= NEARLY_ALL * count:
         return Shape(Spread.EVERY_STEP, len(hits), count, None, longest)
-    if float(ordinary[hits].sum()) < MOSTLY_HIT * float(ordinary.sum()):
+    # Steps that hold less of the waiting do not tell how it is spread.
+    if float(ordinary[hits].sum()) < MOSTLY * float(ordinary.sum()):
         return Shape(Spread.A_LITTLE, len(hits), count, None, longest)
     period = _period(ordinary, hits)
     if period is not None:
@@ -245,7 +239,7 @@ def _period(lengths: Lengths, hits: npt.NDArray[np.int64]) -> int | None:
     places = np.bincount(np.arange(len(lengths)) % period, weights=lengths, minlength=period)
     width = max(1, round(len(hits) / len(starts)))
     around = sum(np.roll(places, -shift) for shift in range(min(width, period - 1)))
-    return period if float(np.max(around)) >= ALMOST * float(lengths.sum()) else None
+    return period if float(np.max(around)) >= NEARLY_ALL * float(lengths.sum()) else None
 
 
 def _slow(
@@ -310,7 +304,7 @@ def _is_slow(batches: Records) -> npt.NDArray[np.bool_]:
     queued = np.where(batches["run_queue_ns"] == NOT_MEASURED, 0, batches["run_queue_ns"])
     made = (batches["end_ns"] - batches["begin_ns"] - queued / np.maximum(1, batches["threads"])).astype(np.float64)
     slowest = batches["slowest_ns"]
-    slow = (made >= SLOW_TIMES * np.median(made)) & (slowest != NOT_MEASURED) & (slowest >= OF_ONE_SAMPLE * made)
+    slow = (made >= SLOW_TIMES * np.median(made)) & (slowest != NOT_MEASURED) & (slowest >= MOSTLY * made)
     alike = np.quantile(made, 1 - MOST_SLOW) <= ALIKE * np.median(made)
     return np.asarray(slow) if alike else np.zeros(len(made), dtype=bool)
 

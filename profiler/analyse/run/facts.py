@@ -29,6 +29,7 @@ from ...record.schema import (
 )
 from ..intervals import intersect, total, union
 from ..predict.advice import Advice
+from ..shares import MOSTLY
 from .activity_windows import Activity, activity_of
 from .device_state import DeviceState, device_state
 from .exposed_data_wait import Waits, is_read, waits_of
@@ -137,14 +138,14 @@ class Facts:
     @property
     def input_known(self) -> bool:
         """Whether the fetches of most steps were seen."""
-        return self.unfed_share <= 0.5
+        return self.unfed_share <= MOSTLY
 
     @property
     def told_apart(self) -> bool:
         """Whether computing is told from waiting for data: where no fetch is seen, by the copies of a device's queue
         only, which lead a step's computation."""
         return self.input_known or (
-            self.device_kind != "cpu" and float(np.mean(self.window.steps["copy_bytes"] > 0)) > 0.5
+            self.device_kind != "cpu" and float(np.mean(self.window.steps["copy_bytes"] > 0)) > MOSTLY
         )
 
     @property
@@ -298,7 +299,7 @@ def judge(
         batch_size=_commonest(window.all_steps["samples"]),
         samples=window.samples,
         pinned=_pinned(window.steps[copied], pauses[pauses["step"] >= window.steps["step"][0]]),
-        copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > 0.5),
+        copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > MOSTLY),
         made_in_fetch_pct=_made_in_fetch(window, batches),
         waits=waits_of(window, batches, parts),
         main_queued_ns=_queued(window, host),

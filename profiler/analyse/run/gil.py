@@ -17,6 +17,7 @@ import numpy as np
 from ...record.reader import Records
 from ...record.schema import EventKind
 from ..intervals import covered
+from ..shares import NEARLY_ALL
 from .stall_breakdown import Partition
 from .training_thread import Lengths, OwnTime, rises
 from .window import Window
@@ -24,8 +25,6 @@ from .window import Window
 EXPLAINED = 0.6
 """Others' running, of what the thread did not run, from which it may be the reason; and of the step, from which it is
 where the thread may have slept as well."""
-MOSTLY = 0.8
-"""Time behind the loop, of what the thread did not run, from which that may all be sleep of the loop."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def with_gil(parts: Partition, gil: Gil | None, window: Window, asynchronous: bo
         return parts
     begin, end = window.steps["fetch_begin_ns"], window.steps["step_end_ns"]
     behind = covered(parts.hosting, begin, end).astype(np.float64)
-    may_sleep = (behind >= MOSTLY * gil.waited) & (gil.others < EXPLAINED * (end - begin))
+    may_sleep = (behind >= NEARLY_ALL * gil.waited) & (gil.others < EXPLAINED * (end - begin))
     waited = np.where(may_sleep, 0.0, gil.waited)
     exposed = float(np.minimum(behind, waited).sum())
     if asynchronous:

@@ -10,6 +10,7 @@ import numpy as np
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag
 from ..intervals import Intervals, intersect, subtract, total, union
+from ..shares import NEARLY_ALL
 from .events import lasting, under_way
 from .exposed_data_wait import Shape, Spread, shape_of
 from .stall_breakdown import Partition
@@ -18,7 +19,6 @@ from .window import Window
 
 A_STOP_NS = 1_000_000_000
 """A single stretch of the host's own work this long is no part of a training loop."""
-MOSTLY = 0.8
 SAVING = "saving a checkpoint"
 
 
@@ -39,7 +39,7 @@ class Gaps:
     @property
     def is_a_stop(self) -> bool:
         """One long stretch makes up nearly all of it."""
-        return self.longest_ns >= A_STOP_NS and self.longest_ns >= MOSTLY * self.total_ns
+        return self.longest_ns >= A_STOP_NS and self.longest_ns >= NEARLY_ALL * self.total_ns
 
     @property
     def words(self) -> str:

@@ -10,13 +10,13 @@ import numpy as np
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind, StepFlag
 from ..intervals import Intervals, covered, intersect, subtract, total, union, union_of
+from ..shares import MOSTLY
 from .events import lasting, under_way
 from .host_gaps import named_within
 from .loader_stats import BUSY
 from .stall_breakdown import Partition
 from .window import Window
 
-MOSTLY = 0.5
 LEAST_RESTARTS = 2
 """Passes that wait for workers to start: once they have to in any case, and may live on."""
 

@@ -6,12 +6,10 @@ from ...run.loader_stats import Loader
 from ..finding import Evidence, Finding
 from .wait import Wait
 
-MOSTLY_HANDOFF_PCT = 50.0
 TINY_SAMPLE_MS = 0.2
 """Samples that take less are not worth another process."""
 LARGE_BATCH_BYTES = 1_000_000
 """Moving fewer bytes is not what costs."""
-NEARLY_ALL_PCT = 80.0
 WORTH = 0.7
 """Making a batch in the training takes less than this share of what waiting for it costs now."""
 LEAST_PICKLED_BYTES = 100_000

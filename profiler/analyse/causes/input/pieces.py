@@ -11,12 +11,13 @@ from dataclasses import replace
 
 from ...run.facts import Facts
 from ...run.loader_stats import BUSY, HEAVILY_QUEUED_PCT
+from ...shares import MOSTLY, NEARLY_ALL
 from ..claim import Piece
 from ..divided import HOLDING
 from ..finding import Finding
 from ..table import explained
 from .epochs import restarts
-from .handoff import LARGE_BATCH_BYTES, MOSTLY_HANDOFF_PCT, NEARLY_ALL_PCT, is_pickled
+from .handoff import LARGE_BATCH_BYTES, is_pickled
 from .wait import Wait
 
 Pieces = Sequence[tuple[Piece, int]]
@@ -94,11 +95,11 @@ def _is_handed(facts: Facts) -> bool:
     waits, busy = facts.waits, facts.loader.worker_busy_pct
     limit = (busy is not None and busy >= 100 * BUSY) or (facts.loader.run_queue_pct or 0.0) >= HEAVILY_QUEUED_PCT
     ordinary = waits.handed_ns + waits.making_ns + waits.slow_ns + waits.reading_ns
-    handed_pct = 100 * waits.handed_ns / max(1, ordinary)
-    large = (facts.loader.mean_batch_bytes or 0.0) >= LARGE_BATCH_BYTES and handed_pct >= NEARLY_ALL_PCT
+    handed = waits.handed_ns / max(1, ordinary)
+    large = (facts.loader.mean_batch_bytes or 0.0) >= LARGE_BATCH_BYTES and handed >= NEARLY_ALL
     if limit and not large:
         return False
-    return facts.loader.queue_capacity is not None and handed_pct >= MOSTLY_HANDOFF_PCT
+    return facts.loader.queue_capacity is not None and handed >= MOSTLY
 
 
 def _counts(facts: Facts, ns: int) -> bool:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from ...run.facts import Facts
 from ...run.stall_breakdown import PARTS
+from ...shares import MOSTLY
 from ...statistics import Estimate, median_of_known
 from .fit import SweepFit
 from .result import TOTAL
@@ -16,8 +17,6 @@ LEAST_CHANGE = 0.05
 """A term that changed by less than this share of the time per sample did not change."""
 UNSURE = 0.10
 """Half an interval of the time per sample, as a share of it, from which runs that show no change show nothing."""
-EXPLAINS = 0.5
-"""Share of the growth from which something is its reason."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Compared:
 
     def is_due_to(self, *names: str) -> bool:
         """Whether these terms together grew by most of what the part that grew did; not if one is not known."""
-        return sum(self.change(name).value for name in names) >= EXPLAINS * self.growth
+        return sum(self.change(name).value for name in names) >= MOSTLY * self.growth
 
     def _rose(self, term: str) -> bool:
         change = self.change(term)

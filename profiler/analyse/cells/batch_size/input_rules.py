@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from ...causes.finding import Evidence
 from ...run.facts import Facts
 from ...run.loader_stats import BUSY
+from ...shares import MOSTLY
 from ...statistics import median_of_known
 from . import terms
-from .compared import EXPLAINS, Compared
+from .compared import Compared
 from .mechanism import Mechanism, Rule, at_both, batch_megabytes, padding
 
 MORE_PAGES = 1.5
@@ -139,7 +140,7 @@ def loader_floor(compared: Compared) -> Mechanism:
 def _makes_up(compared: Compared, longer_ms: float) -> bool:
     """Whether making a sample for so much longer, by all workers side by side, is most of the growth."""
     side_by_side = max(1.0, median_of_known(terms.workers(run) for run in compared.after) or 1.0)
-    return 1e3 * longer_ms / side_by_side >= EXPLAINS * compared.growth
+    return 1e3 * longer_ms / side_by_side >= MOSTLY * compared.growth
 
 
 def _making_ms(run: Facts) -> float | None:

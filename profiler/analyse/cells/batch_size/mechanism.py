@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from ...causes.finding import Evidence
 from ...run.facts import Facts
+from ...shares import MOSTLY
 from ...statistics import median_of_known
 from . import terms
-from .compared import EXPLAINS, Compared
+from .compared import Compared
 
 MORE_ELEMENTS = 0.05
 """Growth of a sample's elements from which it is padding."""
@@ -41,7 +42,7 @@ def padding(compared: Compared) -> Mechanism | None:
         # Of the wait for data only what puts together and moves a batch is in proportion to its elements.
         explains = compared.is_due_to(terms.HANDED, terms.COLLATING)
     else:
-        explains = more * compared.times(compared.grew)[0] >= EXPLAINS * compared.growth
+        explains = more * compared.times(compared.grew)[0] >= MOSTLY * compared.growth
     if more < MORE_ELEMENTS or not explains:
         return None
     return Mechanism(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...shares import MOSTLY
 from . import terms
-from .compared import EXPLAINS, Compared
+from .compared import Compared
 from .mechanism import Mechanism, Rule, at_both, batch_megabytes, only_after, padding
 
 
@@ -42,7 +43,7 @@ def clock(compared: Compared) -> Mechanism | None:
     if clocks is None or not clocks[1]:
         return None
     had, has = clocks
-    if (had / has - 1) * compared.times("compute")[0] < EXPLAINS * compared.growth:
+    if (had / has - 1) * compared.times("compute")[0] < MOSTLY * compared.growth:
         return None
     states = (run.device_state.throttled for run in compared.after if run.device_state is not None)
     by = next((state.by for state in states if state is not None), None)
