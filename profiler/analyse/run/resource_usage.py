@@ -14,6 +14,9 @@ from .window import Window
 LATE_NS = 100_000_000
 """A sample this much later than planned is called late: half of the default period."""
 
+BUDGET_USED = 0.80
+"""Share of the CPUs it may use that a job keeps busy, from which none is left over for it."""
+
 Values = npt.NDArray[np.float64]
 
 

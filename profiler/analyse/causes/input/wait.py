@@ -11,13 +11,13 @@ from ...predict.advice import BINDS, MOST_WORKERS
 from ...predict.workload import Prediction
 from ...run.exposed_data_wait import Spread
 from ...run.loader_stats import BUSY, QUEUED_PCT, Loader
+from ...run.resource_usage import BUDGET_USED
 from ..claim import Claim
 from ..finding import LEAST_GAIN, Evidence, Next
 
-BUDGET_USED = 0.80
-"""Share of the CPU budget in use from which none is left over."""
 MOSTLY_OWN = 0.6
-"""The same where other programs use what is left over."""
+"""Share of its CPU budget that a job uses, from which it has used that up where other programs use what is left; where
+they do not, it is `BUDGET_USED`."""
 LOADER_CPU_PCT = 80.0
 """A loader that gets less CPU than this share of its working time, reads left out, waits for a CPU: a guess, for
 loaders whose waiting for a CPU was not measured."""
