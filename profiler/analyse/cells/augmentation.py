@@ -14,7 +14,7 @@ from .evidence_strength import too_little
 from .training_results import TrainingOutcome, results
 
 FREE = 0.05
-"""An epoch that takes less than this longer is no dearer."""
+"""Share by which augmenting may lengthen an epoch and still be called free."""
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,14 @@ from .evidence_strength import foreign_cpus
 
 Limit = Literal["net", "loader", "both"]
 
-OFF = 0.10
-"""Measured and expected times that differ by more do not agree."""
+AGREES_WITHIN = 0.10
+"""Share by which a measured time may differ from the expected one and still agree with it."""
 BALANCED = 0.05
-"""Limits closer than this are one and the same."""
-ALIKE = 0.75
-"""The smaller limit over the larger one, from which they wait for each other's slow batches."""
+"""Share by which the rates of the net alone and of the loader alone may differ and still be one and the same limit."""
+NEARLY_BALANCED = 0.75
+"""The smaller of those two rates over the larger, from which net and loader wait for each other's slow batches."""
 SAME_BYTES = 0.02
-"""Batches of the same data weigh the same, but for targets that differ in length."""
+"""Share by which the mean bytes of batches may differ and still be of the same data: targets differ in length."""
 
 _NET = (BATCH_SIZE, "net", "device", "ranks", "interconnect", "threads")
 """What a net's own rate depends on."""
@@ -79,7 +79,7 @@ class Differential:
 
     @property
     def agrees(self) -> bool | None:
-        return None if self.deviation is None else abs(self.deviation) <= OFF
+        return None if self.deviation is None else abs(self.deviation) <= AGREES_WITHIN
 
 
 def verdict_of(cell: Cell) -> Finding | None:
@@ -155,7 +155,7 @@ def _differential(cell: Cell, net: Cell | None, loader: Cell | None) -> Differen
         min(alone.repeats, loading.repeats),
     )
     both = _Both(cell, net, loader, alone, loading, measured, expected, overlaps)
-    reasons = tuple(_reasons(both)) if abs(both.excess) > OFF else ()
+    reasons = tuple(_reasons(both)) if abs(both.excess) > AGREES_WITHIN else ()
     return Differential(cell, alone, loading, measured, overlaps, expected, _limit(alone, loading), reasons)
 
 
@@ -206,7 +206,7 @@ def _reasons(both: _Both) -> list[Reason]:
     if (
         not found
         and both.excess > 0
-        and min(both.alone.value / both.loading.value, both.loading.value / both.alone.value) >= ALIKE
+        and min(both.alone.value / both.loading.value, both.loading.value / both.alone.value) >= NEARLY_BALANCED
     ):
         found.append(
             Reason("balanced", "net and loader are almost equally fast, so each waits for the other's slow batches")
@@ -275,7 +275,7 @@ def _shared_cpus(both: _Both, net: Facts, loader: Facts) -> Reason | None:
     # CPU seconds that a sample takes: what a net and a loader each took of the CPUs while they had them alone.
     per_sample = net.sampled.tree_cpus / both.alone.value + loader.sampled.tree_cpus / both.loading.value
     needed = per_sample * both.expected.value
-    if needed <= budget * (1 + OFF / 2):
+    if needed <= budget * (1 + AGREES_WITHIN / 2):
         return None
     return Reason(
         "cpu_shared",

@@ -9,9 +9,10 @@ from .batch_size.words import HINDERING_CPUS
 from .comparison import Cell
 
 SHORT_S = 5.0
-"""A single run that was measured for less says little of costs: starting, caches and the scheduler weigh as much."""
+"""Seconds below which a single run says little of costs: starting, caches and the scheduler weigh as much."""
 SEEN_NS = 1_000_000_000
-"""A shorter run has been looked at too seldom: workers of its own that were not seen yet would be other programs."""
+"""Length of a run from which it is known what other programs used: in a shorter one, workers of its own that the
+sampler has not seen yet would count as theirs."""
 
 
 def foreign_cpus(runs: Iterable[Facts]) -> float | None:

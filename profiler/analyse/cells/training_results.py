@@ -13,10 +13,10 @@ from .axes import BATCH_SIZE, ladders
 from .batch_size.terms import samples_of
 from .comparison import Cell
 
-HELD = 0.01
-"""A share that fell by less than this held, however alike the repeats are."""
+HELD_WITHIN = 0.01
+"""Fall of a figure (an accuracy, 0..1) up to which it held, however alike the repeats are."""
 LEAST_MERIT = 0.1
-"""Nets whose best figure is lower have learnt too little for it to hold or fall."""
+"""The best accuracy or precision of several nets, 0..1, from which they have learnt enough for it to hold or fall."""
 SETTINGS = ("samples", "objects", "iou", "threshold")
 """Figures that say how a net was tried, not what it is worth."""
 
@@ -113,7 +113,7 @@ class MetricByBatchSize:
     @property
     def held(self) -> bool | None:
         """Whether it fell by no more than repeats differ. `None`: it fell, and nothing was repeated."""
-        if self.change >= -HELD:
+        if self.change >= -HELD_WITHIN:
             return True
         return None if self.spread is None else self.change >= -self.spread
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .blocks import TOTAL
+from ..run.stall_breakdown import TOTAL
 from .code import changed_code, code_to_look_at
 from .moved import MovedFigure
 from .settings import VARIES, WORD, Setting

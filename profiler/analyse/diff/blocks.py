@@ -18,14 +18,15 @@ import numpy.typing as npt
 from ...record.schema import NOT_MEASURED, StepFlag
 from ..intervals import Intervals, covered, intersect, subtract, union, union_of
 from ..run.facts import Facts
-from ..run.stall_breakdown import PARTS
+from ..run.stall_breakdown import TOTAL
 from ..run.window import Window
 
-BLOCKS = 16
+MOST_BLOCKS = 16
+"""Blocks that a run is cut into, at most."""
 LEAST_BLOCKS = 4
+"""Blocks whose scatter tells something, at least."""
 LEAST_BLOCK_STEPS = 5
-TOTAL = "total"
-TERMS = (*PARTS, TOTAL)
+"""Steps of a block, at least."""
 
 Values = npt.NDArray[np.float64]
 
@@ -46,7 +47,7 @@ def spread_of(facts: Facts, samples: bool) -> BlockScatter | None:
     """`samples`: by samples, else by steps. `None` where there are too few steps to tell."""
     window = facts.window
     steps = window.steps
-    number = min(BLOCKS, len(steps) // LEAST_BLOCK_STEPS)
+    number = min(MOST_BLOCKS, len(steps) // LEAST_BLOCK_STEPS)
     if number < LEAST_BLOCKS:
         return None
     cuts, edges = _cut(window, number, queued=facts.device_kind != "cpu")

@@ -13,7 +13,7 @@ from ..statistics import median_of_known
 from .sides import Side
 
 LEAST_MOVED = 0.15
-"""Of the larger value: less is not worth a line."""
+"""Share of the larger of two sides' values by which a figure has to differ to have moved."""
 
 
 @dataclass(frozen=True)

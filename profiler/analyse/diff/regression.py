@@ -15,8 +15,9 @@ from typing import Any
 
 from ...errors import WhyidleError
 from ...record.files import plain
+from ..run.stall_breakdown import TOTAL
 from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Z95, Estimate, students_t
-from .blocks import TOTAL, spread_of
+from .blocks import spread_of
 from .difference import EMULATED, Difference, doubts_of
 from .limits import LimitCheck
 from .settings import rates
@@ -26,7 +27,7 @@ from .times import STEP, assumed_noise
 NAME = "max-regression"
 LOST = "throughput lost"
 TOO_WIDE = 50.0
-"""Percent of throughput: an interval that reaches so far beyond what was measured tells nothing."""
+"""Percent of throughput that an interval may reach beyond the measured loss: one that reaches further tells nothing."""
 ONE_SIDED = Z95
 """Standard errors that one of forty healthy pairs exceeds to the slower side, if they differ by what they are taken to.
 They do not quite: it is about one of twenty-five (docs/commands/check.md)."""
@@ -34,8 +35,8 @@ SETTLE = (
     "to settle it, repeat the runs on each side, on a quiet machine, or say with --noise what runs of one setting "
     "differ by; --allow-noisy lets it pass"
 )
-MOST = 1e300
-"""Samples/s beyond which a file holds nonsense; a whole number of it would be no float."""
+MOST_SAMPLES_PER_S = 1e300
+"""Samples/s from which a saved report holds nonsense: a whole number of that size may be no float."""
 
 
 def lost_of(speedup: Estimate) -> Estimate:
@@ -128,7 +129,12 @@ def against_report(
         )
     before = window.get("samples_per_s")
     now = rates(side)
-    if not isinstance(before, int | float) or isinstance(before, bool) or not 0 < before < MOST or not now:
+    if (
+        not isinstance(before, int | float)
+        or isinstance(before, bool)
+        or not 0 < before < MOST_SAMPLES_PER_S
+        or not now
+    ):
         return not_comparable(limit, f"against {against}: samples a second are not known of both", allow_missing)
     between = (assumed_noise(side.typical) if noise is None else noise) ** 2
     own = [spread.variance[TOTAL] for run in side.runs if (spread := spread_of(run.facts, samples=True)) is not None]

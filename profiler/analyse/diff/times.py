@@ -19,16 +19,17 @@ from ..causes.diagnosis import LEAST_STEPS
 from ..cells.batch_size.terms import alike_in_starts
 from ..run.facts import Facts
 from ..run.sampler_quality import LEAST_FOREIGN_CPUS
-from ..run.stall_breakdown import PARTS
+from ..run.stall_breakdown import PARTS, TERMS, TOTAL
 from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Estimate, students_t
-from .blocks import TERMS, TOTAL, BlockScatter, spread_of
+from .blocks import BlockScatter, spread_of
 from .sides import Measured, Side
 
-TAKEN = 0.5
-"""Where others use a full machine too, runs are taken to differ by this times the others' share of it, in the time
-that they need a CPU or wait for one."""
-LEAST_CHANGE = 0.01
-"""A part that changed by less than this share of the time per sample is not worth a word."""
+NOISE_OF_LOAD = 0.5
+"""Standard deviation between runs on a full machine, over the share of its CPUs that other programs use, in the time
+that the runs need a CPU or wait for one."""
+LEAST_PART_CHANGE = 0.01
+"""Change of a part, as a share of the time per sample, from which it is worth a word. Less than the sweeps'
+`CONSIDERABLE_CHANGE`: it says what moved, and decides nothing."""
 SAMPLE, STEP = "sample", "step"
 
 
@@ -88,7 +89,7 @@ def times_of(a: Side, b: Side, noise: float | None = None) -> Times:
     of_a, of_b = runs[: len(a.runs)], runs[len(a.runs) :]
     known = [term for term in TERMS if all(term in run.terms for run in runs)]
     total_a, total_b = (float(np.mean([run.terms[TOTAL] for run in side])) for side in (of_a, of_b))
-    least = LEAST_CHANGE * max(total_a, total_b)
+    least = LEAST_PART_CHANGE * max(total_a, total_b)
     freedom = PAIR_PRIOR.freedom if noise is None else KNOWN_FREEDOM
     enough = all(run.looked_at >= LEAST_STEPS for run in everyone)
     terms = {term: _changed(term, of_a, of_b, freedom, least, enough) for term in known}
@@ -113,7 +114,7 @@ def assumed_noise(run: Measured) -> float:
     others, cpus = run.facts.foreign_cpus, run.facts.machine_cpus
     if others is None or not cpus or not run.facts.machine_full or others < LEAST_FOREIGN_CPUS:
         return PAIR_PRIOR.noise
-    return max(PAIR_PRIOR.noise, TAKEN * min(1.0, others / cpus) * needs_cpu(run.facts))
+    return max(PAIR_PRIOR.noise, NOISE_OF_LOAD * min(1.0, others / cpus) * needs_cpu(run.facts))
 
 
 def needs_cpu(facts: Facts) -> float:

@@ -13,17 +13,19 @@ from .predict import predict
 from .workload import Binding, Prediction, Workload
 
 TIE = 0.02
-"""Rates that differ by no more are the same: then the cheaper setting is meant. `tune` takes it so, too."""
+"""Share by which predicted rates may differ and still be the same, so that the cheaper setting is meant; in `tune`,
+too."""
 MOST_WORKERS = 64
-"""More worker processes are not proposed: each costs memory, and its start time."""
+"""Worker processes that are proposed at most: each costs memory, and its start time."""
 MOST_OFF = 0.25
-"""Of the log rate."""
+"""Difference between the log rate that the replay has for the recorded settings and the one that was measured, up to
+which it is believed of other settings."""
 DEEPER = (2, 4)
-"""Times the prefetch factor."""
+"""Prefetch factors that are replayed, as multiples of the recorded one."""
 MOST_AHEAD = 16
-"""A prefetch factor above it is not proposed."""
+"""The largest prefetch factor that is proposed."""
 AROUND = (1.0, 1.15, 1.35, 1.6, 2.0)
-"""Times the workers that would do if batches came evenly."""
+"""Numbers of workers that are replayed, as multiples of those that would do if batches came evenly."""
 
 BINDS = {
     Binding.TRAINING: "the training itself is the limit",

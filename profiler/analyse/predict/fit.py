@@ -11,29 +11,31 @@ from ...record.tuning import LoaderSettings
 from .cases import Case, prepare, rows_of
 from .draws import together
 from .outcome import ns_per_batch
-from .predict import FEW
+from .predict import FEW_SETTINGS
 from .protocol import replay
 from .rows import DrawnTimes, Flags, ReplayRows
 from .serial import serial
 from .workload import Times, Workload
 
 TRIAL_SD = 0.015
-"""Of the log rate of a trial, as it is taken here: small beside what the parameters may be off by, so that what
-was measured is met."""
+"""Standard deviation that the log rate of a trial is taken to have here: small beside what the parameters may be off
+by, so that what was measured is met. No estimate of the noise between runs, which `statistics.py` has."""
 _HANDOFF_FLOOR_NS = 2e4
-"""Added before the logarithm is taken, so that a hand-off of nothing can grow."""
+"""Added to a hand-off before its logarithm is taken, so that one of no length can grow."""
 _NO_LIMIT = 64.0
 """Parallel reads that stand for a storage without limit."""
-_STEPS, _SEQUENCES = FEW
+_STEPS, _SEQUENCES = FEW_SETTINGS
 """As few settings are predicted, so that what is learned from a trial is right where it is predicted again."""
 _ROUGH = 2
-"""Sequences to begin with."""
+"""Sequences that a start of the search is judged by."""
 _ROUNDS = 4
+"""Steps of the search, at most."""
 _ENOUGH = 0.5
-"""What another round could still gain, in squared standard deviations."""
+"""What another step of the search must promise to gain, in squared standard deviations, to be made."""
 
 _MOVES = np.array([0.02, 0.02, -0.02, 0.01, 0.05, -0.05])
-"""Of each parameter, to see what it changes; limits are lowered."""
+"""By how much each parameter is moved to see what it changes; limits are lowered, since raising one that is not reached
+changes nothing."""
 
 # Parameters: logs of the scale of making, of that of steps, of CPUs; contention; logs of hand-off and parallel reads.
 _MAKING, _STEP, _CPUS, _CONTENTION, _HANDOFF, _STORAGE = range(6)

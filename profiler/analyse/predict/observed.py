@@ -22,7 +22,7 @@ from .pools import in_processes
 from .workload import Workload
 
 LEAST_BATCHES = 20
-"""Fewer recorded batches, or steps, are no distribution."""
+"""Recorded batches, and steps, that a replay draws its times from, at least."""
 
 
 class Assumed:

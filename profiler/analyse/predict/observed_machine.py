@@ -11,8 +11,9 @@ from ..run.facts import Facts
 from .workload import MachineLimits, Times
 
 LEAST_CPUS = 0.05
+"""CPUs that a training is taken to use while it works on its steps, at least."""
 LEAST_THREADS = 2
-"""Of the job that compete with others for CPUs: the training's own and a worker's."""
+"""Threads of a job that compete with other programs for CPUs, at least: the training's own and a worker's."""
 
 
 def limits_of(facts: Facts, host: Records, settings: LoaderSettings) -> MachineLimits:

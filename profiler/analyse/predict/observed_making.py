@@ -10,7 +10,8 @@ from ...record.reader import Records, measured
 from .workload import Times
 
 MOST_SCALED = 3.0
-"""Times by which batches that were left out may differ from those recorded, at most: more is an error of the record."""
+"""Factor by which batches that were not recorded are taken to differ from those that were, at most: more is an error of
+the record."""
 
 
 @dataclass(frozen=True)

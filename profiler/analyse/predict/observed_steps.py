@@ -16,11 +16,12 @@ from ..run.training_thread import rises
 from .workload import Times
 
 LAIN_NS = 2_000_000
-"""A batch finished so long before it was asked for lay ready: it was pickled and sent meanwhile."""
+"""Time before it is asked for at which a batch has to be finished to lie ready then: in it the batch is pickled and
+sent."""
 QUICK = 0.1
-"""Share of the steps that are taken not to have waited for a CPU."""
+"""Share of the steps, the quickest ones, that are taken not to have waited for a CPU."""
 LEAST_FETCHES = 5
-"""Fewer of a kind tell nothing."""
+"""Fetches of a kind that a median is taken of, at least."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from .rows import Ints, Replayed, ReplayRows
 from .workload import Binding, Times
 
 LEAST_LOST = 0.05
-"""Share of the wall time below which what is lost to the loader binds nothing."""
+"""Share of the wall time that has to be lost to the loader before anything of it is called the limit."""
 CPUS_CONTENDED = 0.2
 """Of the time lost while workers are busy, the share lost because they have less than a CPU each, from which the CPUs
 bind and not the number of workers."""

@@ -19,17 +19,19 @@ from .serial import serial
 from .sizes import Line
 from .workload import Binding, Prediction, Times, Workload
 
-FEW = (192, 8)
-"""Steps, and sequences of them, that a setting is replayed with."""
-MANY = (200, 3)
-"""The same where settings are many: what takes less than a second for a thousand."""
+FEW_SETTINGS = (192, 8)
+"""(steps, sequences of them) that each setting is replayed with where they are few."""
+MANY_SETTINGS = (200, 3)
+"""(steps, sequences of them) that each setting is replayed with where they are many: a thousand take less than a
+second."""
 MODEL_SD = 0.06
-"""Of the log rate: what the model itself is off by, beside all that is counted. A choice."""
+"""Standard deviation of a predicted log rate that is due to the model itself, beside all that is counted. A choice."""
 UNSEEN_SD = 0.3
-"""Of a single batch: what a recording of few of them may not have seen. A choice."""
+"""Standard deviation of the log of a batch's time that a recording of few batches may not have seen. A choice."""
 UNKNOWN_HANDOFF_NS = 3e6
-"""What a hand-off may well cost where none was measured."""
+"""What a hand-off may well cost where none was measured: the slow end of a prediction's interval."""
 _Z90 = 1.645
+"""Standard deviations to either side of a 90 % interval of a normal value."""
 
 
 def predict(
@@ -64,7 +66,7 @@ def predict(
 
 def _extent(settings: int) -> tuple[int, int]:
     """Steps, and sequences of them."""
-    return FEW if settings <= 100 else MANY
+    return FEW_SETTINGS if settings <= 100 else MANY_SETTINGS
 
 
 def _replayed(

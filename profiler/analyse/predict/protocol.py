@@ -22,8 +22,8 @@ from .rows import DrawnTimes, Flags, Ints, Replayed, ReplayRows
 from .workload import Times
 
 RUN_AHEAD = 4
-"""Steps that a training may be ahead of a device it does not wait for: what a launch queue of 1,024 kernels holds of
-common steps. It smooths single late batches and changes no average beyond that."""
+"""Steps that a training may be ahead of a device it does not wait for: as many common ones as a launch queue of 1,024
+kernels holds. It smooths single late batches and changes no average."""
 _IDLE, _ARRIVAL, _HANDOFF, _HOST, _DEVICE, _START, _DONE = range(7)
 """What the training process is at."""
 _WIDTHS = (16, 64)

@@ -26,10 +26,12 @@ from ..shares import MOSTLY
 from .clock import Pairing, Stamps, pair
 
 HELD_TOGETHER = 2.0
-"""A forward pass that takes so much of the lateness away holds a collective."""
-LEAST_APART_NS = 1_000_000
+"""Spread of the ranks' arrivals before the forward pass over that after it, from which that pass brings them together,
+so that it holds a collective."""
 TOGETHER = 0.1
-"""Ranks leave together when they do within so much of a step."""
+"""Share of a round's time within which ranks that are released from a collective leave it together."""
+LEAST_APART_NS = 1_000_000
+"""Distance at which ranks still leave together, however short a round is: the scheduler's."""
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,8 @@ def _times(value: Any, factor: float) -> float | None:
 
 
 WALL_CLOCKS_APART_NS = 1_000_000_000
+"""Difference between what two hosts' wall clocks say and what their ranks' collectives say, from which a note says so:
+those clocks are set by hand or by NTP, which keeps them within a second."""
 
 
 @dataclass(frozen=True)

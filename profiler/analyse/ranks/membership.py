@@ -15,12 +15,15 @@ from ...record.run import Run, Writer
 from ...record.schema import STEP
 
 SAME_CLOCK_NS = 1_000_000_000
-"""Monotonic clocks start with their machine: two that agree so well against the wall clock are one."""
+"""Difference of two ranks' starts of the monotonic clock, by the wall clock, up to which they share that clock: it
+starts with its machine."""
 MOST_APART_NS = 600 * 10**9
-"""Parts of one job run at the same time, give or take what wall clocks of hosts may differ by."""
+"""Time between the end of one part of a job and the begin of another, by their hosts' wall clocks, up to which they may
+be of one job: such clocks may be set badly."""
 LISTED = 12
+"""Ranks that a sentence names one by one, at most."""
 LEAST_MORE_STEPS = 5
-"""A rank that is behind another by more steps than these ran fewer: the hooks may miss one, or leave some out."""
+"""Steps by which a rank may be behind another without having run fewer: the hooks may miss one, or leave some out."""
 
 
 @dataclass(frozen=True)

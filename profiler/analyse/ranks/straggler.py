@@ -16,10 +16,12 @@ from .arrivals import Lateness
 from .clock import Stamps
 from .membership import listed
 
-BLOCKS = 20
-"""Stretches of the run whose means tell how sure a difference is: lateness comes in spells."""
+SPELLS = 20
+"""Stretches that a run is cut into, whose means tell how sure a difference is: lateness comes in spells."""
 SIGMAS = 3.0
+"""Standard errors by which a rank has to be later than the next one, of two ranks; of more ranks some more."""
 WAITS = ("input", "copy", "sync", "host", "boundary")
+"""Parts of the time that a rank can be late for; waiting for other ranks counts as the remaining one, computing."""
 
 _PART_OF = {"input": "input", "copy": "copy", "host.sync": "sync", "host.boundary": "boundary", "host": "host"}
 _FOR = {
@@ -209,5 +211,5 @@ def _part(cause: str | None) -> str | None:
 
 def _error(values: Stamps) -> float:
     """Standard error of a mean of values that come in spells."""
-    means = np.array([block.mean() for block in np.array_split(values, min(BLOCKS, len(values)))])
+    means = np.array([block.mean() for block in np.array_split(values, min(SPELLS, len(values)))])
     return float(means.std(ddof=1) / math.sqrt(len(means)))

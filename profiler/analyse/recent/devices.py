@@ -14,7 +14,7 @@ from .series import HELD_NS, SECOND_NS, Stamps, Values, held, last_of, means, ra
 from .snapshot import DeviceView
 
 FRESH_NS = 30 * SECOND_NS
-"""Figures that were read so long ago are not shown as those of now: the slowest are read every twenty seconds."""
+"""Age from which a figure of a device is not shown as that of now; the slowest are read every twenty seconds."""
 REASONS = (
     (THERMAL, "heat"),
     (SLOWDOWN, "hardware slowdown"),

@@ -16,9 +16,10 @@ from ...record.schema import BATCH, DEVICE, EVENT, HOST, KINDS, NAN, NOT_MEASURE
 from .epochs import Epoch, Epochs
 from .extent import HISTORY_S, MAKERS_S, MOST_LOOKED_AT, last_steps
 from .moments import moments
+from .series import SECOND_NS
 
 PAUSES_A_STEP = 32
-"""As many as have device stamps."""
+"""Pauses of a step that may have device stamps, at most."""
 KEPT = {
     STEP.name: 12_000,
     BATCH.name: 2000,
@@ -45,9 +46,8 @@ def settled(events: Records) -> Records:
     return kept
 
 
-NS_PER_S = 1_000_000_000
 MARGIN_S = 10
-"""Read before the first second shown: what began before it reaches into it."""
+"""Seconds read before the first one shown: what began in them may reach into it."""
 
 
 class RecordSource(Protocol):
@@ -165,7 +165,7 @@ class Folder:
             for writer in sorted(writers)
         )
         begins = [int(p.last_steps["fetch_begin_ns"][0]) for p in parts if len(p.last_steps)]
-        shown = [now_ns - (HISTORY_S + MARGIN_S) * NS_PER_S] if history or not begins else []
+        shown = [now_ns - (HISTORY_S + MARGIN_S) * SECOND_NS] if history or not begins else []
         since_ns = min(begins + shown)
         device, host = (self._joined(kind, since_ns) for kind in (DEVICE, HOST))
         return RunRecords(run.info, told, now_ns, over, parts, device, host, tuple(sampled))
@@ -185,7 +185,7 @@ class Folder:
         steps = self._window(source, most=None if history else MOST_LOOKED_AT)
         last = last_steps(steps)
         since_ns = int(last["fetch_begin_ns"][0]) if len(last) else now_ns
-        shown_ns = now_ns - (MAKERS_S + MARGIN_S) * NS_PER_S if history else since_ns
+        shown_ns = now_ns - (MAKERS_S + MARGIN_S) * SECOND_NS if history else since_ns
         return ProcessRecords(
             name,
             writer,

@@ -13,9 +13,9 @@ from .snapshot import Series
 
 SECOND_NS = 1_000_000_000
 LAG_NS = SECOND_NS
-"""What a driver keeps in a ring is recorded about so much later."""
+"""How much later than it was measured a value that a driver keeps in a ring is recorded, about."""
 HELD_NS = 2_500_000_000
-"""A reading stands for the time since the one before, but for no longer."""
+"""Time before it that a reading stands for, at most: since the reading before, where that is nearer."""
 
 Stamps = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]

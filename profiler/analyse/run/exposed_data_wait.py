@@ -32,7 +32,7 @@ LEAST_HIT_NS = 300_000
 """Shorter waits hit nobody."""
 LEAST_HIT_SHARE = 0.1
 """Of a step's own time without waiting; shorter waits are noise of the scheduler."""
-FEW = 0.15
+SINGLE_STEPS = 0.15
 """Share of the steps up to which those that wait are single ones."""
 LEAST_PERIODS = 4
 """A period has to be seen so often."""
@@ -43,7 +43,7 @@ SLOW_TIMES = 2.5
 """A batch that takes so many times what they usually take is slow by itself."""
 MOST_SLOW = 0.25
 """Share of the batches that may be slow by themselves."""
-ALIKE = 1.3
+ALIKE_TIMES = 1.3
 """The others take at most so many times what half of them take: otherwise all of them are uneven."""
 
 Lengths = npt.NDArray[np.float64]
@@ -223,7 +223,7 @@ def shape_of(lengths: Lengths, first: npt.NDArray[np.bool_], pace_ns: float) -> 
     period = _period(ordinary, hits)
     if period is not None:
         return Shape(Spread.PERIODIC, len(hits), count, period, longest)
-    spread = Spread.SINGLE if len(hits) <= FEW * count else Spread.IRREGULAR
+    spread = Spread.SINGLE if len(hits) <= SINGLE_STEPS * count else Spread.IRREGULAR
     return Shape(spread, len(hits), count, None, longest)
 
 
@@ -305,7 +305,7 @@ def _is_slow(batches: Records) -> npt.NDArray[np.bool_]:
     made = (batches["end_ns"] - batches["begin_ns"] - queued / np.maximum(1, batches["threads"])).astype(np.float64)
     slowest = batches["slowest_ns"]
     slow = (made >= SLOW_TIMES * np.median(made)) & (slowest != NOT_MEASURED) & (slowest >= MOSTLY * made)
-    alike = np.quantile(made, 1 - MOST_SLOW) <= ALIKE * np.median(made)
+    alike = np.quantile(made, 1 - MOST_SLOW) <= ALIKE_TIMES * np.median(made)
     return np.asarray(slow) if alike else np.zeros(len(made), dtype=bool)
 
 

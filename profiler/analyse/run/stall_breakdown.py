@@ -32,6 +32,9 @@ GAP_NS = 100_000
 """Shorter stretches are launch latency, not gaps anyone would see."""
 
 PARTS = ("compute", "input", "copy", "sync", "host", "boundary")
+TOTAL = "total"
+"""The term that the six parts sum to, where times of runs are compared part by part."""
+TERMS = (*PARTS, TOTAL)
 UNTOLD = "untold"
 """Time of which it is not known which of the parts it is, where no fetch was seen."""
 

@@ -9,7 +9,7 @@ from ...analyse.cells.augmentation import FREE, Augmentation, augmentations, tur
 from ...analyse.cells.axes import label
 from ...analyse.cells.cell_costs import samples_of
 from ...analyse.cells.comparison import Cell
-from ...analyse.cells.differential import OFF, Differential, differentials
+from ...analyse.cells.differential import AGREES_WITHIN, Differential, differentials
 from ...analyse.statistics import Range
 from ..document import Block, FittingColumn, FittingTable, Heading, Paragraph, Space, toned, under
 from ..words.figures import NOT_MEASURED
@@ -79,7 +79,7 @@ def summary(tested: Sequence[Differential]) -> str:
     overlapping = {each.overlaps for each in tested}
     time = {True: "the slower of the two takes", False: "both take together"}
     rule = time[overlapping.pop()] if len(overlapping) == 1 else "the slower takes, or without overlap both together"
-    said = f"Within {100 * OFF:.0f} % of the time that {rule}: {agree} of {len(tested)}."
+    said = f"Within {100 * AGREES_WITHIN:.0f} % of the time that {rule}: {agree} of {len(tested)}."
     for limit, words in (("loader", "The loader is the floor"), ("net", "The net is the limit")):
         if number := sum(each.limit == limit for each in tested):
             said += f" {words} in {number} of {len(tested)}."

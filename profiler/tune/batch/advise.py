@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from ...analyse.cells.batch_size.result import TOTAL
+from ...analyse.run.stall_breakdown import TOTAL
 from ...errors import WhyidleError
 from ...record.tuning import LoaderSettings
 from ..bench.bench import Bench

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from support.crafted import add, add_events, amend, facts_of_run, steps_of
-from whyidle.analyse.cells.batch_size.result import TOTAL, BatchVerdict
+from whyidle.analyse.cells.batch_size.result import BatchVerdict
 from whyidle.analyse.cells.batch_size.verdict import batch_verdict
 from whyidle.analyse.run.facts import Facts
-from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
 from whyidle.record.reader import Records
 from whyidle.record.schema import BATCH, DEVICE, HOST, NOT_MEASURED, EventKind, StepFlag
 from whyidle.scenarios.planted import MS, START, Step, Workers, train

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from whyidle.analyse.cells.batch_size.result import TERMS
+from whyidle.analyse.run.stall_breakdown import TERMS
 from whyidle.diagnosis_benchmark.batch_sizes import DEVICE
 from whyidle.errors import WhyidleError
 from whyidle.scenarios.faults import samples as module

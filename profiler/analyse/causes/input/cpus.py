@@ -16,7 +16,7 @@ POOL_TIMES = 0.75
 ALONE = "run it where nothing else runs, or give it CPUs of its own (taskset, cpuset, a quota of theirs)"
 MOSTLY_IDLE_PCT = 70.0
 """A machine that is no busier has a CPU for whoever may run."""
-MANY = 1.5
+OVERSUBSCRIBED_TIMES = 1.5
 """Workers, of the CPUs they may use, from which on they are too many."""
 CHEAP_SENT_BYTES = 4096
 """Batches that are not large, of which fewer bytes go through the pipe, are handed over in less than a millisecond."""
@@ -151,7 +151,12 @@ def oversubscribed(wait: Wait) -> Finding | None:
     """Many more workers than CPUs: they wait for each other."""
     loader, budget = wait.loader, wait.facts.sampled.cpu_budget
     queued = loader.run_queue_pct
-    if budget is None or queued is None or queued < HEAVILY_QUEUED_PCT or loader.workers < MANY * budget:
+    if (
+        budget is None
+        or queued is None
+        or queued < HEAVILY_QUEUED_PCT
+        or loader.workers < OVERSUBSCRIBED_TIMES * budget
+    ):
         return None
     if queued < (loader.waiting_pct or 0.0):
         return None

@@ -10,7 +10,7 @@ TINY_SAMPLE_MS = 0.2
 """Samples that take less are not worth another process."""
 LARGE_BATCH_BYTES = 1_000_000
 """Moving fewer bytes is not what costs."""
-WORTH = 0.7
+WORTH_MAKING_HERE = 0.7
 """Making a batch in the training takes less than this share of what waiting for it costs now."""
 LEAST_PICKLED_BYTES = 100_000
 PICKLED = 0.5
@@ -31,7 +31,7 @@ def overkill(wait: Wait) -> Finding | None:
         return None
     waited_ms = wait.ns / facts.window.count / 1e6
     here_ms = work_ms * (100 - (loader.run_queue_pct or 0.0)) / 100
-    if here_ms > WORTH * waited_ms or (nbytes is not None and nbytes > LARGE_BATCH_BYTES):
+    if here_ms > WORTH_MAKING_HERE * waited_ms or (nbytes is not None and nbytes > LARGE_BATCH_BYTES):
         return None
     saved = round((waited_ms - here_ms) * 1e6 * facts.window.count)
     return wait.found(

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...run.facts import Facts
-from ...run.stall_breakdown import PARTS
+from ...run.stall_breakdown import PARTS, TOTAL
 from ...shares import MOSTLY
 from ...statistics import Estimate, median_of_known
 from .fit import SweepFit
-from .result import TOTAL
 
-LEAST_CHANGE = 0.05
-"""A term that changed by less than this share of the time per sample did not change."""
+CONSIDERABLE_CHANGE = 0.05
+"""Change of a term, as a share of the time per sample at the smaller size, below which it counts as none. More than
+`diff`'s `LEAST_PART_CHANGE`, from which a part has a line of its own: a verdict on batch sizes rests on this."""
 UNSURE = 0.10
-"""Half an interval of the time per sample, as a share of it, from which runs that show no change show nothing."""
+"""Half the interval of the time per sample, as a share of it, from which runs that show no change prove none either."""
 
 
 @dataclass(frozen=True)
@@ -92,4 +92,4 @@ class Compared:
 
     @property
     def _least(self) -> float:
-        return LEAST_CHANGE * self.times(TOTAL)[0]
+        return CONSIDERABLE_CHANGE * self.times(TOTAL)[0]

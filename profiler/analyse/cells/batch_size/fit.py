@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...run.stall_breakdown import TOTAL
 from ...statistics import OUTSIDE, SWEEP_PRIOR, Estimate, LeastSquares, Values, students_t
-from .result import TOTAL
 
 MOST_RUNS = 50
 """Runs of a size beyond which it is not said how many would show a change: nobody makes more."""

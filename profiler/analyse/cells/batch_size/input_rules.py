@@ -14,11 +14,12 @@ from .compared import Compared
 from .mechanism import Mechanism, Rule, at_both, batch_megabytes, padding
 
 MORE_PAGES = 1.5
-"""Times as many pages touched for the first time, from which they are worth telling."""
+"""Pages a sample touched for the first time at the larger size over those at the smaller, from which they are told."""
 MORE_FAULTS = 2.0
-"""Times as many page faults that read from the disk."""
+"""Page faults a sample that read from the disk at the larger size over those at the smaller, from which memory is what
+the batch lacks."""
 LEAST_FAULTS = 0.05
-"""Of these, a sample."""
+"""Page faults a sample that read from the disk, from which they can be the reason at all."""
 
 
 def too_few_batches(compared: Compared) -> Mechanism | None:

@@ -13,9 +13,9 @@ from . import terms
 from .compared import Compared
 
 MORE_ELEMENTS = 0.05
-"""Growth of a sample's elements from which it is padding."""
+"""Growth of the elements of a sample, as a share, from which samples are padded more."""
 LEAST_MEGABYTES = 0.1
-"""Smaller batches are moved in no time."""
+"""Size of a batch below which its bytes are no evidence: it is moved in no time."""
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...causes.finding import Evidence
-from ...run.stall_breakdown import PARTS
 from ...statistics import Estimate
-
-TOTAL = "total"
-"""The term that all of the six parts sum to."""
-TERMS = (*PARTS, TOTAL)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import numpy as np
 
 from ....record.schema import NOT_MEASURED, StepFlag
 from ...run.facts import Facts
-from ...run.stall_breakdown import PARTS
-from .result import TOTAL, Work
+from ...run.stall_breakdown import PARTS, TOTAL
+from .result import Work
 
 STARTING, FILLING, HANDED, SLOW, READING, MAKING = (
     "input starting",

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from ...run.facts import MACHINE_FULL_PCT
-from ...run.stall_breakdown import PARTS
+from ...run.stall_breakdown import PARTS, TOTAL
 from . import terms
-from .compared import LEAST_CHANGE, Compared
+from .compared import CONSIDERABLE_CHANGE, Compared
 from .fit import MOST_RUNS
-from .result import TOTAL
 
 HINDERING_CPUS = 0.5
 """CPUs that other programs use on a full machine, from which what was measured there is not taken for the cell's own.
 More than `LEAST_FOREIGN_CPUS`, from which such programs are mentioned: here a verdict is withheld for them."""
 LONGER_GAPS = 1.3
-"""Times as long a device stands still at a time, from which a utilisation trace looks worse."""
+"""Median length of the device's gaps at the larger size over that at the smaller, from which it is said that a trace of
+the utilisation looks worse though nothing is slower."""
 
 
 def total_in_words(compared: Compared) -> str:
@@ -32,7 +32,7 @@ def total_in_words(compared: Compared) -> str:
 
 def more_runs(compared: Compared) -> str:
     """What would tell, where these runs do not."""
-    enough = compared.fit.runs_for(LEAST_CHANGE)
+    enough = compared.fit.runs_for(CONSIDERABLE_CHANGE)
     would = f"More than {MOST_RUNS} of each" if enough is None else f"About {enough} of each"
     if len(compared.before) == len(compared.after) == 1:
         return f"one run of each size cannot tell. {would} would"
