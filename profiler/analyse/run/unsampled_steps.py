@@ -50,12 +50,13 @@ def unseen_of(window: Window, asynchronous: bool) -> tuple[Intervals, Intervals,
 
 
 def disagreeing(window: Window) -> int:
-    """Steps whose device stamps contradict what the device itself said around the fetch.
+    """How many steps of the window contradict, by their device stamps, what the device itself said around the fetch.
 
     Drained means that the step before had ended; not drained, that it had not. Both are told without any clock, so
     they check the alignment of the device's clock to the host's.
     """
-    steps = window.all_steps
+    # The step before the window's first tells of that one, too.
+    steps = window.all_steps[-len(window.steps) - 1 :]
     follows = np.flatnonzero(np.diff(steps["step"]) == 1)
     before, after = steps[follows], steps[follows + 1]
     usable = (before["device_end_ns"] != NOT_MEASURED) & ((after["flags"] & StepFlag.DRAINED_KNOWN) != 0)
