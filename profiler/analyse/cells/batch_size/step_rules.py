@@ -56,13 +56,15 @@ def clock(compared: Compared) -> Mechanism | None:
 def kernels(compared: Compared) -> Mechanism:
     """None of what is known explains it."""
     device = compared.after[0].device_kind
+    retried = "retries of its memory"
     known = {
         "its clock": compared.values(terms.clock_mhz) is not None,
-        "retries of its memory": device != "cpu",
+        retried: device != "cpu",
         "the size of the samples": compared.values(terms.elements_per_sample) is not None,
     }
     told = [what for what, is_known in known.items() if is_known]
-    but = f", and {_listed(told)} {'does' if len(told) == 1 else 'do'} not explain it" if told else ""
+    does = "do" if len(told) > 1 or told == [retried] else "does"
+    but = f", and {_listed(told)} {does} not explain it" if told else ""
     how = ". Record a run of each size with --activity-windows to see which" if device == "cuda" else ""
     return Mechanism("compute_growth", f"in the step's own computation, which takes longer a sample{but}{how}")
 
