@@ -16,7 +16,7 @@ from ..analyse.causes.diagnosis import LEAST_STEPS
 from ..analyse.diff import regression
 from ..analyse.diff.difference import EMULATED, difference, refuse_mixed
 from ..analyse.diff.limits import LimitCheck, checks_of, ended_of, short, subject_of
-from ..analyse.diff.sides import Measured, Side, analysed, folders_of, side_of
+from ..analyse.diff.sides import Measured, Side, analysed, folders_of, in_both, side_of
 from ..analyse.run.completeness import lacking_of
 from ..errors import WhyidleError
 from ..record.files import plain, read_json, write_text
@@ -111,9 +111,8 @@ def _regression(side: Side, asked: check_config.Asked) -> LimitCheck:
         )
         return _noted(found, _unended_in(report, name))
     other = side_of("A", asked.against)
-    both = {run.folder.resolve() for run in other.runs} & {run.folder.resolve() for run in side.runs}
-    if both:
-        raise WhyidleError(f"--against names {min(both)} itself. Name the run to compare it with.")
+    if (itself := in_both(side, other)) is not None:
+        raise WhyidleError(f"--against names {itself} itself. Name the run to compare it with.")
     refuse_mixed(other, side)
     if few := _few((*other.runs, *side.runs), asked):
         return regression.not_comparable(limit, few, False)

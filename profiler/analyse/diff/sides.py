@@ -86,6 +86,12 @@ class Side:
         return int(np.sum([run.facts.window.count for run in self.runs]))
 
 
+def in_both(one: Side, other: Side) -> Path | None:
+    """A run that is on both sides, as the other one names it; `None` where there is none."""
+    named = {run.folder.resolve() for run in one.runs}
+    return next((run.folder for run in other.runs if run.folder.resolve() in named), None)
+
+
 def side_of(name: str, paths: Sequence[Path]) -> Side:
     """Open and analyse the runs of a side. `COMPARISON/CELL` stands for all rounds of that cell.
 
