@@ -19,14 +19,14 @@ from ..analyse.diff.limits import LimitCheck, checks_of, ended_of, short, subjec
 from ..analyse.diff.sides import Measured, Side, analysed, folders_of, in_both, side_of
 from ..analyse.run.completeness import lacking_of
 from ..errors import WhyidleError
-from ..record.files import plain, read_json, write_text
+from ..record.files import plain, read_json
 from ..report.contract import checks as check_json
 from ..report.documents import check as check_text
 from ..report.export import ci as github
 from ..report.export import ci as junit
 from ..report.render import markdown
 from ..report.render.text import show as show_text
-from ..terminal.console import console, json_text, show
+from ..terminal.console import console, json_text, show, write_file
 from . import check_config
 
 NAME = "check"
@@ -180,10 +180,9 @@ def _tell(
     """Everything that was asked for, files first."""
     if arguments.junit is not None:
         text = junit.document(run, found, properties | ({"emulated": emulated} if emulated else {}))
-        try:
-            write_text(arguments.junit, text)
-        except OSError as error:
-            raise WhyidleError(f"cannot write {arguments.junit}: {error.strerror}. Name another file.") from error
+        if arguments.junit.is_file() and not junit.is_ours(arguments.junit):
+            raise WhyidleError(f"{arguments.junit} is there, and is no JUnit of an earlier check. Name another file.")
+        write_file(text, arguments.junit)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if arguments.github and summary:
         _append(Path(summary), markdown.of_checks(run, emulated, found) + "\n")
