@@ -72,10 +72,10 @@ class Loader:
     """Ready to run, but waiting for a CPU."""
     minor_faults_per_batch: float | None
     major_faults: int | None
-    read_bytes_per_sample: float | None
-    """Through system calls, from cache or storage."""
+    read_chars_bytes_per_sample: float | None
+    """Bytes that read calls got for a sample, from cache or storage (`read_chars_bytes` of the record)."""
     storage_bytes_per_sample: float | None
-    """Of these, from storage."""
+    """Bytes read from storage for a sample (`read_bytes` of the record)."""
     process_cpu_pct: float | None
     """CPU time of all threads of the workers' processes; above `cpu_pct` where others than the making one compute."""
     cpus: int | None
@@ -178,7 +178,7 @@ def loader_of(
         run_queue_pct=_share(counted, "run_queue_ns"),
         minor_faults_per_batch=_mean(counted, "minor_faults"),
         major_faults=_sum(counted, "major_faults") if _is_known(counted, "major_faults") else None,
-        read_bytes_per_sample=_per_sample(counted, "read_chars_bytes", recorded),
+        read_chars_bytes_per_sample=_per_sample(counted, "read_chars_bytes", recorded),
         storage_bytes_per_sample=_per_sample(counted, "read_bytes", recorded),
         process_cpu_pct=_share(counted, "process_cpu_ns"),
         cpus=_cpus(counted),

@@ -80,8 +80,8 @@ def _stages(loader: Loader) -> Iterator[tuple[str, str, str]]:
 
 def _reads(loader: Loader) -> Iterator[tuple[str, str]]:
     """What a sample reads, and the page faults of a batch."""
-    if loader.read_bytes_per_sample is not None and loader.read_bytes_per_sample >= LEAST_READ_BYTES:
-        text = f"{loader.read_bytes_per_sample / 1e3:.1f} kB"
+    if loader.read_chars_bytes_per_sample is not None and loader.read_chars_bytes_per_sample >= LEAST_READ_BYTES:
+        text = f"{loader.read_chars_bytes_per_sample / 1e3:.1f} kB"
         if loader.storage_bytes_per_sample is not None:
             text += f", {loader.storage_bytes_per_sample / 1e3:.1f} kB of them from storage"
         yield "a sample reads", text

@@ -216,10 +216,16 @@ def test_finished_batches_that_are_waited_for_are_a_matter_of_the_hand_over(
 @pytest.mark.parametrize(
     ("loader", "kind"),
     [
-        ({"read_bytes_per_sample": 1e6, "storage_bytes_per_sample": 9e5}, "page cache"),
-        ({"read_bytes_per_sample": 1e6, "mean_batch_bytes": 8e5, "storage_bytes_per_sample": 0.0}, "10 bytes for each"),
-        ({"read_bytes_per_sample": 4e4, "mean_batch_bytes": 8e5, "storage_bytes_per_sample": 0.0}, "many small reads"),
-        ({"read_bytes_per_sample": 4e5, "mean_batch_bytes": 8e6, "make_ms_per_sample": 50.0}, "which is slow"),
+        ({"read_chars_bytes_per_sample": 1e6, "storage_bytes_per_sample": 9e5}, "page cache"),
+        (
+            {"read_chars_bytes_per_sample": 1e6, "mean_batch_bytes": 8e5, "storage_bytes_per_sample": 0.0},
+            "10 bytes for each",
+        ),
+        (
+            {"read_chars_bytes_per_sample": 4e4, "mean_batch_bytes": 8e5, "storage_bytes_per_sample": 0.0},
+            "many small reads",
+        ),
+        ({"read_chars_bytes_per_sample": 4e5, "mean_batch_bytes": 8e6, "make_ms_per_sample": 50.0}, "which is slow"),
     ],
 )
 def test_storage_says_what_kind_of_reading_it_is(run: Facts, loader: dict[str, Any], kind: str) -> None:

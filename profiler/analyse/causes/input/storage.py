@@ -25,7 +25,7 @@ def mostly_reads(wait: Wait) -> Finding | None:
 def storage(wait: Wait) -> Finding | None:
     """Workers spend most of their time waiting for reads."""
     loader = wait.loader
-    read, stored = loader.read_bytes_per_sample, loader.storage_bytes_per_sample
+    read, stored = loader.read_chars_bytes_per_sample, loader.storage_bytes_per_sample
     cold = None if not read or stored is None else stored / read
     rate = _bytes_per_s(wait)
     useful = _sample_bytes(wait)
@@ -73,7 +73,7 @@ def _kind(
 
 def _bytes_per_s(wait: Wait) -> float | None:
     loader = wait.loader
-    read, ms = loader.read_bytes_per_sample, loader.make_ms_per_sample
+    read, ms = loader.read_chars_bytes_per_sample, loader.make_ms_per_sample
     if not read or not ms or not loader.read_pct:
         return None
     return read / (ms * loader.read_pct / 100 / 1e3)
