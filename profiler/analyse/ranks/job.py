@@ -145,6 +145,8 @@ def job_of(members: Sequence[JobRank]) -> Job | None:
             straggler = None
     elif lateness is not None:
         notes += _in_turn(lateness)
+        if verdict.cause == "none" and all(facts.device_kind == "cuda" for facts in with_facts.values()):
+            notes.append(_SLOW_DEVICE)
     exchanged = exchange_of(by_rank[lead].process.info, with_facts[lead], rate)
     if exchanged is not None:
         first = not findings or exchanged.gain > findings[0].gain
@@ -166,6 +168,13 @@ def job_of(members: Sequence[JobRank]) -> Job | None:
         findings=tuple(findings),
         notes=tuple(notes),
     )
+
+
+_SLOW_DEVICE = (
+    "A rank whose device computes longer than the others' would not show: it begins its steps in time, and what the "
+    "others wait for it lies within their computing. The devices' clocks tell (`nvidia-smi -q -d CLOCK,PERFORMANCE`), "
+    "and each rank run by itself."
+)
 
 
 def _shares(ranks: Sequence[dict[str, float]]) -> dict[str, float]:
