@@ -16,7 +16,7 @@ from .workload import Times, Workload
 
 
 @dataclass(frozen=True)
-class Case:
+class ReplayCase:
     settings: LoaderSettings
     hands: Hands
     workload: int
@@ -36,18 +36,18 @@ def prepare(
     sequences: int,
     rng: np.random.Generator,
     step: Line | None = None,
-) -> tuple[list[Case], list[Workload], list[DrawnTimes]]:
+) -> tuple[list[ReplayCase], list[Workload], list[DrawnTimes]]:
     """Cases in the order of the settings; a workload and its draws for each batch size among them."""
     sizes = sorted({s.batch_size or workload.batch_size for s in settings})
     workloads = [with_batch_size(workload, size, rng, step) for size in sizes]
     cases = [
-        Case(s, hands(s, workload.threads_per_worker), sizes.index(s.batch_size or workload.batch_size))
+        ReplayCase(s, hands(s, workload.threads_per_worker), sizes.index(s.batch_size or workload.batch_size))
         for s in settings
     ]
     return cases, workloads, [draw(each, sequences, steps, rng) for each in workloads]
 
 
-def rows_of(workloads: Sequence[Workload], cases: Sequence[Case], sequences: int) -> ReplayRows:
+def rows_of(workloads: Sequence[Workload], cases: Sequence[ReplayCase], sequences: int) -> ReplayRows:
     """One for each case, for the first sequence of its workload."""
     loads = [workloads[case.workload] for case in cases]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...record.tuning import LoaderSettings
-from .cases import Case, prepare, rows_of
+from .cases import ReplayCase, prepare, rows_of
 from .draws import together
 from .outcome import ns_per_batch
 from .predict import FEW_SETTINGS
@@ -176,7 +176,7 @@ class _Model:
             rates[:, k] = [_alone(load, drawn, each) for each in parameters]
         return rates
 
-    def _replayed(self, parameters: Times, cases: list[Case], sequences: int) -> Times:
+    def _replayed(self, parameters: Times, cases: list[ReplayCase], sequences: int) -> Times:
         one = rows_of(self.workloads, cases, _SEQUENCES)
         sets = len(parameters)
         many = one.at(np.tile(np.arange(len(one)), sets * sequences))

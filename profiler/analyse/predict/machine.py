@@ -17,7 +17,7 @@ WAIT, READ, CPU, MAIN = range(4)
 """The clocks: of time itself, of readers, of workers that compute, of the training process."""
 
 
-class Machine:
+class ReplayMachine:
     """Workers with their orders. What the training does is for a subclass to say."""
 
     def __init__(self, rows: ReplayRows, drawn: DrawnTimes, steps: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...record.tuning import LoaderSettings
-from .cases import Case, prepare, rows_of
+from .cases import ReplayCase, prepare, rows_of
 from .closed_form import memory_held
 from .draws import together
 from .outcome import LEAST_LOST, binding, ns_per_batch
@@ -70,7 +70,7 @@ def _extent(settings: int) -> tuple[int, int]:
 
 
 def _replayed(
-    workloads: list[Workload], cases: list[Case], draws: list[DrawnTimes], steps: int, sequences: int
+    workloads: list[Workload], cases: list[ReplayCase], draws: list[DrawnTimes], steps: int, sequences: int
 ) -> list[Prediction]:
     rows = rows_of(workloads, cases, sequences)
     number = len(rows)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .machine import MAIN, Machine
+from .machine import MAIN, ReplayMachine
 from .rows import DrawnTimes, Flags, Ints, Replayed, ReplayRows
 from .workload import Times
 
@@ -42,7 +42,7 @@ def replay(rows: ReplayRows, drawn: DrawnTimes, steps: int, run_ahead: int = RUN
     return Replayed(*(np.concatenate(each)[back] for each in zip(*(vars(p).values() for p in parts), strict=True)))
 
 
-class _Replay(Machine):
+class _Replay(ReplayMachine):
     """The training's side: what it takes, and orders."""
 
     def __init__(self, rows: ReplayRows, drawn: DrawnTimes, steps: int, run_ahead: int) -> None:

@@ -35,7 +35,7 @@ from .device_state import DeviceState, device_state
 from .exposed_data_wait import Waits, is_read, waits_of
 from .gil import Gil, gil_of, with_gil
 from .host_gaps import Gaps, Syncs, gaps_of, syncs_of
-from .loader_stats import Loader, loader_of
+from .loader_stats import LoaderStats, loader_of
 from .non_step_time import Outside, outside_of
 from .outlier_steps import OddSteps, memory_pressure, shape_churn
 from .resource_usage import Sampled, sampled, swings_to_zero_pct
@@ -57,7 +57,7 @@ class Facts:
 
     window: Window
     parts: Partition
-    loader: Loader
+    loader: LoaderStats
     sampled: Sampled
     device_kind: str
     batch_size: int | None
@@ -69,7 +69,7 @@ class Facts:
     """Share of the batch making that happened while the training waited in the fetch."""
     waits: Waits
     """What the training waited for when it waited for data."""
-    loader_unread: Loader | None
+    loader_unread: LoaderStats | None
     """As `loader`, of the batches alone that are not mostly read from storage; `None` where all or none are."""
     machine_cpus: int | None
     """All CPUs of the machine, whether the job may use them or not."""
@@ -396,7 +396,7 @@ def _queued(window: Window, host: Records) -> float | None:
     return None if in_steps is None else float(in_steps.sum()) / window.looked_at
 
 
-def _unread(window: Window, batches: Records) -> Loader | None:
+def _unread(window: Window, batches: Records) -> LoaderStats | None:
     """The loader without the batches that are mostly read from storage, where there are both kinds."""
     read = is_read(batches)
     return None if read.all() or not read.any() else loader_of(window, batches[~read])

@@ -40,7 +40,7 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Loader:
+class LoaderStats:
     """Shares are of the time spent making batches, 0..100; `None` where the loader did not say."""
 
     workers: int
@@ -138,7 +138,7 @@ def loader_of(
     batches: Records,
     transforms: Records | None = None,
     names: Mapping[int, str] | None = None,
-) -> Loader:
+) -> LoaderStats:
     """The loader during the window, from the batches of the loaders that train (`worker_records.of_training`).
 
     Args:
@@ -159,7 +159,7 @@ def loader_of(
     per_sample = (float(wall.sum()) + _sum(counted, "skipped_ns")) / samples if samples else None
     ms_per_sample = per_sample / 1e6 if per_sample else None
     recorded = _sum(counted, "samples")
-    return Loader(
+    return LoaderStats(
         workers=threads,
         makers=len(makers),
         read_pct=_share(counted, "read_ns"),

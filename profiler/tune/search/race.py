@@ -21,7 +21,7 @@ from ...record.tuning import LoaderSettings
 from .block_fit import LogRatio
 from .candidates import Predicted, as_run, choose, cost, describe, neighbours, space
 from .history import Arm, Entry, arm_of
-from .plan import Model, Plan
+from .plan import Model, SearchPlan
 from .result import SearchEnd
 from .scoreboard import HELD, LEAST_PROOFS, SAME, Standing
 
@@ -80,14 +80,14 @@ class Done:
 Step = Measure | MeasureHeld | Done
 
 
-def next_step(history: Sequence[Entry], model: Model, plan: Plan) -> Step:
+def next_step(history: Sequence[Entry], model: Model, plan: SearchPlan) -> Step:
     return Race.of(history, model, plan).next()
 
 
 class Race:
     """The same for a history that grows: the state that follows from it."""
 
-    def __init__(self, model: Model, plan: Plan) -> None:
+    def __init__(self, model: Model, plan: SearchPlan) -> None:
         self.plan = plan
         self.own = arm_of(plan.baseline)
         self.entries: list[Entry] = []
@@ -121,7 +121,7 @@ class Race:
         self._ended: str | None = None
 
     @classmethod
-    def of(cls, history: Sequence[Entry], model: Model, plan: Plan) -> Race:
+    def of(cls, history: Sequence[Entry], model: Model, plan: SearchPlan) -> Race:
         race = cls(model, plan)
         for entry in history:
             race.next(replay=entry.sitting < plan.sitting)
@@ -571,7 +571,7 @@ def _clearly(between: LogRatio) -> bool:
     return between.value - between.error > TIE
 
 
-def _why(now: Standing, arm: Arm, winner: Arm, plan: Plan) -> str:
+def _why(now: Standing, arm: Arm, winner: Arm, plan: SearchPlan) -> str:
     between = now.weighed.ratio(arm, winner)
     blocks = now.blocks(arm)
     slower = 1 - exp(between.value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...run.loader_stats import Loader
+from ...run.loader_stats import LoaderStats
 from ..finding import Evidence, Finding
 from .wait import Wait
 
@@ -17,7 +17,7 @@ PICKLED = 0.5
 """Share of a batch's bytes that goes through the pipe, from which on it is not handed over in shared memory."""
 
 
-def is_pickled(loader: Loader) -> bool:
+def is_pickled(loader: LoaderStats) -> bool:
     """Whether batches go through the pipe, and are no small matter."""
     sent, nbytes = loader.sent_bytes_per_batch, loader.mean_batch_bytes
     return sent is not None and nbytes is not None and sent >= PICKLED * nbytes and nbytes >= LEAST_PICKLED_BYTES

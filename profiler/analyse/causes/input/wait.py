@@ -10,7 +10,7 @@ from ....record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ...predict.advice import BINDS, MOST_WORKERS
 from ...predict.workload import Prediction
 from ...run.exposed_data_wait import Spread
-from ...run.loader_stats import BUSY, QUEUED_PCT, Loader
+from ...run.loader_stats import BUSY, QUEUED_PCT, LoaderStats
 from ...run.resource_usage import BUDGET_USED
 from ..claim import Claim
 from ..finding import LEAST_GAIN, Evidence, Next
@@ -49,7 +49,7 @@ class Wait(Claim):
     """Whether this is all of the exposed wait: its shape is then that of this piece."""
 
     @property
-    def loader(self) -> Loader:
+    def loader(self) -> LoaderStats:
         return self.facts.loader
 
     @property
