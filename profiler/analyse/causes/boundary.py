@@ -22,12 +22,12 @@ _LACKS = {
 }
 _STARTED_ONCE = "mostly for its workers, which were started once"
 SURE = 0.9
-"""Batches differ: of a wait that more workers could end, so much is expected to go."""
+"""Share of a wait that more workers could end which is expected to go: batches differ."""
 LEAST_NAMED = 0.2
-"""The same, from which a change to it is worth naming."""
+"""Share of the time outside the steps that something has to take for a change to it to be named."""
 LONGEST_ENDING_NS = 1_000_000_000
-"""The mean end of an epoch up to which ending its workers explains it: they are told to exit and are joined, in tenths
-of a second. What takes longer is something of the program's own."""
+"""Mean length of an epoch's end up to which ending its workers explains it: they are told to exit and are joined, in
+tenths of a second. What takes longer is something of the program's own."""
 
 
 def boundary(claim: Claim) -> Finding:

@@ -10,24 +10,27 @@ from ..run.facts import Facts
 from .claim import Piece
 
 UTILISATION_BELOW = 0.15
-"""Utilisation so much below the share of time that the steps' computation spans is more than its coarseness."""
+"""Share of the time by which the driver's utilisation has to be below what the steps' computation spans for a cause to
+be claimed: less may be how coarse it is."""
 UTILISATION_FAR_BELOW = 0.30
-"""The same where not every step is looked at, so that their span is an estimate."""
+"""Share of the time that takes the place of `UTILISATION_BELOW` where not every step is looked at, so that what the
+steps span is an estimate."""
 RUNNING = 0.8
-"""Share of its own time that a thread runs which does nothing but launch."""
+"""Share of its own time, 0..1, that a thread runs which does nothing but launch kernels, at least."""
 MOST_SYNC = 0.02
+"""Share of the time in synchronising calls, up to which launching is what keeps the host."""
 HOLDING = 0.3
-"""CPUs that other Python threads of the training keep busy, from which on they are what holds the lock."""
-
-
+"""CPUs that other Python threads of the training keep busy, from which they are what holds the lock."""
 LEAST_LINK_LOSS = 0.05
-"""A link that carries nearly what it could is as it should be."""
+"""Share of the bandwidth that device and slot are capable of which a link has to lack to be degraded."""
 LEAST_IN_USE = 0.5
-"""A device that computes or waits for copies less than this may never show its full link: idle ones turn it down."""
+"""Share of the time that a device computes or waits for copies, from which its link must have shown its full speed:
+idle ones turn it down."""
 
 
 def pieces_of(facts: Facts) -> dict[Piece, float]:
-    """All but the wait for data, ns; the pieces of a part are never more than it."""
+    """Each piece of the wall time but those of the wait for data, in ns; the pieces of a part are never more than
+    it."""
     link, parts = lost_to_link(facts), facts.parts
     pieces: dict[Piece, float] = {Piece.LINK: link, Piece.COPYING: parts.copy_ns - link, Piece.SYNC: parts.sync_ns}
     for piece, ns in (*computing(facts).items(), *behind_the_host(facts).items()):
@@ -105,7 +108,8 @@ def launch_share(facts: Facts) -> float | None:
 
 
 def _held_within(facts: Facts) -> float:
-    """The same, because other Python threads held the lock between two launches: at most what those ran."""
+    """Idling inside the computation because other Python threads held the lock between two launches, as a share of the
+    wall time: at most what those threads ran."""
     below, gil = _idle_within(facts), facts.gil
     if below is None or gil is None or gil.others_busy < HOLDING or launch_share(facts) is not None:
         return 0.0

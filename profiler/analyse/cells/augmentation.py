@@ -19,17 +19,18 @@ FREE = 0.05
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Two cells that differ in nothing else, or the two kinds of epochs of one training."""
+    """What augmenting costs, by two cells that differ in nothing else or by the two kinds of epochs of one training."""
 
     cell: Cell
     """The augmented one."""
     plain_s: float | None
-    """An epoch's time; `None` where the number of samples is not known."""
+    """Time of an epoch without augmenting; `None` where the number of samples is not known."""
     augmented_s: float | None
+    """Time of an epoch with it; `None` where the number of samples is not known."""
     cost: float
     """What augmenting adds to the time, as a share of that without."""
     sure: bool
-    """Whether the repeats differ by less; of one run, whether its epochs do."""
+    """Whether repeats differ by less than the cost; of one run, whether its epochs do."""
     limit: Limit | None
     """What limits the augmented training, where the differential test says so."""
     doubt: str | None = None
@@ -105,8 +106,8 @@ def _of_run(run: TrainingOutcome) -> tuple[list[float], list[float]] | None:
 
 
 def turns(found: Sequence[Augmentation]) -> list[tuple[Augmentation, Augmentation]]:
-    """The same training on two devices, free on one and surely not on the other: of each the pair that differs
-    most."""
+    """Pairs of one training on two devices whose augmentation is free on one and surely not on the other; of each
+    training the pair that differs most."""
     sure = sorted((each for each in found if each.doubt is None), key=lambda each: each.cost)
     return [
         (several[0], several[-1])

@@ -74,11 +74,12 @@ class Differential:
 
     @property
     def deviation(self) -> float | None:
-        """By which share the training took longer than expected; negative: shorter."""
+        """Share by which the training took longer than expected; negative where it took less."""
         return None if self.expected is None else self.expected.value / self.measured.value - 1
 
     @property
     def agrees(self) -> bool | None:
+        """Whether the measured time is the expected one, about; `None` where one side was not run."""
         return None if self.deviation is None else abs(self.deviation) <= AGREES_WITHIN
 
 
@@ -92,8 +93,8 @@ def verdict_of(cell: Cell) -> Finding | None:
 
 
 def differentials(cells: Sequence[Cell]) -> tuple[Differential, ...]:
-    """Of every training that ran, and of which the net alone or the loader alone ran as well. A training of several
-    phases is none of them: its rate is a mixture."""
+    """The test of every training that ran and of which the net alone or the loader alone ran as well. Not of a training
+    of several phases: its rate is a mixture."""
     ran = [cell for cell in cells if cell.status == "ok" and cell.samples_per_s is not None]
     found = []
     for cell in ran:
@@ -106,12 +107,13 @@ def differentials(cells: Sequence[Cell]) -> tuple[Differential, ...]:
 
 
 def _net_alone(cell: Cell, ran: Sequence[Cell]) -> Cell | None:
-    """The same net on the same device, fed from memory: whatever loader and augmentation are named beside it."""
+    """The cell of a training's net on its device, fed from memory, whatever loader and augmentation are named beside
+    it."""
     return _closest(cell, [each for each in ran if feed_of(each) == "synthetic" and same_place(each, cell, _NET)])
 
 
 def _loader_alone(cell: Cell, ran: Sequence[Cell]) -> Cell | None:
-    """The same loader with steps that do nothing; under another net or device where the batches weigh the same."""
+    """The cell of a training's loader with steps that do nothing; under another net where batches weigh the same."""
     partners = [
         each
         for each in ran
@@ -186,7 +188,7 @@ def overlapping(cell: Cell) -> bool:
 
 
 def _together(net: float, loader: float, overlaps: bool) -> float:
-    """Samples/s of both together."""
+    """Samples/s of a net and a loader together, from those of each alone."""
     return min(net, loader) if overlaps else 1 / (1 / net + 1 / loader)
 
 
@@ -289,7 +291,7 @@ def _explains(difference: float, excess: float) -> bool:
 
 
 def _compute_ms(facts: Facts) -> float:
-    """Of a sample."""
+    """Time that the device computed for a sample, ms."""
     return facts.parts.compute_ns / 1e6 / facts.samples if facts.samples else 0.0
 
 

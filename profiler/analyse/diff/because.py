@@ -22,17 +22,18 @@ UNEXPLAINED, NONE = "unexplained", "none"
 
 @dataclass(frozen=True)
 class Because:
-    """`kind`: what explains the change. `setting`: exactly what was set; `environment`: where it ran; `command`: words
-    of the command may, and the code where that changed too; `code`: another revision of it may; `unexplained`: nothing
-    recorded does; `none`: no change was shown."""
+    """What explains a change of the time per sample."""
 
     kind: str
+    """`setting`: something that was set does; `environment`: where it ran may; `command`: words of the command may, and
+    the code where that changed too; `code`: another revision of it may; `unexplained`: nothing recorded does; `none`:
+    no change was shown."""
     part: str | None
     """The part of the time that moved most in the direction of the whole; `None` without a change."""
     by: tuple[Setting, ...]
-    """Any of these can move it. Of several, these runs do not tell which it was."""
+    """What was changed and can move the part; of several, these runs do not tell which it was."""
     look_at: tuple[str, ...]
-    """Where nothing recorded explains it, or several do."""
+    """What to look at, where nothing recorded explains the change or several things may."""
 
 
 def because_of(
@@ -111,7 +112,7 @@ _FOLLOWS_FROM = {
     "CPUs of the machine": ("host",),
     "CPUs it may use": ("host",),
 }
-"""What is set, or seen, because something else is."""
+"""Setting → others, any of which it merely follows from if they were changed as well."""
 
 
 def _looks(part: str, figures: Sequence[MovedFigure]) -> tuple[str, ...]:
@@ -125,7 +126,7 @@ def _looks(part: str, figures: Sequence[MovedFigure]) -> tuple[str, ...]:
 
 
 CONSEQUENCES = ("gaps of the device", "95 of 100 gaps are shorter than", "utilisation", "whyidle's own hooks")
-"""Figures that move because the time does: no reasons."""
+"""Labels of figures that move because the time does, and are no reasons."""
 
 
 def _said(value: Any) -> str:

@@ -40,7 +40,7 @@ MOST_SAMPLES_PER_S = 1e300
 
 
 def lost_of(speedup: Estimate) -> Estimate:
-    """From how many times as fast it is."""
+    """Percent of throughput that was lost, from how many times as fast the run is."""
     return Estimate(100 * (1 - speedup.value), 100 * (1 - speedup.high), 100 * (1 - speedup.low))
 
 
@@ -82,14 +82,14 @@ def _words(lost: float) -> str:
 
 
 def not_comparable(limit: float, why: str, allowed: bool) -> LimitCheck:
-    """Nothing to hold against the limit."""
+    """The check where there is nothing to hold against the limit. `why`: a sentence; `allowed`: it is let pass."""
     return LimitCheck(NAME, LOST, None, limit, "%", None, True, why, allowed)
 
 
 def against_runs(
     found: Difference, limit: float, against: str, noise: float | None, *, allow_missing: bool, allow_noisy: bool
 ) -> LimitCheck:
-    """`found`: the run as side B, the other as side A."""
+    """Whether a run lost more than the limit against other runs. `found`: the run as side B, the others as side A."""
     if found.times.unit == STEP and (found.a.facts.batch_size, found.b.facts.batch_size) != (None, None):
         return not_comparable(limit, f"against {against}: samples a second are not known of both", allow_missing)
     usual = usual_of((found.a.runs, found.b.runs), noise)
@@ -113,7 +113,7 @@ def against_report(
     allow_missing: bool,
     allow_noisy: bool,
 ) -> LimitCheck:
-    """The same against a saved report, which tells its throughput alone.
+    """Whether a run lost more than the limit against a saved report, which tells its throughput alone.
 
     Raises:
         WhyidleError: it is of another kind of device.
@@ -156,7 +156,7 @@ def against_report(
 
 
 def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Of a file that may be anyone's."""
+    """A table of a report; empty where it has none, since the file may be anyone's."""
     found = content.get(name)
     return found if isinstance(found, Mapping) else {}
 

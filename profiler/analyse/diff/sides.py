@@ -60,6 +60,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Side:
+    """Runs that repeat the same thing."""
+
     name: str
     """`A` or `B`."""
     runs: tuple[Measured, ...]
@@ -124,7 +126,7 @@ def measured(folder: Path) -> Measured:
 
 
 def analysed(folder: Path) -> Analysis:
-    """As `measured`, of a run that may hold no step.
+    """The analysis of a run, which may hold no step; of a job on several hosts, of the folder around its run folders.
 
     Raises:
         WhyidleError: there is no run that was recorded from within.

@@ -41,26 +41,30 @@ class Changed:
     b: Estimate
     change: Estimate
     least: float
-    """Smaller changes are not worth a word."""
+    """Change that is worth a word, at least, µs per unit."""
     enough: bool
-    """As of the times."""
+    """Whether every run has steps enough to support a claim."""
 
     @property
     def significant(self) -> bool:
+        """Whether it surely changed, and by enough to be worth a word."""
         away = self.change.low > 0 or self.change.high < 0
         return self.enough and away and abs(self.change.value) >= self.least
 
 
 @dataclass(frozen=True)
 class Times:
+    """Time per sample, or step, of two sides."""
+
     unit: str
     """`sample`, or `step` where samples are not known."""
     terms: Mapping[str, Changed]
-    """By part, where both sides know it, and `total`."""
+    """By part, where all runs know it, and `total`."""
     speedup: Estimate
     """How many times as fast B is as A."""
     within: Estimate
-    """The same, if these runs stood for their settings: by the scatter of their own steps alone; NaN where too few."""
+    """How many times as fast B is as A if these runs stood for their settings: by the scatter of their own steps alone.
+    Bounds are NaN where those are too few."""
     starts_weighed: bool
     """Whether beginnings of epochs were weighed, since the runs show different shares of them."""
     enough: bool
@@ -69,11 +73,14 @@ class Times:
 
     @property
     def significant(self) -> bool:
+        """Whether one side is surely faster."""
         return self.enough and (self.speedup.low > 1 or self.speedup.high < 1)
 
 
 @dataclass(frozen=True)
 class _RunTimes:
+    """One run's time per unit."""
+
     terms: Mapping[str, float]
     """µs per unit; parts that are not known are not there."""
     spread: BlockScatter | None
@@ -82,7 +89,8 @@ class _RunTimes:
 
 
 def times_of(a: Side, b: Side, noise: float | None = None) -> Times:
-    """`noise`: standard deviation between runs of one setting, as a share, where the user knows it."""
+    """The times of two sides. `noise`: standard deviation between runs of one setting, as a share, where the user knows
+    it."""
     everyone = (*a.runs, *b.runs)
     unit = SAMPLE if all(run.facts.samples_known for run in everyone) else STEP
     runs, weighed = _runs(everyone, unit, noise)

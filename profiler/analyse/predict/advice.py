@@ -51,8 +51,8 @@ class Advice:
         return dict(zip(asked, predict(self.workload, asked), strict=True))
 
     def agrees(self, samples_per_s: float) -> bool:
-        """Whether what it says of the recorded settings is what was measured of them, so that other settings may be
-        believed."""
+        """Whether the replay gives the recorded settings about the rate that was measured, so that it may be believed
+        of others."""
         try:
             off = math.log(self.now.samples_per_s / samples_per_s)
         except (ValueError, ArithmeticError, LookupError):
@@ -62,12 +62,12 @@ class Advice:
 
     @property
     def now(self) -> Prediction:
-        """As it was recorded."""
+        """What the replay says of the recorded settings."""
         return self._said[self.workload.settings]
 
     def cheapest(self, which: Callable[[LoaderSettings], bool]) -> Prediction | None:
-        """With the fewest workers, then the fewest batches under way, of those within 2 % of the best; `None` where
-        there is none that can run here."""
+        """Of such settings within 2 % of the best of them, those with the fewest workers, then the fewest batches under
+        way; `None` where there are none that can run here."""
         said = [each for settings, each in self._said.items() if which(settings) and each.infeasible is None]
         if not said:
             return None
@@ -77,12 +77,12 @@ class Advice:
 
     @property
     def most_workers(self) -> int:
-        """The most that it looks at."""
+        """The largest number of workers that is replayed."""
         return max(settings.num_workers for settings in self._asked())
 
     @property
     def _spread(self) -> float:
-        """Standard deviation of making a batch, of its mean."""
+        """Standard deviation of making a batch, as a share of the mean."""
         made = self.workload.making_ns
         return float(made.std() / made.mean()) if made.any() else 0.0
 

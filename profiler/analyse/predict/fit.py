@@ -25,7 +25,7 @@ _HANDOFF_FLOOR_NS = 2e4
 _NO_LIMIT = 64.0
 """Parallel reads that stand for a storage without limit."""
 _STEPS, _SEQUENCES = FEW_SETTINGS
-"""As few settings are predicted, so that what is learned from a trial is right where it is predicted again."""
+"""Those of few settings in `predict`, so that what is learned from a trial is right where it is predicted again."""
 _ROUGH = 2
 """Sequences that a start of the search is judged by."""
 _ROUNDS = 4
@@ -50,11 +50,11 @@ class _Prior:
 def learned(
     workload: Workload, trials: Sequence[tuple[LoaderSettings, float]], *, steady: bool = False, seed: int = 0
 ) -> Workload:
-    """With scale, steps, effective CPUs, contention, hand-off and parallel reads such that it predicts the trials.
+    """The workload with such a scale, steps, CPUs, contention, hand-off and parallel reads that it predicts the trials.
 
     Least squares on log rates, held near the recorded values where the trials do not say otherwise: from one trial the
     parameters move that explain it with the least improbable change. `trials`: settings and samples/s, what
-    `Prediction.samples_per_s` predicts; `steady`: the same within epochs, without their beginnings.
+    `Prediction.samples_per_s` predicts; with `steady`, samples/s within epochs, without their beginnings.
     """
     measured = [(settings, rate) for settings, rate in trials if rate > 0]
     if not measured:
@@ -126,7 +126,8 @@ def _starts(prior: _Prior, workload: Workload) -> Times:
 
 
 def _allowed(parameters: Times, workload: Workload) -> Times:
-    """CPUs beyond those there are, or contention and hand-offs below nothing, explain nothing."""
+    """The parameters brought within what can be: no more CPUs than there are, no contention or hand-off below
+    nothing."""
     within = parameters.copy()
     within[:, _CPUS] = np.minimum(within[:, _CPUS], np.log(workload.limits.cpus))
     within[:, _CONTENTION] = np.clip(within[:, _CONTENTION], 0.0, 1.0)
@@ -167,7 +168,7 @@ class _Model:
         self.alone = [k for k, case in enumerate(self.cases) if not case.hands.workers]
 
     def log_rates(self, parameters: Times, sequences: int = _SEQUENCES) -> Times:
-        """Sets of parameters x trials."""
+        """Log rates, [sets of parameters, trials]."""
         rates = np.zeros((len(parameters), len(self.cases)))
         if self.made:
             rates[:, self.made] = self._replayed(parameters, [self.cases[k] for k in self.made], sequences)

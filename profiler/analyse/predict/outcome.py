@@ -16,8 +16,8 @@ bind and not the number of workers."""
 
 
 def ns_per_batch(ends: Times, outstanding: Ints, workers: Ints, epoch: Ints) -> Times:
-    """Of each row. Where epochs are longer than what was replayed, the beginning of one and the steady rest are put
-    together by the length of an epoch; 0: it never ends, and only the rest counts."""
+    """Time that a batch takes in each row. Where epochs are longer than what was replayed, the beginning of one and the
+    steady rest are put together by the length of an epoch; 0: it never ends, and only the rest counts."""
     steps = ends.shape[1]
     row = np.arange(len(ends))
     settled = np.clip(outstanding, min(32, steps // 4), steps // 2)
@@ -32,7 +32,8 @@ def ns_per_batch(ends: Times, outstanding: Ints, workers: Ints, epoch: Ints) -> 
 
 
 def binding(rows: ReplayRows, replayed: Replayed) -> list[str]:
-    """What most of the time beyond the training's own was lost to: while it waits, by what the workers are at."""
+    """What limits each row, as `Binding` has it: what most of the time beyond the training's own was lost to; while it
+    waits, by what the workers are at."""
     steps = replayed.ends.shape[1]
     begins = np.where(rows.epoch > 0, np.minimum(1.0, steps / np.maximum(rows.epoch, 1)), 0.0)
     names = (Binding.CPU, Binding.STORAGE, Binding.ORDER, Binding.WORKERS, Binding.START, Binding.HANDOFF)

@@ -37,7 +37,7 @@ _Z90 = 1.645
 def predict(
     workload: Workload, settings: Sequence[LoaderSettings], *, seed: int = 0, step: Line | None = None
 ) -> list[Prediction]:
-    """Of each setting, in their order.
+    """What the replay says of each setting, in their order.
 
     `step` is the time of a step by batch size, where it was measured (see `sizes`). Pinning is predicted as equal: what
     a copy from pageable memory costs is part of the recorded step and not known apart. The interval holds 90 % of what
@@ -65,7 +65,7 @@ def predict(
 
 
 def _extent(settings: int) -> tuple[int, int]:
-    """Steps, and sequences of them."""
+    """(steps, sequences of them) that each of so many settings is replayed with."""
     return FEW_SETTINGS if settings <= 100 else MANY_SETTINGS
 
 
@@ -105,8 +105,8 @@ def _replayed(
 
 
 def _doubts(workload: Workload, rows: ReplayRows) -> tuple[ReplayRows | None, ReplayRows | None]:
-    """What is not known, at its worst and at its best: the hand-off where no worker handed over, and reads that may
-    slow each other beyond as many as were seen at a time."""
+    """(rows with what is not known at its worst, at its best): the hand-off where no worker handed over, and reads that
+    may slow each other beyond as many as were seen at a time. `None`: nothing of the kind is unknown."""
     low = high = None
     if not workload.handoff_known:
         low = replace(rows, handoff=np.maximum(3 * rows.handoff, UNKNOWN_HANDOFF_NS))
@@ -139,7 +139,7 @@ def _in_all(variance: Times, steps: int, recorded: int) -> Times:
 
 
 def _stall(stalls: Times, ends: Times, epoch: Ints) -> Times:
-    """Share of the wall time, the beginnings of epochs by their length."""
+    """Share of the wall time that each row waits for data, the beginnings of epochs weighed by their length."""
     steps = ends.shape[1]
     first = stalls[:, 0] * np.where(epoch == 0, 1.0, np.clip(1 - steps / np.maximum(epoch, 1), 0.0, 1.0))
     share: Times = np.clip((stalls.sum(axis=1) - first) / (ends[:, -1] - first), 0.0, 1.0)
@@ -159,7 +159,8 @@ def _serial(workload: Workload, drawn: DrawnTimes, steps: int) -> Prediction:
 
 
 def infeasible(workload: Workload, settings: LoaderSettings) -> str | None:
-    """What it would need beyond the recorded settings, and what there is; `None` where it fits, or nothing is known."""
+    """Why settings cannot run here: what they would need beyond the recorded ones, and what there is. `None` where they
+    can, or nothing is known."""
     limits, recorded = workload.limits, workload.settings
     size = settings.batch_size or workload.batch_size
     batch = (workload.batch_bytes or 0) * size / workload.batch_size

@@ -44,7 +44,7 @@ class Lateness:
     round_ns: float
     """Mean time from one collective to the next."""
     at_forward: bool
-    """Arrivals are those at the begin of the computation, not of the backward pass."""
+    """Whether arrivals are those at the begin of the computation, and not of the backward pass."""
     pairing: Pairing
     seen_share: float
     """Share of all rounds that these are: steps that not every rank looked at are left out."""

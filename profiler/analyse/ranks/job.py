@@ -80,7 +80,7 @@ class JobRank:
 
 @dataclass(frozen=True)
 class Job:
-    """`late_ns` and `waits_ns`: a step, by rank; empty where the ranks could not be compared."""
+    """A job's throughput, and what its ranks wait for each other."""
 
     lead: int
     """The rank whose own figures stand for the job: the one the others wait for, else the one that idles most."""
@@ -89,14 +89,18 @@ class Job:
     wall_ns: int
     """Time in which all ranks ran; from the first to the last where there was none."""
     steps: int
-    """Of the rank that leads, in that time."""
+    """Steps of the rank that leads, in the time of `wall_ns`."""
     shares: dict[str, float]
     """Known parts of the wall time, averaged over the ranks, and `UNTOLD`."""
     late_ns: dict[int, float]
+    """By rank, how much later than the others it is a step; empty where the ranks could not be compared."""
     waits_ns: dict[int, float]
+    """By rank, how long it waits for the last one a step; empty where the ranks could not be compared."""
     waiting_share: float | None
-    """Share of the time in which ranks wait for each other, averaged over them; part of what counts as computing."""
+    """Share of the time in which ranks wait for each other, averaged over them; part of what counts as computing.
+    `None` where they could not be compared."""
     straggler: Straggler | None
+    """`None` where no rank is waited for, or it costs too little to be worth a word."""
     verdict: Finding
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
@@ -250,7 +254,7 @@ def samples_within(facts: Facts, begin: int, end: int) -> float:
 
 
 def _done_ns(steps: Records) -> Stamps:
-    """When each was done: a host that queues far ahead ends its steps long before the device has done them."""
+    """When each step was done: a host that queues far ahead ends its steps long before the device has done them."""
     return np.where(steps["device_end_ns"] == NOT_MEASURED, steps["step_end_ns"], steps["device_end_ns"])
 
 

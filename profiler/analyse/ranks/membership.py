@@ -43,11 +43,12 @@ class RankProcess:
     clock: int
     """Ranks with the same number share a monotonic clock."""
     killed: bool
-    """It did not end its recording, though the run has ended, and nothing says that it came to its end all the same."""
+    """Whether it did not end its recording, though the run has ended, and nothing says that it came to its end all the
+    same."""
     argv: Any = None
     """The process's own command."""
     launched: bool = False
-    """Its launcher told it its place on its host: it is one of several for sure."""
+    """Whether its launcher told it its place on its host, so that it is one of several for sure."""
 
 
 def ranks_of(runs: Sequence[Run]) -> list[RankProcess]:
@@ -85,12 +86,14 @@ def listed(numbers: Sequence[int], one: str = "rank", several: str = "ranks") ->
 
 
 def unended(ranks: Sequence[int]) -> str:
-    """That these were killed, as far as it is known."""
+    """A clause that says that these ranks were killed, as far as it is known."""
     return f"{listed(ranks)} did not end the recording: killed, or left by os._exit; the last steps may be missing"
 
 
 @dataclass(frozen=True)
 class _Candidate:
+    """A process that may be the one of its rank."""
+
     rank: int
     writer: Writer
     count: int

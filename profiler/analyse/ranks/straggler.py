@@ -154,7 +154,7 @@ def _making(straggler: Straggler, facts: Mapping[int, Facts]) -> tuple[Evidence,
 
 
 def _on_cpu_ms(straggler: Straggler, facts: Mapping[int, Facts]) -> float | None:
-    """CPU time of these ranks' own threads, a step."""
+    """CPU time a step of the thread that trains, the median over these ranks; `None` where it was not measured."""
     known = [cpu[cpu != NOT_MEASURED] for rank in straggler.ranks for cpu in (facts[rank].window.steps["cpu_ns"],)]
     means = [float(cpu.mean()) for cpu in known if len(cpu)]
     return float(np.median(means)) / 1e6 if means else None

@@ -41,7 +41,7 @@ ABOUT_AS_MANY = 0.9
 
 
 def settled(events: Records) -> Records:
-    """Those of `TOLD`."""
+    """The events of the kinds in `TOLD`."""
     kept: Records = events[np.isin(events["what"], TOLD)]
     return kept
 
@@ -65,10 +65,10 @@ class RecordSource(Protocol):
 
 @dataclass(frozen=True)
 class ProcessRecords:
-    """Of one training process, each kind in the order of its moments."""
+    """The last records of one training process, each kind in the order of its moments."""
 
     name: str
-    """Of the file of its steps."""
+    """Name of the file of its steps."""
     writer: Writer
     host: str
     seen: int
@@ -78,11 +78,11 @@ class ProcessRecords:
     epoch: Epoch | None
     steps: Records
     last_steps: Records
-    """Of these, what is judged."""
+    """The last of `steps`, which are judged."""
     batches: Records
     pauses: Records
     events: Records
-    """No older than these, as the batches and pauses are, but for those of `TOLD`."""
+    """No older than `last_steps`, as batches and pauses are, but for the last events of the kinds in `TOLD`."""
 
     @property
     def rank(self) -> int:
@@ -91,16 +91,16 @@ class ProcessRecords:
 
 @dataclass(frozen=True)
 class RunRecords:
-    """Of all processes and of the sampler."""
+    """The last records of all processes of a run, and of its sampler."""
 
     info: dict[str, Any]
     told: tuple[TrainingProcess, ...]
     now_ns: int
-    """The moment; of a run that is over, its end."""
+    """The moment of the look, CLOCK_MONOTONIC; of a run that is over, its end."""
     over: str | None
     """How the run ended, or `lost`; `None` while it goes on."""
     processes: tuple[ProcessRecords, ...]
-    """Those that recorded steps, or are about to, by rank and process id."""
+    """Processes that recorded steps, or are about to, by rank and process id."""
     device: Records
     host: Records
     sampled: tuple[SampledDevice, ...] = ()
@@ -127,7 +127,7 @@ class Folder:
 
     def __init__(self) -> None:
         self.sources: dict[str, RecordSource] = {}
-        """By file name."""
+        """File name → where its last records come from."""
         self.settled: dict[str, Records] = {}
         """All events of `TOLD`, by the name of their file."""
         self._epochs = Epochs()
@@ -213,7 +213,7 @@ class Folder:
         return np.concatenate(parts) if parts else np.empty(0, dtype=EVENT.dtype)
 
     def _joined(self, kind: Kind, since_ns: int, writer: Writer | None = None) -> Records:
-        """Of all files of a kind, in the order of their moments; a file's own order is good enough."""
+        """The last records of all files of a kind, in the order of their moments; a file's own order is good enough."""
         windows = [self._window(source, since_ns) for _, source in self._of(kind, writer)]
         windows = [window for window in windows if len(window)]
         if not windows:
@@ -225,7 +225,7 @@ class Folder:
         return ordered
 
     def _window(self, source: RecordSource, since_ns: int | None = None, most: int | None = None) -> Records:
-        """Without what an older recording does not tell: it holds zeros there."""
+        """The last records of one file; what an older recording does not tell, and holds zeros of, is not measured."""
         records, later = source.records(since_ns, most), self._later.get(source.header.kind.name)
         if later:
             records = records.copy()
@@ -234,7 +234,7 @@ class Folder:
         return records
 
     def _of(self, kind: Kind, writer: Writer | None = None) -> list[tuple[str, RecordSource]]:
-        """By name."""
+        """The files of a kind, of one writer or of all, by name."""
         if self._indexed != len(self.sources):
             # Files come, and none is forgotten. A folder may hold many: of each training of a sweep its own.
             self._index.clear()

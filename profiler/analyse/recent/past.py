@@ -13,7 +13,7 @@ LAST = 256
 
 
 class Past:
-    """As `Tail`, of a file that is complete: finds its place by halving, and keeps nothing but the window.
+    """The last records of a complete file at any moment: finds its place by halving, and keeps nothing but the window.
 
     Raises:
         RecordError: no record file.
@@ -33,7 +33,7 @@ class Past:
         self._t_ns, self.seen = t_ns, self._place(t_ns)
 
     def records(self, since_ns: int | None = None, most: int | None = None) -> Records:
-        """Those that were known then, or the last of them, without what is surely older than `since_ns`."""
+        """The records that were known then, or the last of them, without what is surely older than `since_ns`."""
         limit = self._limit if most is None else min(most, self._limit)
         first = max(0, self.seen - limit, 0 if since_ns is None else self._place(since_ns - MOST_LATE_NS))
         after = self._place(self._t_ns + MOST_LATE_NS)

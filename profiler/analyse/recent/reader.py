@@ -67,7 +67,7 @@ class RecentReader:
         self._closed: set[str] = set()
         """Files to which nothing will be added."""
         self._all_read: set[str] = set()
-        """Those of them that were read to their end since."""
+        """Files to which nothing will be added, and that were read to their end since that is known."""
         self._steady = Steady()
         self._ranks: dict[int, RankView] = {}
         self._turn = 0

@@ -17,9 +17,10 @@ may be the reason, and this is said whatever the reason is."""
 MOST_UNCERTAIN_NS = 100_000
 """How far the device's clock may be off the host's before that is said."""
 MOST_UNMARKED = 0.1
-"""Waits a step, without device stamps, from which on it is said."""
+"""Waits for the device that have no stamps of its own, a step, from which that is said."""
 MOST_DISAGREEING = 0.01
-"""Share of steps whose stamps may contradict the device: the scheduler can come between two questions."""
+"""Share of the steps whose stamps may contradict the device before that is said: the scheduler can come between two
+questions to it."""
 LEAST_DOUBTFUL = 0.05
 """Share of the steps of which a part of the time is not known, from which that is said."""
 

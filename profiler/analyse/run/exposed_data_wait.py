@@ -29,22 +29,23 @@ from .window import Window
 from .worker_records import first_later_end
 
 LEAST_HIT_NS = 300_000
-"""Shorter waits hit nobody."""
+"""Length of a wait, ns, from which its step counts as one that waited, if the wait is `LEAST_HIT_SHARE` as well."""
 LEAST_HIT_SHARE = 0.1
-"""Of a step's own time without waiting; shorter waits are noise of the scheduler."""
+"""Length of a wait, as a share of what a step takes without waiting, from which its step counts as one that waited:
+shorter ones are noise of the scheduler."""
 SINGLE_STEPS = 0.15
 """Share of the steps up to which those that wait are single ones."""
 LEAST_PERIODS = 4
-"""A period has to be seen so often."""
+"""Times that a period has to be seen to be one."""
 MOSTLY_READING = 0.5
 """Share of its making from which a batch is one that is read, the time it queued for a CPU left out; and of all making,
 from which a loader is one that reads."""
 SLOW_TIMES = 2.5
-"""A batch that takes so many times what they usually take is slow by itself."""
+"""Time of making a batch over the median of all, from which the batch is slow by itself."""
 MOST_SLOW = 0.25
-"""Share of the batches that may be slow by themselves."""
+"""Share of the batches that may be slow by themselves; where the others are uneven as well, none is."""
 ALIKE_TIMES = 1.3
-"""The others take at most so many times what half of them take: otherwise all of them are uneven."""
+"""Time of making a batch over the median of all, up to which those that are not slow by themselves are even."""
 
 Lengths = npt.NDArray[np.float64]
 
@@ -67,9 +68,11 @@ class Shape:
     hit: int = 0
     """Steps that waited considerably."""
     steps: int = 0
+    """Steps that might have: first ones of epochs count only where all waiting is theirs."""
     period: int | None = None
-    """Of `PERIODIC`: steps from one wait to the next."""
+    """Steps from one wait to the next, of `PERIODIC` waits."""
     longest_ns: int = 0
+    """Length of the longest wait."""
 
     @property
     def words(self) -> str:
@@ -99,17 +102,17 @@ class Waits:
     blocked_ns: int
     """No piece of its own: waiting for a batch in the making, while a later one lay finished."""
     told: float
-    """Share of it at steps whose batch is known; of the rest the same proportions are taken."""
+    """Share of the steps, 0..1, whose batch is known; waits of the others are divided in the same proportions."""
     epochs: int
     """Passes over the data that began in the window."""
     iterators: int | None
     """Iterators of the loader that these passes went over: one, where workers are kept. `None` where not known."""
     batches_per_epoch: float | None
-    """`None` with fewer than two passes."""
+    """Steps of the window for each pass that began in it; `None` with fewer than two passes."""
     shape: Shape
-    """Of all that is no first fetch of an epoch, unless that is nearly all there is."""
+    """How waits are spread over the steps; first fetches of epochs are left out, unless they are nearly all of it."""
     slow: Slow | None
-    """Of the steps that waited: how much longer their batches took."""
+    """How much longer the batches of steps that waited took; `None` where no step waited, or no batch is known."""
 
     @property
     def total_ns(self) -> int:
@@ -117,19 +120,20 @@ class Waits:
         return sum(pieces)
 
     def pct(self, piece_ns: int) -> float | None:
-        """A piece, of the whole exposed wait; `None` where there was none, or no batch was told to a step."""
+        """A piece in percent of the whole exposed wait; `None` where there was none, or no step's batch is known."""
         whole = self.total_ns
         return 100 * piece_ns / whole if whole and self.told > 0 else None
 
 
 @dataclass(frozen=True)
 class Slow:
-    """Batches of the steps that waited, against all batches; of these the ones that are slow by themselves, if any."""
+    """The batches of the steps that waited, or where there are any those of them that are slow by themselves, against
+    all batches."""
 
     times: float
     """Their median making time over that of all."""
     of_slowest_sample: float | None
-    """Share of their making that their slowest sample took, 0..1; the median."""
+    """Share of a batch's making that its slowest sample took, 0..1; the median. `None` where that was not measured."""
 
 
 def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:

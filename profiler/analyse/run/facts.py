@@ -45,8 +45,7 @@ from .window import Window, plausible, resolved, window_of
 from .worker_records import of_loaders, of_training, within
 
 MACHINE_FULL_PCT = 90.0
-"""Share of its CPU time in use, in percent, from which a machine has no CPU left over, whoever uses them: what is not
-on a CPU may be waiting for one, and times hold that."""
+"""CPU time of a machine in use, in percent, from which it has none left over: what is on no CPU may wait for one."""
 MADE_IN_FETCH_PCT = 90.0
 """Batch making of which so much happens within the fetches is done by the training itself."""
 
@@ -70,7 +69,7 @@ class Facts:
     waits: Waits
     """What the training waited for when it waited for data."""
     loader_unread: LoaderStats | None
-    """As `loader`, of the batches alone that are not mostly read from storage; `None` where all or none are."""
+    """The loader as far as it made batches that are not mostly read from storage; `None` where all or none are."""
     machine_cpus: int | None
     """All CPUs of the machine, whether the job may use them or not."""
     zero_windows_pct: float | None
@@ -88,8 +87,7 @@ class Facts:
     unfed_share: float
     """Share of the steps whose fetch was not seen: what they waited for data counts as other time."""
     overhead_ns: float
-    """Time spent in whyidle's own hooks in a step that they look at: the median, since a hook that the scheduler
-    interrupts counts the interruption, which would have come anyway."""
+    """Time in whyidle's own hooks in a step that they look at; the median, since the scheduler may interrupt a hook."""
     set_prefetch: int | None = None
     """Batches that each of torch's worker processes prepares ahead, as it is set; `None` where that is not known."""
     persistent_workers: bool | None = None
@@ -150,7 +148,7 @@ class Facts:
 
     @property
     def shares(self) -> dict[str, float]:
-        """The parts of the wall time that are known, 0..1, and as `UNTOLD` what is not told apart."""
+        """Parts of the wall time that are known, 0..1, and as `UNTOLD` what is not told apart."""
         shares = {part: self.parts.share(part) for part in PARTS}
         if self.told_apart:
             return {part: share for part, share in shares.items() if part != "input" or self.input_known}
@@ -164,12 +162,12 @@ class Facts:
 
     @property
     def overhead_share(self) -> float:
-        """The hooks' typical cost over the wall time."""
+        """Share of the wall time, 0..1, spent in whyidle's own hooks, typical steps taken for all."""
         return self.overhead_ns * len(self.window.steps) / self.parts.wall_ns
 
     @property
     def overhead_ns_per_step(self) -> float:
-        """The same, spread over all steps that ran."""
+        """Time spent in whyidle's own hooks, spread over all steps that ran, ns a step."""
         return self.overhead_ns * self.window.looked_at
 
     @property

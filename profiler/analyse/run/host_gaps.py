@@ -24,21 +24,23 @@ SAVING = "saving a checkpoint"
 
 @dataclass(frozen=True)
 class Gaps:
+    """Time that the device idled behind the training loop's own work, garbage collections left out."""
+
     shape: Shape
-    """Of the steps, garbage collection left out."""
+    """How it is spread over the steps."""
     longest_ns: int
     """The longest stretch."""
     longest_step: int | None
-    """Number of the step it lies in."""
+    """Number of the step that the longest stretch lies in; `None` before the first."""
     total_ns: int
     places: tuple[tuple[str, float], ...]
-    """Where in the step, with the share of the wall time."""
+    """(place in the step, in words; share of the wall time)"""
     named: tuple[tuple[str, float], ...]
-    """What the program is known to have done meanwhile, with the share of the wall time."""
+    """(what the program is known to have done meanwhile, share of the wall time), the longest first"""
 
     @property
     def is_a_stop(self) -> bool:
-        """One long stretch makes up nearly all of it."""
+        """Whether one long stretch makes up nearly all of it: a breakpoint, not the loop."""
         return self.longest_ns >= A_STOP_NS and self.longest_ns >= NEARLY_ALL * self.total_ns
 
     @property
@@ -48,14 +50,18 @@ class Gaps:
 
 @dataclass(frozen=True)
 class Syncs:
+    """Synchronising calls, and the time that the device idled behind them."""
+
     per_step: float
     """Calls in a step that was looked at; the mean."""
     steps: int
-    """Steps with any."""
+    """Steps with any call."""
     of: int
+    """Steps that were looked at."""
     longest_ns: int
-    """The longest stretch that the device idled behind one."""
+    """The longest stretch that the device idled behind a call."""
     shape: Shape
+    """How that idling is spread over the steps."""
 
     @property
     def words(self) -> str:

@@ -19,9 +19,9 @@ from .loader_stats import BUSY, QUEUED_PCT
 @dataclass(frozen=True)
 class Metric:
     name: str
-    """As the JSON of the contract has it."""
+    """Its name in the JSON of the contract."""
     label: str
-    """In words, as evidence and limits show it."""
+    """What evidence and limits call it, in words."""
     unit: str
     of: Callable[[Facts], float | None]
     """`None` where it was not measured."""
@@ -166,4 +166,4 @@ _METRICS = (
 )
 
 METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _METRICS})
-"""By name, in the order in which Prometheus tells them."""
+"""Metrics by name, in the order in which Prometheus tells them."""

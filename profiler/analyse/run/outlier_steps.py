@@ -16,43 +16,50 @@ from .step_spans import per_step
 from .window import Window
 
 LEAST_OTHERS = 3
-"""Steps to compare with."""
+"""Ordinary steps that odd ones are compared with, at least."""
 LEAST_OTHERS_SHARE = 0.1
+"""Ordinary steps for each odd one, at least."""
 LEAST_TIMES = 1.5
-"""New shapes that take less than so many times what their size explains are not slow for being new."""
+"""Time of a step with new shapes over what its size explains, from which it is slow for being new."""
 SIZE_EXPLAINS = 2
-"""A step takes at most this power of its batch's size longer than another: attention is quadratic."""
+"""Power of a batch's size by which its step may take longer than another: attention is quadratic."""
 MOST_RETRIED = 0.7
+"""Retries a step up to which the slowest steps are taken for those that retried; with more, nearly every step did."""
 CLEARLY_SLOWER = 1.2
-"""Where the steps that retried are told by nothing but their length, they have to be so many times as long."""
+"""Time of the steps that retried over that of others, from which they are taken for those, where nothing but their
+length tells them."""
 LEAST_IDLE = 0.05
-"""Of the time: less is the coarseness of the driver's utilisation."""
+"""Share of the time that the device idles within the steps, by the driver's utilisation, from which retries at nearly
+every step are its reason. Less than `UTILISATION_BELOW`, since here something is known to have happened."""
 LOOKS_NS = 250_000_000
-"""The allocator is asked at most 5 times a second: a retry lies at most so long before it is told."""
+"""How long a retry of the allocator lies before it is told, at most: it is asked up to 5 times a second."""
 
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class OddSteps:
-    """What they cost beyond ordinary steps, ns over the window: while the device computed, and behind the host."""
+    """Steps that computed longer than others, and what they cost beyond ordinary ones, ns over the window."""
 
     hit: int
+    """Steps that are so."""
     of: int
     """Steps that were looked at."""
     compute_ns: float
+    """Time they cost while the device computed."""
     host_ns: float
+    """Time they cost while the device idled behind the host."""
     times: float | None
     """An odd step's computation over that of an ordinary one, or over what its size explains where that is more;
     medians. `None` without ordinary ones."""
     longest_ns: float
-    """The computation of the longest."""
+    """Computation of the longest odd step."""
     usual_ns: float | None
-    """That of an ordinary one: the median."""
+    """Computation of an ordinary step, the median; `None` without any."""
     count: int = 0
     """How often the allocator tried again, or the compiler was at work."""
     compiling_ns: float = 0.0
-    """Part of it in which torch's compiler was at work."""
+    """Part of `compute_ns` and `host_ns` in which torch's compiler was at work."""
 
     @property
     def total_ns(self) -> float:

@@ -16,9 +16,10 @@ from ..intervals import EMPTY, Intervals, clip, union, union_of
 from .window import Window
 
 TOLERANCE_NS = 100_000
-"""A device that reaches a mark so much later than it was put there was at work in between."""
+"""Time between putting a mark into the device's queue and its reaching it, from which it was at work in between."""
 CLOCKS_APART_NS = 1_000_000
-"""Between a step's begin and a question to the device lie a clock reading and, now and then, the scheduler."""
+"""Time by which the device's stamps and its own word about being done may differ before they contradict each other:
+between a step's begin and the question lie a clock reading and, now and then, the scheduler."""
 
 
 def unseen_of(window: Window, asynchronous: bool) -> tuple[Intervals, Intervals, int]:

@@ -82,7 +82,7 @@ class Timeline:
 
     @property
     def steps(self) -> Records:
-        """With the warm-up."""
+        """All steps that the hooks looked at, the warm-up included."""
         return self.facts.window.all_steps
 
 
@@ -131,7 +131,7 @@ def _sorted(records: Records) -> Records:
 
 
 def part_spans(facts: Facts) -> dict[str, Intervals]:
-    """By part, the stretches of the window that are blamed on it; they overlap nowhere.
+    """Part → the stretches of the window that are blamed on it; they overlap nowhere.
 
     Steps that nobody looked at are in none of them: of them only sums are known. Where computing is not told from
     waiting for data, what is neither copy, sync nor boundary is `UNTOLD`.

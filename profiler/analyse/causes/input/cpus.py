@@ -8,18 +8,20 @@ from .handoff import LARGE_BATCH_BYTES
 from .wait import MOSTLY_OWN, Wait
 
 LEAST_THROTTLED = 0.05
-"""Share of the time of its CPUs that a quota stops the job, from which on it is the reason."""
+"""Share of the time of its CPUs that a quota stops the job, from which it is the reason."""
 POOL_PCT = 50.0
-"""CPU time of a worker's other threads, of the time spent making batches, from which on they matter."""
+"""CPU time of the other threads of workers, in percent of the time spent making batches, from which these compete for
+CPUs."""
 POOL_TIMES = 0.75
-"""The same, of the CPU time of the thread that makes the batches."""
+"""CPU time of the other threads of workers over that of the threads that make the batches, from which they compete for
+CPUs."""
 ALONE = "run it where nothing else runs, or give it CPUs of its own (taskset, cpuset, a quota of theirs)"
 MOSTLY_IDLE_PCT = 70.0
-"""A machine that is no busier has a CPU for whoever may run."""
+"""CPU time of the machine in use, in percent, up to which there is a CPU for whoever may run."""
 OVERSUBSCRIBED_TIMES = 1.5
-"""Workers, of the CPUs they may use, from which on they are too many."""
+"""Workers for each CPU that they may use, from which they are too many."""
 CHEAP_SENT_BYTES = 4096
-"""Batches that are not large, of which fewer bytes go through the pipe, are handed over in less than a millisecond."""
+"""Bytes of a batch through the pipe up to which it is handed over in less than a millisecond, if it is not large."""
 THREAD_QUEUED = 0.5
 """Waiting of the training's thread for a CPU, of the wait for finished batches, from which it is the reason."""
 
@@ -209,7 +211,7 @@ def delayed_by_others(wait: Wait) -> Finding | None:
 
 
 def delayed(wait: Wait) -> Finding | None:
-    """The same, by whoever uses the machine up."""
+    """Batches are finished, but the training's thread gets no CPU to take them: the machine is used up."""
     change = "fewer workers, so that a CPU is left for the training's own thread"
     return _delayed(wait, "the loader and whatever else runs use", change)
 

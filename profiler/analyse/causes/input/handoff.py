@@ -7,14 +7,17 @@ from ..finding import Evidence, Finding
 from .wait import Wait
 
 TINY_SAMPLE_MS = 0.2
-"""Samples that take less are not worth another process."""
+"""Time of making a sample up to which it is not worth another process."""
 LARGE_BATCH_BYTES = 1_000_000
-"""Moving fewer bytes is not what costs."""
+"""Bytes of a batch from which moving them is what costs."""
 WORTH_MAKING_HERE = 0.7
-"""Making a batch in the training takes less than this share of what waiting for it costs now."""
+"""Time that making a batch would take in the training over what waiting for it costs now, up to which it is worth
+it."""
 LEAST_PICKLED_BYTES = 100_000
+"""Bytes of a batch from which it matters whether it is pickled."""
 PICKLED = 0.5
-"""Share of a batch's bytes that goes through the pipe, from which on it is not handed over in shared memory."""
+"""Bytes sent through the pipe for each byte of a batch, from which it is pickled and not handed over in shared
+memory."""
 
 
 def is_pickled(loader: LoaderStats) -> bool:

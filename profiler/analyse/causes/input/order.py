@@ -7,7 +7,7 @@ from ..finding import Evidence, Finding, Next
 from .wait import Wait
 
 VARIED_TIMES = 1.25
-"""Batches that are waited for take at least so many times what they usually take, where it is their variance."""
+"""Time of making the batches that are waited for over that of all, from which their variance is why they are."""
 
 
 def straggler(wait: Wait) -> Finding | None:

@@ -24,7 +24,7 @@ Pieces = Sequence[tuple[Piece, int]]
 """Each with so many ns of the wait."""
 
 LEAST_PIECE = 0.03
-"""Of the wall time: a smaller piece of the wait is told together with the largest one."""
+"""Share of the wall time below which a piece of the wait is told together with the largest one."""
 
 
 def findings_of(facts: Facts) -> list[Finding]:
@@ -103,6 +103,7 @@ def _is_handed(facts: Facts) -> bool:
 
 
 def _counts(facts: Facts, ns: int) -> bool:
+    """Whether a piece of the wait is large enough to be told by itself."""
     return ns >= LEAST_PIECE * facts.parts.wall_ns
 
 

@@ -7,13 +7,13 @@ from ..finding import Evidence, Finding
 from .wait import Wait
 
 COLD = 0.5
-"""Share of the bytes read that come from storage, from which on the cache is cold."""
+"""Share of the bytes read that come from storage, from which the cache is cold."""
 SMALL_READ_BYTES = 256 * 1024
-"""A sample of fewer bytes is a small read."""
+"""Bytes read for a sample below which it is a small read."""
 SLOW_BYTES_PER_S = 50e6
-"""A worker that reads fewer in a second of waiting reads from something slow."""
+"""Bytes that a worker reads in a second of waiting for them, below which it reads from something slow."""
 AMPLIFIED = 4.0
-"""Bytes read for each byte of a batch, from which on most are read for nothing. Compressed data reads fewer."""
+"""Bytes read for each byte of a batch, from which most are read for nothing; compressed data reads less than one."""
 
 
 def mostly_reads(wait: Wait) -> Finding | None:
@@ -72,6 +72,7 @@ def _kind(
 
 
 def _bytes_per_s(wait: Wait) -> float | None:
+    """Bytes that a worker reads in a second of waiting for them; `None` where that is not known."""
     loader = wait.loader
     read, ms = loader.read_chars_bytes_per_sample, loader.make_ms_per_sample
     if not read or not ms or not loader.read_pct:
@@ -80,6 +81,6 @@ def _bytes_per_s(wait: Wait) -> float | None:
 
 
 def _sample_bytes(wait: Wait) -> float | None:
-    """Of a finished sample."""
+    """Bytes of a finished sample; `None` where they are not known."""
     nbytes, size = wait.loader.mean_batch_bytes, wait.facts.batch_size
     return None if nbytes is None or not size else nbytes / size

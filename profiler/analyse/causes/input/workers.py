@@ -12,7 +12,7 @@ from .cpus import ALONE
 from .wait import HANDOVER_MS, Wait, Wanted, count
 
 UNEVEN = 0.75
-"""Workers that would be as uneven with equal shares, of all there are, below which some get no data."""
+"""Workers that with equal shares would be as uneven as these, over all that are set, below which some get no data."""
 
 
 def serial(wait: Wait) -> Finding:

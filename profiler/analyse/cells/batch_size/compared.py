@@ -21,18 +21,22 @@ UNSURE = 0.10
 
 @dataclass(frozen=True)
 class Compared:
+    """Two batch sizes of a sweep."""
+
     fit: SweepFit
     smaller: int
     larger: int
     before: Sequence[Facts]
-    """The runs of the smaller one."""
+    """The runs of the smaller size."""
     after: Sequence[Facts]
+    """The runs of the larger size."""
 
     def times(self, term: str) -> tuple[float, float]:
         """A term at both sizes, µs per sample."""
         return self.fit.at(self.smaller, term).value, self.fit.at(self.larger, term).value
 
     def change(self, term: str) -> Estimate:
+        """What a term grew by from the smaller to the larger size, µs per sample."""
         return self.fit.change(self.smaller, self.larger, term)
 
     def values(self, value: Callable[[Facts], float | None]) -> tuple[float, float] | None:
@@ -47,6 +51,7 @@ class Compared:
 
     @property
     def faster(self) -> bool:
+        """Whether a sample surely takes less time at the larger size, and considerably so."""
         change = self.change(TOTAL)
         return change.high < 0 and -change.value > self._least
 
@@ -79,11 +84,11 @@ class Compared:
 
     @property
     def growth(self) -> float:
-        """What that part grew by, µs per sample; 0 where none did."""
+        """What the part that grew most grew by, µs per sample; 0 where none did."""
         return self.change(self.grew).value if self.grew is not None else 0.0
 
     def is_due_to(self, *names: str) -> bool:
-        """Whether these terms together grew by most of what the part that grew did; not if one is not known."""
+        """Whether these terms together grew by most of `growth`; not if one of them is not known."""
         return sum(self.change(name).value for name in names) >= MOSTLY * self.growth
 
     def _rose(self, term: str) -> bool:

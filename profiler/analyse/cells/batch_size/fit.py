@@ -26,7 +26,7 @@ LEAST_WHOLE_ROUNDS = 2
 
 @dataclass(frozen=True)
 class RunTerms:
-    """One run."""
+    """What one run contributes to a sweep."""
 
     size: int
     round: int | None
@@ -84,7 +84,7 @@ class SweepFit:
         return None
 
     def _estimate(self, term: str, weights: Mapping[int, float], quantile: float) -> Estimate:
-        """Of a sum over sizes."""
+        """A term summed over sizes, each with its weight."""
         covariance = self._solved.covariance
         weight = np.zeros(len(covariance))
         for size, factor in weights.items():

@@ -64,7 +64,7 @@ def epochs_begin(compared: Compared) -> Mechanism | None:
 
 
 def _first_wait_ms(compared: Compared, size: int, runs: Sequence[Facts]) -> float | None:
-    """Beyond what other batches are waited for."""
+    """Wait for the first batch of an epoch beyond that for others, ms; `None` where epochs are not known."""
     filling = sum(compared.fit.at(size, name).value for name in (terms.STARTING, terms.FILLING))
     samples = median_of_known(run.samples / run.waits.epochs if run.waits.epochs else None for run in runs)
     return None if samples is None else filling * samples / 1e3
@@ -117,6 +117,7 @@ def read_back(compared: Compared) -> Mechanism | None:
 
 
 def loader_floor(compared: Compared) -> Mechanism:
+    """Nothing else explains that the wait grew: the loader sets the pace."""
     making = compared.values(_making_ms)
     evidence = at_both(compared, "making a sample", _making_ms, "ms") + at_both(
         compared, "workers busy", _busy_pct, "%"
@@ -153,4 +154,4 @@ def _busy_pct(run: Facts) -> float | None:
 
 
 RULES: tuple[Rule, ...] = (too_few_batches, epochs_begin, padding, handed, collated, read_back)
-"""From the specific to the general."""
+"""Rules for a wait for data that grew, from the specific to the general."""

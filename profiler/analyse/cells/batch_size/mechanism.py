@@ -20,10 +20,12 @@ LEAST_MEGABYTES = 0.1
 
 @dataclass(frozen=True)
 class Mechanism:
-    """`cause` is one of the contract's; `why` goes on from what grew, in words."""
+    """What made the larger batch slower, or no faster."""
 
     cause: str
+    """One of the contract's."""
     why: str
+    """The rest of a sentence that begins with what grew."""
     evidence: tuple[Evidence, ...] = ()
 
 
@@ -75,7 +77,7 @@ def at_both(
 
 
 def batch_megabytes(compared: Compared) -> tuple[Evidence, ...]:
-    """Of small batches the bytes explain nothing."""
+    """The bytes of a batch at both sizes as evidence; none of small batches, whose bytes explain nothing."""
     sizes = compared.values(terms.batch_megabytes)
     if sizes is None or sizes[1] < LEAST_MEGABYTES:
         return ()

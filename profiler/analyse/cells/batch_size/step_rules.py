@@ -28,6 +28,7 @@ def retries(compared: Compared) -> Mechanism | None:
 
 
 def new_shapes(compared: Compared) -> Mechanism | None:
+    """Steps with input shapes not seen before take longer."""
     if not compared.is_due_to(terms.NEW_SHAPES):
         return None
     return Mechanism(
@@ -54,7 +55,7 @@ def clock(compared: Compared) -> Mechanism | None:
 
 
 def kernels(compared: Compared) -> Mechanism:
-    """None of what is known explains it."""
+    """Nothing known explains that the computation takes longer: it is said what was looked at."""
     device = compared.after[0].device_kind
     retried = "retries of its memory"
     known = {
@@ -74,6 +75,7 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def copying(compared: Compared) -> Mechanism:
+    """Copies to the device take longer a sample."""
     how = ""
     if all(run.pinned is False for run in compared.after):
         how = " from pageable memory. Pin it"
@@ -83,7 +85,7 @@ def copying(compared: Compared) -> Mechanism:
 
 
 def own_work(compared: Compared) -> Mechanism:
-    """No mechanism of the list: what grew is said, and no more."""
+    """The training loop's own work takes longer a sample, for no reason that is known."""
     if not compared.slower:
         return Mechanism("none", "in the training loop's own work, which the device no longer covers")
     return Mechanism(
@@ -92,14 +94,16 @@ def own_work(compared: Compared) -> Mechanism:
 
 
 def waits(_: Compared) -> Mechanism:
+    """Synchronising calls take longer a sample, for no reason that is known."""
     return Mechanism("none", "in calls that wait for the device and then make something of what they read")
 
 
 def outside(_: Compared) -> Mechanism:
+    """There is more time outside the steps a sample."""
     return Mechanism("none", "outside the steps: validation, checkpoints or hooks of epochs")
 
 
 COMPUTE_RULES: tuple[Rule, ...] = (retries, new_shapes, padding, clock)
 COPY_RULES: tuple[Rule, ...] = (padding,)
 HOST_RULES: tuple[Rule, ...] = (retries, new_shapes)
-"""From the specific to the general."""
+"""Rules for a part that grew, from the specific to the general."""

@@ -83,7 +83,8 @@ def foreign_in_words(compared: Compared) -> str:
 
 
 def longer_gaps(compared: Compared) -> str:
-    """The same idle share in fewer, longer stretches: what a utilisation trace shows as a swing to 0."""
+    """That the device stands still as much, in fewer and longer stretches, which a utilisation trace shows as swings to
+    0; else empty."""
     gaps = compared.values(terms.usual_gap_ms)
     if gaps is None or gaps[1] < LONGER_GAPS * gaps[0]:
         return ""
