@@ -93,7 +93,9 @@ class Claim:
             likely: the share that is expected to.
         """
         most_ns = self.ns if removed_ns is None else removed_ns
-        return Next(change, *(self.facts.without(ns) for ns in (likely * most_ns, least * most_ns, most_ns)))
+        return Next(
+            change, *(self.facts.samples_per_s_without(ns) for ns in (likely * most_ns, least * most_ns, most_ns))
+        )
 
     def overlapping(self, change: str, supply: float | None = None) -> Next:
         """A change that lets batches be made while the training computes.
@@ -106,7 +108,7 @@ class Claim:
         """
         facts = self.facts
         now = facts.samples_per_s
-        most = facts.without(min(self.ns, facts.parts.input_ns))
+        most = facts.samples_per_s_without(min(self.ns, facts.parts.input_ns))
         if most is not None and facts.device_kind == "cpu":
             limit = facts.cpu_limit
             most = None if limit is None else max(now, min(most, limit))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..run.outlier_steps import OddSteps
+from ..run.outlier_steps import OutlierSteps
 from ..shares import MOSTLY
 from .claim import Claim
-from .divided import others
+from .divided import foreign_kernels
 from .finding import Evidence, Finding
 
 
@@ -88,7 +88,7 @@ def memory_pressure(claim: Claim) -> Finding | None:
 
 def contended(claim: Claim) -> Finding | None:
     """Other processes' kernels run on the device."""
-    seen, foreign = claim.facts.sampled, others(claim.facts)
+    seen, foreign = claim.facts.sampled, foreign_kernels(claim.facts)
     if foreign is None:
         return None
     return claim.found(
@@ -138,5 +138,5 @@ def throttled(claim: Claim) -> Finding | None:
     )
 
 
-def _usual(seen: OddSteps) -> Evidence:
+def _usual(seen: OutlierSteps) -> Evidence:
     return Evidence("another step computes", None if seen.usual_ns is None else seen.usual_ns / 1e6, "ms")

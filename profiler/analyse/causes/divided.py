@@ -5,7 +5,7 @@ What is known of single steps comes first, then what is measured by itself, then
 
 from __future__ import annotations
 
-from ..run.device_state import Others, PcieLink, others_of
+from ..run.device_state import ForeignKernels, PcieLink, foreign_kernels_of
 from ..run.facts import Facts
 from .claim import Piece
 
@@ -40,7 +40,7 @@ def pieces_of(facts: Facts) -> dict[Piece, float]:
 
 def computing(facts: Facts) -> dict[Piece, float]:
     """Pieces of the computing time, ns."""
-    shapes, memory, foreign = facts.shape_churn, facts.memory_pressure, others(facts)
+    shapes, memory, foreign = facts.shape_churn, facts.memory_pressure, foreign_kernels(facts)
     held = None if facts.device_state is None else facts.device_state.throttled
     pieces, left = {}, float(facts.parts.compute_ns)
     pieces[Piece.SHAPES], left = _take(left, 0.0 if shapes is None else shapes.compute_ns)
@@ -78,7 +78,7 @@ def lost_to_link(facts: Facts) -> float:
     return 0.0 if found is None or facts.pinned is None else facts.parts.copy_ns * (1 - found.share)
 
 
-def others(facts: Facts) -> Others | None:
+def foreign_kernels(facts: Facts) -> ForeignKernels | None:
     """Other processes on the device whose kernels show; `None` where they cannot be told from this job's own.
 
     Loaders that are not torch's may run kernels in the training's process, and workers that are no forks may hold the
@@ -90,7 +90,7 @@ def others(facts: Facts) -> Others | None:
     own += facts.other_processes + ((facts.set_workers or 0) if facts.starts_python else 0)
     if (facts.sampled.gpu_processes or 0) <= own:
         return None
-    return others_of(facts.window, facts.parts, state.utilisation)
+    return foreign_kernels_of(facts.window, facts.parts, state.utilisation)
 
 
 def launch_share(facts: Facts) -> float | None:
@@ -120,7 +120,7 @@ def _idle_within(facts: Facts) -> float | None:
     """Idling within the steps' computation by the driver's utilisation, of the wall time; `None` where that is not
     known, or too little to be told from how coarse it is."""
     utilisation = facts.sampled.utilisation_pct
-    if facts.device_kind == "cpu" or utilisation is None or others(facts) is not None:
+    if facts.device_kind == "cpu" or utilisation is None or foreign_kernels(facts) is not None:
         return None
     below = facts.parts.share("compute") - utilisation / 100
     coarse = UTILISATION_BELOW if facts.window.looked_at == 1 else UTILISATION_FAR_BELOW

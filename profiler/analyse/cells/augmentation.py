@@ -105,7 +105,7 @@ def _of_run(run: TrainingOutcome) -> tuple[list[float], list[float]] | None:
     return kinds[False][1:] or kinds[False], kinds[True][1:] or kinds[True]
 
 
-def turns(found: Sequence[Augmentation]) -> list[tuple[Augmentation, Augmentation]]:
+def free_on_one_device(found: Sequence[Augmentation]) -> list[tuple[Augmentation, Augmentation]]:
     """Pairs of one training on two devices whose augmentation is free on one and surely not on the other; of each
     training the pair that differs most."""
     sure = sorted((each for each in found if each.doubt is None), key=lambda each: each.cost)

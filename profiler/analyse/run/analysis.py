@@ -18,10 +18,10 @@ from ..causes.finding import Finding
 from ..predict.observed import advice_of
 from ..ranks.job import Job, JobRank, job_of
 from ..ranks.membership import RankProcess, listed, missing, ranks_of, surely_missing, unended
-from .data_quality_warnings import doubts_of
+from .data_quality_warnings import warnings_of
 from .events import phases_of
 from .facts import Facts, facts_of
-from .headroom import MeasuredHeadroom, told_apart
+from .headroom import MeasuredHeadroom, without_stretches
 from .resource_usage import Sampled, sampled
 from .sampler_quality import quality_notes
 from .window import Window
@@ -139,7 +139,7 @@ def _missing_notes(ranks: Sequence[RankProcess]) -> list[str]:
 def _of_process(run: Run, writer: Writer | None) -> Analysis:
     """One training process by itself; without a writer the one that ran most steps."""
     duration_s = _duration_s(run.records(EVENT, writer))
-    run, headroom, cut = told_apart(run, writer)
+    run, headroom, cut = without_stretches(run, writer)
     facts = facts_of(run, writer)
     if facts is None:
         recorded = len(run.records(STEP, writer))
@@ -240,4 +240,4 @@ def _notes(facts: Facts, findings: Sequence[Finding]) -> tuple[str, ...]:
         foreign_cpus=facts.foreign_cpus,
         found={finding.cause for finding in findings},
     )
-    return (*doubts_of(facts), *quality)
+    return (*warnings_of(facts), *quality)

@@ -25,7 +25,7 @@ LEAST_DOUBTFUL = 0.05
 """Share of the steps of which a part of the time is not known, from which that is said."""
 
 
-def doubts_of(facts: Facts) -> Iterator[str]:
+def warnings_of(facts: Facts) -> Iterator[str]:
     """What a reader must know before trusting the parts."""
     window, parts = facts.window, facts.parts
     if window.looked_at < 1:

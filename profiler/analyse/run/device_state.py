@@ -91,7 +91,7 @@ class Utilisation:
 
 
 @dataclass(frozen=True)
-class Others:
+class ForeignKernels:
     """Kernels of other processes, in utilisation windows that lie within the steps; shares of these windows, 0..1."""
 
     density: float
@@ -139,7 +139,7 @@ def _clock_mhz(looks: Records, parts: Partition) -> float | None:
     return float(loaded["sm_clock_mhz"].mean()) if len(loaded) else None
 
 
-def others_of(window: Window, parts: Partition, utilisation: Utilisation | None) -> Others | None:
+def foreign_kernels_of(window: Window, parts: Partition, utilisation: Utilisation | None) -> ForeignKernels | None:
     """What other processes' kernels add to the steps' own computing, compared window by window.
 
     Evaluating, saving and steps that nobody looked at may run kernels of this training that no step tells of: windows
@@ -160,7 +160,7 @@ def others_of(window: Window, parts: Partition, utilisation: Utilisation | None)
     busy = float(np.average(utilisation.busy[within], weights=length))
     if 1 - own < LEAST_IDLE_SHARE or busy - own < LEAST_FOREIGN_SHARE:
         return None
-    return Others(min(1.0, (busy - own) / (1 - own)), busy, own, len(length))
+    return ForeignKernels(min(1.0, (busy - own) / (1 - own)), busy, own, len(length))
 
 
 def _throttled(looks: Records) -> Throttled | None:

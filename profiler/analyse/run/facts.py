@@ -37,7 +37,7 @@ from .gil import Gil, gil_of, with_gil
 from .host_gaps import Gaps, Syncs, gaps_of, syncs_of
 from .loader_stats import LoaderStats, loader_of
 from .non_step_time import Outside, outside_of
-from .outlier_steps import OddSteps, memory_pressure, shape_churn
+from .outlier_steps import OutlierSteps, memory_pressure, shape_churn
 from .resource_usage import Sampled, sampled, swings_to_zero_pct
 from .stall_breakdown import PARTS, UNTOLD, Partition, partition
 from .training_thread import own_time, rises
@@ -114,9 +114,9 @@ class Facts:
     """Time behind synchronising calls."""
     outside: Outside | None = None
     """Time outside the steps."""
-    shape_churn: OddSteps | None = None
+    shape_churn: OutlierSteps | None = None
     """Steps with input shapes not seen before, or in which torch's compiler was at work."""
-    memory_pressure: OddSteps | None = None
+    memory_pressure: OutlierSteps | None = None
     """Steps in which the device's memory allocator had to try again."""
     advice: Advice | None = None
     """What other settings of the loader would do; `None` where the run does not tell, or nobody will ask."""
@@ -178,7 +178,7 @@ class Facts:
         made = self.made_in_fetch_pct
         return made is not None and made >= MADE_IN_FETCH_PCT and self.loader.queue_capacity is None
 
-    def without(self, removed_ns: float) -> float | None:
+    def samples_per_s_without(self, removed_ns: float) -> float | None:
         """Samples/s if so much of the wall time vanished; `None` where samples are not known."""
         if not self.samples_known:
             return None

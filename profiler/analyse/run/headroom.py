@@ -54,7 +54,7 @@ class _Stretch:
     """Its rate over that of the ordinary steps near it; `None` where there are too few of them."""
 
 
-def told_apart(run: Run, writer: Writer | None) -> tuple[Run, MeasuredHeadroom | None, tuple[str, ...]]:
+def without_stretches(run: Run, writer: Writer | None) -> tuple[Run, MeasuredHeadroom | None, tuple[str, ...]]:
     """(the run as it would be without stretches, what those say, notes).
 
     Stretches, their fills and their recoveries are cut out of one training process's records; without a writer, of the

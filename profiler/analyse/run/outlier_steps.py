@@ -38,7 +38,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class OddSteps:
+class OutlierSteps:
     """Steps that computed longer than others, and what they cost beyond ordinary ones, ns over the window."""
 
     hit: int
@@ -66,7 +66,7 @@ class OddSteps:
         return self.compute_ns + self.host_ns
 
 
-def shape_churn(window: Window, events: Records, parts: Partition, asynchronous: bool) -> OddSteps | None:
+def shape_churn(window: Window, events: Records, parts: Partition, asynchronous: bool) -> OutlierSteps | None:
     """Steps with input shapes not seen before, or in which torch's compiler was at work; `None` if there are none.
 
     New shapes count as far as they take longer than their size explains: unusual lengths are both new and long.
@@ -97,13 +97,13 @@ def shape_churn(window: Window, events: Records, parts: Partition, asynchronous:
         # Work that the device had queued meanwhile is not told from the compiler's time.
         times, usual = (None, None) if found is None else (found.times, found.usual_ns)
         longest = float(covered(compiling, *_ends(compiling)).max(initial=0))
-        found = OddSteps(int(compiled.sum()), len(odd), *direct, times, longest, usual)
+        found = OutlierSteps(int(compiled.sum()), len(odd), *direct, times, longest, usual)
     return _with(found, count, min(sum(direct), found.total_ns)) if found.total_ns > 0 else None
 
 
 def memory_pressure(
     window: Window, events: Records, parts: Partition, asynchronous: bool, utilisation_pct: float | None = None
-) -> OddSteps | None:
+) -> OutlierSteps | None:
     """Steps around the allocator's retries; `None` if there were none, or nothing to compare with.
 
     Where nearly every step retries, what the device idles behind the host, and within the steps by the driver's
@@ -132,10 +132,10 @@ def memory_pressure(
     if found is None and retries > MOST_RETRIED * len(near):
         idle = 0.0 if utilisation_pct is None else parts.share("compute") - utilisation_pct / 100
         within = idle * parts.wall_ns if idle >= LEAST_IDLE else 0.0
-        found = OddSteps(len(near), len(near), within, float(parts.host_ns), None, float(both.max()), None)
+        found = OutlierSteps(len(near), len(near), within, float(parts.host_ns), None, float(both.max()), None)
     if found is None or found.total_ns <= 0:
         return None
-    return _with(OddSteps(**{**vars(found), "hit": min(found.hit, retries)}), retries, 0.0)
+    return _with(OutlierSteps(**{**vars(found), "hit": min(found.hit, retries)}), retries, 0.0)
 
 
 def _beyond(
@@ -145,7 +145,7 @@ def _beyond(
     ordinary: Mask,
     asynchronous: bool,
     explained: npt.NDArray[np.float64] | None = None,
-) -> OddSteps | None:
+) -> OutlierSteps | None:
     """The odd steps against the median of the ordinary ones; `None` with too few of either.
 
     `explained`: how many times as long as that each step may take without being odd; by default once.
@@ -167,11 +167,13 @@ def _beyond(
     both = computing + behind
     usual = float(np.median(both[ordinary]))
     times = float(np.median(both[odd] / times_usual)) / usual if usual > 0 else None
-    return OddSteps(int(odd.sum()), len(odd), beyond["compute"], beyond["host"], times, float(both[odd].max()), usual)
+    return OutlierSteps(
+        int(odd.sum()), len(odd), beyond["compute"], beyond["host"], times, float(both[odd].max()), usual
+    )
 
 
-def _with(found: OddSteps, count: int, compiling_ns: float) -> OddSteps:
-    return OddSteps(**{**vars(found), "count": count, "compiling_ns": compiling_ns})
+def _with(found: OutlierSteps, count: int, compiling_ns: float) -> OutlierSteps:
+    return OutlierSteps(**{**vars(found), "count": count, "compiling_ns": compiling_ns})
 
 
 def _lasting(window: Window, events: Records, what: int) -> Intervals:

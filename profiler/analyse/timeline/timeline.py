@@ -16,7 +16,7 @@ from ..intervals import Intervals, complement, union_of
 from ..ranks.membership import ranks_of, wall_ns
 from ..run.analysis import Analysis
 from ..run.facts import Facts
-from ..run.headroom import told_apart
+from ..run.headroom import without_stretches
 from ..run.stall_breakdown import UNTOLD
 from ..run.window import Window
 from ..run.worker_records import first_later_end, of_training
@@ -109,7 +109,7 @@ def _busiest(run: Run) -> Writer:
 
 
 def _timeline(run: Run, writer: Writer, facts: Facts, rank: int, host: str, wall: int | None) -> Timeline:
-    run = told_apart(run, writer)[0]
+    run = without_stretches(run, writer)[0]
     window = facts.window
     return Timeline(
         rank=rank,

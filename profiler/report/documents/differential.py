@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...analyse.cells.augmentation import FREE, Augmentation, augmentations, turns
+from ...analyse.cells.augmentation import FREE, Augmentation, augmentations, free_on_one_device
 from ...analyse.cells.axes import label
 from ...analyse.cells.cell_costs import samples_of
 from ...analyse.cells.comparison import Cell
@@ -143,7 +143,7 @@ def unsure(found: Sequence[Augmentation]) -> str | None:
 def contrast(found: Sequence[Augmentation]) -> str | None:
     """That augmentation is free on one device and not on another; `None` where no training shows it."""
     said = []
-    for free, dear in turns(found):
+    for free, dear in free_on_one_device(found):
         because = ", where the loader is the floor" if dear.limit == "loader" else ""
         said.append(
             f"{dear.cell.axes.get('net') or 'The net'}, the same code and data: augmentation is free on "

@@ -126,7 +126,7 @@ def test_what_the_workers_and_cpus_show_names_the_cause(
     assert found.evidence
     assert change in " ".join(each.change for each in found.next)
     assert "at every step" in found.title
-    headroom = run.without(run.parts.input_ns)
+    headroom = run.samples_per_s_without(run.parts.input_ns)
     assert headroom is not None
     for each in found.next:
         assert each.low is not None

@@ -232,7 +232,7 @@ class Wait(Claim):
         assert advice is not None
         now, stepping = advice.now.samples_per_s, facts.parts.wall_ns - facts.parts.boundary_ns
         rates = [
-            facts.without(min(stepping * (1 - now / rate), facts.parts.input_ns))
+            facts.samples_per_s_without(min(stepping * (1 - now / rate), facts.parts.input_ns))
             for rate in (said.samples_per_s, said.low, said.high)
         ]
         if facts.headroom is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ....analyse.ranks.membership import RankProcess, ranks_of
 from ....analyse.run.analysis import Analysis
-from ....analyse.run.headroom import told_apart
+from ....analyse.run.headroom import without_stretches
 from ....analyse.timeline.timeline import Timeline, timelines
 from ....errors import WhyidleError
 from ....record.files import plain
@@ -75,7 +75,7 @@ def _rank(timeline: Timeline, process: RankProcess | None, run: Run) -> RankTrac
         header = max(run.files(STEP), key=RecordFile.count).header
         writer, info = (header.rank, header.pid), run.info
     # The timeline leaves out stretches of headroom; what is laid beside it must, too. Most runs have neither kind.
-    same = told_apart(run, writer)[0] if run.files(KERNEL) or run.files(SPAN) else run
+    same = without_stretches(run, writer)[0] if run.files(KERNEL) or run.files(SPAN) else run
     return RankTrace(timeline, run, writer, info, same.records(KERNEL, writer), same.records(SPAN, writer))
 
 
