@@ -16,17 +16,17 @@ from ..analyse.causes.diagnosis import LEAST_STEPS
 from ..analyse.diff import regression
 from ..analyse.diff.difference import EMULATED, difference, refuse_mixed
 from ..analyse.diff.limits import LimitCheck, checks_of, ended_of, short, subject_of
-from ..analyse.diff.sides import Measured, Side, analysed, folders_of, side_of
+from ..analyse.diff.sides import Measured, Side, analysed, folders_of, in_both, side_of
 from ..analyse.run.completeness import lacking_of
 from ..errors import WhyidleError
-from ..record.files import plain, read_json, write_text
+from ..record.files import plain, read_json
 from ..report.contract import checks as check_json
 from ..report.documents import check as check_text
 from ..report.export import ci as github
 from ..report.export import ci as junit
 from ..report.render import markdown
 from ..report.render.text import show as show_text
-from ..terminal.console import console, json_text, show
+from ..terminal.console import console, json_text, show, write_file
 from . import check_config
 
 NAME = "check"
@@ -111,9 +111,8 @@ def _regression(side: Side, asked: check_config.Asked) -> LimitCheck:
         )
         return _noted(found, _unended_in(report, name))
     other = side_of("A", asked.against)
-    both = {run.folder.resolve() for run in other.runs} & {run.folder.resolve() for run in side.runs}
-    if both:
-        raise WhyidleError(f"--against names {min(both)} itself. Name the run to compare it with.")
+    if (itself := in_both(side, other)) is not None:
+        raise WhyidleError(f"--against names {itself} itself. Name the run to compare it with.")
     refuse_mixed(other, side)
     if few := _few((*other.runs, *side.runs), asked):
         return regression.not_comparable(limit, few, False)
@@ -181,10 +180,9 @@ def _tell(
     """Everything that was asked for, files first."""
     if arguments.junit is not None:
         text = junit.document(run, found, properties | ({"emulated": emulated} if emulated else {}))
-        try:
-            write_text(arguments.junit, text)
-        except OSError as error:
-            raise WhyidleError(f"cannot write {arguments.junit}: {error.strerror}. Name another file.") from error
+        if arguments.junit.is_file() and not junit.is_ours(arguments.junit):
+            raise WhyidleError(f"{arguments.junit} is there, and is no JUnit of an earlier check. Name another file.")
+        write_file(text, arguments.junit)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if arguments.github and summary:
         _append(Path(summary), markdown.of_checks(run, emulated, found) + "\n")

@@ -23,7 +23,7 @@ from ..results.result import CELLS, PAGE, STEPS, TABLES, Result
 from ..terminal.console import console, show_in, write_file, write_json
 
 if TYPE_CHECKING:
-    from ..report.export.trace.compose import Trace
+    from ..report.export.trace.compose import RunTrace
     from ..report.export.trace.stretch import Stretch
 
 MOST_MB = 50.0
@@ -179,7 +179,7 @@ def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
         )
 
 
-def _stretch(arguments: argparse.Namespace, trace: Trace, most_bytes: int) -> Stretch:
+def _stretch(arguments: argparse.Namespace, trace: RunTrace, most_bytes: int) -> Stretch:
     from ..report.export.trace.stretch import asked_for, of_steps, telling
 
     shown = [rank.timeline for rank in trace.ranks]

@@ -25,7 +25,7 @@ from ..report.render.text import show as show_text
 from ..terminal.console import console, show, write_json
 from ..terminal.tuning_progress import TuneProgress
 from ..tune.bench.script_bench import NothingToTune, Ready, ScriptBench
-from ..tune.search.plan import Plan
+from ..tune.search.plan import SearchPlan
 from ..tune.search.result import SearchEnd
 from ..tune.search.search import SearchProgress, search
 from ..tune.search.state import RECORDING, State, load
@@ -280,9 +280,9 @@ class _Sitting:
             raise WhyidleError(f"no steps of a training were seen: {' '.join(analysis.notes)}")
         return analysis, workload_of(run, analysis.facts)
 
-    def _plan(self, ready: Ready, workload: Workload, budget_s: float) -> Plan:
+    def _plan(self, ready: Ready, workload: Workload, budget_s: float) -> SearchPlan:
         arguments, cuda = self._arguments, ready.said.get("device") == "cuda"
-        return Plan(
+        return SearchPlan(
             baseline=ready.settings,
             batch_size=ready.settings.batch_size or workload.batch_size,
             budget_s=budget_s,

@@ -32,7 +32,7 @@ from ..report.render import markdown
 from .result import CELLS, STEPS, TRACES, Picture, Result
 
 if TYPE_CHECKING:
-    from ..report.export.trace.compose import Trace
+    from ..report.export.trace.compose import RunTrace
 
 
 class RecordedResult(Result):
@@ -49,7 +49,7 @@ class RecordedResult(Result):
     def analysis(self) -> Analysis:
         return analyse(*self.runs)
 
-    def trace(self) -> Trace:
+    def trace(self) -> RunTrace:
         from ..report.export.trace.compose import trace_of
 
         self._require_steps()

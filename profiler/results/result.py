@@ -18,7 +18,7 @@ from ..report.export.table import Table
 from ..report.render.text import show as show_text
 
 if TYPE_CHECKING:
-    from ..report.export.trace.compose import Trace
+    from ..report.export.trace.compose import RunTrace
 
 PAGE = "report.html"
 """Name of a result's page, in the folder of what it is about, where none is given."""
@@ -99,7 +99,7 @@ class Result(ABC):
         """Gauges; empty where no figure is known."""
         raise self.without("prometheus")
 
-    def trace(self) -> Trace:
+    def trace(self) -> RunTrace:
         """What viewers of traces show."""
         raise self.without("trace")
 

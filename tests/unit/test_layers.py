@@ -152,3 +152,15 @@ def test_no_package_imports_another_in_a_circle() -> None:
         return seen
 
     assert all(name not in reachable(name) for name in graph)
+
+
+def test_a_name_of_a_class_stands_for_one_thing() -> None:
+    """Private ones aside, and those of the capture, which nothing else sees."""
+    found: dict[str, set[str]] = {}
+    for module, path in modules():
+        if layer(module) == "capture":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, set()).add(module)
+    assert {name: where for name, where in found.items() if len(where) > 1} == {}

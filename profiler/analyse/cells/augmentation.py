@@ -14,22 +14,23 @@ from .evidence_strength import too_little
 from .training_results import TrainingOutcome, results
 
 FREE = 0.05
-"""An epoch that takes less than this longer is no dearer."""
+"""Share by which augmenting may lengthen an epoch and still be called free."""
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Two cells that differ in nothing else, or the two kinds of epochs of one training."""
+    """What augmenting costs, by two cells that differ in nothing else or by the two kinds of epochs of one training."""
 
     cell: Cell
     """The augmented one."""
     plain_s: float | None
-    """An epoch's time; `None` where the number of samples is not known."""
+    """Time of an epoch without augmenting; `None` where the number of samples is not known."""
     augmented_s: float | None
+    """Time of an epoch with it; `None` where the number of samples is not known."""
     cost: float
     """What augmenting adds to the time, as a share of that without."""
     sure: bool
-    """Whether the repeats differ by less; of one run, whether its epochs do."""
+    """Whether repeats differ by less than the cost; of one run, whether its epochs do."""
     limit: Limit | None
     """What limits the augmented training, where the differential test says so."""
     doubt: str | None = None
@@ -104,9 +105,9 @@ def _of_run(run: TrainingOutcome) -> tuple[list[float], list[float]] | None:
     return kinds[False][1:] or kinds[False], kinds[True][1:] or kinds[True]
 
 
-def turns(found: Sequence[Augmentation]) -> list[tuple[Augmentation, Augmentation]]:
-    """The same training on two devices, free on one and surely not on the other: of each the pair that differs
-    most."""
+def free_on_one_device(found: Sequence[Augmentation]) -> list[tuple[Augmentation, Augmentation]]:
+    """Pairs of one training on two devices whose augmentation is free on one and surely not on the other; of each
+    training the pair that differs most."""
     sure = sorted((each for each in found if each.doubt is None), key=lambda each: each.cost)
     return [
         (several[0], several[-1])

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ...analyse.causes.finding import Finding
-from ...analyse.diff.blocks import TOTAL
 from ...analyse.diff.difference import Difference
 from ...analyse.diff.settings import Setting, rates
 from ...analyse.diff.sides import Side
 from ...analyse.diff.times import Changed
-from ...analyse.run.stall_breakdown import PARTS
+from ...analyse.run.stall_breakdown import PARTS, TOTAL
 from ...analyse.statistics import Estimate
 
 VERSION = 1

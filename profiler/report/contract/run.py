@@ -166,7 +166,7 @@ def _computed_headroom(facts: Facts | None) -> dict[str, Any]:
         return {"samples_per_s": None, "speedup": None, "method": None}
     if not (facts.samples_known and facts.input_known):
         return {"samples_per_s": None, "speedup": None, "method": "not known: no fetch of its batches was seen"}
-    rate = facts.without(facts.parts.input_ns)
+    rate = facts.samples_per_s_without(facts.parts.input_ns)
     if rate is None or facts.device_kind == "cpu":
         return {"samples_per_s": None, "speedup": None, "method": "not known: loader and training share the CPU"}
     return {

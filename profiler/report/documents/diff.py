@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from ...analyse.causes.diagnosis import LEAST_STEPS
 from ...analyse.diff import because as why
 from ...analyse.diff.because import Because
-from ...analyse.diff.blocks import TOTAL
 from ...analyse.diff.code import changed_code
 from ...analyse.diff.difference import Difference
 from ...analyse.diff.moved import MovedFigure
 from ...analyse.diff.settings import Setting, Value
 from ...analyse.diff.sides import Side
-from ...analyse.run.stall_breakdown import PARTS
+from ...analyse.run.stall_breakdown import PARTS, TOTAL
 from ...analyse.statistics import Estimate
 from ...record.files import plain
 from ..document import LEFT, RIGHT, Block, Caution, Document, Heading, Paragraph, Space, TableBlock, Words, table, toned

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...analyse.cells.augmentation import FREE, Augmentation, augmentations, turns
+from ...analyse.cells.augmentation import FREE, Augmentation, augmentations, free_on_one_device
 from ...analyse.cells.axes import label
 from ...analyse.cells.cell_costs import samples_of
 from ...analyse.cells.comparison import Cell
-from ...analyse.cells.differential import OFF, Differential, differentials
+from ...analyse.cells.differential import AGREES_WITHIN, Differential, differentials
 from ...analyse.statistics import Range
 from ..document import Block, FittingColumn, FittingTable, Heading, Paragraph, Space, toned, under
 from ..words.figures import NOT_MEASURED
@@ -79,7 +79,7 @@ def summary(tested: Sequence[Differential]) -> str:
     overlapping = {each.overlaps for each in tested}
     time = {True: "the slower of the two takes", False: "both take together"}
     rule = time[overlapping.pop()] if len(overlapping) == 1 else "the slower takes, or without overlap both together"
-    said = f"Within {100 * OFF:.0f} % of the time that {rule}: {agree} of {len(tested)}."
+    said = f"Within {100 * AGREES_WITHIN:.0f} % of the time that {rule}: {agree} of {len(tested)}."
     for limit, words in (("loader", "The loader is the floor"), ("net", "The net is the limit")):
         if number := sum(each.limit == limit for each in tested):
             said += f" {words} in {number} of {len(tested)}."
@@ -143,7 +143,7 @@ def unsure(found: Sequence[Augmentation]) -> str | None:
 def contrast(found: Sequence[Augmentation]) -> str | None:
     """That augmentation is free on one device and not on another; `None` where no training shows it."""
     said = []
-    for free, dear in turns(found):
+    for free, dear in free_on_one_device(found):
         because = ", where the loader is the floor" if dear.limit == "loader" else ""
         said.append(
             f"{dear.cell.axes.get('net') or 'The net'}, the same code and data: augmentation is free on "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from xml.etree import ElementTree
 
 from ...analyse.diff.limits import LimitCheck
@@ -31,8 +32,20 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
+_BEGIN = b'<?xml version="1.0" encoding="utf-8"?>\n<testsuites name="whyidle"'
+"""What every file begins with that `document` makes."""
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 has no way to hold, escaped or not."""
+
+
+def is_ours(file: Path) -> bool:
+    """Whether a file holds nothing, or what `document` makes, of whatever check: then the next one may take its place.
+    Not so of one that cannot be read."""
+    try:
+        with file.open("rb") as content:
+            return content.read(len(_BEGIN)) in (b"", _BEGIN)
+    except OSError:
+        return False
 
 
 def document(run: str, found: Sequence[LimitCheck], properties: Mapping[str, str]) -> str:

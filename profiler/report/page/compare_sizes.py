@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict
+from ...analyse.cells.batch_size.result import BatchVerdict
+from ...analyse.run.stall_breakdown import TOTAL
 from ...analyse.statistics import Estimate
 from ..documents import batch_size as batch_text
 from ..render import bars

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict
-from ...analyse.run.stall_breakdown import PARTS, UNTOLD
+from ...analyse.cells.batch_size.result import BatchVerdict
+from ...analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD
 from ...analyse.statistics import Estimate
 from ...errors import MissingExtra, WhyidleError
 from ..render import bars

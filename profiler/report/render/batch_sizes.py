@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict
-from ...analyse.run.stall_breakdown import UNTOLD
+from ...analyse.cells.batch_size.result import BatchVerdict
+from ...analyse.run.stall_breakdown import TOTAL, UNTOLD
 from ..document import SizesOfBatch
 from ..documents.batch_size import compared, measured, sentence
 from ..words import sample_time

@@ -14,12 +14,12 @@ from support.crafted import add, amend
 from support.jobs import Rank, record
 from support.pairs import ahead, compare, crowded, noisy, true_ms
 from whyidle.analyse.diff import because
-from whyidle.analyse.diff.blocks import TOTAL, spread_of
+from whyidle.analyse.diff.blocks import spread_of
 from whyidle.analyse.diff.difference import Difference, difference
 from whyidle.analyse.diff.sides import side_of
 from whyidle.analyse.diff.times import assumed_noise
 from whyidle.analyse.run.analysis import analyse
-from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
 from whyidle.analyse.statistics import RUN_NOISE
 from whyidle.errors import WhyidleError
 from whyidle.record.comparison import CellRecord, write_comparison

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.cells import Planned, on_processor
-from whyidle.analyse.cells.augmentation import augmentations, turns
+from whyidle.analyse.cells.augmentation import augmentations, free_on_one_device
 from whyidle.analyse.cells.comparison import Cell
 from whyidle.analyse.cells.differential import differentials, verdict_of
 
@@ -184,7 +184,7 @@ def test_augmentation_is_free_behind_a_slow_device_and_costs_half_on_a_fast_one(
     ]
     assert found[1].cost == pytest.approx(0.5, abs=0.01)
     assert found[1].augmented_s == pytest.approx(48_000 / 8 * 0.012, rel=0.01)
-    [(free, dear)] = turns(found)
+    [(free, dear)] = free_on_one_device(found)
     assert (free.cell, dear.cell) == (cells[1], cells[3])
 
 
@@ -196,7 +196,7 @@ def test_one_short_run_of_each_makes_no_claim_of_what_augmentation_costs(planned
     ]
     found = [each for cell in cells for each in augmentations(cell, cells, (), 48_000)]
     assert [(each.sure, each.doubt) for each in found] == [(False, "one run of less than 5 s")] * 2
-    assert turns(found) == []
+    assert free_on_one_device(found) == []
 
 
 def test_the_epochs_of_a_plan_tell_what_augmentation_costs_by_themselves(planned: Planned) -> None:

@@ -119,6 +119,21 @@ def test_ranks_that_are_alike_have_no_straggler_however_slow(tmp_path: Path, ran
     assert not said(analysis, "late in turn")
 
 
+@pytest.mark.parametrize("late", [Rank(fetch_ns=21 * MS), Rank(host_ns=21 * MS)], ids=["data", "host"])
+def test_on_cuda_a_rank_is_late_if_its_device_begins_late(tmp_path: Path, late: Rank) -> None:
+    analysis = analysed(record(tmp_path / "run", [Rank(), late], device="cuda"))
+    assert analysis.verdict.cause == "rank.straggler"
+    assert not said(analysis, "would not show")
+
+
+def test_on_cuda_a_verdict_of_none_says_that_a_slow_device_would_not_show(tmp_path: Path) -> None:
+    ranks = [Rank(), Rank(forward_ns=23 * MS)]
+    unseen = analysed(record(tmp_path / "cuda", ranks, device="cuda"))
+    assert (unseen.verdict.cause, said(unseen, "would not show")) == ("none", True)
+    seen = analysed(record(tmp_path / "cpu", ranks))
+    assert (seen.verdict.cause, said(seen, "would not show")) == ("rank.straggler", False)
+
+
 def test_ranks_that_are_late_in_turn_have_no_straggler_but_a_cost(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     ranks = [Rank(fetch_ns=random.exponential(10 * MS, 400).astype(int)) for _ in range(4)]

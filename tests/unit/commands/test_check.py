@@ -672,6 +672,22 @@ def test_a_junit_file_is_written_beside_the_text(
     assert "cannot write" in capsys.readouterr().err
 
 
+def test_a_junit_file_takes_the_place_of_an_earlier_one_and_of_nothing_else(
+    planted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, mine = tmp_path / "check.xml", tmp_path / "notes.xml"
+    file.touch()
+    assert check(planted, "--max-stall", "1", "--junit", file) == 1
+    assert check(planted, "--max-stall", "90", "--junit", file) == 0
+    assert not any(case.find("failure") is not None for case in ElementTree.parse(file).iter("testcase"))
+    mine.write_text("<notes/>")
+    for other in (mine, planted / "run.json"):
+        before = other.read_text()
+        assert check(planted, "--max-stall", "90", "--junit", other) == 2
+        assert "is no JUnit of an earlier check" in capsys.readouterr().err
+        assert other.read_text() == before
+
+
 def test_an_emulated_device_is_called_so(planted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     check(planted, "--max-stall", "90")
     assert "EMULATED" in capsys.readouterr().out

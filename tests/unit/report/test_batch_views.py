@@ -17,8 +17,8 @@ from PIL import Image
 from rich.console import Console
 
 from whyidle.analyse.causes.finding import Evidence
-from whyidle.analyse.cells.batch_size.result import TERMS, TOTAL, BatchVerdict, Work
-from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.analyse.cells.batch_size.result import BatchVerdict, Work
+from whyidle.analyse.run.stall_breakdown import PARTS, TERMS, TOTAL
 from whyidle.analyse.statistics import Estimate
 from whyidle.errors import MissingExtra, WhyidleError
 from whyidle.report.contract import comparison as compare_json
@@ -288,7 +288,8 @@ def test_matplotlib_is_imported_only_to_draw_and_its_pyplot_never(tmp_path: Path
     program = (
         "import sys; from pathlib import Path; from whyidle.commands import main\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "from whyidle.analyse.cells.batch_size.result import *\n"
+        "from whyidle.analyse.cells.batch_size.result import BatchVerdict\n"
+        "from whyidle.analyse.run.stall_breakdown import TERMS\n"
         "from whyidle.analyse.statistics import Estimate\n"
         "from whyidle.report.plot import batch_size as batch_plot\n"
         "e = dict.fromkeys(TERMS, Estimate(1.0, 0.9, 1.1))\n"

@@ -153,7 +153,7 @@ def test_the_command_writes_text_and_json(tmp_path: Path, capsys: pytest.Capture
     [
         ([], "two runs are needed"),
         (["a"], "1 run named, two are needed"),
-        (["a", "a"], "on both sides"),
+        (["a", "a"], " a is on both sides"),
         (["a", "gone"], "gone does not exist"),
         (["a", "b", "--a", "a"], "name either two runs"),
         (["--a", "a"], "two runs are needed"),
