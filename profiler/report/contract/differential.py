@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...analyse.cells.augmentation import Augmentation
+from ...analyse.cells.augmentation import Augmentation, augmentations
 from ...analyse.cells.cell_costs import samples_of
 from ...analyse.cells.comparison import Cell
 from ...analyse.cells.differential import Differential, differentials
 from ...analyse.statistics import Range
-from ..documents.differential import augmentations_of
 
 
 def comparison(cells: Sequence[Cell], setting: dict[str, Any]) -> dict[str, Any]:
     """`differential` and `augmentation`: lists, empty where the cells allow none."""
     tested = differentials(cells)
-    dearer = [each for cell in cells for each in augmentations_of(cell, cells, tested, setting)]
     return {
         "differential": [of_cell(each, samples_of(each.cell, setting)) for each in tested],
-        "augmentation": [augmentation(each) for each in dearer],
+        "augmentation": [augmentation(each) for each in augmentations(cells, tested, setting)],
     }
 
 
