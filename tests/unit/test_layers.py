@@ -21,7 +21,8 @@ FOLDERS = {
 PROGRAMS = ROOT / "diagnosis_benchmark" / "rivals" / "programs"
 """Trainings that other tools are given: no modules of ours."""
 
-HEAVY = {"torch", "torchvision", "pynvml", "nvidia", "spdl", "matplotlib", "pyarrow", "jinja2", "tsdownsample"}
+HEAVY = {"torch", "torchvision", "pynvml", "nvidia", "spdl", "matplotlib", "pyarrow"}
+HEAVY |= {"jinja2", "msgspec", "tsdownsample"}
 
 # layer -> (layers of ours it may import, heavy libraries it may import at module level)
 LAYERS: dict[str, tuple[set[str], set[str]]] = {
@@ -34,7 +35,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "analyse": ({"errors", "record"}, {"tsdownsample"}),
     "matrix": ({"errors", "record", "devices", "capture", "analyse"}, set()),
     "tune": ({"errors", "interrupts", "record", "analyse", "matrix", "sampler-start"}, set()),
-    "report": ({"errors", "record", "analyse", "tune"}, {"jinja2"}),
+    "report": ({"errors", "record", "analyse", "tune"}, {"jinja2", "msgspec"}),
     "results": ({"errors", "record", "analyse", "tune", "report", "diagnosis_benchmark"}, set()),
     "terminal": ({"errors", "record", "analyse", "matrix", "tune", "report", "capture"}, set()),
     "commands": (
