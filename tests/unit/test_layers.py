@@ -132,6 +132,13 @@ def test_a_module_imports_only_what_its_layer_may(module: str, path: Path) -> No
         assert there in allowed, f"{module} ({here}) imports {name} ({there})"
 
 
+def test_the_json_of_results_takes_nothing_from_what_words_or_pages_say() -> None:
+    for module, path in modules():
+        if module.startswith("whyidle.report.contract"):
+            ours = {name for name, _ in imports(module, path) if name.startswith("whyidle.report.")}
+            assert all(name.startswith("whyidle.report.contract") for name in ours), f"{module} imports {ours}"
+
+
 def test_verbs_do_not_import_verbs() -> None:
     verbs = {verb.__name__ for verb in VERBS}
     for module, path in modules():

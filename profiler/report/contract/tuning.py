@@ -26,25 +26,25 @@ class SettledJson(Struct):
     high: float | None
 
 
-class TrialJson(Struct):
+class TrialJson(Struct, kw_only=True):
     """Settings that were run, and the samples/s they came to, with an interval of 95 %."""
 
     settings: LoaderSettings
     status: str
     """`ok`, `failed` or `oom`."""
-    error: str | None
+    error: str | None = None
     samples_per_s: float | None
     low: float | None
     high: float | None
-    steady_samples_per_s: float | None
+    steady_samples_per_s: float | None = None
     """Within epochs, without their beginnings."""
-    predicted: float | None
+    predicted: float | None = None
     """Samples/s, by the model before these settings were first run."""
-    seconds: float
+    seconds: float = 0.0
     """Spent on them."""
-    blocks: int
+    blocks: int = 0
     """Measured, with as many of the baseline."""
-    dropped: str | None
+    dropped: str | None = None
     """Why they were not tried any further."""
 
 
@@ -63,22 +63,22 @@ class TuningCostJson(Struct):
 class PredictionJson(Struct):
     """How far predictions were off, as shares of what was measured."""
 
-    median_error: float
-    max_error: float
+    median_error: float | None
+    max_error: float | None
     settings: int
     """Of how many settings."""
 
 
 class BatchJson(Struct, kw_only=True):
-    """How large a batch may be, and should be. Where that was not looked at, only the keys are there that have no
-    default but `null`."""
+    """How large a batch may be, and should be. Where that was not looked at, `b_max`, `b_95`, `b_star` and `notes` are
+    the only keys."""
 
     b_max: int | None
     """The largest that fits with a margin."""
     b_95: int | None
     """The smallest whose throughput is within 5 % of the best."""
-    b_star: None = None
-    """Nothing is estimated of gradients any more."""
+    b_star: Any = None
+    """Nothing is estimated of gradients any more: older tunings alone may have it."""
     samples_per_s: dict[int, float] | UnsetType = UNSET
     """By batch size, as all that follows."""
     intervals: dict[int, tuple[float, float | None]] | UnsetType = UNSET
@@ -92,7 +92,7 @@ class BatchJson(Struct, kw_only=True):
     beta_ns: float | UnsetType | None = UNSET
     off_line: tuple[int, ...] | UnsetType = UNSET
     """Sizes more than 5 % off that."""
-    noise_samples: UnsetType | None = UNSET
+    noise_samples: Any = UNSET
     """As `b_star`."""
     micro_batch: int | UnsetType | None = UNSET
     """A smaller batch that is clearly faster."""
@@ -135,7 +135,7 @@ class TuningJson(Struct, kw_only=True):
     cost: TuningCostJson
     noise: float | None
     """Standard deviation of the log rate between blocks of the same settings."""
-    prediction: PredictionJson | None
+    prediction: PredictionJson | None = None
     trials: list[TrialJson]
     """Everything that was run, the baseline first."""
     batch: BatchJson
