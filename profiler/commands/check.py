@@ -187,7 +187,7 @@ def _tell(
     if arguments.github and summary:
         _append(Path(summary), markdown.of_checks(run, emulated, found) + "\n")
     if arguments.json:
-        print(json_text(check_json.of_run(run, found) | {"emulated": emulated is not None}))
+        print(json_text(check_json.of_run(run, found, emulated is not None)))
     else:
 
         def draw(target: Console) -> None:

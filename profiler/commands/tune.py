@@ -20,6 +20,7 @@ from ..errors import RecordError, WhyidleError
 from ..interrupts import end_like_ctrl_c
 from ..record.run import open_run
 from ..report.contract import tuning as tune_json
+from ..report.contract.encode import builtins
 from ..report.documents import tuning as tune_text
 from ..report.render.text import show as show_text
 from ..terminal.console import console, show, write_json
@@ -171,7 +172,7 @@ class _Sitting:
                 # Nothing was started, so there is nothing to keep.
                 shutil.rmtree(self.folder, ignore_errors=True)
             raise
-        state.result = tune_json.tuning(result)
+        state.result = builtins(tune_json.tuning(result))
         with suppress(RecordError):
             state.save(self.folder)
         return result

@@ -18,6 +18,7 @@ from ..errors import WhyidleError
 from ..record.comparison import is_comparison, read_comparison
 from ..record.run import is_run, runs_within
 from ..report.contract import comparison as compare_json
+from ..report.contract.encode import Content
 from ..report.document import Document
 from ..report.documents import comparison as compare_text
 from ..report.export import prometheus
@@ -93,7 +94,7 @@ class ComparisonResult(Cells):
     def document(self) -> Document:
         return compare_text.document(*self._loaded)
 
-    def contract(self) -> dict[str, Any]:
+    def contract(self) -> Content:
         return compare_json.comparison(*self._loaded)
 
     def page(self, place: Path | None) -> str:
@@ -146,7 +147,7 @@ class _Planted(Cells):
         document: Document = self._table.document()
         return document
 
-    def contract(self) -> dict[str, Any]:
+    def contract(self) -> Content:
         content: dict[str, Any] = self._table.json()
         return content
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from ..analyse.attached.attached import Attached, attached, is_attached
 from ..analyse.attached.causes import findings_of, verdict_of
 from ..analyse.causes.finding import Finding
 from ..analyse.cells import cost
+from ..analyse.ranks.figures import all_facts, processes
 from ..analyse.run.analysis import Analysis, analyse
 from ..analyse.timeline.timeline import timelines
 from ..errors import WhyidleError
 from ..record.run import Run, is_run, open_run
 from ..record.schema import STEP
 from ..report.contract import attached as attach_json
-from ..report.contract import cost as cost_json
 from ..report.contract import run as run_json
+from ..report.contract.encode import Content
 from ..report.document import Document
 from ..report.documents import attached as attach_text
 from ..report.documents import cost as cost_text
@@ -114,9 +115,8 @@ class RunResult(RecordedResult):
     def document(self) -> Document:
         return run_text.document(self.analysis, self._cost_line())
 
-    def contract(self) -> dict[str, Any]:
-        spent = self._spent()
-        return run_json.report(self.analysis) | ({} if spent is None else {"cost": cost_json.spent(spent)})
+    def contract(self) -> Content:
+        return run_json.report(self.analysis, self._spent())
 
     def page(self, place: Path | None) -> str:
         from ..report.page import run_page
@@ -149,9 +149,9 @@ class RunResult(RecordedResult):
         """What the run, or a job of several ranks, cost; nothing without a price."""
         if self.price is None:
             return None
-        each = [part.analysis for part in self.analysis.ranks] or [self.analysis]
-        facts = [one.facts for one in each if one.facts is not None]
-        return cost.spent(self.price, self.analysis.duration_s, facts if len(facts) == len(each) else [])
+        facts = all_facts(self.analysis)
+        known = len(facts) == len(processes(self.analysis))
+        return cost.spent(self.price, self.analysis.duration_s, facts if known else [])
 
 
 class AttachedResult(RecordedResult):
@@ -177,7 +177,7 @@ class AttachedResult(RecordedResult):
     def document(self) -> Document:
         return attach_text.document(self.seen, self.verdict, self.findings)
 
-    def contract(self) -> dict[str, Any]:
+    def contract(self) -> Content:
         return attach_json.report(self.seen, self.verdict, self.findings)
 
     def page(self, place: Path | None) -> str:

@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from rich.console import Console
 
 from ..analyse.cells.prices import Price
 from ..errors import WhyidleError
+from ..report.contract.encode import Content
 from ..report.document import Document
 from ..report.export.raw import KINDS_OF_TABLES
 from ..report.export.table import Table
@@ -84,7 +85,7 @@ class Result(ABC):
         show_text(self.document(), console)
 
     @abstractmethod
-    def contract(self) -> dict[str, Any]:
+    def contract(self) -> Content:
         """It as JSON."""
 
     @abstractmethod

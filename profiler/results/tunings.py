@@ -11,6 +11,7 @@ from typing import Any, Self
 from ..errors import RecordError, WhyidleError
 from ..record.run import open_run, runs_within
 from ..report.contract import tuning as tune_json
+from ..report.contract.encode import Content
 from ..report.document import Document
 from ..report.documents import tuning as tune_text
 from ..tune.search.state import RECORDING, TUNE_JSON, State, is_tuning, load
@@ -51,7 +52,7 @@ class TuningResult(Result):
         """What was said of the data before anything was started."""
         return tuple(map(str, self._state.asked.get("notices") or ()))
 
-    def contract(self) -> dict[str, Any]:
+    def contract(self) -> Content:
         return self._kept[1]
 
     def document(self) -> Document:

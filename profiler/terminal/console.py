@@ -12,6 +12,7 @@ from rich.console import Console
 from ..errors import WhyidleError
 from ..record.files import replacing, write_text
 from ..record.recorded import refuse_recorded
+from ..report.contract.encode import Content, builtins
 
 PLAIN_WIDTH = 100
 """Where the output is not a terminal."""
@@ -57,7 +58,7 @@ def show_in(output: str | None, draw: Callable[[Console], None]) -> None:
 
 
 def show_comparison(
-    draw: Callable[[Console], None], content: Callable[[], dict[str, Any]], to: Path, json_file: str | None
+    draw: Callable[[Console], None], content: Callable[[], Content], to: Path, json_file: str | None
 ) -> None:
     """Print what runs in the folder `to` came to, and write its JSON where that was asked for (`-`: instead)."""
     if json_file != "-":
@@ -72,7 +73,7 @@ def show_comparison(
         write_json(content(), json_file)
 
 
-def write_json(content: dict[str, Any], target: str) -> None:
+def write_json(content: Content, target: str) -> None:
     """To a file, or to stdout for `-`."""
     text = json_text(content)
     if target == "-":
@@ -94,16 +95,5 @@ def write_file(text: str, target: Path, with_option: str = "") -> None:
         raise WhyidleError(f"cannot write {target}: {error.strerror}. Name another file{with_option}.") from error
 
 
-def json_text(content: dict[str, Any]) -> str:
-    """Numbers that are not finite become null: JSON has none."""
-    return json.dumps(_finite(content), indent=1, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    if isinstance(value, float) and value - value != 0:
-        return None
-    return value
+def json_text(content: Content) -> str:
+    return json.dumps(builtins(content), indent=1, allow_nan=False)

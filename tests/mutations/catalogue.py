@@ -433,14 +433,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the JSON of a difference swaps its ends",
-        'return {name: found.value, "low": found.low, "high": found.high}',
-        'return {name: found.value, "low": found.high, "high": found.low}',
+        "SpeedupJson(faster.value, faster.low, faster.high,",
+        "SpeedupJson(faster.value, faster.high, faster.low,",
         (f"{REPORT}/test_diff_text.py", golden("diff")),
     ),
     Mutation(
         "a share of a finding is not in percent",
-        '"share_pct": 100 * found.share, "severity": found.severity}',
-        '"share_pct": found.share, "severity": found.severity}',
+        "CauseJson(found.cause, found.title, 100 * found.share, found.severity)",
+        "CauseJson(found.cause, found.title, found.share, found.severity)",
         (golden("diff"),),
     ),
     Mutation(

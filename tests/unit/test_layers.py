@@ -21,7 +21,8 @@ FOLDERS = {
 PROGRAMS = ROOT / "diagnosis_benchmark" / "rivals" / "programs"
 """Trainings that other tools are given: no modules of ours."""
 
-HEAVY = {"torch", "torchvision", "pynvml", "nvidia", "spdl", "matplotlib", "pyarrow", "jinja2", "tsdownsample"}
+HEAVY = {"torch", "torchvision", "pynvml", "nvidia", "spdl", "matplotlib", "pyarrow"}
+HEAVY |= {"jinja2", "msgspec", "tsdownsample"}
 
 # layer -> (layers of ours it may import, heavy libraries it may import at module level)
 LAYERS: dict[str, tuple[set[str], set[str]]] = {
@@ -34,7 +35,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "analyse": ({"errors", "record"}, {"tsdownsample"}),
     "matrix": ({"errors", "record", "devices", "capture", "analyse"}, set()),
     "tune": ({"errors", "interrupts", "record", "analyse", "matrix", "sampler-start"}, set()),
-    "report": ({"errors", "record", "analyse", "tune"}, {"jinja2"}),
+    "report": ({"errors", "record", "analyse", "tune"}, {"jinja2", "msgspec"}),
     "results": ({"errors", "record", "analyse", "tune", "report", "diagnosis_benchmark"}, set()),
     "terminal": ({"errors", "record", "analyse", "matrix", "tune", "report", "capture"}, set()),
     "commands": (
@@ -129,6 +130,13 @@ def test_a_module_imports_only_what_its_layer_may(module: str, path: Path) -> No
         if here in ("commands", "matrix") and there in ("pipelines", "scenarios") and not at_import:
             continue
         assert there in allowed, f"{module} ({here}) imports {name} ({there})"
+
+
+def test_the_json_of_results_takes_nothing_from_what_words_or_pages_say() -> None:
+    for module, path in modules():
+        if module.startswith("whyidle.report.contract"):
+            ours = {name for name, _ in imports(module, path) if name.startswith("whyidle.report.")}
+            assert all(name.startswith("whyidle.report.contract") for name in ours), f"{module} imports {ours}"
 
 
 def test_verbs_do_not_import_verbs() -> None:

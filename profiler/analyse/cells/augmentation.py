@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from ..statistics import Range
 from .axes import alike_but_for, feed_of, twin
+from .cell_costs import samples_of
 from .comparison import Cell
 from .differential import Differential, Limit
 from .evidence_strength import too_little
@@ -42,22 +44,26 @@ class Augmentation:
 
 
 def augmentations(
+    cells: Sequence[Cell], tested: Sequence[Differential], setting: Mapping[str, Any]
+) -> list[Augmentation]:
+    """What augmentation costs each cell, by its own epochs and by another cell. `setting`: the comparison's."""
+    return [each for cell in cells for each in _of_cell(cell, cells, tested, samples_of(cell, setting))]
+
+
+def _of_cell(
     cell: Cell, cells: Sequence[Cell], tested: Sequence[Differential], samples: int | None
-) -> tuple[Augmentation, ...]:
-    """What augmentation costs a cell, by its own epochs and by another cell. `samples`: of an epoch."""
-    found = [of_plan] if (of_plan := _of_epochs(cell)) is not None else []
+) -> Iterator[Augmentation]:
+    if (of_plan := _of_epochs(cell)) is not None:
+        yield of_plan
     plain = _without(cell, cells)
-    if plain is not None and plain.samples_per_s is not None and cell.samples_per_s is not None:
-        fast, slow = plain.samples_per_s, cell.samples_per_s
-        limit = next((each.limit for each in tested if each.cell is cell), None)
-        doubt = too_little(cell) or too_little(plain)
-        sure = doubt is None and not fast.meets(slow)
-        found.append(
-            Augmentation(
-                cell, _epoch(samples, fast), _epoch(samples, slow), fast.value / slow.value - 1, sure, limit, doubt
-            )
-        )
-    return tuple(found)
+    if plain is None or plain.samples_per_s is None or cell.samples_per_s is None:
+        return
+    fast, slow = plain.samples_per_s, cell.samples_per_s
+    limit = next((each.limit for each in tested if each.cell is cell), None)
+    doubt = too_little(cell) or too_little(plain)
+    sure = doubt is None and not fast.meets(slow)
+    cost = fast.value / slow.value - 1
+    yield Augmentation(cell, _epoch(samples, fast), _epoch(samples, slow), cost, sure, limit, doubt)
 
 
 def _without(cell: Cell, cells: Sequence[Cell]) -> Cell | None:

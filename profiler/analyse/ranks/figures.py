@@ -17,10 +17,14 @@ Read = Callable[[Facts], float | None]
 Combine = Callable[[list[float]], float]
 
 
+def processes(analysis: Analysis) -> list[Analysis]:
+    """Each rank by itself; of a single training process itself."""
+    return [part.analysis for part in analysis.ranks] or [analysis]
+
+
 def all_facts(analysis: Analysis) -> list[Facts]:
     """The facts of each rank that has steps to show; of a single training process its own."""
-    each = [part.analysis for part in analysis.ranks] or [analysis]
-    return [one.facts for one in each if one.facts is not None]
+    return [one.facts for one in processes(analysis) if one.facts is not None]
 
 
 def over_ranks(analysis: Analysis, read: Read, combine: Combine = fmean) -> float | None:

@@ -150,7 +150,13 @@ _METRICS = (
     Metric("prep_pct", "decoding and transforming, of the time spent making batches", "%", lambda f: f.loader.prep_pct),
     Metric("collate_pct", "collating, of the time spent making batches", "%", lambda f: f.loader.collate_pct),
     Metric("make_ms_per_sample", "making one sample takes", "ms", lambda f: f.loader.make_ms_per_sample),
-    Metric("samples_per_s_limit", "the loader could deliver", "samples/s", lambda f: f.loader.samples_per_s_limit),
+    Metric(
+        "samples_per_s_limit",
+        "the loader could deliver",
+        "samples/s",
+        lambda f: f.loader.samples_per_s_limit,
+        over_ranks=sum,
+    ),
     Metric("mean_batch_bytes", "bytes in a batch", "bytes", lambda f: f.loader.mean_batch_bytes),
     Metric(
         "handoff_pct", "wait after the batch was finished, of the exposed wait", "%", lambda f: f.handoff_pct, "near 0"

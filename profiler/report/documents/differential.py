@@ -34,7 +34,7 @@ def blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iterator[Block]:
         yield from under([_table(both, setting)])
         yield Paragraph(summary(both), 1)
         yield from _unexpected(both)
-    dearer = [each for cell in cells for each in augmentations_of(cell, cells, tested, setting)]
+    dearer = augmentations(cells, tested, setting)
     if dearer:
         yield Space()
         yield Heading(f"What augmentation costs{f' ({emulated}device)' if emulated else ''}")
@@ -105,13 +105,6 @@ def _unexpected(tested: Sequence[Differential]) -> Iterator[Block]:
         yield Paragraph(said, 2)
     if len(worst) > MOST_OFF:
         yield Paragraph(f"and {len(worst) - MOST_OFF} more that are off by less.", 2)
-
-
-def augmentations_of(
-    cell: Cell, cells: Sequence[Cell], tested: Sequence[Differential], setting: dict[str, Any]
-) -> tuple[Augmentation, ...]:
-    """What augmentation costs this cell, by whatever there is to set it beside."""
-    return augmentations(cell, cells, tested, samples_of(cell, setting))
 
 
 def _augmented(found: Sequence[Augmentation]) -> FittingTable:

@@ -339,8 +339,8 @@ def test_a_recorded_folder_is_read_back_into_shares_workers_and_text_without_con
     order = [text.index(word) for word in ("Verdict", "Why", "Next", "Evidence", "cannot be known")]
     assert order == sorted(order)
     content = attach_json.report(found, verdict, findings)
-    assert content["trainers"][0]["shares"]["data wait"]["share"] == 0.6
-    assert content["verdict"]["cause"] == "input.too_few_workers"
+    assert content.trainers[0].shares["data wait"].share == 0.6
+    assert content.verdict.cause == "input.too_few_workers"
 
 
 def test_a_folder_that_was_cut_short_is_still_read(tmp_path: Path) -> None:

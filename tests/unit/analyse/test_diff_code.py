@@ -48,7 +48,7 @@ def test_another_revision_may_explain_what_nothing_else_does(tmp_path: Path) -> 
     assert "the code of the model: `git diff 1111111111 2222222222`" in found.because.look_at
     said = diff_text.headline(found)
     assert said.endswith("which the changed code 1111111111 → 2222222222 may explain; no recorded setting does.")
-    assert diff_json.difference(found)["because"]["kind"] == "code"
+    assert diff_json.difference(found).because.kind == "code"
 
 
 def test_a_setting_that_can_explain_it_is_named_and_the_code_is_a_doubt(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_one_revision_with_changes_is_neither_called_the_same_code_nor_another(
     assert "both sides ran revision 1111111111, and what was changed in it is not recorded" in looks(found)
     (note,) = [note for note in found.notes if "their code may differ" in note]
     assert note.startswith("Both sides ran revision 1111111111 of the code")
-    assert [each["name"] for each in diff_json.difference(found)["environment"]] == ["code"]
+    assert [each.name for each in diff_json.difference(found).environment] == ["code"]
 
 
 def test_one_revision_without_changes_explains_nothing_and_need_not_be_looked_at(tmp_path: Path) -> None:

@@ -192,19 +192,22 @@ def test_measured_and_emulated_curves_share_no_column() -> None:
 
 def test_json_tells_every_point_and_null_where_nothing_is_known() -> None:
     found = scaling(FULL)
-    told = scaling_json.scaling_curves(found)
-    assert scaling_json.scaling_curves(None) == []
-    assert told[0]["held"] == "per rank"
-    assert told[0]["emulated"] is True
-    two = told[0]["points"][1]
-    assert two["ranks"] == 2
-    assert two["samples_per_s"]["median"] == 1990.0
-    assert two["speedup"]["value"] == pytest.approx(1990 / 1234.5)
-    assert two["efficiency"]["value"] == pytest.approx(995 / 1234.5)
-    assert (two["waiting_pct"], two["exchange_ms"]) == (12.5, 12.34)
-    lost = [point for curve in told for point in curve["points"] if point["status"] == "oom"]
+    told = scaling_json.curves(found)
+    assert scaling_json.curves(None) == []
+    assert told[0].held == "per rank"
+    assert told[0].emulated is True
+    two = told[0].points[1]
+    assert two.ranks == 2
+    assert two.samples_per_s is not None
+    assert two.speedup is not None
+    assert two.efficiency is not None
+    assert two.samples_per_s.median == 1990.0
+    assert two.speedup.value == pytest.approx(1990 / 1234.5)
+    assert two.efficiency.value == pytest.approx(995 / 1234.5)
+    assert (two.waiting_pct, two.exchange_ms) == (12.5, 12.34)
+    lost = [point for curve in told for point in curve.points if point.status == "oom"]
     assert lost
-    assert all(point["speedup"] is None and point["why"] == "out of memory" for point in lost)
+    assert all(point.speedup is None and point.why == "out of memory" for point in lost)
 
 
 def test_the_picture_has_a_line_a_curve_beside_the_ideal_one(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from whyidle.analyse.run.stall_breakdown import PARTS, TERMS, TOTAL
 from whyidle.analyse.statistics import Estimate
 from whyidle.errors import MissingExtra, WhyidleError
 from whyidle.report.contract import comparison as compare_json
+from whyidle.report.contract.encode import builtins
 from whyidle.report.document import Document
 from whyidle.report.documents import batch_size as batch_text
 from whyidle.report.plot import batch_size as batch_plot
@@ -184,7 +184,7 @@ def test_it_fits_the_width_with_and_without_block_characters(width: int, encodin
 
 
 def test_the_json_has_every_term_at_every_size_and_the_contracts_keys() -> None:
-    found = json.loads(json.dumps(compare_json.batch_verdict(verdict())))
+    found = builtins(compare_json.batch_verdict(verdict()))
     assert list(found) == [
         *("cause", "grew", "text", "terms", "compared", "changes", "work", "runs", "noise_pct", "evidence"),
     ]

@@ -16,6 +16,7 @@ from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.commands.main import main
 from whyidle.record.run import update_run
 from whyidle.report.contract import diff as diff_json
+from whyidle.report.contract.encode import builtins
 from whyidle.report.documents import diff as diff_text
 from whyidle.report.render.text import show as show_text
 from whyidle.scenarios.planted import MS, Step, train
@@ -121,7 +122,7 @@ def test_emulated_devices_and_stand_in_data_are_called_so(tmp_path: Path) -> Non
 
 
 def test_the_json_holds_what_the_text_says(faster: Difference) -> None:
-    found = diff_json.difference(faster)
+    found = builtins(diff_json.difference(faster))
     assert (found["format"], found["version"], found["unit"]) == ("whyidle-diff", 1, "sample")
     assert set(found) == {
         *("format", "version", "a", "b", "emulated", "unit", "speedup", "total", "parts", "settings", "environment"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import json
 
 from rich.console import Console
 
 from whyidle.record.check import Check
 from whyidle.report.contract import checks as check_json
+from whyidle.report.contract.encode import builtins
 from whyidle.report.documents import doctor as doctor_text
 from whyidle.report.render.text import show as show_text
 
@@ -67,7 +67,7 @@ def test_nothing_found_acts_on_the_terminal_or_is_taken_for_markup() -> None:
 
 
 def test_the_json_holds_every_check_with_its_figures() -> None:
-    content = json.loads(json.dumps(check_json.of_machine(CHECKS)))
+    content = builtins(check_json.of_machine(CHECKS))
     assert (content["format"], content["version"]) == ("whyidle-doctor", 1)
     assert content["checks"][0] == {
         "group": "Accelerator",
