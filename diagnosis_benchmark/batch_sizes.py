@@ -22,7 +22,7 @@ from whyidle.record.run import open_run
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import Document
 from whyidle.report.plot import batch_size as batch_plot
-from whyidle.report.render.text import show as show_text
+from whyidle.report.render.text import print_document
 
 from .judged_sweeps import JudgedSweep
 from .report import sweeps_json, sweeps_text
@@ -75,7 +75,7 @@ class SweepTable:
         return sweeps_text.document(self.sweeps, self.setting, self.failed)
 
     def render(self, target: Console) -> None:
-        show_text(self.document(), target)
+        print_document(self.document(), target)
 
     def json(self) -> dict[str, Any]:
         """The contract's `whyidle-compare`, and for each sweep the truth and whether it was found."""

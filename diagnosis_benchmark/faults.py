@@ -24,7 +24,7 @@ from whyidle.record.comparison import read_comparison
 from whyidle.record.run import is_run, open_run
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import Document
-from whyidle.report.render.text import show as show_text
+from whyidle.report.render.text import print_document
 
 from .confusion import Confusion, JudgedRun, Named, confusion
 from .report import faults_json, faults_text
@@ -84,7 +84,7 @@ class FaultTable:
         return faults_text.document(self.confusion, self.setting, self.failed)
 
     def render(self, target: Console) -> None:
-        show_text(self.document(), target)
+        print_document(self.document(), target)
 
     def json(self) -> dict[str, Any]:
         """The contract's `whyidle-compare`, with a cell a case and the matrix."""

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from whyidle.report.document import Block, Document, Heading, Paragraph, Space, TableBlock, TableColumn, table, toned
-from whyidle.report.documents import batch_size
+from whyidle.report.documents.batch_size import batch_size_blocks
 from whyidle.report.words.figures import NOT_MEASURED, counted
 
 from ..judged_sweeps import Growth, JudgedSweep
@@ -36,7 +36,7 @@ def _blocks(
     if verdicts:
         yield Space()
         yield Heading("What the batch size did")
-        yield from batch_size.blocks(verdicts)
+        yield from batch_size_blocks(verdicts)
 
 
 def judged(sweeps: Sequence[JudgedSweep], failed: Sequence[tuple[str, str]]) -> Iterator[Block]:

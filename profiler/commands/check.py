@@ -21,11 +21,10 @@ from ..analyse.run.completeness import lacking_of
 from ..errors import WhyidleError
 from ..record.files import plain, read_json, write_text
 from ..report.contract import checks as check_json
-from ..report.documents import check as check_text
-from ..report.export import ci as github
-from ..report.export import ci as junit
+from ..report.documents.check import check_document
+from ..report.export.ci import junit_xml, workflow_commands
 from ..report.render import markdown
-from ..report.render.text import show as show_text
+from ..report.render.text import print_document
 from ..terminal.console import console, json_text, show
 from . import check_config
 
@@ -180,7 +179,7 @@ def _tell(
 ) -> None:
     """Everything that was asked for, files first."""
     if arguments.junit is not None:
-        text = junit.document(run, found, properties | ({"emulated": emulated} if emulated else {}))
+        text = junit_xml(run, found, properties | ({"emulated": emulated} if emulated else {}))
         try:
             write_text(arguments.junit, text)
         except OSError as error:
@@ -193,12 +192,12 @@ def _tell(
     else:
 
         def draw(target: Console) -> None:
-            show_text(check_text.document(run, emulated, found), target)
+            print_document(check_document(run, emulated, found), target)
 
         show(draw, console())
     if arguments.github:
         # GitHub reads both streams; what a program reads as JSON stays JSON.
-        for line in github.lines(run, found):
+        for line in workflow_commands(run, found):
             print(line, file=sys.stderr if arguments.json else sys.stdout)
 
 

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from ..report.contract import checks as check_json
-from ..report.documents import doctor as doctor_text
-from ..report.render.text import show as show_text
+from ..report.documents.doctor import doctor_document
+from ..report.render.text import print_document
 from ..terminal.console import console, show, write_json
 
 NAME = "doctor"
@@ -27,5 +27,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(check_json.of_machine(found), "-")
     else:
-        show(lambda target: show_text(doctor_text.document(found), target), console())
+        show(lambda target: print_document(doctor_document(found), target), console())
     return 0

@@ -19,7 +19,7 @@ from ..record.comparison import is_comparison, read_comparison
 from ..record.run import is_run, runs_within
 from ..report.contract import comparison as compare_json
 from ..report.document import Document
-from ..report.documents import comparison as compare_text
+from ..report.documents.comparison import comparison_document, comparison_title
 from ..report.export import prometheus
 from ..report.export.cells import cells_table
 from ..report.export.table import Table
@@ -91,7 +91,7 @@ class ComparisonResult(Cells):
         return result, setting
 
     def document(self) -> Document:
-        return compare_text.document(*self._loaded)
+        return comparison_document(*self._loaded)
 
     def contract(self) -> dict[str, Any]:
         return compare_json.comparison(*self._loaded)
@@ -107,7 +107,7 @@ class ComparisonResult(Cells):
 
     def draw(self, picture: Picture, file: Path) -> None:
         result, setting = self._loaded
-        title = compare_text.title(result, setting)
+        title = comparison_title(result, setting)
         if picture == SIZES:
             if not result.batch_verdicts:
                 raise WhyidleError("--plot: no loader ran with two batch sizes, so no picture was drawn.")

@@ -15,7 +15,7 @@ from ..errors import WhyidleError
 from ..report.document import Document
 from ..report.export.raw import KINDS_OF_TABLES
 from ..report.export.table import Table
-from ..report.render.text import show as show_text
+from ..report.render.text import print_document
 
 if TYPE_CHECKING:
     from ..report.export.trace.compose import Trace
@@ -81,7 +81,7 @@ class Result(ABC):
 
     def render(self, console: Console) -> None:
         """Print it in words."""
-        show_text(self.document(), console)
+        print_document(self.document(), console)
 
     @abstractmethod
     def contract(self) -> dict[str, Any]:

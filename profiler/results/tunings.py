@@ -12,7 +12,7 @@ from ..errors import RecordError, WhyidleError
 from ..record.run import open_run, runs_within
 from ..report.contract import tuning as tune_json
 from ..report.document import Document
-from ..report.documents import tuning as tune_text
+from ..report.documents.tuning import tuning_document
 from ..tune.search.state import RECORDING, TUNE_JSON, State, is_tuning, load
 from ..tune.search.tuning import Tuning
 from .result import Result
@@ -55,7 +55,7 @@ class TuningResult(Result):
         return self._kept[1]
 
     def document(self) -> Document:
-        return tune_text.document(self._kept[0], self._notices)
+        return tuning_document(self._kept[0], self._notices)
 
     def page(self, place: Path | None) -> str:
         from ..report.page import tune_page

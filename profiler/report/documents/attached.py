@@ -62,7 +62,7 @@ _ON_GPU = {
 }
 
 
-def document(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Document:
+def attached_document(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Document:
     """All of it."""
     return Document(headline(seen), tuple(_blocks(seen, verdict, findings)))
 

@@ -9,7 +9,7 @@ from ..document import Block, SizesOfBatch, Space
 from ..words.figures import NOT_MEASURED
 
 
-def blocks(verdicts: Mapping[str, BatchVerdict]) -> Iterator[Block]:
+def batch_size_blocks(verdicts: Mapping[str, BatchVerdict]) -> Iterator[Block]:
     """One block a loader."""
     for number, (name, verdict) in enumerate(verdicts.items()):
         if number:

@@ -11,7 +11,7 @@ from ..document import Document, Paragraph, line, toned
 _TONES = {"PASS": "green", "FAIL": "bold red", "UNCLEAR": "bold red", "N/A": "bold red", "SKIP": "yellow"}
 
 
-def document(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> Document:
+def check_document(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> Document:
     """A line a check. `emulated`: the name of an emulated device."""
     return Document(summary(run, found), tuple(_blocks(run, emulated, found)))
 
@@ -22,9 +22,9 @@ def _blocks(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> Iter
         said = f"EMULATED: it ran on {one_line(emulated)}, no GPU was measured."
         yield Paragraph(toned(said, "bold yellow"), one_line=True)
     width = max(len(each.what) for each in found)
-    wide = max(5, *(len(verdict(each)) for each in found))
+    wide = max(5, *(len(outcome(each)) for each in found))
     for each in found:
-        word = verdict(each)
+        word = outcome(each)
         said = f" {one_line(each.what):{width}}  {measured(each)}, {wanted(each)}"
         note = f"  ({one_line(each.note)})" if each.note else ""
         yield Paragraph(line((f"{word:{wide}}", _TONES[word]), f"{said}{note}"), one_line=True)
@@ -47,7 +47,7 @@ def _named(check: LimitCheck) -> str:
     return f"{check.name} (unclear)" if check.unclear else check.name
 
 
-def verdict(check: LimitCheck) -> str:
+def outcome(check: LimitCheck) -> str:
     """PASS, FAIL; UNCLEAR or N/A for what noise hides or was not measured, which fails; SKIP for what is let pass."""
     if check.passed:
         return "PASS"

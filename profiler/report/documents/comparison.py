@@ -27,10 +27,13 @@ from ..document import (
 )
 from ..words.command import command_line
 from ..words.figures import counted
-from . import batch_size, cells_table, cost, differential, training_results
-from . import scaling as scaling_blocks
-from . import winners as groups_blocks
-from .cells_table import axes_shown, in_words, namer
+from .batch_size import batch_size_blocks, sentence
+from .cells_table import axes_shown, in_words, namer, table_of
+from .cost import cost_blocks
+from .differential import differential_blocks
+from .scaling import scaling_blocks
+from .training_results import training_results_blocks
+from .winners import group_verdicts, group_winners
 
 STRIP = 40
 """Signs in a stretch of the device's time."""
@@ -44,20 +47,20 @@ SIZES = "What the batch size did"
 ONE_SIZE = "No loader ran with two batch sizes: these runs say nothing about the batch size."
 
 
-def document(result: Comparison, setting: dict[str, Any]) -> Document:
+def comparison_document(result: Comparison, setting: dict[str, Any]) -> Document:
     """All of it."""
-    return Document(title(result, setting), tuple(_blocks(result, setting)))
+    return Document(comparison_title(result, setting), tuple(_blocks(result, setting)))
 
 
 def _blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     emulated = setting["device"]["kind"] == "emulated"
-    yield Heading(title(result, setting))
+    yield Heading(comparison_title(result, setting))
     yield from head(result, setting)
     yield Space()
     for notice in notices(result, setting):
         yield Paragraph(toned(notice, "yellow"))
         yield Space()
-    yield cells_table.table_of(result.cells, emulated, runs="budget" in setting, legend=True)
+    yield table_of(result.cells, emulated, runs="budget" in setting, legend=True)
     if wrong := list(errors(result)):
         yield Space()
         yield from (Paragraph(toned(words, "yellow")) for words in wrong)
@@ -96,7 +99,7 @@ def notices(result: Comparison, setting: dict[str, Any]) -> Iterator[str]:
 
 def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """Which cells are fastest, and what their nets learnt."""
-    if wins := list(groups_blocks.winners(result, setting["device"]["kind"])):
+    if wins := list(group_winners(result, setting["device"]["kind"])):
         yield Space()
         recorded = setting["scenario"] is None
         yield Heading("Which is fastest, and why" if recorded else "Which loader wins, and why")
@@ -108,18 +111,18 @@ def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
 def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """What the cells say together, each part below a line in bold."""
     if (found := scaling(result.cells)) is not None:
-        yield from scaling_blocks.blocks(found)
-    yield from differential.blocks(result.cells, setting)
-    yield from training_results.blocks(result, setting)
-    yield from cost.of_cells(result.cells, setting)
-    if waits := list(groups_blocks.verdicts(result)):
+        yield from scaling_blocks(found)
+    yield from differential_blocks(result.cells, setting)
+    yield from training_results_blocks(result, setting)
+    yield from cost_blocks(result.cells, setting)
+    if waits := list(group_verdicts(result)):
         yield Space()
         recorded = setting["scenario"] is None
         yield Heading("What they wait for" if recorded else "What each loader waits for")
         yield from waits
 
 
-def title(result: Comparison, setting: dict[str, Any]) -> str:
+def comparison_title(result: Comparison, setting: dict[str, Any]) -> str:
     """What was compared, on what."""
     device = setting["device"]["title"]
     if setting["scenario"] is None:
@@ -260,10 +263,10 @@ def _name(cell: Cell, names: Sequence[str]) -> str:
 def _told(sweeps: dict[str, BatchVerdict]) -> Iterator[Block]:
     """In full, if they are a few; otherwise the mechanism of each."""
     if len(sweeps) <= MOST_SWEEPS:
-        yield from batch_size.blocks(sweeps)
+        yield from batch_size_blocks(sweeps)
         return
     for name, verdict in sweeps.items():
-        said = line((name, "bold"), f": {batch_size.sentence(verdict)} ", (f"[{verdict.cause}]", "bold"))
+        said = line((name, "bold"), f": {sentence(verdict)} ", (f"[{verdict.cause}]", "bold"))
         yield Paragraph(said, 1)
 
 

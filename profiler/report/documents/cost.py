@@ -50,7 +50,7 @@ def usd(amount: float | None) -> str:
     return f"${amount:.{digits}f}"
 
 
-def spent(of: Spent) -> str:
+def spent_line(of: Spent) -> str:
     """One line on a recorded run."""
     line = f"At {of.price.title} this run cost {usd(of.usd)}"
     if of.waited_usd is None or of.waited_share is None:
@@ -63,7 +63,7 @@ def spent(of: Spent) -> str:
     return f"{said}."
 
 
-def of_cells(cells: Sequence[Cell], setting: Mapping[str, Any]) -> Iterator[Block]:
+def cost_blocks(cells: Sequence[Cell], setting: Mapping[str, Any]) -> Iterator[Block]:
     """What a comparison's trainings cost; nothing where no prices are known."""
     costs = cell_costs(cells, setting)
     if not costs:
@@ -139,7 +139,7 @@ def _origin(price: Price) -> str:
     return f"{price.provider}. {price.source}" + (f" ({price.doubt})" if price.doubt else "")
 
 
-def document(
+def logs_document(
     bills: Sequence[Bill], relative_to: str, target: float | None, problems: Sequence[str], folder: str
 ) -> Document:
     """The logs of a folder: a table for each training."""

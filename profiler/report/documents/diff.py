@@ -29,7 +29,7 @@ PART_NAMES = {
 }
 
 
-def document(found: Difference) -> Document:
+def diff_document(found: Difference) -> Document:
     """All of it."""
     return Document(headline(found), tuple(_blocks(found)))
 

@@ -23,7 +23,7 @@ LITTLE = 0.005
 """Less than this is written as no difference."""
 
 
-def blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iterator[Block]:
+def differential_blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iterator[Block]:
     """What there is of both; nothing where the cells allow neither."""
     tested = differentials(cells)
     both = [each for each in tested if each.expected is not None]

@@ -35,7 +35,7 @@ NAME_WIDTH = 24
 _OF_GPU = re.compile(r"GPU (\d+)(.*)")
 
 
-def document(found: Sequence[Check]) -> Document:
+def doctor_document(found: Sequence[Check]) -> Document:
     """All checks, by group."""
     return Document("What can be measured here", tuple(_blocks(found)))
 

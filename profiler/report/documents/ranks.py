@@ -15,7 +15,7 @@ LEAST_SHOWN = 0.005
 WAITING = ("input", "copy", "sync", "host", "boundary")
 
 
-def blocks(analysis: Analysis) -> Iterator[Paragraph | TableBlock]:
+def ranks_blocks(analysis: Analysis) -> Iterator[Paragraph | TableBlock]:
     """One row a rank; of very many the latest, and how many are left out."""
     job = analysis.job
     known = [part.analysis.facts for part in analysis.ranks if part.analysis.facts is not None]

@@ -35,7 +35,8 @@ from ..document import (
 )
 from ..words.command import command_line
 from ..words.figures import LEAST_SHARE, NOT_MEASURED, counted, evidence_value, percent, share
-from . import ranks, workers
+from .ranks import ranks_blocks
+from .workers import workers_blocks
 
 FEW_STEPS = 10
 """A bar of fewer steps would look like a finding."""
@@ -54,7 +55,7 @@ _MEANING = {
 _ON_CPU = {"compute": "the training computed", "host": "other work of the training loop"}
 
 
-def document(analysis: Analysis, cost: str | None = None) -> Document:
+def run_document(analysis: Analysis, cost: str | None = None) -> Document:
     """All of it. `cost`: what the run cost, in a line."""
     emulated = (analysis.info.get("device") or {}).get("kind") == "emulated"
     return Document(headline(analysis), tuple(_blocks(analysis, cost)), emulated)
@@ -85,13 +86,13 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
         yield Space()
     if analysis.ranks:
         yield Heading("Ranks")
-        yield from under(ranks.blocks(analysis))
+        yield from under(ranks_blocks(analysis))
         yield Space()
         if analysis.job is not None:
             yield Heading(f"Rank {analysis.job.lead} by itself")
             yield Space()
     if facts is not None:
-        yield from workers.section(facts, _whose_workers(analysis.verdict, facts))
+        yield from workers_blocks(facts, _whose_workers(analysis.verdict, facts))
         yield from _device(analysis, facts)
     elif analysis.machine is not None:
         yield from _machine(analysis.machine)

@@ -70,13 +70,13 @@ _BINDS = {
 }
 
 
-def document(result: Tuning, notices: Sequence[str] = ()) -> Document:
+def tuning_document(result: Tuning, notices: Sequence[str] = ()) -> Document:
     """All of it. `notices`: of its data, where nobody has read them just before."""
     of_data = (Paragraph(toned(f"data: {notice}", "yellow")) for notice in notices)
-    return Document(headline(result), (*of_data, *blocks(result)))
+    return Document(headline(result), (*of_data, *tuning_blocks(result)))
 
 
-def blocks(result: Tuning) -> Iterator[Block]:
+def tuning_blocks(result: Tuning) -> Iterator[Block]:
     """Its sections, under a heading each."""
     tuned = result.tuned
     yield Heading(headline(result))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict
 from ...analyse.statistics import Estimate
-from ..documents import batch_size as batch_text
+from ..documents.batch_size import compared, measured, sentence
 from ..render import bars
 from ..words import sample_time
 from ..words.sample_time import Scale, known
@@ -63,7 +63,7 @@ def sizes_views(verdicts: Mapping[str, BatchVerdict]) -> list[SizesView]:
 
 def _view(name: str, verdict: BatchVerdict, scale: Scale, longest: float) -> SizesView:
     parts = [*sample_time.shown_parts([verdict]), TOTAL]
-    work = [batch_text.measured(verdict, size) for size in verdict.terms]
+    work = [measured(verdict, size) for size in verdict.terms]
     return SizesView(
         name=name,
         unit=scale.unit,
@@ -75,8 +75,8 @@ def _view(name: str, verdict: BatchVerdict, scale: Scale, longest: float) -> Siz
             ("seconds measured", tuple(seconds for _, seconds in work)),
         ),
         verdict=verdict,
-        text=batch_text.sentence(verdict),
-        compared=batch_text.compared(verdict),
+        text=sentence(verdict),
+        compared=compared(verdict),
     )
 
 

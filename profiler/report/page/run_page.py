@@ -13,7 +13,7 @@ from ...analyse.timeline.timeline import Timeline, timelines
 from ...record.names import read_names
 from ...record.run import Run
 from ..document import Caution, Changes, EvidenceTable, OtherFindings, SharesOfTime, Verdict, blocks_of_kind
-from ..documents import run as text
+from ..documents.run import FEW_STEPS, rate_now, run_document
 from ..render import bars
 from ..render.html import page_sections
 from ..words.figures import share
@@ -43,7 +43,7 @@ DRAWN_HERE = (Verdict, SharesOfTime, Changes, EvidenceTable, OtherFindings)
 
 def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> str:
     """`runs`: those that were analysed. `cost`: what the run cost, in a line."""
-    document = text.document(analysis, cost)
+    document = run_document(analysis, cost)
     (verdict,) = blocks_of_kind(document, Verdict)
     why = blocks_of_kind(document, SharesOfTime)
     over = timelines(analysis, runs)
@@ -107,8 +107,8 @@ def _why(block: SharesOfTime) -> Iterator[tuple[str, str, str, str, str]]:
 def _tiles(analysis: Analysis, facts: Facts | None) -> Iterator[tuple[str, Any, str]]:
     if facts is None:
         return
-    rate, step = text.rate_now(analysis), analysis.step_ms
-    if facts.window.count >= text.FEW_STEPS:
+    rate, step = rate_now(analysis), analysis.step_ms
+    if facts.window.count >= FEW_STEPS:
         if rate is None:
             yield "steps/s", f"{1e9 * facts.window.count / facts.parts.wall_ns:.1f}", "samples are not known"
         else:

@@ -27,8 +27,8 @@ from ..document import (
     blocks_of_kind,
 )
 from ..documents import cells_table
-from ..documents import check as checks
-from ..documents import comparison as compare_text
+from ..documents.check import measured, outcome, summary, wanted
+from ..documents.comparison import comparison_title
 from ..words.figures import NOT_MEASURED, prediction, share
 
 MOST_FINDINGS = 5
@@ -49,12 +49,12 @@ def markdown(document: Document) -> str:
 
 def of_checks(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> str:
     """A table of checks. `emulated`: the name of an emulated device."""
-    lines = [f"### {_whole(checks.summary(run, found))}", ""]
+    lines = [f"### {_whole(summary(run, found))}", ""]
     if emulated is not None:
         lines += [f"**Emulated**: it ran on {_whole(emulated)}, no GPU was measured.", ""]
     lines += ["| | check | measured | wanted | |", "|---|---|---:|---:|---|"]
     for each in found:
-        cells = (checks.verdict(each), each.what, checks.measured(each), checks.wanted(each), each.note)
+        cells = (outcome(each), each.what, measured(each), wanted(each), each.note)
         lines.append("| " + " | ".join(map(_whole, cells)) + " |")
     return "\n".join(lines) + "\n"
 
@@ -154,7 +154,7 @@ def _quality(quality: Quality) -> Iterator[str]:
 
 def _comparison(result: Comparison, setting: dict[str, Any]) -> Iterator[str]:
     emulated = setting["device"]["kind"] == "emulated"
-    yield f"### whyidle: {escaped(compare_text.title(result, setting))}"
+    yield f"### whyidle: {escaped(comparison_title(result, setting))}"
     if question := setting.get("question"):
         yield from ("", escaped(question))
     cells = result.cells[:MOST_CELLS]

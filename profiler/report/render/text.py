@@ -48,7 +48,7 @@ STACKED = 60
 """Signs of the bar of a step's time."""
 
 
-def show(document: Document, console: Console) -> None:
+def print_document(document: Document, console: Console) -> None:
     """Print all of it."""
     ascii_only = bars.is_ascii(console)
     for block in document.blocks:

@@ -23,9 +23,9 @@ from whyidle.analyse.statistics import Estimate
 from whyidle.errors import MissingExtra, WhyidleError
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import Document
-from whyidle.report.documents import batch_size as batch_text
+from whyidle.report.documents.batch_size import batch_size_blocks
 from whyidle.report.plot import batch_size as batch_plot
-from whyidle.report.render.text import show as show_text
+from whyidle.report.render.text import print_document
 from whyidle.report.words import sample_time
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -70,7 +70,7 @@ def verdict(
 def shown(found: BatchVerdict, width: int = 80, encoding: str = "utf-8") -> str:
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
     console = Console(file=file, width=width, highlight=False, color_system=None)
-    show_text(Document("", tuple(batch_text.blocks({"caffe": found}))), console)
+    print_document(Document("", tuple(batch_size_blocks({"caffe": found}))), console)
     file.seek(0)
     return file.read()
 

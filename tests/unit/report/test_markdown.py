@@ -16,7 +16,7 @@ from whyidle.commands.main import main
 from whyidle.record.attached import Frame, ProcessStates, Thread, write_stacks, write_states
 from whyidle.record.notices import TRAINING_NOTICES, Notices
 from whyidle.record.run import create_run, open_run, update_run
-from whyidle.report.documents import run as text_of_run
+from whyidle.report.documents.run import run_document
 from whyidle.report.render import markdown
 from whyidle.scenarios.planted import MS, Step, train
 
@@ -29,7 +29,7 @@ def html(text: str) -> str:
 
 
 def markdown_of(analysis: Analysis) -> str:
-    return markdown.markdown(text_of_run.document(analysis))
+    return markdown.markdown(run_document(analysis))
 
 
 @pytest.fixture
