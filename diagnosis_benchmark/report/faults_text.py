@@ -10,13 +10,12 @@ from whyidle.report.document import (
     Document,
     Heading,
     Paragraph,
-    Phrase,
     Space,
     TableBlock,
     TableColumn,
     table,
-    toned,
 )
+from whyidle.report.phrase import Phrase, toned
 from whyidle.report.words.figures import NOT_MEASURED, counted
 
 from ..confusion import CLOSE, FIRST_FINDINGS, HEALTHY, CaseSummary, Confusion, Errors, HitRate, JudgedRun

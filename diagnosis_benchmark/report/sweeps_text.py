@@ -6,8 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from whyidle.report.document import Block, Document, Heading, Paragraph, Space, TableBlock, TableColumn, table, toned
+from whyidle.report.document import (
+    Block,
+    Document,
+    Heading,
+    Paragraph,
+    Space,
+    TableBlock,
+    TableColumn,
+    table,
+)
 from whyidle.report.documents.batch_size import batch_size_blocks
+from whyidle.report.phrase import toned
 from whyidle.report.words.figures import NOT_MEASURED, counted
 
 from ..judged_sweeps import Growth, JudgedSweep

@@ -17,17 +17,14 @@ from ..document import (
     Document,
     EvidenceTable,
     Heading,
-    Length,
     OtherFindings,
     Paragraph,
     Quality,
     Space,
     Verdict,
-    Words,
-    line,
     table,
-    toned,
 )
+from ..phrase import Length, Words, line, toned
 from ..words.command import command_line
 from ..words.figures import NOT_MEASURED, percent, share
 

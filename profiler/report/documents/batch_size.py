@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ...analyse.cells.batch_size.result import BatchVerdict
-from ..document import Block, SizesOfBatch, Space
+from ..document import (
+    Block,
+    SizesOfBatch,
+    Space,
+)
 from ..words.figures import NOT_MEASURED
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from ...analyse.diff.limits import LimitCheck
 from ...record.files import plain
-from ..document import Document, Paragraph, line, toned
+from ..document import Document, Paragraph
+from ..phrase import line, toned
 
 _TONES = {"PASS": "green", "FAIL": "bold red", "UNCLEAR": "bold red", "N/A": "bold red", "SKIP": "yellow"}
 

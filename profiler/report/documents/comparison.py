@@ -18,13 +18,11 @@ from ..document import (
     Heading,
     Paragraph,
     Space,
-    Spark,
     TableBlock,
     TableColumn,
-    line,
     table,
-    toned,
 )
+from ..phrase import Spark, line, toned
 from ..words.command import command_line
 from ..words.figures import counted
 from .batch_size import batch_size_blocks, sentence

@@ -21,8 +21,8 @@ from ..document import (
     TableBlock,
     TableColumn,
     table,
-    toned,
 )
+from ..phrase import toned
 from ..words.figures import NOT_MEASURED, counted
 from .cells_table import figures, head, place_columns
 

@@ -16,7 +16,19 @@ from ...analyse.diff.sides import Side
 from ...analyse.run.stall_breakdown import PARTS
 from ...analyse.statistics import Estimate
 from ...record.files import plain
-from ..document import LEFT, RIGHT, Block, Caution, Document, Heading, Paragraph, Space, TableBlock, Words, table, toned
+from ..document import (
+    LEFT,
+    RIGHT,
+    Block,
+    Caution,
+    Document,
+    Heading,
+    Paragraph,
+    Space,
+    TableBlock,
+    table,
+)
+from ..phrase import Words, toned
 from ..words.command import command_line
 from ..words.figures import LEAST_SHARE, NOT_MEASURED
 

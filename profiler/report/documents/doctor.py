@@ -14,15 +14,12 @@ from ..document import (
     Document,
     Heading,
     Paragraph,
-    Phrase,
     Space,
     TableBlock,
     TableColumn,
-    Words,
-    line,
     table,
-    toned,
 )
+from ..phrase import Phrase, Words, line, toned
 
 _SIGNS: dict[Status, tuple[str, str]] = {
     "ok": ("✓", "green"),

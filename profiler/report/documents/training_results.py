@@ -19,11 +19,10 @@ from ..document import (
     Space,
     TableBlock,
     TableColumn,
-    Words,
     table,
-    toned,
     under,
 )
+from ..phrase import Words, toned
 from ..words.figures import NOT_MEASURED
 from .cells_table import figures, head, namer, place_columns
 

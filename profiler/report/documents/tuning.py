@@ -17,15 +17,13 @@ from ..document import (
     Document,
     Heading,
     Paragraph,
-    Phrase,
     Space,
     TableBlock,
     TableColumn,
-    Words,
     table,
-    toned,
     under,
 )
+from ..phrase import Phrase, Words, toned
 from ..words.figures import NOT_MEASURED
 from ..words.settings import arguments
 

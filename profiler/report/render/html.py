@@ -21,8 +21,8 @@ from ..document import (
     Space,
     TableBlock,
     Verdict,
-    Words,
 )
+from ..phrase import Words
 from ..words.figures import expected
 from .phrases import text_of
 

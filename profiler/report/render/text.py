@@ -23,18 +23,15 @@ from ..document import (
     Heading,
     OtherFindings,
     Paragraph,
-    PartSign,
     Quality,
     SharesOfTime,
     SizesOfBatch,
     Space,
     TableBlock,
     Verdict,
-    Words,
-    line,
     table,
-    toned,
 )
+from ..phrase import PartSign, Words, line, toned
 from ..words.figures import NOT_MEASURED, SEVERITY_TONES, expected, prediction
 from . import bars
 from .ascii import written
