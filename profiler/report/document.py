@@ -15,7 +15,8 @@ from typing import ClassVar, TypeVar
 from ..analyse.causes.finding import Evidence, Finding, Next
 from ..analyse.cells.batch_size.result import BatchVerdict
 from .phrase import Tone, Words
-from .words.figures import evidence_value, prediction
+from .words.figures import NO_CAUSE, evidence_value, part_name, prediction, share
+from .words.sample_time import sentence
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,11 @@ class SizesOfBatch:
     name: str
     verdict: BatchVerdict
 
+    @property
+    def said(self) -> str:
+        """What a larger batch did."""
+        return sentence(self.verdict)
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -124,6 +130,20 @@ class Verdict:
     finding: Finding
     confidence: bool = False
     """Whether how sure it is belongs to it."""
+    title: ClassVar[str] = "Verdict"
+
+    @property
+    def cause(self) -> str:
+        """Its code, or that there is none."""
+        return self.finding.cause or NO_CAUSE
+
+    @property
+    def remarks(self) -> str:
+        """How bad it is and how sure, in a word each; empty where neither is known."""
+        said = [self.finding.severity] if self.finding.severity != "none" else []
+        if self.confidence and self.finding.cause is not None:
+            said.append(f"confidence {self.finding.confidence:.1f}")
+        return ", ".join(said)
 
 
 @dataclass(frozen=True)
@@ -147,6 +167,17 @@ class SharesOfTime:
     bar: bool
     """Whether there are enough steps for a picture of it."""
     remarks: tuple[str, ...] = ()
+    heads: ClassVar[tuple[str, str, str, str]] = ("part", "share", "a step", "meaning")
+
+    @property
+    def lines(self) -> list[tuple[str, str, str, str, str]]:
+        """(part, its name, share, ms of a step, what it means) a part, `n/a` for waiting of which nothing was seen; and
+        what they sum to, which is no part."""
+        parts = [
+            (row.part, part_name(row.part), share(row.share), "" if row.ms is None else f"{row.ms:.2f} ms", row.meaning)
+            for row in self.rows
+        ]
+        return [*parts, ("", "a step", share(1.0), f"{self.step_ms:.2f} ms", "")]
 
     @property
     def shares(self) -> dict[str, float]:
@@ -175,6 +206,7 @@ class EvidenceTable:
 
     items: tuple[Evidence, ...]
     title: ClassVar[str] = "Evidence"
+    heads: ClassVar[tuple[str, str, str]] = ("measured", "here", "should be")
 
     @property
     def rows(self) -> list[tuple[str, str, str]]:
@@ -192,6 +224,16 @@ class OtherFindings:
     with_changes: bool = True
     """Whether how bad each is, and the first change for it, belong to it."""
     title: ClassVar[str] = "Also"
+
+    @property
+    def said(self) -> list[tuple[str, list[str]]]:
+        """(what was found, what to change) a finding, in a sentence each."""
+        if not self.with_changes:
+            return [(f"{found.cause}: {found.title}", []) for found in self.findings]
+        return [
+            (f"{found.cause} ({found.severity}): {found.title}", Changes(found.next[:1], self.now).said)
+            for found in self.findings
+        ]
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from ..document import (
 from ..phrase import Spark, line, toned
 from ..words.command import command_line
 from ..words.figures import counted
-from .batch_size import batch_size_blocks, sentence
+from ..words.sample_time import sentence
+from .batch_size import batch_size_blocks
 from .cells_table import axes_shown, in_words, namer, table_of
 from .cost import cost_blocks
 from .differential import differential_blocks

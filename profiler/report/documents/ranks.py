@@ -12,7 +12,7 @@ from ..document import (
     TableColumn,
     table,
 )
-from ..words.figures import NOT_MEASURED
+from ..words.figures import NO_CAUSE, NOT_MEASURED
 
 MOST_ROWS = 16
 LEAST_SHOWN = 0.005
@@ -66,5 +66,5 @@ def _row(part: RankAnalysis, parts: list[str], hosts: bool, job: Job | None) -> 
         *(f"{100 * shares[p]:.1f}" if p in shares else NOT_MEASURED for p in (*parts, "compute")),
         NOT_MEASURED if late is None else f"{late / 1e6:.1f}",
         NOT_MEASURED if waits is None else f"{waits / 1e6:.1f}",
-        part.analysis.verdict.cause or "none possible",
+        part.analysis.verdict.cause or NO_CAUSE,
     ]

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict
 from ...analyse.statistics import Estimate
-from ..documents.batch_size import compared, measured, sentence
-from ..render import bars
 from ..words import sample_time
-from ..words.sample_time import Scale, known
+from ..words.figures import part_name
+from ..words.sample_time import Scale, compared, known, measured, sentence
 
 LEAST_SHOWN = 0.0005
 """Of the time per sample: a shorter part of a bar cannot be seen."""
@@ -88,7 +87,7 @@ def _bar(size: int, terms: Mapping[str, Estimate], verdict: BatchVerdict, scale:
         begin = 0.0
         for part, share in sample_time.shares(terms).items():
             length = 100 * share * total.value / longest
-            said = f"{bars.name(part)} {scale.number(terms.get(part))} {scale.unit}" if part in terms else part
+            said = f"{part_name(part)} {scale.number(terms.get(part))} {scale.unit}" if part in terms else part
             if share >= LEAST_SHOWN:
                 segments.append((part, said, begin, length))
             begin += length
@@ -102,7 +101,7 @@ def _term(part: str, verdict: BatchVerdict, scale: Scale) -> TermRow:
     change = verdict.changes.get(part)
     said = f"{scale.number(change, '+')} {scale.spread(change)}".rstrip() if known(change) else ""
     figures = tuple(scale.number(terms.get(part)) for terms in verdict.terms.values())
-    return TermRow(part, bars.name(part), figures, said, part == verdict.grew)
+    return TermRow(part, part_name(part), figures, said, part == verdict.grew)
 
 
 def _end(total: Estimate | None) -> float:

@@ -22,7 +22,6 @@ from ..document import (
     blocks_of_kind,
 )
 from ..documents.run import FEW_STEPS, rate_now, run_document
-from ..render import bars
 from ..render.html import page_sections
 from ..words.figures import share
 from .environment import environment_of, settings_of
@@ -71,7 +70,8 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         cost=cost,
         verdict=verdict.finding,
         shares=ranks_figures.shares(analysis),
-        why=[row for block in why for row in _why(block)],
+        why=[row for block in why for row in block.lines],
+        why_heads=SharesOfTime.heads,
         why_title=next((block.title for block in why), ""),
         why_words=[words for block in why for words in block.remarks],
         changes=[said for block in blocks_of_kind(document, Changes) for said in block.said],
@@ -102,14 +102,6 @@ def _lead(analysis: Analysis, over: Sequence[Timeline]) -> Timeline | None:
     """Whose figures stand for the job."""
     number = analysis.job.lead if analysis.job is not None else None
     return next((t for t in over if t.rank == number), over[0] if over else None)
-
-
-def _why(block: SharesOfTime) -> Iterator[tuple[str, str, str, str, str]]:
-    """(part, its name, share, ms a step, what it means); `n/a` for waiting of which nothing was seen."""
-    for row in block.rows:
-        ms = "" if row.ms is None else f"{row.ms:.2f} ms"
-        yield row.part, bars.name(row.part), share(row.share), ms, row.meaning
-    yield "", "a step", "100.0 %", f"{block.step_ms:.2f} ms", ""
 
 
 def _tiles(analysis: Analysis, facts: Facts | None) -> Iterator[tuple[str, Any, str]]:

@@ -13,9 +13,8 @@ from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.statistics import Estimate
 from ...errors import MissingExtra, WhyidleError
-from ..render import bars
 from ..words import sample_time
-from ..words.figures import NOT_MEASURED
+from ..words.figures import NOT_MEASURED, part_name
 from ..words.sample_time import Scale, half_width, known, shares, shown_parts
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ def figure(verdicts: Mapping[str, BatchVerdict], title: str) -> Figure:
         if place + columns >= len(verdicts):
             panel_axes.set_xlabel("batch size", color=_INK)
     axes.flat[0].set_ylim(0, 1.16 * _highest(verdicts) / scale.microseconds)
-    handles = [Patch(label=bars.name(part), **_look(part)) for part in parts]
+    handles = [Patch(label=part_name(part), **_look(part)) for part in parts]
     drawn.legend(
         handles=handles,
         loc="outside lower left",

@@ -102,7 +102,8 @@ def _parts(block: Block) -> Iterator[PagePart]:
         yield PageTable((), rows, (False, False, False))
     elif isinstance(block, OtherFindings):
         yield PageHeading(block.title)
-        yield from (PageParagraph(f"{found.cause}: {found.title}") for found in block.findings)
+        for said, changes in block.said:
+            yield from map(PageParagraph, (said, *changes))
     elif isinstance(block, Quality):
         yield PageHeading(block.title)
         yield from map(PageParagraph, block.lines)

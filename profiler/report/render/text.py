@@ -28,11 +28,12 @@ from ..document import (
     SizesOfBatch,
     Space,
     TableBlock,
+    TableColumn,
     Verdict,
     table,
 )
 from ..phrase import PartSign, Words, line, toned
-from ..words.figures import NOT_MEASURED, SEVERITY_TONES, expected, prediction
+from ..words.figures import SEVERITY_TONES, expected
 from . import bars
 from .ascii import written
 from .batch_sizes import sizes_of_batch
@@ -90,7 +91,9 @@ def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[Renderab
         )
     elif isinstance(block, OtherFindings):
         yield _heading(block.title, ascii_only)
-        yield from _findings(block, ascii_only)
+        for said, changes in block.said:
+            yield _indented(text_of(said, ascii_only))
+            yield from (_indented(text_of(change, ascii_only), 2) for change in changes)
     elif isinstance(block, Caution):
         yield Text(written(block.said, ascii_only), style="bold yellow")
     elif isinstance(block, Quality):
@@ -110,36 +113,16 @@ def _paragraphs(lines: Iterable[str], ascii_only: bool) -> Iterator[RenderableTy
 
 
 def _verdict(block: Verdict) -> Text:
-    finding = block.finding
-    head = Text("Verdict  ", style="bold")
-    head.append(finding.cause or "none possible", style=SEVERITY_TONES[finding.severity])
-    said = [finding.severity] if finding.severity != "none" else []
-    if block.confidence and finding.cause is not None:
-        said.append(f"confidence {finding.confidence:.1f}")
-    if said:
-        head.append(f"  ({', '.join(said)})")
-    return head
+    head = Text(f"{block.title}  ", style="bold").append(block.cause, style=SEVERITY_TONES[block.finding.severity])
+    return head.append(f"  ({block.remarks})" if block.remarks else "")
 
 
 def _time_table(block: SharesOfTime) -> TableBlock:
     rows: list[tuple[Words, ...]] = [
-        (
-            line(PartSign(row.part), toned(f" {bars.name(row.part)}", bars.colour(row.part))),
-            NOT_MEASURED if row.share is None else f"{100 * row.share:5.1f} %",
-            "" if row.ms is None else f"{row.ms:8.2f} ms",
-            row.meaning,
-        )
-        for row in block.rows
+        (line(PartSign(part), toned(f" {name}", bars.colour(part))) if part else f"  {name}", *rest)
+        for part, name, *rest in block.lines
     ]
-    return table([*rows, ("  a step", "100.0 %", f"{block.step_ms:8.2f} ms", "")], LEFT, RIGHT, RIGHT, LEFT)
-
-
-def _findings(block: OtherFindings, ascii_only: bool) -> Iterator[RenderableType]:
-    for found in block.findings:
-        severity = f" ({found.severity})" if block.with_changes else ""
-        yield _indented(text_of(f"{found.cause}{severity}: {found.title}", ascii_only))
-        for change in found.next[:1] if block.with_changes else ():
-            yield _indented(text_of(f"{change.change}{prediction(change, block.now)}", ascii_only), 2)
+    return table(rows, LEFT, RIGHT, TableColumn(right=True, least=len("12345.67 ms")), LEFT)
 
 
 def _indented(what: RenderableType, steps: int = 1) -> RenderableType:
