@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
 
 from whyidle.analyse.cells import comparison as compare
 from whyidle.analyse.cells.comparison import Cell, Comparison, run_name
@@ -22,7 +21,6 @@ from whyidle.record.run import open_run
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import Document
 from whyidle.report.plot import batch_size as batch_plot
-from whyidle.report.render.text import print_document
 
 from .judged_sweeps import JudgedSweep
 from .report import sweeps_json, sweeps_text
@@ -73,9 +71,6 @@ class SweepTable:
 
     def document(self) -> Document:
         return sweeps_text.document(self.sweeps, self.setting, self.failed)
-
-    def render(self, target: Console) -> None:
-        print_document(self.document(), target)
 
     def json(self) -> dict[str, Any]:
         """The contract's `whyidle-compare`, and for each sweep the truth and whether it was found."""

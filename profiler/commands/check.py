@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from ..analyse.causes.diagnosis import LEAST_STEPS
 from ..analyse.diff import regression
 from ..analyse.diff.difference import EMULATED, difference, refuse_mixed
@@ -24,8 +22,7 @@ from ..report.contract import checks as check_json
 from ..report.documents.check import check_document
 from ..report.export.ci import junit_xml, workflow_commands
 from ..report.render import markdown
-from ..report.render.text import print_document
-from ..terminal.console import console, json_text, show
+from ..terminal.console import console, json_text, show_document
 from . import check_config
 
 NAME = "check"
@@ -190,11 +187,7 @@ def _tell(
     if arguments.json:
         print(json_text(check_json.of_run(run, found) | {"emulated": emulated is not None}))
     else:
-
-        def draw(target: Console) -> None:
-            print_document(check_document(run, emulated, found), target)
-
-        show(draw, console())
+        show_document(check_document(run, emulated, found), console())
     if arguments.github:
         # GitHub reads both streams; what a program reads as JSON stays JSON.
         for line in workflow_commands(run, found):

@@ -16,9 +16,8 @@ from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from ..report.contract import cost as cost_json
 from ..report.documents.cost import logs_document
-from ..report.render.text import print_document
 from ..results.comparisons import COST_SCENARIO, require_one_machine
-from ..terminal.console import console, show, write_json
+from ..terminal.console import console, show_document, write_json
 from .options import require_folder
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ def run_logs(arguments: argparse.Namespace) -> int:
     folder = str(arguments.logs)
     if arguments.json != "-":
         document = logs_document(bills, base, arguments.target, found.problems, folder)
-        show(lambda target: print_document(document, target), console())
+        show_document(document, console())
     if arguments.json:
         write_json(cost_json.logged(bills, base, arguments.target, found.problems, folder), arguments.json)
     return 0

@@ -11,7 +11,6 @@ from ..analyse.diff.sides import Side, side_of
 from ..errors import WhyidleError
 from ..report.contract import diff as diff_json
 from ..report.documents.diff import diff_document
-from ..report.render.text import print_document
 from ..terminal.console import show_in, write_json
 
 NAME = "diff"
@@ -50,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(diff_json.difference(found), arguments.output or "-")
     else:
-        show_in(arguments.output, lambda target: print_document(diff_document(found), target))
+        show_in(arguments.output, diff_document(found))
     return 0
 
 

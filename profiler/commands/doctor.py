@@ -7,8 +7,7 @@ from pathlib import Path
 
 from ..report.contract import checks as check_json
 from ..report.documents.doctor import doctor_document
-from ..report.render.text import print_document
-from ..terminal.console import console, show, write_json
+from ..terminal.console import console, show_document, write_json
 
 NAME = "doctor"
 HELP = "Says what can be measured on this machine and what cannot, why, and how to change that."
@@ -27,5 +26,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(check_json.of_machine(found), "-")
     else:
-        show(lambda target: print_document(doctor_document(found), target), console())
+        show_document(doctor_document(found), console())
     return 0

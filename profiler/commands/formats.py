@@ -109,7 +109,7 @@ def chosen(arguments: argparse.Namespace) -> Format:
 
 
 def _write_words(arguments: argparse.Namespace, result: Result) -> None:
-    show_in(arguments.output, result.render)
+    show_in(arguments.output, result.document())
 
 
 def _write_json(arguments: argparse.Namespace, result: Result) -> None:

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from rich.console import Console
-
 from ..analyse.cells.prices import Price
 from ..errors import WhyidleError
 from ..report.document import Document
 from ..report.export.raw import KINDS_OF_TABLES
 from ..report.export.table import Table
-from ..report.render.text import print_document
 
 if TYPE_CHECKING:
     from ..report.export.trace.compose import Trace
@@ -78,10 +75,6 @@ class Result(ABC):
     @abstractmethod
     def document(self) -> Document:
         """All that it says."""
-
-    def render(self, console: Console) -> None:
-        """Print it in words."""
-        print_document(self.document(), console)
 
     @abstractmethod
     def contract(self) -> dict[str, Any]:
