@@ -20,7 +20,7 @@ from whyidle.matrix.trial import TrialTarget
 from whyidle.record.run import open_run
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import Document
-from whyidle.report.plot import batch_size as batch_plot
+from whyidle.report.plot.batch_size import write_batch_sizes
 
 from .judged_sweeps import JudgedSweep
 from .report import sweeps_json, sweeps_text
@@ -79,7 +79,7 @@ class SweepTable:
         return compare_json.comparison(self.result, setting) | {"best": None, "sweeps": told}
 
     def plot(self, file: Path) -> None:
-        batch_plot.write(self.result.batch_verdicts, sweeps_text.head(self.setting), file)
+        write_batch_sizes(self.result.batch_verdicts, sweeps_text.head(self.setting), file)
 
 
 def load(folder: Path) -> SweepTable:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import WhyidleError
 from ..record.files import plain
-from ..report.export import table_files as parquet_file
 from ..report.export.files import STDOUT, open_file, opened, together
 from ..report.export.raw import about_of
 from ..report.export.table import Table
-from ..report.export.table_files import write_csv
+from ..report.export.table_files import require_pyarrow, write_csv, write_parquet
 from ..results.result import CELLS, PAGE, STEPS, TABLES, Result
 from ..terminal.console import console, show_in, write_file, write_json
 
@@ -191,7 +190,7 @@ def _stretch(arguments: argparse.Namespace, trace: Trace, most_bytes: int) -> St
 
 
 def _check_parquet(arguments: argparse.Namespace) -> None:
-    parquet_file.check()
+    require_pyarrow()
     if arguments.output in (None, STDOUT):
         raise WhyidleError("--format parquet needs a file: -o FILE for one table, -o FOLDER/ for all.")
 
@@ -276,7 +275,7 @@ def _size(text: str) -> float:
     return size
 
 
-TABLE_FILES = {"csv": TableFile(write_csv), "parquet": TableFile(parquet_file.write_parquet, binary=True)}
+TABLE_FILES = {"csv": TableFile(write_csv), "parquet": TableFile(write_parquet, binary=True)}
 """How a table is written, by the name of the format, which is the ending of its file."""
 
 FORMATS = {

@@ -23,8 +23,10 @@ from ..report.documents.comparison import comparison_document, comparison_title
 from ..report.export import prometheus
 from ..report.export.cells import cells_table
 from ..report.export.table import Table
-from ..report.plot import batch_size, confusion, utilisation
-from ..report.plot import scaling as scaling_plot
+from ..report.plot.batch_size import write_batch_sizes
+from ..report.plot.confusion import write_confusion
+from ..report.plot.scaling import write_scaling
+from ..report.plot.utilisation import traces_of, write_utilisation
 from ..report.render import markdown
 from .recordings import RecordedResult, recording_in
 from .result import CELLS, CONFUSION, PAGE, PICTURES, RANKS, SIZES, TRACES, Picture, Result
@@ -111,15 +113,15 @@ class ComparisonResult(Cells):
         if picture == SIZES:
             if not result.batch_verdicts:
                 raise WhyidleError("--plot: no loader ran with two batch sizes, so no picture was drawn.")
-            batch_size.write(result.batch_verdicts, title, file)
+            write_batch_sizes(result.batch_verdicts, title, file)
         elif picture == TRACES:
-            utilisation.write(utilisation.traces_of(result), title, file)
+            write_utilisation(traces_of(result), title, file)
         elif picture == RANKS:
             if (found := scaling(result.cells)) is None:
                 raise WhyidleError("--scaling-plot: nothing ran on several ranks, so no picture was drawn.")
-            scaling_plot.write(found, title, file)
+            write_scaling(found, title, file)
         elif picture == CONFUSION:
-            confusion.write(result, setting, title, file)
+            write_confusion(result, setting, title, file)
 
 
 class _Planted(Cells):

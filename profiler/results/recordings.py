@@ -27,7 +27,7 @@ from ..report.export import prometheus
 from ..report.export.raw import KINDS_OF_TABLES, about_of, raw_table
 from ..report.export.steps import steps_table
 from ..report.export.table import Table
-from ..report.plot import utilisation
+from ..report.plot.utilisation import trace_of, write_utilisation
 from ..report.render import markdown
 from .result import CELLS, STEPS, TRACES, Picture, Result
 
@@ -138,8 +138,8 @@ class RunResult(RecordedResult):
         # Of several ranks, the one whose figures are shown.
         title = (self.analysis.info.get("device") or {}).get("title") or "device"
         generated = ", stand-in data" if stand_in_of(self.analysis) else ""
-        traces = [utilisation.trace_of(self.folder.name, self.analysis, self.folder)]
-        utilisation.write(traces, f"{title}{generated}", file)
+        traces = [trace_of(self.folder.name, self.analysis, self.folder)]
+        write_utilisation(traces, f"{title}{generated}", file)
 
     def _cost_line(self) -> str | None:
         spent = self._spent()

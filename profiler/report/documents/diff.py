@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...analyse.causes.diagnosis import LEAST_STEPS
-from ...analyse.diff import because as why
-from ...analyse.diff.because import Because
+from ...analyse.diff.because import CODE, COMMAND, ENVIRONMENT, SETTING, Because
 from ...analyse.diff.blocks import TOTAL
 from ...analyse.diff.code import changed_code
 from ...analyse.diff.difference import Difference
@@ -125,14 +124,14 @@ def moved(found: Difference, part: str) -> str:
 def _reason(because: Because) -> str:
     """Claimed only of settings; the rest is said to be possible."""
     said = " and ".join(_changed(each) for each in because.by)
-    if because.kind == why.SETTING:
+    if because.kind == SETTING:
         return f"because {said}" if len(because.by) == 1 else f"because of one or more of: {said}"
-    if because.kind == why.ENVIRONMENT:
+    if because.kind == ENVIRONMENT:
         return f"which {said} may explain; no setting does"
-    if because.kind == why.COMMAND:
+    if because.kind == COMMAND:
         what = "the command or the code" if changed_code(because.by) else "the command"
         return f"which {what} may explain ({said}); no recorded setting does"
-    if because.kind == why.CODE:
+    if because.kind == CODE:
         return f"which the changed {said} may explain; no recorded setting does"
     return "which no recorded setting explains" if because.part else "no recorded setting explains it"
 

@@ -66,7 +66,7 @@ _ROOM = 0.95
 """Inches to the right of the last bar, for what grew."""
 
 
-def check(path: Path, made: Path | None = None, option: str = "--plot") -> None:
+def check_picture(path: Path, made: Path | None = None, option: str = "--plot") -> None:
     """Whether a picture can be drawn there, before anything is measured for it; `made`: a folder that will be there.
 
     Raises:
@@ -84,16 +84,16 @@ def check(path: Path, made: Path | None = None, option: str = "--plot") -> None:
         raise MissingExtra(f"{option} draws with matplotlib, which is not installed", "plot")
 
 
-def write(verdicts: Mapping[str, BatchVerdict], title: str, path: Path) -> None:
+def write_batch_sizes(verdicts: Mapping[str, BatchVerdict], title: str, path: Path) -> None:
     """Draw into a file, of the kind its name ends in; the same verdicts give the same bytes.
 
     Raises:
         WhyidleError: it cannot be written.
     """
-    save(lambda: figure(verdicts, title), path)
+    save_picture(lambda: figure(verdicts, title), path)
 
 
-def save(draw: Callable[[], Figure], path: Path) -> None:
+def save_picture(draw: Callable[[], Figure], path: Path) -> None:
     """Draw in our style, into a file of the kind its name ends in; the same picture gives the same bytes.
 
     Raises:

@@ -20,7 +20,7 @@ from whyidle.record.run import open_run, update_run
 from whyidle.report.contract import comparison as scaling_json
 from whyidle.report.document import Document
 from whyidle.report.documents.scaling import names, scaling_blocks
-from whyidle.report.plot import scaling as scaling_plot
+from whyidle.report.plot.scaling import write_scaling
 from whyidle.report.render.text import print_document
 
 
@@ -211,8 +211,8 @@ def test_the_picture_has_a_line_a_curve_beside_the_ideal_one(tmp_path: Path) -> 
     pytest.importorskip("matplotlib")
     found = scaling(FULL)
     assert found is not None
-    scaling_plot.write(found, "SSD300 on emulated V100", tmp_path / "a.svg")
-    scaling_plot.write(found, "SSD300 on emulated V100", tmp_path / "b.svg")
+    write_scaling(found, "SSD300 on emulated V100", tmp_path / "a.svg")
+    write_scaling(found, "SSD300 on emulated V100", tmp_path / "b.svg")
     drawn = (tmp_path / "a.svg").read_text()
     assert drawn == (tmp_path / "b.svg").read_text()
     for words in ("ideal", "OOM", "pcie3 batch 64", "emulated speed-up"):

@@ -22,7 +22,7 @@ from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import FittingColumn
 from whyidle.report.documents.comparison import comparison_document, comparison_title
 from whyidle.report.page import compare_page
-from whyidle.report.plot import confusion as confusion_plot
+from whyidle.report.plot.confusion import MOST_PANELS, panels, write_confusion
 from whyidle.report.render.fitted import fitting
 from whyidle.report.render.text import print_document
 
@@ -390,16 +390,16 @@ def test_confusion_is_drawn_a_panel_a_cell(planned: Planned, tmp_path: Path, cel
     matrix = [[9 if row == column else 1 for column in range(classes)] for row in range(classes)]
     cell = planned.cell(1, 9, results=(told(0.9, confusion=matrix),))
     several = compare([replace(cell, axes=cell.axes | {"net": f"net{n}"}) for n in range(cells)])
-    assert len(confusion_plot.panels(several, SETTING)) == min(cells, confusion_plot.MOST_PANELS)
+    assert len(panels(several, SETTING)) == min(cells, MOST_PANELS)
     file = tmp_path / "confusion.png"
-    confusion_plot.write(several, SETTING, "fashion-mnist", file)
+    write_confusion(several, SETTING, "fashion-mnist", file)
     with Image.open(file) as picture:
         assert min(picture.size) > 400
 
 
 def test_without_a_matrix_no_confusion_is_drawn(planned: Planned, tmp_path: Path) -> None:
     with pytest.raises(WhyidleError, match="nothing to draw"):
-        confusion_plot.write(compare([planned.cell(1, 9)]), SETTING, "x", tmp_path / "a.png")
+        write_confusion(compare([planned.cell(1, 9)]), SETTING, "x", tmp_path / "a.png")
 
 
 def test_columns_go_from_the_least_important_on_until_the_rest_fits() -> None:
