@@ -13,6 +13,7 @@ from whyidle.report.document import (
     Space,
     TableBlock,
     TableColumn,
+    emulated_device,
     table,
 )
 from whyidle.report.phrase import Phrase, toned
@@ -33,6 +34,7 @@ def document(result: Confusion, setting: Mapping[str, Any], failed: Sequence[tup
 
 def _blocks(result: Confusion, setting: Mapping[str, Any], failed: Sequence[tuple[str, str, str]]) -> Iterator[Block]:
     yield Heading(head(setting))
+    yield emulated_device("no figure of it was measured on a real one.")
     yield Space()
     if result.matrix:
         yield Heading("What was planted, and what was named first")

@@ -14,6 +14,7 @@ from whyidle.report.document import (
     Space,
     TableBlock,
     TableColumn,
+    emulated_device,
     table,
 )
 from whyidle.report.documents.batch_size import batch_size_blocks
@@ -39,6 +40,8 @@ def _blocks(
     sweeps: Sequence[JudgedSweep], setting: Mapping[str, Any], failed: Sequence[tuple[str, str]]
 ) -> Iterator[Block]:
     yield Heading(head(setting))
+    if setting["device"]["kind"] == "emulated":
+        yield emulated_device("no figure of it was measured on a real one.")
     yield Space()
     yield from judged(sweeps, failed)
     yield from map(Paragraph, summary(sweeps))

@@ -238,12 +238,16 @@ class OtherFindings:
 
 @dataclass(frozen=True)
 class Caution:
-    """What must be read before any figure: where data or a device are no real ones."""
+    """What must be read before any figure: that data or a device are no real ones."""
 
     what: str
     words: str
     where: str = ""
     """Of what it is so, where not of all."""
+    quiet: bool = False
+    """Whether a text leaves it out, as the device in its title and the heads of its columns say it already."""
+    one_line: bool = False
+    """As of a paragraph."""
 
     @property
     def said(self) -> str:
@@ -266,6 +270,14 @@ class Quality:
     def lines(self) -> list[str]:
         """All that is said, a sentence each."""
         return [*([self.said] if self.said else []), *(f"note: {note}" for note in self.notes)]
+
+
+LOADERS_RAN = "its figures are computed, not measured on such a device. The loaders really ran."
+
+
+def emulated_device(words: str = LOADERS_RAN) -> Caution:
+    """That figures are of an emulated device, for outputs in which its name alone would not tell."""
+    return Caution("Emulated device", words, quiet=True)
 
 
 Block = (
@@ -291,8 +303,6 @@ class Document:
 
     title: str
     blocks: tuple[Block, ...]
-    emulated: bool = False
-    """Whether its figures are of an emulated device."""
 
 
 Kind = TypeVar("Kind")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...analyse.cells.axes import feed_of, label, varying
@@ -20,6 +20,7 @@ from ..document import (
     Space,
     TableBlock,
     TableColumn,
+    emulated_device,
     table,
 )
 from ..phrase import Spark, line, toned
@@ -79,7 +80,7 @@ def head(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """What was asked, of which data, under which conditions."""
     if question := setting.get("question"):
         yield Paragraph(question)
-    yield from stand_ins(result, setting)
+    yield from cautions(result, setting)
     yield _runs(result.cells) if setting["scenario"] is None else Paragraph(_conditions(result, setting))
 
 
@@ -134,11 +135,19 @@ def comparison_title(result: Comparison, setting: dict[str, Any]) -> str:
     return f"{' · '.join(part for part in parts if part)} on {device}{', stand-in data' * stands_in}"
 
 
-def stand_ins(result: Comparison, setting: dict[str, Any]) -> Iterator[Caution]:
-    """That data are no real ones: above every figure that they gave."""
+def device_kind(cell: Cell, setting: Mapping[str, Any]) -> str:
+    """Of the device a cell ran on; of one that did not run, of the comparison's."""
+    told = ((a.info.get("device") or {}).get("kind") for a in cell.analyses)
+    return str(next((kind for kind in told if kind), setting["device"]["kind"]))
+
+
+def cautions(result: Comparison, setting: dict[str, Any]) -> Iterator[Caution]:
+    """That data or devices are no real ones: above every figure that they gave."""
     for net, told in (_datasets(setting) or _of_runs(result)).items():
         if stand_in := told.get("stand_in"):
             yield Caution("Stand-in data", f"generated, in place of {stand_in}.", f"({net})" if net else "")
+    if any(device_kind(cell, setting) == "emulated" for cell in result.cells):
+        yield emulated_device()
 
 
 def _datasets(setting: dict[str, Any]) -> dict[str, dict[str, Any]]:

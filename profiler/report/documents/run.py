@@ -30,6 +30,7 @@ from ..document import (
     Space,
     TimeRow,
     Verdict,
+    emulated_device,
     table,
     under,
 )
@@ -57,8 +58,7 @@ _ON_CPU = {"compute": "the training computed", "host": "other work of the traini
 
 def run_document(analysis: Analysis, cost: str | None = None) -> Document:
     """All of it. `cost`: what the run cost, in a line."""
-    emulated = (analysis.info.get("device") or {}).get("kind") == "emulated"
-    return Document(headline(analysis), tuple(_blocks(analysis, cost)), emulated)
+    return Document(headline(analysis), tuple(_blocks(analysis, cost)))
 
 
 def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
@@ -66,6 +66,8 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
     yield Heading(headline(analysis))
     if stand_in := stand_in_of(analysis):
         yield Caution("Stand-in data", f"generated, in place of {stand_in}.")
+    if (analysis.info.get("device") or {}).get("kind") == "emulated":
+        yield emulated_device("its times are computed from a profile, not measured on such a device.")
     if cost:
         yield Paragraph(cost)
     yield Space()

@@ -20,6 +20,7 @@ from ..document import (
     Space,
     TableBlock,
     TableColumn,
+    emulated_device,
     table,
     under,
 )
@@ -71,13 +72,14 @@ _BINDS = {
 def tuning_document(result: Tuning, notices: Sequence[str] = ()) -> Document:
     """All of it. `notices`: of its data, where nobody has read them just before."""
     of_data = (Paragraph(toned(f"data: {notice}", "yellow")) for notice in notices)
-    return Document(headline(result), (*of_data, *tuning_blocks(result)))
+    return Document(headline(result), (*of_data, *_blocks(result)))
 
 
-def tuning_blocks(result: Tuning) -> Iterator[Block]:
-    """Its sections, under a heading each."""
+def _blocks(result: Tuning) -> Iterator[Block]:
     tuned = result.tuned
     yield Heading(headline(result))
+    if result.device.get("kind") == "emulated":
+        yield emulated_device()
     yield Paragraph(_because(result))
     yield Space()
     if result.changed:

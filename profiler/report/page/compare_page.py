@@ -16,12 +16,12 @@ from ..documents.cells_table import HEADS, axes_shown, in_words
 from ..documents.comparison import (
     ONE_SIZE,
     SIZES,
+    cautions,
     comparison_title,
     errors,
     findings,
     head,
     notices,
-    stand_ins,
     sweeps,
     winners,
 )
@@ -71,8 +71,7 @@ def page(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str] |
         styles=("table.css",),
         scripts=("table.js",),
         head=page_parts(head(result, setting)),
-        stand_ins=[caution.said for caution in stand_ins(result, setting)],
-        emulated=any(view.emulated for view in shown),
+        cautions=list(cautions(result, setting)),
         notices=list(notices(result, setting)),
         wrong=list(errors(result)),
         winners=page_sections(winners(result, setting)),

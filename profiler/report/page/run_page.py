@@ -66,7 +66,7 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         styles=("uPlot.min.css", "timeline.css") if over else (),
         headline=document.title,
         cautions=blocks_of_kind(document, Caution),
-        emulated=document.emulated,
+        emulated=facts is not None and facts.device_kind == "emulated",
         cost=cost,
         verdict=verdict.finding,
         shares=ranks_figures.shares(analysis),

@@ -7,7 +7,8 @@ from math import isfinite
 
 from ...analyse.statistics import Estimate
 from ...tune.search.tuning import Tuning
-from ..documents.tuning import BATCH, CHANGE, TRIED, change, headline, said_rate, tuning_blocks
+from ..document import Caution, blocks_of_kind
+from ..documents.tuning import BATCH, CHANGE, TRIED, change, said_rate, tuning_document
 from ..render.html import PageParagraph, page_parts, page_sections
 from ..words.settings import arguments
 from .frame import render
@@ -16,17 +17,18 @@ from .tune_charts import size_rows, trial_rows
 
 def page(result: Tuning, notices: Sequence[str] = (), environment: Sequence[tuple[str, str]] = ()) -> str:
     """The whole page. `notices`: of its data; `environment`: (what, value) of what was tuned when and where."""
-    tuned = result.tuned
-    sections = {section.title: section for section in page_sections(tuning_blocks(result))}
-    because = sections.pop(headline(result))
+    tuned, document = result.tuned, tuning_document(result)
+    sections = {section.title: section for section in page_sections(document.blocks)}
+    because = sections.pop(document.title)
     batch = sections.pop(BATCH, None)
     for shown_otherwise in (CHANGE, TRIED):
         sections.pop(shown_otherwise, None)
     return render(
         "tune.html.j2",
-        title=headline(result),
+        title=document.title,
         styles=("table.css",),
         scripts=("table.js",),
+        cautions=blocks_of_kind(document, Caution),
         notices=notices,
         because=because.blocks,
         emulated=result.device.get("kind") == "emulated",

@@ -102,8 +102,6 @@ def _lines(document: Document) -> Iterator[str]:
     yield f"{escaped(document.title)}."
     for caution in blocks_of_kind(document, Caution):
         yield f"**{caution.what}:** {escaped(caution.words)}"
-    if document.emulated:
-        yield "**Emulated device:** no figure of it was measured on a real one."
     for time in blocks_of_kind(document, SharesOfTime):
         rows = [(escaped(row.part), share(row.share), f"{row.ms:.2f} ms") for row in time.rows if row.ms is not None]
         yield from _table(("where the time went", "share", "a step"), rows)

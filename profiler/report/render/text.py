@@ -95,7 +95,8 @@ def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[Renderab
             yield _indented(text_of(said, ascii_only))
             yield from (_indented(text_of(change, ascii_only), 2) for change in changes)
     elif isinstance(block, Caution):
-        yield Text(written(block.said, ascii_only), style="bold yellow")
+        if not block.quiet:
+            yield Text(written(block.said, ascii_only), style="bold yellow")
     elif isinstance(block, Quality):
         yield _heading(block.title, ascii_only)
         yield from _paragraphs(block.lines, ascii_only)

@@ -55,7 +55,7 @@ def test_a_run_has_its_verdict_parts_next_figures_and_quality(starved: Path) -> 
 
 def test_an_emulated_device_is_called_so(starved: Path) -> None:
     update_run(starved, {"device": {"kind": "emulated", "title": "emulated Test"}})
-    assert "**Emulated device:** no figure of it was measured" in markdown_of(analyse(open_run(starved)))
+    assert "**Emulated device:** its times are computed from a profile" in markdown_of(analyse(open_run(starved)))
 
 
 def test_stand_in_data_are_called_so(starved: Path) -> None:

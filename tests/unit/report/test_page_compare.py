@@ -257,7 +257,7 @@ def test_whatever_a_recording_holds_stays_words(study: list[Cell]) -> None:
     assert not page.all("img")
     assert page.words.count("<script>alert(1)</script>") > 5
     assert "\x1b" not in page.words
-    assert "STAND-IN DATA" in page.all("div", "warning")[0].words
+    assert "STAND-IN DATA" in page.all("p", "warning")[0].words
 
 
 def test_nothing_is_loaded_from_elsewhere(study: list[Cell]) -> None:
