@@ -24,6 +24,8 @@ class Heading:
     """Begins a section."""
 
     words: str
+    one_line: bool = False
+    """As of a paragraph."""
 
 
 @dataclass(frozen=True)
@@ -280,6 +282,47 @@ def emulated_device(words: str = LOADERS_RAN) -> Caution:
     return Caution("Emulated device", words, quiet=True)
 
 
+@dataclass(frozen=True)
+class CodeChange:
+    """A line of code, and what is to stand in its place."""
+
+    before: str
+    after: str
+
+    @property
+    def lines(self) -> tuple[str, str]:
+        """As a diff has them."""
+        return f"- {self.before}", f"+ {self.after}"
+
+
+@dataclass(frozen=True)
+class LimitRow:
+    """A limit that a run was held to, in words."""
+
+    outcome: str
+    """Whether it is kept, in a word."""
+    tone: Tone
+    """Of that word."""
+    what: str
+    measured: str
+    wanted: str
+    note: str
+
+    @property
+    def cells(self) -> tuple[str, str, str, str, str]:
+        """As `LimitTable.heads` call them."""
+        return self.outcome, self.what, self.measured, self.wanted, self.note
+
+
+@dataclass(frozen=True)
+class LimitTable:
+    """The limits that a run was held to. A text has a line for each, however long it is."""
+
+    rows: tuple[LimitRow, ...]
+    heads: ClassVar[tuple[str, str, str, str, str]] = ("", "check", "measured", "wanted", "")
+    one_line: ClassVar[bool] = True
+
+
 Block = (
     Heading
     | Paragraph
@@ -293,6 +336,8 @@ Block = (
     | EvidenceTable
     | OtherFindings
     | Caution
+    | CodeChange
+    | LimitTable
     | Quality
 )
 

@@ -152,9 +152,8 @@ def _why(seen: Attached, trainer: Trainer) -> Iterator[Block]:
     yield Heading(why(seen, trainer))
     rows: list[tuple[Words, ...]] = []
     for name, part, meaning in told_shares(seen, trainer):
-        bar = line(Length(max(1, round(part.value * BAR))))
-        rows.append((name, share(part.value, 0), toned(_bounds(part), "dim"), bar))
-        rows.append(("", "", "", toned(meaning, "dim")))
+        bar = Length(max(1, round(part.value * BAR)))
+        rows.append((name, share(part.value, 0), toned(_bounds(part), "dim"), line(bar, (f"\n{meaning}", "dim"))))
     yield table(rows, LEFT, RIGHT, LEFT, LEFT, indent=1)
     yield Paragraph(f"{trainer.looks} looks at its stacks; in brackets the range of 95 % confidence", 1)
     if top := top_places(trainer):

@@ -1,4 +1,4 @@
-"""Checks in words, a line each; and for a pull request's page, as Markdown."""
+"""Checks in words, a row each."""
 
 from __future__ import annotations
 
@@ -6,29 +6,27 @@ from collections.abc import Iterator, Sequence
 
 from ...analyse.diff.limits import LimitCheck
 from ...record.files import plain
-from ..document import Document, Paragraph
-from ..phrase import line, toned
+from ..document import Block, Caution, Document, Heading, LimitRow, LimitTable
 
 _TONES = {"PASS": "green", "FAIL": "bold red", "UNCLEAR": "bold red", "N/A": "bold red", "SKIP": "yellow"}
 
 
 def check_document(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> Document:
-    """A line a check. `emulated`: the name of an emulated device."""
-    return Document(summary(run, found), tuple(_blocks(run, emulated, found)))
+    """A row a check. `emulated`: the name of an emulated device."""
+    title = one_line(summary(run, found))
+    return Document(title, tuple(_blocks(title, emulated, found)))
 
 
-def _blocks(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> Iterator[Paragraph]:
-    yield Paragraph(toned(one_line(summary(run, found)), "bold"), one_line=True)
+def _blocks(title: str, emulated: str | None, found: Sequence[LimitCheck]) -> Iterator[Block]:
+    yield Heading(title, one_line=True)
     if emulated is not None:
-        said = f"EMULATED: it ran on {one_line(emulated)}, no GPU was measured."
-        yield Paragraph(toned(said, "bold yellow"), one_line=True)
-    width = max(len(each.what) for each in found)
-    wide = max(5, *(len(outcome(each)) for each in found))
-    for each in found:
-        word = outcome(each)
-        said = f" {one_line(each.what):{width}}  {measured(each)}, {wanted(each)}"
-        note = f"  ({one_line(each.note)})" if each.note else ""
-        yield Paragraph(line((f"{word:{wide}}", _TONES[word]), f"{said}{note}"), one_line=True)
+        yield Caution("Emulated", f"it ran on {one_line(emulated)}, no GPU was measured.", one_line=True)
+    yield LimitTable(tuple(map(_row, found)))
+
+
+def _row(check: LimitCheck) -> LimitRow:
+    word = outcome(check)
+    return LimitRow(word, _TONES[word], one_line(check.what), measured(check), wanted(check), one_line(check.note))
 
 
 def one_line(text: str) -> str:

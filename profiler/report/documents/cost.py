@@ -152,7 +152,7 @@ def logs_document(
 def _blocks(
     title: str, bills: Sequence[Bill], relative_to: str, target: float | None, problems: Sequence[str]
 ) -> Iterator[Block]:
-    yield Paragraph(toned(title, "bold"), one_line=True)
+    yield Heading(title, one_line=True)
     yield from (Paragraph(toned(problem, "yellow"), one_line=True) for problem in problems)
     for test in dict.fromkeys(each.test for each in bills):
         own = [each for each in bills if each.test == test]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...analyse.causes.diagnosis import LEAST_STEPS
 from ...analyse.diff.because import CODE, COMMAND, ENVIRONMENT, SETTING, Because
@@ -17,7 +17,6 @@ from ...analyse.statistics import Estimate
 from ...record.files import plain
 from ..document import (
     LEFT,
-    RIGHT,
     Block,
     Caution,
     Document,
@@ -25,6 +24,7 @@ from ..document import (
     Paragraph,
     Space,
     TableBlock,
+    TableColumn,
     table,
 )
 from ..phrase import Words, toned
@@ -42,7 +42,8 @@ PART_NAMES = {
 
 def diff_document(found: Difference) -> Document:
     """All of it."""
-    return Document(headline(found), tuple(_blocks(found)))
+    title = str(plain(headline(found)))
+    return Document(title, tuple(_blocks(title, found)))
 
 
 MOVED = {
@@ -136,8 +137,8 @@ def _reason(because: Because) -> str:
     return "which no recorded setting explains" if because.part else "no recorded setting explains it"
 
 
-def _blocks(found: Difference) -> Iterator[Block]:
-    yield Heading(str(plain(headline(found))))
+def _blocks(title: str, found: Difference) -> Iterator[Block]:
+    yield Heading(title)
     if found.emulated:
         yield Caution("Emulated", "both ran on emulated devices; none of this was measured on a GPU.")
     of_a, of_b = _stand_in(found.a), _stand_in(found.b)
@@ -190,7 +191,7 @@ def _named(side: Side) -> str:
 
 
 def _times(found: Difference) -> TableBlock:
-    rows: list[tuple[Words, ...]] = [("", "A", "B", "B - A", "")]
+    rows: list[tuple[Words, ...]] = []
     whole = max(found.times.terms[TOTAL].a.value, found.times.terms[TOTAL].b.value)
     for term in (*PARTS, TOTAL):
         times = found.times.terms.get(term)
@@ -202,7 +203,7 @@ def _times(found: Difference) -> TableBlock:
             mark = "significant" if times.significant else ""
             name = toned(term, "bold" if term == TOTAL else "")
             rows.append((name, _with_range(times.a), _with_range(times.b), change, mark))
-    return table(rows, LEFT, RIGHT, RIGHT, RIGHT, LEFT, indent=1)
+    return _table(rows, "A", "B", "B - A")
 
 
 def _with_range(value: Estimate, sign: bool = False) -> str:
@@ -218,7 +219,8 @@ def _digits(value: float) -> str:
 
 def _settings(settings: list[Setting]) -> TableBlock:
     rows = ((each.name, _value(each.a), _value(each.b)) for each in settings)
-    return table([("", "A", "B"), *(tuple(str(plain(word)) for word in row) for row in rows)], indent=1)
+    words = (tuple(str(plain(word)) for word in row) for row in rows)
+    return table(words, LEFT, TableColumn("A"), TableColumn("B"), head_tone="", indent=1)
 
 
 def _changed(each: Setting) -> str:
@@ -238,7 +240,13 @@ def _figures(figures: list[MovedFigure]) -> TableBlock:
         (each.name, *(NOT_MEASURED if v is None else _digits(v) for v in (each.a, each.b)), each.unit)
         for each in figures
     ]
-    return table([("", "A", "B", ""), *rows], LEFT, RIGHT, RIGHT, LEFT, indent=1)
+    return _table(rows, "A", "B")
+
+
+def _table(rows: Iterable[Sequence[Words]], *heads: str) -> TableBlock:
+    """Of figures between what they are of and a remark."""
+    figures = (TableColumn(head, right=True) for head in heads)
+    return table(rows, LEFT, *figures, LEFT, head_tone="", indent=1)
 
 
 def _findings(found: Difference) -> Iterator[Block]:

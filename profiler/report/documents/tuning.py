@@ -14,6 +14,7 @@ from ...tune.search.result import BatchAdvice, SearchEnd, Trial
 from ...tune.search.tuning import Tuning, prediction_error
 from ..document import (
     Block,
+    CodeChange,
     Document,
     Heading,
     Paragraph,
@@ -84,7 +85,7 @@ def _blocks(result: Tuning) -> Iterator[Block]:
     yield Space()
     if result.changed:
         yield Heading(CHANGE)
-        yield from under(change(result))
+        yield change(result)
         yield Space()
     yield Heading(TRIED)
     yield _trials(result)
@@ -170,20 +171,18 @@ def _new_in(because: str) -> str:
     return because
 
 
-def change(result: Tuning) -> Iterator[Paragraph]:
-    """The arguments that change, before and after."""
+def change(result: Tuning) -> CodeChange | Paragraph:
+    """The arguments that change, before and after; of a scenario the command that has them."""
     before, after = (result.settings(t.settings) for t in (result.tuned.baseline, result.tuned.best))
     old, new = arguments(before), arguments(after)
     differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     if result.scenario is not None:
-        yield Paragraph(f"whyidle compare {result.scenario} {' '.join((*_options(after), *_device(result)))}")
-        return
+        return Paragraph(f"whyidle compare {result.scenario} {' '.join((*_options(after), *_device(result)))}", 1)
 
     def call(values: dict[str, str]) -> str:
-        return ", ".join(("DataLoader(…", *(f"{name}={values[name]}" for name in differ if name in values)))
+        return ", ".join(("DataLoader(…", *(f"{name}={values[name]}" for name in differ if name in values))) + ")"
 
-    yield Paragraph(toned(f"- {call(old)})", "red"))
-    yield Paragraph(toned(f"+ {call(new)})", "green"))
+    return CodeChange(call(old), call(new))
 
 
 def _device(result: Tuning) -> Iterator[str]:

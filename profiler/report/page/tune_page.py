@@ -33,7 +33,7 @@ def page(result: Tuning, notices: Sequence[str] = (), environment: Sequence[tupl
         because=because.blocks,
         emulated=result.device.get("kind") == "emulated",
         tiles=_tiles(result),
-        change=[part.words for part in page_parts(change(result)) if isinstance(part, PageParagraph)]
+        change=[part.words for part in page_parts([change(result)]) if isinstance(part, PageParagraph)]
         if result.changed
         else [],
         paste=_to_paste(result),

@@ -10,9 +10,11 @@ from ..document import (
     Block,
     Caution,
     Changes,
+    CodeChange,
     EvidenceTable,
     FittingTable,
     Heading,
+    LimitTable,
     OtherFindings,
     Paragraph,
     Quality,
@@ -104,6 +106,10 @@ def _parts(block: Block) -> Iterator[PagePart]:
         yield PageHeading(block.title)
         for said, changes in block.said:
             yield from map(PageParagraph, (said, *changes))
+    elif isinstance(block, CodeChange):
+        yield from map(PageParagraph, block.lines)
+    elif isinstance(block, LimitTable):
+        yield _table(block.heads, tuple(row.cells for row in block.rows), (False,) * len(block.heads))
     elif isinstance(block, Quality):
         yield PageHeading(block.title)
         yield from map(PageParagraph, block.lines)

@@ -17,10 +17,12 @@ from ..document import (
     Block,
     Caution,
     Changes,
+    CodeChange,
     Document,
     EvidenceTable,
     FittingTable,
     Heading,
+    LimitTable,
     OtherFindings,
     Paragraph,
     Quality,
@@ -42,6 +44,8 @@ from .phrases import text_of
 
 INDENT = 2
 """Blanks of one step to the right."""
+LEAST_OUTCOME = 5
+"""Signs of the column that says which limits are kept."""
 STACKED = 60
 """Signs of the bar of a step's time."""
 
@@ -50,7 +54,7 @@ def print_document(document: Document, console: Console) -> None:
     """Print all of it."""
     ascii_only = bars.is_ascii(console)
     for block in document.blocks:
-        one_line = isinstance(block, Paragraph) and block.one_line
+        one_line = isinstance(block, Heading | Paragraph | Caution | LimitTable) and block.one_line
         for each in renderables(block, console.width, ascii_only):
             console.print(each, soft_wrap=one_line)
 
@@ -97,6 +101,11 @@ def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[Renderab
     elif isinstance(block, Caution):
         if not block.quiet:
             yield Text(written(block.said, ascii_only), style="bold yellow")
+    elif isinstance(block, CodeChange):
+        for words, tone in zip(block.lines, ("red", "green"), strict=True):
+            yield _indented(text_of(toned(words, tone), ascii_only))
+    elif isinstance(block, LimitTable):
+        yield from _limits(block, ascii_only)
     elif isinstance(block, Quality):
         yield _heading(block.title, ascii_only)
         yield from _paragraphs(block.lines, ascii_only)
@@ -124,6 +133,16 @@ def _time_table(block: SharesOfTime) -> TableBlock:
         for part, name, *rest in block.lines
     ]
     return table(rows, LEFT, RIGHT, TableColumn(right=True, least=len("12345.67 ms")), LEFT)
+
+
+def _limits(block: LimitTable, ascii_only: bool) -> Iterator[RenderableType]:
+    """The widths of these columns alone are those of all rows: notes are of any length."""
+    wide = max(LEAST_OUTCOME, *(len(row.outcome) for row in block.rows))
+    width = max(len(row.what) for row in block.rows)
+    for row in block.rows:
+        note = f"  ({row.note})" if row.note else ""
+        said = f" {row.what:{width}}  {row.measured}, {row.wanted}{note}"
+        yield text_of(line((f"{row.outcome:{wide}}", row.tone), said), ascii_only)
 
 
 def _indented(what: RenderableType, steps: int = 1) -> RenderableType:
