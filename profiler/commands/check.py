@@ -21,7 +21,7 @@ from ..record.files import plain, read_json, write_text
 from ..report.contract import checks as check_json
 from ..report.documents.check import check_document
 from ..report.export.ci import junit_xml, workflow_commands
-from ..report.render import markdown
+from ..report.render.markdown import markdown
 from ..terminal.console import console, json_text, show_document
 from . import check_config
 
@@ -181,13 +181,14 @@ def _tell(
             write_text(arguments.junit, text)
         except OSError as error:
             raise WhyidleError(f"cannot write {arguments.junit}: {error.strerror}. Name another file.") from error
+    document = check_document(run, emulated, found)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if arguments.github and summary:
-        _append(Path(summary), markdown.of_checks(run, emulated, found) + "\n")
+        _append(Path(summary), markdown(document) + "\n")
     if arguments.json:
         print(json_text(check_json.of_run(run, found) | {"emulated": emulated is not None}))
     else:
-        show_document(check_document(run, emulated, found), console())
+        show_document(document, console())
     if arguments.github:
         # GitHub reads both streams; what a program reads as JSON stays JSON.
         for line in workflow_commands(run, found):

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from .words.figures import part_name, share
+
+LEAST_SAID = 0.005
+"""A part below this share would read 0 %."""
 Tone = str
 """How words are set off: `bold`, `dim`, or a colour (`yellow`, `bold red`, …), as a terminal knows them; empty: not."""
 
@@ -24,6 +28,11 @@ class Bar:
     shares: Mapping[str, float]
     width: int
     """Signs that all of it takes."""
+
+    @property
+    def words(self) -> str:
+        """The same where nothing is drawn."""
+        return ", ".join(f"{part_name(part)} {share(of, 0)}" for part, of in self.shares.items() if of >= LEAST_SAID)
 
 
 @dataclass(frozen=True)
@@ -59,12 +68,17 @@ class Phrase:
 
     @property
     def plain(self) -> str:
-        """The words alone."""
-        return "".join(piece.words for piece in self.pieces if isinstance(piece, Span))
+        """The words alone, and those that stand for bars."""
+        return "".join(piece.words for piece in self.pieces if isinstance(piece, Span | Bar))
 
 
 Words = str | Phrase
 """Of a block or a cell."""
+
+
+def plain_words(words: Words) -> str:
+    """Without tones and pictures."""
+    return words if isinstance(words, str) else words.plain
 
 
 def line(*pieces: str | tuple[str, Tone] | Inline | Phrase) -> Phrase:

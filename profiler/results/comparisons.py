@@ -27,7 +27,6 @@ from ..report.plot.batch_size import write_batch_sizes
 from ..report.plot.confusion import write_confusion
 from ..report.plot.scaling import write_scaling
 from ..report.plot.utilisation import traces_of, write_utilisation
-from ..report.render import markdown
 from .recordings import RecordedResult, recording_in
 from .result import CELLS, CONFUSION, PAGE, PICTURES, RANKS, SIZES, TRACES, Picture, Result
 
@@ -104,9 +103,6 @@ class ComparisonResult(Cells):
         result, setting = self._loaded
         return compare_page.page(result, setting, {} if place is None else _links(result.cells, place))
 
-    def markdown(self) -> str:
-        return markdown.of_comparison(*self._loaded)
-
     def draw(self, picture: Picture, file: Path) -> None:
         result, setting = self._loaded
         title = comparison_title(result, setting)
@@ -151,11 +147,6 @@ class _Planted(Cells):
     def contract(self) -> dict[str, Any]:
         content: dict[str, Any] = self._table.json()
         return content
-
-    def without(self, form: str) -> WhyidleError:
-        if form == "markdown":
-            return WhyidleError(f"{self.folder} tests verdicts on planted causes: take --format text or json.")
-        return super().without(form)
 
     def undrawn(self, picture: Picture) -> str:
         return f"{self.folder} compares planted {self.planted}"

@@ -28,7 +28,6 @@ from ..report.export.raw import KINDS_OF_TABLES, about_of, raw_table
 from ..report.export.steps import steps_table
 from ..report.export.table import Table
 from ..report.plot.utilisation import trace_of, write_utilisation
-from ..report.render import markdown
 from .result import CELLS, STEPS, TRACES, Picture, Result
 
 if TYPE_CHECKING:
@@ -123,9 +122,6 @@ class RunResult(RecordedResult):
 
         return run_page.page(self.analysis, self.runs, self._cost_line())
 
-    def markdown(self) -> str:
-        return markdown.markdown(self.document())
-
     def prometheus(self) -> str:
         return prometheus.of_runs([self.gauged()])
 
@@ -184,9 +180,6 @@ class AttachedResult(RecordedResult):
         from ..report.page import attach_page
 
         return attach_page.page(self.runs[0], self.seen, self.verdict, self.findings)
-
-    def markdown(self) -> str:
-        return markdown.markdown(self.document())
 
     def without(self, form: str) -> WhyidleError:
         return WhyidleError(

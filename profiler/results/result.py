@@ -84,10 +84,6 @@ class Result(ABC):
     def page(self, place: Path | None) -> str:
         """It as a page. `place`: the folder in which the page will lie; `None`: nowhere that links could lead from."""
 
-    def markdown(self) -> str:
-        """A few lines for a pull request."""
-        raise self.without("markdown")
-
     def prometheus(self) -> str:
         """Gauges; empty where no figure is known."""
         raise self.without("prometheus")

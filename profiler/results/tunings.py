@@ -66,7 +66,8 @@ class TuningResult(Result):
         runs = runs_within(self.folder)
         recording = f", or name a recording in it, such as {runs[0]}" if runs else ""
         return WhyidleError(
-            f"{self.folder} is a tuning, of which --format {form} is not made: take text, json or html{recording}."
+            f"{self.folder} is a tuning, of which --format {form} is not made: take text, json, html or markdown"
+            f"{recording}."
         )
 
     def _environment(self) -> Iterator[tuple[str, str]]:

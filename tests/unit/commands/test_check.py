@@ -31,7 +31,7 @@ from whyidle.record.schema import DEVICE
 from whyidle.report.contract import run as contract
 from whyidle.report.documents.check import check_document
 from whyidle.report.export.ci import junit_xml, workflow_commands
-from whyidle.report.render import markdown
+from whyidle.report.render.markdown import markdown
 from whyidle.report.render.text import print_document
 from whyidle.scenarios.planted import MS, START, Step, train
 from whyidle.terminal.console import json_text
@@ -627,7 +627,7 @@ def test_annotations_hold_one_command_a_line() -> None:
 
 
 def test_markdown_shows_no_markup_of_a_run() -> None:
-    text = markdown.of_checks("run|<b>", None, hostile_checks())
+    text = markdown(check_document("run|<b>", None, hostile_checks()))
     assert "<u>" not in text
     assert "<b>" not in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
@@ -636,7 +636,8 @@ def test_markdown_shows_no_markup_of_a_run() -> None:
 
 def test_markdown_makes_no_link_of_a_note_and_shows_all_of_it() -> None:
     note = f"@torvalds #12 GH-12 http://a.b www.c.d {'word ' * 100}the way out"
-    text = markdown.of_checks("run", None, [LimitCheck("ended", "ended", "no", "yes", "", False, False, note)])
+    ended = LimitCheck("ended", "ended", "no", "yes", "", False, False, note)
+    text = markdown(check_document("run", None, [ended]))
     assert not re.search(r"@\w|(?<!&)#\d|GH-\d|://|www\.", text)
     assert "the way out" in text
 

@@ -27,7 +27,7 @@ from whyidle.report.export.table_files import write_csv
 from whyidle.report.page import compare_cells
 from whyidle.report.page.overview import duration
 from whyidle.report.page.run_page import page
-from whyidle.report.render import markdown
+from whyidle.report.render.markdown import markdown
 from whyidle.report.render.text import print_document
 
 SETTING: dict[str, Any] = {"scenario": None, "device": {"kind": "cuda", "title": "a GPU"}, "net": None, "stop": {}}
@@ -89,7 +89,7 @@ def test_a_comparison_has_the_figures_of_its_runs_report(compared: Path, job: An
     print_document(comparison_document(result, setting), Console(file=shown, width=120, color_system=None))
     said = f"{cell['busy_pct']:.0f} %"
     assert said in shown.getvalue()
-    assert said in markdown.of_comparison(result, setting)
+    assert said in markdown(comparison_document(result, setting))
 
 
 def test_flat_figures_are_those_of_the_jobs_report(job: Analysis) -> None:
