@@ -14,6 +14,7 @@ from whyidle.report.document import (
     Space,
     TableBlock,
     TableColumn,
+    Title,
     emulated_device,
     table,
 )
@@ -33,13 +34,13 @@ NOTHING = "-"
 
 def document(sweeps: Sequence[JudgedSweep], setting: Mapping[str, Any], failed: Sequence[tuple[str, str]]) -> Document:
     """All of it. `failed`: (cell, why) of the cells that did not run to their end."""
-    return Document(head(setting), tuple(_blocks(sweeps, setting, failed)))
+    return Document(tuple(_blocks(sweeps, setting, failed)))
 
 
 def _blocks(
     sweeps: Sequence[JudgedSweep], setting: Mapping[str, Any], failed: Sequence[tuple[str, str]]
 ) -> Iterator[Block]:
-    yield Heading(head(setting))
+    yield Title(head(setting))
     if setting["device"]["kind"] == "emulated":
         yield emulated_device("no figure of it was measured on a real one.")
     yield Space()

@@ -2,8 +2,7 @@
 
 A document holds words and figures, and no layout: `render/text.py` makes all of a terminal's lines of it,
 `render/html.py` parts of a page, which draws some blocks itself, `render/markdown.py` a summary for a pull request.
-What a terminal's character set lacks is the renderer's business too: documents are written with every sign. The first
-block of a document is its title again, as a heading, where it has one.
+What a terminal's character set lacks is the renderer's business too: documents are written with every sign.
 """
 
 from __future__ import annotations
@@ -14,9 +13,18 @@ from typing import ClassVar, TypeVar
 
 from ..analyse.causes.finding import Evidence, Finding, Next
 from ..analyse.cells.batch_size.result import BatchVerdict
-from .phrase import Tone, Words
+from .phrase import Tone, Words, plain_words
 from .words.figures import NO_CAUSE, evidence_value, part_name, prediction, share
 from .words.sample_time import sentence
+
+
+@dataclass(frozen=True)
+class Title:
+    """What it is all about, and what came of it, in a line."""
+
+    words: Words
+    one_line: bool = False
+    """As of a paragraph."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +32,6 @@ class Heading:
     """Begins a section."""
 
     words: str
-    one_line: bool = False
-    """As of a paragraph."""
 
 
 @dataclass(frozen=True)
@@ -324,7 +330,8 @@ class LimitTable:
 
 
 Block = (
-    Heading
+    Title
+    | Heading
     | Paragraph
     | Space
     | TableBlock
@@ -346,8 +353,12 @@ Block = (
 class Document:
     """All that a result says, in its order."""
 
-    title: str
     blocks: tuple[Block, ...]
+
+    @property
+    def title(self) -> str:
+        """Without tones; empty of a part that has none."""
+        return next((plain_words(block.words) for block in self.blocks if isinstance(block, Title)), "")
 
 
 Kind = TypeVar("Kind")

@@ -21,6 +21,7 @@ from ..document import (
     Paragraph,
     Quality,
     Space,
+    Title,
     Verdict,
     table,
 )
@@ -61,7 +62,7 @@ _ON_GPU = {
 
 def attached_document(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Document:
     """All of it."""
-    return Document(headline(seen), tuple(_blocks(seen, verdict, findings)))
+    return Document(tuple(_blocks(seen, verdict, findings)))
 
 
 def headline(seen: Attached) -> str:
@@ -72,7 +73,7 @@ def headline(seen: Attached) -> str:
 
 
 def _blocks(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[Block]:
-    yield Heading(headline(seen))
+    yield Title(headline(seen))
     yield Space()
     yield Verdict(_shown(verdict), confidence=True)
     yield Space()

@@ -6,19 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from ...analyse.diff.limits import LimitCheck
 from ...record.files import plain
-from ..document import Block, Caution, Document, Heading, LimitRow, LimitTable
+from ..document import Block, Caution, Document, LimitRow, LimitTable, Title
 
 _TONES = {"PASS": "green", "FAIL": "bold red", "UNCLEAR": "bold red", "N/A": "bold red", "SKIP": "yellow"}
 
 
 def check_document(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> Document:
     """A row a check. `emulated`: the name of an emulated device."""
-    title = one_line(summary(run, found))
-    return Document(title, tuple(_blocks(title, emulated, found)))
+    return Document(tuple(_blocks(run, emulated, found)))
 
 
-def _blocks(title: str, emulated: str | None, found: Sequence[LimitCheck]) -> Iterator[Block]:
-    yield Heading(title, one_line=True)
+def _blocks(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> Iterator[Block]:
+    yield Title(one_line(summary(run, found)), one_line=True)
     if emulated is not None:
         yield Caution("Emulated", f"it ran on {one_line(emulated)}, no GPU was measured.", one_line=True)
     yield LimitTable(tuple(map(_row, found)))

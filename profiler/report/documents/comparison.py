@@ -20,6 +20,7 @@ from ..document import (
     Space,
     TableBlock,
     TableColumn,
+    Title,
     emulated_device,
     table,
 )
@@ -49,12 +50,12 @@ ONE_SIZE = "No loader ran with two batch sizes: these runs say nothing about the
 
 def comparison_document(result: Comparison, setting: dict[str, Any]) -> Document:
     """All of it."""
-    return Document(comparison_title(result, setting), tuple(_blocks(result, setting)))
+    return Document(tuple(_blocks(result, setting)))
 
 
 def _blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     emulated = setting["device"]["kind"] == "emulated"
-    yield Heading(comparison_title(result, setting))
+    yield Title(comparison_title(result, setting))
     yield from head(result, setting)
     yield Space()
     for notice in notices(result, setting):

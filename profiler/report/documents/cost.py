@@ -20,6 +20,7 @@ from ..document import (
     Space,
     TableBlock,
     TableColumn,
+    Title,
     table,
 )
 from ..phrase import toned
@@ -146,13 +147,13 @@ def logs_document(
     tests, machines = {each.test for each in bills}, {each.machine for each in bills}
     found = ", ".join((counted(len(tests), "training"), counted(len(machines), "machine")))
     title = f"{counted(len(bills), 'log')} in {folder}: {found}"
-    return Document(title, tuple(_blocks(title, bills, relative_to, target, problems)))
+    return Document(tuple(_blocks(title, bills, relative_to, target, problems)))
 
 
 def _blocks(
     title: str, bills: Sequence[Bill], relative_to: str, target: float | None, problems: Sequence[str]
 ) -> Iterator[Block]:
-    yield Heading(title, one_line=True)
+    yield Title(title, one_line=True)
     yield from (Paragraph(toned(problem, "yellow"), one_line=True) for problem in problems)
     for test in dict.fromkeys(each.test for each in bills):
         own = [each for each in bills if each.test == test]

@@ -25,6 +25,7 @@ from ..document import (
     Space,
     TableBlock,
     TableColumn,
+    Title,
     table,
 )
 from ..phrase import Words, toned
@@ -42,8 +43,7 @@ PART_NAMES = {
 
 def diff_document(found: Difference) -> Document:
     """All of it."""
-    title = str(plain(headline(found)))
-    return Document(title, tuple(_blocks(title, found)))
+    return Document(tuple(_blocks(found)))
 
 
 MOVED = {
@@ -137,8 +137,8 @@ def _reason(because: Because) -> str:
     return "which no recorded setting explains" if because.part else "no recorded setting explains it"
 
 
-def _blocks(title: str, found: Difference) -> Iterator[Block]:
-    yield Heading(title)
+def _blocks(found: Difference) -> Iterator[Block]:
+    yield Title(str(plain(headline(found))))
     if found.emulated:
         yield Caution("Emulated", "both ran on emulated devices; none of this was measured on a GPU.")
     of_a, of_b = _stand_in(found.a), _stand_in(found.b)

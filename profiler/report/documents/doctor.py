@@ -13,10 +13,10 @@ from ..document import (
     Block,
     Document,
     Heading,
-    Paragraph,
     Space,
     TableBlock,
     TableColumn,
+    Title,
     table,
 )
 from ..phrase import Phrase, Words, line, toned
@@ -34,11 +34,11 @@ _OF_GPU = re.compile(r"GPU (\d+)(.*)")
 
 def doctor_document(found: Sequence[Check]) -> Document:
     """All checks, by group."""
-    return Document("What can be measured here", tuple(_blocks(found)))
+    return Document(tuple(_blocks(found)))
 
 
 def _blocks(found: Sequence[Check]) -> Iterator[Block]:
-    yield Paragraph(_summary(found))
+    yield Title(_summary(found))
     for group, checks in groupby(found, key=lambda check: check.group):
         yield Space()
         yield Heading(group)

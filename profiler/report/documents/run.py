@@ -29,6 +29,7 @@ from ..document import (
     SharesOfTime,
     Space,
     TimeRow,
+    Title,
     Verdict,
     emulated_device,
     table,
@@ -58,12 +59,12 @@ _ON_CPU = {"compute": "the training computed", "host": "other work of the traini
 
 def run_document(analysis: Analysis, cost: str | None = None) -> Document:
     """All of it. `cost`: what the run cost, in a line."""
-    return Document(headline(analysis), tuple(_blocks(analysis, cost)))
+    return Document(tuple(_blocks(analysis, cost)))
 
 
 def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
     facts = analysis.facts
-    yield Heading(headline(analysis))
+    yield Title(headline(analysis))
     if stand_in := stand_in_of(analysis):
         yield Caution("Stand-in data", f"generated, in place of {stand_in}.")
     if (analysis.info.get("device") or {}).get("kind") == "emulated":

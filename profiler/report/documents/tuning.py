@@ -21,6 +21,7 @@ from ..document import (
     Space,
     TableBlock,
     TableColumn,
+    Title,
     emulated_device,
     table,
     under,
@@ -73,12 +74,12 @@ _BINDS = {
 def tuning_document(result: Tuning, notices: Sequence[str] = ()) -> Document:
     """All of it. `notices`: of its data, where nobody has read them just before."""
     of_data = (Paragraph(toned(f"data: {notice}", "yellow")) for notice in notices)
-    return Document(headline(result), (*of_data, *_blocks(result)))
+    return Document((*of_data, *_blocks(result)))
 
 
 def _blocks(result: Tuning) -> Iterator[Block]:
     tuned = result.tuned
-    yield Heading(headline(result))
+    yield Title(headline(result))
     if result.device.get("kind") == "emulated":
         yield emulated_device()
     yield Paragraph(_because(result))

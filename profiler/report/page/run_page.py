@@ -58,13 +58,13 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
     lead = _lead(analysis, over)
     overview, utilisation_drawn = (None, False) if lead is None else over_time(lead)
     facts = analysis.facts
+    further = page_sections(block for block in document.blocks if not isinstance(block, DRAWN_HERE))
     return render(
         "run.html.j2",
         title=document.title,
         data=None if lead is None else data_of(over, names, lead.rank),
         scripts=SCRIPTS if over else (),
         styles=("uPlot.min.css", "timeline.css") if over else (),
-        headline=document.title,
         cautions=blocks_of_kind(document, Caution),
         emulated=facts is not None and facts.device_kind == "emulated",
         cost=cost,
@@ -91,8 +91,7 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         gaps=None
         if facts is None or not facts.told_apart or not facts.parts.gaps_ns
         else gap_histogram(facts.parts.gaps_ns),
-        # The first section is the headline's.
-        further=page_sections(block for block in document.blocks if not isinstance(block, DRAWN_HERE))[1:],
+        further=[section for section in further if section.title],
         environment=environment_of(analysis),
         settings=settings_of(analysis),
     )

@@ -19,7 +19,7 @@ def page(result: Tuning, notices: Sequence[str] = (), environment: Sequence[tupl
     """The whole page. `notices`: of its data; `environment`: (what, value) of what was tuned when and where."""
     tuned, document = result.tuned, tuning_document(result)
     sections = {section.title: section for section in page_sections(document.blocks)}
-    because = sections.pop(document.title)
+    because = sections.pop("")
     batch = sections.pop(BATCH, None)
     for shown_otherwise in (CHANGE, TRIED):
         sections.pop(shown_otherwise, None)

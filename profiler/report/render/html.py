@@ -22,6 +22,7 @@ from ..document import (
     SizesOfBatch,
     Space,
     TableBlock,
+    Title,
     Verdict,
 )
 from ..phrase import Words
@@ -73,8 +74,8 @@ def page_sections(blocks: Iterable[Block]) -> list[PageSection]:
 
 
 def page_parts(blocks: Iterable[Block]) -> list[PagePart]:
-    """Blocks as the templates' macros take them. Verdicts, cautions, shares of time and the time per sample by batch
-    size are drawn by the page itself, from the blocks."""
+    """Blocks as the templates' macros take them. Titles, verdicts, cautions, shares of time and the time per sample by
+    batch size are drawn by the page itself, from the blocks."""
     return [part for block in blocks for part in _parts(block)]
 
 
@@ -113,7 +114,7 @@ def _parts(block: Block) -> Iterator[PagePart]:
     elif isinstance(block, Quality):
         yield PageHeading(block.title)
         yield from map(PageParagraph, block.lines)
-    elif not isinstance(block, Space | Verdict | SharesOfTime | SizesOfBatch | Caution):
+    elif not isinstance(block, Title | Space | Verdict | SharesOfTime | SizesOfBatch | Caution):
         assert_never(block)
 
 

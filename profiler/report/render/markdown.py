@@ -33,6 +33,7 @@ from ..document import (
     SizesOfBatch,
     Space,
     TableBlock,
+    Title,
     Verdict,
 )
 from ..phrase import Words, plain_words
@@ -99,13 +100,11 @@ class _Section:
 
 def _sections(document: Document) -> list[_Section]:
     sections = [_Section(lines=[f"### whyidle: {escaped(document.title)}"])]
-    blocks = [block for block in document.blocks if not isinstance(block, Space)]
+    blocks = [block for block in document.blocks if not isinstance(block, Title | Space)]
     for kind, alike in groupby(blocks, key=type):
         shown = list(alike)
         more = len(shown) - MOST_PARAGRAPHS if kind is Paragraph else 0
         for block in shown[:MOST_PARAGRAPHS] if more > 0 else shown:
-            if isinstance(block, Heading) and block.words == document.title:
-                continue
             if not isinstance(block, OF_A_SECTION):
                 sections.append(_Section(block.words if isinstance(block, Heading) else ""))
             sections[-1].lines += _lines(block)
@@ -167,7 +166,7 @@ def _lines(block: Block) -> Iterator[str]:
         # Uncut, in number and in length: what there is to do stands at the end of a note.
         rows = [tuple(escaped(cell, longest=None) for cell in row.cells) for row in block.rows]
         yield from _rows(block.heads, rows, (False, False, True, True, False))
-    elif not isinstance(block, Space):
+    elif not isinstance(block, Title | Space):
         assert_never(block)
 
 

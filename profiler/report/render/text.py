@@ -31,6 +31,7 @@ from ..document import (
     Space,
     TableBlock,
     TableColumn,
+    Title,
     Verdict,
     table,
 )
@@ -54,7 +55,7 @@ def print_document(document: Document, console: Console) -> None:
     """Print all of it."""
     ascii_only = bars.is_ascii(console)
     for block in document.blocks:
-        one_line = isinstance(block, Heading | Paragraph | Caution | LimitTable) and block.one_line
+        one_line = isinstance(block, Title | Paragraph | Caution | LimitTable) and block.one_line
         for each in renderables(block, console.width, ascii_only):
             console.print(each, soft_wrap=one_line)
 
@@ -63,7 +64,7 @@ def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[Renderab
     """What is printed of a block on so many columns."""
     if isinstance(block, Space):
         yield Text()
-    elif isinstance(block, Heading):
+    elif isinstance(block, Title | Heading):
         yield _heading(block.words, ascii_only)
     elif isinstance(block, Paragraph):
         yield _indented(text_of(block.words, ascii_only), block.indent)
@@ -113,8 +114,10 @@ def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[Renderab
         assert_never(block)
 
 
-def _heading(words: str, ascii_only: bool) -> Text:
-    return Text(written(words, ascii_only), style="bold")
+def _heading(words: Words, ascii_only: bool) -> Text:
+    heading = text_of(words, ascii_only)
+    heading.style = "bold"
+    return heading
 
 
 def _paragraphs(lines: Iterable[str], ascii_only: bool) -> Iterator[RenderableType]:

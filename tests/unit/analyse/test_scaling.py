@@ -64,7 +64,7 @@ def values(curve: Curve) -> list[float | None]:
 
 def shown(found: Scaling, width: int = 80) -> str:
     out = io.StringIO()
-    print_document(Document("", tuple(scaling_blocks(found))), Console(file=out, width=width))
+    print_document(Document(tuple(scaling_blocks(found))), Console(file=out, width=width))
     return out.getvalue()
 
 

@@ -70,7 +70,7 @@ def verdict(
 def shown(found: BatchVerdict, width: int = 80, encoding: str = "utf-8") -> str:
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
     console = Console(file=file, width=width, highlight=False, color_system=None)
-    print_document(Document("", tuple(batch_size_blocks({"caffe": found}))), console)
+    print_document(Document(tuple(batch_size_blocks({"caffe": found}))), console)
     file.seek(0)
     return file.read()
 

@@ -32,8 +32,10 @@ from whyidle.report.document import (
     Space,
     TableBlock,
     TimeRow,
+    Title,
     Verdict,
 )
+from whyidle.report.phrase import line
 from whyidle.report.render.html import PageHeading, PageParagraph, page_parts
 from whyidle.report.render.markdown import markdown
 from whyidle.report.render.text import print_document
@@ -42,6 +44,7 @@ FOUND = Finding("input.serial", "It waits.", 0.15, 0.9, (), (Next("make it wait 
 A_SAMPLE = {size: {TOTAL: Estimate(1.0, 0.9, 1.1)} for size in (8, 16)}
 SATURATED = BatchVerdict("saturated", None, "no gain", 8, 16, A_SAMPLE, {}, {}, {}, {8: 1, 16: 1}, 0.02)
 EXAMPLES: dict[type[Block], tuple[Block, tuple[str, ...]]] = {
+    Title: (Title(line("It ", ("trained.", "bold"))), ("It trained.",)),
     Heading: (Heading("Device"), ("Device",)),
     Paragraph: (Paragraph("It trained."), ("It trained.",)),
     Space: (Space(), ()),
@@ -68,7 +71,7 @@ EXAMPLES: dict[type[Block], tuple[Block, tuple[str, ...]]] = {
     Quality: (Quality(("a note",), brief=()), ("a note",)),
 }
 """Of each kind one, and what it says."""
-DRAWN_BY_PAGES = (Verdict, SharesOfTime, SizesOfBatch, Caution)
+DRAWN_BY_PAGES = (Title, Verdict, SharesOfTime, SizesOfBatch, Caution)
 
 
 def test_there_is_an_example_of_every_kind() -> None:
@@ -78,7 +81,7 @@ def test_there_is_an_example_of_every_kind() -> None:
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_a_block_says_the_same_in_every_form(kind: type[Block]) -> None:
     block, said = EXAMPLES[kind]
-    document = Document("It", (block,))
+    document = Document((block,))
     printed = io.StringIO()
     print_document(document, Console(file=printed, width=100, color_system=None))
     page = " ".join(

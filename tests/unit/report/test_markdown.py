@@ -26,6 +26,7 @@ from whyidle.report.document import (
     Heading,
     Paragraph,
     Quality,
+    Title,
     table,
 )
 from whyidle.report.documents.comparison import comparison_document
@@ -194,7 +195,7 @@ def test_what_is_too_long_goes_from_the_end_and_is_named() -> None:
     for number in range(4):
         blocks += [Heading(f"Section {number}"), *LONG]
     notes = [Changes((), None), Quality(("a note",))]
-    text = markdown(Document("It", (*blocks, Heading("Announced"), Heading("Last"), *LONG, *notes)))
+    text = markdown(Document((*blocks, Heading("Announced"), Heading("Last"), *LONG, *notes)))
     assert len(text.splitlines()) < 60
     assert "**Section 0**" in text
     assert "**Next**" in text
@@ -212,21 +213,21 @@ def test_columns_go_by_their_own_rank_and_bars_are_words() -> None:
         FittingColumn("goes first", ["f" * 50], goes=2),
         FittingColumn("bar", [line(Bar({"compute": 0.75, "input": 0.25, "copy": 0.001}, 8))]),
     )
-    text = markdown(Document("It", (FittingTable(columns),)))
+    text = markdown(Document((FittingTable(columns),)))
     assert "| stays | goes later | bar |" in text
     assert "compute 75 %, input 25 % |" in text
 
 
 def test_pictures_leave_no_empty_column() -> None:
-    text = markdown(Document("It", (table([["a", "", "b"], ["c", "", "d"]]),)))
+    text = markdown(Document((table([["a", "", "b"], ["c", "", "d"]]),)))
     assert "| a | b |" in text
 
 
 def test_what_stands_below_something_is_a_list() -> None:
     blocks = (Paragraph("first"), Paragraph("second", 1), Paragraph("- third", 1), Paragraph("fourth"))
-    assert markdown(Document("It", blocks)) == "### whyidle: It\n\nfirst\n\n- second\n- third\n\nfourth\n"
+    assert markdown(Document((Title("It"), *blocks))) == "### whyidle: It\n\nfirst\n\n- second\n- third\n\nfourth\n"
 
 
 def test_a_change_of_code_is_a_diff() -> None:
-    text = markdown(Document("It", (CodeChange("a = `1`", "a = 2"),)))
+    text = markdown(Document((CodeChange("a = `1`", "a = 2"),)))
     assert '<pre><code class="language-diff">- a = `1`\n+ a = 2\n</code></pre>' in html(text)

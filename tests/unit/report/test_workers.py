@@ -35,7 +35,7 @@ def shown(facts: Facts, input_share: float | None = None, **loader: Any) -> str:
         parts = dataclasses.replace(parts, input_ns=round(input_share * parts.wall_ns))
     facts = dataclasses.replace(facts, parts=parts, loader=dataclasses.replace(facts.loader, **loader))
     console = Console(file=io.StringIO(), width=100)
-    print_document(Document("", tuple(workers_blocks(facts))), console)
+    print_document(Document(tuple(workers_blocks(facts))), console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
