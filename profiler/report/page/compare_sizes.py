@@ -10,7 +10,7 @@ from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict
 from ...analyse.statistics import Estimate
 from ..words import sample_time
 from ..words.figures import part_name
-from ..words.sample_time import Scale, compared, known, measured, sentence
+from ..words.sample_time import MEASURED, Scale, compared, known, measured, sentence
 
 LEAST_SHOWN = 0.0005
 """Of the time per sample: a shorter part of a bar cannot be seen."""
@@ -69,10 +69,7 @@ def _view(name: str, verdict: BatchVerdict, scale: Scale, longest: float) -> Siz
         sizes=tuple(verdict.terms),
         bars=tuple(_bar(size, terms, verdict, scale, longest) for size, terms in verdict.terms.items()),
         terms=tuple(_term(part, verdict, scale) for part in parts),
-        work=(
-            ("samples measured", tuple(samples for samples, _ in work)),
-            ("seconds measured", tuple(seconds for _, seconds in work)),
-        ),
+        work=tuple((name, tuple(row[place] for row in work)) for place, name in enumerate(MEASURED)),
         verdict=verdict,
         text=sentence(verdict),
         compared=compared(verdict),

@@ -71,7 +71,6 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         verdict=verdict.finding,
         shares=ranks_figures.shares(analysis),
         why=[row for block in why for row in block.lines],
-        why_heads=SharesOfTime.heads,
         why_title=next((block.title for block in why), ""),
         why_words=[words for block in why for words in block.remarks],
         changes=[said for block in blocks_of_kind(document, Changes) for said in block.said],

@@ -15,7 +15,7 @@ from ...analyse.run.stall_breakdown import UNTOLD
 from ..document import SizesOfBatch
 from ..words import sample_time
 from ..words.figures import evidence_value, expected, part_name
-from ..words.sample_time import compared, known, measured, shares, shown_parts
+from ..words.sample_time import MEASURED, compared, known, measured, shares, shown_parts
 from . import bars
 from .ascii import written
 
@@ -74,7 +74,7 @@ def _terms(verdict: BatchVerdict, scale: sample_time.Scale, width: int, ascii_on
     figures = {size: [scale.number(terms.get(part)) for part in parts] for size, terms in verdict.terms.items()}
     work = {size: measured(verdict, size) for size in figures}
     names = [Text(f"{_sign(part, ascii_only)} {part_name(part)}", _colour(part)) for part in parts]
-    names += [Text("  samples measured"), Text("  seconds measured")]
+    names += [Text(f"  {name}") for name in MEASURED]
     columns = {size: [str(size), *figures[size], *work[size]] for size in figures}
     room = width - max(len(name) for name in names) - 2 - 3 - max(map(len, changes))
     sizes = _fitting(verdict, {size: max(map(len, column)) + 2 for size, column in columns.items()}, room)

@@ -106,8 +106,11 @@ def _percent(verdict: BatchVerdict) -> str:
     return f"{percent:.1f} %" if percent >= 0.05 or percent == 0 else "less than 0.1 %"
 
 
+MEASURED = ("samples measured", "seconds measured")
+
+
 def measured(verdict: BatchVerdict, size: int) -> tuple[str, str]:
-    """Samples and seconds of a run, after its warm-up."""
+    """What `MEASURED` names, of a run after its warm-up."""
     work = verdict.work.get(size)
     if work is None:
         return NOT_MEASURED, NOT_MEASURED
