@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ...analyse.cells.batch_size.result import BatchVerdict
-from ..document import (
-    Block,
-    SizesOfBatch,
-    Space,
-)
+from ..document import Block, SizesOfBatch, Space
 
 
 def batch_size_blocks(verdicts: Mapping[str, BatchVerdict]) -> Iterator[Block]:

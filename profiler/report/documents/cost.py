@@ -11,18 +11,7 @@ from ...analyse.cells.cost import Bill, Spent
 from ...analyse.cells.evidence_strength import foreign_cpus, single
 from ...analyse.cells.prices import Price
 from ...analyse.statistics import ONE_RUN_REACH
-from ..document import (
-    Block,
-    Document,
-    FittingTable,
-    Heading,
-    Paragraph,
-    Space,
-    TableBlock,
-    TableColumn,
-    Title,
-    table,
-)
+from ..document import Block, Document, FittingTable, Heading, Paragraph, Space, TableBlock, TableColumn, Title, table
 from ..phrase import toned
 from ..words.figures import NOT_MEASURED, counted
 from .cells_table import figures, head, place_columns

@@ -15,19 +15,7 @@ from ...analyse.diff.sides import Side
 from ...analyse.run.stall_breakdown import PARTS
 from ...analyse.statistics import Estimate
 from ...record.files import plain
-from ..document import (
-    LEFT,
-    Block,
-    Caution,
-    Document,
-    Heading,
-    Paragraph,
-    Space,
-    TableBlock,
-    TableColumn,
-    Title,
-    table,
-)
+from ..document import LEFT, Block, Caution, Document, Heading, Paragraph, Space, TableBlock, TableColumn, Title, table
 from ..phrase import Words, toned
 from ..words.command import command_line
 from ..words.figures import LEAST_SHARE, NOT_MEASURED

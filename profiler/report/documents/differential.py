@@ -11,15 +11,7 @@ from ...analyse.cells.cell_costs import samples_of
 from ...analyse.cells.comparison import Cell
 from ...analyse.cells.differential import OFF, Differential, differentials
 from ...analyse.statistics import Range
-from ..document import (
-    Block,
-    FittingColumn,
-    FittingTable,
-    Heading,
-    Paragraph,
-    Space,
-    under,
-)
+from ..document import Block, FittingColumn, FittingTable, Heading, Paragraph, Space, under
 from ..phrase import toned
 from ..words.figures import NOT_MEASURED
 from .cells_table import figures, namer, place_columns

@@ -9,16 +9,7 @@ from itertools import groupby
 
 from ...record.check import Check, Status
 from ...record.files import plain
-from ..document import (
-    Block,
-    Document,
-    Heading,
-    Space,
-    TableBlock,
-    TableColumn,
-    Title,
-    table,
-)
+from ..document import Block, Document, Heading, Space, TableBlock, TableColumn, Title, table
 from ..phrase import Phrase, Words, line, toned
 
 _SIGNS: dict[Status, tuple[str, str]] = {

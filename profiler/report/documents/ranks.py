@@ -6,12 +6,7 @@ from collections.abc import Iterator
 
 from ...analyse.ranks.job import Job
 from ...analyse.run.analysis import Analysis, RankAnalysis
-from ..document import (
-    Paragraph,
-    TableBlock,
-    TableColumn,
-    table,
-)
+from ..document import Paragraph, TableBlock, TableColumn, table
 from ..words.figures import NO_CAUSE, NOT_MEASURED
 
 MOST_ROWS = 16

@@ -7,15 +7,7 @@ from collections.abc import Iterator, Sequence
 from ...analyse.cells.axes import feed_of
 from ...analyse.cells.scaling import Curve, Held, Point, Scaling
 from ...analyse.statistics import Range
-from ..document import (
-    Block,
-    FittingColumn,
-    FittingTable,
-    Heading,
-    Paragraph,
-    Space,
-    under,
-)
+from ..document import Block, FittingColumn, FittingTable, Heading, Paragraph, Space, under
 from ..words.figures import NOT_MEASURED, share
 from .cells_table import figures, head
 

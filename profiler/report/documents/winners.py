@@ -10,13 +10,7 @@ from ...analyse.cells.comparison import Cell, Comparison, Group
 from ...analyse.cells.differential import verdict_of
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.facts import Facts
-from ..document import (
-    Block,
-    FittingColumn,
-    FittingTable,
-    Paragraph,
-    under,
-)
+from ..document import Block, FittingColumn, FittingTable, Paragraph, under
 from ..phrase import line
 from ..words.figures import percent
 from .cells_table import axes_shown, head, in_words, namer, place_columns

@@ -6,15 +6,7 @@ from collections.abc import Iterator
 
 from ...analyse.run.facts import Facts
 from ...analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, Loader
-from ..document import (
-    LEFT,
-    RIGHT,
-    Block,
-    Heading,
-    Paragraph,
-    Space,
-    table,
-)
+from ..document import LEFT, RIGHT, Block, Heading, Paragraph, Space, table
 from ..words.figures import percent
 
 MOST_SHOWN = 5

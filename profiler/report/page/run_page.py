@@ -12,15 +12,7 @@ from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.timeline.timeline import Timeline, timelines
 from ...record.names import read_names
 from ...record.run import Run
-from ..document import (
-    Caution,
-    Changes,
-    EvidenceTable,
-    OtherFindings,
-    SharesOfTime,
-    Verdict,
-    blocks_of_kind,
-)
+from ..document import Caution, Changes, EvidenceTable, OtherFindings, SharesOfTime, Verdict, blocks_of_kind
 from ..documents.run import FEW_STEPS, rate_now, run_document
 from ..render.html import page_sections
 from ..words.figures import share
