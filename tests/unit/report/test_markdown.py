@@ -10,6 +10,7 @@ from markdown_it import MarkdownIt
 
 from support.cells import Planned, place
 from support.jobs import Rank, record
+from whyidle.analyse.causes.finding import Evidence
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.commands.main import main
@@ -21,6 +22,7 @@ from whyidle.report.document import (
     Changes,
     CodeChange,
     Document,
+    EvidenceTable,
     FittingColumn,
     FittingTable,
     Heading,
@@ -32,7 +34,7 @@ from whyidle.report.document import (
 from whyidle.report.documents.comparison import comparison_document
 from whyidle.report.documents.run import headline, run_document
 from whyidle.report.phrase import Bar, line
-from whyidle.report.render.markdown import LONGEST, MOST_ROWS, code, escaped, markdown
+from whyidle.report.render.markdown import LONGEST, MOST_EVIDENCE, MOST_PARAGRAPHS, MOST_ROWS, code, escaped, markdown
 from whyidle.scenarios.planted import MS, Step, train
 
 HOSTILE = "</details><img src=x onerror=alert(1)> [a](javascript:b) `c` | *d* @team #12 http://evil www.evil"
@@ -231,3 +233,19 @@ def test_what_stands_below_something_is_a_list() -> None:
 def test_a_change_of_code_is_a_diff() -> None:
     text = markdown(Document((CodeChange("a = `1`", "a = 2"),)))
     assert '<pre><code class="language-diff">- a = `1`\n+ a = 2\n</code></pre>' in html(text)
+
+
+def test_what_is_in_a_cell_stays_in_it() -> None:
+    shown = html(markdown(Document((table([["a | b", "c"]]),))))
+    assert shown.count("<td") == 2
+    assert ">a | b</td>" in shown
+
+
+def test_only_so_many_of_a_kind_are_told_and_the_others_counted() -> None:
+    evidence = EvidenceTable(tuple(Evidence(f"figure {number}", number) for number in range(MOST_EVIDENCE + 3)))
+    paragraphs = [Paragraph(f"sentence {number}") for number in range(MOST_PARAGRAPHS + 1)]
+    text = markdown(Document((evidence, *paragraphs)))
+    assert f"| figure {MOST_EVIDENCE - 1} |" in text
+    assert f"figure {MOST_EVIDENCE} " not in text
+    assert f"sentence {MOST_PARAGRAPHS - 1}" in text
+    assert "And 1 more paragraph." in text
