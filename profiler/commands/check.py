@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from ..analyse.causes.diagnosis import LEAST_STEPS
 from ..analyse.diff import regression
 from ..analyse.diff.difference import EMULATED, difference, refuse_mixed
@@ -21,12 +19,10 @@ from ..analyse.run.completeness import lacking_of
 from ..errors import WhyidleError
 from ..record.files import plain, read_json
 from ..report.contract import checks as check_json
-from ..report.documents import check as check_text
-from ..report.export import ci as github
-from ..report.export import ci as junit
-from ..report.render import markdown
-from ..report.render.text import show as show_text
-from ..terminal.console import console, json_text, show, write_file
+from ..report.documents.check import check_document
+from ..report.export.ci import is_junit_of_ours, junit_xml, workflow_commands
+from ..report.render.markdown import markdown
+from ..terminal.console import console, json_text, show_document, write_file
 from . import check_config
 
 NAME = "check"
@@ -179,24 +175,21 @@ def _tell(
 ) -> None:
     """Everything that was asked for, files first."""
     if arguments.junit is not None:
-        text = junit.document(run, found, properties | ({"emulated": emulated} if emulated else {}))
-        if arguments.junit.is_file() and not junit.is_ours(arguments.junit):
+        text = junit_xml(run, found, properties | ({"emulated": emulated} if emulated else {}))
+        if arguments.junit.is_file() and not is_junit_of_ours(arguments.junit):
             raise WhyidleError(f"{arguments.junit} is there, and is no JUnit of an earlier check. Name another file.")
         write_file(text, arguments.junit)
+    document = check_document(run, emulated, found)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if arguments.github and summary:
-        _append(Path(summary), markdown.of_checks(run, emulated, found) + "\n")
+        _append(Path(summary), markdown(document) + "\n")
     if arguments.json:
         print(json_text(check_json.of_run(run, found, emulated is not None)))
     else:
-
-        def draw(target: Console) -> None:
-            show_text(check_text.document(run, emulated, found), target)
-
-        show(draw, console())
+        show_document(document, console())
     if arguments.github:
         # GitHub reads both streams; what a program reads as JSON stays JSON.
-        for line in github.lines(run, found):
+        for line in workflow_commands(run, found):
             print(line, file=sys.stderr if arguments.json else sys.stdout)
 
 

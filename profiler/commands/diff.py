@@ -10,8 +10,7 @@ from ..analyse.diff.difference import difference
 from ..analyse.diff.sides import Side, in_both, side_of
 from ..errors import WhyidleError
 from ..report.contract import diff as diff_json
-from ..report.documents import diff as diff_text
-from ..report.render.text import show as show_text
+from ..report.documents.diff import diff_document
 from ..terminal.console import show_in, write_json
 
 NAME = "diff"
@@ -50,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(diff_json.difference(found), arguments.output or "-")
     else:
-        show_in(arguments.output, lambda target: show_text(diff_text.document(found), target))
+        show_in(arguments.output, diff_document(found))
     return 0
 
 

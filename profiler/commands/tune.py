@@ -21,9 +21,8 @@ from ..interrupts import end_like_ctrl_c
 from ..record.run import open_run
 from ..report.contract import tuning as tune_json
 from ..report.contract.encode import builtins
-from ..report.documents import tuning as tune_text
-from ..report.render.text import show as show_text
-from ..terminal.console import console, show, write_json
+from ..report.documents.tuning import tuning_document
+from ..terminal.console import console, show_document, write_json
 from ..terminal.tuning_progress import TuneProgress
 from ..tune.bench.script_bench import NothingToTune, Ready, ScriptBench
 from ..tune.search.plan import SearchPlan
@@ -102,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         return INTERRUPTED
     if arguments.json != "-":
         target = console()
-        show(lambda to: show_text(tune_text.document(result), to), target)
+        show_document(tuning_document(result), target)
         page = f"whyidle report {sitting.folder} --format html: as a page"
         target.print(f"\nblocks and recordings: {sitting.folder}   ({page})", soft_wrap=True, markup=False)
     if arguments.json:

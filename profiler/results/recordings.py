@@ -21,15 +21,14 @@ from ..report.contract import attached as attach_json
 from ..report.contract import run as run_json
 from ..report.contract.encode import Content
 from ..report.document import Document
-from ..report.documents import attached as attach_text
-from ..report.documents import cost as cost_text
-from ..report.documents import run as run_text
+from ..report.documents.attached import attached_document
+from ..report.documents.cost import spent_line
+from ..report.documents.run import run_document, stand_in_of
 from ..report.export import prometheus
 from ..report.export.raw import KINDS_OF_TABLES, about_of, raw_table
 from ..report.export.steps import steps_table
 from ..report.export.table import Table
-from ..report.plot import utilisation
-from ..report.render import markdown
+from ..report.plot.utilisation import trace_of, write_utilisation
 from .result import CELLS, STEPS, TRACES, Picture, Result
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ class RunResult(RecordedResult):
         return cls([open_run(folder)]) if is_run(folder) else None
 
     def document(self) -> Document:
-        return run_text.document(self.analysis, self._cost_line())
+        return run_document(self.analysis, self._cost_line())
 
     def contract(self) -> Content:
         return run_json.report(self.analysis, self._spent())
@@ -122,9 +121,6 @@ class RunResult(RecordedResult):
         from ..report.page import run_page
 
         return run_page.page(self.analysis, self.runs, self._cost_line())
-
-    def markdown(self) -> str:
-        return markdown.markdown(self.document())
 
     def prometheus(self) -> str:
         return prometheus.of_runs([self.gauged()])
@@ -137,13 +133,13 @@ class RunResult(RecordedResult):
             super().draw(picture, file)
         # Of several ranks, the one whose figures are shown.
         title = (self.analysis.info.get("device") or {}).get("title") or "device"
-        generated = ", stand-in data" if run_text.stand_in_of(self.analysis) else ""
-        traces = [utilisation.trace_of(self.folder.name, self.analysis, self.folder)]
-        utilisation.write(traces, f"{title}{generated}", file)
+        generated = ", stand-in data" if stand_in_of(self.analysis) else ""
+        traces = [trace_of(self.folder.name, self.analysis, self.folder)]
+        write_utilisation(traces, f"{title}{generated}", file)
 
     def _cost_line(self) -> str | None:
         spent = self._spent()
-        return None if spent is None else cost_text.spent(spent)
+        return None if spent is None else spent_line(spent)
 
     def _spent(self) -> cost.Spent | None:
         """What the run, or a job of several ranks, cost; nothing without a price."""
@@ -175,7 +171,7 @@ class AttachedResult(RecordedResult):
         return verdict_of(self.seen, self.findings)
 
     def document(self) -> Document:
-        return attach_text.document(self.seen, self.verdict, self.findings)
+        return attached_document(self.seen, self.verdict, self.findings)
 
     def contract(self) -> Content:
         return attach_json.report(self.seen, self.verdict, self.findings)
@@ -184,9 +180,6 @@ class AttachedResult(RecordedResult):
         from ..report.page import attach_page
 
         return attach_page.page(self.runs[0], self.seen, self.verdict, self.findings)
-
-    def markdown(self) -> str:
-        return markdown.markdown(self.document())
 
     def without(self, form: str) -> WhyidleError:
         return WhyidleError(

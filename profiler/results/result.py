@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from rich.console import Console
-
 from ..analyse.cells.prices import Price
 from ..errors import WhyidleError
 from ..report.contract.encode import Content
 from ..report.document import Document
 from ..report.export.raw import KINDS_OF_TABLES
 from ..report.export.table import Table
-from ..report.render.text import show as show_text
 
 if TYPE_CHECKING:
     from ..report.export.trace.compose import RunTrace
@@ -80,10 +77,6 @@ class Result(ABC):
     def document(self) -> Document:
         """All that it says."""
 
-    def render(self, console: Console) -> None:
-        """Print it in words."""
-        show_text(self.document(), console)
-
     @abstractmethod
     def contract(self) -> Content:
         """It as JSON."""
@@ -91,10 +84,6 @@ class Result(ABC):
     @abstractmethod
     def page(self, place: Path | None) -> str:
         """It as a page. `place`: the folder in which the page will lie; `None`: nowhere that links could lead from."""
-
-    def markdown(self) -> str:
-        """A few lines for a pull request."""
-        raise self.without("markdown")
 
     def prometheus(self) -> str:
         """Gauges; empty where no figure is known."""

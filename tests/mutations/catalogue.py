@@ -384,8 +384,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a table loses its last row of evidence",
-        "rows[:MOST_EVIDENCE])",
-        "rows[: MOST_EVIDENCE - 1][:-1])",
+        "rows[:MOST_EVIDENCE],",
+        "rows[: MOST_EVIDENCE - 1][:-1],",
         (f"{REPORT}/test_markdown.py", golden("serial")),
     ),
     Mutation(

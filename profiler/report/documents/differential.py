@@ -11,7 +11,8 @@ from ...analyse.cells.cell_costs import samples_of
 from ...analyse.cells.comparison import Cell
 from ...analyse.cells.differential import AGREES_WITHIN, Differential, differentials
 from ...analyse.statistics import Range
-from ..document import Block, FittingColumn, FittingTable, Heading, Paragraph, Space, toned, under
+from ..document import Block, FittingColumn, FittingTable, Heading, Paragraph, Space, under
+from ..phrase import toned
 from ..words.figures import NOT_MEASURED
 from .cells_table import figures, namer, place_columns
 
@@ -23,7 +24,7 @@ LITTLE = 0.005
 """Less than this is written as no difference."""
 
 
-def blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iterator[Block]:
+def differential_blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iterator[Block]:
     """What there is of both; nothing where the cells allow neither."""
     tested = differentials(cells)
     both = [each for each in tested if each.expected is not None]

@@ -24,7 +24,7 @@ MANY_FAULTS = 100
 """Page faults of a batch, at some 0.1 to 1 µs each."""
 
 
-def section(facts: Facts, title: str = "Workers") -> Iterator[Block]:
+def workers_blocks(facts: Facts, title: str = "Workers") -> Iterator[Block]:
     """Of the loader that the training steps get their batches from. Nothing where it said nothing."""
     loader = facts.loader
     if loader.workers == 0:

@@ -18,6 +18,7 @@ from ...record.run import is_run
 from ..contract import comparison as compare_json
 from ..contract.differential import SpreadJson
 from ..documents.cells_table import namer
+from ..documents.comparison import device_kind
 from ..documents.cost import usd
 from ..words.figures import NOT_MEASURED, percent
 
@@ -110,7 +111,7 @@ def views(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str])
             number=number,
             name=name(cell) or f"{cell.pipeline} {cell.batch_size}",
             cell=cell,
-            emulated=_kind(cell, setting) == "emulated",
+            emulated=device_kind(cell, setting) == "emulated",
             values=(values := _values(cell, content)),
             words={key: _said(key, value) for key, value in values.items()},
             ranged=_ranged(content.samples_per_s, len(cell.facts)),
@@ -151,12 +152,6 @@ def _said(key: str, value: float | None) -> str:
 
 def _ranged(rate: SpreadJson | None, runs: int) -> str:
     return f"{rate.low:.1f} to {rate.high:.1f}" if rate and runs > 1 else ""
-
-
-def _kind(cell: Cell, setting: Mapping[str, Any]) -> str:
-    """Of the device a cell ran on; of one that did not run, of the comparison's."""
-    told = ((a.info.get("device") or {}).get("kind") for a in cell.analyses)
-    return str(next((kind for kind in told if kind), setting["device"]["kind"]))
 
 
 def _waits_for(cell: Cell) -> str:

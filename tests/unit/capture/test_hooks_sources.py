@@ -32,8 +32,8 @@ from whyidle.record.run import create_run, open_run, update_run
 from whyidle.record.schema import EVENT, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind, StepFlag
 from whyidle.report import live
 from whyidle.report.contract import run as contract
-from whyidle.report.documents.run import document
-from whyidle.report.render.text import show as show_text
+from whyidle.report.documents.run import run_document
+from whyidle.report.render.text import print_document
 
 
 class Recording:
@@ -488,7 +488,7 @@ def test_without_a_loader_nothing_is_told_apart_that_is_not_known(
         assert report.verdict.cause is None
         assert (report.device.au_pct, report.device.gaps.count) == (None, None)
         shown = io.StringIO()
-        show_text(document(analysis), Console(file=shown, width=120))
+        print_document(run_document(analysis), Console(file=shown, width=120))
         assert "not told apart" in shown.getvalue()
         assert shown.getvalue().count("no fetch") == 1
         assert "device busy n/a" in live.line(RecentReader(tmp_path / "run").snapshot())

@@ -9,8 +9,8 @@ from rich.console import Console
 from whyidle.record.check import Check
 from whyidle.report.contract import checks as check_json
 from whyidle.report.contract.encode import builtins
-from whyidle.report.documents import doctor as doctor_text
-from whyidle.report.render.text import show as show_text
+from whyidle.report.documents.doctor import doctor_document
+from whyidle.report.render.text import print_document
 
 CHECKS = [
     Check("Accelerator", "NVIDIA driver", "ok", "Driver 550, it shows 1 GPU.", values={"gpus": 1}),
@@ -22,7 +22,7 @@ CHECKS = [
 
 def printed(checks: list[Check], width: int = 80, encoding: str = "utf-8") -> str:
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
-    show_text(doctor_text.document(checks), Console(file=file, width=width, highlight=False, color_system=None))
+    print_document(doctor_document(checks), Console(file=file, width=width, highlight=False, color_system=None))
     file.seek(0)
     return file.read()
 

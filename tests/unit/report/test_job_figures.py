@@ -21,15 +21,15 @@ from whyidle.record.schema import HEADER_BYTES, STEP
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.contract import run as contract
 from whyidle.report.contract.encode import builtins
-from whyidle.report.documents import comparison as compare_text
+from whyidle.report.documents.comparison import comparison_document
 from whyidle.report.export import scalars
 from whyidle.report.export.cells import cells_table
 from whyidle.report.export.table_files import write_csv
 from whyidle.report.page import compare_cells
 from whyidle.report.page.overview import duration
 from whyidle.report.page.run_page import page
-from whyidle.report.render import markdown
-from whyidle.report.render.text import show as show_text
+from whyidle.report.render.markdown import markdown
+from whyidle.report.render.text import print_document
 
 SETTING: dict[str, Any] = {"scenario": None, "device": {"kind": "cuda", "title": "a GPU"}, "net": None, "stop": {}}
 PARTS = ("compute", "input", "copy", "sync", "host", "boundary")
@@ -87,10 +87,10 @@ def test_a_comparison_has_the_figures_of_its_runs_report(compared: Path, job: An
     assert 100 * view.shares["input"] == pytest.approx(told.breakdown.input_pct)
 
     shown = io.StringIO()
-    show_text(compare_text.document(result, setting), Console(file=shown, width=120, color_system=None))
+    print_document(comparison_document(result, setting), Console(file=shown, width=120, color_system=None))
     said = f"{cell['busy_pct']:.0f} %"
     assert said in shown.getvalue()
-    assert said in markdown.of_comparison(result, setting)
+    assert said in markdown(comparison_document(result, setting))
 
 
 def test_flat_figures_are_those_of_the_jobs_report(job: Analysis) -> None:

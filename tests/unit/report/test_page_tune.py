@@ -20,9 +20,9 @@ from whyidle.commands.main import main
 from whyidle.errors import RecordError
 from whyidle.report.contract import tuning as tune_json
 from whyidle.report.contract.encode import builtins
-from whyidle.report.documents import tuning as tune_text
+from whyidle.report.documents.tuning import tuning_document
 from whyidle.report.page import tune_page
-from whyidle.report.render.text import show as show_text
+from whyidle.report.render.text import print_document
 from whyidle.terminal.console import json_text
 from whyidle.tune.search.result import BatchAdvice, SearchEnd
 from whyidle.tune.search.state import State
@@ -41,7 +41,7 @@ def shown(result: Tuning) -> Element:
 
 def text(result: Tuning) -> str:
     console = Console(file=io.StringIO(), width=100, highlight=False)
-    show_text(tune_text.document(result), console)
+    print_document(tuning_document(result), console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
