@@ -14,7 +14,7 @@ from ..tune.batch.advise import Question, advise, cannot
 from ..tune.batch.probe import child_probe
 from ..tune.bench.bench import Bench
 from ..tune.bench.script_bench import Launch, Ready, ScriptBench
-from ..tune.search.plan import Model, Plan
+from ..tune.search.plan import Model, SearchPlan
 from ..tune.search.result import BatchAdvice, Tuned
 from ..tune.search.search import search
 
@@ -45,7 +45,7 @@ def batch_advice(
     launch: Launch,
     bench: ScriptBench,
     model: Model,
-    plan: Plan,
+    plan: SearchPlan,
     tuned: Tuned,
     samples: SampleSizes,
     left_s: float,

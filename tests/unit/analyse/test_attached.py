@@ -22,8 +22,8 @@ from whyidle.analyse.statistics import Estimate, wilson
 from whyidle.record.attached import Frame, ProcessStates, Stack, Thread, write_stacks, write_states
 from whyidle.record.run import create_run, open_run
 from whyidle.report.contract import attached as attach_json
-from whyidle.report.documents import attached as attach_text
-from whyidle.report.render.text import show as show_text
+from whyidle.report.documents.attached import attached_document
+from whyidle.report.render.text import print_document
 
 TORCH = "/venv/lib/python3.12/site-packages/torch"
 LIB = "/usr/lib/python3.12"
@@ -333,14 +333,14 @@ def test_a_recorded_folder_is_read_back_into_shares_workers_and_text_without_con
     verdict = verdict_of(found, findings)
     assert verdict.cause == "input.too_few_workers"
     file = io.StringIO()
-    show_text(attach_text.document(found, verdict, findings), Console(file=file, width=100, highlight=False))
+    print_document(attached_document(found, verdict, findings), Console(file=file, width=100, highlight=False))
     text = file.getvalue()
     assert "\x1b" not in text
     order = [text.index(word) for word in ("Verdict", "Why", "Next", "Evidence", "cannot be known")]
     assert order == sorted(order)
     content = attach_json.report(found, verdict, findings)
-    assert content["trainers"][0]["shares"]["data wait"]["share"] == 0.6
-    assert content["verdict"]["cause"] == "input.too_few_workers"
+    assert content.trainers[0].shares["data wait"].share == 0.6
+    assert content.verdict.cause == "input.too_few_workers"
 
 
 def test_a_folder_that_was_cut_short_is_still_read(tmp_path: Path) -> None:

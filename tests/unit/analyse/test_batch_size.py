@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from support.crafted import add, add_events, amend, facts_of_run, steps_of
-from whyidle.analyse.cells.batch_size.result import TOTAL, BatchVerdict
+from whyidle.analyse.cells.batch_size.result import BatchVerdict
 from whyidle.analyse.cells.batch_size.verdict import batch_verdict
 from whyidle.analyse.run.facts import Facts
-from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
 from whyidle.record.reader import Records
 from whyidle.record.schema import BATCH, DEVICE, HOST, NOT_MEASURED, EventKind, StepFlag
-from whyidle.scenarios.planted import MS, START, Step, Workers, train
+from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
 
 SAMPLES = 1280
 """Of a run, whatever the batch."""
@@ -101,7 +101,7 @@ def test_nets_below_the_loaders_floor_land_on_it_and_the_one_above_does_not_move
     def run(folder: Path, batch: int) -> None:
         load, compute = (round(s / EPOCH_IMAGES * 1e9 * batch) for s in (LOADER_S, plain_s))
         plan = [Step(load, compute)] * (16 * 512 // batch)
-        train(folder, [plan] * 3, samples=batch, workers=Workers(1, 10))
+        train(folder, [plan] * 3, samples=batch, workers=PlantedWorkers(1, 10))
 
     verdict = judged(tmp_path, run, 128, 256, 512)
     assert verdict.cause == ("saturated" if plain_s > LOADER_S else "loader_floor")
@@ -183,7 +183,7 @@ def test_workers_that_never_get_a_batch_are_named(tmp_path: Path) -> None:
         def trace(step: int, begin: int, end: int) -> Any:
             return _trace(step % batches % 8, end - 16 * batch * MS, end)
 
-        train(folder, [plan] * 16, samples=batch, workers=Workers(8, 1), trace=trace)
+        train(folder, [plan] * 16, samples=batch, workers=PlantedWorkers(8, 1), trace=trace)
 
     verdict = judged(tmp_path, run, 8, 64)
     assert (verdict.cause, verdict.grew) == ("fewer_batches_than_workers", "input")
@@ -327,7 +327,7 @@ def test_workers_that_rest_while_they_are_waited_for_need_more_batches_ahead(tmp
         def trace(step: int, _: int, end: int) -> Any:
             return _trace(0, end - uneven[step].fetch_ns, end)
 
-        train(folder, [[*uneven]], samples=batch, workers=Workers(1, 1), trace=trace)
+        train(folder, [[*uneven]], samples=batch, workers=PlantedWorkers(1, 1), trace=trace)
 
     verdict = judged(tmp_path, run, 8, 16)
     assert (verdict.cause, verdict.grew) == ("loader_floor", "input")
@@ -393,7 +393,7 @@ def test_one_run_of_each_size_tells_what_needs_no_repeats(tmp_path: Path, run: R
 
 def _epochs_of(batch: int, epochs: int, steps: int, start_ms: int) -> Any:
     plan = [Step(batch * MS // 10, batch * MS, sync=True)] * steps
-    return {"epochs": [plan] * epochs, "samples": batch, "workers": Workers(2, 2, start_ns=start_ms * MS)}
+    return {"epochs": [plan] * epochs, "samples": batch, "workers": PlantedWorkers(2, 2, start_ns=start_ms * MS)}
 
 
 @pytest.mark.parametrize(("few", "many"), [(1, 2), (2, 8)])
@@ -512,7 +512,7 @@ def test_runs_without_samples_are_left_out(tmp_path: Path) -> None:
     assert batch_verdict({8: [facts_of_run(tmp_path / "8")], 16: [facts_of_run(tmp_path / "16")]}) is None
 
 
-CROWDED, ALONE = 1.4, 0.1
+CROWDED, NOT_FULL, ALONE = 1.4, 1.25, 0.1
 """CPUs that others use, of two, of which the training itself uses half of one."""
 TAKEN = "other programs used 1.4 CPUs while batch {} ran, and 0.1 while"
 ONE_RUN = "one run of a size"
@@ -523,6 +523,7 @@ ONE_RUN = "one run of a size"
     [
         pytest.param((1.5, 3.0), (ALONE, ALONE), REPEATS, "input grew from", id="slower, alone"),
         pytest.param((1.5, 3.0), (ALONE, CROWDED), REPEATS, TAKEN.format(16), id="slower, others at the larger"),
+        pytest.param((1.5, 3.0), (ALONE, NOT_FULL), REPEATS, "input grew from", id="slower, others, and CPU left over"),
         pytest.param((1.5, 3.0), (CROWDED, ALONE), REPEATS, "input grew from", id="slower, others at the smaller"),
         pytest.param((1.5, 3.0), (CROWDED, CROWDED), REPEATS, "input grew from", id="slower, others at both"),
         pytest.param((1.5, 3.0), (CROWDED, CROWDED), 1, ONE_RUN, id="slower, others at both, once"),

@@ -15,7 +15,7 @@ from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.exposed_data_wait import Shape, Slow, Spread, Waits
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.gil import Gil
-from whyidle.analyse.run.loader_stats import Loader
+from whyidle.analyse.run.loader_stats import LoaderStats
 from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.record.run import open_run
 from whyidle.scenarios.planted import MS, Step, train
@@ -31,7 +31,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Facts:
     return dataclasses.replace(facts, set_workers=2, set_prefetch=2, persistent_workers=True, machine_cpus=8)
 
 
-NOTHING: dict[str, Any] = dict.fromkeys(Loader.__dataclass_fields__) | {"workers": 2, "slowest": (), "transforms": ()}
+NOTHING: dict[str, Any] = dict.fromkeys(LoaderStats.__dataclass_fields__) | {
+    "workers": 2,
+    "slowest": (),
+    "transforms": (),
+}
 COMPUTING = {
     "workers": 2,
     "cpu_pct": 95.0,
@@ -58,7 +62,7 @@ def judge(
     return waits_for_data.findings_of(
         dataclasses.replace(
             run,
-            loader=Loader(**NOTHING | {"process_cpu_pct": loader.get("cpu_pct")} | loader),
+            loader=LoaderStats(**NOTHING | {"process_cpu_pct": loader.get("cpu_pct")} | loader),
             sampled=Sampled(**NO_SAMPLES | sampled),
             waits=dataclasses.replace(run.waits, told=1.0, **waits or {}),
             **facts,
@@ -122,7 +126,7 @@ def test_what_the_workers_and_cpus_show_names_the_cause(
     assert found.evidence
     assert change in " ".join(each.change for each in found.next)
     assert "at every step" in found.title
-    headroom = run.without(run.parts.input_ns)
+    headroom = run.samples_per_s_without(run.parts.input_ns)
     assert headroom is not None
     for each in found.next:
         assert each.low is not None
@@ -216,10 +220,16 @@ def test_finished_batches_that_are_waited_for_are_a_matter_of_the_hand_over(
 @pytest.mark.parametrize(
     ("loader", "kind"),
     [
-        ({"read_bytes_per_sample": 1e6, "storage_bytes_per_sample": 9e5}, "page cache"),
-        ({"read_bytes_per_sample": 1e6, "mean_batch_bytes": 8e5, "storage_bytes_per_sample": 0.0}, "10 bytes for each"),
-        ({"read_bytes_per_sample": 4e4, "mean_batch_bytes": 8e5, "storage_bytes_per_sample": 0.0}, "many small reads"),
-        ({"read_bytes_per_sample": 4e5, "mean_batch_bytes": 8e6, "make_ms_per_sample": 50.0}, "which is slow"),
+        ({"read_chars_bytes_per_sample": 1e6, "storage_bytes_per_sample": 9e5}, "page cache"),
+        (
+            {"read_chars_bytes_per_sample": 1e6, "mean_batch_bytes": 8e5, "storage_bytes_per_sample": 0.0},
+            "10 bytes for each",
+        ),
+        (
+            {"read_chars_bytes_per_sample": 4e4, "mean_batch_bytes": 8e5, "storage_bytes_per_sample": 0.0},
+            "many small reads",
+        ),
+        ({"read_chars_bytes_per_sample": 4e5, "mean_batch_bytes": 8e6, "make_ms_per_sample": 50.0}, "which is slow"),
     ],
 )
 def test_storage_says_what_kind_of_reading_it_is(run: Facts, loader: dict[str, Any], kind: str) -> None:
@@ -230,7 +240,7 @@ def test_storage_says_what_kind_of_reading_it_is(run: Facts, loader: dict[str, A
 
 
 def test_reads_and_computing_share_the_wait_by_the_batches_that_were_waited_for(run: Facts) -> None:
-    loader = Loader(**NOTHING | COMPUTING)
+    loader = LoaderStats(**NOTHING | COMPUTING)
     found = judge(run, COMPUTING | {"read_pct": 45.0}, FULL, pieces(run, reading=0.4), loader_unread=loader)
     shares = {each.cause: each.share / run.parts.share("input") for each in found}
     assert shares == pytest.approx({"input.storage": 0.4, "input.cpu_exhausted": 0.6}, abs=0.001)
@@ -311,7 +321,7 @@ def test_finished_batches_that_nobody_has_a_cpu_to_take_are_no_hand_over(run: Fa
 
 def test_no_more_is_promised_than_was_measured_with_an_infinitely_fast_loader(run: Facts) -> None:
     measured = 1.08 * run.samples_per_s
-    facts = dataclasses.replace(run, headroom=measured, loader=Loader(**NOTHING | COMPUTING))
+    facts = dataclasses.replace(run, headroom=measured, loader=LoaderStats(**NOTHING | COMPUTING))
     found = findings_of(facts)
     assert found[0].severity == "minor"
     for change in found[0].next:
@@ -329,7 +339,7 @@ def test_collected_and_pickled_batches_stay_a_hand_over_beside_busy_threads(run:
     pickled = {"mean_batch_bytes": 2e7, "sent_bytes_per_batch": 2e7}
     small = {"mean_batch_bytes": 2e3, "sent_bytes_per_batch": 4e2}
     causes = [
-        [each.cause for each in findings_of(dataclasses.replace(facts, loader=Loader(**NOTHING | idle | bytes_)))]
+        [each.cause for each in findings_of(dataclasses.replace(facts, loader=LoaderStats(**NOTHING | idle | bytes_)))]
         for bytes_ in (pickled, small)
     ]
     assert causes == [["input.handoff"], ["host.gil"]]
@@ -337,7 +347,7 @@ def test_collected_and_pickled_batches_stay_a_hand_over_beside_busy_threads(run:
 
 def test_what_a_serial_fetch_waits_for_other_threads_is_the_lock_and_not_the_loader(run: Facts) -> None:
     gil = Gil(others_busy=0.6, off_cpu_share=0.2, queue_known=True, waited=np.zeros(1), others=np.zeros(1))
-    quick = Loader(**NOTHING | COMPUTING | {"workers": 1, "work_ms_per_batch": 0.5, "queue_capacity": None})
+    quick = LoaderStats(**NOTHING | COMPUTING | {"workers": 1, "work_ms_per_batch": 0.5, "queue_capacity": None})
     waits = dataclasses.replace(run.waits, told=1.0)
     facts = dataclasses.replace(run, set_workers=0, loader=quick, waits=waits)
     assert [each.cause for each in findings_of(facts)] == ["input.serial"]
@@ -378,7 +388,7 @@ def test_what_overkill_gains_leaves_out_that_batches_still_have_to_be_made(run: 
 
 def test_cpu_that_is_used_up_only_while_batches_are_not_read_is_used_up(run: Facts) -> None:
     """The first epoch reads and leaves the CPUs idle: the mean over the run is no measure of the others."""
-    loader = Loader(**NOTHING | COMPUTING)
+    loader = LoaderStats(**NOTHING | COMPUTING)
     mean = FULL | {"tree_cpus": 1.4, "machine_busy_pct": 72.0}
     found = judge(run, COMPUTING | {"read_pct": 45.0}, mean, pieces(run, reading=0.5), loader_unread=loader)
     assert {each.cause for each in found} == {"input.storage", "input.cpu_exhausted"}

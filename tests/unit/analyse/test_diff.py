@@ -14,19 +14,19 @@ from support.crafted import add, amend
 from support.jobs import Rank, record
 from support.pairs import ahead, compare, crowded, noisy, true_ms
 from whyidle.analyse.diff import because
-from whyidle.analyse.diff.blocks import TOTAL, spread_of
+from whyidle.analyse.diff.blocks import spread_of
 from whyidle.analyse.diff.difference import Difference, difference
 from whyidle.analyse.diff.sides import side_of
 from whyidle.analyse.diff.times import assumed_noise
 from whyidle.analyse.run.analysis import analyse
-from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
 from whyidle.analyse.statistics import RUN_NOISE
 from whyidle.errors import WhyidleError
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records
 from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import BATCH, NOT_MEASURED, LoaderFlag, StepFlag
-from whyidle.report.documents import diff as diff_text
+from whyidle.report.documents.diff import headline
 from whyidle.scenarios.planted import MS, START, Step, train
 
 SOME = np.random.default_rng
@@ -228,8 +228,8 @@ def test_of_runs_of_a_few_steps_nothing_is_claimed(tmp_path: Path) -> None:
     assert not found.times.significant
     assert not any(term.significant for term in found.times.terms.values())
     assert (found.because.kind, found.because.by) == (because.NONE, ())
-    assert diff_text.headline(found).startswith("Nothing can be told: B was 3")
-    assert "of which one has 19 steps after the warm-up" in diff_text.headline(found)
+    assert headline(found).startswith("Nothing can be told: B was 3")
+    assert "of which one has 19 steps after the warm-up" in headline(found)
 
 
 def test_too_few_steps_have_no_blocks(tmp_path: Path) -> None:

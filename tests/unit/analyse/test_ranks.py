@@ -24,6 +24,7 @@ from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import BATCH
 from whyidle.record.slots import SlotWriter
 from whyidle.report.contract import run as contract
+from whyidle.report.contract.encode import builtins
 from whyidle.scenarios.planted import Step, train
 
 SECOND = 1000 * MS
@@ -117,6 +118,21 @@ def test_ranks_that_are_alike_have_no_straggler_however_slow(tmp_path: Path, ran
     assert "rank.straggler" not in causes(analysis)
     assert set(late_ms(analysis).values()) == {0}
     assert not said(analysis, "late in turn")
+
+
+@pytest.mark.parametrize("late", [Rank(fetch_ns=21 * MS), Rank(host_ns=21 * MS)], ids=["data", "host"])
+def test_on_cuda_a_rank_is_late_if_its_device_begins_late(tmp_path: Path, late: Rank) -> None:
+    analysis = analysed(record(tmp_path / "run", [Rank(), late], device="cuda"))
+    assert analysis.verdict.cause == "rank.straggler"
+    assert not said(analysis, "would not show")
+
+
+def test_on_cuda_a_verdict_of_none_says_that_a_slow_device_would_not_show(tmp_path: Path) -> None:
+    ranks = [Rank(), Rank(forward_ns=23 * MS)]
+    unseen = analysed(record(tmp_path / "cuda", ranks, device="cuda"))
+    assert (unseen.verdict.cause, said(unseen, "would not show")) == ("none", True)
+    seen = analysed(record(tmp_path / "cpu", ranks))
+    assert (seen.verdict.cause, said(seen, "would not show")) == ("rank.straggler", False)
 
 
 def test_ranks_that_are_late_in_turn_have_no_straggler_but_a_cost(tmp_path: Path) -> None:
@@ -299,9 +315,10 @@ def test_a_rank_without_steps_and_one_with_a_damaged_file_are_left_out_by_name(t
     assert said(analysis, "No steps of ranks 2 and 3 were recorded")
     assert said(analysis, "is not a whyidle record file")
     assert "rank 1" in analysis.verdict.title
-    found = contract.report(analysis)
-    assert [entry["window"]["steps"] for entry in found["ranks_detail"]] == [195, 195, 0, 0]
-    assert found["ranks_detail"][2]["late_ms"] is None
+    detail = contract.report(analysis).ranks_detail
+    assert detail
+    assert [rank.window.steps for rank in detail] == [195, 195, 0, 0]
+    assert detail[2].late_ms is None
 
 
 def test_ranks_none_of_which_has_steps_are_no_verdict(tmp_path: Path) -> None:
@@ -310,7 +327,7 @@ def test_ranks_none_of_which_has_steps_are_no_verdict(tmp_path: Path) -> None:
         file.unlink()
     analysis = analysed(job)
     assert analysis.verdict.title == "No verdict: no training step was recorded."
-    assert contract.report(analysis)["run"]["ranks"] == 2
+    assert contract.report(analysis).run.ranks == 2
 
 
 def test_without_what_processes_say_the_ranks_are_those_of_the_files(tmp_path: Path) -> None:
@@ -324,7 +341,7 @@ def test_without_what_processes_say_the_ranks_are_those_of_the_files(tmp_path: P
 
 
 def test_the_json_of_a_job_sums_and_averages_its_ranks(tmp_path: Path) -> None:
-    found = contract.report(analysed(record(tmp_path / "run", [Rank(), Rank(fetch_ns=21 * MS)])))
+    found = builtins(contract.report(analysed(record(tmp_path / "run", [Rank(), Rank(fetch_ns=21 * MS)]))))
     detail = found["ranks_detail"]
     assert found["run"]["ranks"] == len(detail) == 2
     shape = {*found} - {"ranks_detail"}

@@ -20,11 +20,11 @@ from whyidle.analyse.cells.prices import Price
 from whyidle.errors import WhyidleError
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import FittingColumn
-from whyidle.report.documents import comparison as compare_text
+from whyidle.report.documents.comparison import comparison_document, comparison_title
 from whyidle.report.page import compare_page
-from whyidle.report.plot import confusion as confusion_plot
+from whyidle.report.plot.confusion import MOST_PANELS, panels, write_confusion
 from whyidle.report.render.fitted import fitting
-from whyidle.report.render.text import show as show_text
+from whyidle.report.render.text import print_document
 
 SETTING: dict[str, Any] = {
     "scenario": "fashion-mnist",
@@ -50,7 +50,7 @@ def planned(tmp_path: Path) -> Planned:
 def printed(cells: Sequence[Cell], width: int = 80, **more: Any) -> str:
     file = io.StringIO()
     console = Console(file=file, width=width, highlight=False, color_system=None)
-    show_text(compare_text.document(compare(cells), SETTING | more), console)
+    print_document(comparison_document(compare(cells), SETTING | more), console)
     return file.getvalue()
 
 
@@ -145,7 +145,7 @@ def test_stand_in_data_are_told_above_the_figures_and_in_titles(planned: Planned
     shown = printed(cells, dataset=data)
     assert shown.index("STAND-IN DATA: generated, in place of the IMDb reviews.") < shown.index("samples/s")
     assert "1200 reviews" in shown
-    assert compare_text.title(compare(cells), SETTING | {"dataset": data}).endswith("stand-in data")
+    assert comparison_title(compare(cells), SETTING | {"dataset": data}).endswith("stand-in data")
     assert "tand-in" not in printed(cells)
     of_one = printed(cells, datasets={"mlp": SETTING["dataset"], "lstm": data})
     assert "STAND-IN DATA (lstm)" in of_one
@@ -390,16 +390,16 @@ def test_confusion_is_drawn_a_panel_a_cell(planned: Planned, tmp_path: Path, cel
     matrix = [[9 if row == column else 1 for column in range(classes)] for row in range(classes)]
     cell = planned.cell(1, 9, results=(told(0.9, confusion=matrix),))
     several = compare([replace(cell, axes=cell.axes | {"net": f"net{n}"}) for n in range(cells)])
-    assert len(confusion_plot.panels(several, SETTING)) == min(cells, confusion_plot.MOST_PANELS)
+    assert len(panels(several, SETTING)) == min(cells, MOST_PANELS)
     file = tmp_path / "confusion.png"
-    confusion_plot.write(several, SETTING, "fashion-mnist", file)
+    write_confusion(several, SETTING, "fashion-mnist", file)
     with Image.open(file) as picture:
         assert min(picture.size) > 400
 
 
 def test_without_a_matrix_no_confusion_is_drawn(planned: Planned, tmp_path: Path) -> None:
     with pytest.raises(WhyidleError, match="nothing to draw"):
-        confusion_plot.write(compare([planned.cell(1, 9)]), SETTING, "x", tmp_path / "a.png")
+        write_confusion(compare([planned.cell(1, 9)]), SETTING, "x", tmp_path / "a.png")
 
 
 def test_columns_go_from_the_least_important_on_until_the_rest_fits() -> None:
@@ -436,5 +436,5 @@ def test_recorded_runs_on_generated_data_are_told_so(planned: Planned) -> None:
     data = {"samples": 50, "unit": "image", "stand_in": "CIFAR-10"}
     cell = replace(cell, analyses=tuple(replace(each, info=each.info | {"dataset": data}) for each in cell.analyses))
     setting = SETTING | {"scenario": None}
-    assert compare_text.title(compare([cell]), setting).endswith("stand-in data")
+    assert comparison_title(compare([cell]), setting).endswith("stand-in data")
     assert "in place of CIFAR-10." in printed([cell], scenario=None)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-import json
 
 from rich.console import Console
 
 from whyidle.record.check import Check
 from whyidle.report.contract import checks as check_json
-from whyidle.report.documents import doctor as doctor_text
-from whyidle.report.render.text import show as show_text
+from whyidle.report.contract.encode import builtins
+from whyidle.report.documents.doctor import doctor_document
+from whyidle.report.render.text import print_document
 
 CHECKS = [
     Check("Accelerator", "NVIDIA driver", "ok", "Driver 550, it shows 1 GPU.", values={"gpus": 1}),
@@ -22,7 +22,7 @@ CHECKS = [
 
 def printed(checks: list[Check], width: int = 80, encoding: str = "utf-8") -> str:
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
-    show_text(doctor_text.document(checks), Console(file=file, width=width, highlight=False, color_system=None))
+    print_document(doctor_document(checks), Console(file=file, width=width, highlight=False, color_system=None))
     file.seek(0)
     return file.read()
 
@@ -67,7 +67,7 @@ def test_nothing_found_acts_on_the_terminal_or_is_taken_for_markup() -> None:
 
 
 def test_the_json_holds_every_check_with_its_figures() -> None:
-    content = json.loads(json.dumps(check_json.of_machine(CHECKS)))
+    content = builtins(check_json.of_machine(CHECKS))
     assert (content["format"], content["version"]) == ("whyidle-doctor", 1)
     assert content["checks"][0] == {
         "group": "Accelerator",

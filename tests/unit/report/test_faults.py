@@ -10,7 +10,7 @@ from rich.console import Console
 
 from whyidle.diagnosis_benchmark.confusion import JudgedRun, Named, confusion
 from whyidle.diagnosis_benchmark.report import faults_json, faults_text
-from whyidle.report.render.text import show as show_text
+from whyidle.report.render.text import print_document
 
 WIDTH = 100
 SETTING = {
@@ -47,7 +47,7 @@ def shown(
 ) -> list[str]:
     buffer = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
     console = Console(file=buffer, width=width, highlight=False)
-    show_text(faults_text.document(confusion(RUNS if runs is None else runs), SETTING | setting, failed), console)
+    print_document(faults_text.document(confusion(RUNS if runs is None else runs), SETTING | setting, failed), console)
     buffer.seek(0)
     return [line.rstrip() for line in buffer.read().splitlines()]
 

@@ -31,12 +31,12 @@ from whyidle.record.notices import SAMPLER_NOTICES, Notices
 from whyidle.record.run import open_run, update_run
 from whyidle.record.sampled_devices import note_devices
 from whyidle.record.schema import BATCH, DEVICE, HEADER_BYTES, NOT_MEASURED, EventKind
-from whyidle.report.documents import run as text
+from whyidle.report.documents.run import run_document
 from whyidle.report.page import frame, overview
 from whyidle.report.page.environment import environment_of, settings_of
 from whyidle.report.page.run_page import page
 from whyidle.report.page.timeline_data import MOST_DEVICES, MOST_RANKS, SHARE, TYPES, pack, unpack
-from whyidle.report.render.text import show as show_text
+from whyidle.report.render.text import print_document
 from whyidle.scenarios.planted import MS, START, Step, train
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[31m\u2028"
@@ -75,7 +75,7 @@ def test_a_page_says_all_that_the_text_says_without_any_script(starved: Path) ->
     assert f"{analysis.verdict.cause} " in words
     assert f"confidence {analysis.verdict.confidence:.1f}" in words
     file = io.StringIO()
-    show_text(text.document(analysis), Console(file=file, width=1000, color_system=None))
+    print_document(run_document(analysis), Console(file=file, width=1000, color_system=None))
     pieces = [piece.strip("█░▒▓▚·? ()") for line in file.getvalue().splitlines() for piece in line.split("  ")]
     assert len(pieces) > 100
     for piece in pieces:

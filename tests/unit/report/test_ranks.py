@@ -16,13 +16,13 @@ from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.main import main
 from whyidle.record.run import open_run, update_run
 from whyidle.report import live
-from whyidle.report.documents import run as text
-from whyidle.report.render.text import show as show_text
+from whyidle.report.documents.run import run_document
+from whyidle.report.render.text import print_document
 
 
 def printed(folder: Path, width: int = 80) -> str:
     file = io.StringIO()
-    show_text(text.document(analyse(open_run(folder))), Console(file=file, width=width, color_system=None))
+    print_document(run_document(analyse(open_run(folder))), Console(file=file, width=width, color_system=None))
     return file.getvalue()
 
 

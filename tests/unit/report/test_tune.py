@@ -14,8 +14,8 @@ from whyidle.analyse.predict.workload import Binding
 from whyidle.analyse.statistics import Estimate
 from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
-from whyidle.report.documents import tuning as tune_text
-from whyidle.report.render.text import show as show_text
+from whyidle.report.documents.tuning import tuning_document
+from whyidle.report.render.text import print_document
 from whyidle.terminal.console import json_text
 from whyidle.tune.search.result import BatchAdvice, SearchEnd, Trial, Tuned
 from whyidle.tune.search.tuning import Tuning, prediction_error
@@ -52,7 +52,7 @@ RESULT = Tuning("python train.py", {"kind": "cpu", "title": "A processor"}, TUNE
 
 def shown(result: Tuning, width: int = 80) -> str:
     console = Console(width=width, file=io.StringIO(), highlight=False)
-    show_text(tune_text.document(result), console)
+    print_document(tuning_document(result), console)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert max(len(line) for line in text.splitlines()) <= width

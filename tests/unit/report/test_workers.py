@@ -16,8 +16,8 @@ from whyidle.analyse.run.loader_stats import Timed
 from whyidle.analyse.run.worker_records import SlowSample, TransformCost
 from whyidle.record.run import open_run
 from whyidle.report.document import Document
-from whyidle.report.documents.workers import section
-from whyidle.report.render.text import show as show_text
+from whyidle.report.documents.workers import workers_blocks
+from whyidle.report.render.text import print_document
 
 DATA = Path(__file__).parents[2] / "data" / "v1" / "starved"
 
@@ -35,7 +35,7 @@ def shown(facts: Facts, input_share: float | None = None, **loader: Any) -> str:
         parts = dataclasses.replace(parts, input_ns=round(input_share * parts.wall_ns))
     facts = dataclasses.replace(facts, parts=parts, loader=dataclasses.replace(facts.loader, **loader))
     console = Console(file=io.StringIO(), width=100)
-    show_text(Document("", tuple(section(facts))), console)
+    print_document(Document(tuple(workers_blocks(facts))), console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

@@ -17,7 +17,7 @@ from PIL import Image
 from whyidle.errors import DataError
 from whyidle.pipelines.stages import Normalise, Resize
 from whyidle.scenarios.voc import cache, check
-from whyidle.scenarios.voc.check import Finding, summary
+from whyidle.scenarios.voc.check import SetProblem, summary
 from whyidle.scenarios.voc.read import VocDataset
 
 Box = tuple[str, float, float, float, float]
@@ -197,7 +197,7 @@ def good(maker: Maker) -> Maker:
     return maker
 
 
-def only_finding(maker: Maker) -> Finding:
+def only_finding(maker: Maker) -> SetProblem:
     """The one thing wrong with a set of which the good images must all be used."""
     dataset = maker.open()
     assert names(dataset) == ["first", "second"]
@@ -227,7 +227,7 @@ def test_an_image_that_is_something_else_is_left_out(good: Maker) -> None:
     file = good.image("bad")
     good.annotation("bad")
     file.write_text("404")
-    assert only_finding(good) == Finding("image corrupt", file, "it is not a JPEG")
+    assert only_finding(good) == SetProblem("image corrupt", file, "it is not a JPEG")
 
 
 def test_an_image_that_cannot_be_read_is_left_out(good: Maker) -> None:
@@ -356,9 +356,9 @@ def test_a_set_that_cannot_be_read_is_one_error(maker: Maker) -> None:
 
 def test_summary_has_one_line_for_each_kind() -> None:
     findings = [
-        Finding("box empty", Path("e.xml"), "flat"),
-        Finding("image corrupt", Path("a.jpg"), "broken"),
-        Finding("image corrupt", Path("b.jpg"), "worse"),
+        SetProblem("box empty", Path("e.xml"), "flat"),
+        SetProblem("image corrupt", Path("a.jpg"), "broken"),
+        SetProblem("image corrupt", Path("b.jpg"), "worse"),
     ]
     assert summary(findings) == [
         "image corrupt: 2, left out; first: a.jpg: broken",
