@@ -28,7 +28,7 @@ def device_of(tensor: Any) -> str:
 def is_on(tensor: Any, device: torch.device) -> bool:
     """Whether a tensor is on this device; on any of its type, where it has no number."""
     with _unseen():
-        there = tensor.device
+        there: torch.device = tensor.device
         return there.type == device.type and (device.index is None or there.index == device.index)
 
 

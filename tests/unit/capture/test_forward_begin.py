@@ -201,19 +201,19 @@ def test_a_compiled_training_compiles_no_graph_more(training: Training, tmp_path
         each = Training(tmp_path / str(watched), steps=30)
         each.model._device = [Unclocked()]  # type: ignore[list-item]
         layers = each.model.layers
-        run: Callable[[torch.Tensor], torch.Tensor] = lambda batch: layers(batch).sum()
-        if how == "module":
-            compiled = torch.compile(layers, backend="eager")
-            run = lambda batch: compiled(batch).sum()
-        elif how == "in place":
+        if how == "in place":
             layers.compile(backend="eager")
-        elif how == "function":
-            run = torch.compile(run, backend="eager")
         elif how == "inner":
             layers[0] = torch.compile(layers[0], backend="eager")  # type: ignore[assignment]
+        called = torch.compile(layers, backend="eager") if how == "module" else layers
+
+        def loss_of(batch: torch.Tensor) -> torch.Tensor:
+            return called(batch).sum()  # type: ignore[no-any-return]
+
+        loss = torch.compile(loss_of, backend="eager") if how == "function" else loss_of
 
         def learn(batch: torch.Tensor) -> None:
-            run(batch).backward()
+            loss(batch).backward()
             each.optimizer.step()
             each.optimizer.zero_grad()
 
