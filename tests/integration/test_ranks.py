@@ -34,6 +34,11 @@ class Samples(Dataset):
         time.sleep(self.sleep)
         return torch.full((16,), float(index % 7))
 
+class Late(nn.Module):
+    def forward(self, x):
+        time.sleep(LATE)
+        return x
+
 def train(rank):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
@@ -42,10 +47,11 @@ def train(rank):
     arrived = []
     sampler = DistributedSampler(data, 2, rank, shuffle=False)
     loader = DataLoader(data, batch_size=4, sampler=sampler)
-    net = DistributedDataParallel(nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1)))
+    late = Late() if slow and FOR == "forward" else nn.Identity()
+    net = DistributedDataParallel(nn.Sequential(nn.Linear(16, 64), late, nn.ReLU(), nn.Linear(64, 1)))
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
     for batch in loader:
-        if slow and FOR == "forward":
+        if slow and FOR == "stage":
             time.sleep(LATE)
         optimizer.zero_grad()
         loss = net(batch).square().mean()
@@ -137,13 +143,25 @@ def test_the_rank_the_others_wait_for_is_found_with_what_it_was_late_for(tmp_pat
     assert "Ranks" in done.stderr
 
 
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_ranks_that_a_program_starts_itself_are_ranks_too(tmp_path: Path, program: Path, method: str) -> None:
+FORWARD, STAGE = "because of code between the fetch and the backward pass", "because of other work of its training loop"
+
+
+@pytest.mark.parametrize(
+    ("method", "late", "because"),
+    [
+        ("fork", "forward", FORWARD),
+        pytest.param("spawn", "forward", FORWARD, marks=pytest.mark.slow),
+        pytest.param("fork", "stage", STAGE, id="before the model is called"),
+    ],
+)
+def test_ranks_that_a_program_starts_itself_are_ranks_too(
+    tmp_path: Path, program: Path, method: str, late: str, because: str
+) -> None:
     bare = {k: v for k, v in environment().items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    done = warm.run(tmp_path / "run", sys.executable, program, "1", "forward", method, env=bare, cwd=tmp_path)
+    done = warm.run(tmp_path / "run", sys.executable, program, "1", late, method, env=bare, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = report(tmp_path / "run")
-    check(found, tmp_path, 1, "because of code between the fetch and the backward pass")
+    check(found, tmp_path, 1, because)
     assert found["window"]["steps"] + found["window"]["warmup_steps"] == STEPS
 
 
