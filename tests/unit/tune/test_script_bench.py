@@ -16,10 +16,11 @@ import pytest
 from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run
 from whyidle.record.tuning import ANSWERS, ORDERS, LoaderSettings
-from whyidle.tune.bench import script_bench
+from whyidle.tune.bench import script_bench, training
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
+from whyidle.tune.bench.launch import Launch
 from whyidle.tune.bench.orphan_cleanup import end_all, members
-from whyidle.tune.bench.script_bench import Launch, NothingToTune, ScriptBench
+from whyidle.tune.bench.script_bench import NothingToTune, ScriptBench
 
 MARK = "WHYIDLE_BENCH_TEST"
 ANSWERS_ORDERS = """
@@ -47,7 +48,7 @@ def said() -> list[str]:
 @pytest.fixture
 def bench(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ScriptBench, Path]]:
     """Runs whatever is in program.py."""
-    monkeypatch.setattr(script_bench, "STOP_SECONDS", 1.0)
+    monkeypatch.setattr(training, "STOP_SECONDS", 1.0)
     program = tmp_path / "program.py"
     launch = Launch(
         [sys.executable, str(program)],
@@ -201,7 +202,7 @@ def test_what_fits_alone_is_not_out_of_memory_for_the_queues_of_others(bench: tu
 def test_settings_with_which_it_hangs_fail_and_it_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(script_bench, "STOP_SECONDS", 1.0)
+    monkeypatch.setattr(training, "STOP_SECONDS", 1.0)
     # How long an answer is waited for: test_no_answer_is_waited_for_much_longer_than_the_budget.
     monkeypatch.setattr(ScriptBench, "_patience", lambda bench, seconds: 1.0 if bench.starts == 1 else 60.0)
     program = tmp_path / "program.py"
@@ -316,7 +317,7 @@ def test_ctrl_c_while_it_is_ended_waits_until_it_is(
         signal.raise_signal(signal.SIGINT)
         end_all(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(script_bench, "end_all", interrupted)
+    monkeypatch.setattr(training, "end_all", interrupted)
     # Tests that run side by side do so in processes that ignore Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
