@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from ...analyse.attached.attached import UNKNOWN, Attached, Cpu, Trainer, Workers
+from ...analyse.attached.attached import UNKNOWN, Attached
+from ...analyse.attached.trainers import Cpu, Trainer, Workers
 from ...analyse.causes.finding import Finding
 
 VERSION = 1

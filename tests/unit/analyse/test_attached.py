@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from whyidle.analyse.attached import stacks
-from whyidle.analyse.attached.attached import Attached, Cpu, Trainer, Workers, attached, spread
+from whyidle.analyse.attached.attached import Attached, attached
 from whyidle.analyse.attached.causes import findings_of, verdict_of
+from whyidle.analyse.attached.trainers import Cpu, Trainer, Workers, spread
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.analyse.statistics import Estimate, wilson
