@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from golden.made import hosted, looked, pooled, trained
 from support.crafted import add_events, amend, steps_of, train_on_cpu
 from support.jobs import Rank, record
+from support.planted_runs import hosted, looked, pooled, trained
 from whyidle.analyse.cells.cell_costs import Place, setting_of
 from whyidle.analyse.cells.prices import Price
 from whyidle.record.comparison import CellRecord, write_comparison

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from golden.made import Making, hosted, looked, serial, trained
 from support.crafted import add, amend
 from support.jobs import MS as JOB_MS
 from support.jobs import Rank, record
 from support.loader_clock import SPECS
 from support.pairs import ahead, crowded, noisy
+from support.planted_runs import Making, hosted, looked, serial, trained
 from support.simulated_bench import ClockModel, SimulatedBench, biased, plan_of
 from support.tuned import ADVICE, BEST, NOW, RESULT, SLOWER, TUNED, trial
 from whyidle.analyse.statistics import Estimate

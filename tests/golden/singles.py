@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from golden.made import H200, Making, batch, happened, hosted, looked, pooled, serial, told, trained, until
 from support.crafted import add, add_events, amend, steps_of, train_on_cpu
 from support.long_run import make as long_run
+from support.planted_runs import H200, Making, batch, happened, hosted, looked, pooled, serial, told, trained, until
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import EmulatedSpec
 from whyidle.record.names import Names
