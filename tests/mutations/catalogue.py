@@ -94,13 +94,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "cooling is advised against the power cap",
         'if held.by == "the power cap"',
         'if held.by != "the power cap"',
-        (f"{ANALYSE}/test_causes_device.py", golden("throttled")),
+        (f"{ANALYSE}/test_causes_clocks.py", golden("throttled")),
     ),
     Mutation(
         "the clock's share of the looks lacks its hundred",
         "{held.full_mhz:.0f} MHz for {100 * held.share:.0f} %",
         "{held.full_mhz:.0f} MHz for {held.share:.0f} %",
-        (f"{ANALYSE}/test_causes_device.py", golden("throttled")),
+        (f"{ANALYSE}/test_causes_clocks.py", golden("throttled")),
     ),
     Mutation(
         "the idling behind a call is told in µs as ms",
