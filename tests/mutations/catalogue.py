@@ -112,7 +112,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "waiting for the lock at finished batches is not the lock's",
         "gil_ns = pieces_of(facts)[Piece.GIL] + held_ns",
         "gil_ns = pieces_of(facts)[Piece.GIL]",
-        (f"{ANALYSE}/test_causes_host.py", f"{ANALYSE}/test_causes_input.py", golden("gil")),
+        (f"{ANALYSE}/test_causes_host.py", f"{ANALYSE}/test_causes_input_pieces.py", golden("gil")),
     ),
     Mutation(
         "workers with uneven shares are as good as even ones",
@@ -142,7 +142,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "no hand-over is most of the wait",
         "MOSTLY_HANDOFF_PCT = 50.0",
         "MOSTLY_HANDOFF_PCT = 101.0",
-        (f"{ANALYSE}/test_causes_input.py", golden("handoff")),
+        (f"{ANALYSE}/test_causes_input_pieces.py", golden("handoff")),
     ),
     Mutation(
         "more workers than CPUs count from three times as many on",
