@@ -130,7 +130,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "workers are busy from a tenth of the time on",
         "BUSY = 0.8",
         "BUSY = 0.1",
-        (f"{ANALYSE}/test_causes_input.py", CAUSES, golden("too-few-workers")),
+        (f"{ANALYSE}/test_causes_input.py", f"{ANALYSE}/test_diagnosis_input.py", golden("too-few-workers")),
     ),
     Mutation(
         "a loader that mostly reads does not",

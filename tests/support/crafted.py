@@ -97,6 +97,10 @@ def facts_of_run(folder: Path) -> Facts:
     return facts
 
 
+def verdict_of_run(folder: Path) -> Finding:
+    return analyse(open_run(folder)).verdict
+
+
 def found(folder: Path) -> dict[str | None, Finding]:
     """The findings by their cause."""
     return {finding.cause: finding for finding in analyse(open_run(folder)).findings}
