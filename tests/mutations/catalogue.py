@@ -218,7 +218,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "single runs are taken to be exact",
         "RUN_NOISE = 0.03",
         "RUN_NOISE = 0.003",
-        (f"{ANALYSE}/test_batch_size.py", f"{ANALYSE}/test_diff.py", golden("compare-sizes", "diff")),
+        (f"{ANALYSE}/test_batch_size_doubts.py", f"{ANALYSE}/test_diff.py", golden("compare-sizes", "diff")),
     ),
     Mutation(
         "augmentation is free up to half the time",
