@@ -9,13 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from support.crafted import add, amend
 from support.jobs import MS as JOB_MS
 from support.jobs import Rank, record
 from support.loader_clock import SPECS
-from support.pairs import ahead, crowded, noisy
+from support.pairs import SOME, ahead, crowded, noisy
 from support.planted_runs import Making, hosted, looked, serial, trained
 from support.simulated_bench import ClockModel, SimulatedBench, biased, plan_of
 from support.tuned import ADVICE, BEST, NOW, RESULT, SLOWER, TUNED, trial
@@ -234,8 +232,6 @@ ATTACHED: dict[str, Callable[[Path], None]] = {
 }
 
 # Pairs of runs.
-
-SOME = np.random.default_rng
 
 
 def slower_loader(at: Path) -> None:

@@ -266,13 +266,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "emulated and measured are compared",
         "if len(kinds) > 1:",
         "if len(kinds) > 2:",
-        (f"{ANALYSE}/test_diff.py", f"{COMMANDS}/test_check.py", golden("diff-devices", "mistakes")),
+        (f"{ANALYSE}/test_diff.py", f"{COMMANDS}/test_check_regression.py", golden("diff-devices", "mistakes")),
     ),
     Mutation(
         "a loss that noise may explain fails",
         "elif lost.value > max(limit, usual):",
         "elif lost.value > limit:",
-        (f"{COMMANDS}/test_check.py", golden("check")),
+        (f"{COMMANDS}/test_check_regression.py", golden("check")),
     ),
     Mutation(
         "the most allowed is the least",
@@ -424,7 +424,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a line of a check becomes a command of GitHub's",
         r""".replace("\r", "%0D").replace("\n", "%0A")""",
         "",
-        (f"{COMMANDS}/test_check.py", golden("check", "odd-words")),
+        (f"{COMMANDS}/test_check_outputs.py", golden("check", "odd-words")),
     ),
     Mutation(
         "the JSON of a difference swaps its ends",

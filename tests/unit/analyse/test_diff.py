@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.crafted import add, amend
 from support.jobs import Rank, record
-from support.pairs import ahead, compare, crowded, noisy, true_ms
+from support.pairs import SOME, ahead, compare, crowded, noisy, true_ms
 from whyidle.analyse.diff import because
 from whyidle.analyse.diff.blocks import TOTAL, spread_of
 from whyidle.analyse.diff.difference import Difference, difference
@@ -28,8 +28,6 @@ from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import BATCH, NOT_MEASURED, LoaderFlag, StepFlag
 from whyidle.report.documents import diff as diff_text
 from whyidle.scenarios.planted import MS, START, Step, train
-
-SOME = np.random.default_rng
 
 
 def setting(found: Difference, name: str) -> tuple[object, object]:

@@ -6,11 +6,10 @@ import io
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from rich.console import Console
 
-from support.pairs import compare, crowded, noisy
+from support.pairs import SOME, compare, crowded, noisy
 from whyidle.analyse.diff.difference import Difference
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.commands.main import main
@@ -19,8 +18,6 @@ from whyidle.report.contract import diff as diff_json
 from whyidle.report.documents import diff as diff_text
 from whyidle.report.render.text import show as show_text
 from whyidle.scenarios.planted import MS, Step, train
-
-SOME = np.random.default_rng
 
 
 @pytest.fixture(scope="module")
