@@ -218,7 +218,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "single runs are taken to be exact",
         "RUN_NOISE = 0.03",
         "RUN_NOISE = 0.003",
-        (f"{ANALYSE}/test_batch_size_doubts.py", f"{ANALYSE}/test_diff.py", golden("compare-sizes", "diff")),
+        (f"{ANALYSE}/test_batch_size_doubts.py", f"{ANALYSE}/test_diff_noise.py", golden("compare-sizes", "diff")),
     ),
     Mutation(
         "augmentation is free up to half the time",
@@ -260,7 +260,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a part counts as changed within noise",
         "return self.enough and away and abs(self.change.value) >= self.least",
         "return self.enough and abs(self.change.value) >= self.least",
-        (f"{ANALYSE}/test_diff.py", golden("diff")),
+        (f"{ANALYSE}/test_diff_noise.py", golden("diff")),
     ),
     Mutation(
         "emulated and measured are compared",
