@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support.cells import NET_SETTING, NOTHING, SETTING, place, training_result
 from support.crafted import add_events, amend, steps_of, train_on_cpu
 from support.jobs import Rank, record
 from support.planted_runs import hosted, looked, pooled, trained
@@ -19,40 +20,8 @@ from whyidle.record.reader import Records
 from whyidle.record.run import update_run
 from whyidle.record.schema import NOT_MEASURED, EventKind, StepFlag
 from whyidle.scenarios.planted import MS, START, Step, Workers, train
-from whyidle.scenarios.variant import Variant, axes
 
 DATA = Path(__file__).parents[1] / "data"
-NOTHING = 0.001
-"""ms: as good as no time."""
-SETTING: dict[str, Any] = {
-    "scenario": "ssd",
-    "experiment": "loaders",
-    "question": "Which loader is fastest?",
-    "net": "vgg",
-    "device": {"kind": "emulated", "name": "emulated:k80", "title": "emulated K80", "count": 1},
-    "cpu_budget": 2.0,
-    "workers": 2,
-    "stop": {"epochs": 2},
-    "repeats": 2,
-    "augment": True,
-    "dataset": {"samples": 800, "unit": "image", "stand_in": None},
-    "notices": [],
-}
-NET_SETTING = SETTING | {
-    "scenario": "fashion-mnist",
-    "experiment": "nets",
-    "question": "Where does augmentation cost time?",
-    "net": "cnn1, vgg",
-    "device": {"kind": "emulated", "name": "emulated:k80", "title": "emulated K80, emulated V100", "count": 1},
-    "augment": None,
-    "dataset": {"samples": 48_000, "unit": "image", "stand_in": None},
-}
-
-
-def place(**known: Any) -> dict[str, Any]:
-    """A place on every axis: that of a plain training unless said otherwise."""
-    plain = Variant(net="vgg", pipeline="workers", batch_size=8, device="emulated:k80", workers=2)
-    return axes(plain) | known
 
 
 @dataclass
@@ -269,10 +238,6 @@ def ranks(at: Path) -> None:
     table.write(SETTING | {"experiment": "ranks", "question": "How does it scale?", "device": device})
 
 
-def told(accuracy: float, seconds: float = 10.0, **more: Any) -> dict[str, Any]:
-    return {"train_s": seconds, "epochs": [], "evaluation": {"accuracy": accuracy, "loss": 0.2, **more}}
-
-
 def results(at: Path) -> None:
     """What trainings came to: accuracies that hold or fall as the batch grows, and what was taken for what."""
     table = Table(at / "table")
@@ -282,10 +247,12 @@ def results(at: Path) -> None:
             1,
             9,
             batch_size=size,
-            results=[told(p + 0.2, 3000 + 10 * p, precision=p, recall=0.6, confusion=matrix) for p in precisions],
+            results=[
+                training_result(p + 0.2, 3000 + 10 * p, precision=p, recall=0.6, confusion=matrix) for p in precisions
+            ],
         )
     for plan in ("25", "50"):
-        table.cell(1, 9, results=[told(0.936, 3098.0), told(0.938, 3100.0)], plan=plan)
+        table.cell(1, 9, results=[training_result(0.936, 3098.0), training_result(0.938, 3100.0)], plan=plan)
     classes = {"classes": ["shirt", "T-shirt", "boot"]}
     table.write(NET_SETTING | {"dataset": NET_SETTING["dataset"] | classes})
 

@@ -32,12 +32,6 @@ def markdown_of(analysis: Analysis) -> str:
     return markdown.markdown(text_of_run.document(analysis))
 
 
-@pytest.fixture
-def starved(tmp_path: Path) -> Path:
-    train(tmp_path / "starved", [[Step(fetch_ns=20 * MS)] * 100])
-    return tmp_path / "starved"
-
-
 def test_a_run_has_its_verdict_parts_next_figures_and_quality(starved: Path) -> None:
     text = markdown_of(analyse(open_run(starved)))
     shown = html(text)

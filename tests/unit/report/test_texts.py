@@ -51,9 +51,8 @@ def printed(draw, width: int = 80, encoding: str = "utf-8") -> str:
 
 
 @pytest.fixture
-def starved(tmp_path: Path) -> Analysis:
-    train(tmp_path / "starved", [[Step(fetch_ns=20 * MS)] * 100])
-    return analyse(open_run(tmp_path / "starved"))
+def starved(starved: Path) -> Analysis:
+    return analyse(open_run(starved))
 
 
 @pytest.fixture

@@ -1,0 +1,40 @@
+"""What is said of cells of a comparison, as text and as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from support.cells import NET_SETTING
+from whyidle.analyse.cells.comparison import Cell, compare
+from whyidle.report.contract import comparison as compare_json
+from whyidle.report.documents import comparison as compare_text
+from whyidle.report.render.text import show as show_text
+
+
+def printed(cells: Sequence[Cell], width: int = 80, **more: Any) -> str:
+    """`more` is of the comparison's setting."""
+    file = io.StringIO()
+    console = Console(file=file, width=width, highlight=False, color_system=None)
+    show_text(compare_text.document(compare(cells), NET_SETTING | more), console)
+    return file.getvalue()
+
+
+def words(text: str) -> str:
+    """In one line."""
+    return " ".join(text.split())
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """Its words, line by line."""
+    return [line.split() for line in text.splitlines()]
+
+
+def content(cells: Sequence[Cell], **more: Any) -> dict[str, Any]:
+    """The JSON."""
+    found: dict[str, Any] = json.loads(json.dumps(compare_json.comparison(compare(cells), NET_SETTING | more)))
+    return found
