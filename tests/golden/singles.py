@@ -1,4 +1,7 @@
-"""Recordings of one training process each: one for every cause that can be told, and what else a run may be."""
+"""Recordings of one training process each: one for every cause that can be told, and what else a run may be.
+
+Longer than other modules: it is a catalogue, in which whoever adds a cause looks for those it is to be told from.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 A mistake is told by its source, so that it is found in whichever file that lies; blanks and line breaks may be others.
 Where the code says the same otherwise by now, `python -m tests.mutations --list` says so, and the entry is to be
 written anew.
+
+Longer than other modules: it is a catalogue, and `--only` and `--list` are its table of contents.
 """
 
 from __future__ import annotations
