@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-
 from support.cells import NET_SETTING
+from support.rendered import rendered
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.documents import comparison as compare_text
-from whyidle.report.render.text import show as show_text
 
 
 def printed(cells: Sequence[Cell], width: int = 80, **more: Any) -> str:
     """`more` is of the comparison's setting."""
-    file = io.StringIO()
-    console = Console(file=file, width=width, highlight=False, color_system=None)
-    show_text(compare_text.document(compare(cells), NET_SETTING | more), console)
-    return file.getvalue()
+    return rendered(compare_text.document(compare(cells), NET_SETTING | more), width)
 
 
 def words(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
+from support.rendered import rendered
 from whyidle.analyse.attached import stacks
 from whyidle.analyse.attached.attached import Attached, attached
 from whyidle.analyse.attached.causes import findings_of, verdict_of
@@ -24,7 +23,6 @@ from whyidle.record.attached import Frame, ProcessStates, Stack, Thread, write_s
 from whyidle.record.run import create_run, open_run
 from whyidle.report.contract import attached as attach_json
 from whyidle.report.documents import attached as attach_text
-from whyidle.report.render.text import show as show_text
 
 TORCH = "/venv/lib/python3.12/site-packages/torch"
 LIB = "/usr/lib/python3.12"
@@ -333,9 +331,7 @@ def test_a_recorded_folder_is_read_back_into_shares_workers_and_text_without_con
     findings = findings_of(found)
     verdict = verdict_of(found, findings)
     assert verdict.cause == "input.too_few_workers"
-    file = io.StringIO()
-    show_text(attach_text.document(found, verdict, findings), Console(file=file, width=100, highlight=False))
-    text = file.getvalue()
+    text = rendered(attach_text.document(found, verdict, findings), 100)
     assert "\x1b" not in text
     order = [text.index(word) for word in ("Verdict", "Why", "Next", "Evidence", "cannot be known")]
     assert order == sorted(order)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import subprocess
@@ -14,8 +13,8 @@ from xml.etree import ElementTree
 
 import pytest
 from PIL import Image
-from rich.console import Console
 
+from support.rendered import rendered
 from whyidle.analyse.causes.finding import Evidence
 from whyidle.analyse.cells.batch_size.result import TERMS, TOTAL, BatchVerdict, Work
 from whyidle.analyse.run.stall_breakdown import PARTS
@@ -25,7 +24,6 @@ from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import Document
 from whyidle.report.documents import batch_size as batch_text
 from whyidle.report.plot import batch_size as batch_plot
-from whyidle.report.render.text import show as show_text
 from whyidle.report.words import sample_time
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -68,11 +66,7 @@ def verdict(
 
 
 def shown(found: BatchVerdict, width: int = 80, encoding: str = "utf-8") -> str:
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
-    console = Console(file=file, width=width, highlight=False, color_system=None)
-    show_text(Document("", tuple(batch_text.blocks({"caffe": found}))), console)
-    file.seek(0)
-    return file.read()
+    return rendered(Document("", tuple(batch_text.blocks({"caffe": found}))), width, encoding)
 
 
 def rows_of(text: str) -> dict[str, list[str]]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from support.pairs import SOME, compare, crowded, noisy
+from support.rendered import rendered
 from whyidle.analyse.diff.difference import Difference
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.commands.main import main
 from whyidle.record.run import update_run
 from whyidle.report.contract import diff as diff_json
 from whyidle.report.documents import diff as diff_text
-from whyidle.report.render.text import show as show_text
 from whyidle.scenarios.planted import MS, Step, train
 
 
@@ -29,11 +27,7 @@ def faster(tmp_path_factory: pytest.TempPathFactory) -> Difference:
 
 
 def shown(found: Difference, width: int = 100, encoding: str = "utf-8") -> str:
-    raw = io.BytesIO()
-    file = io.TextIOWrapper(raw, encoding=encoding)
-    show_text(diff_text.document(found), Console(file=file, width=width, highlight=False))
-    file.flush()
-    return raw.getvalue().decode(encoding)
+    return rendered(diff_text.document(found), width, encoding)
 
 
 def test_the_first_line_says_how_much_by_what_and_why(faster: Difference) -> None:

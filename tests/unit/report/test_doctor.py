@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 
-from rich.console import Console
-
+from support.rendered import rendered
 from whyidle.record.check import Check
 from whyidle.report.contract import checks as check_json
 from whyidle.report.documents import doctor as doctor_text
-from whyidle.report.render.text import show as show_text
 
 CHECKS = [
     Check("Accelerator", "NVIDIA driver", "ok", "Driver 550, it shows 1 GPU.", values={"gpus": 1}),
@@ -21,10 +18,7 @@ CHECKS = [
 
 
 def printed(checks: list[Check], width: int = 80, encoding: str = "utf-8") -> str:
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
-    show_text(doctor_text.document(checks), Console(file=file, width=width, highlight=False, color_system=None))
-    file.seek(0)
-    return file.read()
+    return rendered(doctor_text.document(checks), width, encoding)
 
 
 def test_only_what_is_not_well_costs_further_lines() -> None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import io
 import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from support.crafted import add, add_events, amend, train_on_cpu
 from support.jobs import Rank, record
 from support.long_run import make
 from support.page_content import parsed
+from support.rendered import rendered
 from support.run_pages import CHROMIUM, data_in, opened, page_of
 from whyidle.analyse.intervals import total
 from whyidle.analyse.timeline.lines import TimelineLine
@@ -31,7 +30,6 @@ from whyidle.report.documents import run as text
 from whyidle.report.page import frame, overview
 from whyidle.report.page.environment import environment_of, settings_of
 from whyidle.report.page.timeline_data import SHARE, TYPES, pack, unpack
-from whyidle.report.render.text import show as show_text
 from whyidle.scenarios.planted import MS, START, train
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[31m\u2028"
@@ -45,9 +43,11 @@ def test_a_page_says_all_that_the_text_says_without_any_script(starved: Path) ->
     assert places == sorted(places)
     assert f"{analysis.verdict.cause} " in words
     assert f"confidence {analysis.verdict.confidence:.1f}" in words
-    file = io.StringIO()
-    show_text(text.document(analysis), Console(file=file, width=1000, color_system=None))
-    pieces = [piece.strip("█░▒▓▚·? ()") for line in file.getvalue().splitlines() for piece in line.split("  ")]
+    pieces = [
+        piece.strip("█░▒▓▚·? ()")
+        for line in rendered(text.document(analysis), 1000).splitlines()
+        for piece in line.split("  ")
+    ]
     assert len(pieces) > 100
     for piece in pieces:
         assert piece.removeprefix("should be ") in words

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from dataclasses import replace
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from support.page_content import Element, parsed
+from support.rendered import rendered
 from support.tuned import ADVICE, BEST, FAILED, NOW, RESULT, TUNED
 from whyidle.analyse.statistics import Estimate
 from whyidle.commands.main import main
@@ -21,7 +20,6 @@ from whyidle.errors import RecordError
 from whyidle.report.contract import tuning as tune_json
 from whyidle.report.documents import tuning as tune_text
 from whyidle.report.page import tune_page
-from whyidle.report.render.text import show as show_text
 from whyidle.terminal.console import json_text
 from whyidle.tune.search.result import BatchAdvice, SearchEnd
 from whyidle.tune.search.state import State
@@ -39,10 +37,7 @@ def shown(result: Tuning) -> Element:
 
 
 def text(result: Tuning) -> str:
-    console = Console(file=io.StringIO(), width=100, highlight=False)
-    show_text(tune_text.document(result), console)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    return rendered(tune_text.document(result), 100)
 
 
 def stored(result: Tuning) -> dict[str, Any]:

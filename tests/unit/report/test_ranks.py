@@ -11,19 +11,17 @@ import pytest
 from rich.console import Console
 
 from support.jobs import MS, Rank, record
+from support.rendered import rendered
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.main import main
 from whyidle.record.run import open_run, update_run
 from whyidle.report import live
 from whyidle.report.documents import run as text
-from whyidle.report.render.text import show as show_text
 
 
 def printed(folder: Path, width: int = 80) -> str:
-    file = io.StringIO()
-    show_text(text.document(analyse(open_run(folder))), Console(file=file, width=width, color_system=None))
-    return file.getvalue()
+    return rendered(text.document(analyse(open_run(folder))), width)
 
 
 def table(shown: str) -> list[list[str]]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
+from support.rendered import rendered
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.loader_stats import Timed
@@ -17,7 +16,6 @@ from whyidle.analyse.run.worker_records import SlowSample, TransformCost
 from whyidle.record.run import open_run
 from whyidle.report.document import Document
 from whyidle.report.documents.workers import section
-from whyidle.report.render.text import show as show_text
 
 DATA = Path(__file__).parents[2] / "data" / "v1" / "starved"
 
@@ -34,10 +32,7 @@ def shown(facts: Facts, input_share: float | None = None, **loader: Any) -> str:
     if input_share is not None:
         parts = dataclasses.replace(parts, input_ns=round(input_share * parts.wall_ns))
     facts = dataclasses.replace(facts, parts=parts, loader=dataclasses.replace(facts.loader, **loader))
-    console = Console(file=io.StringIO(), width=100)
-    show_text(Document("", tuple(section(facts))), console)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    return rendered(Document("", tuple(section(facts))), 100)
 
 
 def percents(text: str) -> list[float]:
