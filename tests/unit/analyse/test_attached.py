@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.rendered import rendered
+from support.stacks import ENGINE, FETCH, LIB, NEXT, TORCH, WORKER, stack
 from whyidle.analyse.attached import stacks
 from whyidle.analyse.attached.attached import Attached, attached
 from whyidle.analyse.attached.causes import findings_of, verdict_of
@@ -24,28 +25,14 @@ from whyidle.record.run import create_run, open_run
 from whyidle.report.contract import attached as attach_json
 from whyidle.report.documents import attached as attach_text
 
-TORCH = "/venv/lib/python3.12/site-packages/torch"
-LIB = "/usr/lib/python3.12"
-
-
-def stack(*frames: str, text: str = "") -> Stack:
-    """Frames as `file:function`, the outermost first; `text` is the source line of the innermost."""
-    made = [Frame(name, file, 7) for file, _, name in (f.rpartition(":") for f in ("/home/me/train.py:main", *frames))]
-    return (*made[:-1], replace(made[-1], text=text))
-
-
-NEXT = f"{TORCH}/utils/data/dataloader.py:_BaseDataLoaderIter.__next__"
 WAIT = stack(
     NEXT, f"{TORCH}/utils/data/dataloader.py:_try_get_data", f"{LIB}/queue.py:Queue.get", f"{LIB}/selectors.py:select"
 )
-FETCH = f"{TORCH}/utils/data/_utils/fetch.py:_MapDatasetFetcher.fetch"
-WORKER = f"{TORCH}/utils/data/_utils/worker.py:_worker_loop"
 SAVE = f"{TORCH}/serialization.py:save"
 LOADER = f"{TORCH}/utils/data/dataloader.py"
 QUEUE = f"{LIB}/multiprocessing/queues.py:Queue.get"
 CALL = f"{TORCH}/nn/modules/module.py:Module._call_impl"
 STEP = f"{TORCH}/optim/optimizer.py:Optimizer.profile_hook_step.<locals>.wrapper"
-ENGINE = f"{TORCH}/autograd/graph.py:_engine_run_backward"
 
 
 @pytest.mark.parametrize(

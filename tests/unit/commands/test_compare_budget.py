@@ -214,9 +214,7 @@ def test_planted_scenarios_take_no_budget(scenario: str, capsys: pytest.CaptureF
     assert "--budget is an option of other scenarios" in capsys.readouterr().err
 
 
-def test_a_run_that_cannot_be_recorded_fails_alone(
-    compared: Compared, server: TimedServer
-) -> None:
+def test_a_run_that_cannot_be_recorded_fails_alone(compared: Compared, server: TimedServer) -> None:
     def full(spec: Any) -> None:
         if (spec.pipeline, spec.batch_size) == ("caffe", 4):
             raise RecordError("the disk is full")
