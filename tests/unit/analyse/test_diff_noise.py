@@ -7,18 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.crafted import add, amend
+from support.crafted import add, amend, facts_of_run
 from support.pairs import SOME, ahead, compare, crowded, noisy, true_ms
 from whyidle.analyse.diff import because
 from whyidle.analyse.diff.blocks import TOTAL, spread_of
 from whyidle.analyse.diff.difference import Difference, difference
 from whyidle.analyse.diff.sides import side_of
 from whyidle.analyse.diff.times import assumed_noise
-from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.analyse.statistics import RUN_NOISE
 from whyidle.record.reader import Records
-from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, NOT_MEASURED, StepFlag
 from whyidle.report.documents import diff as diff_text
 from whyidle.scenarios.planted import MS, START
@@ -56,8 +54,7 @@ def test_steps_that_follow_each_other_widen_the_interval(tmp_path: Path) -> None
     totals, told = [], []
     for number in range(40):
         folder = noisy(tmp_path / str(number), rng, steps=320, run_noise=0.0, step_noise=0.2, follow=0.9)
-        facts = analyse(open_run(folder)).facts
-        assert facts is not None
+        facts = facts_of_run(folder)
         spread = spread_of(facts, samples=True)
         assert spread is not None
         totals.append(facts.parts.wall_ns / facts.samples)
@@ -141,8 +138,7 @@ def test_of_runs_of_a_few_steps_nothing_is_claimed(tmp_path: Path) -> None:
 
 
 def test_too_few_steps_have_no_blocks(tmp_path: Path) -> None:
-    facts = analyse(open_run(noisy(tmp_path / "a", SOME(1), steps=15))).facts
-    assert facts is not None
+    facts = facts_of_run(noisy(tmp_path / "a", SOME(1), steps=15))
     assert spread_of(facts, samples=True) is None
     notes = compare(tmp_path / "a", noisy(tmp_path / "b", SOME(2))).notes
     assert any("15 steps" in note for note in notes)

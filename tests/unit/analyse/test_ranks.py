@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.crafted import facts_of_run
 from support.jobs import MS, SECOND, START, Rank, analysed, late_ms, record, said
 from whyidle.analyse.ranks.job import samples_within
-from whyidle.analyse.run.analysis import Analysis, analyse
-from whyidle.record.run import open_run
+from whyidle.analyse.run.analysis import Analysis
 from whyidle.report.contract import run as contract
 from whyidle.scenarios.planted import Step, train
 
@@ -228,8 +228,7 @@ def test_throughput_is_that_of_the_time_in_which_all_ranks_ran(tmp_path: Path) -
 def test_part_of_a_window_holds_the_samples_that_the_device_trained_on_in_it(tmp_path: Path) -> None:
     """A host that queues all of its steps within milliseconds has not trained on their samples by then."""
     train(tmp_path / "run", [[Step(fetch_ns=0, compute_ns=20 * MS)] * 60])
-    facts = analyse(open_run(tmp_path / "run")).facts
-    assert facts is not None
+    facts = facts_of_run(tmp_path / "run")
     begin, end = facts.window.begin_ns, facts.window.end_ns
     tenth = (end - begin) // 10
     assert samples_within(facts, begin + tenth, end) == pytest.approx(0.9 * facts.samples, rel=0.02)

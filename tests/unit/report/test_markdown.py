@@ -9,6 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from support.cells import Planned, place
+from support.crafted import facts_of_run
 from support.jobs import Rank, record
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.run.analysis import Analysis, analyse
@@ -39,8 +40,7 @@ def test_a_run_has_its_verdict_parts_next_figures_and_quality(starved: Path) -> 
     assert len(text.splitlines()) < 60
     assert f"<h3>whyidle: <code>{verdict.cause}</code> (critical)</h3>" in shown
     assert shown.count("<table>") == 2
-    facts = analyse(open_run(starved)).facts
-    assert facts is not None
+    facts = facts_of_run(starved)
     assert f"{100 * facts.shares['input']:.1f} %" in text
     assert "**Next**" in text
     assert "steps after" in text

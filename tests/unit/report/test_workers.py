@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
+from support.crafted import facts_of_run
 from support.rendered import rendered
-from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.loader_stats import Timed
 from whyidle.analyse.run.worker_records import SlowSample, TransformCost
-from whyidle.record.run import open_run
 from whyidle.report.document import Document
 from whyidle.report.documents.workers import section
 
@@ -22,9 +21,7 @@ DATA = Path(__file__).parents[2] / "data" / "v1" / "starved"
 
 @pytest.fixture(scope="module")
 def recorded() -> Facts:
-    facts = analyse(open_run(DATA)).facts
-    assert facts is not None
-    return facts
+    return facts_of_run(DATA)
 
 
 def shown(facts: Facts, input_share: float | None = None, **loader: Any) -> str:
