@@ -23,6 +23,13 @@ from whyidle.record.run import update_run
 pytestmark = pytest.mark.usefixtures("own_folder")
 
 
+def report_of(run: Path) -> Path:
+    """Its JSON, saved beside it."""
+    saved = run.with_suffix(".json")
+    assert main(["report", str(run), "--json", "-o", str(saved)]) == 0
+    return saved
+
+
 def test_a_regression_beyond_noise_fails_and_one_that_healthy_runs_show_passes_with_a_note(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,11 +118,9 @@ def test_healthy_pairs_rarely_fail_and_regressions_rarely_pass(tmp_path: Path) -
 
 def test_that_the_other_side_did_not_end_well_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, other = noisy(tmp_path / "run", SOME(1)), noisy(tmp_path / "other", SOME(2))
-    saved = tmp_path / "saved.json"
     for code, noted in ((0, False), (3, True)):
         update_run(other, {"ended": {"status": "failed" if code else "ok", "exit_code": code}})
-        assert main(["report", str(other), "--json", "-o", str(saved)]) == 0
-        for against in (other, saved):
+        for against in (other, report_of(other)):
             assert check(run, "--max-regression", "90", "--against", against) == 0
             assert (f"{against}: it did not end well" in capsys.readouterr().out) == noted
 
@@ -129,8 +134,7 @@ def test_a_run_of_a_few_steps_is_nothing_to_compare_with(tmp_path: Path, capsys:
     assert check(*ask, "--allow-missing") == 1
     assert check(*ask, "--allow-short") == 0
     assert check(*ask, "--min-steps", "10") == 0
-    saved = tmp_path / "short.json"
-    assert main(["report", str(short), "--json", "-o", str(saved)]) == 0
+    saved = report_of(short)
     ask = (run, "--max-regression", "5", "--against", saved)
     capsys.readouterr()
     assert f"{saved} has 19 steps" in str(told(capsys, *ask)["max-regression"]["note"])
@@ -158,8 +162,7 @@ def test_repeats_count_for_a_regression_together(tmp_path: Path, capsys: pytest.
 def test_a_saved_report_is_as_good_to_compare_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = noisy(tmp_path / "base", SOME(1), run_noise=0)
     slower = noisy(tmp_path / "slower", SOME(2), run_noise=0, compute_ms=40)
-    saved = tmp_path / "base.json"
-    assert main(["report", str(base), "--json", "-o", str(saved)]) == 0
+    saved = report_of(base)
     assert check(slower, "--max-regression", "5", "--against", saved) == 1
     assert check(base, "--max-regression", "5", "--against", saved) == 0
     saved.write_text(saved.read_text().replace('"samples_per_s":', '"was":'))
@@ -174,8 +177,7 @@ def test_against_a_report_no_more_is_claimed_than_against_its_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base, slower = (noisy(tmp_path / name, SOME(n), run_noise=0, compute_ms=n) for name, n in (("a", 20), ("b", 22)))
-    saved = tmp_path / "base.json"
-    assert main(["report", str(base), "--json", "-o", str(saved)]) == 0
+    saved = report_of(base)
     reach = []
     for against in (base, saved):
         note = told(capsys, slower, "--max-regression", "5", "--against", against)["max-regression"]["note"]
@@ -196,8 +198,7 @@ def test_a_report_without_a_rate_is_no_pass(tmp_path: Path, capsys: pytest.Captu
 
 def test_a_report_of_another_device_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = noisy(tmp_path / "base", SOME(1), run_noise=0)
-    saved = tmp_path / "base.json"
-    assert main(["report", str(base), "--json", "-o", str(saved)]) == 0
+    saved = report_of(base)
     content = json.loads(saved.read_text())
     content["run"]["device"]["name"] = "Another One"
     saved.write_text(json.dumps(content))

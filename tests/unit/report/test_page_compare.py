@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.cells import Planned, on_processor
+from support.cells import SETTING, Planned, on_processor
 from support.page_content import Element, parsed
 from support.rendered import rendered
 from whyidle.analyse.cells.cell_costs import place_of, setting_of
@@ -24,19 +24,6 @@ from whyidle.report.documents import comparison as compare_text
 from whyidle.report.page import compare_page
 from whyidle.scenarios.planted import MS, Step, train
 
-SETTING: dict[str, Any] = {
-    "scenario": "ssd",
-    "experiment": "loaders",
-    "question": "Which loader is fastest?",
-    "net": "vgg",
-    "device": {"kind": "emulated", "title": "emulated K80"},
-    "cpu_budget": 2.0,
-    "workers": 2,
-    "stop": {"epochs": 2},
-    "repeats": 2,
-    "augment": True,
-    "dataset": {"images": 800, "stand_in": None},
-}
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[31m"
 
 

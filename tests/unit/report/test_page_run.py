@@ -17,7 +17,7 @@ from support.jobs import Rank, record
 from support.long_run import make
 from support.page_content import parsed
 from support.rendered import rendered
-from support.run_pages import CHROMIUM, data_in, opened, page_of
+from support.run_pages import CHROMIUM, data_in, opened, page_of, told_by
 from whyidle.analyse.intervals import total
 from whyidle.analyse.timeline.lines import TimelineLine
 from whyidle.commands.main import main
@@ -296,14 +296,9 @@ def test_paper_is_white_and_has_what_is_behind_disclosures(starved: Path, tmp_pa
         const tell = () => told.push([document.documentElement.dataset.theme, button.dataset.name, folded.open]);
         tell();
         for (const each of ["beforeprint", "afterprint"]) { dispatchEvent(new Event(each)); tell(); }
-        document.body.dataset.told = JSON.stringify(told);
     """
-    made = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", made)
-    (tmp_path / "page.html").write_text(made.replace("</body>", f"<script>{prints}</script></body>"))
-    document, console = opened(tmp_path / "page.html")
-    assert console == ""
-    (told,) = re.findall(r'data-told="([^"]*)"', document)
-    assert json.loads(html.unescape(told)) == [
+    told = told_by(made, prints, tmp_path / "page.html")
+    assert told == [
         ["dark", "dark", False],
         ["light", "dark", True],
         ["dark", "dark", False],
