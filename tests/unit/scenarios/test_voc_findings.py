@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -35,29 +36,24 @@ def only_finding(maker: VocMaker) -> Finding:
     return dataset.findings[0]
 
 
-def test_a_truncated_image_is_left_out(good: VocMaker) -> None:
+@pytest.mark.parametrize(
+    ("spoilt", "message"),
+    [
+        (lambda whole: whole[:1500], "truncated"),
+        (lambda whole: whole[:3000] + b"\xff\xd9", "ends before the image"),
+        (lambda whole: b"404", "it is not a JPEG"),
+    ],
+    ids=["truncated", "partly decodable", "something else"],
+)
+def test_an_image_that_cannot_be_decoded_is_left_out(
+    good: VocMaker, spoilt: Callable[[bytes], bytes], message: str
+) -> None:
     file = good.image("bad")
     good.annotation("bad", ("dog", 1, 1, 9, 9))
-    file.write_bytes(file.read_bytes()[:1500])
+    file.write_bytes(spoilt(file.read_bytes()))
     finding = only_finding(good)
     assert (finding.kind, finding.file) == ("image corrupt", file)
-    assert "truncated" in finding.message
-
-
-def test_a_partly_decodable_image_is_left_out(good: VocMaker) -> None:
-    file = good.image("bad")
-    good.annotation("bad", ("dog", 1, 1, 9, 9))
-    file.write_bytes(file.read_bytes()[:3000] + b"\xff\xd9")
-    finding = only_finding(good)
-    assert (finding.kind, finding.file) == ("image corrupt", file)
-    assert "ends before the image" in finding.message
-
-
-def test_an_image_that_is_something_else_is_left_out(good: VocMaker) -> None:
-    file = good.image("bad")
-    good.annotation("bad")
-    file.write_text("404")
-    assert only_finding(good) == Finding("image corrupt", file, "it is not a JPEG")
+    assert message in finding.message
 
 
 def test_an_image_that_cannot_be_read_is_left_out(good: VocMaker) -> None:
