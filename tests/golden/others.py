@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from support.crafted import add, amend
-from support.jobs import MS as JOB_MS
 from support.jobs import Rank, record
 from support.loader_clock import SPECS
 from support.pairs import SOME, ahead, crowded, noisy
@@ -259,7 +258,7 @@ def ahead_pair(at: Path) -> None:
 
 def jobs_pair(at: Path) -> None:
     record(at / "a", [Rank(), Rank()], 120)
-    record(at / "b", [Rank(), Rank(fetch_ns=9 * JOB_MS)], 120)
+    record(at / "b", [Rank(), Rank(fetch_ns=9 * MS)], 120)
     for name in ("a", "b"):
         update_run(at / name, {"command": ["torchrun", "train.py"]})
 

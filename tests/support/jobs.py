@@ -15,8 +15,8 @@ from whyidle.record.files import write_json
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import EVENT, NOT_MEASURED, STEP, EventKind, StepFlag
 from whyidle.record.segment import RecordWriter
+from whyidle.scenarios.planted import MS
 
-MS = 1_000_000
 SECOND = 1000 * MS
 START = 10**12
 WALL = 1_700_000_000 * 10**9

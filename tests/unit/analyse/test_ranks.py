@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.crafted import facts_of_run
-from support.jobs import MS, SECOND, START, Rank, analysed, late_ms, record, said
+from support.jobs import SECOND, START, Rank, analysed, late_ms, record, said
 from whyidle.analyse.ranks.job import samples_within
 from whyidle.analyse.run.analysis import Analysis
 from whyidle.report.contract import run as contract
-from whyidle.scenarios.planted import Step, train
+from whyidle.scenarios.planted import MS, Step, train
 
 
 def causes(analysis: Analysis) -> list[str | None]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.jobs import MS, SECOND, Job, Rank, analysed, late_ms, record, said
+from support.jobs import SECOND, Job, Rank, analysed, late_ms, record, said
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.run.analysis import analyse
 from whyidle.errors import RecordError
@@ -18,6 +18,7 @@ from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import BATCH
 from whyidle.record.slots import SlotWriter
 from whyidle.report.contract import run as contract
+from whyidle.scenarios.planted import MS
 
 
 def test_run_folders_of_two_hosts_are_one_job(tmp_path: Path) -> None:

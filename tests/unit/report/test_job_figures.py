@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.jobs import MS, Rank, record
+from support.jobs import Rank, record
 from support.page_content import parsed
 from support.rendered import rendered
 from whyidle.analyse.cells.comparison import load
@@ -28,6 +28,7 @@ from whyidle.report.page import compare_cells
 from whyidle.report.page.overview import duration
 from whyidle.report.page.run_page import page
 from whyidle.report.render import markdown
+from whyidle.scenarios.planted import MS
 
 SETTING: dict[str, Any] = {"scenario": None, "device": {"kind": "cuda", "title": "a GPU"}, "net": None, "stop": {}}
 PARTS = ("compute", "input", "copy", "sync", "host", "boundary")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from support.jobs import MS, Rank, record
+from support.jobs import Rank, record
 from support.rendered import rendered
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.run.analysis import analyse
@@ -18,6 +18,7 @@ from whyidle.commands.main import main
 from whyidle.record.run import open_run, update_run
 from whyidle.report import live
 from whyidle.report.documents import run as text
+from whyidle.scenarios.planted import MS
 
 
 def printed(folder: Path, width: int = 80) -> str:
