@@ -29,8 +29,8 @@ from whyidle.record.schema import BATCH, DEVICE, EVENT, HOST, STEP, EventKind, K
 from whyidle.record.segment import RecordWriter
 from whyidle.record.slots import SlotWriter
 from whyidle.report.contract import run as contract
-from whyidle.report.documents import run as text
-from whyidle.report.render.text import show as show_text
+from whyidle.report.documents.run import run_document
+from whyidle.report.render.text import print_document
 from whyidle.terminal.console import json_text
 
 RANKS = (256, 1024)
@@ -121,7 +121,7 @@ def report(folder: Path) -> None:
     run, open_s = _timed(lambda: open_run(folder))
     analysis, analyse_s = _timed(lambda: analyse(run))
     _, json_s = _timed(lambda: json_text(contract.report(analysis)))
-    _, text_s = _timed(lambda: show_text(text.document(analysis), Console(file=io.StringIO(), width=100)))
+    _, text_s = _timed(lambda: print_document(run_document(analysis), Console(file=io.StringIO(), width=100)))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     files = sum(1 for _ in folder.iterdir())
     print(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
 
 from whyidle.analyse.cells import comparison as compare
 from whyidle.analyse.cells.comparison import Cell, Comparison, run_name
@@ -21,8 +20,7 @@ from whyidle.matrix.trial import TrialTarget
 from whyidle.record.run import open_run
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import Document
-from whyidle.report.plot import batch_size as batch_plot
-from whyidle.report.render.text import show as show_text
+from whyidle.report.plot.batch_size import write_batch_sizes
 
 from .judged_sweeps import JudgedSweep
 from .report import sweeps_json, sweeps_text
@@ -74,9 +72,6 @@ class SweepTable:
     def document(self) -> Document:
         return sweeps_text.document(self.sweeps, self.setting, self.failed)
 
-    def render(self, target: Console) -> None:
-        show_text(self.document(), target)
-
     def json(self) -> dict[str, Any]:
         """The contract's `whyidle-compare`, and for each sweep the truth and whether it was found."""
         setting = {name: value for name, value in self.setting.items() if name != "sweeps"}
@@ -84,7 +79,7 @@ class SweepTable:
         return compare_json.comparison(self.result, setting) | {"best": None, "sweeps": told}
 
     def plot(self, file: Path) -> None:
-        batch_plot.write(self.result.batch_verdicts, sweeps_text.head(self.setting), file)
+        write_batch_sizes(self.result.batch_verdicts, sweeps_text.head(self.setting), file)
 
 
 def load(folder: Path) -> SweepTable:

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from whyidle.analyse.causes.diagnosis import LEAST_STEPS
 from whyidle.analyse.cells.comparison import Cell, Comparison, cell_of
 from whyidle.analyse.run.analysis import Analysis, analyse
@@ -24,7 +22,6 @@ from whyidle.record.comparison import read_comparison
 from whyidle.record.run import is_run, open_run
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import Document
-from whyidle.report.render.text import show as show_text
 
 from .confusion import Confusion, JudgedRun, Named, confusion
 from .report import faults_json, faults_text
@@ -82,9 +79,6 @@ class FaultTable:
 
     def document(self) -> Document:
         return faults_text.document(self.confusion, self.setting, self.failed)
-
-    def render(self, target: Console) -> None:
-        show_text(self.document(), target)
 
     def json(self) -> dict[str, Any]:
         """The contract's `whyidle-compare`, with a cell a case and the matrix."""

@@ -78,7 +78,7 @@ class Step:
 
 
 @dataclass
-class Workers:
+class PlantedWorkers:
     """A loader with worker processes: batches in order, at most `prefetch` a worker under way."""
 
     number: int = 2
@@ -147,7 +147,7 @@ def train(
     trace: Callable[[int, int, int], Any] | None = None,
     spec: EmulatedSpec | None = None,
     queue: Any = None,
-    workers: Workers | None = None,
+    workers: PlantedWorkers | None = None,
     thinning: Thinning | None = None,
     clock: Clock | None = None,
 ) -> VirtualRun:
@@ -187,7 +187,7 @@ def _batches(
     samples: int,
     trace: Callable[[int, int, int], Any] | None,
     first: int,
-    workers: Workers | None,
+    workers: PlantedWorkers | None,
 ) -> Iterator[SimpleNamespace]:
     clock = run.device.clock
     issued: list[int] = []

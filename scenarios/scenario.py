@@ -49,7 +49,7 @@ class ScenarioData(Dataset, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ExperimentRequest:
     """What the command asks for; `None` leaves the choice to the experiment."""
 
     kind: str
@@ -90,7 +90,7 @@ class Experiment:
 
     name: str
     question: str
-    variants: Callable[[Asked], list[Variant]]
+    variants: Callable[[ExperimentRequest], list[Variant]]
     """Quick ones by default: under five minutes on two CPUs, `repeats` included."""
     repeats: int = 3
     limit: int | None = None
@@ -212,7 +212,7 @@ class Scenario(ABC):
             "loaders", "Which loader is fastest at which batch size, and why?", self._loaders, limit=self.quick_samples
         )
 
-    def _loaders(self, asked: Asked) -> list[Variant]:
+    def _loaders(self, asked: ExperimentRequest) -> list[Variant]:
         base = Variant(
             net="", pipeline="", batch_size=0, workers=asked.workers or asked.cpus, augment=asked.augment is not False
         )

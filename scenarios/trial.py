@@ -35,7 +35,7 @@ from .ranks import train_ranks
 from .registry import scenario
 from .scenario import DataRequest, Scenario, ScenarioData
 from .training import Training
-from .variant import Phase, Variant
+from .variant import TrainingPhase, Variant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +60,9 @@ class TrialSpec(Variant):
         return cls(**{name: getattr(variant, name) for name in variant.__dataclass_fields__}, **rest)
 
     @property
-    def stretches(self) -> tuple[Phase, ...]:
+    def stretches(self) -> tuple[TrainingPhase, ...]:
         """The stretches of the training; without a plan one of so many epochs, or one that the iterations end."""
-        return self.phases or (Phase(epochs=self.epochs or sys.maxsize, augment=self.augment),)
+        return self.phases or (TrainingPhase(epochs=self.epochs or sys.maxsize, augment=self.augment),)
 
 
 SMALL = ("accuracy", "loss", "samples")
@@ -70,7 +70,7 @@ SMALL = ("accuracy", "loss", "samples")
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-class Ended:
+class TrialEnd:
     """How a trial ended, as run.json's `ended.status` says it."""
 
     OK = "ok"
@@ -83,27 +83,27 @@ def run_trial(spec: TrialSpec) -> None:
     """Train and say in run.json how it ended. Ends the process; its output goes to the run folder."""
     folder = Path(spec.folder)
     redirect_output(folder)
-    status, error = Ended.OK, None
+    status, error = TrialEnd.OK, None
     try:
         if spec.ranks > 1:
             train_ranks(spec, folder, _train)
         else:
             _train(spec, folder)
     except KeyboardInterrupt:
-        status, error = Ended.STOPPED, "stopped by Ctrl-C"
+        status, error = TrialEnd.STOPPED, "stopped by Ctrl-C"
     except (DeviceOutOfMemory, torch.OutOfMemoryError) as problem:
-        status, error = Ended.OOM, str(problem).splitlines()[0]
+        status, error = TrialEnd.OOM, str(problem).splitlines()[0]
     except WhyidleError as problem:
-        status, error = Ended.FAILED, str(problem)
+        status, error = TrialEnd.FAILED, str(problem)
     except Exception as problem:
         # The table of the comparison goes on; the whole story is in the trial's output file.
         traceback.print_exc()
-        status, error = Ended.FAILED, f"{type(problem).__name__}: {problem}".splitlines()[0]
-    update_run(folder, {"ended": {"status": status, "error": error, "exit_code": int(status != Ended.OK)}})
+        status, error = TrialEnd.FAILED, f"{type(problem).__name__}: {problem}".splitlines()[0]
+    update_run(folder, {"ended": {"status": status, "error": error, "exit_code": int(status != TrialEnd.OK)}})
     sys.stdout.flush()
     sys.stderr.flush()
     # Loaders with native threads (DALI) may hang or crash in interpreter exit after an error.
-    os._exit(0 if status == Ended.OK else 1)
+    os._exit(0 if status == TrialEnd.OK else 1)
 
 
 def _train(spec: TrialSpec, folder: Path, rank: Rank = ALONE) -> None:
@@ -198,7 +198,7 @@ class Trained:
     def close(self) -> None:
         self._pipeline.close()
 
-    def _each_epoch(self) -> Iterator[tuple[int, Phase, bool]]:
+    def _each_epoch(self) -> Iterator[tuple[int, TrainingPhase, bool]]:
         """(number, phase, whether the phase begins with it)."""
         number = 0
         for phase in self._spec.stretches:
@@ -206,7 +206,7 @@ class Trained:
                 yield number, phase, within == 0
                 number += 1
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter(self, phase: TrainingPhase) -> None:
         if phase.lr is not None:
             self._training.set_rate(phase.lr)
         if phase.augment != self._augmented:

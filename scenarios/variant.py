@@ -21,7 +21,7 @@ Evaluate = Literal["never", "end", "epochs"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Phase:
+class TrainingPhase:
     """A stretch of a training plan."""
 
     epochs: int
@@ -53,7 +53,7 @@ class Variant:
     workers: int = 0
     epochs: int | None = None
     iterations: int | None = None
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[TrainingPhase, ...] = ()
     plan: str | None = None
     """A name for the phases, where cells differ in them."""
     evaluate: Evaluate = "never"

@@ -42,9 +42,7 @@ def page(result: Confusion, setting: Mapping[str, Any], failed: Sequence[tuple[s
         summary=faults_text.summary(result),
         columns=result.columns,
         rows=rows(result),
-        sections=[
-            each for each in page_sections(document.blocks) if each.title not in (document.title, faults_text.TOGETHER)
-        ],
+        sections=[each for each in page_sections(document.blocks) if each.title not in ("", faults_text.TOGETHER)],
     )
 
 

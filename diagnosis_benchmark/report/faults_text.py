@@ -10,13 +10,14 @@ from whyidle.report.document import (
     Document,
     Heading,
     Paragraph,
-    Phrase,
     Space,
     TableBlock,
     TableColumn,
+    Title,
+    emulated_device,
     table,
-    toned,
 )
+from whyidle.report.phrase import Phrase, toned
 from whyidle.report.words.figures import NOT_MEASURED, counted
 
 from ..confusion import CLOSE, FIRST_FINDINGS, HEALTHY, CaseSummary, Confusion, Errors, HitRate, JudgedRun
@@ -29,11 +30,12 @@ TOGETHER = "Together"
 
 def document(result: Confusion, setting: Mapping[str, Any], failed: Sequence[tuple[str, str, str]]) -> Document:
     """All of it. `failed`: (case, status, why) of the cases that were not judged."""
-    return Document(head(setting), tuple(_blocks(result, setting, failed)))
+    return Document(tuple(_blocks(result, setting, failed)))
 
 
 def _blocks(result: Confusion, setting: Mapping[str, Any], failed: Sequence[tuple[str, str, str]]) -> Iterator[Block]:
-    yield Heading(head(setting))
+    yield Title(head(setting))
+    yield emulated_device("no figure of it was measured on a real one.")
     yield Space()
     if result.matrix:
         yield Heading("What was planted, and what was named first")

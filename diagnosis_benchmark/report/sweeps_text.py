@@ -6,8 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from whyidle.report.document import Block, Document, Heading, Paragraph, Space, TableBlock, TableColumn, table, toned
-from whyidle.report.documents import batch_size
+from whyidle.report.document import (
+    Block,
+    Document,
+    Heading,
+    Paragraph,
+    Space,
+    TableBlock,
+    TableColumn,
+    Title,
+    emulated_device,
+    table,
+)
+from whyidle.report.documents.batch_size import batch_size_blocks
+from whyidle.report.phrase import toned
 from whyidle.report.words.figures import NOT_MEASURED, counted
 
 from ..judged_sweeps import Growth, JudgedSweep
@@ -22,13 +34,15 @@ NOTHING = "-"
 
 def document(sweeps: Sequence[JudgedSweep], setting: Mapping[str, Any], failed: Sequence[tuple[str, str]]) -> Document:
     """All of it. `failed`: (cell, why) of the cells that did not run to their end."""
-    return Document(head(setting), tuple(_blocks(sweeps, setting, failed)))
+    return Document(tuple(_blocks(sweeps, setting, failed)))
 
 
 def _blocks(
     sweeps: Sequence[JudgedSweep], setting: Mapping[str, Any], failed: Sequence[tuple[str, str]]
 ) -> Iterator[Block]:
-    yield Heading(head(setting))
+    yield Title(head(setting))
+    if setting["device"]["kind"] == "emulated":
+        yield emulated_device("no figure of it was measured on a real one.")
     yield Space()
     yield from judged(sweeps, failed)
     yield from map(Paragraph, summary(sweeps))
@@ -36,7 +50,7 @@ def _blocks(
     if verdicts:
         yield Space()
         yield Heading("What the batch size did")
-        yield from batch_size.blocks(verdicts)
+        yield from batch_size_blocks(verdicts)
 
 
 def judged(sweeps: Sequence[JudgedSweep], failed: Sequence[tuple[str, str]]) -> Iterator[Block]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from whyidle.scenarios.faults.case import CONTROL, Case, Data, Loader, Plan, Step
+from whyidle.scenarios.faults.case import CONTROL, Case, Data, Loader, Plan, PlannedStep
 from whyidle.scenarios.faults.machine import unmet
 from whyidle.scenarios.faults.registry import cases
 
@@ -81,7 +81,7 @@ def cost_case(step_ms: float) -> Case:
     plan = Plan(
         Data(),
         Loader(workers=0, batch=8),
-        Step(compute_ms=step_ms),
+        PlannedStep(compute_ms=step_ms),
         batches=round(SECONDS_OF_STEPS * 1e3 / step_ms),
         device="cpu",
     )

@@ -36,7 +36,7 @@ class Estimate:
 
     @classmethod
     def around(cls, value: float, reach: float) -> Estimate:
-        """With an interval that reaches as far to either side."""
+        """A figure with an interval that reaches as far to either side."""
         return Estimate(value, value - reach, value + reach)
 
     @property

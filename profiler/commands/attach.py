@@ -23,7 +23,7 @@ from ..record.files import plain
 from ..record.latest import note_latest
 from ..record.run import new_folder, open_run
 from ..results.recordings import AttachedResult
-from ..terminal.console import console, show, write_json
+from ..terminal.console import console, show_document, write_json
 
 NAME = "attach"
 HELP = "Observes a training that already runs, from outside, and says what it waits for."
@@ -72,7 +72,7 @@ def _report(folder: Path, as_json: bool) -> int:
     if as_json:
         write_json(result.contract(), "-")
     else:
-        show(result.render, console())
+        show_document(result.document(), console())
     print(f"recording: {folder}   (whyidle report {folder})", file=sys.stderr)
     return 0
 

@@ -10,23 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from ..analyse.causes.diagnosis import LEAST_STEPS
 from ..analyse.diff import regression
 from ..analyse.diff.difference import EMULATED, difference, refuse_mixed
 from ..analyse.diff.limits import LimitCheck, checks_of, ended_of, short, subject_of
-from ..analyse.diff.sides import Measured, Side, analysed, folders_of, side_of
+from ..analyse.diff.sides import Measured, Side, analysed, folders_of, in_both, side_of
 from ..analyse.run.completeness import lacking_of
 from ..errors import WhyidleError
-from ..record.files import plain, read_json, write_text
+from ..record.files import plain, read_json
 from ..report.contract import checks as check_json
-from ..report.documents import check as check_text
-from ..report.export import ci as github
-from ..report.export import ci as junit
-from ..report.render import markdown
-from ..report.render.text import show as show_text
-from ..terminal.console import console, json_text, show
+from ..report.documents.check import check_document
+from ..report.export.ci import is_junit_of_ours, junit_xml, workflow_commands
+from ..report.render.markdown import markdown
+from ..terminal.console import console, json_text, show_document, write_file
 from . import check_config
 
 NAME = "check"
@@ -111,9 +107,8 @@ def _regression(side: Side, asked: check_config.Asked) -> LimitCheck:
         )
         return _noted(found, _unended_in(report, name))
     other = side_of("A", asked.against)
-    both = {run.folder.resolve() for run in other.runs} & {run.folder.resolve() for run in side.runs}
-    if both:
-        raise WhyidleError(f"--against names {min(both)} itself. Name the run to compare it with.")
+    if (itself := in_both(side, other)) is not None:
+        raise WhyidleError(f"--against names {itself} itself. Name the run to compare it with.")
     refuse_mixed(other, side)
     if few := _few((*other.runs, *side.runs), asked):
         return regression.not_comparable(limit, few, False)
@@ -180,25 +175,21 @@ def _tell(
 ) -> None:
     """Everything that was asked for, files first."""
     if arguments.junit is not None:
-        text = junit.document(run, found, properties | ({"emulated": emulated} if emulated else {}))
-        try:
-            write_text(arguments.junit, text)
-        except OSError as error:
-            raise WhyidleError(f"cannot write {arguments.junit}: {error.strerror}. Name another file.") from error
+        text = junit_xml(run, found, properties | ({"emulated": emulated} if emulated else {}))
+        if arguments.junit.is_file() and not is_junit_of_ours(arguments.junit):
+            raise WhyidleError(f"{arguments.junit} is there, and is no JUnit of an earlier check. Name another file.")
+        write_file(text, arguments.junit)
+    document = check_document(run, emulated, found)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if arguments.github and summary:
-        _append(Path(summary), markdown.of_checks(run, emulated, found) + "\n")
+        _append(Path(summary), markdown(document) + "\n")
     if arguments.json:
-        print(json_text(check_json.of_run(run, found) | {"emulated": emulated is not None}))
+        print(json_text(check_json.of_run(run, found, emulated is not None)))
     else:
-
-        def draw(target: Console) -> None:
-            show_text(check_text.document(run, emulated, found), target)
-
-        show(draw, console())
+        show_document(document, console())
     if arguments.github:
         # GitHub reads both streams; what a program reads as JSON stays JSON.
-        for line in github.lines(run, found):
+        for line in workflow_commands(run, found):
             print(line, file=sys.stderr if arguments.json else sys.stdout)
 
 

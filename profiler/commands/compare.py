@@ -63,7 +63,7 @@ def _trainings(arguments: argparse.Namespace) -> int:
     notices += [f"CPUs: {notice}" for notice in beyond_cpus(request, cpu_budget().budget)]
     interrupted = matrix.run(_shown(arguments, matrix, notices))
     result = ComparisonResult(matrix.folder, made=(compare(matrix.cells), matrix.setting))
-    show_comparison(result.render, result.contract, matrix.folder, arguments.json)
+    show_comparison(result.document, result.contract, matrix.folder, arguments.json)
     # Of what is kept, as `report` would write it.
     plot.write_page(arguments, ComparisonResult(matrix.folder))
     try:
@@ -80,7 +80,7 @@ def _faults(arguments: argparse.Namespace) -> int:
     ahead = faults_text.ahead(matrix.runs_ahead, faults.RUN_SECONDS)
     interrupted = faults.measure(matrix, _shown(arguments, matrix, [ahead], partial(faults.said, matrix.setting)))
     table = faults.load(matrix.folder)
-    show_comparison(table.render, table.json, matrix.folder, arguments.json)
+    show_comparison(table.document, table.json, matrix.folder, arguments.json)
     return _exit_code(interrupted, bool(table.confusion.cases))
 
 
@@ -89,7 +89,7 @@ def _batch_sizes(arguments: argparse.Namespace) -> int:
     ahead = faults_text.ahead(matrix.runs_ahead, batch_sizes.RUN_SECONDS)
     interrupted = matrix.run(_shown(arguments, matrix, [ahead]))
     table = batch_sizes.judge(matrix.folder, matrix.setting, matrix.cells)
-    show_comparison(table.render, table.json, matrix.folder, arguments.json)
+    show_comparison(table.document, table.json, matrix.folder, arguments.json)
     if arguments.plot and table.result.batch_verdicts:
         table.plot(arguments.plot)
     return _exit_code(interrupted, bool(table.result.batch_verdicts))

@@ -13,7 +13,7 @@ from ..record.run import open_run
 from ..results.comparisons import ComparisonResult
 from ..results.opening import what_is
 from ..results.recordings import RunResult
-from ..terminal.console import console, show, write_json
+from ..terminal.console import console, show_document, write_json
 from . import options, plot
 
 
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     }
     result = ComparisonResult(folders[0], made=(compared, setting))
     if arguments.json != "-":
-        show(result.render, console())
+        show_document(result.document(), console())
     if arguments.json:
         write_json(result.contract(), arguments.json)
     plot.write_page(arguments, result)

@@ -15,10 +15,9 @@ from ..analyse.cells.prices import Price, Prices, load
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from ..report.contract import cost as cost_json
-from ..report.documents import cost as cost_text
-from ..report.render.text import show as show_text
+from ..report.documents.cost import logs_document
 from ..results.comparisons import COST_SCENARIO, require_one_machine
-from ..terminal.console import console, show, write_json
+from ..terminal.console import console, show_document, write_json
 from .options import require_folder
 
 if TYPE_CHECKING:
@@ -123,8 +122,8 @@ def run_logs(arguments: argparse.Namespace) -> int:
     base = arguments.relative_to or cost.default_base([each.machine for each in bills])
     folder = str(arguments.logs)
     if arguments.json != "-":
-        document = cost_text.document(bills, base, arguments.target, found.problems, folder)
-        show(lambda target: show_text(document, target), console())
+        document = logs_document(bills, base, arguments.target, found.problems, folder)
+        show_document(document, console())
     if arguments.json:
         write_json(cost_json.logged(bills, base, arguments.target, found.problems, folder), arguments.json)
     return 0

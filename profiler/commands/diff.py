@@ -7,11 +7,10 @@ import math
 from pathlib import Path
 
 from ..analyse.diff.difference import difference
-from ..analyse.diff.sides import Side, side_of
+from ..analyse.diff.sides import Side, in_both, side_of
 from ..errors import WhyidleError
 from ..report.contract import diff as diff_json
-from ..report.documents import diff as diff_text
-from ..report.render.text import show as show_text
+from ..report.documents.diff import diff_document
 from ..terminal.console import show_in, write_json
 
 NAME = "diff"
@@ -50,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(diff_json.difference(found), arguments.output or "-")
     else:
-        show_in(arguments.output, lambda target: show_text(diff_text.document(found), target))
+        show_in(arguments.output, diff_document(found))
     return 0
 
 
@@ -79,7 +78,6 @@ def _sides(arguments: argparse.Namespace) -> tuple[Side, Side]:
             )
         a, b = folders[:1], folders[1:]
     sides = side_of("A", a), side_of("B", b)
-    both = {run.folder.resolve() for run in sides[0].runs} & {run.folder.resolve() for run in sides[1].runs}
-    if both:
-        raise WhyidleError(f"{min(both)} is on both sides. Name two different runs.")
+    if (both := in_both(*sides)) is not None:
+        raise WhyidleError(f"{both} is on both sides. Name two different runs.")
     return sides

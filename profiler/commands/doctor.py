@@ -6,9 +6,8 @@ import argparse
 from pathlib import Path
 
 from ..report.contract import checks as check_json
-from ..report.documents import doctor as doctor_text
-from ..report.render.text import show as show_text
-from ..terminal.console import console, show, write_json
+from ..report.documents.doctor import doctor_document
+from ..terminal.console import console, show_document, write_json
 
 NAME = "doctor"
 HELP = "Says what can be measured on this machine and what cannot, why, and how to change that."
@@ -27,5 +26,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(check_json.of_machine(found), "-")
     else:
-        show(lambda target: show_text(doctor_text.document(found), target), console())
+        show_document(doctor_document(found), console())
     return 0

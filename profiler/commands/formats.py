@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import WhyidleError
 from ..record.files import plain
-from ..report.export import table_files as parquet_file
+from ..report.document import Document
 from ..report.export.files import STDOUT, open_file, opened, together
 from ..report.export.raw import about_of
 from ..report.export.table import Table
-from ..report.export.table_files import write_csv
+from ..report.export.table_files import require_pyarrow, write_csv, write_parquet
+from ..report.render.markdown import markdown
 from ..results.result import CELLS, PAGE, STEPS, TABLES, Result
 from ..terminal.console import console, show_in, write_file, write_json
 
 if TYPE_CHECKING:
-    from ..report.export.trace.compose import Trace
+    from ..report.export.trace.compose import RunTrace
     from ..report.export.trace.stretch import Stretch
 
 MOST_MB = 50.0
@@ -109,7 +110,7 @@ def chosen(arguments: argparse.Namespace) -> Format:
 
 
 def _write_words(arguments: argparse.Namespace, result: Result) -> None:
-    show_in(arguments.output, result.render)
+    show_in(arguments.output, result.document())
 
 
 def _write_json(arguments: argparse.Namespace, result: Result) -> None:
@@ -131,8 +132,8 @@ def _write_page(arguments: argparse.Namespace, result: Result) -> None:
     console().print(str(target), soft_wrap=True, markup=False, highlight=False)
 
 
-def _write_markdown(arguments: argparse.Namespace, result: Result) -> None:
-    _write_text(arguments, result.markdown())
+def _write_document(render: Callable[[Document], str], arguments: argparse.Namespace, result: Result) -> None:
+    _write_text(arguments, render(result.document()))
 
 
 def _write_gauges(arguments: argparse.Namespace, result: Result) -> None:
@@ -179,7 +180,7 @@ def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
         )
 
 
-def _stretch(arguments: argparse.Namespace, trace: Trace, most_bytes: int) -> Stretch:
+def _stretch(arguments: argparse.Namespace, trace: RunTrace, most_bytes: int) -> Stretch:
     from ..report.export.trace.stretch import asked_for, of_steps, telling
 
     shown = [rank.timeline for rank in trace.ranks]
@@ -191,7 +192,7 @@ def _stretch(arguments: argparse.Namespace, trace: Trace, most_bytes: int) -> St
 
 
 def _check_parquet(arguments: argparse.Namespace) -> None:
-    parquet_file.check()
+    require_pyarrow()
     if arguments.output in (None, STDOUT):
         raise WhyidleError("--format parquet needs a file: -o FILE for one table, -o FOLDER/ for all.")
 
@@ -276,7 +277,7 @@ def _size(text: str) -> float:
     return size
 
 
-TABLE_FILES = {"csv": TableFile(write_csv), "parquet": TableFile(parquet_file.write_parquet, binary=True)}
+TABLE_FILES = {"csv": TableFile(write_csv), "parquet": TableFile(write_parquet, binary=True)}
 """How a table is written, by the name of the format, which is the ending of its file."""
 
 FORMATS = {
@@ -286,7 +287,7 @@ FORMATS = {
     "trace": Format(_write_trace, ("from_s", "to_s", "steps", "most_mb"), check=_check_trace),
     "csv": Format(partial(_write_tables, "csv"), ("table",)),
     "parquet": Format(partial(_write_tables, "parquet"), ("table",), check=_check_parquet),
-    "markdown": Format(_write_markdown),
+    "markdown": Format(partial(_write_document, markdown)),
     "prometheus": Format(_write_gauges),
 }
 """All formats of `report`, by name."""

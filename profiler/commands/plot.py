@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import WhyidleError
 from ..record.files import plain
-from ..report.plot import batch_size as batch_plot
+from ..report.plot.batch_size import check_picture
 from ..results.result import PICTURES, Picture, Result
 from ..terminal.console import write_file
 from .options import require_folder
@@ -35,7 +35,7 @@ def check(arguments: argparse.Namespace, made: Path | None = None) -> None:
         WhyidleError: one of them cannot.
     """
     for picture, file in asked(arguments).items():
-        batch_plot.check(file, made, picture.option)
+        check_picture(file, made, picture.option)
 
 
 def refuse(arguments: argparse.Namespace, among: Iterable[Picture], why: str) -> None:

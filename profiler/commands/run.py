@@ -27,7 +27,7 @@ from ..report.render import bars
 from ..results.recordings import RunResult
 from ..terminal import child
 from ..terminal.code_revision import CodeRevision
-from ..terminal.console import console, json_text, show
+from ..terminal.console import console, json_text, show_document
 from ..terminal.own_terminal import usable
 from ..terminal.scalar_stream import Figures
 from ..terminal.shared_reader import SharedReader
@@ -260,7 +260,7 @@ def _report(folder: Path, as_json: bool, figures: Figures) -> None:
         print(json_text(result.contract()), file=sys.stderr)
         return
     print(file=sys.stderr)
-    show(result.render, console(stderr=True))
+    show_document(result.document(), console(stderr=True))
     again = f"`whyidle report {folder}` shows this again, with --format html as a page."
     print(f"\nThe recording is in {folder}; {again}", file=sys.stderr)
 

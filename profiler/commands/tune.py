@@ -20,12 +20,12 @@ from ..errors import RecordError, WhyidleError
 from ..interrupts import end_like_ctrl_c
 from ..record.run import open_run
 from ..report.contract import tuning as tune_json
-from ..report.documents import tuning as tune_text
-from ..report.render.text import show as show_text
-from ..terminal.console import console, show, write_json
+from ..report.contract.encode import builtins
+from ..report.documents.tuning import tuning_document
+from ..terminal.console import console, show_document, write_json
 from ..terminal.tuning_progress import TuneProgress
 from ..tune.bench.script_bench import NothingToTune, Ready, ScriptBench
-from ..tune.search.plan import Plan
+from ..tune.search.plan import SearchPlan
 from ..tune.search.result import SearchEnd
 from ..tune.search.search import SearchProgress, search
 from ..tune.search.state import RECORDING, State, load
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         return INTERRUPTED
     if arguments.json != "-":
         target = console()
-        show(lambda to: show_text(tune_text.document(result), to), target)
+        show_document(tuning_document(result), target)
         page = f"whyidle report {sitting.folder} --format html: as a page"
         target.print(f"\nblocks and recordings: {sitting.folder}   ({page})", soft_wrap=True, markup=False)
     if arguments.json:
@@ -171,7 +171,7 @@ class _Sitting:
                 # Nothing was started, so there is nothing to keep.
                 shutil.rmtree(self.folder, ignore_errors=True)
             raise
-        state.result = tune_json.tuning(result)
+        state.result = builtins(tune_json.tuning(result))
         with suppress(RecordError):
             state.save(self.folder)
         return result
@@ -280,9 +280,9 @@ class _Sitting:
             raise WhyidleError(f"no steps of a training were seen: {' '.join(analysis.notes)}")
         return analysis, workload_of(run, analysis.facts)
 
-    def _plan(self, ready: Ready, workload: Workload, budget_s: float) -> Plan:
+    def _plan(self, ready: Ready, workload: Workload, budget_s: float) -> SearchPlan:
         arguments, cuda = self._arguments, ready.said.get("device") == "cuda"
-        return Plan(
+        return SearchPlan(
             baseline=ready.settings,
             batch_size=ready.settings.batch_size or workload.batch_size,
             budget_s=budget_s,

@@ -15,7 +15,7 @@ from ..tune.batch.probe import child_probe
 from ..tune.bench.bench import Bench
 from ..tune.bench.launch import Launch
 from ..tune.bench.script_bench import Ready, ScriptBench
-from ..tune.search.plan import Model, Plan
+from ..tune.search.plan import Model, SearchPlan
 from ..tune.search.result import BatchAdvice, Tuned
 from ..tune.search.search import search
 
@@ -46,7 +46,7 @@ def batch_advice(
     launch: Launch,
     bench: ScriptBench,
     model: Model,
-    plan: Plan,
+    plan: SearchPlan,
     tuned: Tuned,
     samples: SampleSizes,
     left_s: float,

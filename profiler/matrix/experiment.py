@@ -18,7 +18,7 @@ from .trial import TrialTarget
 from .used import require_used
 
 if TYPE_CHECKING:
-    from whyidle.scenarios.scenario import Asked, Experiment, Scenario, ScenarioData
+    from whyidle.scenarios.scenario import Experiment, ExperimentRequest, Scenario, ScenarioData
     from whyidle.scenarios.variant import Feed, Variant
 
 TARGET = TrialTarget("whyidle.scenarios.trial", "run_trial")
@@ -137,10 +137,10 @@ def _check_profiles(chosen: Scenario, devices: Sequence[Mapping[str, Any]], net:
             step_times(choose(device["name"])).net(chosen.profile_net(net))
 
 
-def _asked(request: Request, devices: Sequence[Mapping[str, Any]], pipelines: tuple[str, ...]) -> Asked:
-    from whyidle.scenarios.scenario import Asked
+def _asked(request: Request, devices: Sequence[Mapping[str, Any]], pipelines: tuple[str, ...]) -> ExperimentRequest:
+    from whyidle.scenarios.scenario import ExperimentRequest
 
-    return Asked(
+    return ExperimentRequest(
         kind=devices[0]["kind"],
         devices=tuple(device["name"] for device in devices),
         pipelines=pipelines,
@@ -161,7 +161,7 @@ def _asked(request: Request, devices: Sequence[Mapping[str, Any]], pipelines: tu
     )
 
 
-def _variants(request: Request, asked: Asked, chosen: Scenario, experiment: Experiment) -> list[Variant]:
+def _variants(request: Request, asked: ExperimentRequest, chosen: Scenario, experiment: Experiment) -> list[Variant]:
     """What the experiment makes of it; loaders that run first are on top of the table as well."""
     from whyidle.scenarios.variant import plain
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import WhyidleError
 
 if TYPE_CHECKING:
-    from whyidle.scenarios.scenario import Asked
+    from whyidle.scenarios.scenario import ExperimentRequest
     from whyidle.scenarios.variant import Variant
 
     from .experiment import Request
@@ -24,13 +24,13 @@ _SEVERAL = {
     "--interconnect": ("interconnects", "interconnect"),
     "--threads": ("threads", "threads"),
 }
-"""Option → what it is called in `Asked` and in a `Variant`."""
+"""Option → what it is called in `ExperimentRequest` and in a `Variant`."""
 _ONE = {"--workers": "workers", "--epochs": "epochs", "--iterations": "iterations"}
 _OF_LOADING = {"pipeline", "store", "workers"}
 """What a batch that is served from memory has none of."""
 
 
-def require_used(asked: Asked, variants: Sequence[Variant], experiment: str, scenario: str) -> None:
+def require_used(asked: ExperimentRequest, variants: Sequence[Variant], experiment: str, scenario: str) -> None:
     """
     Args:
         variants: those that the experiment made of it, each told in one way only (`plain`).

@@ -145,7 +145,7 @@ BATCH = _kind(
     Field("collate_ns", "putting samples together"),
     Field("cpu_ns", "CPU time of the making threads"),
     Field("minor_faults", "page faults without I/O"),
-    Field("read_bytes", "bytes read from files"),
+    Field("read_bytes", "bytes read from storage; of a loader that stamps its own work, from files, cached or not"),
     Field("batch_bytes", "bytes of the finished batch"),
     Field("threads", "threads that work on batches in this worker at a time"),
     Field("training", "process id of the training that the batch was made for"),

@@ -2,98 +2,29 @@
 
 A document holds words and figures, and no layout: `render/text.py` makes all of a terminal's lines of it,
 `render/html.py` parts of a page, which draws some blocks itself, `render/markdown.py` a summary for a pull request.
-What a terminal's character set lacks is the renderer's business too: documents are written with every sign. The first
-block of a document is its title again, as a heading, where it has one.
+What a terminal's character set lacks is the renderer's business too: documents are written with every sign.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 from ..analyse.causes.finding import Evidence, Finding, Next
 from ..analyse.cells.batch_size.result import BatchVerdict
-from .words.figures import evidence_value, prediction
-
-Tone = str
-"""How words are set off: `bold`, `dim`, or a colour (`yellow`, `bold red`, …), as a terminal knows them; empty: not."""
-
-
-@dataclass(frozen=True)
-class Span:
-    """Words of one tone."""
-
-    words: str
-    tone: Tone = ""
+from .phrase import Tone, Words, plain_words
+from .words.figures import NO_CAUSE, evidence_value, part_name, prediction, share
+from .words.sample_time import sentence
 
 
 @dataclass(frozen=True)
-class Bar:
-    """Shares of time side by side: part of the stall breakdown → share 0 to 1."""
+class Title:
+    """What it is all about, and what came of it, in a line."""
 
-    shares: Mapping[str, float]
-    width: int
-    """Signs that all of it takes."""
-
-
-@dataclass(frozen=True)
-class Length:
-    """One figure as a bar from the left."""
-
-    signs: int
-
-
-@dataclass(frozen=True)
-class Spark:
-    """A strip of values from 0 to 100 over time; NaN where nothing was measured."""
-
-    values: Sequence[float]
-    width: int
-
-
-@dataclass(frozen=True)
-class PartSign:
-    """The sign that a part of the stall breakdown has in bars, in its colour."""
-
-    part: str
-
-
-Inline = Span | Bar | Length | Spark | PartSign
-
-
-@dataclass(frozen=True)
-class Phrase:
-    """Words in a row, of one tone or several."""
-
-    pieces: tuple[Inline, ...]
-
-    @property
-    def plain(self) -> str:
-        """The words alone."""
-        return "".join(piece.words for piece in self.pieces if isinstance(piece, Span))
-
-
-Words = str | Phrase
-"""Of a block or a cell."""
-
-
-def line(*pieces: str | tuple[str, Tone] | Inline | Phrase) -> Phrase:
-    """A line of several pieces: words, words with a tone, signs, other lines."""
-    return Phrase(tuple(inline for piece in pieces for inline in _inlines(piece)))
-
-
-def _inlines(piece: str | tuple[str, Tone] | Inline | Phrase) -> tuple[Inline, ...]:
-    if isinstance(piece, Phrase):
-        return piece.pieces
-    if isinstance(piece, str):
-        return (Span(piece),)
-    return (Span(*piece),) if isinstance(piece, tuple) else (piece,)
-
-
-def toned(words: str, tone: Tone) -> Phrase:
-    """Words of one tone."""
-    return Phrase((Span(words, tone),))
+    words: Words
+    one_line: bool = False
+    """As of a paragraph."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +125,11 @@ class SizesOfBatch:
     name: str
     verdict: BatchVerdict
 
+    @property
+    def said(self) -> str:
+        """What a larger batch did."""
+        return sentence(self.verdict)
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -202,6 +138,20 @@ class Verdict:
     finding: Finding
     confidence: bool = False
     """Whether how sure it is belongs to it."""
+    title: ClassVar[str] = "Verdict"
+
+    @property
+    def cause(self) -> str:
+        """Its code, or that there is none."""
+        return self.finding.cause or NO_CAUSE
+
+    @property
+    def remarks(self) -> str:
+        """How bad it is and how sure, in a word each; empty where neither is known."""
+        said = [self.finding.severity] if self.finding.severity != "none" else []
+        if self.confidence and self.finding.cause is not None:
+            said.append(f"confidence {self.finding.confidence:.1f}")
+        return ", ".join(said)
 
 
 @dataclass(frozen=True)
@@ -225,6 +175,17 @@ class SharesOfTime:
     bar: bool
     """Whether there are enough steps for a picture of it."""
     remarks: tuple[str, ...] = ()
+    heads: ClassVar[tuple[str, str, str, str]] = ("part", "share", "a step", "meaning")
+
+    @property
+    def lines(self) -> list[tuple[str, str, str, str, str]]:
+        """(part, its name, share, ms of a step, what it means) a part, `n/a` for waiting of which nothing was seen; and
+        what they sum to, which is no part."""
+        parts = [
+            (row.part, part_name(row.part), share(row.share), "" if row.ms is None else f"{row.ms:.2f} ms", row.meaning)
+            for row in self.rows
+        ]
+        return [*parts, ("", "a step", share(1.0), f"{self.step_ms:.2f} ms", "")]
 
     @property
     def shares(self) -> dict[str, float]:
@@ -253,6 +214,7 @@ class EvidenceTable:
 
     items: tuple[Evidence, ...]
     title: ClassVar[str] = "Evidence"
+    heads: ClassVar[tuple[str, str, str]] = ("measured", "here", "should be")
 
     @property
     def rows(self) -> list[tuple[str, str, str]]:
@@ -271,15 +233,29 @@ class OtherFindings:
     """Whether how bad each is, and the first change for it, belong to it."""
     title: ClassVar[str] = "Also"
 
+    @property
+    def said(self) -> list[tuple[str, list[str]]]:
+        """(what was found, what to change) a finding, in a sentence each."""
+        if not self.with_changes:
+            return [(f"{found.cause}: {found.title}", []) for found in self.findings]
+        return [
+            (f"{found.cause} ({found.severity}): {found.title}", Changes(found.next[:1], self.now).said)
+            for found in self.findings
+        ]
+
 
 @dataclass(frozen=True)
 class Caution:
-    """What must be read before any figure: where data or a device are no real ones."""
+    """What must be read before any figure: that data or a device are no real ones."""
 
     what: str
     words: str
     where: str = ""
     """Of what it is so, where not of all."""
+    quiet: bool = False
+    """Whether a text leaves it out, as the device in its title and the heads of its columns say it already."""
+    one_line: bool = False
+    """As of a paragraph."""
 
     @property
     def said(self) -> str:
@@ -304,8 +280,58 @@ class Quality:
         return [*([self.said] if self.said else []), *(f"note: {note}" for note in self.notes)]
 
 
+LOADERS_RAN = "its figures are computed, not measured on such a device. The loaders really ran."
+
+
+def emulated_device(words: str = LOADERS_RAN) -> Caution:
+    """That figures are of an emulated device, for outputs in which its name alone would not tell."""
+    return Caution("Emulated device", words, quiet=True)
+
+
+@dataclass(frozen=True)
+class CodeChange:
+    """A line of code, and what is to stand in its place."""
+
+    before: str
+    after: str
+
+    @property
+    def lines(self) -> tuple[str, str]:
+        """As a diff has them."""
+        return f"- {self.before}", f"+ {self.after}"
+
+
+@dataclass(frozen=True)
+class LimitRow:
+    """A limit that a run was held to, in words."""
+
+    outcome: str
+    """Whether it is kept, in a word."""
+    tone: Tone
+    """Of that word."""
+    what: str
+    measured: str
+    wanted: str
+    note: str
+
+    @property
+    def cells(self) -> tuple[str, str, str, str, str]:
+        """As `LimitTable.heads` call them."""
+        return self.outcome, self.what, self.measured, self.wanted, self.note
+
+
+@dataclass(frozen=True)
+class LimitTable:
+    """The limits that a run was held to. A text has a line for each, however long it is."""
+
+    rows: tuple[LimitRow, ...]
+    heads: ClassVar[tuple[str, str, str, str, str]] = ("", "check", "measured", "wanted", "")
+    one_line: ClassVar[bool] = True
+
+
 Block = (
-    Heading
+    Title
+    | Heading
     | Paragraph
     | Space
     | TableBlock
@@ -317,6 +343,8 @@ Block = (
     | EvidenceTable
     | OtherFindings
     | Caution
+    | CodeChange
+    | LimitTable
     | Quality
 )
 
@@ -325,10 +353,12 @@ Block = (
 class Document:
     """All that a result says, in its order."""
 
-    title: str
     blocks: tuple[Block, ...]
-    emulated: bool = False
-    """Whether its figures are of an emulated device."""
+
+    @property
+    def title(self) -> str:
+        """Without tones; empty of a part that has none."""
+        return next((plain_words(block.words) for block in self.blocks if isinstance(block, Title)), "")
 
 
 Kind = TypeVar("Kind")

@@ -18,14 +18,16 @@ from ..errors import WhyidleError
 from ..record.comparison import is_comparison, read_comparison
 from ..record.run import is_run, runs_within
 from ..report.contract import comparison as compare_json
+from ..report.contract.encode import Content
 from ..report.document import Document
-from ..report.documents import comparison as compare_text
+from ..report.documents.comparison import comparison_document, comparison_title
 from ..report.export import prometheus
 from ..report.export.cells import cells_table
 from ..report.export.table import Table
-from ..report.plot import batch_size, confusion, utilisation
-from ..report.plot import scaling as scaling_plot
-from ..report.render import markdown
+from ..report.plot.batch_size import write_batch_sizes
+from ..report.plot.confusion import write_confusion
+from ..report.plot.scaling import write_scaling
+from ..report.plot.utilisation import traces_of, write_utilisation
 from .recordings import RecordedResult, recording_in
 from .result import CELLS, CONFUSION, PAGE, PICTURES, RANKS, SIZES, TRACES, Picture, Result
 
@@ -91,9 +93,9 @@ class ComparisonResult(Cells):
         return result, setting
 
     def document(self) -> Document:
-        return compare_text.document(*self._loaded)
+        return comparison_document(*self._loaded)
 
-    def contract(self) -> dict[str, Any]:
+    def contract(self) -> Content:
         return compare_json.comparison(*self._loaded)
 
     def page(self, place: Path | None) -> str:
@@ -102,24 +104,21 @@ class ComparisonResult(Cells):
         result, setting = self._loaded
         return compare_page.page(result, setting, {} if place is None else _links(result.cells, place))
 
-    def markdown(self) -> str:
-        return markdown.of_comparison(*self._loaded)
-
     def draw(self, picture: Picture, file: Path) -> None:
         result, setting = self._loaded
-        title = compare_text.title(result, setting)
+        title = comparison_title(result, setting)
         if picture == SIZES:
             if not result.batch_verdicts:
                 raise WhyidleError("--plot: no loader ran with two batch sizes, so no picture was drawn.")
-            batch_size.write(result.batch_verdicts, title, file)
+            write_batch_sizes(result.batch_verdicts, title, file)
         elif picture == TRACES:
-            utilisation.write(utilisation.traces_of(result), title, file)
+            write_utilisation(traces_of(result), title, file)
         elif picture == RANKS:
             if (found := scaling(result.cells)) is None:
                 raise WhyidleError("--scaling-plot: nothing ran on several ranks, so no picture was drawn.")
-            scaling_plot.write(found, title, file)
+            write_scaling(found, title, file)
         elif picture == CONFUSION:
-            confusion.write(result, setting, title, file)
+            write_confusion(result, setting, title, file)
 
 
 class _Planted(Cells):
@@ -146,14 +145,9 @@ class _Planted(Cells):
         document: Document = self._table.document()
         return document
 
-    def contract(self) -> dict[str, Any]:
+    def contract(self) -> Content:
         content: dict[str, Any] = self._table.json()
         return content
-
-    def without(self, form: str) -> WhyidleError:
-        if form == "markdown":
-            return WhyidleError(f"{self.folder} tests verdicts on planted causes: take --format text or json.")
-        return super().without(form)
 
     def undrawn(self, picture: Picture) -> str:
         return f"{self.folder} compares planted {self.planted}"

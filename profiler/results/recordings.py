@@ -5,34 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from ..analyse.attached.attached import Attached, attached, is_attached
 from ..analyse.attached.causes import findings_of, verdict_of
 from ..analyse.causes.finding import Finding
 from ..analyse.cells import cost
+from ..analyse.ranks.figures import all_facts, processes
 from ..analyse.run.analysis import Analysis, analyse
 from ..analyse.timeline.timeline import timelines
 from ..errors import WhyidleError
 from ..record.run import Run, is_run, open_run
 from ..record.schema import STEP
 from ..report.contract import attached as attach_json
-from ..report.contract import cost as cost_json
 from ..report.contract import run as run_json
+from ..report.contract.encode import Content
 from ..report.document import Document
-from ..report.documents import attached as attach_text
-from ..report.documents import cost as cost_text
-from ..report.documents import run as run_text
+from ..report.documents.attached import attached_document
+from ..report.documents.cost import spent_line
+from ..report.documents.run import run_document, stand_in_of
 from ..report.export import prometheus
 from ..report.export.raw import KINDS_OF_TABLES, about_of, raw_table
 from ..report.export.steps import steps_table
 from ..report.export.table import Table
-from ..report.plot import utilisation
-from ..report.render import markdown
+from ..report.plot.utilisation import trace_of, write_utilisation
 from .result import CELLS, STEPS, TRACES, Picture, Result
 
 if TYPE_CHECKING:
-    from ..report.export.trace.compose import Trace
+    from ..report.export.trace.compose import RunTrace
 
 
 class RecordedResult(Result):
@@ -49,7 +49,7 @@ class RecordedResult(Result):
     def analysis(self) -> Analysis:
         return analyse(*self.runs)
 
-    def trace(self) -> Trace:
+    def trace(self) -> RunTrace:
         from ..report.export.trace.compose import trace_of
 
         self._require_steps()
@@ -112,19 +112,15 @@ class RunResult(RecordedResult):
         return cls([open_run(folder)]) if is_run(folder) else None
 
     def document(self) -> Document:
-        return run_text.document(self.analysis, self._cost_line())
+        return run_document(self.analysis, self._cost_line())
 
-    def contract(self) -> dict[str, Any]:
-        spent = self._spent()
-        return run_json.report(self.analysis) | ({} if spent is None else {"cost": cost_json.spent(spent)})
+    def contract(self) -> Content:
+        return run_json.report(self.analysis, self._spent())
 
     def page(self, place: Path | None) -> str:
         from ..report.page import run_page
 
         return run_page.page(self.analysis, self.runs, self._cost_line())
-
-    def markdown(self) -> str:
-        return markdown.markdown(self.document())
 
     def prometheus(self) -> str:
         return prometheus.of_runs([self.gauged()])
@@ -137,21 +133,21 @@ class RunResult(RecordedResult):
             super().draw(picture, file)
         # Of several ranks, the one whose figures are shown.
         title = (self.analysis.info.get("device") or {}).get("title") or "device"
-        generated = ", stand-in data" if run_text.stand_in_of(self.analysis) else ""
-        traces = [utilisation.trace_of(self.folder.name, self.analysis, self.folder)]
-        utilisation.write(traces, f"{title}{generated}", file)
+        generated = ", stand-in data" if stand_in_of(self.analysis) else ""
+        traces = [trace_of(self.folder.name, self.analysis, self.folder)]
+        write_utilisation(traces, f"{title}{generated}", file)
 
     def _cost_line(self) -> str | None:
         spent = self._spent()
-        return None if spent is None else cost_text.spent(spent)
+        return None if spent is None else spent_line(spent)
 
     def _spent(self) -> cost.Spent | None:
         """What the run, or a job of several ranks, cost; nothing without a price."""
         if self.price is None:
             return None
-        each = [part.analysis for part in self.analysis.ranks] or [self.analysis]
-        facts = [one.facts for one in each if one.facts is not None]
-        return cost.spent(self.price, self.analysis.duration_s, facts if len(facts) == len(each) else [])
+        facts = all_facts(self.analysis)
+        known = len(facts) == len(processes(self.analysis))
+        return cost.spent(self.price, self.analysis.duration_s, facts if known else [])
 
 
 class AttachedResult(RecordedResult):
@@ -175,18 +171,15 @@ class AttachedResult(RecordedResult):
         return verdict_of(self.seen, self.findings)
 
     def document(self) -> Document:
-        return attach_text.document(self.seen, self.verdict, self.findings)
+        return attached_document(self.seen, self.verdict, self.findings)
 
-    def contract(self) -> dict[str, Any]:
+    def contract(self) -> Content:
         return attach_json.report(self.seen, self.verdict, self.findings)
 
     def page(self, place: Path | None) -> str:
         from ..report.page import attach_page
 
         return attach_page.page(self.runs[0], self.seen, self.verdict, self.findings)
-
-    def markdown(self) -> str:
-        return markdown.markdown(self.document())
 
     def without(self, form: str) -> WhyidleError:
         return WhyidleError(

@@ -6,19 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
-
-from rich.console import Console
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from ..analyse.cells.prices import Price
 from ..errors import WhyidleError
+from ..report.contract.encode import Content
 from ..report.document import Document
 from ..report.export.raw import KINDS_OF_TABLES
 from ..report.export.table import Table
-from ..report.render.text import show as show_text
 
 if TYPE_CHECKING:
-    from ..report.export.trace.compose import Trace
+    from ..report.export.trace.compose import RunTrace
 
 PAGE = "report.html"
 """Name of a result's page, in the folder of what it is about, where none is given."""
@@ -79,27 +77,19 @@ class Result(ABC):
     def document(self) -> Document:
         """All that it says."""
 
-    def render(self, console: Console) -> None:
-        """Print it in words."""
-        show_text(self.document(), console)
-
     @abstractmethod
-    def contract(self) -> dict[str, Any]:
+    def contract(self) -> Content:
         """It as JSON."""
 
     @abstractmethod
     def page(self, place: Path | None) -> str:
         """It as a page. `place`: the folder in which the page will lie; `None`: nowhere that links could lead from."""
 
-    def markdown(self) -> str:
-        """A few lines for a pull request."""
-        raise self.without("markdown")
-
     def prometheus(self) -> str:
         """Gauges; empty where no figure is known."""
         raise self.without("prometheus")
 
-    def trace(self) -> Trace:
+    def trace(self) -> RunTrace:
         """What viewers of traces show."""
         raise self.without("trace")
 

@@ -11,8 +11,9 @@ from typing import Any, Self
 from ..errors import RecordError, WhyidleError
 from ..record.run import open_run, runs_within
 from ..report.contract import tuning as tune_json
+from ..report.contract.encode import Content
 from ..report.document import Document
-from ..report.documents import tuning as tune_text
+from ..report.documents.tuning import tuning_document
 from ..tune.search.state import RECORDING, TUNE_JSON, State, is_tuning, load
 from ..tune.search.tuning import Tuning
 from .result import Result
@@ -51,11 +52,11 @@ class TuningResult(Result):
         """What was said of the data before anything was started."""
         return tuple(map(str, self._state.asked.get("notices") or ()))
 
-    def contract(self) -> dict[str, Any]:
+    def contract(self) -> Content:
         return self._kept[1]
 
     def document(self) -> Document:
-        return tune_text.document(self._kept[0], self._notices)
+        return tuning_document(self._kept[0], self._notices)
 
     def page(self, place: Path | None) -> str:
         from ..report.page import tune_page
@@ -66,7 +67,8 @@ class TuningResult(Result):
         runs = runs_within(self.folder)
         recording = f", or name a recording in it, such as {runs[0]}" if runs else ""
         return WhyidleError(
-            f"{self.folder} is a tuning, of which --format {form} is not made: take text, json or html{recording}."
+            f"{self.folder} is a tuning, of which --format {form} is not made: take text, json, html or markdown"
+            f"{recording}."
         )
 
     def _environment(self) -> Iterator[tuple[str, str]]:

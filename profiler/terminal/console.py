@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from rich.console import Console
 from ..errors import WhyidleError
 from ..record.files import replacing, write_text
 from ..record.recorded import refuse_recorded
+from ..report.contract.encode import Content, builtins
+from ..report.document import Document
+from ..report.render.text import print_document
 
 PLAIN_WIDTH = 100
 """Where the output is not a terminal."""
@@ -39,30 +43,35 @@ def show(draw: Callable[[Console], None], target: Console) -> None:
     target.file.flush()
 
 
-def show_in(output: str | None, draw: Callable[[Console], None]) -> None:
-    """As `show`, into a file that is named; none, or `-`, is the terminal.
+def show_document(document: Document, target: Console) -> None:
+    """Print it in words, as `show` does."""
+    show(partial(print_document, document), target)
+
+
+def show_in(output: str | None, document: Document) -> None:
+    """As `show_document`, into a file that is named; none, or `-`, is the terminal.
 
     Raises:
         WhyidleError: it cannot be written.
     """
     if output in (None, "-"):
-        show(draw, console())
+        show_document(document, console())
         return
     refuse_recorded(Path(output))
     try:
         with replacing(Path(output)) as draft, draft.open("w", encoding="utf-8") as file:
-            show(draw, Console(file=file, width=PLAIN_WIDTH, **LITERAL))
+            show_document(document, Console(file=file, width=PLAIN_WIDTH, **LITERAL))
     except OSError as error:
         raise WhyidleError(f"cannot write {output}: {error.strerror}. Name another file.") from error
 
 
 def show_comparison(
-    draw: Callable[[Console], None], content: Callable[[], dict[str, Any]], to: Path, json_file: str | None
+    document: Callable[[], Document], content: Callable[[], Content], to: Path, json_file: str | None
 ) -> None:
     """Print what runs in the folder `to` came to, and write its JSON where that was asked for (`-`: instead)."""
     if json_file != "-":
         target = console()
-        show(draw, target)
+        show_document(document(), target)
         target.print(
             f"\nruns and figures: {to}   (whyidle report {to}; --format html: as a page)",
             soft_wrap=True,
@@ -72,7 +81,7 @@ def show_comparison(
         write_json(content(), json_file)
 
 
-def write_json(content: dict[str, Any], target: str) -> None:
+def write_json(content: Content, target: str) -> None:
     """To a file, or to stdout for `-`."""
     text = json_text(content)
     if target == "-":
@@ -94,16 +103,5 @@ def write_file(text: str, target: Path, with_option: str = "") -> None:
         raise WhyidleError(f"cannot write {target}: {error.strerror}. Name another file{with_option}.") from error
 
 
-def json_text(content: dict[str, Any]) -> str:
-    """Numbers that are not finite become null: JSON has none."""
-    return json.dumps(_finite(content), indent=1, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    if isinstance(value, float) and value - value != 0:
-        return None
-    return value
+def json_text(content: Content) -> str:
+    return json.dumps(builtins(content), indent=1, allow_nan=False)

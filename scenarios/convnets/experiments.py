@@ -11,7 +11,7 @@ import torch
 
 from whyidle.errors import WhyidleError
 
-from ..scenario import Asked, Experiment, Scenario
+from ..scenario import Experiment, ExperimentRequest, Scenario
 from ..variant import Feed, Variant, grid
 
 _IMAGENET = ("alexnet", "googlenet", "resnet50")
@@ -46,7 +46,7 @@ def experiments(scenario: Scenario) -> tuple[Experiment, ...]:
     )
 
 
-def _differential(scenario: Scenario, asked: Asked) -> list[Variant]:
+def _differential(scenario: Scenario, asked: ExperimentRequest) -> list[Variant]:
     """Each store alone, the net alone, and the net on each store. The net alone needs no store twice."""
     feeds: Sequence[Feed] = asked.feeds or ("synthetic", "loader-only", "real")
     stores = asked.stores or scenario.stores
@@ -65,7 +65,7 @@ def _differential(scenario: Scenario, asked: Asked) -> list[Variant]:
     return [each for each in cells if each.feed != "synthetic" or each.store == stores[0]]
 
 
-def _scaling(asked: Asked) -> list[Variant]:
+def _scaling(asked: ExperimentRequest) -> list[Variant]:
     """Batch sizes × devices, with a loader of each rank's own and without any. Ranks share the processors."""
     sizes: tuple[int, ...] = (32, 128, 512)
     nets: tuple[str, ...] = ("googlenet",)
@@ -86,7 +86,7 @@ def _scaling(asked: Asked) -> list[Variant]:
     return _linked(asked, [replace(each, workers=_share(asked, each.ranks)) for each in cells])
 
 
-def _placement(asked: Asked) -> list[Variant]:
+def _placement(asked: ExperimentRequest) -> list[Variant]:
     """(a) In the training processes, and by worker processes for each rank that all want the same processors; (b) from
     raw records, a batch ahead; (c) nothing loaded.
 
@@ -122,7 +122,7 @@ def _placement(asked: Asked) -> list[Variant]:
     return _linked(asked, fast)
 
 
-def _forward(scenario: Scenario, asked: Asked) -> list[Variant]:
+def _forward(scenario: Scenario, asked: ExperimentRequest) -> list[Variant]:
     """TensorFlow's benchmark had batches of 128 random images and 100 steps after 10."""
     small = asked.kind == "cpu" and not asked.full
     return grid(
@@ -136,7 +136,7 @@ def _forward(scenario: Scenario, asked: Asked) -> list[Variant]:
     )
 
 
-def _base(asked: Asked, iterations: int) -> Variant:
+def _base(asked: ExperimentRequest, iterations: int) -> Variant:
     given = asked.epochs is not None or asked.iterations is not None
     stop = asked.stop if given else {"iterations": iterations}
     return Variant(
@@ -151,11 +151,11 @@ def _base(asked: Asked, iterations: int) -> Variant:
     )
 
 
-def _loaders(asked: Asked, usual: str) -> tuple[str, ...]:
+def _loaders(asked: ExperimentRequest, usual: str) -> tuple[str, ...]:
     return asked.pipelines if asked.pipelines_asked else (usual,)
 
 
-def _ranks(asked: Asked) -> tuple[int, ...]:
+def _ranks(asked: ExperimentRequest) -> tuple[int, ...]:
     """1, 2, 4, … devices: those there are; 8 emulated ones in the study's size, else 2."""
     most = _MOST_RANKS if asked.full else 2
     if asked.kind == "cuda":
@@ -165,12 +165,12 @@ def _ranks(asked: Asked) -> tuple[int, ...]:
     return tuple(1 << power for power in range(most.bit_length()) if 1 << power <= most)
 
 
-def _share(asked: Asked, ranks: int) -> int:
+def _share(asked: ExperimentRequest, ranks: int) -> int:
     """Workers of a rank, where all ranks together have as many as there are processors."""
     return asked.workers or max(1, asked.cpus // ranks)
 
 
-def _linked(asked: Asked, cells: list[Variant]) -> list[Variant]:
+def _linked(asked: ExperimentRequest, cells: list[Variant]) -> list[Variant]:
     """The cells of several ranks over each interconnect that was asked for."""
     return [
         replace(each, interconnect=link)

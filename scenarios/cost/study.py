@@ -17,7 +17,7 @@ from whyidle.devices.protocol import Device
 from whyidle.pipelines.protocol import Batch
 
 from ..evaluation import classified
-from ..scenario import Asked, DataRequest, Experiment, Scenario, ScenarioData
+from ..scenario import DataRequest, Experiment, ExperimentRequest, Scenario, ScenarioData
 from ..variant import Variant, grid
 from . import data as cost_data
 from . import nets as cost_nets
@@ -77,20 +77,20 @@ class Cost(Scenario):
     def evaluate(self, model: Any, net: str, data: Any, device: Device) -> dict[str, Any]:
         return classified(lambda inputs: cost_nets.classes(model(inputs)), data, device)
 
-    def _threads(self, asked: Asked) -> list[Variant]:
+    def _threads(self, asked: ExperimentRequest) -> list[Variant]:
         default = EMULATED_NETS if asked.kind == "emulated" else self.nets if asked.full else QUICK_NETS
         nets = self.nets_for(asked.kind, asked.nets) if asked.nets else default
         stop = {"iterations": asked.iterations or (None if asked.epochs or asked.full else QUICK_ITERATIONS)}
         return self._each(asked, nets, stop, self._counts(asked))
 
-    def _accuracy(self, asked: Asked) -> list[Variant]:
+    def _accuracy(self, asked: ExperimentRequest) -> list[Variant]:
         learners = tuple(net for net in self.nets if cost_data.folder_name(net) != "text")
         nets = self.nets_for(asked.kind, asked.nets) if asked.nets else learners if asked.full else QUICK_LEARNERS
         made = self._each(asked, nets, {"iterations": asked.iterations}, asked.threads or (None,))
         return [replace(each, evaluate="epochs") for each in made]
 
     def _each(
-        self, asked: Asked, nets: Sequence[str], stop: dict[str, int | None], threads: Sequence[int | None]
+        self, asked: ExperimentRequest, nets: Sequence[str], stop: dict[str, int | None], threads: Sequence[int | None]
     ) -> list[Variant]:
         """Every net at the study's batch size, or the asked ones, on each device and number of threads."""
         made = []
@@ -116,7 +116,7 @@ class Cost(Scenario):
             )
         return made
 
-    def _counts(self, asked: Asked) -> Sequence[int | None]:
+    def _counts(self, asked: ExperimentRequest) -> Sequence[int | None]:
         """Of threads: the study's where there are so many CPUs, else powers of two; of no matter on an accelerator."""
         if asked.threads or asked.kind != "cpu":
             return asked.threads or (None,)

@@ -21,8 +21,8 @@ from whyidle.pipelines.affine import Affine
 from whyidle.pipelines.standardise import Standardise
 
 from ..datasets.idx import FASHION_MNIST, IdxImages, Part
-from ..scenario import Asked, DataRequest, Experiment, Scenario
-from ..variant import Phase, Variant, grid
+from ..scenario import DataRequest, Experiment, ExperimentRequest, Scenario
+from ..variant import TrainingPhase, Variant, grid
 from . import nets as fashion_nets
 
 BATCH = 512
@@ -127,15 +127,15 @@ def _held_back(images: int) -> npt.NDArray[np.int64]:
     return np.random.RandomState(SPLIT_SEED).permutation(images)[: images // HELD_BACK]
 
 
-def _base(asked: Asked) -> Variant:
+def _base(asked: ExperimentRequest) -> Variant:
     return Variant(net="", pipeline="", batch_size=0, workers=asked.workers or 1)
 
 
-def _pipelines(asked: Asked) -> tuple[str, ...]:
+def _pipelines(asked: ExperimentRequest) -> tuple[str, ...]:
     return asked.pipelines if asked.pipelines_asked else ("workers",)
 
 
-def _floor(asked: Asked) -> list[Variant]:
+def _floor(asked: ExperimentRequest) -> list[Variant]:
     """Net alone, loader alone, and both. A loader on its own serves all nets, a net on its own both kinds of data: each
     is measured once."""
     small = asked.kind == "cpu"
@@ -160,7 +160,7 @@ def _floor(asked: Asked) -> list[Variant]:
     return [cell for cell in cells if cell.feed not in shared or shared[cell.feed](cell)]
 
 
-def _plan(told: str, second: float, asked: Asked) -> list[Variant]:
+def _plan(told: str, second: float, asked: ExperimentRequest) -> list[Variant]:
     """The article's schedule: 10 epochs, 10 at the second rate, then augmented ones. The quick form has a fifth of
     the first, a few images and a small net; it says so in its name."""
     length, augmented, quick = (10, AUGMENTED, "") if asked.full else (2, (0, 2, 4), "quick: ")
@@ -183,9 +183,9 @@ def _plan(told: str, second: float, asked: Asked) -> list[Variant]:
     ]
 
 
-def _phases(length: int, second: float, augmented: int) -> tuple[Phase, ...]:
-    first: Sequence[Phase] = (Phase(epochs=length, lr=FIRST), Phase(epochs=length, lr=second))
-    return (*first, Phase(epochs=augmented, lr=second, augment=True)) if augmented else tuple(first)
+def _phases(length: int, second: float, augmented: int) -> tuple[TrainingPhase, ...]:
+    first: Sequence[TrainingPhase] = (TrainingPhase(epochs=length, lr=FIRST), TrainingPhase(epochs=length, lr=second))
+    return (*first, TrainingPhase(epochs=augmented, lr=second, augment=True)) if augmented else tuple(first)
 
 
 SCENARIO = FashionMnist()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from whyidle.devices.emulated import EmulatedDevice
 
-from .case import LAUNCH, RETRY, Accelerator
+from .case import LAUNCH, RETRY, PlannedDevice
 from .samples import burn_ms
 
 MEMORY = 9 * 10**9
@@ -17,7 +17,9 @@ GROWTH = 10**7
 class Computing:
     """The computation of one training's steps. `stamp` is told what costs the host time: what, begin, end, tag."""
 
-    def __init__(self, device: EmulatedDevice, plan: Accelerator, stamp: Callable[[str, int, int, str], None]) -> None:
+    def __init__(
+        self, device: EmulatedDevice, plan: PlannedDevice, stamp: Callable[[str, int, int, str], None]
+    ) -> None:
         self._device = device
         self._plan = plan
         self._stamp = stamp

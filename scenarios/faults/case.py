@@ -28,7 +28,7 @@ Band = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Reading:
+class PlannedReads:
     """Files that samples are read from."""
 
     bytes: int
@@ -81,7 +81,7 @@ class Data:
     """What it takes the training to unpickle a batch that a worker sends."""
     first_worker_only: bool = False
     """An iterable dataset that gives all its samples to the first worker."""
-    reading: Reading | None = None
+    reading: PlannedReads | None = None
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Loader:
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedStep:
     """One step of the training."""
 
     compute_ms: float = 20.0
@@ -134,7 +134,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Host:
+class PlannedHost:
     """What else goes on in the training process."""
 
     collecting: float = 0.0
@@ -152,7 +152,7 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Accelerator:
+class PlannedDevice:
     """What the emulated device is like, and how it is used."""
 
     conditions: Conditions | None = None
@@ -202,11 +202,11 @@ class Machine:
 class Plan:
     data: Data = field(default_factory=Data)
     loader: Loader = field(default_factory=Loader)
-    step: Step = field(default_factory=Step)
+    step: PlannedStep = field(default_factory=PlannedStep)
     between: Between = field(default_factory=Between)
     machine: Machine = field(default_factory=Machine)
-    host: Host = field(default_factory=Host)
-    accelerator: Accelerator = field(default_factory=Accelerator)
+    host: PlannedHost = field(default_factory=PlannedHost)
+    accelerator: PlannedDevice = field(default_factory=PlannedDevice)
     epochs: int = 1
     batches: int = 80
     """In an epoch."""

@@ -15,12 +15,12 @@ from .case import (
     Case,
     Data,
     Hit,
-    Host,
     Loader,
     Machine,
     Plan,
-    Reading,
-    Step,
+    PlannedHost,
+    PlannedReads,
+    PlannedStep,
 )
 from .device_cases import HEALTHY, PAGEABLE_BYTES_PER_MS, PINNED_BYTES_PER_MS, cost_ms
 from .host_cases import AHEAD_MS, PROCESSOR
@@ -67,7 +67,7 @@ CASES: tuple[Case, ...] = (
         Plan(
             Data(native_burn_ms=step_ms(0.4) / 2 / 4),
             Loader(threads=3),
-            Step(host_ms=AHEAD_MS + 10 * cost_ms(0.35), host_every=10),
+            PlannedStep(host_ms=AHEAD_MS + 10 * cost_ms(0.35), host_every=10),
         ),
         "workers with spinning threads, and logging after every tenth step",
     ),
@@ -79,7 +79,7 @@ CASES: tuple[Case, ...] = (
         Plan(
             Data(sleep_ms=2.0, slow_every=20, slow_first=8, slow_ms=450.0),
             Loader(workers=4, batch=8),
-            Step(reads=2, read_ms=cost_ms(0.25) / 2),
+            PlannedStep(reads=2, read_ms=cost_ms(0.25) / 2),
         ),
         "single slow samples, and results read in the midst of each step",
     ),
@@ -91,7 +91,9 @@ CASES: tuple[Case, ...] = (
         Plan(
             Data(
                 burn_ms=2 * step_ms(0.4) / 4,
-                reading=Reading(64 * 1024, cold=False, bytes_per_s=64 * 1024 / (5 * COMPUTE_MS / 4 / 1e3), once=True),
+                reading=PlannedReads(
+                    64 * 1024, cold=False, bytes_per_s=64 * 1024 / (5 * COMPUTE_MS / 4 / 1e3), once=True
+                ),
             ),
             epochs=4,
             batches=24,
@@ -120,7 +122,7 @@ CASES: tuple[Case, ...] = (
         Plan(
             Data(sleep_ms=2 * 1.6 * (COMPUTE_MS + cost_ms(0.25)) / 4),
             Loader(workers=2),
-            Step(copy_bytes=round(cost_ms(0.25) * PAGEABLE_BYTES_PER_MS), pinned=False),
+            PlannedStep(copy_bytes=round(cost_ms(0.25) * PAGEABLE_BYTES_PER_MS), pinned=False),
             batches=60,
         ),
         "pageable copies, and two workers that wait for something slow",
@@ -130,7 +132,7 @@ CASES: tuple[Case, ...] = (
         "host.step_gap",
         ("host", "host"),
         (GARBAGE, PLANTED),
-        Plan(*HEALTHY, Step(host_burn_ms=cost_ms(0.25)), host=Host(0.3, 20_000), device=PROCESSOR),
+        Plan(*HEALTHY, PlannedStep(host_burn_ms=cost_ms(0.25)), host=PlannedHost(0.3, 20_000), device=PROCESSOR),
         "full collections, and work of the loop's own",
     ),
     _compound(
@@ -138,7 +140,7 @@ CASES: tuple[Case, ...] = (
         "host.step_gap",
         ("sync", "host"),
         (EVERY, PLANTED),
-        Plan(*HEALTHY, Step(reads=2, read_ms=cost_ms(0.3) / 2, sync_every=1, host_ms=cost_ms(0.3))),
+        Plan(*HEALTHY, PlannedStep(reads=2, read_ms=cost_ms(0.3) / 2, sync_every=1, host_ms=cost_ms(0.3))),
         "results read in the midst of each step and at its end, and logging then",
     ),
     _compound(
@@ -160,7 +162,7 @@ CASES: tuple[Case, ...] = (
         Plan(
             Data(sleep_ms=200.0 / 8),
             Loader(workers=10, batch=8),
-            Step(copy_bytes=round(cost_ms(0.3) * PINNED_BYTES_PER_MS)),
+            PlannedStep(copy_bytes=round(cost_ms(0.3) * PINNED_BYTES_PER_MS)),
             epochs=7,
             batches=12,
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .case import CONTROL, Between, Case, Data, Loader, Machine, Plan, Step
+from .case import CONTROL, Between, Case, Data, Loader, Machine, Plan, PlannedStep
 
 
 def _control(name: str, plan: Plan, note: str, needs: tuple[str, ...] = ()) -> Case:
@@ -30,12 +30,16 @@ CASES: tuple[Case, ...] = (
         "two batches of validation after each epoch",
     ),
     _control(
-        "warm-up", Plan(Data(sleep_ms=1.0), step=Step(slow_start=3)), "the first three steps take ten times as long"
+        "warm-up",
+        Plan(Data(sleep_ms=1.0), step=PlannedStep(slow_start=3)),
+        "the first three steps take ten times as long",
     ),
-    _control("accumulation", Plan(Data(sleep_ms=1.0), step=Step(accumulate=4)), "four batches for each optimizer step"),
+    _control(
+        "accumulation", Plan(Data(sleep_ms=1.0), step=PlannedStep(accumulate=4)), "four batches for each optimizer step"
+    ),
     _control(
         "small-steps",
-        Plan(Data(sleep_ms=0.5), Loader(workers=2), Step(compute_ms=4.0, sync_every=50), batches=400),
+        Plan(Data(sleep_ms=0.5), Loader(workers=2), PlannedStep(compute_ms=4.0, sync_every=50), batches=400),
         "steps of 4 ms, as small nets have on a GPU",
     ),
     _control(
@@ -59,12 +63,12 @@ CASES: tuple[Case, ...] = (
     ),
     _control(
         "cpu-compute",
-        Plan(Data(sleep_ms=2.0), Loader(workers=2), Step(compute_ms=25.0), device="cpu"),
+        Plan(Data(sleep_ms=2.0), Loader(workers=2), PlannedStep(compute_ms=25.0), device="cpu"),
         "bound by the processor, which is the device",
     ),
     _control(
         "cpu-in-memory",
-        Plan(Data(), Loader(workers=0, batch=16), Step(compute_ms=25.0), device="cpu"),
+        Plan(Data(), Loader(workers=0, batch=16), PlannedStep(compute_ms=25.0), device="cpu"),
         "samples in memory, the processor is the device",
     ),
     _control(
@@ -72,7 +76,7 @@ CASES: tuple[Case, ...] = (
         Plan(
             Data(sleep_ms=1.0, floats=128, width_sigma=0.7),
             Loader(workers=1),
-            Step(compute_ms=20.0),
+            PlannedStep(compute_ms=20.0),
             batches=120,
             device="cpu",
         ),
@@ -80,7 +84,7 @@ CASES: tuple[Case, ...] = (
     ),
     _control(
         "cpu-accumulation",
-        Plan(Data(sleep_ms=1.0), Loader(workers=1), Step(compute_ms=25.0, accumulate=4), device="cpu"),
+        Plan(Data(sleep_ms=1.0), Loader(workers=1), PlannedStep(compute_ms=25.0, accumulate=4), device="cpu"),
         "four batches for each optimizer step, the processor is the device",
     ),
 )

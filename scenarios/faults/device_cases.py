@@ -6,7 +6,7 @@ from itertools import chain
 
 from whyidle.devices.conditions import Conditions
 
-from .case import RETRY, Accelerator, Band, Case, Data, Loader, Plan, Step
+from .case import RETRY, Band, Case, Data, Loader, Plan, PlannedDevice, PlannedStep
 from .input_cases import COMPUTE_MS, SHARES, STEPS, fault
 
 PINNED_BYTES_PER_MS = 12_000_000
@@ -27,14 +27,14 @@ LOOKED_AT_MS = 4500.0
 """Clocks and links are looked at once a second: so long a training is looked at several times."""
 
 
-def _plans(*steps: tuple[Step, Accelerator]) -> list[Plan]:
+def _plans(*steps: tuple[PlannedStep, PlannedDevice]) -> list[Plan]:
     return [
         Plan(*HEALTHY, step, accelerator=accelerator, batches=batches)
         for (step, accelerator), batches in zip(steps, STEPS, strict=True)
     ]
 
 
-def _long_plans(*steps: tuple[Step, Accelerator]) -> list[Plan]:
+def _long_plans(*steps: tuple[PlannedStep, PlannedDevice]) -> list[Plan]:
     """The same, long enough to be looked at."""
     return [
         Plan(*HEALTHY, step, accelerator=accelerator, batches=round(LOOKED_AT_MS / COMPUTE_MS * (1 - share)))
@@ -44,13 +44,13 @@ def _long_plans(*steps: tuple[Step, Accelerator]) -> list[Plan]:
 
 def _pageable() -> list[Case]:
     sizes = [round(cost_ms(share) * PAGEABLE_BYTES_PER_MS) for share in SHARES]
-    plans = _plans(*((Step(copy_bytes=size, pinned=False), Accelerator()) for size in sizes))
+    plans = _plans(*((PlannedStep(copy_bytes=size, pinned=False), PlannedDevice()) for size in sizes))
     return fault("copy.pageable", plans, "batches copied from pageable memory", part="copying")
 
 
 def _serial() -> list[Case]:
     sizes = [round(cost_ms(share) * PINNED_BYTES_PER_MS) for share in SHARES]
-    plans = _plans(*((Step(copy_bytes=size), Accelerator()) for size in sizes))
+    plans = _plans(*((PlannedStep(copy_bytes=size), PlannedDevice()) for size in sizes))
     return fault("copy.serial", plans, "pinned batches copied between the steps' computations", part="copying")
 
 
@@ -60,8 +60,8 @@ def _link() -> list[Case]:
     sizes = [round(cost_ms(share) * PINNED_BYTES_PER_MS / 7) for share in SHARES]
     narrow = Conditions(pcie_width=4)
     fewer = [round(cost_ms(share) * PINNED_BYTES_PER_MS / 3) for share in SHARES]
-    slow = _long_plans(*((Step(copy_bytes=size), Accelerator(link)) for size in sizes))
-    thin = _long_plans(*((Step(copy_bytes=size), Accelerator(narrow)) for size in fewer))
+    slow = _long_plans(*((PlannedStep(copy_bytes=size), PlannedDevice(link)) for size in sizes))
+    thin = _long_plans(*((PlannedStep(copy_bytes=size), PlannedDevice(narrow)) for size in fewer))
     return [
         *fault("copy.link", slow, "a link at its first generation, of four", part="lost copying"),
         *fault("copy.link", thin, "a link of 4 lanes in a slot of 16", part="lost copying", variant="lanes"),
@@ -69,9 +69,11 @@ def _link() -> list[Case]:
 
 
 def _throttled() -> list[Case]:
-    hot = _long_plans(*((Step(), Accelerator(Conditions(sm_clock=1 - s, throttle_reasons=THERMAL))) for s in SHARES))
+    hot = _long_plans(
+        *((PlannedStep(), PlannedDevice(Conditions(sm_clock=1 - s, throttle_reasons=THERMAL))) for s in SHARES)
+    )
     capped = _long_plans(
-        *((Step(), Accelerator(Conditions(sm_clock=1 - s, throttle_reasons=POWER_CAP))) for s in CAPPED)
+        *((PlannedStep(), PlannedDevice(Conditions(sm_clock=1 - s, throttle_reasons=POWER_CAP))) for s in CAPPED)
     )
     return [
         *fault("device.throttled", hot, "clocks held down by temperature", part="lost"),
@@ -92,10 +94,10 @@ CAPPED = (0.25, 0.40, 0.60)
 
 def _contended() -> list[Case]:
     # What others take is seen in the device's idle time only: the loop leaves some, less than it loses.
-    steps = [Step(host_ms=COMPUTE_MS / (1 - others) / (1 - idle)) for others, idle in CONTENDED]
+    steps = [PlannedStep(host_ms=COMPUTE_MS / (1 - others) / (1 - idle)) for others, idle in CONTENDED]
     plans = _long_plans(
         *(
-            (step, Accelerator(Conditions(others=others, processes=2)))
+            (step, PlannedDevice(Conditions(others=others, processes=2)))
             for step, (others, _) in zip(steps, CONTENDED, strict=True)
         )
     )
@@ -113,7 +115,10 @@ def _memory_pressure() -> list[Case]:
     steady = ((15.0, 5, 0), (17.0, 2, 0), (30.0, 1, 0))
     plans, always = (
         _plans(
-            *((Step(), Accelerator(retry_ms=ms, retry_every=every, retry_from=first)) for ms, every, first in retries)
+            *(
+                (PlannedStep(), PlannedDevice(retry_ms=ms, retry_every=every, retry_from=first))
+                for ms, every, first in retries
+            )
         )
         for retries in (late, steady)
     )
@@ -137,7 +142,7 @@ def _shape_churn() -> list[Case]:
         Plan(
             Data(sleep_ms=1.0, floats=200, new_shape_every=every),
             Loader(workers=2),
-            accelerator=Accelerator(first_ms=ms),
+            accelerator=PlannedDevice(first_ms=ms),
             batches=batches,
         )
         for (ms, every), batches in zip(churn, STEPS, strict=True)
@@ -146,7 +151,7 @@ def _shape_churn() -> list[Case]:
         Plan(
             Data(sleep_ms=1.0, floats=200, new_shape_every=every),
             Loader(workers=2),
-            Step(compute_ms=ms, compiled=True),
+            PlannedStep(compute_ms=ms, compiled=True),
             batches=batches,
             device="cpu",
         )

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from .case import GARBAGE, Host
+from .case import GARBAGE, PlannedHost
 
 RELEASE_S = 0.0001
 """Long enough for another thread to take the lock."""
@@ -18,7 +18,7 @@ RELEASE_S = 0.0001
 class HostWork:
     """Beside one training. `stamp` is told of each collection: what, begin, end, tag."""
 
-    def __init__(self, plan: Host, stamp: Callable[[str, int, int, str], None]) -> None:
+    def __init__(self, plan: PlannedHost, stamp: Callable[[str, int, int, str], None]) -> None:
         self._plan = plan
         self._stamp = stamp
         self._objects: list[list[None]] = [[] for _ in range(plan.objects)]

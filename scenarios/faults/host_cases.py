@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from itertools import chain
 
-from .case import GARBAGE, GIL, LAUNCH, PLANTED, Accelerator, Band, Between, Case, Data, Host, Loader, Plan, Step
+from .case import (
+    GARBAGE,
+    GIL,
+    LAUNCH,
+    PLANTED,
+    Band,
+    Between,
+    Case,
+    Data,
+    Loader,
+    Plan,
+    PlannedDevice,
+    PlannedHost,
+    PlannedStep,
+)
 from .device_cases import HEALTHY, cost_ms
 from .input_cases import COMPUTE_MS, SHARES, STEPS, fault, step_ms
 
 EPOCHS = 5
 AHEAD_MS = 3 * COMPUTE_MS
-"""So much work may be queued on the device (`Step.kernels`): shorter pauses cost it nothing."""
+"""So much work may be queued on the device (`PlannedStep.kernels`): shorter pauses cost it nothing."""
 PROCESSOR = "cpu"
 
 
 def _sync() -> list[Case]:
     plans = [
-        Plan(*HEALTHY, Step(reads=reads, read_ms=cost_ms(share) / reads), batches=batches)
+        Plan(*HEALTHY, PlannedStep(reads=reads, read_ms=cost_ms(share) / reads), batches=batches)
         for share, reads, batches in zip(SHARES, (1, 2, 4), STEPS, strict=True)
     ]
     return fault("host.sync", plans, "results read in the midst of each step, and put to use there", part="sync")
@@ -28,8 +42,8 @@ def _launch() -> list[Case]:
     plans = [
         Plan(
             *HEALTHY,
-            Step(kernels=KERNELS),
-            accelerator=Accelerator(launch_us=1e3 * step_ms(share) / KERNELS - CALL_US),
+            PlannedStep(kernels=KERNELS),
+            accelerator=PlannedDevice(launch_us=1e3 * step_ms(share) / KERNELS - CALL_US),
             batches=batches,
         )
         for share, batches in zip(shares, STEPS, strict=True)
@@ -44,9 +58,9 @@ CALL_US = 8.0
 
 
 def _gc() -> list[Case]:
-    processor = [Plan(*HEALTHY, host=Host(s, 20_000), batches=n, device=PROCESSOR) for s, n in _SHARED]
+    processor = [Plan(*HEALTHY, host=PlannedHost(s, 20_000), batches=n, device=PROCESSOR) for s, n in _SHARED]
     # The loss is read at each step, as many loops do: no queue hides what comes then.
-    device = [Plan(*HEALTHY, Step(sync_every=1), host=Host(s, 20_000), batches=n) for s, n in _SHARED]
+    device = [Plan(*HEALTHY, PlannedStep(sync_every=1), host=PlannedHost(s, 20_000), batches=n) for s, n in _SHARED]
     return [
         *fault("host.gc", processor, "full collections of many live objects", part="host", hit=GARBAGE),
         *fault("host.gc", device, "the same between steps on a device", part="host", hit=GARBAGE, variant="emulated"),
@@ -59,12 +73,17 @@ _SHARED = tuple(zip(SHARES, STEPS, strict=True))
 def _gil() -> list[Case]:
     # With the loss read at each step, what comes after it costs the device time: each release up to a switch interval.
     plans = [
-        Plan(*HEALTHY, Step(compute_ms=ms, sync_every=1), host=Host(threads=1, releases=8, switch_ms=1.0), batches=n)
+        Plan(
+            *HEALTHY,
+            PlannedStep(compute_ms=ms, sync_every=1),
+            host=PlannedHost(threads=1, releases=8, switch_ms=1.0),
+            batches=n,
+        )
         for ms, n in zip((120.0, 32.0, 9.0), (48, 60, 80), strict=True)
     ]
     # Here all of the step's releases do, torch's own among them, as soon as they take longer than it computes.
     spread = [
-        Plan(*HEALTHY, Step(compute_ms=ms), host=Host(threads=1, releases_within=8), batches=n)
+        Plan(*HEALTHY, PlannedStep(compute_ms=ms), host=PlannedHost(threads=1, releases_within=8), batches=n)
         for ms, n in zip((60.0, 48.0, 27.0), STEPS, strict=True)
     ]
     note = "a thread that runs Python beside the training"
@@ -77,12 +96,12 @@ def _gil() -> list[Case]:
 
 
 def _step_gap() -> list[Case]:
-    every = [Plan(*HEALTHY, Step(host_ms=step_ms(s)), batches=n) for s, n in _SHARED]
+    every = [Plan(*HEALTHY, PlannedStep(host_ms=step_ms(s)), batches=n) for s, n in _SHARED]
     tenth = [
-        Plan(*HEALTHY, Step(host_ms=AHEAD_MS + 10 * cost_ms(s), host_every=10), batches=n)
+        Plan(*HEALTHY, PlannedStep(host_ms=AHEAD_MS + 10 * cost_ms(s), host_every=10), batches=n)
         for s, n in zip(SHARES, (100, 80, 60), strict=True)
     ]
-    processor = [Plan(*HEALTHY, Step(host_burn_ms=cost_ms(s)), batches=n, device=PROCESSOR) for s, n in _SHARED]
+    processor = [Plan(*HEALTHY, PlannedStep(host_burn_ms=cost_ms(s)), batches=n, device=PROCESSOR) for s, n in _SHARED]
     return [
         *fault("host.step_gap", every, "logging after each step", part="host", hit=PLANTED),
         *fault("host.step_gap", tenth, "logging after every tenth step", part="host", hit=PLANTED, variant="tenth"),
@@ -117,7 +136,7 @@ def _straggler() -> list[Case]:
         Plan(Data(sleep_ms=cost_ms(s) / 4), Loader(workers=0), ranks=2, batches=n, device=PROCESSOR) for s, n in _SHARED
     ]
     host = [
-        Plan(loader=Loader(workers=0), step=Step(host_ms=cost_ms(s)), ranks=2, batches=n, device=PROCESSOR)
+        Plan(loader=Loader(workers=0), step=PlannedStep(host_ms=cost_ms(s)), ranks=2, batches=n, device=PROCESSOR)
         for s, n in _SHARED
     ]
     return [

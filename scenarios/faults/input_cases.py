@@ -10,7 +10,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from .case import EVERY, FIRST, SEVERITIES, SLOW, Band, Case, Data, Hit, Loader, Machine, Plan, Reading, Step
+from .case import (
+    EVERY,
+    FIRST,
+    SEVERITIES,
+    SLOW,
+    Band,
+    Case,
+    Data,
+    Hit,
+    Loader,
+    Machine,
+    Plan,
+    PlannedReads,
+    PlannedStep,
+)
 
 COMPUTE_MS = 20.0
 USUAL: tuple[Band, ...] = ((0.07, 0.19), (0.22, 0.40), (0.50, 0.72))
@@ -130,9 +144,9 @@ def _confined(plans: Sequence[Plan]) -> list[Plan]:
 def _storage() -> list[Case]:
     # Of two workers, each of which makes four samples for a batch.
     times = [2 * step_ms(share) / 4 for share in WAITING]
-    slow = _reading(*(Reading(65536, cold=False, bytes_per_s=65536e3 / ms) for ms in times))
-    cold = _reading(*(Reading(256 * 1024, ms=ms) for ms in times))
-    random = _reading(*(Reading(4096, ms=ms) for ms in times))
+    slow = _reading(*(PlannedReads(65536, cold=False, bytes_per_s=65536e3 / ms) for ms in times))
+    cold = _reading(*(PlannedReads(256 * 1024, ms=ms) for ms in times))
+    random = _reading(*(PlannedReads(4096, ms=ms) for ms in times))
     return [
         *fault("input.storage", slow, "files on a medium that is slow: real reads, and the rest of the time asleep"),
         *fault("input.storage", cold, "files that are not in memory", variant="cold", needs=("disk",)),
@@ -146,7 +160,7 @@ def _storage() -> list[Case]:
     ]
 
 
-def _reading(*readings: Reading) -> list[Plan]:
+def _reading(*readings: PlannedReads) -> list[Plan]:
     return _plans((Data(reading=reading), Loader(workers=2)) for reading in readings)
 
 
@@ -168,7 +182,7 @@ def _prefetch_depth() -> list[Case]:
         Plan(
             Data(sleep_ms=workers * mean, sigma=sigma),
             Loader(workers=workers, batch=1, prefetch=prefetch),
-            Step(kernels=1000),
+            PlannedStep(kernels=1000),
             batches=110,
         )
         for mean, sigma, workers, prefetch in ((16.5, 1.0, 1, 2), (17.0, 1.1, 1, 1), (16.5, 1.1, 2, 1))
@@ -233,7 +247,7 @@ def _overkill() -> list[Case]:
     # Samples of 40 small fields: to slice them takes less time than to map each tensor that a worker sends.
     fields = Data(floats=16 * 40, tensors=40)
     plans = [
-        Plan(fields, Loader(batch=8), Step(of_handover=of_handover), machine=Machine(cpus=2), batches=300)
+        Plan(fields, Loader(batch=8), PlannedStep(of_handover=of_handover), machine=Machine(cpus=2), batches=300)
         for of_handover in (0.80, 0.62, 0.30)
     ]
     # Handing over takes as long as it takes to wake a process, which is never the same.

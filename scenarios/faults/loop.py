@@ -39,7 +39,7 @@ def device_of(plan: Plan) -> Device:
     return EmulatedDevice(replace(SPEC, conditions=accelerator.conditions, retry_ns=round(accelerator.retry_ms * 1e6)))
 
 
-class Loop:
+class PlantedLoop:
     """One training. `stamps` grows as it runs."""
 
     def __init__(

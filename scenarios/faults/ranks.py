@@ -18,8 +18,8 @@ from whyidle.devices.cpu import CpuDevice
 from whyidle.errors import WhyidleError
 from whyidle.record.run import update_run
 
-from .case import Case, Data, Plan, Step
-from .loop import Loop
+from .case import Case, Data, Plan, PlannedStep
+from .loop import PlantedLoop
 from .samples import Samples
 from .truth import write_truth
 
@@ -60,7 +60,7 @@ def _train(rank: int, case: Case, folder: Path, seed: int) -> None:
     if recorded is None:
         raise WhyidleError("the rank could not be recorded; the notices of its folder say why")
     samples = Samples(plan, seed, folder)
-    loop = Loop(plan, device, recorded.session, samples, DistributedDataParallel)
+    loop = PlantedLoop(plan, device, recorded.session, samples, DistributedDataParallel)
     try:
         loop.run()
     finally:
@@ -72,5 +72,5 @@ def _train(rank: int, case: Case, folder: Path, seed: int) -> None:
 
 
 def _on_time(plan: Plan) -> Plan:
-    step: Step = replace(plan.step, host_ms=0.0, host_burn_ms=0.0)
+    step: PlannedStep = replace(plan.step, host_ms=0.0, host_burn_ms=0.0)
     return replace(plan, data=Data(), step=step)

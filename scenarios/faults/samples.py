@@ -18,7 +18,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from .case import Data, Loader, Plan, Reading
+from .case import Data, Loader, Plan, PlannedReads
 
 _NATIVE = bytes(32 * 1024)
 """Hashing this takes some tens of microseconds, in which the interpreter's lock is free."""
@@ -94,7 +94,7 @@ class Files:
     COUNT = 4
     SIZE = 16 * 1024 * 1024
 
-    def __init__(self, reading: Reading, folder: Path, seed: int) -> None:
+    def __init__(self, reading: PlannedReads, folder: Path, seed: int) -> None:
         self._reading = reading
         self._paths = [folder / f"data-{number}.bin" for number in range(self.COUNT)]
         content = np.random.default_rng(seed).bytes(1024 * 1024) * (self.SIZE // 1024 // 1024)

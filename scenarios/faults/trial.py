@@ -24,7 +24,7 @@ from whyidle.record.run import update_run
 
 from ..output import redirect_output
 from .case import Case
-from .loop import Loop, device_of
+from .loop import PlantedLoop, device_of
 from .machine import confine, foreign_load, quota
 from .ranks import train_ranks
 from .registry import CASES
@@ -100,7 +100,7 @@ def train(case: Case, folder: Path, seed: int, foreign: int = 0) -> None:
         stack.callback(session.finish)
         hooks = install(session, device)
         stack.callback(hooks.remove)
-        loop = Loop(plan, device, session, samples)
+        loop = PlantedLoop(plan, device, session, samples)
         stack.callback(lambda: write_truth(folder, case, loop.stamps))
         stack.callback(loop.close)
         loop.run()

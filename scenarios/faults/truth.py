@@ -31,7 +31,7 @@ class Stamp(NamedTuple):
     tag: str = ""
 
 
-class Span(NamedTuple):
+class EngineSpan(NamedTuple):
     """Something an engine of the device did: `compute` or `copying`, and what of it was `lost` or `lost copying`."""
 
     what: str
@@ -43,7 +43,9 @@ def is_hit(hit: Hit, tag: str) -> bool:
     return hit(tag) if callable(hit) else hit in (EVERY, tag)
 
 
-def exposed_ns(stamps: Iterable[Stamp], spans: Iterable[Span], begin_ns: int, end_ns: int, part: str, hit: Hit) -> int:
+def exposed_ns(
+    stamps: Iterable[Stamp], spans: Iterable[EngineSpan], begin_ns: int, end_ns: int, part: str, hit: Hit
+) -> int:
     """Time within [begin, end) that a part took, and nothing that counts more: with the device not computing.
 
     Only the stamps that are hit count; those of the device's own all do.
@@ -70,7 +72,9 @@ def exposed_ns(stamps: Iterable[Stamp], spans: Iterable[Span], begin_ns: int, en
     return total
 
 
-def true_share(stamps: Sequence[Stamp], spans: Sequence[Span], window: tuple[int, int], case: Case) -> dict[str, float]:
+def true_share(
+    stamps: Sequence[Stamp], spans: Sequence[EngineSpan], window: tuple[int, int], case: Case
+) -> dict[str, float]:
     """For each planted cause the share of the window, 0..1, that it cost."""
     begin, end = window
     conditions = case.plan.accelerator.conditions
@@ -82,12 +86,12 @@ def true_share(stamps: Sequence[Stamp], spans: Sequence[Span], window: tuple[int
     }
 
 
-def lost(spans: Iterable[Span], conditions: Conditions) -> list[Span]:
+def lost(spans: Iterable[EngineSpan], conditions: Conditions) -> list[EngineSpan]:
     """The end of each span: what it would not have taken under the best of conditions."""
     longer = {"compute": conditions.computing, "copying": conditions.copying}
     names = {"compute": "lost", "copying": "lost copying"}
     return [
-        Span(names[what], begin + round((end - begin) / longer[what]), end)
+        EngineSpan(names[what], begin + round((end - begin) / longer[what]), end)
         for what, begin, end in spans
         if longer[what] > 1
     ]
@@ -103,10 +107,10 @@ def read_stamps(folder: Path) -> list[Stamp]:
     return [Stamp(*stamp) for stamp in json.loads((folder / TRUTH).read_text())["stamps"]]
 
 
-def read_spans(run: Run) -> list[Span]:
+def read_spans(run: Run) -> list[EngineSpan]:
     """What the engines of the emulated device did."""
     spans = run.records(SPAN)
     return [
-        Span("compute" if what == SpanKind.COMPUTE else "copying", int(begin), int(end))
+        EngineSpan("compute" if what == SpanKind.COMPUTE else "copying", int(begin), int(end))
         for what, begin, end in zip(spans["what"], spans["begin_ns"], spans["end_ns"], strict=True)
     ]

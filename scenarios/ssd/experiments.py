@@ -9,7 +9,7 @@ from typing import Any
 
 from whyidle.errors import WhyidleError
 
-from ..scenario import Asked, Experiment, Scenario
+from ..scenario import Experiment, ExperimentRequest, Scenario
 from ..variant import Variant, grid
 from .optimizer import IMAGES
 
@@ -63,7 +63,7 @@ def experiments(scenario: Scenario) -> tuple[Experiment, ...]:
     )
 
 
-def _stop_rule(scenario: Scenario, asked: Asked) -> list[Variant]:
+def _stop_rule(scenario: Scenario, asked: ExperimentRequest) -> list[Variant]:
     """The same loaders under both rules: 4 passes whatever the batch, or as many batches whatever their size."""
     epochs, iterations = asked.epochs or 4, asked.iterations or 60
     base = _base(scenario, asked)
@@ -80,7 +80,7 @@ def _stop_rule(scenario: Scenario, asked: Asked) -> list[Variant]:
     ]
 
 
-def _accuracy(scenario: Scenario, asked: Asked) -> list[Variant]:
+def _accuracy(scenario: Scenario, asked: ExperimentRequest) -> list[Variant]:
     """The same images at every batch size, and the net tried at the end: the reduced one, or those of the study.
 
     Raises:
@@ -112,7 +112,7 @@ def _accuracy(scenario: Scenario, asked: Asked) -> list[Variant]:
     ]
 
 
-def _machines(scenario: Scenario, asked: Asked) -> list[Variant]:
+def _machines(scenario: Scenario, asked: ExperimentRequest) -> list[Variant]:
     """One batch served again and again: what limits is the GPUs and the network, as the study's loaders did not."""
     found = []
     for device in asked.devices:
@@ -133,7 +133,7 @@ def _machines(scenario: Scenario, asked: Asked) -> list[Variant]:
     return found
 
 
-def _devices(scenario: Scenario, asked: Asked) -> list[Variant]:
+def _devices(scenario: Scenario, asked: ExperimentRequest) -> list[Variant]:
     """A total of 24 images over 1 to 4 GPUs, and 16 for each, without and with loaders. Each rank has its own."""
     found: list[Variant] = []
     for device in asked.devices:
@@ -146,11 +146,11 @@ def _devices(scenario: Scenario, asked: Asked) -> list[Variant]:
     return found
 
 
-def _links(asked: Asked, ranks: int, usual: str) -> Iterator[str | None]:
+def _links(asked: ExperimentRequest, ranks: int, usual: str) -> Iterator[str | None]:
     yield from (None,) if ranks == 1 else asked.interconnects or (usual,)
 
 
-def _base(scenario: Scenario, asked: Asked) -> Variant:
+def _base(scenario: Scenario, asked: ExperimentRequest) -> Variant:
     return Variant(
         net=scenario.nets_for(asked.kind, asked.nets)[0],
         pipeline="",
@@ -160,11 +160,11 @@ def _base(scenario: Scenario, asked: Asked) -> Variant:
     )
 
 
-def _loaders(asked: Asked, *usual: str) -> Sequence[str]:
+def _loaders(asked: ExperimentRequest, *usual: str) -> Sequence[str]:
     return asked.pipelines if asked.pipelines_asked else usual
 
 
-def _rule(asked: Asked, **usual: int) -> dict[str, Any]:
+def _rule(asked: ExperimentRequest, **usual: int) -> dict[str, Any]:
     """The stop rule as asked, else this one."""
     if asked.epochs is None and asked.iterations is None:
         return dict(usual)

@@ -21,7 +21,7 @@ IOU = 0.2
 """The study's. Pascal VOC takes 0.5."""
 
 
-class Point(NamedTuple):
+class PrecisionPoint(NamedTuple):
     """What counts if every detection with at least this score does."""
 
     score: float
@@ -36,10 +36,10 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Curve:
+class PrecisionCurve:
     """The points from the surest detections to all of them; none where nothing was detected."""
 
-    points: tuple[Point, ...]
+    points: tuple[PrecisionPoint, ...]
     detections: int
     objects: int
 
@@ -54,7 +54,7 @@ class Curve:
         return area + best * (recall or 0.0)
 
     @property
-    def best(self) -> Point | None:
+    def best(self) -> PrecisionPoint | None:
         """The point of the highest F1."""
         return max(self.points, key=lambda point: point.f1, default=None)
 
@@ -62,7 +62,7 @@ class Curve:
         """The best precision with which at least this share of the objects is found; 0 if so many never are."""
         return max((point.precision for point in self.points if point.recall >= recall), default=0.0)
 
-    def thinned(self, most: int) -> tuple[Point, ...]:
+    def thinned(self, most: int) -> tuple[PrecisionPoint, ...]:
         """At most so many of the points, evenly spread, the first and the last among them."""
         if len(self.points) <= most:
             return self.points
@@ -83,7 +83,7 @@ def hits(found: Detections, objects: torch.Tensor) -> torch.Tensor:
     return (overlap >= IOU) & (place == first[claimed])
 
 
-def curve(images: Iterable[tuple[Detections, torch.Tensor]]) -> Curve:
+def curve(images: Iterable[tuple[Detections, torch.Tensor]]) -> PrecisionCurve:
     """The curve of a set of images: what was detected in each, and its objects `[M, 5]`, on the host."""
     scores, hit, objects = [torch.zeros(0)], [torch.zeros(0, dtype=torch.bool)], 0
     for found, truth in images:
@@ -95,13 +95,13 @@ def curve(images: Iterable[tuple[Detections, torch.Tensor]]) -> Curve:
     # Equal scores pass a threshold together.
     ends = torch.cat((score[1:] != score[:-1], torch.ones(min(1, len(score)), dtype=torch.bool))).nonzero()[:, 0]
     points = tuple(
-        Point(float(score[end]), int(right[end]) / (end + 1), int(right[end]) / objects if objects else 0.0)
+        PrecisionPoint(float(score[end]), int(right[end]) / (end + 1), int(right[end]) / objects if objects else 0.0)
         for end in ends.tolist()
     )
-    return Curve(points, len(score), objects)
+    return PrecisionCurve(points, len(score), objects)
 
 
-def result(found: Curve, images: int) -> dict[str, Any]:
+def result(found: PrecisionCurve, images: int) -> dict[str, Any]:
     """For run.json. `accuracy` is the average precision; `precision` and `recall` are those of the point with the
     highest F1, at the score `threshold`; the curve has (recall, precision) at 50 points or fewer."""
     best = found.best

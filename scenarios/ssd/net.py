@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812  (the name everybody uses)
 
 from whyidle.errors import WhyidleError
 
-from .priors import Layout, layout, priors
+from .priors import PriorLayout, layout, priors
 
 
 class L2Norm(nn.Module):
@@ -40,7 +40,7 @@ class SsdNet(nn.Module):
     """float32 `[P, 4]`, see `priors.priors`; moves with the net, is not part of its state."""
 
     def __init__(
-        self, plan: Layout, classes: int, stages: Sequence[nn.Module], taps: Sequence[tuple[int, nn.Module]]
+        self, plan: PriorLayout, classes: int, stages: Sequence[nn.Module], taps: Sequence[tuple[int, nn.Module]]
     ) -> None:
         """`taps`: for each stage the channels it ends with, and what stands between it and its heads."""
         super().__init__()

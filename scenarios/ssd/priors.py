@@ -42,7 +42,7 @@ class PriorMap:
 
 
 @dataclass(frozen=True)
-class Layout:
+class PriorLayout:
     """The side of a net's square input in pixels, and its prior maps from fine to coarse."""
 
     size: int
@@ -50,7 +50,7 @@ class Layout:
 
 
 _LAYOUTS = {
-    "ssd300": Layout(
+    "ssd300": PriorLayout(
         300,
         (
             PriorMap(38, 8, 30, 60, (2,)),
@@ -61,7 +61,7 @@ _LAYOUTS = {
             PriorMap(1, 300, 264, 315, (2,)),
         ),
     ),
-    "ssd512": Layout(
+    "ssd512": PriorLayout(
         512,
         (
             PriorMap(64, 8, 35.84, 76.8, (2,)),
@@ -73,7 +73,7 @@ _LAYOUTS = {
             PriorMap(1, 512, 460.8, 537.6, (2,)),
         ),
     ),
-    "ssd-mini": Layout(
+    "ssd-mini": PriorLayout(
         96,
         (
             PriorMap(12, 8, 14, 32, (2,)),
@@ -81,7 +81,7 @@ _LAYOUTS = {
             PriorMap(3, 32, 60, 90, (2,)),
         ),
     ),
-    "ssd-micro": Layout(
+    "ssd-micro": PriorLayout(
         64,
         (
             PriorMap(8, 8, 12, 26, (2,)),
@@ -92,7 +92,7 @@ _LAYOUTS = {
 }
 
 
-def layout(name: str) -> Layout:
+def layout(name: str) -> PriorLayout:
     """The layout of the net `name`; `WhyidleError` for a name that is none of ours."""
     try:
         return _LAYOUTS[name]
@@ -100,7 +100,7 @@ def layout(name: str) -> Layout:
         raise WhyidleError(f"There is no SSD net {name!r}; choose one of {', '.join(_LAYOUTS)}.") from None
 
 
-def priors(plan: Layout) -> torch.Tensor:
+def priors(plan: PriorLayout) -> torch.Tensor:
     """All priors of a net: float32 `[P, 4]` rows of (centre x, centre y, width, height) as shares of the side.
 
     Ordered by map, row, column, shape: the order of `SsdNet`'s outputs. Not clipped, so some reach outside 0..1.

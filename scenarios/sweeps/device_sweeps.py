@@ -6,27 +6,27 @@ import math
 
 from whyidle.devices.conditions import POWER_CAP_REASONS, Conditions
 
-from ..faults.case import Accelerator, Data, Loader, Plan, Step
+from ..faults.case import Data, Loader, Plan, PlannedDevice, PlannedStep
 from .sweep import LARGE, SAMPLES, SMALL, WORK_MS, Sweep, steps_of
 
 SUPPLY = Data(sleep_ms=1.0)
 """By two workers: half of what the device takes."""
 
 
-def _plan(batch: int, step: Step, accelerator: Accelerator | None = None, data: Data = SUPPLY) -> Plan:
+def _plan(batch: int, step: PlannedStep, accelerator: PlannedDevice | None = None, data: Data = SUPPLY) -> Plan:
     return Plan(
         data,
         Loader(workers=2, batch=batch),
         step,
-        accelerator=accelerator or Accelerator(),
+        accelerator=accelerator or PlannedDevice(),
         batches=steps_of(SAMPLES, batch),
     )
 
 
 def _memory(batch: int) -> Plan:
     # Every other of the large steps finds no memory that is large enough.
-    short = Accelerator(retry_ms=20.0, retry_every=2)
-    return _plan(batch, Step(WORK_MS * batch), short if batch >= LARGE else Accelerator())
+    short = PlannedDevice(retry_ms=20.0, retry_every=2)
+    return _plan(batch, PlannedStep(WORK_MS * batch), short if batch >= LARGE else PlannedDevice())
 
 
 TAIL = 4.0
@@ -34,7 +34,7 @@ TAIL = 4.0
 
 
 def _padding(batch: int) -> Plan:
-    return _plan(batch, Step(1.2 * batch), data=Data(sleep_ms=1.0, floats=64, length_tail=TAIL))
+    return _plan(batch, PlannedStep(1.2 * batch), data=Data(sleep_ms=1.0, floats=64, length_tail=TAIL))
 
 
 def fill_of(batch: int, tail: float = TAIL) -> float:
@@ -48,24 +48,24 @@ CAPPED_CLOCK = 0.7
 
 def _clock(batch: int) -> Plan:
     capped = Conditions(sm_clock=CAPPED_CLOCK, throttle_reasons=POWER_CAP_REASONS)
-    return _plan(batch, Step(4.0 * batch), Accelerator(capped if batch >= LARGE else Conditions()))
+    return _plan(batch, PlannedStep(4.0 * batch), PlannedDevice(capped if batch >= LARGE else Conditions()))
 
 
 def _compute_growth(batch: int) -> Plan:
-    return _plan(batch, Step((2.8 if batch >= LARGE else WORK_MS) * batch))
+    return _plan(batch, PlannedStep((2.8 if batch >= LARGE else WORK_MS) * batch))
 
 
 def _saturated(batch: int) -> Plan:
-    return _plan(batch, Step(WORK_MS * batch))
+    return _plan(batch, PlannedStep(WORK_MS * batch))
 
 
 def _amortised(batch: int) -> Plan:
-    return _plan(batch, Step(8.0 + 1.0 * batch))
+    return _plan(batch, PlannedStep(8.0 + 1.0 * batch))
 
 
 def _host(batch: int) -> Plan:
     # 3 ms after a small step, behind the device; 48 ms after a large one.
-    return _plan(batch, Step(WORK_MS * batch, host_ms=batch**2 * 3 / 16))
+    return _plan(batch, PlannedStep(WORK_MS * batch, host_ms=batch**2 * 3 / 16))
 
 
 SWEEPS: tuple[Sweep, ...] = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..faults.case import Data, Loader, Plan, Step
+from ..faults.case import Data, Loader, Plan, PlannedStep
 from .sweep import SAMPLES, WORK_MS, Sweep, steps_of
 
 ITERATIONS = 80
@@ -12,16 +12,16 @@ SLEEP_MS = 2.0
 
 
 def _accounting(batch: int) -> Plan:
-    return Plan(Data(sleep_ms=SLEEP_MS), Loader(workers=1, batch=batch), Step(0.5 * batch), batches=ITERATIONS)
+    return Plan(Data(sleep_ms=SLEEP_MS), Loader(workers=1, batch=batch), PlannedStep(0.5 * batch), batches=ITERATIONS)
 
 
 def _accounting_fast(batch: int) -> Plan:
-    step = Step(4.0 + 1.5 * batch)
+    step = PlannedStep(4.0 + 1.5 * batch)
     return Plan(Data(sleep_ms=0.5), Loader(workers=2, batch=batch), step, batches=ITERATIONS)
 
 
 def _loader_floor(batch: int) -> Plan:
-    step = Step(12.0 + 0.25 * batch)
+    step = PlannedStep(12.0 + 0.25 * batch)
     return Plan(Data(sleep_ms=SLEEP_MS), Loader(workers=1, batch=batch), step, batches=steps_of(SAMPLES, batch))
 
 
@@ -35,7 +35,7 @@ def _pipeline_fill(batch: int) -> Plan:
     return Plan(
         Data(sleep_ms=8.0),
         Loader(workers=4, batch=batch),
-        Step(2.6 * batch),
+        PlannedStep(2.6 * batch),
         epochs=FILL_EPOCHS,
         batches=steps_of(FILL_SAMPLES, batch),
     )
@@ -51,7 +51,7 @@ def _fewer_batches(batch: int) -> Plan:
     return Plan(
         Data(sleep_ms=12.0),
         Loader(workers=FEW_WORKERS, batch=batch),
-        Step(WORK_MS * batch),
+        PlannedStep(WORK_MS * batch),
         epochs=FEW_EPOCHS,
         batches=steps_of(FEW_SAMPLES, batch),
     )
@@ -62,7 +62,7 @@ def _handoff(batch: int) -> Plan:
     return Plan(
         Data(sleep_ms=1.0, unpickling_ms=batch**2 * 3 / 16 - 1.0),
         Loader(workers=2, batch=batch),
-        Step(WORK_MS * batch),
+        PlannedStep(WORK_MS * batch),
         batches=steps_of(SAMPLES, batch),
     )
 
@@ -75,7 +75,7 @@ def _page_faults(batch: int) -> Plan:
     return Plan(
         Data(sleep_ms=1.0, floats=PAGES_FLOATS),
         Loader(workers=0, batch=batch),
-        Step(1.0 * batch),
+        PlannedStep(1.0 * batch),
         batches=steps_of(SAMPLES, batch),
     )
 

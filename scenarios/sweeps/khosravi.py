@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..faults.case import Data, Loader, Plan, Step
+from ..faults.case import Data, Loader, Plan, PlannedStep
 from .sweep import SAMPLES, Sweep, steps_of
 
 IMAGES = 59_392
@@ -30,7 +30,7 @@ def _plan(net: str, batch: int) -> Plan:
     return Plan(
         Data(sleep_ms=sample_ms(LOADER_S)),
         Loader(workers=1, batch=batch),
-        Step(sample_ms(DEVICE_S[net]) * batch),
+        PlannedStep(sample_ms(DEVICE_S[net]) * batch),
         batches=steps_of(SAMPLES, batch),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..faults.case import EVERY, RETRY
-from ..faults.truth import Span, Stamp, exposed_ns
+from ..faults.truth import EngineSpan, Stamp, exposed_ns
 
 PARTS = {
     "compute": ("compute",),
@@ -23,7 +23,7 @@ TOTAL = "total"
 
 
 def true_terms(
-    stamps: Sequence[Stamp], spans: Sequence[Span], window: tuple[int, int], batch: int
+    stamps: Sequence[Stamp], spans: Sequence[EngineSpan], window: tuple[int, int], batch: int
 ) -> dict[str, float] | None:
     """Term → µs a sample; `None` where nothing was computed. What neither stamp nor span covers is the host's own.
 

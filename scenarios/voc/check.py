@@ -44,7 +44,7 @@ _CONSEQUENCE: dict[Kind, str] = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class SetProblem:
     """One thing wrong with a set."""
 
     kind: Kind
@@ -53,7 +53,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Sample:
+class UsableImage:
     """An image that can be used."""
 
     name: str
@@ -64,7 +64,7 @@ class Sample:
     """With corners in pixels from 0, the upper ones exclusive: a box of one pixel is 1 wide."""
 
 
-def summary(findings: Sequence[Finding]) -> list[str]:
+def summary(findings: Sequence[SetProblem]) -> list[str]:
     """At most one line for each kind of finding: how many, what became of them, and the first."""
     lines = []
     for kind, consequence in _CONSEQUENCE.items():
@@ -77,7 +77,7 @@ def summary(findings: Sequence[Finding]) -> list[str]:
 
 def check(
     layout: Layout, names: Sequence[str], progress: Callable[[int, int], None] | None = None
-) -> tuple[list[Sample], list[Finding]]:
+) -> tuple[list[UsableImage], list[SetProblem]]:
     """The usable images among `names`, in their order, and everything that is wrong with them.
 
     Each image is decoded unless it was before and has not changed since (see `cache`). `progress` is called with
@@ -94,7 +94,7 @@ def check(
     return samples, findings
 
 
-def _stray_annotations(layout: Layout, names: Iterable[str]) -> list[Finding]:
+def _stray_annotations(layout: Layout, names: Iterable[str]) -> list[SetProblem]:
     """Annotations outside the split whose image is missing; those of the split are found with their image."""
     images = {entry.name.removesuffix(".jpg") for entry in os.scandir(layout.images)}
     annotations = {entry.name[:-4] for entry in os.scandir(layout.annotations) if entry.name.endswith(".xml")}
@@ -102,8 +102,8 @@ def _stray_annotations(layout: Layout, names: Iterable[str]) -> list[Finding]:
     return [_without_image(layout, name) for name in stray]
 
 
-def _without_image(layout: Layout, name: str) -> Finding:
-    return Finding("annotation without image", layout.annotation(name), f"{layout.image(name)} does not exist")
+def _without_image(layout: Layout, name: str) -> SetProblem:
+    return SetProblem("annotation without image", layout.annotation(name), f"{layout.image(name)} does not exist")
 
 
 def _verified(layout: Layout, names: Sequence[str]) -> Iterable[Verified | None]:
@@ -137,38 +137,38 @@ def _verify(file: Path, known: Verified | None) -> Verified | None:
     return Verified(stat.st_size, stat.st_mtime_ns, width, height, "")
 
 
-def _sample(layout: Layout, name: str, image: Verified | None, findings: list[Finding]) -> Sample | None:
+def _sample(layout: Layout, name: str, image: Verified | None, findings: list[SetProblem]) -> UsableImage | None:
     """The sample of a name, or `None` with the reason among the findings."""
     file, annotation_file = layout.image(name), layout.annotation(name)
     if image is None:
         if annotation_file.exists():
             findings.append(_without_image(layout, name))
         else:
-            findings.append(Finding("image missing", file, "the split names it, but it does not exist"))
+            findings.append(SetProblem("image missing", file, "the split names it, but it does not exist"))
         return None
     if image.fault:
-        findings.append(Finding("image corrupt", file, image.fault))
+        findings.append(SetProblem("image corrupt", file, image.fault))
         return None
     try:
         annotation = parse(annotation_file)
     except FileNotFoundError:
-        findings.append(Finding("image without annotation", file, f"{annotation_file} does not exist"))
+        findings.append(SetProblem("image without annotation", file, f"{annotation_file} does not exist"))
         return None
     except OSError as error:
-        findings.append(Finding("annotation malformed", annotation_file, f"it cannot be read: {error.strerror}"))
+        findings.append(SetProblem("annotation malformed", annotation_file, f"it cannot be read: {error.strerror}"))
         return None
     except AnnotationError as error:
-        findings.append(Finding("annotation malformed", annotation_file, str(error)))
+        findings.append(SetProblem("annotation malformed", annotation_file, str(error)))
         return None
-    findings.extend(Finding("object malformed", annotation_file, fault) for fault in annotation.faults)
+    findings.extend(SetProblem("object malformed", annotation_file, fault) for fault in annotation.faults)
     objects = []
     for one in annotation.objects:
         kind, inside = _within(one, image.width, image.height)
         if kind is not None:
-            findings.append(Finding(kind, annotation_file, _describe(one, image)))
+            findings.append(SetProblem(kind, annotation_file, _describe(one, image)))
         if inside is not None:
             objects.append(inside)
-    return Sample(name, image.width, image.height, image.bytes, objects)
+    return UsableImage(name, image.width, image.height, image.bytes, objects)
 
 
 def _within(one: Object, width: int, height: int) -> tuple[Kind | None, Object | None]:

@@ -15,7 +15,7 @@ from whyidle.pipelines.photos import JpegFiles
 from whyidle.pipelines.stages import plain_stages
 
 from .annotation import AnnotationError, parse
-from .check import Finding, Sample, check, summary
+from .check import SetProblem, UsableImage, check, summary
 from .layout import CLASSES, Layout, class_index, find
 
 if TYPE_CHECKING:  # the protocol imports torch, which reading does not need
@@ -42,7 +42,7 @@ class VocDataset(JpegFiles):
     """Width and height of each image, `[images, 2]`, pixels."""
     file_bytes: npt.NDArray[np.int64]
     """Size of each JPEG file."""
-    findings: list[Finding]
+    findings: list[SetProblem]
     """What was wrong with the data."""
     _names: npt.NDArray[np.str_]
     _rows: Targets
@@ -139,7 +139,7 @@ class VocDataset(JpegFiles):
         }
 
 
-def _rows(samples: Sequence[Sample], classes: dict[str, int]) -> Targets:
+def _rows(samples: Sequence[UsableImage], classes: dict[str, int]) -> Targets:
     rows = [
         (
             classes[one.name],
@@ -154,7 +154,7 @@ def _rows(samples: Sequence[Sample], classes: dict[str, int]) -> Targets:
     return np.array(rows, np.float32).reshape(-1, 5)
 
 
-def _class_names(layout: Layout, samples: Sequence[Sample]) -> set[str]:
+def _class_names(layout: Layout, samples: Sequence[UsableImage]) -> set[str]:
     """The classes to number.
 
     If there are others than VOC's, all annotations of the set count, so that every split and every `limit` gives

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFilter
 
 from .backdrop import backdrop
-from .shapes import SHAPES, Shape
+from .shapes import SHAPES, ClassShape
 from .texture import Field, blur, enlarge, fractal, mix
 
 _SIZES = ((500, 375), (375, 500), (500, 333), (333, 500), (500, 400))
@@ -36,7 +36,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Scene:
+class DrawnScene:
     image: npt.NDArray[np.uint8]
     """`[height, width, 3]` RGB."""
     owner: npt.NDArray[np.int8]
@@ -53,7 +53,7 @@ class _Sprite:
     coverage: Field
 
 
-def render(seed: int, index: int) -> Scene:
+def render(seed: int, index: int) -> DrawnScene:
     """Image `index` of the set of this seed; the same whenever and wherever it is made."""
     random = np.random.default_rng((seed, index))
     width, height = _size(random)
@@ -78,7 +78,7 @@ def render(seed: int, index: int) -> Scene:
             areas.append(area)
     image = _photograph(random, canvas)
     objects = tuple(_seen(owner == i, name, *areas[i]) for i, name in enumerate(names))
-    return Scene(image, owner, objects)
+    return DrawnScene(image, owner, objects)
 
 
 def _size(random: np.random.Generator) -> tuple[int, int]:
@@ -110,7 +110,7 @@ def _sprite(random: np.random.Generator, tall: float, widest: float, light: tupl
     return _Sprite(name, lit, coverage)
 
 
-def _draw(random: np.random.Generator, shape: Shape, height: int, width: int) -> tuple[Field, Field]:
+def _draw(random: np.random.Generator, shape: ClassShape, height: int, width: int) -> tuple[Field, Field]:
     """Flat colours and coverage of a shape, bent and turned a little, drawn at twice the size for smooth edges."""
     tones = {
         "body": _tint(random, shape.body[random.integers(len(shape.body))]),

@@ -20,7 +20,7 @@ Colour = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Shape:
+class ClassShape:
     """How objects of one class look."""
 
     aspect: float
@@ -97,8 +97,8 @@ _PALE: tuple[Colour, ...] = ((232, 228, 216), (214, 206, 190), (240, 240, 236))
 _SKIN: tuple[Colour, ...] = ((224, 178, 148), (188, 136, 100), (126, 84, 60), (92, 60, 44))
 _LEAF: tuple[Colour, ...] = ((58, 110, 44), (84, 132, 58), (40, 84, 48))
 
-SHAPES: dict[str, Shape] = {
-    "aeroplane": Shape(
+SHAPES: dict[str, ClassShape] = {
+    "aeroplane": ClassShape(
         2.4,
         (
             ("second", _corners((0.42, 0.45), (0.55, 0.45), (0.64, 0.12), (0.57, 0.12))),
@@ -112,7 +112,7 @@ SHAPES: dict[str, Shape] = {
         _PAINT,
         0.8,
     ),
-    "bicycle": Shape(
+    "bicycle": ClassShape(
         1.6,
         (
             ("dark", _ring(0.21, 0.67, 0.21, 0.33, 0.12)),
@@ -128,7 +128,7 @@ SHAPES: dict[str, Shape] = {
         _PALE,
         0.7,
     ),
-    "bird": Shape(
+    "bird": ClassShape(
         1.3,
         (
             *_same("dark", [_bar(0.46, 0.75, 0.46, 1.0, 0.02), _bar(0.54, 0.75, 0.55, 1.0, 0.02)]),
@@ -143,7 +143,7 @@ SHAPES: dict[str, Shape] = {
         _FUR,
         0.2,
     ),
-    "boat": Shape(
+    "boat": ClassShape(
         1.0,
         (
             ("dark", _bar(0.48, 0.0, 0.48, 0.78, 0.018)),
@@ -156,7 +156,7 @@ SHAPES: dict[str, Shape] = {
         _PALE,
         0.5,
     ),
-    "bottle": Shape(
+    "bottle": ClassShape(
         0.33,
         (
             ("body", _block(0.02, 0.36, 0.98, 1.0)),
@@ -169,7 +169,7 @@ SHAPES: dict[str, Shape] = {
         (*_PALE, *_CLOTH),
         1.0,
     ),
-    "bus": Shape(
+    "bus": ClassShape(
         1.9,
         (
             ("body", _block(0.0, 0.0, 1.0, 0.9)),
@@ -183,7 +183,7 @@ SHAPES: dict[str, Shape] = {
         _PALE,
         0.8,
     ),
-    "car": Shape(
+    "car": ClassShape(
         2.2,
         (
             ("body", _corners((0.18, 0.45), (0.32, 0.04), (0.66, 0.0), (0.84, 0.42))),
@@ -199,7 +199,7 @@ SHAPES: dict[str, Shape] = {
         _PALE,
         0.9,
     ),
-    "cat": Shape(
+    "cat": ClassShape(
         0.9,
         (
             ("second", _bar(0.12, 0.9, 0.02, 0.35, 0.08)),
@@ -219,7 +219,7 @@ SHAPES: dict[str, Shape] = {
         _FUR,
         0.1,
     ),
-    "chair": Shape(
+    "chair": ClassShape(
         0.62,
         (
             *_legs("body", 0.1, 0.07, 0.06, 0.8),
@@ -232,7 +232,7 @@ SHAPES: dict[str, Shape] = {
         (*_CLOTH, *_WOOD),
         0.4,
     ),
-    "cow": Shape(
+    "cow": ClassShape(
         1.6,
         (
             *_legs("body", 0.6, 0.05, 0.17, 0.27, 0.62, 0.72),
@@ -251,7 +251,7 @@ SHAPES: dict[str, Shape] = {
         _FUR,
         0.15,
     ),
-    "diningtable": Shape(
+    "diningtable": ClassShape(
         1.8,
         (
             *_same("body", [_bar(0.06, 0.3, 0.07, 1.0, 0.04), _bar(0.94, 0.3, 0.93, 1.0, 0.04)]),
@@ -264,7 +264,7 @@ SHAPES: dict[str, Shape] = {
         (*_CLOTH, *_PALE),
         0.6,
     ),
-    "dog": Shape(
+    "dog": ClassShape(
         1.25,
         (
             *_legs("body", 0.6, 0.075, 0.2, 0.3, 0.58, 0.67),
@@ -280,7 +280,7 @@ SHAPES: dict[str, Shape] = {
         _FUR,
         0.1,
     ),
-    "horse": Shape(
+    "horse": ClassShape(
         1.25,
         (
             *_legs("body", 0.5, 0.045, 0.2, 0.29, 0.58, 0.67),
@@ -296,7 +296,7 @@ SHAPES: dict[str, Shape] = {
         (*_CLOTH, *_FUR),
         0.3,
     ),
-    "motorbike": Shape(
+    "motorbike": ClassShape(
         1.6,
         (
             ("dark", _ring(0.2, 0.72, 0.2, 0.28, 0.3)),
@@ -314,7 +314,7 @@ SHAPES: dict[str, Shape] = {
         _PALE,
         0.9,
     ),
-    "person": Shape(
+    "person": ClassShape(
         0.38,
         (
             *_same("dark", [_bar(0.38, 0.5, 0.32, 0.97, 0.2), _bar(0.6, 0.5, 0.68, 0.97, 0.2)]),
@@ -330,7 +330,7 @@ SHAPES: dict[str, Shape] = {
         _SKIN,
         0.15,
     ),
-    "pottedplant": Shape(
+    "pottedplant": ClassShape(
         0.75,
         (
             *_same("body", [_bar(0.5, 0.75, 0.5 + x, 0.25, 0.02) for x in (-0.2, -0.08, 0.06, 0.2)]),
@@ -355,7 +355,7 @@ SHAPES: dict[str, Shape] = {
         ((168, 92, 58), (190, 180, 166), (70, 84, 110)),
         0.3,
     ),
-    "sheep": Shape(
+    "sheep": ClassShape(
         1.4,
         (
             *_legs("dark", 0.6, 0.05, 0.24, 0.34, 0.6, 0.69),
@@ -371,7 +371,7 @@ SHAPES: dict[str, Shape] = {
         _PALE,
         0.0,
     ),
-    "sofa": Shape(
+    "sofa": ClassShape(
         2.0,
         (
             *_same("dark", [_block(0.05, 0.9, 0.12, 1.0), _block(0.88, 0.9, 0.95, 1.0)]),
@@ -385,7 +385,7 @@ SHAPES: dict[str, Shape] = {
         _CLOTH,
         0.1,
     ),
-    "train": Shape(
+    "train": ClassShape(
         2.3,
         (
             ("dark", _block(0.03, 0.82, 0.97, 1.0)),
@@ -399,7 +399,7 @@ SHAPES: dict[str, Shape] = {
         _PALE,
         0.7,
     ),
-    "tvmonitor": Shape(
+    "tvmonitor": ClassShape(
         1.25,
         (
             ("dark", _corners((0.42, 0.75), (0.58, 0.75), (0.6, 0.97), (0.4, 0.97))),

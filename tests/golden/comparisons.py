@@ -18,7 +18,7 @@ from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records
 from whyidle.record.run import update_run
 from whyidle.record.schema import NOT_MEASURED, EventKind, StepFlag
-from whyidle.scenarios.planted import MS, START, Step, Workers
+from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -127,7 +127,7 @@ def further_sizes(at: Path) -> None:
 
     def few_batches(run: Path, batch: int) -> None:
         step = Step(16 * batch * MS, 3 * batch * MS, sync=True)
-        pooled(run, [[step] * (128 // batch)] * 16, Workers(8, 1), flags=None, samples=batch)
+        pooled(run, [[step] * (128 // batch)] * 16, PlantedWorkers(8, 1), flags=None, samples=batch)
 
     def copies(run: Path, batch: int) -> None:
         nbytes = 10**6 if batch == 8 else 6 * 10**7

@@ -23,6 +23,7 @@ from whyidle.record.run import create_run, update_run
 from whyidle.record.schema import HOST, LoaderFlag
 from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
+from whyidle.report.contract.encode import builtins
 from whyidle.scenarios.planted import MS, START, Step
 from whyidle.tune.bench.bench import TrialFailed
 from whyidle.tune.search.history import Entry
@@ -37,7 +38,7 @@ BEGAN = "2026-01-01T00:00:00"
 def _kept(at: Path, result: Tuning | None, history: list[Entry] | None = None, **asked: Any) -> None:
     folder = at / "tuned"
     folder.mkdir()
-    told = None if result is None else tune_json.tuning(result)
+    told = None if result is None else builtins(tune_json.tuning(result))
     command = {"command": ["python", "train.py"]} | asked
     State(command, BEGAN, result=told, history=history or [], sittings=1).save(folder)
 

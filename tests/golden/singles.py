@@ -36,7 +36,7 @@ from whyidle.record.schema import (
     LoaderFlag,
     StepFlag,
 )
-from whyidle.scenarios.planted import MS, START, Step, Workers
+from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step
 
 DATA = Path(__file__).parents[1] / "data"
 COMPUTE = 10 * MS
@@ -68,93 +68,93 @@ def made_in_training_crowded(at: Path) -> None:
 
 
 def too_few_workers(at: Path) -> None:
-    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 60] * 2, Workers(2, 2), Making(stages=(0.6, 0.3)))
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 60] * 2, PlantedWorkers(2, 2), Making(stages=(0.6, 0.3)))
     hosted(run, 2.0, 8)
 
 
 def waiting_workers(at: Path) -> None:
     """Samples come over a network."""
-    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], Workers(2, 2), Making(cpu=0.03, queued=0.01))
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], PlantedWorkers(2, 2), Making(cpu=0.03, queued=0.01))
     hosted(run, 0.4, 4)
 
 
 def cpu_exhausted(at: Path) -> None:
-    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], Workers(2, 2), Making(stages=(0.7, 0.2)))
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], PlantedWorkers(2, 2), Making(stages=(0.7, 0.2)))
     update_run(run, {"host": {"cpus": 2}})
     hosted(run, 1.95, 2, 99.0)
 
 
 def oversubscribed(at: Path) -> None:
-    run = pooled(at / "run", [[Step(fetch_ns=160 * MS)] * 100], Workers(8, 2), QUEUING)
+    run = pooled(at / "run", [[Step(fetch_ns=160 * MS)] * 100], PlantedWorkers(8, 2), QUEUING)
     update_run(run, {"host": {"cpus": 2}})
     hosted(run, 1.95, 2, 99.0)
 
 
 def worker_threads(at: Path) -> None:
     making = Making(cpu=0.25, queued=0.6, process_cpu=1.8)
-    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], Workers(2, 2), making)
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], PlantedWorkers(2, 2), making)
     update_run(run, {"host": {"cpus": 2}})
     hosted(run, 1.95, 2, 99.0)
 
 
 def cpu_quota(at: Path) -> None:
-    run = pooled(at / "run", [[Step(fetch_ns=80 * MS)] * 100], Workers(4, 2), QUEUING)
+    run = pooled(at / "run", [[Step(fetch_ns=80 * MS)] * 100], PlantedWorkers(4, 2), QUEUING)
     hosted(run, 1.45, 1.5, 40.0, throttled=0.8)
 
 
 def held_back(at: Path) -> None:
     """As by a quota that nobody tells of."""
-    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], Workers(2, 2), QUEUING)
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], PlantedWorkers(2, 2), QUEUING)
     hosted(run, 0.8, 2, 40.0)
 
 
 def affinity(at: Path) -> None:
-    run = pooled(at / "run", [[Step(fetch_ns=80 * MS)] * 100], Workers(4, 2), replace(QUEUING, cpus=1))
+    run = pooled(at / "run", [[Step(fetch_ns=80 * MS)] * 100], PlantedWorkers(4, 2), replace(QUEUING, cpus=1))
     hosted(run, 4.0, 8, 80.0)
 
 
 def foreign_load(at: Path) -> None:
-    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], Workers(2, 2), QUEUING)
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], PlantedWorkers(2, 2), QUEUING)
     update_run(run, {"host": {"cpus": 2}})
     hosted(run, 0.5, 2, 99.0)
 
 
 def storage(at: Path) -> None:
     making = Making(cpu=0.15, read=0.8, read_bytes=7_200_000, read_chars_bytes=8_000_000, batch_bytes=4_800_000)
-    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], Workers(2, 2), making)
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], PlantedWorkers(2, 2), making)
     hosted(run, 0.5, 8, read_storage_bytes=10**9)
 
 
 def straggler(at: Path) -> None:
     plan = [Step(fetch_ns=(400 if n % 25 == 12 else 15) * MS) for n in range(150)]
-    run = pooled(at / "run", [plan], Workers(4, 2), Making(slowest=0.9))
+    run = pooled(at / "run", [plan], PlantedWorkers(4, 2), Making(slowest=0.9))
     hosted(run, 2.0, 8)
 
 
 def prefetch_depth(at: Path) -> None:
     source = np.random.default_rng(0)
     plan = [Step(fetch_ns=round(ms * MS), sync=True) for ms in source.lognormal(2.0, 1.0, 200)]
-    run = pooled(at / "run", [plan], Workers(2, 1))
+    run = pooled(at / "run", [plan], PlantedWorkers(2, 1))
     hosted(run, 1.6, 8)
 
 
 def worker_restart(at: Path) -> None:
     epochs = [[Step(fetch_ns=12 * MS)] * 25] * 6
     flags = LoaderFlag.STARTS_PYTHON
-    run = pooled(at / "run", epochs, Workers(2, 2, start_ns=400 * MS), flags=flags, persistent=False)
+    run = pooled(at / "run", epochs, PlantedWorkers(2, 2, start_ns=400 * MS), flags=flags, persistent=False)
     hosted(run, 1.5, 8)
 
 
 def pipeline_fill(at: Path) -> None:
     epochs = [[Step(fetch_ns=(900 if n == 0 else 8) * MS) for n in range(20)]] * 6
-    run = pooled(at / "run", epochs, Workers(2, 2), flags=LoaderFlag.PERSISTENT_WORKERS)
+    run = pooled(at / "run", epochs, PlantedWorkers(2, 2), flags=LoaderFlag.PERSISTENT_WORKERS)
     hosted(run, 1.0, 8)
 
 
 def few_batches(at: Path) -> None:
     """Epochs of fewer batches than there are workers."""
     epochs = [[Step(fetch_ns=60 * MS)] * 4] * 20
-    run = pooled(at / "run", epochs, Workers(8, 2), flags=LoaderFlag.PERSISTENT_WORKERS)
+    run = pooled(at / "run", epochs, PlantedWorkers(8, 2), flags=LoaderFlag.PERSISTENT_WORKERS)
     hosted(run, 2.0, 8)
 
 
@@ -186,7 +186,7 @@ def handoff_many_tensors(at: Path) -> None:
 
 def sharding(at: Path) -> None:
     run = pooled(
-        at / "run", [[Step(fetch_ns=20 * MS)] * 100], Workers(1, 2), flags=LoaderFlag.ITERABLE, persistent=True
+        at / "run", [[Step(fetch_ns=20 * MS)] * 100], PlantedWorkers(1, 2), flags=LoaderFlag.ITERABLE, persistent=True
     )
     add_events(run, [(START + 1, EventKind.LOADER_WORKERS, 4, NOT_MEASURED)])
     hosted(run, 1.0, 8)
@@ -472,7 +472,7 @@ def several_causes(at: Path) -> None:
 
 def transforms(at: Path) -> None:
     """Transforms that were timed one by one, and slow samples with the names of their files."""
-    run = pooled(at / "run", [[Step(fetch_ns=60 * MS)] * 80], Workers(2, 2), Making(cpu=0.9))
+    run = pooled(at / "run", [[Step(fetch_ns=60 * MS)] * 80], PlantedWorkers(2, 2), Making(cpu=0.9))
     names = Names(run)
     told_by = [names.number(name) for name in ("RandomResizedCrop", "ColorJitter", "ToTensor")]
     rows = [

@@ -52,7 +52,7 @@ def sent_through_the_pipe(facts: Facts, _run: Run, _case: Case) -> bool:
 
 
 def read_bytes(facts: Facts, _run: Run, case: Case) -> bool:
-    told, reading = facts.loader.read_bytes_per_sample, case.plan.data.reading
+    told, reading = facts.loader.read_chars_bytes_per_sample, case.plan.data.reading
     return told is not None and reading is not None and told >= reading.bytes
 
 

@@ -23,6 +23,7 @@ from whyidle.analyse.statistics import Estimate
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
+from whyidle.report.contract.encode import builtins
 from whyidle.scenarios.faults.registry import CASES
 from whyidle.scenarios.registry import NAMES
 from whyidle.scenarios.sweeps.registry import SWEEPS
@@ -141,7 +142,7 @@ def said(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sa
         machine={"cpus": 2, "load": 0.1, "steal_pct": None},
     )
     (tuned := folder / "tuned").mkdir()
-    State({"command": ["python"]}, "2026-01-01T00:00:00", result=tune_json.tuning(tuning())).save(tuned)
+    State({"command": ["python"]}, "2026-01-01T00:00:00", result=builtins(tune_json.tuning(tuning()))).save(tuned)
     written = folder / "written"
     written.mkdir()
     mine = folder / "mine.py"

@@ -195,8 +195,8 @@ def test_planted_costs_are_found_where_they_are(tmp_path: Path, file: Path) -> N
     shares = loader.read_pct, loader.prep_pct, loader.collate_pct
     assert all(share is not None and share > 0 for share in shares)
     assert sum(share or 0 for share in shares) == pytest.approx(100, abs=0.1)
-    assert loader.read_bytes_per_sample is not None
-    assert 10_000 <= loader.read_bytes_per_sample < 15_000
+    assert loader.read_chars_bytes_per_sample is not None
+    assert 10_000 <= loader.read_chars_bytes_per_sample < 15_000
     assert (loader.slowest[0].index, loader.slowest[0].file) == (13, f"{tmp_path}/thirteen.jpg")
     (transform,) = loader.transforms
     assert transform.name == "Spin"

@@ -60,7 +60,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "gain = self.share * (1 + self.share)",
         (CAUSES, golden("serial")),
     ),
-    Mutation("a tenth is no minor gain", "if self.gain < 0.10:", "if self.gain < 0.20:", (CAUSES, golden("copy"))),
+    Mutation(
+        "a tenth is no minor gain",
+        "MAJOR_GAIN, CRITICAL_GAIN = 0.10, 0.30",
+        "MAJOR_GAIN, CRITICAL_GAIN = 0.20, 0.30",
+        (CAUSES, golden("copy")),
+    ),
     Mutation(
         "missing stamps of the device are let pass",
         "facts.parts.unresolved_steps > MOST_UNRESOLVED * steps",
@@ -88,7 +93,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "compiling is said of any new shape",
-        "compiles = seen.compiling_ns >= 0.5 * seen.total_ns",
+        "compiles = seen.compiling_ns >= MOSTLY * seen.total_ns",
         "compiles = seen.compiling_ns >= 0",
         (f"{ANALYSE}/test_causes_device.py", golden("shape-churn")),
     ),
@@ -142,14 +147,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "no hand-over is most of the wait",
-        "MOSTLY_HANDOFF_PCT = 50.0",
-        "MOSTLY_HANDOFF_PCT = 101.0",
+        "queue_capacity is not None and handed >= MOSTLY",
+        "queue_capacity is not None and handed > 1",
         (f"{ANALYSE}/test_causes_input_pieces.py", golden("handoff")),
     ),
     Mutation(
         "more workers than CPUs count from three times as many on",
-        "OVERSUBSCRIBED_PCT = 40.0",
-        "OVERSUBSCRIBED_PCT = 90.0",
+        "HEAVILY_QUEUED_PCT = 40.0",
+        "HEAVILY_QUEUED_PCT = 90.0",
         (f"{ANALYSE}/test_causes_input.py", golden("oversubscribed")),
     ),
     Mutation(
@@ -381,8 +386,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a table loses its last row of evidence",
-        "rows[:MOST_EVIDENCE])",
-        "rows[: MOST_EVIDENCE - 1][:-1])",
+        "rows[:MOST_EVIDENCE],",
+        "rows[: MOST_EVIDENCE - 1][:-1],",
         (f"{REPORT}/test_markdown.py", golden("serial")),
     ),
     Mutation(
@@ -430,14 +435,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the JSON of a difference swaps its ends",
-        'return {name: found.value, "low": found.low, "high": found.high}',
-        'return {name: found.value, "low": found.high, "high": found.low}',
+        "SpeedupJson(faster.value, faster.low, faster.high,",
+        "SpeedupJson(faster.value, faster.high, faster.low,",
         (f"{REPORT}/test_diff_text.py", golden("diff")),
     ),
     Mutation(
         "a share of a finding is not in percent",
-        '"share_pct": 100 * found.share, "severity": found.severity}',
-        '"share_pct": found.share, "severity": found.severity}',
+        "CauseJson(found.cause, found.title, 100 * found.share, found.severity)",
+        "CauseJson(found.cause, found.title, found.share, found.severity)",
         (golden("diff"),),
     ),
     Mutation(

@@ -10,12 +10,12 @@ from support.cells import NET_SETTING
 from support.rendered import rendered
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.report.contract import comparison as compare_json
-from whyidle.report.documents import comparison as compare_text
+from whyidle.report.documents.comparison import comparison_document
 
 
 def printed(cells: Sequence[Cell], width: int = 80, **more: Any) -> str:
     """`more` is of the comparison's setting."""
-    return rendered(compare_text.document(compare(cells), NET_SETTING | more), width)
+    return rendered(comparison_document(compare(cells), NET_SETTING | more), width)
 
 
 def words(text: str) -> str:

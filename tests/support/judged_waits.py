@@ -10,11 +10,15 @@ from support.crafted import facts_of_run
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.causes.input import pieces as waits_for_data
 from whyidle.analyse.run.facts import Facts
-from whyidle.analyse.run.loader_stats import Loader
+from whyidle.analyse.run.loader_stats import LoaderStats
 from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.scenarios.planted import MS, Step, train
 
-NOTHING: dict[str, Any] = dict.fromkeys(Loader.__dataclass_fields__) | {"workers": 2, "slowest": (), "transforms": ()}
+NOTHING: dict[str, Any] = dict.fromkeys(LoaderStats.__dataclass_fields__) | {
+    "workers": 2,
+    "slowest": (),
+    "transforms": (),
+}
 COMPUTING = {
     "workers": 2,
     "cpu_pct": 95.0,
@@ -50,7 +54,7 @@ def judge(
     return waits_for_data.findings_of(
         dataclasses.replace(
             run,
-            loader=Loader(**NOTHING | {"process_cpu_pct": loader.get("cpu_pct")} | loader),
+            loader=LoaderStats(**NOTHING | {"process_cpu_pct": loader.get("cpu_pct")} | loader),
             sampled=Sampled(**NO_SAMPLES | sampled),
             waits=dataclasses.replace(run.waits, told=1.0, **waits or {}),
             **facts,

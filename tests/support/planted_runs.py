@@ -15,7 +15,7 @@ from whyidle.devices.emulated import EmulatedSpec
 from whyidle.record.reader import Records
 from whyidle.record.run import update_run
 from whyidle.record.schema import BATCH, DEVICE, HOST, NOT_MEASURED, EventKind
-from whyidle.scenarios.planted import MS, START, Step, Workers, train
+from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
 
 OWN = {"trial": None, "command": ["python", "train.py"]}
 """Of run.json, where a training is a user's and no scenario's."""
@@ -27,7 +27,7 @@ def trained(
     epochs: Sequence[Sequence[Step]],
     *,
     samples: int = 8,
-    workers: Workers | None = None,
+    workers: PlantedWorkers | None = None,
     spec: EmulatedSpec | None = None,
     cpu_ns: int = MS,
     **info: Any,
@@ -66,7 +66,7 @@ class Making:
 def pooled(
     folder: Path,
     epochs: Sequence[Sequence[Step]],
-    workers: Workers,
+    workers: PlantedWorkers,
     making: Making = Making(),
     *,
     flags: int | None = 0,

@@ -17,7 +17,7 @@ from support.loader_clock import Made, Spec, Times, simulate
 from whyidle.analyse.predict.workload import Binding, Prediction
 from whyidle.record.tuning import Block, LoaderSettings
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
-from whyidle.tune.search.plan import Plan
+from whyidle.tune.search.plan import SearchPlan
 
 GRID = [LoaderSettings(0), *(LoaderSettings(w, p) for w in range(1, 9) for p in (1, 2, 4, 8))]
 STEPS = 120
@@ -210,9 +210,9 @@ def biased(spec: Spec) -> Spec:
     return replace(scaled(spec, 0.85), handoff_ns=2 * spec.handoff_ns, cpus=1.5 * spec.cpus, contention=0.0)
 
 
-def plan_of(spec: Spec, budget_s: float = 120.0, **given: object) -> Plan:
+def plan_of(spec: Spec, budget_s: float = 120.0, **given: object) -> SearchPlan:
     usual = {"most_workers": 8, "cpus": spec.cpus}
-    return Plan(spec.baseline, spec.batch_size, budget_s, spec.batches_per_epoch, **(usual | given))  # type: ignore[arg-type]
+    return SearchPlan(spec.baseline, spec.batch_size, budget_s, spec.batches_per_epoch, **(usual | given))  # type: ignore[arg-type]
 
 
 def regret(spec: Spec, chosen: LoaderSettings) -> float:

@@ -7,9 +7,9 @@ import math
 from hypothesis import strategies as st
 
 from whyidle.devices.emulated import EmulatedSpec
-from whyidle.scenarios.planted import MS, Step, Workers
+from whyidle.scenarios.planted import MS, PlantedWorkers, Step
 
-Training = tuple[list[list[Step]], Workers | None, EmulatedSpec]
+Training = tuple[list[list[Step]], PlantedWorkers | None, EmulatedSpec]
 """Epochs of steps, the loader's workers, the device."""
 
 
@@ -76,6 +76,6 @@ def trainings(draw: st.DrawFn) -> Training:
             ]
         )
     number = draw(st.integers(0, 4))
-    workers = Workers(number, draw(st.integers(1, 3)), draw(st.sampled_from([0, 80 * MS]))) if number else None
+    workers = PlantedWorkers(number, draw(st.integers(1, 3)), draw(st.sampled_from([0, 80 * MS]))) if number else None
     spec = EmulatedSpec("test", "Test", 10**12, 10e9, 4e9, queue_depth=draw(st.sampled_from([512, 1024])))
     return epochs, workers, spec

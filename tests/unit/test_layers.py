@@ -21,7 +21,8 @@ FOLDERS = {
 PROGRAMS = ROOT / "diagnosis_benchmark" / "rivals" / "programs"
 """Trainings that other tools are given: no modules of ours."""
 
-HEAVY = {"torch", "torchvision", "pynvml", "nvidia", "spdl", "matplotlib", "pyarrow", "jinja2", "tsdownsample"}
+HEAVY = {"torch", "torchvision", "pynvml", "nvidia", "spdl", "matplotlib", "pyarrow"}
+HEAVY |= {"jinja2", "msgspec", "tsdownsample"}
 
 # layer -> (layers of ours it may import, heavy libraries it may import at module level)
 LAYERS: dict[str, tuple[set[str], set[str]]] = {
@@ -34,7 +35,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "analyse": ({"errors", "record"}, {"tsdownsample"}),
     "matrix": ({"errors", "record", "devices", "capture", "analyse"}, set()),
     "tune": ({"errors", "interrupts", "record", "analyse", "matrix", "sampler-start"}, set()),
-    "report": ({"errors", "record", "analyse", "tune"}, {"jinja2"}),
+    "report": ({"errors", "record", "analyse", "tune"}, {"jinja2", "msgspec"}),
     "results": ({"errors", "record", "analyse", "tune", "report", "diagnosis_benchmark"}, set()),
     "terminal": ({"errors", "record", "analyse", "matrix", "tune", "report", "capture"}, set()),
     "commands": (
@@ -131,6 +132,13 @@ def test_a_module_imports_only_what_its_layer_may(module: str, path: Path) -> No
         assert there in allowed, f"{module} ({here}) imports {name} ({there})"
 
 
+def test_the_json_of_results_takes_nothing_from_what_words_or_pages_say() -> None:
+    for module, path in modules():
+        if module.startswith("whyidle.report.contract"):
+            ours = {name for name, _ in imports(module, path) if name.startswith("whyidle.report.")}
+            assert all(name.startswith("whyidle.report.contract") for name in ours), f"{module} imports {ours}"
+
+
 def test_verbs_do_not_import_verbs() -> None:
     verbs = {verb.__name__ for verb in VERBS}
     for module, path in modules():
@@ -152,3 +160,15 @@ def test_no_package_imports_another_in_a_circle() -> None:
         return seen
 
     assert all(name not in reachable(name) for name in graph)
+
+
+def test_a_name_of_a_class_stands_for_one_thing() -> None:
+    """Private ones aside, and those of the capture, which nothing else sees."""
+    found: dict[str, set[str]] = {}
+    for module, path in modules():
+        if layer(module) == "capture":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, set()).add(module)
+    assert {name: where for name, where in found.items() if len(where) > 1} == {}

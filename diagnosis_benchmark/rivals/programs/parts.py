@@ -218,7 +218,7 @@ class Net(torch.nn.Module):
             # Trying out algorithms, say, or compiling.
             sleep_ms(self._parts.plan.accelerator.first_ms)
             self._parts.stamp("lost", begin, time.monotonic_ns())
-        return Computing.apply(out, self._parts, self._ms(samples))
+        return StepComputation.apply(out, self._parts, self._ms(samples))
 
     def _ms(self, samples: torch.Tensor) -> float:
         plan = self._parts.plan
@@ -226,7 +226,7 @@ class Net(torch.nn.Module):
         return ms * samples.shape[1] / plan.data.floats if plan.data.width_sigma else ms
 
 
-class Computing(torch.autograd.Function):
+class StepComputation(torch.autograd.Function):
     """A step's computation: a part of it in the forward pass, the rest in the backward pass."""
 
     @staticmethod

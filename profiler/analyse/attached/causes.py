@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 
 from ..causes.finding import LEAST_GAIN, Evidence, Finding, Next, shown
-from ..causes.input.wait import BUDGET_USED
 from ..predict.advice import MOST_WORKERS
 from ..run.loader_stats import BUSY
+from ..run.resource_usage import BUDGET_USED
 from ..statistics import Z95, Estimate
 from .attached import Attached
 from .trainers import OWN, Trainer, Workers

@@ -8,6 +8,7 @@ from ..predict.advice import MOST_WORKERS
 from ..run.facts import Facts
 from ..run.loader_stats import BUSY
 from ..run.non_step_time import Evaluation, Outside
+from ..shares import MOSTLY
 from .claim import Claim
 from .finding import Evidence, Finding, Next
 from .input.epochs import persistence, restarts
@@ -20,15 +21,13 @@ _LACKS = {
     "input.too_few_workers": "its loader has too few workers",
 }
 _STARTED_ONCE = "mostly for its workers, which were started once"
-LEAST_OF_IT = 0.5
-"""Share of the time outside the steps from which one thing is most of it."""
 SURE = 0.9
-"""Batches differ: of a wait that more workers could end, so much is expected to go."""
+"""Share of a wait that more workers could end which is expected to go: batches differ."""
 LEAST_NAMED = 0.2
-"""The same, from which a change to it is worth naming."""
+"""Share of the time outside the steps that something has to take for a change to it to be named."""
 LONGEST_ENDING_NS = 1_000_000_000
-"""The mean end of an epoch up to which ending its workers explains it: they are told to exit and are joined, in tenths
-of a second. What takes longer is something of the program's own."""
+"""Mean length of an epoch's end up to which ending its workers explains it: they are told to exit and are joined, in
+tenths of a second. What takes longer is something of the program's own."""
 
 
 def boundary(claim: Claim) -> Finding:
@@ -36,7 +35,7 @@ def boundary(claim: Claim) -> Finding:
     outside = claim.facts.outside
     parts = {} if outside is None else _parts(claim.facts, outside)
     largest = max(parts, key=lambda name: parts[name], default="rest")
-    most = largest if parts.get(largest, 0) >= LEAST_OF_IT * claim.ns else "rest"
+    most = largest if parts.get(largest, 0) >= MOSTLY * claim.ns else "rest"
     return claim.found(
         f"{claim.percent()} of the time is spent outside the steps{_mostly(outside, most)}.",
         0.9,

@@ -53,15 +53,16 @@ class Claim:
         return self.ns / self.facts.parts.wall_ns if self.facts.parts.wall_ns else 0.0
 
     def pct(self, ns: float | None = None) -> float:
-        """This time, or another, of the wall time."""
+        """The claim, or another time in ns, in percent of the wall time."""
         return 100 * (self.ns if ns is None else ns) / self.facts.parts.wall_ns
 
     def percent(self, ns: float | None = None) -> str:
-        """The same in words."""
+        """The claim, or another time in ns, in percent of the wall time, as text: `12 %`."""
         return f"{self.pct(ns):.0f} %"
 
     @property
     def ms_a_step(self) -> float:
+        """The claim, divided by all steps of the window."""
         return self.ns / self.facts.window.count / 1e6
 
     def evidence(self, metric: str, expected: str | None = None) -> Evidence:
@@ -76,7 +77,8 @@ class Claim:
         changes: tuple[Next, ...],
         most_gain: float | None = None,
     ) -> Finding:
-        """The cause explains all of the claim."""
+        """That the cause explains all of the claim. `confidence`: 0..1; `most_gain`: what a measurement says can be
+        gained at most, as a share."""
         return Finding(self.code, title, self.share, confidence, evidence, changes, most_gain)
 
     def removing(
@@ -91,7 +93,9 @@ class Claim:
             likely: the share that is expected to.
         """
         most_ns = self.ns if removed_ns is None else removed_ns
-        return Next(change, *(self.facts.without(ns) for ns in (likely * most_ns, least * most_ns, most_ns)))
+        return Next(
+            change, *(self.facts.samples_per_s_without(ns) for ns in (likely * most_ns, least * most_ns, most_ns))
+        )
 
     def overlapping(self, change: str, supply: float | None = None) -> Next:
         """A change that lets batches be made while the training computes.
@@ -104,7 +108,7 @@ class Claim:
         """
         facts = self.facts
         now = facts.samples_per_s
-        most = facts.without(min(self.ns, facts.parts.input_ns))
+        most = facts.samples_per_s_without(min(self.ns, facts.parts.input_ns))
         if most is not None and facts.device_kind == "cpu":
             limit = facts.cpu_limit
             most = None if limit is None else max(now, min(most, limit))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ..run.outlier_steps import OddSteps
+from ..run.outlier_steps import OutlierSteps
+from ..shares import MOSTLY
 from .claim import Claim
-from .divided import others
+from .divided import foreign_kernels
 from .finding import Evidence, Finding
 
 
@@ -14,7 +15,7 @@ def shape_churn(claim: Claim) -> Finding | None:
     seen = facts.shape_churn
     if seen is None:
         return None
-    compiles = seen.compiling_ns >= 0.5 * seen.total_ns
+    compiles = seen.compiling_ns >= MOSTLY * seen.total_ns
     how = f"at {seen.hit} of {seen.of} steps, the longest {seen.longest_ns / 1e6:.0f} ms"
     if compiles:
         title = f"torch's compiler takes {claim.percent()} of the time: it compiles anew {how}."
@@ -87,7 +88,7 @@ def memory_pressure(claim: Claim) -> Finding | None:
 
 def contended(claim: Claim) -> Finding | None:
     """Other processes' kernels run on the device."""
-    seen, foreign = claim.facts.sampled, others(claim.facts)
+    seen, foreign = claim.facts.sampled, foreign_kernels(claim.facts)
     if foreign is None:
         return None
     return claim.found(
@@ -137,5 +138,5 @@ def throttled(claim: Claim) -> Finding | None:
     )
 
 
-def _usual(seen: OddSteps) -> Evidence:
+def _usual(seen: OutlierSteps) -> Evidence:
     return Evidence("another step computes", None if seen.usual_ns is None else seen.usual_ns / 1e6, "ms")

@@ -15,10 +15,12 @@ from .input import pieces as data
 from .table import explained
 
 LEAST_STEPS = 30
-"""Fewer steps support no verdict."""
+"""Steps after the warm-up that a verdict or a comparison needs: fewer support none, of a run, of ranks or of sizes."""
 
 MOST_UNRESOLVED = 0.05
-"""With more steps than this lacking the device's stamps, idling cannot be told from computing."""
+"""Share of the steps that may lack the device's stamps: with more, idling cannot be told from computing."""
+LEAST_TOLD = 0.005
+"""Share of the wall time below which a part has no line in the evidence of `none`."""
 
 _TELL_APART = Next(
     "put `whyidle.watch(iterable)` around what the training iterates over, or "
@@ -113,12 +115,15 @@ def _nothing(facts: Facts) -> Finding:
         0.9,
         (
             Evidence(f"{facts.waiter} computing", 100 * computing, "%"),
-            *(Evidence(_PARTS[part], 100 * share, "%", "below 5") for share, part in idle if share >= LEAST_TOLD),
+            *(
+                Evidence(_PARTS[part], 100 * share, "%", f"below {100 * LEAST_GAIN:.0f}")
+                for share, part in idle
+                if share >= LEAST_TOLD
+            ),
         ),
     )
 
 
-LEAST_TOLD = 0.005
 _PARTS = {
     "input": "waiting for data",
     "copy": "waiting for copies",

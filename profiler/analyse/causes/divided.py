@@ -5,29 +5,32 @@ What is known of single steps comes first, then what is measured by itself, then
 
 from __future__ import annotations
 
-from ..run.device_state import Others, PcieLink, others_of
+from ..run.device_state import ForeignKernels, PcieLink, foreign_kernels_of
 from ..run.facts import Facts
 from .claim import Piece
 
 UTILISATION_BELOW = 0.15
-"""Utilisation so much below the share of time that the steps' computation spans is more than its coarseness."""
+"""Share of the time by which the driver's utilisation has to be below what the steps' computation spans for a cause to
+be claimed: less may be how coarse it is."""
 UTILISATION_FAR_BELOW = 0.30
-"""The same where not every step is looked at, so that their span is an estimate."""
+"""Share of the time that takes the place of `UTILISATION_BELOW` where not every step is looked at, so that what the
+steps span is an estimate."""
 RUNNING = 0.8
-"""Share of its own time that a thread runs which does nothing but launch."""
+"""Share of its own time, 0..1, that a thread runs which does nothing but launch kernels, at least."""
 MOST_SYNC = 0.02
+"""Share of the time in synchronising calls, up to which launching is what keeps the host."""
 HOLDING = 0.3
-"""CPUs that other Python threads of the training keep busy, from which on they are what holds the lock."""
-
-
+"""CPUs that other Python threads of the training keep busy, from which they are what holds the lock."""
 LEAST_LINK_LOSS = 0.05
-"""A link that carries nearly what it could is as it should be."""
+"""Share of the bandwidth that device and slot are capable of which a link has to lack to be degraded."""
 LEAST_IN_USE = 0.5
-"""A device that computes or waits for copies less than this may never show its full link: idle ones turn it down."""
+"""Share of the time that a device computes or waits for copies, from which its link must have shown its full speed:
+idle ones turn it down."""
 
 
 def pieces_of(facts: Facts) -> dict[Piece, float]:
-    """All but the wait for data, ns; the pieces of a part are never more than it."""
+    """Each piece of the wall time but those of the wait for data, in ns; the pieces of a part are never more than
+    it."""
     link, parts = lost_to_link(facts), facts.parts
     pieces: dict[Piece, float] = {Piece.LINK: link, Piece.COPYING: parts.copy_ns - link, Piece.SYNC: parts.sync_ns}
     for piece, ns in (*computing(facts).items(), *behind_the_host(facts).items()):
@@ -37,7 +40,7 @@ def pieces_of(facts: Facts) -> dict[Piece, float]:
 
 def computing(facts: Facts) -> dict[Piece, float]:
     """Pieces of the computing time, ns."""
-    shapes, memory, foreign = facts.shape_churn, facts.memory_pressure, others(facts)
+    shapes, memory, foreign = facts.shape_churn, facts.memory_pressure, foreign_kernels(facts)
     held = None if facts.device_state is None else facts.device_state.throttled
     pieces, left = {}, float(facts.parts.compute_ns)
     pieces[Piece.SHAPES], left = _take(left, 0.0 if shapes is None else shapes.compute_ns)
@@ -75,7 +78,7 @@ def lost_to_link(facts: Facts) -> float:
     return 0.0 if found is None or facts.pinned is None else facts.parts.copy_ns * (1 - found.share)
 
 
-def others(facts: Facts) -> Others | None:
+def foreign_kernels(facts: Facts) -> ForeignKernels | None:
     """Other processes on the device whose kernels show; `None` where they cannot be told from this job's own.
 
     Loaders that are not torch's may run kernels in the training's process, and workers that are no forks may hold the
@@ -87,7 +90,7 @@ def others(facts: Facts) -> Others | None:
     own += facts.other_processes + ((facts.set_workers or 0) if facts.starts_python else 0)
     if (facts.sampled.gpu_processes or 0) <= own:
         return None
-    return others_of(facts.window, facts.parts, state.utilisation)
+    return foreign_kernels_of(facts.window, facts.parts, state.utilisation)
 
 
 def launch_share(facts: Facts) -> float | None:
@@ -105,7 +108,8 @@ def launch_share(facts: Facts) -> float | None:
 
 
 def _held_within(facts: Facts) -> float:
-    """The same, because other Python threads held the lock between two launches: at most what those ran."""
+    """Idling inside the computation because other Python threads held the lock between two launches, as a share of the
+    wall time: at most what those threads ran."""
     below, gil = _idle_within(facts), facts.gil
     if below is None or gil is None or gil.others_busy < HOLDING or launch_share(facts) is not None:
         return 0.0
@@ -116,7 +120,7 @@ def _idle_within(facts: Facts) -> float | None:
     """Idling within the steps' computation by the driver's utilisation, of the wall time; `None` where that is not
     known, or too little to be told from how coarse it is."""
     utilisation = facts.sampled.utilisation_pct
-    if facts.device_kind == "cpu" or utilisation is None or others(facts) is not None:
+    if facts.device_kind == "cpu" or utilisation is None or foreign_kernels(facts) is not None:
         return None
     below = facts.parts.share("compute") - utilisation / 100
     coarse = UTILISATION_BELOW if facts.window.looked_at == 1 else UTILISATION_FAR_BELOW

@@ -7,20 +7,25 @@ from dataclasses import dataclass, field
 from ..run.metrics import METRICS
 
 LEAST_GAIN = 0.05
-"""Below 5 % to gain nothing is worth changing."""
+"""Throughput that a change must gain to be worth naming, as a share: a cause that costs less is `none`."""
+MAJOR_GAIN, CRITICAL_GAIN = 0.10, 0.30
+"""Throughput that could be gained, as a share, from which a cause is `major`, and from which it is `critical`."""
 
 
 @dataclass(frozen=True)
 class Evidence:
+    """One figure that a finding rests on."""
+
     what: str
     value: float | str | None
+    """`None`: not measured."""
     unit: str = ""
     expected: str = ""
     """What the value would be if this were not the cause."""
 
 
 def shown(metric: str, value: float | None, expected: str | None = None) -> Evidence:
-    """A registered figure; `expected`: in place of what is normal for it."""
+    """A value of a registered metric as evidence; `expected`: in place of what is normal for it."""
     of = METRICS[metric]
     return Evidence(of.label, value, of.unit, of.normal if expected is None else expected)
 
@@ -37,27 +42,32 @@ class Next:
 
 @dataclass(frozen=True)
 class Finding:
-    """A cause of the contract. `share` is the exposed device idle it explains, 0..1 of wall time."""
+    """A cause of the contract, or the verdict that there is none."""
 
     cause: str | None
+    """Its code; `none` where nothing is worth changing, `None` where there is no verdict."""
     title: str
+    """A sentence with its figures."""
     share: float
+    """Exposed idle time that it explains, of the wall time, 0..1."""
     confidence: float
+    """0..1"""
     evidence: tuple[Evidence, ...] = ()
     next: tuple[Next, ...] = field(default=())
     most_gain: float | None = None
-    """What a measurement says can be gained at most; `None` without one."""
+    """Throughput that a measurement says can be gained at most, as a share; `None` without one."""
 
     @property
     def gain(self) -> float:
-        """Relative throughput gained if the time vanished."""
+        """Throughput that is gained if the time vanishes, as a share."""
         gain = self.share / (1 - self.share) if self.share < 1 else float("inf")
         return gain if self.most_gain is None else min(gain, self.most_gain)
 
     @property
     def severity(self) -> str:
+        """`none`, `minor`, `major` or `critical`, by what can be gained."""
         if self.cause in (None, "none") or self.gain < LEAST_GAIN:
             return "none"
-        if self.gain < 0.10:
+        if self.gain < MAJOR_GAIN:
             return "minor"
-        return "major" if self.gain < 0.30 else "critical"
+        return "major" if self.gain < CRITICAL_GAIN else "critical"

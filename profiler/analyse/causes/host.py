@@ -69,7 +69,7 @@ def garbage(claim: Claim) -> Finding:
 def gil(claim: Claim, handed_ns: int = 0) -> Finding | None:
     """Other Python threads of the process hold the lock that the training's thread needs.
 
-    `handed_ns`: of the claim, waiting so for batches that are finished.
+    `handed_ns`: part of the claim in which the thread waits so for batches that are finished.
     """
     facts, seen = claim.facts, claim.facts.gil
     if seen is None:

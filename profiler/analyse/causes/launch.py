@@ -7,7 +7,7 @@ from .divided import RUNNING
 from .finding import Evidence, Finding, Next
 
 SURE_STEPS = 8
-"""Steps from at least two activity windows of the default length; fewer may not be typical."""
+"""Steps seen kernel by kernel, from which they are typical: those of two activity windows of the default length."""
 
 
 def launch(claim: Claim) -> Finding | None:

@@ -42,6 +42,8 @@ hold."""
 
 @dataclass(frozen=True)
 class Cause:
+    """One way in which a cause is told."""
+
     code: str
     """Of the contract; the page is `docs/causes/`, code with dashes, `.md`."""
     claims: tuple[Piece, ...]
@@ -103,7 +105,8 @@ FAMILIES = tuple(dict.fromkeys(code.split(".")[0] for code in CODES))
 
 
 def explained(piece: Piece, claim: Claim) -> Finding | None:
-    """By the first cause that may claim the piece and holds; `None` where none does, or there is nothing to explain."""
+    """What the first cause says of a piece that may claim it and holds; `None` where none does, or the claim is
+    empty."""
     if claim.ns <= 0:
         return None
     asked = (cause.rule(replace(claim, code=cause.code)) for cause in CAUSES if piece in cause.claims and cause.rule)

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from ..statistics import Range
 from .axes import alike_but_for, feed_of, twin
+from .cell_costs import samples_of
 from .comparison import Cell
 from .differential import Differential, Limit
 from .evidence_strength import too_little
 from .training_results import TrainingOutcome, results
 
 FREE = 0.05
-"""An epoch that takes less than this longer is no dearer."""
+"""Share by which augmenting may lengthen an epoch and still be called free."""
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Two cells that differ in nothing else, or the two kinds of epochs of one training."""
+    """What augmenting costs, by two cells that differ in nothing else or by the two kinds of epochs of one training."""
 
     cell: Cell
     """The augmented one."""
     plain_s: float | None
-    """An epoch's time; `None` where the number of samples is not known."""
+    """Time of an epoch without augmenting; `None` where the number of samples is not known."""
     augmented_s: float | None
+    """Time of an epoch with it; `None` where the number of samples is not known."""
     cost: float
     """What augmenting adds to the time, as a share of that without."""
     sure: bool
-    """Whether the repeats differ by less; of one run, whether its epochs do."""
+    """Whether repeats differ by less than the cost; of one run, whether its epochs do."""
     limit: Limit | None
     """What limits the augmented training, where the differential test says so."""
     doubt: str | None = None
@@ -41,22 +44,26 @@ class Augmentation:
 
 
 def augmentations(
+    cells: Sequence[Cell], tested: Sequence[Differential], setting: Mapping[str, Any]
+) -> list[Augmentation]:
+    """What augmentation costs each cell, by its own epochs and by another cell. `setting`: the comparison's."""
+    return [each for cell in cells for each in _of_cell(cell, cells, tested, samples_of(cell, setting))]
+
+
+def _of_cell(
     cell: Cell, cells: Sequence[Cell], tested: Sequence[Differential], samples: int | None
-) -> tuple[Augmentation, ...]:
-    """What augmentation costs a cell, by its own epochs and by another cell. `samples`: of an epoch."""
-    found = [of_plan] if (of_plan := _of_epochs(cell)) is not None else []
+) -> Iterator[Augmentation]:
+    if (of_plan := _of_epochs(cell)) is not None:
+        yield of_plan
     plain = _without(cell, cells)
-    if plain is not None and plain.samples_per_s is not None and cell.samples_per_s is not None:
-        fast, slow = plain.samples_per_s, cell.samples_per_s
-        limit = next((each.limit for each in tested if each.cell is cell), None)
-        doubt = too_little(cell) or too_little(plain)
-        sure = doubt is None and not fast.meets(slow)
-        found.append(
-            Augmentation(
-                cell, _epoch(samples, fast), _epoch(samples, slow), fast.value / slow.value - 1, sure, limit, doubt
-            )
-        )
-    return tuple(found)
+    if plain is None or plain.samples_per_s is None or cell.samples_per_s is None:
+        return
+    fast, slow = plain.samples_per_s, cell.samples_per_s
+    limit = next((each.limit for each in tested if each.cell is cell), None)
+    doubt = too_little(cell) or too_little(plain)
+    sure = doubt is None and not fast.meets(slow)
+    cost = fast.value / slow.value - 1
+    yield Augmentation(cell, _epoch(samples, fast), _epoch(samples, slow), cost, sure, limit, doubt)
 
 
 def _without(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
@@ -104,9 +111,9 @@ def _of_run(run: TrainingOutcome) -> tuple[list[float], list[float]] | None:
     return kinds[False][1:] or kinds[False], kinds[True][1:] or kinds[True]
 
 
-def turns(found: Sequence[Augmentation]) -> list[tuple[Augmentation, Augmentation]]:
-    """The same training on two devices, free on one and surely not on the other: of each the pair that differs
-    most."""
+def free_on_one_device(found: Sequence[Augmentation]) -> list[tuple[Augmentation, Augmentation]]:
+    """Pairs of one training on two devices whose augmentation is free on one and surely not on the other; of each
+    training the pair that differs most."""
     sure = sorted((each for each in found if each.doubt is None), key=lambda each: each.cost)
     return [
         (several[0], several[-1])

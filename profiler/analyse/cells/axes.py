@@ -17,7 +17,7 @@ CHOICES = ("workers", "store")
 """Axes that are a choice of loading, as loader and batch size are: among cells that differ in these alone one wins."""
 
 _NAMED = {"augment": "augmentation"}
-"""Of axes whose name is no noun."""
+"""Axis whose name is no noun → what it is called in a sentence."""
 
 
 class OnAxes(Protocol):

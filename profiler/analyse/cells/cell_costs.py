@@ -22,18 +22,20 @@ Tariff = Callable[[str, int | None, int], Price | None]
 
 @dataclass(frozen=True)
 class CellCost:
+    """What the training of a cell costs. `None`: not known."""
+
     cell: Cell
     price: Price | None
     usd_per_epoch: float | None
     """One pass over the data at the cell's rate within its steps; start, evaluation and checkpoints are not in it."""
     waited_usd: float | None
-    """Of that, for the time in which nothing was computed."""
+    """Part of `usd_per_epoch` for the time in which nothing was computed."""
     ratio: float | None
-    """Of `usd_per_epoch`, over the chosen cell of the same net, else its first of real data that has a cost."""
+    """`usd_per_epoch` over that of the chosen cell of the same net, else of its first cell of real data with a cost."""
     target_epochs: int | None
     """Epochs until the accuracy that was asked for; `None` if it was never reached."""
     target_usd: float | None
-    """All of them, evaluation included."""
+    """Cost of the epochs until that accuracy, evaluation included."""
 
 
 def setting_of(
@@ -65,7 +67,7 @@ def is_at(name: str, device: str, threads: int | None) -> bool:
 
 
 def cell_costs(cells: Sequence[Cell], setting: Mapping[str, Any]) -> list[CellCost]:
-    """Of every cell; empty where the setting has no prices."""
+    """The cost of every cell; empty where the setting has no prices."""
     said = setting.get(SETTING)
     if not said:
         return []
@@ -108,6 +110,7 @@ def _shares(cell: Cell) -> Mapping[str, float]:
 
 
 def _until(cell: Cell, price: Price | None, target: float | None) -> tuple[int | None, float | None]:
+    """(epochs until an accuracy, their cost)."""
     epochs = _epochs(cell)
     reached = first_reaching([(each.get("evaluation") or {}).get("accuracy") for each in epochs], target)
     if reached is None or price is None:

@@ -31,7 +31,7 @@ class Cell:
     """Run folders, in the order they ran."""
     analyses: tuple[Analysis, ...]
     rounds: tuple[int, ...] = ()
-    """In which round of an interleaved comparison each of these was; empty where that is not known."""
+    """The round of an interleaved comparison that each of `analyses` was in; empty where that is not known."""
     axes: dict[str, Any] = field(default_factory=dict)
     """Net, device, ranks, …, by name: see `record.comparison.CellRecord`."""
 
@@ -41,14 +41,14 @@ class Cell:
 
     @property
     def rounds_of_facts(self) -> list[int] | None:
-        """The round of each of `facts`."""
+        """The round of each of `facts`; `None` where rounds are not known."""
         if not self.rounds:
             return None
         return [number for a, number in zip(self.analyses, self.rounds, strict=True) if a.facts is not None]
 
     @property
     def samples_per_s(self) -> Range | None:
-        """The median over the repeats."""
+        """Samples/s of all ranks together, the median over the repeats; `None` where no repeat has a step."""
         return range_of((rate for a in self.analyses if (rate := rate_of(a)) is not None), median)
 
     @property
@@ -73,15 +73,18 @@ class Group:
     """Where they stand on the axes in which groups differ; empty for the only group."""
     cells: tuple[Cell, ...]
     best: Cell | None
+    """The fastest cell; `None` where none ran."""
     ties: tuple[Cell, ...]
-    """Cells whose range reaches into the best one's: no winner between them."""
+    """Other cells whose range reaches into the best one's: there is no winner between them."""
 
 
 @dataclass(frozen=True)
 class Comparison:
+    """A table of cells, judged."""
+
     cells: tuple[Cell, ...]
     batch_verdicts: dict[str, BatchVerdict]
-    """By loader, with the cell's place on the axes in front where that is needed to tell them apart."""
+    """Loader, with its place on other axes in front where that tells loaders apart → what a larger batch did."""
     groups: tuple[Group, ...]
 
     @property
@@ -91,6 +94,7 @@ class Comparison:
 
     @property
     def ties(self) -> tuple[Cell, ...]:
+        """Cells that the fastest one does not clearly beat, where all train the same thing."""
         return self.groups[0].ties if len(self.groups) == 1 else ()
 
 
@@ -130,7 +134,7 @@ def cell_of(folder: Path, record: CellRecord) -> Cell:
 
 
 def run_name(candidate: str, number: int) -> str:
-    """Of the run folder of a cell in a round."""
+    """Name of the run folder of a cell in a round."""
     return f"{candidate}-r{number}"
 
 

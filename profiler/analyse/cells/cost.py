@@ -26,22 +26,25 @@ class Bill:
     price: Price | None
     epochs: int
     median_s: float
-    """Of an epoch."""
+    """Median time of an epoch."""
     total_s: float
+    """Time of all epochs."""
     usd: float | None
+    """Cost of all epochs; `None` without a price."""
     usd_per_epoch: float | None
-    """Of the median epoch."""
+    """Cost of the median epoch; `None` without a price."""
     accuracy: float | None
-    """On held-out data, after the last epoch."""
+    """Accuracy on held-out data after the last epoch, 0..1."""
     loss: float | None
-    """On the training data, in the last epoch."""
+    """Loss on the training data in the last epoch."""
     target_epoch: int | None = None
-    """The first, from 1, that reached the accuracy asked for."""
+    """The first epoch, from 1, that reached the accuracy asked for; `None` if none did."""
     target_usd: float | None = None
-    """All epochs up to that one."""
+    """Cost of all epochs up to that one."""
     time_ratio: float | None = None
-    """Over the machine chosen for comparison."""
+    """`total_s` over that of the same training on the machine chosen for comparison."""
     cost_ratio: float | None = None
+    """`usd` over that of the same training on the machine chosen for comparison."""
 
 
 def bill(log: EpochLog, price: Price | None, target: float | None = None) -> Bill:
@@ -74,7 +77,8 @@ def first_reaching(accuracies: Sequence[float | None], target: float | None) -> 
 def bills(
     logs: Sequence[EpochLog], prices: Prices, relative_to: str | None = None, target: float | None = None
 ) -> list[Bill]:
-    """Of all logs, each beside the same training on the machine `relative_to` (the first unless named).
+    """The bills of all logs, each beside the same training on the machine `relative_to` (the GPU, or the first, unless
+    named).
 
     Raises:
         WhyidleError: nothing was logged on that machine.
@@ -89,7 +93,7 @@ def bills(
 
 
 def default_base(machines: Sequence[str]) -> str:
-    """The GPU where there is one."""
+    """The machine that others are compared with unless one is named: the GPU where there is one, else the first."""
     return next((name for name in machines if name.rpartition("/")[2] == "gpu"), machines[0])
 
 
@@ -119,17 +123,17 @@ class Spent:
 
     price: Price
     usd: float | None
-    """From its start to its end, the start of the program included."""
+    """Cost from its start to its end, the start of the program included."""
     waited_usd: float | None
-    """The time within steps in which the device waited, in the part of the run that was judged."""
+    """Cost of the time within steps in which the device waited, in the part of the run that was judged."""
     waited_share: float | None
-    """Of that part, 0..1."""
+    """Share of the judged part, 0..1, that was such waiting."""
     waiter: str = "device"
     """Who waited: the training itself where the processor is the device."""
     boundary_usd: float | None = None
-    """The time outside the steps in the part that was judged: validation, checkpoints."""
+    """Cost of the time outside the steps in the part that was judged: validation, checkpoints."""
     boundary_share: float | None = None
-    """Of that part, 0..1."""
+    """Share of the judged part, 0..1, that lay outside the steps."""
 
 
 def spent(price: Price, duration_s: float | None, facts: Sequence[Facts]) -> Spent:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from ..causes.finding import Finding
 from ..run.facts import Facts
+from ..shares import MOSTLY
 from ..statistics import Range, median_of_known
 from .axes import BATCH_SIZE, PIPELINE, feed_of, same_place
 from .comparison import Cell
@@ -21,16 +22,14 @@ from .evidence_strength import foreign_cpus
 
 Limit = Literal["net", "loader", "both"]
 
-OFF = 0.10
-"""Measured and expected times that differ by more do not agree."""
+AGREES_WITHIN = 0.10
+"""Share by which a measured time may differ from the expected one and still agree with it."""
 BALANCED = 0.05
-"""Limits closer than this are one and the same."""
-ALIKE = 0.75
-"""The smaller limit over the larger one, from which they wait for each other's slow batches."""
+"""Share by which the rates of the net alone and of the loader alone may differ and still be one and the same limit."""
+NEARLY_BALANCED = 0.75
+"""The smaller of those two rates over the larger, from which net and loader wait for each other's slow batches."""
 SAME_BYTES = 0.02
-"""Batches of the same data weigh the same, but for targets that differ in length."""
-EXPLAINS = 0.5
-"""Of the time beyond what was expected, from which something is its reason."""
+"""Share by which the mean bytes of batches may differ and still be of the same data: targets differ in length."""
 
 _NET = (BATCH_SIZE, "net", "device", "ranks", "interconnect", "threads")
 """What a net's own rate depends on."""
@@ -75,12 +74,13 @@ class Differential:
 
     @property
     def deviation(self) -> float | None:
-        """By which share the training took longer than expected; negative: shorter."""
+        """Share by which the training took longer than expected; negative where it took less."""
         return None if self.expected is None else self.expected.value / self.measured.value - 1
 
     @property
     def agrees(self) -> bool | None:
-        return None if self.deviation is None else abs(self.deviation) <= OFF
+        """Whether the measured time is the expected one, about; `None` where one side was not run."""
+        return None if self.deviation is None else abs(self.deviation) <= AGREES_WITHIN
 
 
 def verdict_of(cell: Cell) -> Finding | None:
@@ -93,8 +93,8 @@ def verdict_of(cell: Cell) -> Finding | None:
 
 
 def differentials(cells: Sequence[Cell]) -> tuple[Differential, ...]:
-    """Of every training that ran, and of which the net alone or the loader alone ran as well. A training of several
-    phases is none of them: its rate is a mixture."""
+    """The test of every training that ran and of which the net alone or the loader alone ran as well. Not of a training
+    of several phases: its rate is a mixture."""
     ran = [cell for cell in cells if cell.status == "ok" and cell.samples_per_s is not None]
     found = []
     for cell in ran:
@@ -107,12 +107,13 @@ def differentials(cells: Sequence[Cell]) -> tuple[Differential, ...]:
 
 
 def _net_alone(cell: Cell, ran: Sequence[Cell]) -> Cell | None:
-    """The same net on the same device, fed from memory: whatever loader and augmentation are named beside it."""
+    """The cell of a training's net on its device, fed from memory, whatever loader and augmentation are named beside
+    it."""
     return _closest(cell, [each for each in ran if feed_of(each) == "synthetic" and same_place(each, cell, _NET)])
 
 
 def _loader_alone(cell: Cell, ran: Sequence[Cell]) -> Cell | None:
-    """The same loader with steps that do nothing; under another net or device where the batches weigh the same."""
+    """The cell of a training's loader with steps that do nothing; under another net where batches weigh the same."""
     partners = [
         each
         for each in ran
@@ -156,7 +157,7 @@ def _differential(cell: Cell, net: Cell | None, loader: Cell | None) -> Differen
         min(alone.repeats, loading.repeats),
     )
     both = _Both(cell, net, loader, alone, loading, measured, expected, overlaps)
-    reasons = tuple(_reasons(both)) if abs(both.excess) > OFF else ()
+    reasons = tuple(_reasons(both)) if abs(both.excess) > AGREES_WITHIN else ()
     return Differential(cell, alone, loading, measured, overlaps, expected, _limit(alone, loading), reasons)
 
 
@@ -187,7 +188,7 @@ def overlapping(cell: Cell) -> bool:
 
 
 def _together(net: float, loader: float, overlaps: bool) -> float:
-    """Samples/s of both together."""
+    """Samples/s of a net and a loader together, from those of each alone."""
     return min(net, loader) if overlaps else 1 / (1 / net + 1 / loader)
 
 
@@ -207,7 +208,7 @@ def _reasons(both: _Both) -> list[Reason]:
     if (
         not found
         and both.excess > 0
-        and min(both.alone.value / both.loading.value, both.loading.value / both.alone.value) >= ALIKE
+        and min(both.alone.value / both.loading.value, both.loading.value / both.alone.value) >= NEARLY_BALANCED
     ):
         found.append(
             Reason("balanced", "net and loader are almost equally fast, so each waits for the other's slow batches")
@@ -276,7 +277,7 @@ def _shared_cpus(both: _Both, net: Facts, loader: Facts) -> Reason | None:
     # CPU seconds that a sample takes: what a net and a loader each took of the CPUs while they had them alone.
     per_sample = net.sampled.tree_cpus / both.alone.value + loader.sampled.tree_cpus / both.loading.value
     needed = per_sample * both.expected.value
-    if needed <= budget * (1 + OFF / 2):
+    if needed <= budget * (1 + AGREES_WITHIN / 2):
         return None
     return Reason(
         "cpu_shared",
@@ -286,11 +287,11 @@ def _shared_cpus(both: _Both, net: Facts, loader: Facts) -> Reason | None:
 
 
 def _explains(difference: float, excess: float) -> bool:
-    return difference * excess > 0 and abs(difference) >= EXPLAINS * abs(excess)
+    return difference * excess > 0 and abs(difference) >= MOSTLY * abs(excess)
 
 
 def _compute_ms(facts: Facts) -> float:
-    """Of a sample."""
+    """Time that the device computed for a sample, ms."""
     return facts.parts.compute_ns / 1e6 / facts.samples if facts.samples else 0.0
 
 

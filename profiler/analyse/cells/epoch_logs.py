@@ -24,24 +24,30 @@ _KNOWN = {"epoch", "elapsed", "loss", "acc", "val_loss", "val_acc"}
 
 @dataclass(frozen=True)
 class LoggedEpoch:
+    """One line of a log. `None`: not logged."""
+
     seconds: float
     loss: float | None
-    """On the training data."""
+    """Loss on the training data."""
     accuracy: float | None
-    """On held-out data, a share."""
+    """Accuracy on held-out data, 0..1."""
 
 
 @dataclass(frozen=True)
 class EpochLog:
+    """The log of one training on one machine."""
+
     test: str
-    """Which training."""
+    """Name of the training."""
     machine: str
-    """The folder, from the one that was named on."""
+    """Its folder's path, from the folder that was named on."""
     epochs: tuple[LoggedEpoch, ...]
 
 
 @dataclass(frozen=True)
 class EpochLogs:
+    """What a folder holds of them."""
+
     logs: tuple[EpochLog, ...]
     problems: tuple[str, ...]
     """What is bad, cut off or missing, a sentence each. A log named here is left out."""
@@ -83,7 +89,8 @@ def _natural(file: Path) -> list[tuple[int, str]]:
 
 
 def _epochs(file: Path) -> tuple[LoggedEpoch, ...]:
-    """
+    """The epochs of one file.
+
     Raises:
         DataError: it is not such a log, or ends in the midst of a line.
     """
@@ -128,7 +135,7 @@ def _number(file: Path, number: int, key: str, value: str) -> float:
 
 
 def _without_cut(logs: list[EpochLog]) -> tuple[tuple[EpochLog, ...], list[str]]:
-    """Those with as many epochs as the longest of the same training, and what is said of the others."""
+    """(logs with as many epochs as the longest of the same training, what is said of the others)."""
     longest: dict[str, int] = {}
     for log in logs:
         longest[log.test] = max(longest.get(log.test, 0), len(log.epochs))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..run.facts import Facts
-from .batch_size.words import FULL_PCT, MORE_FOREIGN
+from .batch_size.words import HINDERING_CPUS
 from .comparison import Cell
 
 SHORT_S = 5.0
-"""A single run that was measured for less says little of costs: starting, caches and the scheduler weigh as much."""
+"""Seconds below which a single run says little of costs: starting, caches and the scheduler weigh as much."""
 SEEN_NS = 1_000_000_000
-"""A shorter run has been looked at too seldom: workers of its own that were not seen yet would be other programs."""
+"""Length of a run from which it is known what other programs used: in a shorter one, workers of its own that the
+sampler has not seen yet would count as theirs."""
 
 
 def foreign_cpus(runs: Iterable[Facts]) -> float | None:
@@ -19,12 +20,10 @@ def foreign_cpus(runs: Iterable[Facts]) -> float | None:
     used = [
         facts.foreign_cpus
         for facts in runs
-        if facts.foreign_cpus is not None
-        and facts.window.wall_ns >= SEEN_NS
-        and (facts.sampled.machine_busy_pct or 0.0) >= FULL_PCT
+        if facts.foreign_cpus is not None and facts.window.wall_ns >= SEEN_NS and facts.machine_full
     ]
     most = max(used, default=0.0)
-    return most if most >= MORE_FOREIGN else None
+    return most if most >= HINDERING_CPUS else None
 
 
 def machine_cpus(runs: Iterable[Facts]) -> int | None:

@@ -29,10 +29,10 @@ class Price:
 
     usd_per_hour: float
     name: str | None = None
-    """`None` of a rate that somebody gave on the command line."""
+    """Name of the instance; `None` of a rate that somebody gave on the command line."""
     vcpus: int | None = None
     accelerator: str | None = None
-    """As emulated devices are called: `k80`."""
+    """Name of its accelerator, as emulated devices are called: `k80`."""
     provider: str | None = None
     date: str | None = None
     source: str | None = None
@@ -51,7 +51,7 @@ class Price:
         return seconds * self.usd_per_hour / 3600
 
     def times(self, count: int) -> Price:
-        """So many of them."""
+        """The price of so many such machines."""
         if count == 1:
             return self
         return replace(
@@ -64,12 +64,15 @@ class Price:
 
 @dataclass(frozen=True)
 class Prices:
+    """The prices that are known."""
+
     instances: Mapping[str, Price]
     logs: Mapping[str, str]
     """Name of a folder of logs → the instance they were measured on."""
 
     def instance(self, name: str) -> Price:
-        """
+        """The price of an instance.
+
         Raises:
             WhyidleError: there is none of that name.
         """
@@ -81,17 +84,18 @@ class Prices:
         return self.instances[name]
 
     def of_logs(self, folder: str) -> Price | None:
-        """Of the machine that a folder of logs is named for."""
+        """The price of the machine that a folder of logs is named for; `None` where it is not known."""
         name = self.logs.get(folder, folder)
         return self.instances.get(name)
 
     def of_accelerator(self, name: str) -> Price | None:
-        """The newest of the instances that have it, rather one without doubt: those of one date compare."""
+        """The price of the newest instance that has an accelerator, rather of one without doubt; `None` where none
+        has."""
         having = [each for each in self.instances.values() if each.accelerator == name]
         return max(having, key=lambda each: (each.doubt is None, each.date or ""), default=None)
 
     def of_vcpus(self, count: int) -> Price:
-        """So many vCPUs at the study's price of one."""
+        """The price of so many vCPUs, at the study's price of one."""
         series = self.instances[VCPU_INSTANCE]
         assert series.vcpus is not None
         return Price(

@@ -20,7 +20,7 @@ from ..run.completeness import lacking_of
 from .comparison import Cell
 
 NAME = "training"
-"""Of the loader where nothing tells loaders apart."""
+"""Name of the loader where nothing tells loaders apart."""
 
 
 @dataclass(frozen=True)

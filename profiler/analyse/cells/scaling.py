@@ -22,18 +22,19 @@ OF_RANKS = ("ranks", "interconnect")
 
 @dataclass(frozen=True)
 class Point:
-    """So many ranks."""
+    """The training on one number of ranks, against that on one rank."""
 
     ranks: int
     cell: Cell
     speedup: Range | None
-    """Median over median, with what the repeats of either side allow at most."""
+    """Median rate over the median rate of one rank, with what the repeats of either allow at most; `None`: see
+    `why`."""
     why: str | None
-    """Why there is no speed-up."""
+    """Why there is no speed-up; `None` where there is one."""
 
     @property
     def batch_size(self) -> int:
-        """Of each rank."""
+        """Batch size of each rank."""
         return self.cell.batch_size
 
     @property
@@ -43,7 +44,7 @@ class Point:
 
     @property
     def efficiency(self) -> Range | None:
-        """Speed-up by ranks; 1 is ideal."""
+        """Speed-up over the number of ranks: 1 is ideal."""
         return None if self.speedup is None else self.speedup.divided_by(self.ranks)
 
     @property
@@ -65,21 +66,24 @@ class Curve:
 
     held: Held
     batch_size: int
-    """The one that is held."""
+    """Batch size that is the same on all points: of each rank or of all together, as `held` says."""
     pipeline: str
     interconnect: str | None
     place: str
-    """On the other axes in which cells of the comparison differ, in words."""
+    """Place on the other axes in which cells of the comparison differ, in words."""
     emulated: bool
     points: tuple[Point, ...]
-    """By ranks."""
+    """One for each number of ranks, ascending."""
 
 
 @dataclass(frozen=True)
 class Scaling:
+    """What further ranks bring."""
+
     curves: tuple[Curve, ...]
 
     def of(self, held: Held) -> tuple[Curve, ...]:
+        """The curves on which this batch size is held."""
         return tuple(curve for curve in self.curves if curve.held == held)
 
 

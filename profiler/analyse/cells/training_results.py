@@ -13,39 +13,43 @@ from .axes import BATCH_SIZE, ladders
 from .batch_size.terms import samples_of
 from .comparison import Cell
 
-HELD = 0.01
-"""A share that fell by less than this held, however alike the repeats are."""
+HELD_WITHIN = 0.01
+"""Fall of a figure (an accuracy, 0..1) up to which it held, however alike the repeats are."""
 LEAST_MERIT = 0.1
-"""Nets whose best figure is lower have learnt too little for it to hold or fall."""
+"""The best accuracy or precision of several nets, 0..1, from which they have learnt enough for it to hold or fall."""
 SETTINGS = ("samples", "objects", "iou", "threshold")
 """Figures that say how a net was tried, not what it is worth."""
 
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """One run; `None` where it did not say."""
+    """What one run came to. `None`: it did not say."""
 
     train_s: float | None
-    """The whole training."""
+    """Length of the whole training."""
     samples: int | None
-    """Processed by all ranks, the warm-up included."""
+    """Samples that all ranks processed, the warm-up included."""
     epochs: tuple[Mapping[str, Any], ...]
     """Each with `epoch`, `seconds`, `augment` and `evaluation`."""
     evaluation: Mapping[str, Any] | None
-    """At the end: `accuracy`, `loss` and what else the scenario tells."""
+    """What the net came to at the end: `accuracy`, `loss` and what else the scenario tells."""
 
 
 @dataclass(frozen=True)
 class CellResult:
+    """What the runs of a cell came to."""
+
     cell: Cell
     runs: tuple[TrainingOutcome, ...]
 
     @property
     def train_s(self) -> Range | None:
+        """Mean length of a training; `None` where no run told it."""
         return mean_of([run.train_s for run in self.runs])
 
     @property
     def samples(self) -> Range | None:
+        """Mean of the samples processed; `None` where no run told them."""
         return mean_of([run.samples for run in self.runs])
 
     @property
@@ -61,11 +65,13 @@ class CellResult:
         return tuple(dict.fromkeys(name for each in told for name, value in each.items() if _is_figure(value)))
 
     def metric(self, name: str) -> Range | None:
+        """Mean of a figure of the evaluation; `None` where no run told it."""
         return mean_of([(run.evaluation or {}).get(name) for run in self.runs])
 
     @property
     def evaluation(self) -> dict[str, Any] | None:
-        """Without the confusion matrix: figures are means over the runs, all else is of the last one that tells it."""
+        """An evaluation without the confusion matrix: figures are means over the runs, all else is of the last run that
+        tells it. `None` where none was evaluated."""
         told = [run.evaluation for run in self.runs if run.evaluation is not None]
         if not told:
             return None
@@ -83,7 +89,7 @@ class CellResult:
 
     @property
     def classes(self) -> list[str] | None:
-        """Their names, where the evaluation tells them."""
+        """Names of the classes; `None` where no evaluation tells them."""
         told = [(run.evaluation or {}).get("classes") for run in self.runs]
         return next((list(map(str, names)) for names in told if names), None)
 
@@ -94,37 +100,39 @@ class MetricByBatchSize:
 
     metric: str
     cells: tuple[Cell, ...]
-    """By batch size."""
+    """By batch size, ascending."""
     means: tuple[Range, ...]
+    """The figure of each cell, the mean over its runs."""
     learnt: bool
     """Whether the best of these nets is clearly above what chance or nothing gives."""
 
     @property
     def change(self) -> float:
-        """The lowest, of those of larger batches, less that of the smallest."""
+        """The lowest figure of the larger batches less that of the smallest."""
         return min(each.value for each in self.means[1:]) - self.means[0].value
 
     @property
     def spread(self) -> float | None:
-        """By what repeats of one cell differ at most; `None` where none was repeated."""
+        """The most by which repeats of one cell differ; `None` where none was repeated."""
         spreads = [each.high - each.low for each in self.means if each.repeated]
         return max(spreads) if spreads else None
 
     @property
     def held(self) -> bool | None:
         """Whether it fell by no more than repeats differ. `None`: it fell, and nothing was repeated."""
-        if self.change >= -HELD:
+        if self.change >= -HELD_WITHIN:
             return True
         return None if self.spread is None else self.change >= -self.spread
 
 
 def results(cells: Sequence[Cell]) -> tuple[CellResult, ...]:
-    """Of the cells whose runs told what they came to."""
+    """The results of the cells whose runs told what they came to."""
     every = (CellResult(cell, tuple(_runs(cell))) for cell in cells if cell.status == "ok")
     return tuple(each for each in every if each.runs)
 
 
 def result_of(cell: Cell) -> CellResult | None:
+    """The results of one cell; `None` where its runs told none."""
     return next(iter(results([cell])), None)
 
 
@@ -139,7 +147,7 @@ def _runs(cell: Cell) -> list[TrainingOutcome]:
 
 
 def _samples(analysis: Analysis) -> int | None:
-    """Of all ranks together; `None` unless all of them are known."""
+    """Samples that all ranks together processed; `None` unless those of each are known."""
     every = [part.analysis.facts for part in analysis.ranks] or [analysis.facts]
     known = [facts for facts in every if facts is not None and facts.samples_known]
     return sum(samples_of(facts) for facts in known) if len(known) == len(every) else None
@@ -151,7 +159,7 @@ def is_told(found: CellResult) -> bool:
 
 
 def metrics_by_batch_size(found: Sequence[CellResult]) -> tuple[MetricByBatchSize, ...]:
-    """Of every merit, wherever cells differ in batch size alone."""
+    """What became of every merit, wherever cells differ in batch size alone."""
     told = []
     for several in ladders(found, BATCH_SIZE):
         for metric in dict.fromkeys(name for each in several for name in each.metrics if name != "loss"):
@@ -163,8 +171,9 @@ def metrics_by_batch_size(found: Sequence[CellResult]) -> tuple[MetricByBatchSiz
 
 
 def _learnt(found: Sequence[CellResult], metric: str) -> bool:
-    """Detections by their average precision, whatever the metric; an accuracy from twice chance on, of two classes
-    from half the way between chance and 1."""
+    """Whether the best of these nets has learnt enough for a figure to hold or fall: detections by their average
+    precision, whatever the metric; an accuracy from twice chance on, of two classes from half the way between chance
+    and 1."""
     merit = "average_precision" if any("average_precision" in each.metrics for each in found) else metric
     best = max(mean.value for each in found if (mean := each.metric(merit)) is not None)
     classes = _classes(found) if merit == "accuracy" else None
@@ -181,6 +190,7 @@ def _classes(found: Sequence[CellResult]) -> int | None:
 
 
 def mean_of(values: Sequence[Any]) -> Range | None:
+    """The mean of the values that are figures, and their range; `None` where none is."""
     return range_of((float(value) for value in values if _is_figure(value)), fmean)
 
 

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .blocks import TOTAL
+from ..run.stall_breakdown import TOTAL
 from .code import changed_code, code_to_look_at
 from .moved import MovedFigure
 from .settings import VARIES, WORD, Setting
 from .times import Times
 
-EXPLAINS = 0.3
-"""Share of the whole change from which a part is one that it is about."""
+LEAST_OF_CHANGE = 0.3
+"""Share of the change of a sample's time from which a part is what the change is about. Below a half, since a change of
+one setting often moves several parts at once."""
 
 SETTING, ENVIRONMENT, COMMAND, CODE = "setting", "environment", "command", "code"
 UNEXPLAINED, NONE = "unexplained", "none"
@@ -21,17 +22,18 @@ UNEXPLAINED, NONE = "unexplained", "none"
 
 @dataclass(frozen=True)
 class Because:
-    """`kind`: what explains the change. `setting`: exactly what was set; `environment`: where it ran; `command`: words
-    of the command may, and the code where that changed too; `code`: another revision of it may; `unexplained`: nothing
-    recorded does; `none`: no change was shown."""
+    """What explains a change of the time per sample."""
 
     kind: str
+    """`setting`: something that was set does; `environment`: where it ran may; `command`: words of the command may, and
+    the code where that changed too; `code`: another revision of it may; `unexplained`: nothing recorded does; `none`:
+    no change was shown."""
     part: str | None
     """The part of the time that moved most in the direction of the whole; `None` without a change."""
     by: tuple[Setting, ...]
-    """Any of these can move it. Of several, these runs do not tell which it was."""
+    """What was changed and can move the part; of several, these runs do not tell which it was."""
     look_at: tuple[str, ...]
-    """Where nothing recorded explains it, or several do."""
+    """What to look at, where nothing recorded explains the change or several things may."""
 
 
 def because_of(
@@ -83,7 +85,7 @@ def moved_part(times: Times) -> str | None:
         if name != TOTAL and term.significant
     }
     best = max(moved, key=lambda name: moved[name], default=None)
-    return best if best is not None and moved[best] >= EXPLAINS else None
+    return best if best is not None and moved[best] >= LEAST_OF_CHANGE else None
 
 
 def _able(settings: Sequence[Setting], part: str) -> tuple[Setting, ...]:
@@ -110,7 +112,7 @@ _FOLLOWS_FROM = {
     "CPUs of the machine": ("host",),
     "CPUs it may use": ("host",),
 }
-"""What is set, or seen, because something else is."""
+"""Setting → others, any of which it merely follows from if they were changed as well."""
 
 
 def _looks(part: str, figures: Sequence[MovedFigure]) -> tuple[str, ...]:
@@ -124,7 +126,7 @@ def _looks(part: str, figures: Sequence[MovedFigure]) -> tuple[str, ...]:
 
 
 CONSEQUENCES = ("gaps of the device", "95 of 100 gaps are shorter than", "utilisation", "whyidle's own hooks")
-"""Figures that move because the time does: no reasons."""
+"""Labels of figures that move because the time does, and are no reasons."""
 
 
 def _said(value: Any) -> str:

@@ -18,14 +18,15 @@ import numpy.typing as npt
 from ...record.schema import NOT_MEASURED, StepFlag
 from ..intervals import Intervals, covered, intersect, subtract, union, union_of
 from ..run.facts import Facts
-from ..run.stall_breakdown import PARTS
+from ..run.stall_breakdown import TOTAL
 from ..run.window import Window
 
-BLOCKS = 16
+MOST_BLOCKS = 16
+"""Blocks that a run is cut into, at most."""
 LEAST_BLOCKS = 4
+"""Blocks whose scatter tells something, at least."""
 LEAST_BLOCK_STEPS = 5
-TOTAL = "total"
-TERMS = (*PARTS, TOTAL)
+"""Steps of a block, at least."""
 
 Values = npt.NDArray[np.float64]
 
@@ -39,14 +40,15 @@ class BlockScatter:
 
     @property
     def freedom(self) -> float:
+        """Degrees of freedom of the variance."""
         return self.blocks - 1.0
 
 
 def spread_of(facts: Facts, samples: bool) -> BlockScatter | None:
-    """`samples`: by samples, else by steps. `None` where there are too few steps to tell."""
+    """How a run's time per sample scatters within it; per step where `samples` is false. `None` with too few steps."""
     window = facts.window
     steps = window.steps
-    number = min(BLOCKS, len(steps) // LEAST_BLOCK_STEPS)
+    number = min(MOST_BLOCKS, len(steps) // LEAST_BLOCK_STEPS)
     if number < LEAST_BLOCKS:
         return None
     cuts, edges = _cut(window, number, queued=facts.device_kind != "cpu")
@@ -90,7 +92,7 @@ def _cut(window: Window, number: int, *, queued: bool) -> tuple[npt.NDArray[np.i
 
 
 def _of_parts(facts: Facts, rare: Intervals, edges: npt.NDArray[np.int64]) -> dict[str, Values]:
-    """Of each part: its time in each block without what is rare; steps that nobody looked at are like the others."""
+    """Each part's time in each block, without what is rare; steps that nobody looked at are taken to be like others."""
     parts = facts.parts
     seen = {
         "compute": parts.computing,
@@ -125,7 +127,7 @@ def _of_rare(moments: Intervals) -> float:
 
 
 def _work(window: Window, samples: bool) -> Values:
-    """Of each step that was looked at, with those just before it that were not."""
+    """Samples, or steps, of each step that was looked at, with those just before it that were not."""
     if not samples:
         of_steps = 1.0 + np.maximum(0, window.steps["skipped"])
         of_steps[0] = 1.0

@@ -47,10 +47,10 @@ def code_to_look_at(part: str, settings: Sequence[Setting]) -> tuple[str, ...]:
 
 
 def _code(settings: Sequence[Setting]) -> Setting | None:
-    """`None`: neither side recorded it."""
+    """What both sides recorded of their code; `None` where neither did."""
     return next((each for each in settings if each.name == CODE), None)
 
 
 def _revision(value: object) -> str:
-    """Without what is said of changes."""
+    """The revision of a code, without what is said of changes in it."""
     return str(value).partition(" ")[0]

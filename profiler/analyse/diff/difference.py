@@ -22,16 +22,20 @@ EMULATED = "emulated"
 
 @dataclass(frozen=True)
 class Findings:
-    """Of the typical run of each side: causes worth a word."""
+    """Causes worth a word, of the typical run of each side."""
 
     appeared: tuple[Finding, ...]
+    """Those of B alone."""
     vanished: tuple[Finding, ...]
+    """Those of A alone."""
     stayed: tuple[tuple[Finding, Finding], ...]
-    """On side A, on side B."""
+    """Those of both: (as found on A, as found on B)."""
 
 
 @dataclass(frozen=True)
 class Difference:
+    """B against A."""
+
     a: Side
     b: Side
     times: Times
@@ -43,7 +47,7 @@ class Difference:
     notes: tuple[str, ...]
     """What these runs cannot tell, and what is not alike, a sentence each."""
     crowded: bool = False
-    """Other programs filled the CPUs meanwhile, and intervals are wider for it."""
+    """Whether other programs filled the CPUs meanwhile, so that intervals are wider."""
 
     @property
     def emulated(self) -> bool:

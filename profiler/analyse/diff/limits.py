@@ -25,7 +25,7 @@ STALLS = ("input", "copy", "sync", "host")
 
 @dataclass(frozen=True)
 class Limits:
-    """What was asked; `None` was not. Percentages are of wall time unless their name says otherwise."""
+    """What a run is held to. `None`: not asked. Percentages are of wall time unless their name says otherwise."""
 
     max_stall: float | None = None
     max_input: float | None = None
@@ -46,7 +46,7 @@ class Limits:
 
     @property
     def asked(self) -> bool:
-        """Whether anything is."""
+        """Whether the run is held to anything."""
         return any(getattr(self, each.name) not in (None, ()) for each in fields(self))
 
 
@@ -55,7 +55,7 @@ class LimitCheck:
     """One limit held against a run. `passed` is `None` where nothing was measured."""
 
     name: str
-    """As the flag is spelled, without the dashes before it; `forbid CAUSE` of a cause."""
+    """The flag without the dashes before it; `forbid CAUSE` of a cause."""
     what: str
     measured: float | str | None
     limit: float | str
@@ -64,9 +64,9 @@ class LimitCheck:
     at_most: bool
     note: str = ""
     allowed: bool = False
-    """What was not measured, too short or unclear is let pass since the user said so."""
+    """Whether what was not measured, too short or unclear is let pass, since the user said so."""
     unclear: bool = False
-    """Measured, but too noisy to say on which side of the limit it is; `passed` is false then."""
+    """Whether it was measured, but too noisily to say on which side of the limit it is; `passed` is false then."""
 
     @property
     def status(self) -> str:
@@ -76,7 +76,7 @@ class LimitCheck:
 
     @property
     def holds(self) -> bool:
-        """Whether it lets the run pass."""
+        """Whether this limit lets the run pass."""
         return self.allowed or self.passed is True
 
 
@@ -88,7 +88,7 @@ class Subject:
     """Of wall time, 0..1; parts that are not known are not there."""
     analysis: Analysis
     repeats: Mapping[str, Analysis] = field(default_factory=dict)
-    """By folder: all runs, where it is the typical one of several."""
+    """Folder → analysis of each of several runs that repeat each other; empty of a single run."""
 
     @property
     def facts(self) -> Facts | None:

@@ -13,24 +13,24 @@ from ..statistics import median_of_known
 from .sides import Side
 
 LEAST_MOVED = 0.15
-"""Of the larger value: less is not worth a line."""
+"""Share of the larger of two sides' values by which a figure has to differ to have moved."""
 
 
 @dataclass(frozen=True)
 class MovedFigure:
-    """Medians over the runs of each side; `None` is not measured."""
+    """A figure of both sides, the median over the runs of each. `None`: not measured."""
 
     name: str
     unit: str
     a: float | None
     b: float | None
     part: str
-    """Of the time, to which it belongs."""
+    """Part of the time that it belongs to."""
     moved: bool
 
 
 def figures_of(a: Side, b: Side) -> tuple[MovedFigure, ...]:
-    """Those measured on either side."""
+    """The figures that were measured on either side."""
     found = []
     for name, unit, part, least, read in _FIGURES:
         of_a, of_b = _median(a, read), _median(b, read)

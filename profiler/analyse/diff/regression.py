@@ -15,8 +15,9 @@ from typing import Any
 
 from ...errors import WhyidleError
 from ...record.files import plain
+from ..run.stall_breakdown import TOTAL
 from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Z95, Estimate, students_t
-from .blocks import TOTAL, spread_of
+from .blocks import spread_of
 from .difference import EMULATED, Difference, doubts_of
 from .limits import LimitCheck
 from .settings import rates
@@ -26,7 +27,7 @@ from .times import STEP, assumed_noise
 NAME = "max-regression"
 LOST = "throughput lost"
 TOO_WIDE = 50.0
-"""Percent of throughput: an interval that reaches so far beyond what was measured tells nothing."""
+"""Percent of throughput that an interval may reach beyond the measured loss: one that reaches further tells nothing."""
 ONE_SIDED = Z95
 """Standard errors that one of forty healthy pairs exceeds to the slower side, if they differ by what they are taken to.
 They do not quite: it is about one of twenty-five (docs/commands/check.md)."""
@@ -34,12 +35,12 @@ SETTLE = (
     "to settle it, repeat the runs on each side, on a quiet machine, or say with --noise what runs of one setting "
     "differ by; --allow-noisy lets it pass"
 )
-MOST = 1e300
-"""Samples/s beyond which a file holds nonsense; a whole number of it would be no float."""
+MOST_SAMPLES_PER_S = 1e300
+"""Samples/s from which a saved report holds nonsense: a whole number of that size may be no float."""
 
 
 def lost_of(speedup: Estimate) -> Estimate:
-    """From how many times as fast it is."""
+    """Percent of throughput that was lost, from how many times as fast the run is."""
     return Estimate(100 * (1 - speedup.value), 100 * (1 - speedup.high), 100 * (1 - speedup.low))
 
 
@@ -81,14 +82,14 @@ def _words(lost: float) -> str:
 
 
 def not_comparable(limit: float, why: str, allowed: bool) -> LimitCheck:
-    """Nothing to hold against the limit."""
+    """The check where there is nothing to hold against the limit. `why`: a sentence; `allowed`: it is let pass."""
     return LimitCheck(NAME, LOST, None, limit, "%", None, True, why, allowed)
 
 
 def against_runs(
     found: Difference, limit: float, against: str, noise: float | None, *, allow_missing: bool, allow_noisy: bool
 ) -> LimitCheck:
-    """`found`: the run as side B, the other as side A."""
+    """Whether a run lost more than the limit against other runs. `found`: the run as side B, the others as side A."""
     if found.times.unit == STEP and (found.a.facts.batch_size, found.b.facts.batch_size) != (None, None):
         return not_comparable(limit, f"against {against}: samples a second are not known of both", allow_missing)
     usual = usual_of((found.a.runs, found.b.runs), noise)
@@ -112,7 +113,7 @@ def against_report(
     allow_missing: bool,
     allow_noisy: bool,
 ) -> LimitCheck:
-    """The same against a saved report, which tells its throughput alone.
+    """Whether a run lost more than the limit against a saved report, which tells its throughput alone.
 
     Raises:
         WhyidleError: it is of another kind of device.
@@ -128,7 +129,12 @@ def against_report(
         )
     before = window.get("samples_per_s")
     now = rates(side)
-    if not isinstance(before, int | float) or isinstance(before, bool) or not 0 < before < MOST or not now:
+    if (
+        not isinstance(before, int | float)
+        or isinstance(before, bool)
+        or not 0 < before < MOST_SAMPLES_PER_S
+        or not now
+    ):
         return not_comparable(limit, f"against {against}: samples a second are not known of both", allow_missing)
     between = (assumed_noise(side.typical) if noise is None else noise) ** 2
     own = [spread.variance[TOTAL] for run in side.runs if (spread := spread_of(run.facts, samples=True)) is not None]
@@ -150,7 +156,7 @@ def against_report(
 
 
 def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Of a file that may be anyone's."""
+    """A table of a report; empty where it has none, since the file may be anyone's."""
     found = content.get(name)
     return found if isinstance(found, Mapping) else {}
 

@@ -16,10 +16,10 @@ from .sides import Measured, Side
 EVERYTHING = PARTS
 BY_LOADER = ("input",)
 BY_CODE: tuple[str, ...] = ()
-"""What it may explain is not known."""
+"""Parts that a change may move of which nobody knows what it does: none is claimed."""
 THREADS = "threads of torch"
 WORD = "word"
-"""Before the name of an option of the command."""
+"""Stands before the name of an option of the command, in a setting's name."""
 NOT_GIVEN = "not given"
 VARIES = "varies"
 """Instead of a value, where the runs of one side do not agree."""
@@ -37,14 +37,17 @@ class Setting:
     explains: tuple[str, ...]
     """Parts of the time that a change of it can move."""
     unseen: bool = False
-    """It may differ though the values are alike, which do not say all: code with changes beside its revision."""
+    """Whether it may differ though the values are alike, which do not say all: code with changes beside its
+    revision."""
 
     @property
     def known(self) -> bool:
+        """Whether both sides recorded it."""
         return self.a is not None and self.b is not None
 
     @property
     def changed(self) -> bool:
+        """Whether both sides recorded it, and not alike."""
         return self.known and self.a != self.b
 
     @property
@@ -57,7 +60,7 @@ Read = Callable[[Measured], Value]
 
 
 def settings_of(a: Side, b: Side) -> tuple[Setting, ...]:
-    """Those known on either side, changed or not; words of the command last."""
+    """Settings known on either side, changed or not; words of the command last."""
     # Threads of torch compute the training's steps only where the processor does.
     computes = {run.device_kind for side in (a, b) for run in side.runs} == {"cpu"}
     found = [
@@ -68,7 +71,7 @@ def settings_of(a: Side, b: Side) -> tuple[Setting, ...]:
 
 
 def environment_of(a: Side, b: Side) -> tuple[Setting, ...]:
-    """Where they ran, known on either side, changed or not."""
+    """What is known of where either side ran, changed or not."""
     found = [Setting(name, _of(a, read), _of(b, read), explains) for name, read, explains in _ENVIRONMENT]
     found.append(_code_of(a, b))
     return tuple(each for each in found if each.a is not None or each.b is not None)
@@ -200,6 +203,7 @@ _SETTINGS: tuple[tuple[str, Read, tuple[str, ...]], ...] = (
 """(name, how it is read, what it can move)"""
 
 WHAT_IS_TRAINED = ("scenario", "program", "net", "case", "dataset", "stand-in data", "feed")
+"""Names of settings that make two sides different trainings."""
 
 _ENVIRONMENT: tuple[tuple[str, Read, tuple[str, ...]], ...] = (
     ("device", _info("device", "title"), ("compute", "copy", "sync", "host")),

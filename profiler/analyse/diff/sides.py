@@ -60,6 +60,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Side:
+    """Runs that repeat the same thing."""
+
     name: str
     """`A` or `B`."""
     runs: tuple[Measured, ...]
@@ -84,6 +86,12 @@ class Side:
     @property
     def steps(self) -> int:
         return int(np.sum([run.facts.window.count for run in self.runs]))
+
+
+def in_both(one: Side, other: Side) -> Path | None:
+    """A run that is on both sides, as the other one names it; `None` where there is none."""
+    named = {run.folder.resolve() for run in one.runs}
+    return next((run.folder for run in other.runs if run.folder.resolve() in named), None)
 
 
 def side_of(name: str, paths: Sequence[Path]) -> Side:
@@ -118,7 +126,7 @@ def measured(folder: Path) -> Measured:
 
 
 def analysed(folder: Path) -> Analysis:
-    """As `measured`, of a run that may hold no step.
+    """The analysis of a run, which may hold no step; of a job on several hosts, of the folder around its run folders.
 
     Raises:
         WhyidleError: there is no run that was recorded from within.

@@ -19,18 +19,17 @@ from ..causes.diagnosis import LEAST_STEPS
 from ..cells.batch_size.terms import alike_in_starts
 from ..run.facts import Facts
 from ..run.sampler_quality import LEAST_FOREIGN_CPUS
-from ..run.stall_breakdown import PARTS
+from ..run.stall_breakdown import PARTS, TERMS, TOTAL
 from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Estimate, students_t
-from .blocks import TERMS, TOTAL, BlockScatter, spread_of
+from .blocks import BlockScatter, spread_of
 from .sides import Measured, Side
 
-FULL_PCT = 90.0
-"""Of the machine's CPUs in use, from which on programs wait for each other."""
-TAKEN = 0.5
-"""Where others use so full a machine too, runs are taken to differ by this times the others' share of it, in the time
-that they need a CPU or wait for one."""
-LEAST_CHANGE = 0.01
-"""A part that changed by less than this share of the time per sample is not worth a word."""
+NOISE_OF_LOAD = 0.5
+"""Standard deviation between runs on a full machine, over the share of its CPUs that other programs use, in the time
+that the runs need a CPU or wait for one."""
+LEAST_PART_CHANGE = 0.01
+"""Change of a part, as a share of the time per sample, from which it is worth a word. Less than the sweeps'
+`CONSIDERABLE_CHANGE`: it says what moved, and decides nothing."""
 SAMPLE, STEP = "sample", "step"
 
 
@@ -42,26 +41,30 @@ class Changed:
     b: Estimate
     change: Estimate
     least: float
-    """Smaller changes are not worth a word."""
+    """Change that is worth a word, at least, µs per unit."""
     enough: bool
-    """As of the times."""
+    """Whether every run has steps enough to support a claim."""
 
     @property
     def significant(self) -> bool:
+        """Whether it surely changed, and by enough to be worth a word."""
         away = self.change.low > 0 or self.change.high < 0
         return self.enough and away and abs(self.change.value) >= self.least
 
 
 @dataclass(frozen=True)
 class Times:
+    """Time per sample, or step, of two sides."""
+
     unit: str
     """`sample`, or `step` where samples are not known."""
     terms: Mapping[str, Changed]
-    """By part, where both sides know it, and `total`."""
+    """By part, where all runs know it, and `total`."""
     speedup: Estimate
     """How many times as fast B is as A."""
     within: Estimate
-    """The same, if these runs stood for their settings: by the scatter of their own steps alone; NaN where too few."""
+    """How many times as fast B is as A if these runs stood for their settings: by the scatter of their own steps alone.
+    Bounds are NaN where those are too few."""
     starts_weighed: bool
     """Whether beginnings of epochs were weighed, since the runs show different shares of them."""
     enough: bool
@@ -70,11 +73,14 @@ class Times:
 
     @property
     def significant(self) -> bool:
+        """Whether one side is surely faster."""
         return self.enough and (self.speedup.low > 1 or self.speedup.high < 1)
 
 
 @dataclass(frozen=True)
 class _RunTimes:
+    """One run's time per unit."""
+
     terms: Mapping[str, float]
     """µs per unit; parts that are not known are not there."""
     spread: BlockScatter | None
@@ -83,14 +89,15 @@ class _RunTimes:
 
 
 def times_of(a: Side, b: Side, noise: float | None = None) -> Times:
-    """`noise`: standard deviation between runs of one setting, as a share, where the user knows it."""
+    """The times of two sides. `noise`: standard deviation between runs of one setting, as a share, where the user knows
+    it."""
     everyone = (*a.runs, *b.runs)
     unit = SAMPLE if all(run.facts.samples_known for run in everyone) else STEP
     runs, weighed = _runs(everyone, unit, noise)
     of_a, of_b = runs[: len(a.runs)], runs[len(a.runs) :]
     known = [term for term in TERMS if all(term in run.terms for run in runs)]
     total_a, total_b = (float(np.mean([run.terms[TOTAL] for run in side])) for side in (of_a, of_b))
-    least = LEAST_CHANGE * max(total_a, total_b)
+    least = LEAST_PART_CHANGE * max(total_a, total_b)
     freedom = PAIR_PRIOR.freedom if noise is None else KNOWN_FREEDOM
     enough = all(run.looked_at >= LEAST_STEPS for run in everyone)
     terms = {term: _changed(term, of_a, of_b, freedom, least, enough) for term in known}
@@ -112,10 +119,10 @@ def times_of(a: Side, b: Side, noise: float | None = None) -> Times:
 
 def assumed_noise(run: Measured) -> float:
     """Standard deviation between runs of its setting, as a share: more where others filled the machine meanwhile."""
-    others, busy, cpus = run.facts.foreign_cpus, run.facts.sampled.machine_busy_pct, run.facts.machine_cpus
-    if others is None or busy is None or not cpus or busy < FULL_PCT or others < LEAST_FOREIGN_CPUS:
+    others, cpus = run.facts.foreign_cpus, run.facts.machine_cpus
+    if others is None or not cpus or not run.facts.machine_full or others < LEAST_FOREIGN_CPUS:
         return PAIR_PRIOR.noise
-    return max(PAIR_PRIOR.noise, TAKEN * min(1.0, others / cpus) * needs_cpu(run.facts))
+    return max(PAIR_PRIOR.noise, NOISE_OF_LOAD * min(1.0, others / cpus) * needs_cpu(run.facts))
 
 
 def needs_cpu(facts: Facts) -> float:

@@ -13,17 +13,19 @@ from .predict import predict
 from .workload import Binding, Prediction, Workload
 
 TIE = 0.02
-"""Rates that differ by no more are the same: then the cheaper setting is meant. `tune` takes it so, too."""
+"""Share by which predicted rates may differ and still be the same, so that the cheaper setting is meant; in `tune`,
+too."""
 MOST_WORKERS = 64
-"""More worker processes are not proposed: each costs memory, and its start time."""
+"""Worker processes that are proposed at most: each costs memory, and its start time."""
 MOST_OFF = 0.25
-"""Of the log rate."""
+"""Difference between the log rate that the replay has for the recorded settings and the one that was measured, up to
+which it is believed of other settings."""
 DEEPER = (2, 4)
-"""Times the prefetch factor."""
+"""Prefetch factors that are replayed, as multiples of the recorded one."""
 MOST_AHEAD = 16
-"""A prefetch factor above it is not proposed."""
+"""The largest prefetch factor that is proposed."""
 AROUND = (1.0, 1.15, 1.35, 1.6, 2.0)
-"""Times the workers that would do if batches came evenly."""
+"""Numbers of workers that are replayed, as multiples of those that would do if batches came evenly."""
 
 BINDS = {
     Binding.TRAINING: "the training itself is the limit",
@@ -49,8 +51,8 @@ class Advice:
         return dict(zip(asked, predict(self.workload, asked), strict=True))
 
     def agrees(self, samples_per_s: float) -> bool:
-        """Whether what it says of the recorded settings is what was measured of them, so that other settings may be
-        believed."""
+        """Whether the replay gives the recorded settings about the rate that was measured, so that it may be believed
+        of others."""
         try:
             off = math.log(self.now.samples_per_s / samples_per_s)
         except (ValueError, ArithmeticError, LookupError):
@@ -60,12 +62,12 @@ class Advice:
 
     @property
     def now(self) -> Prediction:
-        """As it was recorded."""
+        """What the replay says of the recorded settings."""
         return self._said[self.workload.settings]
 
     def cheapest(self, which: Callable[[LoaderSettings], bool]) -> Prediction | None:
-        """With the fewest workers, then the fewest batches under way, of those within 2 % of the best; `None` where
-        there is none that can run here."""
+        """Of such settings within 2 % of the best of them, those with the fewest workers, then the fewest batches under
+        way; `None` where there are none that can run here."""
         said = [each for settings, each in self._said.items() if which(settings) and each.infeasible is None]
         if not said:
             return None
@@ -75,12 +77,12 @@ class Advice:
 
     @property
     def most_workers(self) -> int:
-        """The most that it looks at."""
+        """The largest number of workers that is replayed."""
         return max(settings.num_workers for settings in self._asked())
 
     @property
     def _spread(self) -> float:
-        """Standard deviation of making a batch, of its mean."""
+        """Standard deviation of making a batch, as a share of the mean."""
         made = self.workload.making_ns
         return float(made.std() / made.mean()) if made.any() else 0.0
 

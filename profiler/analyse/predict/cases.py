@@ -16,15 +16,17 @@ from .workload import Times, Workload
 
 
 @dataclass(frozen=True)
-class Case:
+class ReplayCase:
+    """One setting in the terms of the replay."""
+
     settings: LoaderSettings
     hands: Hands
     workload: int
-    """Which of the workloads, one for each batch size."""
+    """Place of its workload among those of all batch sizes."""
 
     @property
     def key(self) -> tuple[object, ...]:
-        """The same for settings that the replay cannot tell apart."""
+        """What the replay tells settings apart by."""
         of = self.settings
         return self.hands, of.in_order, of.persistent_workers, of.pipeline, self.workload
 
@@ -36,19 +38,19 @@ def prepare(
     sequences: int,
     rng: np.random.Generator,
     step: Line | None = None,
-) -> tuple[list[Case], list[Workload], list[DrawnTimes]]:
-    """Cases in the order of the settings; a workload and its draws for each batch size among them."""
+) -> tuple[list[ReplayCase], list[Workload], list[DrawnTimes]]:
+    """(cases in the order of the settings, a workload for each batch size among them, its draws)."""
     sizes = sorted({s.batch_size or workload.batch_size for s in settings})
     workloads = [with_batch_size(workload, size, rng, step) for size in sizes]
     cases = [
-        Case(s, hands(s, workload.threads_per_worker), sizes.index(s.batch_size or workload.batch_size))
+        ReplayCase(s, hands(s, workload.threads_per_worker), sizes.index(s.batch_size or workload.batch_size))
         for s in settings
     ]
     return cases, workloads, [draw(each, sequences, steps, rng) for each in workloads]
 
 
-def rows_of(workloads: Sequence[Workload], cases: Sequence[Case], sequences: int) -> ReplayRows:
-    """One for each case, for the first sequence of its workload."""
+def rows_of(workloads: Sequence[Workload], cases: Sequence[ReplayCase], sequences: int) -> ReplayRows:
+    """The replay's rows, one for each case, for the first sequence of its workload."""
     loads = [workloads[case.workload] for case in cases]
 
     def each(values: list[float]) -> Times:

@@ -9,7 +9,7 @@ from .workload import Times, Workload
 
 
 def draw(workload: Workload, sequences: int, length: int, rng: np.random.Generator) -> DrawnTimes:
-    """So many sequences of so many batches.
+    """So many sequences of so many batches, with their steps.
 
     Stretches of the recording in random order, over all sequences each as often as any other: what follows one another
     stays together, as slow batches often come in a row, and sequences differ as recordings of their length would, while
@@ -35,6 +35,7 @@ def draw(workload: Workload, sequences: int, length: int, rng: np.random.Generat
 
 
 def _stretches(recorded: int, length: int, rng: np.random.Generator) -> Ints:
+    """So many places in the recording: stretches of it in random order, each place about as often as any other."""
     long = int(np.clip(round(2 * recorded ** (1 / 3)), 1, recorded))
     starts = np.arange(0, recorded, long)
     rounds = -(-length // recorded)
@@ -43,7 +44,7 @@ def _stretches(recorded: int, length: int, rng: np.random.Generator) -> Ints:
 
 
 def together(draws: list[DrawnTimes]) -> DrawnTimes:
-    """One after the other."""
+    """The draws of several workloads as one: their sequences, one workload's after the other's."""
     devices = [each.device for each in draws if each.device is not None]
     return DrawnTimes(
         np.concatenate([each.read for each in draws]),

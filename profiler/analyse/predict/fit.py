@@ -8,32 +8,34 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...record.tuning import LoaderSettings
-from .cases import Case, prepare, rows_of
+from .cases import ReplayCase, prepare, rows_of
 from .draws import together
 from .outcome import ns_per_batch
-from .predict import FEW
+from .predict import FEW_SETTINGS
 from .protocol import replay
 from .rows import DrawnTimes, Flags, ReplayRows
 from .serial import serial
 from .workload import Times, Workload
 
 TRIAL_SD = 0.015
-"""Of the log rate of a trial, as it is taken here: small beside what the parameters may be off by, so that what
-was measured is met."""
+"""Standard deviation that the log rate of a trial is taken to have here: small beside what the parameters may be off
+by, so that what was measured is met. No estimate of the noise between runs, which `statistics.py` has."""
 _HANDOFF_FLOOR_NS = 2e4
-"""Added before the logarithm is taken, so that a hand-off of nothing can grow."""
+"""Added to a hand-off before its logarithm is taken, so that one of no length can grow."""
 _NO_LIMIT = 64.0
 """Parallel reads that stand for a storage without limit."""
-_STEPS, _SEQUENCES = FEW
-"""As few settings are predicted, so that what is learned from a trial is right where it is predicted again."""
+_STEPS, _SEQUENCES = FEW_SETTINGS
+"""Those of few settings in `predict`, so that what is learned from a trial is right where it is predicted again."""
 _ROUGH = 2
-"""Sequences to begin with."""
+"""Sequences that a start of the search is judged by."""
 _ROUNDS = 4
+"""Steps of the search, at most."""
 _ENOUGH = 0.5
-"""What another round could still gain, in squared standard deviations."""
+"""What another step of the search must promise to gain, in squared standard deviations, to be made."""
 
 _MOVES = np.array([0.02, 0.02, -0.02, 0.01, 0.05, -0.05])
-"""Of each parameter, to see what it changes; limits are lowered."""
+"""By how much each parameter is moved to see what it changes; limits are lowered, since raising one that is not reached
+changes nothing."""
 
 # Parameters: logs of the scale of making, of that of steps, of CPUs; contention; logs of hand-off and parallel reads.
 _MAKING, _STEP, _CPUS, _CONTENTION, _HANDOFF, _STORAGE = range(6)
@@ -48,11 +50,11 @@ class _Prior:
 def learned(
     workload: Workload, trials: Sequence[tuple[LoaderSettings, float]], *, steady: bool = False, seed: int = 0
 ) -> Workload:
-    """With scale, steps, effective CPUs, contention, hand-off and parallel reads such that it predicts the trials.
+    """The workload with such a scale, steps, CPUs, contention, hand-off and parallel reads that it predicts the trials.
 
     Least squares on log rates, held near the recorded values where the trials do not say otherwise: from one trial the
     parameters move that explain it with the least improbable change. `trials`: settings and samples/s, what
-    `Prediction.samples_per_s` predicts; `steady`: the same within epochs, without their beginnings.
+    `Prediction.samples_per_s` predicts; with `steady`, samples/s within epochs, without their beginnings.
     """
     measured = [(settings, rate) for settings, rate in trials if rate > 0]
     if not measured:
@@ -124,7 +126,8 @@ def _starts(prior: _Prior, workload: Workload) -> Times:
 
 
 def _allowed(parameters: Times, workload: Workload) -> Times:
-    """CPUs beyond those there are, or contention and hand-offs below nothing, explain nothing."""
+    """The parameters brought within what can be: no more CPUs than there are, no contention or hand-off below
+    nothing."""
     within = parameters.copy()
     within[:, _CPUS] = np.minimum(within[:, _CPUS], np.log(workload.limits.cpus))
     within[:, _CONTENTION] = np.clip(within[:, _CONTENTION], 0.0, 1.0)
@@ -165,7 +168,7 @@ class _Model:
         self.alone = [k for k, case in enumerate(self.cases) if not case.hands.workers]
 
     def log_rates(self, parameters: Times, sequences: int = _SEQUENCES) -> Times:
-        """Sets of parameters x trials."""
+        """Log rates, [sets of parameters, trials]."""
         rates = np.zeros((len(parameters), len(self.cases)))
         if self.made:
             rates[:, self.made] = self._replayed(parameters, [self.cases[k] for k in self.made], sequences)
@@ -174,7 +177,7 @@ class _Model:
             rates[:, k] = [_alone(load, drawn, each) for each in parameters]
         return rates
 
-    def _replayed(self, parameters: Times, cases: list[Case], sequences: int) -> Times:
+    def _replayed(self, parameters: Times, cases: list[ReplayCase], sequences: int) -> Times:
         one = rows_of(self.workloads, cases, _SEQUENCES)
         sets = len(parameters)
         many = one.at(np.tile(np.arange(len(one)), sets * sequences))

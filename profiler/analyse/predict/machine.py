@@ -17,8 +17,8 @@ WAIT, READ, CPU, MAIN = range(4)
 """The clocks: of time itself, of readers, of workers that compute, of the training process."""
 
 
-class Machine:
-    """Workers with their orders. What the training does is for a subclass to say."""
+class ReplayMachine:
+    """The workers of many replays, with what they are ordered to make. What the training does a subclass says."""
 
     def __init__(self, rows: ReplayRows, drawn: DrawnTimes, steps: int) -> None:
         n, width = len(rows), int(rows.workers.max())
@@ -31,25 +31,27 @@ class Machine:
         self.clocks = np.zeros((4, n))
         self.now = self.clocks[WAIT]
         self.due = np.full((3 * n, width), np.inf)
-        """When each worker will be through, by the clock of what it is at: clock and row x worker."""
+        """When each worker will be through, by the clock of what it is at: [clock and row, worker]."""
         self.next = np.full((4, n), np.inf)
-        """The earliest of them, and the training's."""
+        """When the first worker of each row, or its training, will be through, by each clock: [clock, row]."""
         self.users = np.zeros((3, n))
-        """Workers on each clock."""
+        """Workers that are at something, by its clock: [clock, row]."""
         self.demand, self.computes = np.zeros(n), np.zeros(n, bool)
         """CPUs that the training uses, and whether it does."""
         self.idle = np.zeros(n)
-        """1 where it waits for workers, other than for the first batch of an epoch."""
+        """1 where the training waits for workers, other than for the first batch of an epoch."""
         self.batch = np.full((n, width), -1)
         """What each worker is at; -1: nothing."""
         self.following = np.full((n, self.most_batches), -1)
-        """Each batch's next one of the same worker, where that is ordered."""
+        """The batch that the same worker makes after each; -1: none is ordered."""
         self.finished = np.zeros(n, np.int64)
         self.arrived = np.zeros((n, self.most_batches), np.int64)
         self.arrived_from = np.zeros((n, self.most_batches), np.int64)
         self.arrives = np.zeros((n, self.most_batches))
-        """The queue of finished batches: which, made by which worker, there when."""
+        """Finished batches in their order: which (`arrived`), by which worker (`arrived_from`), there when
+        (`arrives`)."""
         self.lost = np.zeros((5, n))
+        """Time lost in each row: see the `lost_...` of `Replayed`, in their order."""
 
     def main_events(self, row: Ints) -> None:
         """The training is through with what it was at."""
@@ -90,6 +92,7 @@ class Machine:
                 self.main_events(row)
 
     def account(self, passes: Times, speed: Times) -> None:
+        """Add to `lost` what passed in each row while its training waited, by what its workers were at."""
         users, workers = self.users, self.rows.workers
         waits = self.idle * passes / workers
         slow = waits * users[CPU] * (1 - speed[CPU])
@@ -130,7 +133,7 @@ class Machine:
             self.finish(row[left], worker[left], batch[left])
 
     def work(self, clock: int, row: Ints, worker: Ints, batch: Ints) -> Ints:
-        """Sets them to it; those that have nothing of the kind to do come back."""
+        """Set workers to what runs by a clock; the places come back of those that have nothing of the kind to do."""
         takes = self.made[clock][self.begins[row] + batch] * self.pace[row]
         if clock == CPU:
             takes = takes + self.rows.sharing[row]

@@ -13,6 +13,7 @@ from ...record.schema import BATCH, EVENT, HOST, NOT_MEASURED, PAUSE, STEP, Paus
 from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ..run.facts import Facts
 from ..run.worker_records import of_training, within
+from ..shares import MOSTLY
 from .advice import Advice
 from .observed_machine import limits_of, main_cpus_of, median_of
 from .observed_making import making_of
@@ -21,25 +22,27 @@ from .pools import in_processes
 from .workload import Workload
 
 LEAST_BATCHES = 20
-"""Fewer recorded batches, or steps, are no distribution."""
-MOSTLY = 0.5
+"""Recorded batches, and steps, that a replay draws its times from, at least."""
 
 
 class Assumed:
-    """Of torch's loader on Linux, where a run does not tell: measured on two virtual CPUs with torch 2.15, at batches
-    of 4 kB to 13 MB."""
+    """What torch's loader costs on Linux, where a run does not tell: measured on two virtual CPUs with torch 2.15, at
+    batches of 4 kB to 13 MB."""
 
     HANDOFF_NS = 900_000.0
     """Taking over a batch that lies ready: a few system calls for each of its two tensors."""
     TOUCH_NS_PER_BYTE = 0.43
     """Memory that was mapped for a batch costs a page fault for each page when the training first looks at it."""
     SHARE_NS = 450_000.0
+    """CPU time of a worker on a batch that the training's own process would not need: memory that all see, pickling."""
     SHARE_NS_PER_BYTE = 0.64
-    """CPU time of a worker that the training's own process would not need: memory that all see, and pickling."""
+    """What each byte of the batch adds to `SHARE_NS`."""
     OF_WAITED = 0.6
     """The hand-over's part of the time from a batch's end to the end of the fetch that waited for it."""
     START_NS = 50e6
+    """Time from asking for an iterator until the first worker takes up a batch."""
     START_PER_WORKER_NS = 5e6
+    """What each further worker adds to `START_NS`."""
 
 
 class Unobserved(WhyidleError):
@@ -52,9 +55,9 @@ class Observed:
 
     facts: Facts
     steps: Records
-    """Of the window, until what the caller wants to know about."""
+    """Steps of the window, up to the moment that the caller asked for."""
     batches: Records
-    """Made for those."""
+    """Batches that were made for those steps."""
     made_before: Records
     """All batches of the training's loaders, those of the warm-up included."""
     host: Records
@@ -128,7 +131,7 @@ def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Wri
 
 
 def advice_of(run: Run, facts: Facts) -> Advice | None:
-    """Of the training process that ran most steps; `None` where the run does not tell enough."""
+    """Advice on the loader of the training process that ran most steps; `None` where the run does not tell enough."""
     try:
         return Advice(workload_of(run, facts))
     except (Unobserved, ValueError, ArithmeticError, LookupError):
@@ -182,7 +185,11 @@ def _settings(run: Run, facts: Facts) -> LoaderSettings:
 
 
 def _has_one_loader(observed: Observed) -> None:
-    """Iterators of one loader follow each other; several loaders take turns."""
+    """That all batches come from one loader: its iterators follow each other, those of several loaders take turns.
+
+    Raises:
+        Unobserved: they come from several.
+    """
     told = observed.steps["loader"][observed.steps["loader"] != NOT_MEASURED]
     within_steps = observed.pauses["step"][observed.pauses["what"] == PauseKind.FETCH]
     if (np.diff(told) < 0).any() or np.isin(observed.steps["step"], within_steps).mean() > MOSTLY:
@@ -190,7 +197,8 @@ def _has_one_loader(observed: Observed) -> None:
 
 
 def _waits_for_the_device(steps: Records) -> bool:
-    """In most steps, by its calls, or because nothing was queued any more when it asked for the next batch."""
+    """Whether the training waits for its device in most steps: by its calls, and nothing was queued any more when it
+    asked for the next batch."""
     waits = np.nan_to_num(measured(steps["sync_ns"])) > 0
     known = (steps["flags"] & StepFlag.DRAINED_KNOWN) != 0
     drained = (steps["flags"] & StepFlag.DRAINED_AT_ENTRY) != 0
@@ -198,7 +206,7 @@ def _waits_for_the_device(steps: Records) -> bool:
 
 
 def _batches_per_epoch(facts: Facts) -> int | None:
-    """Of the passes that another one followed: the longest, since passes may be left early."""
+    """Batches of the longest pass that another one followed, since passes may be left early; `None` where none was."""
     steps = facts.window.all_steps
     first = np.flatnonzero((steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0)
     if len(first) < 2:

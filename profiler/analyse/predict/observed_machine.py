@@ -11,11 +11,13 @@ from ..run.facts import Facts
 from .workload import MachineLimits, Times
 
 LEAST_CPUS = 0.05
+"""CPUs that a training is taken to use while it works on its steps, at least."""
 LEAST_THREADS = 2
-"""Of the job that compete with others for CPUs: the training's own and a worker's."""
+"""Threads of a job that compete with other programs for CPUs, at least: the training's own and a worker's."""
 
 
 def limits_of(facts: Facts, host: Records, settings: LoaderSettings) -> MachineLimits:
+    """CPUs and memory that other settings may use, by what the sampler saw of the host."""
     available = median_of(host, "memory_available_bytes")
     shm_used, shm_size = median_of(host, "shm_used_bytes"), median_of(host, "shm_total_bytes")
     whole = median_of(host, "tree_pss_bytes")
@@ -30,8 +32,8 @@ def limits_of(facts: Facts, host: Records, settings: LoaderSettings) -> MachineL
 
 
 def main_cpus_of(facts: Facts, host: Records, host_ns: Times, otherwise_ns: float) -> float:
-    """CPUs that the training process uses while it works on steps: over the time, without what it uses in a step
-    otherwise."""
+    """CPUs that the training process uses while it works on its steps. `otherwise_ns`: CPU time that it uses in a step
+    for something else."""
     window = facts.window
     within = (host["t_ns"] >= window.begin_ns) & (host["t_ns"] <= window.end_ns)
     known = host[within & (host["main_cpu_ns"] != NOT_MEASURED)]
@@ -48,12 +50,13 @@ def main_cpus_of(facts: Facts, host: Records, host_ns: Times, otherwise_ns: floa
 
 
 def _cpus(facts: Facts) -> float:
-    """All that the job may use."""
+    """CPUs that the job may use, whether others use them or not."""
     return facts.sampled.cpu_budget or float(facts.machine_cpus or 1)
 
 
 def _left_cpus(facts: Facts, settings: LoaderSettings) -> float:
-    """What others leave of these: what nobody used but this job, or a fair share for as many threads as it has."""
+    """CPUs that others leave of those the job may use: what nobody used but this job, or a fair share for as many
+    threads as it has."""
     budget, foreign = _cpus(facts), facts.foreign_cpus
     if foreign is None or facts.machine_cpus is None:
         return budget
@@ -62,5 +65,6 @@ def _left_cpus(facts: Facts, settings: LoaderSettings) -> float:
 
 
 def median_of(records: Records, name: str) -> int | None:
+    """The median of a field; `None` where it was not measured."""
     known = records[name][records[name] != NOT_MEASURED]
     return int(np.median(known)) if len(known) else None

@@ -10,12 +10,13 @@ from ...record.reader import Records, measured
 from .workload import Times
 
 MOST_SCALED = 3.0
-"""Times by which batches that were left out may differ from those recorded, at most: more is an error of the record."""
+"""Factor by which batches that were not recorded are taken to differ from those that were, at most: more is an error of
+the record."""
 
 
 @dataclass(frozen=True)
 class Making:
-    """As in `Workload`: one value a recorded batch, ns."""
+    """What making each recorded batch took, ns; fields as in `Workload`."""
 
     cpu_ns: Times
     wait_ns: Times
@@ -23,11 +24,11 @@ class Making:
     collate_ns: Times
     slowest_ns: Times
     threads: int
-    """That work on batches together."""
+    """Threads that work on batches together."""
 
 
 def making_of(batches: Records, crowded: bool = False) -> Making:
-    """Waiting for a CPU is taken out: how long that is depends on the setting, and the replay adds its own.
+    """What making each batch took, waiting for a CPU left out: how long that is depends on the setting.
 
     Args:
         crowded: other programs use the machine's CPUs, so that waiting of a kind that is not known is for those.

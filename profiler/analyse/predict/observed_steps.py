@@ -16,31 +16,32 @@ from ..run.training_thread import rises
 from .workload import Times
 
 LAIN_NS = 2_000_000
-"""A batch finished so long before it was asked for lay ready: it was pickled and sent meanwhile."""
+"""Time before it is asked for at which a batch has to be finished to lie ready then: in it the batch is pickled and
+sent."""
 QUICK = 0.1
-"""Share of the steps that are taken not to have waited for a CPU."""
+"""Share of the steps, the quickest ones, that are taken not to have waited for a CPU."""
 LEAST_FETCHES = 5
-"""Fewer of a kind tell nothing."""
+"""Fetches of a kind that a median is taken of, at least."""
 
 
 @dataclass(frozen=True)
 class Handoff:
-    """Medians, ns; `None` where too few fetches were of the kind."""
+    """What taking over a batch costs, the median. `None`: too few fetches were of the kind."""
 
     ready_ns: float | None
-    """A fetch whose batch lay ready."""
+    """Length of a fetch whose batch lay ready."""
     waited_ns: float | None
-    """From a batch's end in its worker to the end of the fetch that waited for it."""
+    """Time from a batch's end in its worker to the end of the fetch that waited for it."""
 
 
 @dataclass(frozen=True)
 class Starts:
-    """`None`: not seen."""
+    """What starting workers takes. `None`: not seen."""
 
     first_ns: float | None
-    """From asking for an iterator until the first worker takes up a batch."""
+    """Time from asking for an iterator until the first worker takes up a batch."""
     each_ns: float | None
-    """Between one worker's first batch and the next one's."""
+    """Time between one worker's first batch and the next worker's."""
 
 
 def host_of(steps: Records, host: Records, events: Records, facts: Facts, serial: Records | None) -> Times:
@@ -70,7 +71,7 @@ def host_of(steps: Records, host: Records, events: Records, facts: Facts, serial
 
 
 def on_device(steps: Records, pauses: Records) -> Times | None:
-    """Work of each step that has stamps, its copy included, its pauses not."""
+    """Work of each step on the device, its copy included, its pauses not; `None` where no step has stamps."""
     stamped = (steps["device_begin_ns"] != NOT_MEASURED) & (steps["device_end_ns"] != NOT_MEASURED)
     known = steps[stamped]
     if len(known) == 0:
@@ -95,6 +96,7 @@ def on_device(steps: Records, pauses: Records) -> Times | None:
 
 
 def handoff_of(steps: Records, batches: Records) -> Handoff:
+    """What taking over a batch cost, first fetches of epochs left out."""
     ordinary = steps[((steps["flags"] & StepFlag.FIRST_OF_EPOCH) == 0) & (steps["fetch_end_ns"] != NOT_MEASURED)]
     _, place, batch = np.intersect1d(ordinary["step"], batches["step"], return_indices=True)
     begin, end = ordinary["fetch_begin_ns"][place], ordinary["fetch_end_ns"][place]
@@ -107,7 +109,7 @@ def handoff_of(steps: Records, batches: Records) -> Handoff:
 
 
 def starts_of(steps: Records, batches: Records) -> Starts:
-    """Of the iterators that were made; workers that persist are started by the first."""
+    """What starting workers took, over the iterators that were made; workers that persist are started by the first."""
     first = steps[(steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0]
     _, new = np.unique(first["loader"], return_index=True)
     begins, betweens = [], []

@@ -9,14 +9,15 @@ from .rows import Ints, Replayed, ReplayRows
 from .workload import Binding, Times
 
 LEAST_LOST = 0.05
-"""Share of the wall time below which what is lost to the loader binds nothing."""
-FULL = 0.2
-"""Share of the time of busy workers that they lose to others on the CPUs, from which on these are full."""
+"""Share of the wall time that has to be lost to the loader before anything of it is called the limit."""
+CPUS_CONTENDED = 0.2
+"""Of the time lost while workers are busy, the share lost because they have less than a CPU each, from which the CPUs
+bind and not the number of workers."""
 
 
 def ns_per_batch(ends: Times, outstanding: Ints, workers: Ints, epoch: Ints) -> Times:
-    """Of each row. Where epochs are longer than what was replayed, the beginning of one and the steady rest are put
-    together by the length of an epoch; 0: it never ends, and only the rest counts."""
+    """Time that a batch takes in each row. Where epochs are longer than what was replayed, the beginning of one and the
+    steady rest are put together by the length of an epoch; 0: it never ends, and only the rest counts."""
     steps = ends.shape[1]
     row = np.arange(len(ends))
     settled = np.clip(outstanding, min(32, steps // 4), steps // 2)
@@ -31,12 +32,13 @@ def ns_per_batch(ends: Times, outstanding: Ints, workers: Ints, epoch: Ints) -> 
 
 
 def binding(rows: ReplayRows, replayed: Replayed) -> list[str]:
-    """What most of the time beyond the training's own was lost to: while it waits, by what the workers are at."""
+    """What limits each row, as `Binding` has it: what most of the time beyond the training's own was lost to; while it
+    waits, by what the workers are at."""
     steps = replayed.ends.shape[1]
     begins = np.where(rows.epoch > 0, np.minimum(1.0, steps / np.maximum(rows.epoch, 1)), 0.0)
     names = (Binding.CPU, Binding.STORAGE, Binding.ORDER, Binding.WORKERS, Binding.START, Binding.HANDOFF)
     # Workers that slow each other leave no CPU to further ones.
-    full = replayed.lost_cpu > FULL * (replayed.lost_cpu + replayed.lost_workers)
+    full = replayed.lost_cpu > CPUS_CONTENDED * (replayed.lost_cpu + replayed.lost_workers)
     lost: npt.NDArray[np.float64] = np.stack(
         [
             replayed.lost_cpu + full * replayed.lost_workers,

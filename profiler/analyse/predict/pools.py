@@ -14,16 +14,18 @@ _AHEAD = {"prefetch": 3}
 
 @dataclass(frozen=True)
 class Hands:
-    """What makes batches."""
+    """What makes the batches of a loader."""
 
     workers: int
-    """That make a batch each; 0: the training process does."""
+    """Workers that make a batch each; 0: the training process makes them."""
     threads: int
-    """Of each, working on its batch together."""
+    """Threads of each worker, which work on its batch together."""
     outstanding: int
+    """Batches ordered and not handed over, at most."""
 
 
 def hands(settings: LoaderSettings, threads_per_worker: int) -> Hands:
+    """What makes batches under these settings of their loader."""
     if settings.pipeline == "caffe":
         return Hands(1, 1, 3)  # its own threads and buffers, whatever is asked for; reads ahead are not counted
     if settings.pipeline == "naive" or settings.num_workers == 0:
@@ -37,5 +39,5 @@ def hands(settings: LoaderSettings, threads_per_worker: int) -> Hands:
 
 
 def in_processes(settings: LoaderSettings) -> bool:
-    """Whether its batches come from other processes, through shared memory."""
+    """Whether batches come from other processes, through shared memory."""
     return settings.pipeline not in {*_POOLS, "naive", "caffe"}

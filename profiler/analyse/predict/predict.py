@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from ...record.tuning import LoaderSettings
-from .cases import Case, prepare, rows_of
+from .cases import ReplayCase, prepare, rows_of
 from .closed_form import memory_held
 from .draws import together
-from .outcome import binding, ns_per_batch
+from .outcome import LEAST_LOST, binding, ns_per_batch
 from .pools import hands, in_processes
 from .protocol import replay
 from .rows import DrawnTimes, Ints, ReplayRows
@@ -19,23 +19,25 @@ from .serial import serial
 from .sizes import Line
 from .workload import Binding, Prediction, Times, Workload
 
-FEW = (192, 8)
-"""Steps, and sequences of them, that a setting is replayed with."""
-MANY = (200, 3)
-"""The same where settings are many: what takes less than a second for a thousand."""
+FEW_SETTINGS = (192, 8)
+"""(steps, sequences of them) that each setting is replayed with where they are few."""
+MANY_SETTINGS = (200, 3)
+"""(steps, sequences of them) that each setting is replayed with where they are many: a thousand take less than a
+second."""
 MODEL_SD = 0.06
-"""Of the log rate: what the model itself is off by, beside all that is counted. A choice."""
+"""Standard deviation of a predicted log rate that is due to the model itself, beside all that is counted. A choice."""
 UNSEEN_SD = 0.3
-"""Of a single batch: what a recording of few of them may not have seen. A choice."""
+"""Standard deviation of the log of a batch's time that a recording of few batches may not have seen. A choice."""
 UNKNOWN_HANDOFF_NS = 3e6
-"""What a hand-off may well cost where none was measured."""
+"""What a hand-off may well cost where none was measured: the slow end of a prediction's interval."""
 _Z90 = 1.645
+"""Standard deviations to either side of a 90 % interval of a normal value."""
 
 
 def predict(
     workload: Workload, settings: Sequence[LoaderSettings], *, seed: int = 0, step: Line | None = None
 ) -> list[Prediction]:
-    """Of each setting, in their order.
+    """What the replay says of each setting, in their order.
 
     `step` is the time of a step by batch size, where it was measured (see `sizes`). Pinning is predicted as equal: what
     a copy from pageable memory costs is part of the recorded step and not known apart. The interval holds 90 % of what
@@ -63,12 +65,12 @@ def predict(
 
 
 def _extent(settings: int) -> tuple[int, int]:
-    """Steps, and sequences of them."""
-    return FEW if settings <= 100 else MANY
+    """(steps, sequences of them) that each of so many settings is replayed with."""
+    return FEW_SETTINGS if settings <= 100 else MANY_SETTINGS
 
 
 def _replayed(
-    workloads: list[Workload], cases: list[Case], draws: list[DrawnTimes], steps: int, sequences: int
+    workloads: list[Workload], cases: list[ReplayCase], draws: list[DrawnTimes], steps: int, sequences: int
 ) -> list[Prediction]:
     rows = rows_of(workloads, cases, sequences)
     number = len(rows)
@@ -103,8 +105,8 @@ def _replayed(
 
 
 def _doubts(workload: Workload, rows: ReplayRows) -> tuple[ReplayRows | None, ReplayRows | None]:
-    """What is not known, at its worst and at its best: the hand-off where no worker handed over, and reads that may
-    slow each other beyond as many as were seen at a time."""
+    """(rows with what is not known at its worst, at its best): the hand-off where no worker handed over, and reads that
+    may slow each other beyond as many as were seen at a time. `None`: nothing of the kind is unknown."""
     low = high = None
     if not workload.handoff_known:
         low = replace(rows, handoff=np.maximum(3 * rows.handoff, UNKNOWN_HANDOFF_NS))
@@ -137,7 +139,7 @@ def _in_all(variance: Times, steps: int, recorded: int) -> Times:
 
 
 def _stall(stalls: Times, ends: Times, epoch: Ints) -> Times:
-    """Share of the wall time, the beginnings of epochs by their length."""
+    """Share of the wall time that each row waits for data, the beginnings of epochs weighed by their length."""
     steps = ends.shape[1]
     first = stalls[:, 0] * np.where(epoch == 0, 1.0, np.clip(1 - steps / np.maximum(epoch, 1), 0.0, 1.0))
     share: Times = np.clip((stalls.sum(axis=1) - first) / (ends[:, -1] - first), 0.0, 1.0)
@@ -152,12 +154,13 @@ def _serial(workload: Workload, drawn: DrawnTimes, steps: int) -> Prediction:
     (spread,) = _in_all(np.log(per).var(ddof=1, keepdims=True), steps, len(workload.cpu_ns))
     rate = workload.batch_size * 1e9 / float(per.mean())
     away = float(np.exp(_Z90 * spread))
-    bound = Binding.SERIAL if stall > 0.05 else Binding.TRAINING
+    bound = Binding.SERIAL if stall > LEAST_LOST else Binding.TRAINING
     return Prediction(LoaderSettings(0), rate, rate / away, rate * away, stall, bound)
 
 
 def infeasible(workload: Workload, settings: LoaderSettings) -> str | None:
-    """What it would need beyond the recorded settings, and what there is; `None` where it fits, or nothing is known."""
+    """Why settings cannot run here: what they would need beyond the recorded ones, and what there is. `None` where they
+    can, or nothing is known."""
     limits, recorded = workload.limits, workload.settings
     size = settings.batch_size or workload.batch_size
     batch = (workload.batch_bytes or 0) * size / workload.batch_size

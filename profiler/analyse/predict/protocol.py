@@ -17,13 +17,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .machine import MAIN, Machine
+from .machine import MAIN, ReplayMachine
 from .rows import DrawnTimes, Flags, Ints, Replayed, ReplayRows
 from .workload import Times
 
 RUN_AHEAD = 4
-"""Steps that a training may be ahead of a device it does not wait for: what a launch queue of 1,024 kernels holds of
-common steps. It smooths single late batches and changes no average beyond that."""
+"""Steps that a training may be ahead of a device it does not wait for: as many common ones as a launch queue of 1,024
+kernels holds. It smooths single late batches and changes no average."""
 _IDLE, _ARRIVAL, _HANDOFF, _HOST, _DEVICE, _START, _DONE = range(7)
 """What the training process is at."""
 _WIDTHS = (16, 64)
@@ -42,7 +42,7 @@ def replay(rows: ReplayRows, drawn: DrawnTimes, steps: int, run_ahead: int = RUN
     return Replayed(*(np.concatenate(each)[back] for each in zip(*(vars(p).values() for p in parts), strict=True)))
 
 
-class _Replay(Machine):
+class _Replay(ReplayMachine):
     """The training's side: what it takes, and orders."""
 
     def __init__(self, rows: ReplayRows, drawn: DrawnTimes, steps: int, run_ahead: int) -> None:

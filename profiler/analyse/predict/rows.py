@@ -24,22 +24,27 @@ class ReplayRows:
     """Batches ordered and not handed over, at most."""
     in_order: Flags
     threads: Times
-    """That work on a worker's batch together."""
+    """Threads that work on a worker's batch together."""
     epoch: Ints
-    """Batches in it; 0: it never ends."""
+    """Batches in an epoch; 0: it never ends."""
     start: Times
-    """From asking for an epoch's iterator until its batches are ordered."""
+    """Time from asking for an epoch's iterator until its batches are ordered."""
     making: Times
-    """Times by which making a batch is longer than drawn."""
+    """Factor by which making a batch takes longer than drawn."""
     step: Times
-    """Times by which the training's and the device's part of a step is."""
+    """Factor by which the training's and the device's part of a step take longer than drawn."""
     handoff: Times
+    """Time that the training spends to take over a batch that lies ready."""
     sharing: Times
-    """CPU time of a worker on a batch, whatever batch it is."""
+    """CPU time of a worker on a batch beyond what is drawn, the same for each batch."""
     latency: Times
+    """Time from a batch's end in its worker until the training can take it."""
     cpus: Times
+    """CPUs that workers and training share."""
     main_cpus: Times
+    """CPUs that the training uses while it works on a step."""
     contention: Times
+    """Share by which each further busy worker slows every other one, beyond the CPUs they share."""
     storage: Times
     """Readers at full speed at a time; infinite where nothing limits them."""
     synchronous: Flags
@@ -50,19 +55,20 @@ class ReplayRows:
         return len(self.workers)
 
     def at(self, chosen: npt.NDArray[Any]) -> Self:
-        """Those rows."""
+        """The chosen rows."""
         return type(self)(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
 
 
 @dataclass(frozen=True)
 class DrawnTimes:
-    """Times of batches and steps: sequence x position."""
+    """Times of batches and steps in ns, [sequence, position]; fields as in `Workload`."""
 
     read: Times
     wait: Times
     cpu: Times
     host: Times
     device: Times | None
+    """`None` where the processor is the device."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +82,13 @@ class Replayed:
     order: Ints
     """Batches as they were handed over."""
     lost_cpu: Times
-    """In all steps: waiting for workers that had less than a CPU each, and the training's own want of it."""
+    """Time in all steps that the training waited for workers with less than a CPU each, or lacked CPUs itself."""
     lost_storage: Times
-    """Waiting for workers whose reads slowed each other."""
+    """Time in all steps that it waited for workers whose reads slowed each other."""
     lost_idle: Times
-    """Waiting while workers had nothing to do: the queue was full of batches whose turn it was not yet."""
+    """Time in all steps that it waited while workers had nothing to do: the queue was full of batches whose turn it was
+    not yet."""
     lost_workers: Times
-    """Waiting for workers at full speed."""
+    """Time in all steps that it waited for workers at full speed."""
     lost_first: Times
-    """Waiting for the first batch of an epoch."""
+    """Time that it waited for the first batches of epochs."""

@@ -12,7 +12,7 @@ from .workload import Times, Workload
 def serial(
     workload: Workload, drawn: DrawnTimes, step_scale: float = 1.0, run_ahead: int = RUN_AHEAD
 ) -> tuple[Times, Times]:
-    """When each step is done, and how long it waited for its batch: sequence x step."""
+    """(when each step is done, how long it waited for its batch), ns, [sequence, step]."""
     limits = workload.limits
     share = min(1.0, limits.cpus)
     part = min(1.0, workload.main_cpus)

@@ -18,11 +18,11 @@ class MachineLimits:
     """What settings must not exceed. `None`: not known."""
 
     cpus: float
-    """That the job may use, affinity and quota counted."""
+    """CPUs that the job may use, affinity and quota counted."""
     memory_bytes: int | None = None
-    """That could still be given when the recording had its workers."""
+    """Memory that was still to be had beside the recorded workers."""
     shm_bytes: int | None = None
-    """Free in /dev/shm then."""
+    """Bytes of /dev/shm that were free beside the recorded workers."""
     worker_bytes: int | None = None
     """Memory that a worker takes of its own."""
     storage_parallel: float | None = None
@@ -31,22 +31,23 @@ class MachineLimits:
 
 @dataclass(frozen=True)
 class Workload:
-    """Times in ns. Arrays hold one value a recorded batch, or step, in the order of recording."""
+    """What a recorded training costs, apart from its settings. Times in ns; arrays hold one value a recorded batch, or
+    step, in the order of recording."""
 
     settings: LoaderSettings
-    """With which it was recorded."""
+    """The settings with which it was recorded."""
     batch_size: int
     """Samples in a batch, as recorded."""
     cpu_ns: Times
     """CPU part of making each batch."""
     wait_ns: Times
-    """The rest of making it, in which it waited for neither CPU nor reads: sleeps, locks, network."""
+    """Part of making each batch that waited for neither CPU nor reads: sleeps, locks, network."""
     read_ns: Times
-    """Waiting in reads of files."""
+    """Part of making each batch that waited in reads of files."""
     collate_ns: Times
     """The part of `cpu_ns` that is putting samples together."""
     slowest_ns: Times
-    """The slowest sample of each batch, of its making; NaN where that is not known."""
+    """Part of making each batch that its slowest sample took; NaN where that is not known."""
     host_ns: Times
     """What the training does of itself from one fetch's end to the next fetch's begin, waiting for the device left out;
     on the processor all of its step."""
@@ -57,7 +58,7 @@ class Workload:
     handoff_ns: float = 0.0
     """What the training spends in a fetch whose batch lies ready."""
     handoff_known: bool = True
-    """Whether that was measured; not so where no worker made batches."""
+    """Whether `handoff_ns` was measured; not so where no worker made batches."""
     latency_ns: float = 0.0
     """From a batch's end in its worker until the training could take it."""
     sharing_ns: float = 0.0
@@ -68,17 +69,18 @@ class Workload:
     start_ns: float = 0.0
     """From asking for an iterator until the first worker takes up a batch."""
     start_per_worker_ns: float = 0.0
-    """What each further worker adds to it: they are started one after the other."""
+    """What each further worker adds to `start_ns`: they are started one after the other."""
     batches_per_epoch: int | None = None
-    """At `batch_size`; `None` where that is not known."""
+    """Batches of `batch_size` in an epoch; `None` where that is not known."""
     batch_bytes: int | None = None
+    """Bytes of a finished batch; `None` where that is not known."""
     limits: MachineLimits = field(default_factory=lambda: MachineLimits(1.0))
     threads_per_worker: int = 1
-    """Of a pool whose threads work on batches together."""
+    """Threads of a worker that work on its batch together."""
     contention: float = 0.0
-    """By how much each further busy worker slows every other one down, beyond the CPUs they share."""
+    """Share by which each further busy worker slows every other one down, beyond the CPUs they share."""
     scale: float = 1.0
-    """Times by which making a batch is longer than recorded: fitted to trials."""
+    """Factor by which making a batch takes longer than recorded: fitted to trials."""
 
     @property
     def making_ns(self) -> Times:
@@ -88,16 +90,17 @@ class Workload:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of one setting."""
+    """What the replay says of one setting."""
 
     settings: LoaderSettings
     samples_per_s: float
-    """With the beginnings of epochs counted, where the length of an epoch is known."""
+    """The beginnings of epochs are counted where the length of an epoch is known."""
     low: float
+    """Lower end of the 90 % interval of `samples_per_s`."""
     high: float
-    """90 % interval."""
+    """Upper end of that interval."""
     stall_share: float
-    """Of the wall time, in which the device (or the processor's training) waits for data, 0..1."""
+    """Share of the wall time, 0..1, in which the device (or the training on the processor) waits for data."""
     binding: str
     """What binds it: see `Binding`."""
     infeasible: str | None = None
@@ -105,6 +108,8 @@ class Prediction:
 
 
 class Binding:
+    """What limits a training's rate."""
+
     TRAINING = "training"
     """The training itself: no loader would make it faster."""
     WORKERS = "workers"

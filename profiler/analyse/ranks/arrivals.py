@@ -20,17 +20,18 @@ import numpy.typing as npt
 
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, StepFlag
+from ..causes.diagnosis import LEAST_STEPS
 from ..run.facts import Facts
+from ..shares import MOSTLY
 from .clock import Pairing, Stamps, pair
 
-LEAST_ROUNDS = 30
-LEAST_SHARE_OF_STEPS = 0.5
-"""Ranks with a smaller share of the longest rank's steps are not compared step by step."""
 HELD_TOGETHER = 2.0
-"""A forward pass that takes so much of the lateness away holds a collective."""
-LEAST_APART_NS = 1_000_000
+"""Spread of the ranks' arrivals before the forward pass over that after it, from which that pass brings them together,
+so that it holds a collective."""
 TOGETHER = 0.1
-"""Ranks leave together when they do within so much of a step."""
+"""Share of a round's time within which ranks that are released from a collective leave it together."""
+LEAST_APART_NS = 1_000_000
+"""Distance at which ranks still leave together, however short a round is: the scheduler's."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Lateness:
     round_ns: float
     """Mean time from one collective to the next."""
     at_forward: bool
-    """Arrivals are those at the begin of the computation, not of the backward pass."""
+    """Whether arrivals are those at the begin of the computation, and not of the backward pass."""
     pairing: Pairing
     seen_share: float
     """Share of all rounds that these are: steps that not every rank looked at are left out."""
@@ -83,7 +84,7 @@ def lateness_of(ranks: Sequence[int], facts: Sequence[Facts], clocks: Sequence[i
         clocks: number of the clock of each of them.
     """
     most = max(f.window.count for f in facts)
-    kept = [n for n, f in enumerate(facts) if f.window.count >= LEAST_SHARE_OF_STEPS * most]
+    kept = [n for n, f in enumerate(facts) if f.window.count >= MOSTLY * most]
     if len(kept) < 2:
         return "Only one rank ran for most of the steps: whether others waited for it is not known."
     ranks, facts, clocks = [ranks[n] for n in kept], [facts[n] for n in kept], [clocks[n] for n in kept]
@@ -94,9 +95,9 @@ def lateness_of(ranks: Sequence[int], facts: Sequence[Facts], clocks: Sequence[i
     steps = [_at(of, common) for of in whole]
     stamps = [_stamps(of, f.device_kind != "cpu") for of, f in zip(steps, facts, strict=True)]
     known = np.logical_and.reduce([(s != NOT_MEASURED).all(axis=0) for s in stamps])
-    if int(known.sum()) < LEAST_ROUNDS:
+    if int(known.sum()) < LEAST_STEPS:
         return (
-            f"Only {int(known.sum())} steps were seen on all ranks, of which {LEAST_ROUNDS} are needed to tell which "
+            f"Only {int(known.sum())} steps were seen on all ranks, of which {LEAST_STEPS} are needed to tell which "
             "rank the others wait for."
         )
     begun = int(stamps[0][0, known][0])

@@ -15,11 +15,13 @@ import numpy.typing as npt
 Stamps = npt.NDArray[np.float64]
 """[ranks, steps] in ns since a moment of the first rank's clock."""
 
-BLOCK = 64
-"""Steps whose median tells how far apart two clocks are; between blocks they may drift."""
+STEPS_A_BLOCK = 64
+"""Steps whose median tells how far apart two clocks are at one time; from block to block they may drift."""
 MOST_BLOCKS = 256
+"""Blocks that a run is cut into for that, at most."""
 MOST_DRIFT = 1e-3
-"""Clocks that drift apart faster are none, but trainings that do not wait for each other."""
+"""Seconds a second that two clocks may drift apart: what differs by more is no clock, but trainings that do not wait
+for each other."""
 MAD = 1.4826
 """Standard deviation of normal values whose median deviation is 1."""
 
@@ -53,7 +55,7 @@ def pair(released: Stamps, clocks: Sequence[int]) -> Pairing:
     for number in np.unique(numbers[numbers != numbers[0]]):
         rows = numbers == number
         apart = np.median(released[rows], axis=0) - first
-        blocks = np.array_split(np.arange(len(apart)), min(MOST_BLOCKS, max(1, len(apart) // BLOCK)))
+        blocks = np.array_split(np.arange(len(apart)), min(MOST_BLOCKS, max(1, len(apart) // STEPS_A_BLOCK)))
         centres = np.array([first[block].mean() for block in blocks])
         medians = np.array([np.median(apart[block]) for block in blocks])
         offset = np.interp(first, centres, medians)

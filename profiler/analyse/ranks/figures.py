@@ -1,7 +1,7 @@
 """Figures of a job: each put together from those of its ranks; of a single training process its own.
 
-Reports, limits and exports all ask here, so that a figure of a job is the same wherever it is told. Of throughput see
-`compare.rate_of`.
+Reports, limits and exports all ask here, so that a figure of a job is the same wherever it is told. Throughput is told
+by `cells.comparison.rate_of`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ Read = Callable[[Facts], float | None]
 Combine = Callable[[list[float]], float]
 
 
+def processes(analysis: Analysis) -> list[Analysis]:
+    """Each rank by itself; of a single training process itself."""
+    return [part.analysis for part in analysis.ranks] or [analysis]
+
+
 def all_facts(analysis: Analysis) -> list[Facts]:
-    """Of each rank that has steps to show."""
-    each = [part.analysis for part in analysis.ranks] or [analysis]
-    return [one.facts for one in each if one.facts is not None]
+    """The facts of each rank that has steps to show; of a single training process its own."""
+    return [one.facts for one in processes(analysis) if one.facts is not None]
 
 
 def over_ranks(analysis: Analysis, read: Read, combine: Combine = fmean) -> float | None:
@@ -44,7 +48,7 @@ def wall_ns(analysis: Analysis) -> int | None:
 
 
 def steps(analysis: Analysis) -> int | None:
-    """Steps of one rank in that time: of the one that leads the job."""
+    """Steps of the rank that leads the job, in the time in which all ranks ran."""
     if analysis.job is not None:
         return analysis.job.steps
     return None if analysis.facts is None else analysis.facts.window.count
@@ -59,7 +63,7 @@ def figure(analysis: Analysis, name: str) -> float | None:
 
 
 def _busy(analysis: Analysis) -> float | None:
-    """Pauses that were seen inside a step are not busy."""
+    """Share of the time in which the device computed, in percent: pauses that were seen inside a step are not busy."""
     share = shares(analysis).get("compute")
     return None if share is None else 100 * share
 
@@ -69,7 +73,7 @@ def _au(analysis: Analysis) -> float | None:
 
 
 def _cpus(analysis: Analysis) -> float | None:
-    """On all hosts together; `None` where one of them does not tell."""
+    """CPUs that the job keeps busy on all hosts together; `None` where one of them does not tell."""
     used = METRICS["cpus_used"].of
     if not analysis.ranks:
         return None if analysis.facts is None else used(analysis.facts)
@@ -83,4 +87,4 @@ def _cpus(analysis: Analysis) -> float | None:
 
 
 _OF_JOB: Mapping[str, Callable[[Analysis], float | None]] = {"busy_pct": _busy, "au_pct": _au, "cpus_used": _cpus}
-"""Those that are more than one figure of each rank, put together."""
+"""Metrics of a job that are made of more than one figure of each rank."""

@@ -13,6 +13,7 @@ from ...record.schema import NOT_MEASURED
 from ..causes.finding import LEAST_GAIN, Evidence, Finding, Next
 from ..run.facts import Facts
 from ..run.stall_breakdown import PARTS, UNTOLD
+from ..shares import MOSTLY
 from .arrivals import Lateness, lateness_of
 from .clock import Stamps
 from .membership import LEAST_MORE_STEPS, RankProcess, listed, unended
@@ -58,11 +59,9 @@ def _times(value: Any, factor: float) -> float | None:
     return factor * value if isinstance(value, int | float) else None
 
 
-MOST_OF_IT = 0.5
-"""A straggler that explains so much of its own largest cause is the more specific verdict."""
-LEAST_SEEN = 0.5
-"""Share of the steps below which it is said how many were compared."""
 WALL_CLOCKS_APART_NS = 1_000_000_000
+"""Difference between what two hosts' wall clocks say and what their ranks' collectives say, from which a note says so:
+those clocks are set by hand or by NTP, which keeps them within a second."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class JobRank:
 
 @dataclass(frozen=True)
 class Job:
-    """`late_ns` and `waits_ns`: a step, by rank; empty where the ranks could not be compared."""
+    """A job's throughput, and what its ranks wait for each other."""
 
     lead: int
     """The rank whose own figures stand for the job: the one the others wait for, else the one that idles most."""
@@ -90,14 +89,18 @@ class Job:
     wall_ns: int
     """Time in which all ranks ran; from the first to the last where there was none."""
     steps: int
-    """Of the rank that leads, in that time."""
+    """Steps of the rank that leads, in the time of `wall_ns`."""
     shares: dict[str, float]
     """Known parts of the wall time, averaged over the ranks, and `UNTOLD`."""
     late_ns: dict[int, float]
+    """By rank, how much later than the others it is a step; empty where the ranks could not be compared."""
     waits_ns: dict[int, float]
+    """By rank, how long it waits for the last one a step; empty where the ranks could not be compared."""
     waiting_share: float | None
-    """Share of the time in which ranks wait for each other, averaged over them; part of what counts as computing."""
+    """Share of the time in which ranks wait for each other, averaged over them; part of what counts as computing.
+    `None` where they could not be compared."""
     straggler: Straggler | None
+    """`None` where no rank is waited for, or it costs too little to be worth a word."""
     verdict: Finding
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
@@ -123,7 +126,7 @@ def job_of(members: Sequence[JobRank]) -> Job | None:
     else:
         lateness = late
         notes += _clock_notes(lateness, by_rank)
-        if lateness.seen_share < LEAST_SEEN:
+        if lateness.seen_share < MOSTLY:
             notes.append(
                 f"The ranks were compared at {lateness.behind_ns.shape[1]} steps only, which all of them looked at: "
                 f"{100 * lateness.seen_share:.0f} % of all."
@@ -139,12 +142,15 @@ def job_of(members: Sequence[JobRank]) -> Job | None:
         own = {rank: by_rank[rank].findings for rank in ranks}
         found = finding_of(straggler, lateness, with_facts, hosts, own, rate)
         if found.severity != "none":
-            specific = not findings or found.share >= MOST_OF_IT * findings[0].share
+            # That the rank is late says more than its largest cause, if that is mostly what it costs.
+            specific = not findings or found.share >= MOSTLY * findings[0].share
             findings = [found, *findings] if specific else sorted([*findings, found], key=lambda f: -f.gain)
         else:
             straggler = None
     elif lateness is not None:
         notes += _in_turn(lateness)
+        if verdict.cause == "none" and all(facts.device_kind == "cuda" for facts in with_facts.values()):
+            notes.append(_SLOW_DEVICE)
     exchanged = exchange_of(by_rank[lead].process.info, with_facts[lead], rate)
     if exchanged is not None:
         first = not findings or exchanged.gain > findings[0].gain
@@ -166,6 +172,13 @@ def job_of(members: Sequence[JobRank]) -> Job | None:
         findings=tuple(findings),
         notes=tuple(notes),
     )
+
+
+_SLOW_DEVICE = (
+    "A rank whose device computes longer than the others' would not show: it begins its steps in time, and what the "
+    "others wait for it lies within their computing. The devices' clocks tell (`nvidia-smi -q -d CLOCK,PERFORMANCE`), "
+    "and each rank run by itself."
+)
 
 
 def _shares(ranks: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -205,7 +218,7 @@ def _throughput(members: Sequence[JobRank], lateness: Lateness | None) -> tuple[
     begins = [f.window.begin_ns - a for f, a in zip(facts, ahead, strict=True)]
     ends = [f.window.end_ns - a for f, a in zip(facts, ahead, strict=True)]
     begin, end = max(begins), min(ends)
-    if end - begin < 0.5 * max(f.window.wall_ns for f in facts):
+    if end - begin < MOSTLY * max(f.window.wall_ns for f in facts):
         whole = {m.rank: m.facts.window.count for m in members if m.facts is not None}
         return sum(f.samples for f in facts), max(ends) - min(begins), whole
     own = list(zip(facts, ahead, strict=True))
@@ -241,7 +254,7 @@ def samples_within(facts: Facts, begin: int, end: int) -> float:
 
 
 def _done_ns(steps: Records) -> Stamps:
-    """When each was done: a host that queues far ahead ends its steps long before the device has done them."""
+    """When each step was done: a host that queues far ahead ends its steps long before the device has done them."""
     return np.where(steps["device_end_ns"] == NOT_MEASURED, steps["step_end_ns"], steps["device_end_ns"])
 
 

@@ -15,12 +15,15 @@ from ...record.run import Run, Writer
 from ...record.schema import STEP
 
 SAME_CLOCK_NS = 1_000_000_000
-"""Monotonic clocks start with their machine: two that agree so well against the wall clock are one."""
+"""Difference of two ranks' starts of the monotonic clock, by the wall clock, up to which they share that clock: it
+starts with its machine."""
 MOST_APART_NS = 600 * 10**9
-"""Parts of one job run at the same time, give or take what wall clocks of hosts may differ by."""
+"""Time between the end of one part of a job and the begin of another, by their hosts' wall clocks, up to which they may
+be of one job: such clocks may be set badly."""
 LISTED = 12
+"""Ranks that a sentence names one by one, at most."""
 LEAST_MORE_STEPS = 5
-"""A rank that is behind another by more steps than these ran fewer: the hooks may miss one, or leave some out."""
+"""Steps by which a rank may be behind another without having run fewer: the hooks may miss one, or leave some out."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,12 @@ class RankProcess:
     clock: int
     """Ranks with the same number share a monotonic clock."""
     killed: bool
-    """It did not end its recording, though the run has ended, and nothing says that it came to its end all the same."""
+    """Whether it did not end its recording, though the run has ended, and nothing says that it came to its end all the
+    same."""
     argv: Any = None
     """The process's own command."""
     launched: bool = False
-    """Its launcher told it its place on its host: it is one of several for sure."""
+    """Whether its launcher told it its place on its host, so that it is one of several for sure."""
 
 
 def ranks_of(runs: Sequence[Run]) -> list[RankProcess]:
@@ -82,12 +86,14 @@ def listed(numbers: Sequence[int], one: str = "rank", several: str = "ranks") ->
 
 
 def unended(ranks: Sequence[int]) -> str:
-    """That these were killed, as far as it is known."""
+    """A clause that says that these ranks were killed, as far as it is known."""
     return f"{listed(ranks)} did not end the recording: killed, or left by os._exit; the last steps may be missing"
 
 
 @dataclass(frozen=True)
 class _Candidate:
+    """A process that may be the one of its rank."""
+
     rank: int
     writer: Writer
     count: int

@@ -11,19 +11,17 @@ import numpy as np
 from ...record.schema import NOT_MEASURED
 from ..causes.finding import Evidence, Finding, Next
 from ..run.facts import Facts
+from ..shares import MOSTLY, NEARLY_ALL
 from .arrivals import Lateness
 from .clock import Stamps
 from .membership import listed
 
-BLOCKS = 20
-"""Stretches of the run whose means tell how sure a difference is: lateness comes in spells."""
+SPELLS = 20
+"""Stretches that a run is cut into, whose means tell how sure a difference is: lateness comes in spells."""
 SIGMAS = 3.0
-STEADY = 0.5
-"""Of what a straggler costs, so much must come from being late on average; the rest from being late in turn."""
-MOST_OF_IT = 0.8
+"""Standard errors by which a rank has to be later than the next one, of two ranks; of more ranks some more."""
 WAITS = ("input", "copy", "sync", "host", "boundary")
-MOSTLY = 0.5
-"""A part that explains so much of the lateness is what the rank waited for."""
+"""Parts of the time that a rank can be late for; waiting for other ranks counts as the remaining one, computing."""
 
 _PART_OF = {"input": "input", "copy": "copy", "host.sync": "sync", "host.boundary": "boundary", "host": "host"}
 _FOR = {
@@ -72,12 +70,14 @@ def straggler_of(lateness: Lateness) -> Straggler | None:
     most = len(order) // 2
     if cost[most] <= 0:
         return None
-    count = next(n for n in range(1, most + 1) if cost[n] >= MOST_OF_IT * cost[1 : most + 1].max())
+    # The fewest without whom nearly all is saved that any number of them would save.
+    count = next(n for n in range(1, most + 1) if cost[n] >= NEARLY_ALL * cost[1 : most + 1].max())
     ahead_of_next = behind[:count].mean(axis=0) - behind[count]
     surplus, sure = float(ahead_of_next.mean()), _error(ahead_of_next)
     # With many ranks some rank is always late by chance.
     sigmas = math.sqrt(SIGMAS**2 + 2 * math.log(len(order) / 2))
-    if surplus < max(STEADY * float(cost[count]), sigmas * sure):
+    # Most of what they cost comes of being late on average; what is left may come of being late in turn.
+    if surplus < max(MOSTLY * float(cost[count]), sigmas * sure):
         return None
     others = behind[count:]
     return Straggler(
@@ -154,7 +154,7 @@ def _making(straggler: Straggler, facts: Mapping[int, Facts]) -> tuple[Evidence,
 
 
 def _on_cpu_ms(straggler: Straggler, facts: Mapping[int, Facts]) -> float | None:
-    """CPU time of these ranks' own threads, a step."""
+    """CPU time a step of the thread that trains, the median over these ranks; `None` where it was not measured."""
     known = [cpu[cpu != NOT_MEASURED] for rank in straggler.ranks for cpu in (facts[rank].window.steps["cpu_ns"],)]
     means = [float(cpu.mean()) for cpu in known if len(cpu)]
     return float(np.median(means)) / 1e6 if means else None
@@ -211,5 +211,5 @@ def _part(cause: str | None) -> str | None:
 
 def _error(values: Stamps) -> float:
     """Standard error of a mean of values that come in spells."""
-    means = np.array([block.mean() for block in np.array_split(values, min(BLOCKS, len(values)))])
+    means = np.array([block.mean() for block in np.array_split(values, min(SPELLS, len(values)))])
     return float(means.std(ddof=1) / math.sqrt(len(means)))

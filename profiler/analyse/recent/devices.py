@@ -14,7 +14,7 @@ from .series import HELD_NS, SECOND_NS, Stamps, Values, held, last_of, means, ra
 from .snapshot import DeviceView
 
 FRESH_NS = 30 * SECOND_NS
-"""Figures that were read so long ago are not shown as those of now: the slowest are read every twenty seconds."""
+"""Age from which a figure of a device is not shown as that of now; the slowest are read every twenty seconds."""
 REASONS = (
     (THERMAL, "heat"),
     (SLOWDOWN, "hardware slowdown"),
@@ -24,7 +24,7 @@ REASONS = (
 
 
 def devices_of(run: RunRecords, edges: Stamps) -> tuple[DeviceView, ...]:
-    """Those that were sampled, by number."""
+    """The devices that were sampled, by number."""
     numbers = np.unique(run.device["device"])
     names = _names(run, len(numbers))
     emulated = run.device_kind == "emulated"
@@ -85,7 +85,7 @@ def _memory_pct(looks: Records, edges: Stamps) -> Values:
 
 
 def _held_down(looks: Records) -> str | None:
-    """By the last look that tells."""
+    """Why clocks are held down, by the last look that tells; `None`: they are not, or it is not known."""
     reasons = last_of(looks["throttle_reasons"])
     if reasons is None or reasons & IDLE:
         return None
@@ -93,7 +93,7 @@ def _held_down(looks: Records) -> str | None:
 
 
 def _names(run: RunRecords, count: int) -> dict[int, str]:
-    """By number: as the driver calls them, or else as far as the trainings tell what they train on. The sampler's
+    """The devices' names by number: as the driver calls them, or else as far as the trainings tell. The sampler's
     numbers are theirs where the run named its devices, and the driver's otherwise.
     """
     named = {device.number: device.name for device in run.sampled if device.name is not None}

@@ -6,15 +6,18 @@ from ...record.reader import Records
 from ..causes.diagnosis import LEAST_STEPS
 
 RECENT_NS = 10_000_000_000
-"""Shares and throughput are of the last ten seconds, or of as many steps as a verdict needs."""
+"""Length of the stretch that a live view's shares, rates and throughput are of; longer where it holds fewer steps than
+a verdict needs."""
 MOST_STEPS = 2000
+"""Steps of that stretch that are judged, at most."""
 STEPS_BEFORE = 128
-"""Steps before these that are looked at for what of them reaches into it: more than a device can be behind."""
+"""Steps before the stretch that are read for what of them reaches into it: more than a device can be behind."""
 MOST_LOOKED_AT = MOST_STEPS + 2 * STEPS_BEFORE
+"""Steps that a look reads at most: those judged, those before them, and as many that the device has still to do."""
 HISTORY_S = 240
-"""Values of a series: one a second."""
+"""Seconds that a series of the host or of a device goes back, a value a second."""
 MAKERS_S = 60
-"""The same of a maker of batches."""
+"""Seconds that the series of a maker of batches goes back, a value a second."""
 
 
 def last_steps(steps: Records) -> Records:

@@ -16,9 +16,10 @@ from ...record.schema import BATCH, DEVICE, EVENT, HOST, KINDS, NAN, NOT_MEASURE
 from .epochs import Epoch, Epochs
 from .extent import HISTORY_S, MAKERS_S, MOST_LOOKED_AT, last_steps
 from .moments import moments
+from .series import SECOND_NS
 
 PAUSES_A_STEP = 32
-"""As many as have device stamps."""
+"""Pauses of a step that may have device stamps, at most."""
 KEPT = {
     STEP.name: 12_000,
     BATCH.name: 2000,
@@ -40,14 +41,13 @@ ABOUT_AS_MANY = 0.9
 
 
 def settled(events: Records) -> Records:
-    """Those of `TOLD`."""
+    """The events of the kinds in `TOLD`."""
     kept: Records = events[np.isin(events["what"], TOLD)]
     return kept
 
 
-NS_PER_S = 1_000_000_000
 MARGIN_S = 10
-"""Read before the first second shown: what began before it reaches into it."""
+"""Seconds read before the first one shown: what began in them may reach into it."""
 
 
 class RecordSource(Protocol):
@@ -65,10 +65,10 @@ class RecordSource(Protocol):
 
 @dataclass(frozen=True)
 class ProcessRecords:
-    """Of one training process, each kind in the order of its moments."""
+    """The last records of one training process, each kind in the order of its moments."""
 
     name: str
-    """Of the file of its steps."""
+    """Name of the file of its steps."""
     writer: Writer
     host: str
     seen: int
@@ -78,11 +78,11 @@ class ProcessRecords:
     epoch: Epoch | None
     steps: Records
     last_steps: Records
-    """Of these, what is judged."""
+    """The last of `steps`, which are judged."""
     batches: Records
     pauses: Records
     events: Records
-    """No older than these, as the batches and pauses are, but for those of `TOLD`."""
+    """No older than `last_steps`, as batches and pauses are, but for the last events of the kinds in `TOLD`."""
 
     @property
     def rank(self) -> int:
@@ -91,16 +91,16 @@ class ProcessRecords:
 
 @dataclass(frozen=True)
 class RunRecords:
-    """Of all processes and of the sampler."""
+    """The last records of all processes of a run, and of its sampler."""
 
     info: dict[str, Any]
     told: tuple[TrainingProcess, ...]
     now_ns: int
-    """The moment; of a run that is over, its end."""
+    """The moment of the look, CLOCK_MONOTONIC; of a run that is over, its end."""
     over: str | None
     """How the run ended, or `lost`; `None` while it goes on."""
     processes: tuple[ProcessRecords, ...]
-    """Those that recorded steps, or are about to, by rank and process id."""
+    """Processes that recorded steps, or are about to, by rank and process id."""
     device: Records
     host: Records
     sampled: tuple[SampledDevice, ...] = ()
@@ -127,7 +127,7 @@ class Folder:
 
     def __init__(self) -> None:
         self.sources: dict[str, RecordSource] = {}
-        """By file name."""
+        """File name → where its last records come from."""
         self.settled: dict[str, Records] = {}
         """All events of `TOLD`, by the name of their file."""
         self._epochs = Epochs()
@@ -165,7 +165,7 @@ class Folder:
             for writer in sorted(writers)
         )
         begins = [int(p.last_steps["fetch_begin_ns"][0]) for p in parts if len(p.last_steps)]
-        shown = [now_ns - (HISTORY_S + MARGIN_S) * NS_PER_S] if history or not begins else []
+        shown = [now_ns - (HISTORY_S + MARGIN_S) * SECOND_NS] if history or not begins else []
         since_ns = min(begins + shown)
         device, host = (self._joined(kind, since_ns) for kind in (DEVICE, HOST))
         return RunRecords(run.info, told, now_ns, over, parts, device, host, tuple(sampled))
@@ -185,7 +185,7 @@ class Folder:
         steps = self._window(source, most=None if history else MOST_LOOKED_AT)
         last = last_steps(steps)
         since_ns = int(last["fetch_begin_ns"][0]) if len(last) else now_ns
-        shown_ns = now_ns - (MAKERS_S + MARGIN_S) * NS_PER_S if history else since_ns
+        shown_ns = now_ns - (MAKERS_S + MARGIN_S) * SECOND_NS if history else since_ns
         return ProcessRecords(
             name,
             writer,
@@ -213,7 +213,7 @@ class Folder:
         return np.concatenate(parts) if parts else np.empty(0, dtype=EVENT.dtype)
 
     def _joined(self, kind: Kind, since_ns: int, writer: Writer | None = None) -> Records:
-        """Of all files of a kind, in the order of their moments; a file's own order is good enough."""
+        """The last records of all files of a kind, in the order of their moments; a file's own order is good enough."""
         windows = [self._window(source, since_ns) for _, source in self._of(kind, writer)]
         windows = [window for window in windows if len(window)]
         if not windows:
@@ -225,7 +225,7 @@ class Folder:
         return ordered
 
     def _window(self, source: RecordSource, since_ns: int | None = None, most: int | None = None) -> Records:
-        """Without what an older recording does not tell: it holds zeros there."""
+        """The last records of one file; what an older recording does not tell, and holds zeros of, is not measured."""
         records, later = source.records(since_ns, most), self._later.get(source.header.kind.name)
         if later:
             records = records.copy()
@@ -234,7 +234,7 @@ class Folder:
         return records
 
     def _of(self, kind: Kind, writer: Writer | None = None) -> list[tuple[str, RecordSource]]:
-        """By name."""
+        """The files of a kind, of one writer or of all, by name."""
         if self._indexed != len(self.sources):
             # Files come, and none is forgotten. A folder may hold many: of each training of a sweep its own.
             self._index.clear()

@@ -80,12 +80,12 @@ def _since(kind: Kind, records: Records, since_ns: int) -> Records:
 
 
 def planned_steps(info: dict[str, Any]) -> int | None:
-    """By the plan of the training, where it has told one."""
+    """Steps that a training means to run; `None` where it told no plan."""
     return _number(info, "steps")
 
 
 def planned_epoch(info: dict[str, Any]) -> int | None:
-    """Steps of an epoch, by the same."""
+    """Steps that a training means an epoch to have; `None` where it told no plan."""
     return _number(info, "steps_per_epoch")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .devices import devices_of
+from .extent import RECENT_NS
 from .gathered import ProcessRecords, RunRecords
 from .judged import Judged, judged, planned_steps
 from .makers import makers_of
@@ -18,17 +19,16 @@ from .series import LAG_NS, SECOND_NS, Stamps, grid, last_of, mean_of, means, ra
 from .snapshot import HostView, RankView, Snapshot
 from .steady import Steady
 
-LAST_NS = 10 * SECOND_NS
-"""Rates and shares are of so long."""
 PROPORTIONAL_NS = 60 * SECOND_NS
-"""Memory with shared pages divided is measured seldom; where it is not after so long, each process counts its own."""
+"""Memory with shared pages divided among processes is measured seldom. Where the last such figure is older than this,
+each process counts all pages it holds."""
 
 
 def host_of(run: RunRecords, edges: Stamps) -> HostView:
     """What the sampler saw; all `None` where there is none."""
     looks = run.host
     times = looks["t_ns"]
-    since = run.now_ns - LAST_NS
+    since = run.now_ns - RECENT_NS
     late = looks[times >= since]
 
     def rate(name: str) -> float | None:

@@ -15,7 +15,7 @@ STAGES = ("read_ns", "decode_ns", "transform_ns", "collate_ns")
 
 
 def makers_of(process: ProcessRecords, since_ns: int, now_ns: int, edges: Stamps) -> tuple[WorkerView, ...]:
-    """By number: workers that an epoch starts anew have the numbers of those before them.
+    """The makers of batches, by number: workers that an epoch starts anew have the numbers of those before them.
 
     Args:
         since_ns: shares and times are of what was made since then.

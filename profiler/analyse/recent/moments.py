@@ -8,8 +8,8 @@ import numpy.typing as npt
 from ...record.reader import Records
 from ...record.schema import DEVICE, EVENT, HOST, NOT_MEASURED, PAUSE, STEP, Kind
 
-APART_NS = 3_000_000_000
-"""Records lie in the order in which they were stored; a moment that they tell of is at most so much older."""
+MOST_LATE_NS = 3_000_000_000
+"""How much older a moment told by a record may be than one told by a record stored before it."""
 LATE = {
     STEP.name: ("device_before_ns", "device_copy_begin_ns", "device_copy_end_ns", "device_begin_ns", "device_end_ns"),
     PAUSE.name: ("device_begin_ns", "device_end_ns"),

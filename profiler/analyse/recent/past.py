@@ -6,14 +6,14 @@ from pathlib import Path
 
 from ...errors import RecordError
 from ...record.reader import RecordFile, Records
-from .moments import APART_NS, LATE, as_of, moments
+from .moments import LATE, MOST_LATE_NS, as_of, moments
 
 LAST = 256
-"""Records at the end of a file, more than can wait for what is filled in."""
+"""Records at the end of a file that may still lack fields which are filled in later, at most."""
 
 
 class Past:
-    """As `Tail`, of a file that is complete: finds its place by halving, and keeps nothing but the window.
+    """The last records of a complete file at any moment: finds its place by halving, and keeps nothing but the window.
 
     Raises:
         RecordError: no record file.
@@ -33,10 +33,10 @@ class Past:
         self._t_ns, self.seen = t_ns, self._place(t_ns)
 
     def records(self, since_ns: int | None = None, most: int | None = None) -> Records:
-        """Those that were known then, or the last of them, without what is surely older than `since_ns`."""
+        """The records that were known then, or the last of them, without what is surely older than `since_ns`."""
         limit = self._limit if most is None else min(most, self._limit)
-        first = max(0, self.seen - limit, 0 if since_ns is None else self._place(since_ns - APART_NS))
-        after = self._place(self._t_ns + APART_NS)
+        first = max(0, self.seen - limit, 0 if since_ns is None else self._place(since_ns - MOST_LATE_NS))
+        after = self._place(self._t_ns + MOST_LATE_NS)
         return as_of(self.header.kind, self._file.read(first, max(0, after - first)), self._t_ns)[-limit:]
 
     def at(self, number: int) -> Records:

@@ -19,6 +19,7 @@ from .snapshot import Snapshot
 LATELY, BEFORE = 10, 30
 """Seconds that a trend compares."""
 LEAST_BEFORE = 10
+"""Steps before the recent ones that a trend of the rate is told against, at least."""
 
 
 def moved(

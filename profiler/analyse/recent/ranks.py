@@ -13,7 +13,7 @@ from .snapshot import RankView
 
 
 def ranks_of(run: RunRecords) -> list[ProcessRecords]:
-    """Of each rank the process that ran most steps, by number; empty where there is only one rank."""
+    """The process of each rank that ran most steps, by number; empty where there is only one rank."""
     most: dict[int, ProcessRecords] = {}
     for process in run.processes:
         if process.rank not in most or process.seen > most[process.rank].seen:

@@ -29,14 +29,15 @@ from .steady import Steady
 from .tail import Tail
 
 LATE_STEPS = 128
-"""More than can wait for their device stamps at a time."""
+"""Last steps that are read again at each look: more than can wait for their device stamps at a time."""
 MOST_SHARE = 0.01
-"""Of one CPU, for judging: where it takes longer, it is done more seldom."""
+"""Share of one CPU that judging may take: where a judgement takes longer, there are fewer of them."""
 MOST_WAITS = 20
-"""But no more seldom than so."""
+"""Times the planned distance between two judgements that a costly one may stretch it to, at most."""
 GONE_NS = 5 * SECOND_NS
+"""Time since its last step after which a training whose process is not there counts as killed."""
 YOUNG_NS = SECOND_NS // 10
-"""A folder that was changed so lately is looked at again."""
+"""A folder that was changed less than this ago is listed again at the next look: more may have come at that moment."""
 
 
 class RecentReader:
@@ -66,7 +67,7 @@ class RecentReader:
         self._closed: set[str] = set()
         """Files to which nothing will be added."""
         self._all_read: set[str] = set()
-        """Those of them that were read to their end since."""
+        """Files to which nothing will be added, and that were read to their end since that is known."""
         self._steady = Steady()
         self._ranks: dict[int, RankView] = {}
         self._turn = 0

@@ -22,10 +22,10 @@ from .series import SECOND_NS
 from .snapshot import Snapshot
 from .steady import Steady
 
-APART_NS = 5 * SECOND_NS
-"""To know since when a verdict has held, earlier moments are judged: so far apart,"""
+JUDGED_EVERY_NS = 5 * SECOND_NS
+"""Distance between the earlier moments that are judged to know since when a verdict has held."""
 MOST_BACK = 32
-"""and so many of these back at most."""
+"""Earlier moments that are judged for one look, at most."""
 
 
 class ReplayReader:
@@ -87,7 +87,7 @@ class ReplayReader:
     def _since_ns(self, ns: int, cause: str) -> int:
         """When the verdict began to name a cause, as far as a few moments tell: each twice as far back as the one
         before, and then between the last that named it and the first that did not."""
-        now = (ns - self.begin_ns) // APART_NS
+        now = (ns - self.begin_ns) // JUDGED_EVERY_NS
         same, other = now + 1, None
         back = 1
         while other is None and now - back >= 0 and back <= MOST_BACK:
@@ -98,12 +98,12 @@ class ReplayReader:
         while other is not None and same - other > 1:
             middle = (same + other) // 2
             same, other = (middle, other) if self._cause(middle) == cause else (same, middle)
-        return min(ns, self.begin_ns + same * APART_NS)
+        return min(ns, self.begin_ns + same * JUDGED_EVERY_NS)
 
     def _cause(self, place: int) -> str | None:
         """Of the verdict at a moment of those that are looked at so."""
         if place not in self._causes:
-            run = self._at(self.begin_ns + place * APART_NS, history=False)
+            run = self._at(self.begin_ns + place * JUDGED_EVERY_NS, history=False)
             with np.errstate(all="ignore"):
                 found = judged(run.mine, run.device, run.host, run.info) if run.mine is not None else None
             self._causes[place] = None if found is None else found.verdict.cause

@@ -13,9 +13,9 @@ from .snapshot import Series
 
 SECOND_NS = 1_000_000_000
 LAG_NS = SECOND_NS
-"""What a driver keeps in a ring is recorded about so much later."""
+"""How much later than it was measured a value that a driver keeps in a ring is recorded, about."""
 HELD_NS = 2_500_000_000
-"""A reading stands for the time since the one before, but for no longer."""
+"""Time before it that a reading stands for, at most: since the reading before, where that is nearer."""
 
 Stamps = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
@@ -75,7 +75,8 @@ def rates(times: Stamps, counter: Stamps, edges: Stamps) -> Values:
 
 
 def rate_since(times: Stamps, counter: Stamps, since_ns: int) -> float | None:
-    """The same over all the time since some moment; `None` with fewer than two readings, or where it was reset."""
+    """How fast a cumulative counter rose since some moment, a second; `None` with fewer than two readings, or where it
+    was reset."""
     known = (counter != NOT_MEASURED) & (times >= since_ns)
     times, counter = times[known], counter[known]
     if len(times) < 2 or times[-1] <= times[0] or (np.diff(counter) < 0).any():
@@ -96,7 +97,7 @@ def mean_of(values: Values) -> float | None:
 
 
 def told(values: Values) -> Series:
-    """As a snapshot holds it; empty where nothing was measured."""
+    """A series as a snapshot holds it; empty where nothing was measured."""
     return () if np.isnan(values).all() else tuple(values.tolist())
 
 

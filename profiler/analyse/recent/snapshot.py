@@ -21,13 +21,14 @@ class DeviceView:
     """Share of the time in which any kernel ran (NVML's utilisation; of an emulated device, computed the same way)."""
     sm_active_pct: Series = ()
     memory_pct: Series = ()
-    """Of all its memory, in use by all processes."""
+    """Share of the device's memory in use, whoever uses it."""
     power_w: Series = ()
     power_limit_w: float | None = None
     """The cap that its driver holds it to."""
     pcie_rx_bytes_s: Series = ()
-    """Host to device."""
+    """From host to device."""
     pcie_tx_bytes_s: Series = ()
+    """From device to host."""
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
     sm_clock_mhz: int | None = None
@@ -37,8 +38,9 @@ class DeviceView:
     pcie_generation: int | None = None
     pcie_width: int | None = None
     pcie_max_generation: int | None = None
+    """Generation that device and slot are capable of."""
     pcie_max_width: int | None = None
-    """What device and slot are capable of."""
+    """Lanes that device and slot are capable of."""
     processes: int | None = None
     held_down: str | None = None
     """Why its clocks are held down just now (`power`, `heat`, …); `None`: they are not, or it is not known."""
@@ -52,15 +54,15 @@ class WorkerView:
     busy_pct: float | None = None
     """Share of the time in which it made batches."""
     reading_pct: float | None = None
-    """Of that, waiting in reads."""
+    """Part of `busy_pct` that it waited in reads."""
     queued_pct: float | None = None
-    """Of that, ready to run and waiting for a CPU."""
+    """Part of `busy_pct` that it was ready to run and waited for a CPU."""
     batch_ms: float | None = None
-    """Making one batch, the median."""
+    """Time of making one batch, the median."""
     quiet_s: float | None = None
-    """Since its last batch was finished."""
+    """Time since its last batch was finished."""
     history: Series = ()
-    """Percent busy."""
+    """`busy_pct`, second by second."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class HostView:
     machine_cpus: int | None = None
     machine_busy_pct: float | None = None
     machine_busy: Series = ()
-    """Its history."""
+    """History of `machine_busy_pct`."""
     steal_pct: float | None = None
     iowait_pct: float | None = None
     read_bytes_s: float | None = None
@@ -154,7 +156,7 @@ class Snapshot:
     """Batches are made in the training process itself, when it asks for them; there are no makers then."""
     host: HostView = HostView()
     rank_views: tuple[RankView, ...] = ()
-    """Of a training of several ranks: all that were recorded here, by number."""
+    """All ranks that were recorded here, by number; empty of a training with a single one."""
     history_s: float = 1.0
     """Seconds between two values of a series."""
     recent_s: float | None = None
@@ -162,4 +164,4 @@ class Snapshot:
     verdict_since_s: float | None = None
     """How long the verdict has named the same cause, as far back as was looked; `None`: there is no verdict."""
     at_s: float | None = None
-    """In a replay: which moment this is, counted from the first step."""
+    """The moment that a replay shows, counted from the first step; `None` of a run that goes on."""

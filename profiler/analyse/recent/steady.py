@@ -6,7 +6,7 @@ from ..causes.finding import Finding
 from .judged import Judged
 
 HOLD_NS = 5_000_000_000
-"""Another cause has to come first for so long."""
+"""How long another cause has to come first before it takes the place of the one shown."""
 ABOUT_AS_GOOD = 0.8
 """Share of the first cause's gain that lets the one shown stay."""
 

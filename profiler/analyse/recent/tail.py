@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from ...record.reader import Follower, Records
-from .moments import APART_NS, moments
+from .moments import MOST_LATE_NS, moments
 
 AT_FIRST = 1024
-"""Records that there is room for before any was seen."""
+"""Records that a reader of a file has room for at first; the room grows with them."""
 
 
 class Tail:
@@ -63,7 +63,7 @@ class Tail:
         rows = self._rows[begin : self._end]
         if since_ns is None:
             return rows
-        return rows[int(np.searchsorted(moments(self.header.kind, rows), since_ns - APART_NS)) :]
+        return rows[int(np.searchsorted(moments(self.header.kind, rows), since_ns - MOST_LATE_NS)) :]
 
     def at(self, number: int) -> Records:
         """One record of the file by its number, from 0; empty where there is none."""

@@ -27,27 +27,28 @@ class Activity:
     windows: int
     steps: int
     window_ns: int
-    """Length of the windows."""
+    """Length of all windows together."""
     spans_ns: int
-    """Of the steps' computations, from first to last event."""
+    """Time of the steps' computations, each from its first event to its last."""
     busy_ns: int
-    """A kernel of the model ran."""
+    """Time in which a kernel of the model ran."""
     idle_launch_ns: int
-    """The next kernel was launched only after the device had nothing more to do."""
+    """Idle time after which the next kernel was launched only when the device had nothing more to do."""
     idle_sync_ns: int
-    """A thread that launches the model's kernels was in a call that waits for the device."""
+    """Idle time in which a thread that launches the model's kernels was in a call that waits for the device."""
     idle_copy_ns: int
-    """Memory was copied or set on a stream of the model."""
+    """Idle time in which memory was copied or set on a stream of the model."""
     idle_other_ns: int
-    """The next kernel was launched in time: dependencies between streams, or work of others on the device."""
+    """Idle time though the next kernel was launched in time: dependencies between streams, or others on the device."""
     loader_ns: int | None
-    """Kernels of the loader ran, over the whole windows; `None` if they cannot be told from the model's."""
+    """Time in which kernels of the loader ran, over the whole windows; `None` if they cannot be told from the
+    model's."""
     loader_alone_ns: int | None
-    """Of that, the time in which no kernel of the model ran: a utilisation counter shows it as busy."""
+    """Part of `loader_ns` in which no kernel of the model ran: a utilisation counter shows it as busy."""
     kernels_per_step: float
-    """The model's."""
+    """Kernels of the model in a step; the mean."""
     median_kernel_ns: float | None
-    """The model's; `None` if there were none."""
+    """Length of the model's kernels, the median; `None` if there were none."""
     slowdown: float | None
     """Median computation of the steps in the windows over that of the others: tracing slows launches."""
 

@@ -18,10 +18,10 @@ from ..causes.finding import Finding
 from ..predict.observed import advice_of
 from ..ranks.job import Job, JobRank, job_of
 from ..ranks.membership import RankProcess, listed, missing, ranks_of, surely_missing, unended
-from .data_quality_warnings import doubts_of
+from .data_quality_warnings import warnings_of
 from .events import phases_of
 from .facts import Facts, facts_of
-from .headroom import MeasuredHeadroom, told_apart
+from .headroom import MeasuredHeadroom, without_stretches
 from .resource_usage import Sampled, sampled
 from .sampler_quality import quality_notes
 from .window import Window
@@ -39,18 +39,22 @@ class Analysis:
     notes: tuple[str, ...]
     """What could not be seen or trusted, a sentence each."""
     dropped_records: int
+    """Records that could not be stored."""
     duration_s: float | None = None
     """From the first event of the training to the last."""
     machine: Sampled | None = None
     """What the sampler saw over the whole recording, of a run without steps."""
     gaps_ms: dict[str, float] = field(default_factory=dict)
+    """Lengths of the device's gaps: `mean`, `p50`, `p95`, `p99`, `max` and `total`; empty where there were none."""
     step_ms: dict[str, float] = field(default_factory=dict)
+    """Lengths of the steps on the host, by the names that `gaps_ms` has."""
     headroom: MeasuredHeadroom | None = None
-    """Of a run that was asked to measure it."""
+    """What an infinitely fast loader would give; `None` where that was not asked for."""
     job: Job | None = None
-    """Of several ranks: what they are together. The figures beside it are then those of the rank that leads it."""
+    """What several ranks are together; the other figures are then those of the rank that leads. `None` of a single
+    one."""
     ranks: tuple[RankAnalysis, ...] = ()
-    """Of several ranks: each by itself."""
+    """Each of several ranks by itself; empty of a single one."""
     killed: tuple[int, ...] = ()
     """Ranks that did not end their recording, though the run has ended: killed, it seems."""
     missing: tuple[int, ...] = ()
@@ -59,6 +63,8 @@ class Analysis:
 
 @dataclass(frozen=True)
 class RankAnalysis:
+    """One of several ranks by itself."""
+
     rank: int
     host: str
     analysis: Analysis
@@ -110,7 +116,7 @@ def _of_job(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> Analysis:
 
 
 def _killed_notes(ranks: Sequence[RankProcess]) -> list[str]:
-    """Of a single process; of several the job says it."""
+    """That a training of a single process was killed; of several ranks the job says it."""
     killed = [rank.rank for rank in ranks if rank.killed and rank.run.records(STEP, rank.writer).size]
     return [f"{unended(killed).capitalize()}."] if killed else []
 
@@ -133,7 +139,7 @@ def _missing_notes(ranks: Sequence[RankProcess]) -> list[str]:
 def _of_process(run: Run, writer: Writer | None) -> Analysis:
     """One training process by itself; without a writer the one that ran most steps."""
     duration_s = _duration_s(run.records(EVENT, writer))
-    run, headroom, cut = told_apart(run, writer)
+    run, headroom, cut = without_stretches(run, writer)
     facts = facts_of(run, writer)
     if facts is None:
         recorded = len(run.records(STEP, writer))
@@ -234,4 +240,4 @@ def _notes(facts: Facts, findings: Sequence[Finding]) -> tuple[str, ...]:
         foreign_cpus=facts.foreign_cpus,
         found={finding.cause for finding in findings},
     )
-    return (*doubts_of(facts), *quality)
+    return (*warnings_of(facts), *quality)

@@ -11,15 +11,21 @@ from .facts import Facts
 from .unsampled_steps import disagreeing
 
 LEAST_DISAGREEMENT_PCT = 20
-"""Utilisation this far from the steps' own span is worth a word."""
+"""Points of the wall time between the driver's utilisation and the span of the steps' computation from which they are
+said to disagree. More than `UTILISATION_BELOW`, from which a cause is claimed: that is claimed only where nothing else
+may be the reason, and this is said whatever the reason is."""
 MOST_UNCERTAIN_NS = 100_000
+"""How far the device's clock may be off the host's before that is said."""
 MOST_UNMARKED = 0.1
-"""Waits a step, without device stamps, from which on it is said."""
+"""Waits for the device that have no stamps of its own, a step, from which that is said."""
 MOST_DISAGREEING = 0.01
-"""Share of steps whose stamps may contradict the device: the scheduler can come between two questions."""
+"""Share of the steps whose stamps may contradict the device before that is said: the scheduler can come between two
+questions to it."""
+LEAST_DOUBTFUL = 0.05
+"""Share of the steps of which a part of the time is not known, from which that is said."""
 
 
-def doubts_of(facts: Facts) -> Iterator[str]:
+def warnings_of(facts: Facts) -> Iterator[str]:
     """What a reader must know before trusting the parts."""
     window, parts = facts.window, facts.parts
     if window.looked_at < 1:
@@ -29,12 +35,12 @@ def doubts_of(facts: Facts) -> Iterator[str]:
             "steps only, to stay cheap; the others are counted, and taken to be alike."
         )
     ahead = float(np.mean((window.steps["flags"] & StepFlag.FORWARD_AFTER) != 0))
-    if ahead > 0.05:
+    if ahead > LEAST_DOUBTFUL:
         yield (
             f"In {100 * ahead:.0f} % of the steps the forward pass runs between the optimizer and the next fetch: all "
             "time between these counts as computing, other work of the loop too."
         )
-    if 0.05 < facts.unfed_share <= 0.5:
+    if facts.input_known and facts.unfed_share > LEAST_DOUBTFUL:
         yield (
             f"Of {100 * facts.unfed_share:.0f} % of the steps no fetch was seen: what they waited for data is not in "
             "the input."

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED
 from ..intervals import covered, subtract, union_of
+from ..shares import MOSTLY
 from .stall_breakdown import Partition
 from .unsampled_steps import unseen_of
 from .window import Window
@@ -18,22 +19,24 @@ IDLE, POWER_CAP, SLOWDOWN, THERMAL = 0x1, 0x4, 0x8 | 0x80, 0x20 | 0x40
 """Bits of NVML's clock event reasons: nothing to do; software power cap; slowdown and power brake by the hardware;
 temperature, told by software or hardware."""
 MUCH_CAPPED = 0.8
-"""A power cap that leaves more of the highest clock is how many cards always run."""
-MOSTLY_FREE = 0.5
-"""Share of the looks under load without the power cap, from which it comes and goes."""
+"""Clock under a power cap over the highest one, from which the cap takes too little to count: many cards always run
+so."""
 CLEARLY_HIGHER = 1.1
-"""Clock of these over the clock of one held down by the power cap, from which that is slow."""
+"""Clock of a card that mostly runs without its power cap over its clock under it, from which the cap slows it."""
 LOADED_PCT = 50.0
-"""Utilisation from which the link has no reason to turn itself down."""
+"""Utilisation, in percent, from which a link has no reason to turn itself down."""
 LOADED_WITHIN_NS = 1_000_000_000
-"""Utilisation windows that end so close to a look tell what the device did then."""
+"""Distance of a utilisation window from a look at the link, up to which it tells what the device did then."""
 LEAST_WINDOWS = 6
-"""Utilisation windows within the steps; fewer are a second of the shortest the driver has."""
+"""Utilisation windows within the steps that other processes' kernels are told by, at least: a second of the shortest
+that the driver has."""
 LEAST_LOOKS = 3
+"""Looks at a device that its clocks, or its link, are judged by, at least."""
 LEAST_IDLE_SHARE = 0.1
-"""A device that idles less for this training has no room to tell others' work by."""
+"""Share of the time that a training has to leave its device idle for other processes' kernels to be told by what runs
+then."""
 LEAST_FOREIGN_SHARE = 0.03
-"""Of all time; less is how finely utilisation is told."""
+"""Share of the time in which other processes' kernels have to run to be told: less is how finely utilisation is."""
 LANE_GBS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 """What a PCIe lane carries in one direction, by generation."""
 
@@ -42,26 +45,33 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Throttled:
+    """Clocks that were held down."""
+
     lost: float
     """Share of the computing time that would vanish at full clocks, 0..1."""
     share: float
     """Share of the looks at which clocks were held down."""
     clock_mhz: float
-    """Mean clock then."""
+    """Mean clock while it was held down."""
     full_mhz: float
-    """Clock without."""
+    """Clock while it was not; the highest one where it nearly always was."""
     by: str
+    """What held it down most often, in words."""
 
 
 @dataclass(frozen=True)
 class PcieLink:
+    """The link between host and device, at the best that was seen: an idle one turns itself down."""
+
     generation: int
     width: int
-    """The best that was seen: an idle link turns itself down."""
+    """Lanes."""
     most_generation: int
+    """The best generation that both device and slot are capable of."""
     most_width: int
+    """The most lanes that both are capable of."""
     loaded: bool = False
-    """Whether enough of the looks came while the device was in use."""
+    """Whether enough of the looks at it came while the device was in use."""
 
     @property
     def share(self) -> float:
@@ -81,34 +91,35 @@ class Utilisation:
 
 
 @dataclass(frozen=True)
-class Others:
+class ForeignKernels:
     """Kernels of other processes, in utilisation windows that lie within the steps; shares of these windows, 0..1."""
 
     density: float
-    """They ran in so much of the time that the training left."""
+    """Share of the time in which the training's steps did not compute that they ran in."""
     busy: float
-    """Some kernel ran."""
+    """Share in which some process's kernel ran."""
     own: float
-    """The steps computed."""
+    """Share in which the training's own steps computed."""
     windows: int
+    """How many such windows there were."""
 
 
 @dataclass(frozen=True)
 class DeviceState:
-    """`None`: not measured, or (of `throttled`) full clocks all the time. Of several devices: see each."""
+    """Clocks, link and utilisation of the accelerators that the sampler saw. `None`: not measured."""
 
     throttled: Throttled | None
-    """Of the one that lost most: all wait for it, as a rule."""
+    """Of the device that lost most by it: all wait for it, as a rule. `None` also for full clocks all the time."""
     link: PcieLink | None
-    """Of the one with the best link: which one a rank copies to is not known."""
+    """Of the device with the best link: which one a rank copies to is not known."""
     clock_mhz: float | None = None
-    """Of the multiprocessors, the mean over the looks at which a step computed; of the device where it is lowest."""
+    """Mean clock of the multiprocessors over the looks at which a step computed; of the device where it is lowest."""
     utilisation: Utilisation | None = field(default=None, repr=False, compare=False)
-    """`None` of several devices, too: which one a rank computes on is not known."""
+    """Windows of the driver's utilisation; `None` also with several devices: which one a rank uses is not known."""
 
 
 def device_state(window: Window, device: Records, parts: Partition) -> DeviceState:
-    """What the looks within the window tell."""
+    """What the sampler's looks within the window tell."""
     looks = device[(device["t_ns"] >= window.begin_ns) & (device["t_ns"] <= window.end_ns)]
     each = [looks[looks["device"] == number] for number in np.unique(looks["device"])]
     throttled = [held for one in each if (held := _throttled(one)) is not None]
@@ -122,13 +133,13 @@ def device_state(window: Window, device: Records, parts: Partition) -> DeviceSta
 
 
 def _clock_mhz(looks: Records, parts: Partition) -> float | None:
-    """An idle device turns its clock down, which says nothing."""
+    """Mean clock while a step computed, since an idle device turns it down; `None` where no look came then."""
     told = looks[looks["sm_clock_mhz"] != NOT_MEASURED]
     loaded = told[covered(parts.computing, told["t_ns"], told["t_ns"] + 1) > 0]
     return float(loaded["sm_clock_mhz"].mean()) if len(loaded) else None
 
 
-def others_of(window: Window, parts: Partition, utilisation: Utilisation | None) -> Others | None:
+def foreign_kernels_of(window: Window, parts: Partition, utilisation: Utilisation | None) -> ForeignKernels | None:
     """What other processes' kernels add to the steps' own computing, compared window by window.
 
     Evaluating, saving and steps that nobody looked at may run kernels of this training that no step tells of: windows
@@ -149,10 +160,11 @@ def others_of(window: Window, parts: Partition, utilisation: Utilisation | None)
     busy = float(np.average(utilisation.busy[within], weights=length))
     if 1 - own < LEAST_IDLE_SHARE or busy - own < LEAST_FOREIGN_SHARE:
         return None
-    return Others(min(1.0, (busy - own) / (1 - own)), busy, own, len(length))
+    return ForeignKernels(min(1.0, (busy - own) / (1 - own)), busy, own, len(length))
 
 
 def _throttled(looks: Records) -> Throttled | None:
+    """Of one device; `None` where its clocks were never held down, or too few looks tell."""
     known = looks[(looks["sm_clock_mhz"] > 0) & (looks["sm_clock_max_mhz"] > 0)]
     reasons = np.where(known["throttle_reasons"] == NOT_MEASURED, 0, known["throttle_reasons"])
     known, reasons = known[(reasons & IDLE) == 0], reasons[(reasons & IDLE) == 0]
@@ -164,7 +176,7 @@ def _throttled(looks: Records) -> Throttled | None:
     clock, most = known["sm_clock_mhz"].astype(np.float64), float(known["sm_clock_max_mhz"].max())
     free = ~(hot | braked | capped)
     # A power cap is a matter of course, unless it takes much, or the card mostly runs clearly faster without.
-    usual = float(np.median(clock[free])) if free.mean() >= MOSTLY_FREE else 0.0
+    usual = float(np.median(clock[free])) if free.mean() >= MOSTLY else 0.0
     capped &= (clock < MUCH_CAPPED * most) | (CLEARLY_HIGHER * clock <= usual)
     held = hot | braked | capped
     if not held.any():
@@ -185,7 +197,7 @@ def _rising(looks: Records, counter: str) -> npt.NDArray[np.bool_]:
     values, times = looks[counter], looks["t_ns"]
     rose = np.zeros(len(looks), dtype=bool)
     both = (values[1:] != NOT_MEASURED) & (values[:-1] != NOT_MEASURED)
-    rose[1:] = both & (np.diff(values) > 0.5 * np.diff(times)) & (np.diff(times) > 0)
+    rose[1:] = both & (np.diff(values) > MOSTLY * np.diff(times)) & (np.diff(times) > 0)
     rose[:1] = rose[1:2]
     return rose
 

@@ -16,12 +16,11 @@ from ...record.reader import Records
 from ...record.run import Run, Writer
 from ...record.schema import DEVICE, EVENT, HOST, KINDS, NAN, NOT_MEASURED, PAUSE, STEP, EventKind, Kind
 from ..intervals import Intervals
+from ..shares import MOSTLY
 from .outlier_steps import LOOKS_NS
 
 Stamps = npt.NDArray[np.int64]
 
-MOST_OF_A_WINDOW = 0.5
-"""A counter's window of which more lies in a cut says nothing about the rest."""
 
 STAMPS = {
     kind.name: tuple(
@@ -185,7 +184,7 @@ def _samples(kind: Kind, records: Records, cuts: Cuts) -> Records:
         gone = _overlap(times, times + 1, cuts) > 0
     else:
         window = np.where(records["window_ns"] > 0, records["window_ns"], 1)
-        gone = _overlap(times - window, times, cuts) > MOST_OF_A_WINDOW * window
+        gone = _overlap(times - window, times, cuts) > MOSTLY * window
     return _moved(kind, records[~gone], cuts)
 
 

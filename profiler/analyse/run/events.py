@@ -10,6 +10,7 @@ from ..intervals import Intervals, clip, total, union
 from .window import Window
 
 MOST_SHOWN = 8
+"""Phases that have a sentence each, at most."""
 
 
 def phases_of(window: Window, events: Records, names: Mapping[int, str]) -> Iterator[str]:
@@ -29,11 +30,11 @@ def phases_of(window: Window, events: Records, names: Mapping[int, str]) -> Iter
 
 
 def lasting(events: Records, what: int) -> Records:
-    """Those of a kind whose end is known."""
+    """The events of a kind whose end is known."""
     which: Records = events[(events["what"] == what) & (events["end_ns"] != NOT_MEASURED)]
     return which
 
 
 def under_way(lasted: Records) -> Intervals:
-    """When they were under way."""
+    """When any of these events was under way."""
     return union(lasted["t_ns"], lasted["end_ns"])

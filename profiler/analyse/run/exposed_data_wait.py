@@ -23,35 +23,29 @@ import numpy.typing as npt
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, StepFlag
 from ..intervals import covered
+from ..shares import MOSTLY, NEARLY_ALL
 from .stall_breakdown import Partition
 from .window import Window
 from .worker_records import first_later_end
 
 LEAST_HIT_NS = 300_000
-"""Shorter waits hit nobody."""
+"""Length of a wait, ns, from which its step counts as one that waited, if the wait is `LEAST_HIT_SHARE` as well."""
 LEAST_HIT_SHARE = 0.1
-"""Of a step's own time without waiting; shorter waits are noise of the scheduler."""
-ALMOST = 0.8
-"""Share of the steps, or of the time waited, from which on it is all."""
-FEW = 0.15
+"""Length of a wait, as a share of what a step takes without waiting, from which its step counts as one that waited:
+shorter ones are noise of the scheduler."""
+SINGLE_STEPS = 0.15
 """Share of the steps up to which those that wait are single ones."""
-MOSTLY_HIT = 0.5
-"""Share of the waiting that the steps that wait considerably hold: otherwise they do not tell its shape."""
 LEAST_PERIODS = 4
-"""A period has to be seen so often."""
+"""Times that a period has to be seen to be one."""
 MOSTLY_READING = 0.5
 """Share of its making from which a batch is one that is read, the time it queued for a CPU left out; and of all making,
 from which a loader is one that reads."""
 SLOW_TIMES = 2.5
-"""A batch that takes so many times what they usually take is slow by itself."""
+"""Time of making a batch over the median of all, from which the batch is slow by itself."""
 MOST_SLOW = 0.25
-"""Share of the batches that may be slow by themselves."""
-ALIKE = 1.3
-"""The others take at most so many times what half of them take: otherwise all of them are uneven."""
-MOSTLY_BLOCKED = 0.5
-"""Share of the wait for it in which a later batch lies finished, from which on it holds others up."""
-OF_ONE_SAMPLE = 0.5
-"""Share of a batch's time from which its slowest sample makes it slow."""
+"""Share of the batches that may be slow by themselves; where the others are uneven as well, none is."""
+ALIKE_TIMES = 1.3
+"""Time of making a batch over the median of all, up to which those that are not slow by themselves are even."""
 
 Lengths = npt.NDArray[np.float64]
 
@@ -74,9 +68,11 @@ class Shape:
     hit: int = 0
     """Steps that waited considerably."""
     steps: int = 0
+    """Steps that might have: first ones of epochs count only where all waiting is theirs."""
     period: int | None = None
-    """Of `PERIODIC`: steps from one wait to the next."""
+    """Steps from one wait to the next, of `PERIODIC` waits."""
     longest_ns: int = 0
+    """Length of the longest wait."""
 
     @property
     def words(self) -> str:
@@ -106,17 +102,17 @@ class Waits:
     blocked_ns: int
     """No piece of its own: waiting for a batch in the making, while a later one lay finished."""
     told: float
-    """Share of it at steps whose batch is known; of the rest the same proportions are taken."""
+    """Share of the steps, 0..1, whose batch is known; waits of the others are divided in the same proportions."""
     epochs: int
     """Passes over the data that began in the window."""
     iterators: int | None
     """Iterators of the loader that these passes went over: one, where workers are kept. `None` where not known."""
     batches_per_epoch: float | None
-    """`None` with fewer than two passes."""
+    """Steps of the window for each pass that began in it; `None` with fewer than two passes."""
     shape: Shape
-    """Of all that is no first fetch of an epoch, unless that is nearly all there is."""
+    """How waits are spread over the steps; first fetches of epochs are left out, unless they are nearly all of it."""
     slow: Slow | None
-    """Of the steps that waited: how much longer their batches took."""
+    """How much longer the batches of steps that waited took; `None` where no step waited, or no batch is known."""
 
     @property
     def total_ns(self) -> int:
@@ -124,19 +120,20 @@ class Waits:
         return sum(pieces)
 
     def pct(self, piece_ns: int) -> float | None:
-        """A piece, of the whole exposed wait; `None` where there was none, or no batch was told to a step."""
+        """A piece in percent of the whole exposed wait; `None` where there was none, or no step's batch is known."""
         whole = self.total_ns
         return 100 * piece_ns / whole if whole and self.told > 0 else None
 
 
 @dataclass(frozen=True)
 class Slow:
-    """Batches of the steps that waited, against all batches; of these the ones that are slow by themselves, if any."""
+    """The batches of the steps that waited, or where there are any those of them that are slow by themselves, against
+    all batches."""
 
     times: float
     """Their median making time over that of all."""
     of_slowest_sample: float | None
-    """Share of their making that their slowest sample took, 0..1; the median."""
+    """Share of a batch's making that its slowest sample took, 0..1; the median. `None` where that was not measured."""
 
 
 def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
@@ -155,7 +152,7 @@ def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
     rest = exposed[place] - handed
     blocked = _waited(parts, np.minimum(np.maximum(b, later), still), still)
     by_one = _is_slow(batches)[batch]
-    slow = by_one & (blocked >= MOSTLY_BLOCKED * rest)
+    slow = by_one & (blocked >= MOSTLY * rest)
     amounts = {
         "handed": handed,
         "slow": np.where(slow, rest, 0.0),
@@ -165,7 +162,7 @@ def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
     }
     starting_ns = min(parts.first_fetch_ns, round(_starting(parts, batches, begin[first], end[first])))
     filling_ns = max(0, parts.fill_ns - starting_ns)
-    if by_one[first[place]].any() and by_one[first[place]].mean() >= 0.5:
+    if by_one[first[place]].any() and by_one[first[place]].mean() >= MOSTLY:
         # It is not that they are the first ones.
         first_slow_ns, filling_ns = filling_ns, 0
     else:
@@ -213,7 +210,7 @@ def shape_of(lengths: Lengths, first: npt.NDArray[np.bool_], pace_ns: float) -> 
     whole = float(lengths.sum())
     if not (lengths >= least).any():
         return Shape(Spread.NOWHERE, 0, len(lengths))
-    if first.any() and not first.all() and float(lengths[first].sum()) >= ALMOST * whole:
+    if first.any() and not first.all() and float(lengths[first].sum()) >= NEARLY_ALL * whole:
         hit = int((lengths[first] >= least).sum())
         return Shape(Spread.FIRST_OF_EPOCH, hit, len(lengths), None, int(lengths.max()))
     ordinary = np.where(first, 0.0, lengths)
@@ -222,14 +219,15 @@ def shape_of(lengths: Lengths, first: npt.NDArray[np.bool_], pace_ns: float) -> 
     count = len(lengths) - int(first.sum())
     if len(hits) == 0:
         return Shape(Spread.FIRST_OF_EPOCH, int((lengths >= least).sum()), len(lengths), None, int(lengths.max()))
-    if len(hits) >= ALMOST * count:
+    if len(hits) >= NEARLY_ALL * count:
         return Shape(Spread.EVERY_STEP, len(hits), count, None, longest)
-    if float(ordinary[hits].sum()) < MOSTLY_HIT * float(ordinary.sum()):
+    # Steps that hold less of the waiting do not tell how it is spread.
+    if float(ordinary[hits].sum()) < MOSTLY * float(ordinary.sum()):
         return Shape(Spread.A_LITTLE, len(hits), count, None, longest)
     period = _period(ordinary, hits)
     if period is not None:
         return Shape(Spread.PERIODIC, len(hits), count, period, longest)
-    spread = Spread.SINGLE if len(hits) <= FEW * count else Spread.IRREGULAR
+    spread = Spread.SINGLE if len(hits) <= SINGLE_STEPS * count else Spread.IRREGULAR
     return Shape(spread, len(hits), count, None, longest)
 
 
@@ -245,7 +243,7 @@ def _period(lengths: Lengths, hits: npt.NDArray[np.int64]) -> int | None:
     places = np.bincount(np.arange(len(lengths)) % period, weights=lengths, minlength=period)
     width = max(1, round(len(hits) / len(starts)))
     around = sum(np.roll(places, -shift) for shift in range(min(width, period - 1)))
-    return period if float(np.max(around)) >= ALMOST * float(lengths.sum()) else None
+    return period if float(np.max(around)) >= NEARLY_ALL * float(lengths.sum()) else None
 
 
 def _slow(
@@ -310,8 +308,8 @@ def _is_slow(batches: Records) -> npt.NDArray[np.bool_]:
     queued = np.where(batches["run_queue_ns"] == NOT_MEASURED, 0, batches["run_queue_ns"])
     made = (batches["end_ns"] - batches["begin_ns"] - queued / np.maximum(1, batches["threads"])).astype(np.float64)
     slowest = batches["slowest_ns"]
-    slow = (made >= SLOW_TIMES * np.median(made)) & (slowest != NOT_MEASURED) & (slowest >= OF_ONE_SAMPLE * made)
-    alike = np.quantile(made, 1 - MOST_SLOW) <= ALIKE * np.median(made)
+    slow = (made >= SLOW_TIMES * np.median(made)) & (slowest != NOT_MEASURED) & (slowest >= MOSTLY * made)
+    alike = np.quantile(made, 1 - MOST_SLOW) <= ALIKE_TIMES * np.median(made)
     return np.asarray(slow) if alike else np.zeros(len(made), dtype=bool)
 
 

@@ -29,22 +29,23 @@ from ...record.schema import (
 )
 from ..intervals import intersect, total, union
 from ..predict.advice import Advice
+from ..shares import MOSTLY
 from .activity_windows import Activity, activity_of
 from .device_state import DeviceState, device_state
 from .exposed_data_wait import Waits, is_read, waits_of
 from .gil import Gil, gil_of, with_gil
 from .host_gaps import Gaps, Syncs, gaps_of, syncs_of
-from .loader_stats import Loader, loader_of
+from .loader_stats import LoaderStats, loader_of
 from .non_step_time import Outside, outside_of
-from .outlier_steps import OddSteps, memory_pressure, shape_churn
+from .outlier_steps import OutlierSteps, memory_pressure, shape_churn
 from .resource_usage import Sampled, sampled, swings_to_zero_pct
 from .stall_breakdown import PARTS, UNTOLD, Partition, partition
 from .training_thread import own_time, rises
 from .window import Window, plausible, resolved, window_of
 from .worker_records import of_loaders, of_training, within
 
-MACHINE_USED_PCT = 90.0
-"""A machine this busy has no CPU left over, whoever uses it."""
+MACHINE_FULL_PCT = 90.0
+"""CPU time of a machine in use, in percent, from which it has none left over: what is on no CPU may wait for one."""
 MADE_IN_FETCH_PCT = 90.0
 """Batch making of which so much happens within the fetches is done by the training itself."""
 
@@ -55,7 +56,7 @@ class Facts:
 
     window: Window
     parts: Partition
-    loader: Loader
+    loader: LoaderStats
     sampled: Sampled
     device_kind: str
     batch_size: int | None
@@ -67,8 +68,8 @@ class Facts:
     """Share of the batch making that happened while the training waited in the fetch."""
     waits: Waits
     """What the training waited for when it waited for data."""
-    loader_unread: Loader | None
-    """As `loader`, of the batches alone that are not mostly read from storage; `None` where all or none are."""
+    loader_unread: LoaderStats | None
+    """The loader as far as it made batches that are not mostly read from storage; `None` where all or none are."""
     machine_cpus: int | None
     """All CPUs of the machine, whether the job may use them or not."""
     zero_windows_pct: float | None
@@ -86,8 +87,7 @@ class Facts:
     unfed_share: float
     """Share of the steps whose fetch was not seen: what they waited for data counts as other time."""
     overhead_ns: float
-    """Time spent in whyidle's own hooks in a step that they look at: the median, since a hook that the scheduler
-    interrupts counts the interruption, which would have come anyway."""
+    """Time in whyidle's own hooks in a step that they look at; the median, since the scheduler may interrupt a hook."""
     set_prefetch: int | None = None
     """Batches that each of torch's worker processes prepares ahead, as it is set; `None` where that is not known."""
     persistent_workers: bool | None = None
@@ -114,9 +114,9 @@ class Facts:
     """Time behind synchronising calls."""
     outside: Outside | None = None
     """Time outside the steps."""
-    shape_churn: OddSteps | None = None
+    shape_churn: OutlierSteps | None = None
     """Steps with input shapes not seen before, or in which torch's compiler was at work."""
-    memory_pressure: OddSteps | None = None
+    memory_pressure: OutlierSteps | None = None
     """Steps in which the device's memory allocator had to try again."""
     advice: Advice | None = None
     """What other settings of the loader would do; `None` where the run does not tell, or nobody will ask."""
@@ -136,19 +136,19 @@ class Facts:
     @property
     def input_known(self) -> bool:
         """Whether the fetches of most steps were seen."""
-        return self.unfed_share <= 0.5
+        return self.unfed_share <= MOSTLY
 
     @property
     def told_apart(self) -> bool:
         """Whether computing is told from waiting for data: where no fetch is seen, by the copies of a device's queue
         only, which lead a step's computation."""
         return self.input_known or (
-            self.device_kind != "cpu" and float(np.mean(self.window.steps["copy_bytes"] > 0)) > 0.5
+            self.device_kind != "cpu" and float(np.mean(self.window.steps["copy_bytes"] > 0)) > MOSTLY
         )
 
     @property
     def shares(self) -> dict[str, float]:
-        """The parts of the wall time that are known, 0..1, and as `UNTOLD` what is not told apart."""
+        """Parts of the wall time that are known, 0..1, and as `UNTOLD` what is not told apart."""
         shares = {part: self.parts.share(part) for part in PARTS}
         if self.told_apart:
             return {part: share for part, share in shares.items() if part != "input" or self.input_known}
@@ -162,12 +162,12 @@ class Facts:
 
     @property
     def overhead_share(self) -> float:
-        """The hooks' typical cost over the wall time."""
+        """Share of the wall time, 0..1, spent in whyidle's own hooks, typical steps taken for all."""
         return self.overhead_ns * len(self.window.steps) / self.parts.wall_ns
 
     @property
     def overhead_ns_per_step(self) -> float:
-        """The same, spread over all steps that ran."""
+        """Time spent in whyidle's own hooks, spread over all steps that ran, ns a step."""
         return self.overhead_ns * self.window.looked_at
 
     @property
@@ -178,7 +178,7 @@ class Facts:
         made = self.made_in_fetch_pct
         return made is not None and made >= MADE_IN_FETCH_PCT and self.loader.queue_capacity is None
 
-    def without(self, removed_ns: float) -> float | None:
+    def samples_per_s_without(self, removed_ns: float) -> float | None:
         """Samples/s if so much of the wall time vanished; `None` where samples are not known."""
         if not self.samples_known:
             return None
@@ -211,13 +211,15 @@ class Facts:
         return max(0.0, busy / 100 * self.machine_cpus - mine)
 
     @property
+    def machine_full(self) -> bool:
+        """Whether no CPU of the machine was left over, whoever used them; false where that was not measured."""
+        return self.sampled.machine_busy_pct is not None and self.sampled.machine_busy_pct >= MACHINE_FULL_PCT
+
+    @property
     def crowded(self) -> bool:
-        """Whether other programs use more of the machine than this job, and no CPU is left over: what is not on a CPU
-        may be waiting for one."""
-        busy, foreign, mine = self.sampled.machine_busy_pct, self.foreign_cpus, self.sampled.tree_cpus
-        if busy is None or foreign is None or mine is None:
-            return False
-        return busy >= MACHINE_USED_PCT and foreign > mine
+        """Whether the machine is full, and other programs use more of it than this job."""
+        foreign, mine = self.foreign_cpus, self.sampled.tree_cpus
+        return self.machine_full and foreign is not None and mine is not None and foreign > mine
 
 
 def facts_of(run: Run, mine: Writer | None = None) -> Facts | None:
@@ -295,7 +297,7 @@ def judge(
         batch_size=_commonest(window.all_steps["samples"]),
         samples=window.samples,
         pinned=_pinned(window.steps[copied], pauses[pauses["step"] >= window.steps["step"][0]]),
-        copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > 0.5),
+        copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > MOSTLY),
         made_in_fetch_pct=_made_in_fetch(window, batches),
         waits=waits_of(window, batches, parts),
         main_queued_ns=_queued(window, host),
@@ -392,7 +394,7 @@ def _queued(window: Window, host: Records) -> float | None:
     return None if in_steps is None else float(in_steps.sum()) / window.looked_at
 
 
-def _unread(window: Window, batches: Records) -> Loader | None:
+def _unread(window: Window, batches: Records) -> LoaderStats | None:
     """The loader without the batches that are mostly read from storage, where there are both kinds."""
     read = is_read(batches)
     return None if read.all() or not read.any() else loader_of(window, batches[~read])

@@ -17,25 +17,26 @@ import numpy as np
 from ...record.reader import Records
 from ...record.schema import EventKind
 from ..intervals import covered
+from ..shares import NEARLY_ALL
 from .stall_breakdown import Partition
 from .training_thread import Lengths, OwnTime, rises
 from .window import Window
 
 EXPLAINED = 0.6
-"""Others' running, of what the thread did not run, from which it may be the reason; and of the step, from which it is
-where the thread may have slept as well."""
-MOSTLY = 0.8
-"""Time behind the loop, of what the thread did not run, from which that may all be sleep of the loop."""
+"""Time that other threads ran in a step over the time that the training's did not, from which they may be the reason;
+and over the whole step, from which they are even where the thread may have slept."""
 
 
 @dataclass(frozen=True)
 class Gil:
+    """Waiting for Python's global lock, step by step."""
+
     others_busy: float
     """CPU that the other Python threads of the training's process used, in CPUs: the mean over the steps."""
     off_cpu_share: float
     """Share of the training's own time in which its thread did not run, 0..1. Own: see `training_thread.py`."""
     queue_known: bool
-    """Whether its waiting for a CPU is left out."""
+    """Whether the thread's waiting for a CPU was measured, and is left out."""
     waited: Lengths = field(repr=False, compare=False)
     """Waiting for the lock in each step, ns, whether the device idled or not."""
     others: Lengths = field(repr=False, compare=False)
@@ -70,7 +71,7 @@ def with_gil(parts: Partition, gil: Gil | None, window: Window, asynchronous: bo
         return parts
     begin, end = window.steps["fetch_begin_ns"], window.steps["step_end_ns"]
     behind = covered(parts.hosting, begin, end).astype(np.float64)
-    may_sleep = (behind >= MOSTLY * gil.waited) & (gil.others < EXPLAINED * (end - begin))
+    may_sleep = (behind >= NEARLY_ALL * gil.waited) & (gil.others < EXPLAINED * (end - begin))
     waited = np.where(may_sleep, 0.0, gil.waited)
     exposed = float(np.minimum(behind, waited).sum())
     if asynchronous:

@@ -17,38 +17,44 @@ from ..statistics import Range
 from .drop_intervals import CutRun, Cuts
 
 SETTLING = 4
-"""The first steps of a stretch, which do not count: the device still has, or has not, what the steps before left."""
+"""First steps of a stretch that do not count: the device may still have work that steps before them left."""
 LEAST_COUNTED = 4
+"""Steps that a rate is told by, at least: of a stretch, and of the ordinary steps to either side of it."""
 NEAR = 48
 """Ordinary steps before a stretch, and as many after its recovery, that it is compared with."""
 CATCHING_UP = 4
-"""Times as many steps as a stretch and its recovery, at most, for a device to catch up with the host."""
+"""Steps that a device may take to catch up with the host, over those of a stretch and its recovery."""
 A_DAY_NS = 24 * 3600 * 10**9
+"""Length from which a step is none: its stamps were overwritten."""
 
 Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class MeasuredHeadroom:
-    """Of a run that was asked for it. `None`: not measured, for the reason given."""
+    """What an infinitely fast loader would give, of a run that was asked to measure it. `None`: not measured."""
 
     rate: Range | None = None
     """Samples/s in the stretches, the median over them; of fewer than three, the bounds hold two standard errors of
     their steps as well."""
     speedup: float | None = None
-    """Against the ordinary steps near each stretch: the median."""
+    """Rate in a stretch over that of the ordinary steps near it; the median over the stretches."""
     reason: str | None = None
+    """Why it was not measured; `None` where it was."""
 
 
 @dataclass(frozen=True)
 class _Stretch:
+    """Successive steps whose batches had been fetched before."""
+
     samples_per_s: float
     error: float
-    """Standard error of that, of its own steps."""
+    """Standard error of `samples_per_s`, from the scatter of its own steps."""
     speedup: float | None
+    """Its rate over that of the ordinary steps near it; `None` where there are too few of them."""
 
 
-def told_apart(run: Run, writer: Writer | None) -> tuple[Run, MeasuredHeadroom | None, tuple[str, ...]]:
+def without_stretches(run: Run, writer: Writer | None) -> tuple[Run, MeasuredHeadroom | None, tuple[str, ...]]:
     """(the run as it would be without stretches, what those say, notes).
 
     Stretches, their fills and their recoveries are cut out of one training process's records; without a writer, of the
@@ -169,7 +175,7 @@ def _near(beside: npt.NDArray[np.bool_], plain: npt.NDArray[np.bool_], first: in
 
 
 def _pace(steps: Records, took: Rows, rows: Rows) -> float:
-    """Time a sample, ns."""
+    """Time that these steps took for each of their samples, ns."""
     return float(took[rows].sum() / steps["samples"][rows].sum())
 
 

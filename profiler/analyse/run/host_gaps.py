@@ -10,6 +10,7 @@ import numpy as np
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag
 from ..intervals import Intervals, intersect, subtract, total, union
+from ..shares import NEARLY_ALL
 from .events import lasting, under_way
 from .exposed_data_wait import Shape, Spread, shape_of
 from .stall_breakdown import Partition
@@ -18,28 +19,29 @@ from .window import Window
 
 A_STOP_NS = 1_000_000_000
 """A single stretch of the host's own work this long is no part of a training loop."""
-MOSTLY = 0.8
 SAVING = "saving a checkpoint"
 
 
 @dataclass(frozen=True)
 class Gaps:
+    """Time that the device idled behind the training loop's own work, garbage collections left out."""
+
     shape: Shape
-    """Of the steps, garbage collection left out."""
+    """How it is spread over the steps."""
     longest_ns: int
     """The longest stretch."""
     longest_step: int | None
-    """Number of the step it lies in."""
+    """Number of the step that the longest stretch lies in; `None` before the first."""
     total_ns: int
     places: tuple[tuple[str, float], ...]
-    """Where in the step, with the share of the wall time."""
+    """(place in the step, in words; share of the wall time)"""
     named: tuple[tuple[str, float], ...]
-    """What the program is known to have done meanwhile, with the share of the wall time."""
+    """(what the program is known to have done meanwhile, share of the wall time), the longest first"""
 
     @property
     def is_a_stop(self) -> bool:
-        """One long stretch makes up nearly all of it."""
-        return self.longest_ns >= A_STOP_NS and self.longest_ns >= MOSTLY * self.total_ns
+        """Whether one long stretch makes up nearly all of it: a breakpoint, not the loop."""
+        return self.longest_ns >= A_STOP_NS and self.longest_ns >= NEARLY_ALL * self.total_ns
 
     @property
     def words(self) -> str:
@@ -48,14 +50,18 @@ class Gaps:
 
 @dataclass(frozen=True)
 class Syncs:
+    """Synchronising calls, and the time that the device idled behind them."""
+
     per_step: float
     """Calls in a step that was looked at; the mean."""
     steps: int
-    """Steps with any."""
+    """Steps with any call."""
     of: int
+    """Steps that were looked at."""
     longest_ns: int
-    """The longest stretch that the device idled behind one."""
+    """The longest stretch that the device idled behind a call."""
     shape: Shape
+    """How that idling is spread over the steps."""
 
     @property
     def words(self) -> str:

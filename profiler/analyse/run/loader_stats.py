@@ -19,9 +19,14 @@ WAITING = "waiting otherwise"
 WAITS = (WAITING_FOR_CPU, WAITING)
 """Stages of making a batch in which nothing is made."""
 BUSY = 0.8
-"""Share of the time from which on workers that make batches are the limit."""
+"""Share of the time that workers make batches, 0..1, from which they are the limit. Busy for less, they could deliver
+more; as many are advised as would be busy for no more."""
 QUEUED_PCT = 20.0
-"""Share of its working time from which a loader's waiting for a CPU is considerable."""
+"""Waiting for a CPU, in percent of the time spent making batches, from which it is considerable: beside other signs of
+a shortage it tells what kind of one that is."""
+HEAVILY_QUEUED_PCT = 40.0
+"""Waiting for a CPU, in percent of the time spent making batches, from which that alone is the shortage: whatever else
+the makers do, they stand in each other's way, or somebody holds them back."""
 
 
 @dataclass(frozen=True)
@@ -31,17 +36,18 @@ class Timed:
     samples: int
     ms_per_sample: float
     transforms_ms_per_sample: float
-    """In any of the transforms."""
+    """Time that a sample spends in any of the transforms."""
 
 
 @dataclass(frozen=True)
-class Loader:
-    """Shares are of the time spent making batches, 0..100; `None` where the loader did not say."""
+class LoaderStats:
+    """How a loader makes batches. `None`: not told by it. Percentages are of the time spent making batches, unless said
+    otherwise."""
 
     workers: int
     """Worker processes or threads that made batches."""
     makers: int
-    """Of these, those that made batches by themselves: a pool of threads that works on one batch together is one."""
+    """Workers that made batches by themselves: a pool of threads that works on one batch together is one."""
     read_pct: float | None
     decode_pct: float | None
     transform_pct: float | None
@@ -52,7 +58,9 @@ class Loader:
     """Share of the time in which the workers made batches, averaged over the workers: of the window, or of its passes
     over the data, from a pass's first batch to its last, where those are known."""
     queue_ready_mean: float | None
+    """Batches that lay ready when the training asked for one; the mean."""
     queue_capacity: int | None
+    """Batches that it can hold ready."""
     make_ms_per_sample: float | None
     """Wall time from a batch's begin to its end, for each of its samples."""
     work_ms_per_batch: float | None
@@ -64,13 +72,15 @@ class Loader:
     """Decoding and transforming, where the loader does not tell the one from the other: making samples, without the
     waiting for reads."""
     run_queue_pct: float | None
-    """Ready to run, but waiting for a CPU."""
+    """Makers ready to run, but waiting for a CPU."""
     minor_faults_per_batch: float | None
+    """Page faults without I/O."""
     major_faults: int | None
-    read_bytes_per_sample: float | None
-    """Through system calls, from cache or storage."""
+    """Page faults that needed I/O, in all."""
+    read_chars_bytes_per_sample: float | None
+    """Bytes that read calls got for a sample, from cache or storage (`read_chars_bytes` of the record)."""
     storage_bytes_per_sample: float | None
-    """Of these, from storage."""
+    """Bytes read from storage for a sample (`read_bytes` of the record)."""
     process_cpu_pct: float | None
     """CPU time of all threads of the workers' processes; above `cpu_pct` where others than the making one compute."""
     cpus: int | None
@@ -82,13 +92,13 @@ class Loader:
     slowest: tuple[SlowSample, ...]
     """The samples that took longest, the longest first."""
     transforms: tuple[TransformCost, ...]
-    """In the order in which the dataset holds them."""
+    """What each transform costs, in the order in which the dataset holds them."""
     timed: Timed | None
-    """The batches in which they were timed."""
+    """The batches in which transforms were timed; `None` without any."""
 
     @property
     def prep_pct(self) -> float | None:
-        """Decoding and transforming together."""
+        """Decoding and transforming together, in percent of the time spent making batches."""
         if self.unsplit_pct is not None:
             return self.unsplit_pct
         parts = [p for p in (self.decode_pct, self.transform_pct) if p is not None]
@@ -133,7 +143,7 @@ def loader_of(
     batches: Records,
     transforms: Records | None = None,
     names: Mapping[int, str] | None = None,
-) -> Loader:
+) -> LoaderStats:
     """The loader during the window, from the batches of the loaders that train (`worker_records.of_training`).
 
     Args:
@@ -154,7 +164,7 @@ def loader_of(
     per_sample = (float(wall.sum()) + _sum(counted, "skipped_ns")) / samples if samples else None
     ms_per_sample = per_sample / 1e6 if per_sample else None
     recorded = _sum(counted, "samples")
-    return Loader(
+    return LoaderStats(
         workers=threads,
         makers=len(makers),
         read_pct=_share(counted, "read_ns"),
@@ -173,7 +183,7 @@ def loader_of(
         run_queue_pct=_share(counted, "run_queue_ns"),
         minor_faults_per_batch=_mean(counted, "minor_faults"),
         major_faults=_sum(counted, "major_faults") if _is_known(counted, "major_faults") else None,
-        read_bytes_per_sample=_per_sample(counted, "read_chars_bytes", recorded),
+        read_chars_bytes_per_sample=_per_sample(counted, "read_chars_bytes", recorded),
         storage_bytes_per_sample=_per_sample(counted, "read_bytes", recorded),
         process_cpu_pct=_share(counted, "process_cpu_ns"),
         cpus=_cpus(counted),
@@ -186,7 +196,8 @@ def loader_of(
 
 
 def _cpus(batches: Records) -> int | None:
-    """An estimate: of a set only its lowest CPU and its size are told, so its CPUs are taken for neighbours."""
+    """CPUs that the makers may run on, taken together: an estimate, since of each one's set only the lowest CPU and the
+    size are told, so its CPUs are taken for neighbours."""
     told = batches[(batches["cpus"] != NOT_MEASURED) & (batches["first_cpu"] != NOT_MEASURED)]
     if len(told) == 0:
         return None
@@ -194,7 +205,7 @@ def _cpus(batches: Records) -> int | None:
 
 
 def _sent(batches: Records) -> float | None:
-    """Each record tells of the batches since the one recorded before."""
+    """Bytes sent for a batch: each record tells of the batches since the one recorded before."""
     told = batches[batches["sent_bytes"] != NOT_MEASURED]
     count = len(told) + _sum(told, "skipped")
     return _sum(told, "sent_bytes") / count if count else None
@@ -210,7 +221,7 @@ def _even(batches: Records) -> float | None:
 
 
 def _timed(batches: Records) -> Timed | None:
-    """Of all batches, since a worker's first ones are timed, which may lie before the window."""
+    """What was timed of transforms in all batches: a worker's first ones are timed, which may lie before the window."""
     # Where decoding is told apart, transforms are a stage of every batch and not timed one by one.
     timed = batches[(batches["transform_ns"] != NOT_MEASURED) & (batches["decode_ns"] == NOT_MEASURED)]
     samples = _sum(timed, "samples")
@@ -229,7 +240,7 @@ class _Maker:
     working_ns: float
     """Time spent on batches, over its threads."""
     busy_ns: float
-    """The part of it within the window."""
+    """Time spent on batches within the window, over its threads."""
 
 
 def _maker(batches: Records, window: Window) -> _Maker:
@@ -272,7 +283,7 @@ def _working_ns(batches: Records) -> npt.NDArray[np.float64]:
 
 
 def _share(batches: Records, name: str) -> float | None:
-    """Of the time spent on the batches for which it was measured."""
+    """A field in percent of the time spent on the batches for which it was measured."""
     values = measured(batches[name])
     known = ~np.isnan(values)
     working = float(_working_ns(batches[known]).sum())
@@ -294,7 +305,7 @@ def _is_known(batches: Records, name: str) -> bool:
 
 
 def _sum(batches: Records, name: str) -> int:
-    """Of what was measured."""
+    """A field summed over the batches for which it was measured."""
     values = batches[name]
     return int(values[values != NOT_MEASURED].sum())
 

@@ -12,16 +12,16 @@ from statistics import fmean
 from types import MappingProxyType
 
 from .exposed_data_wait import MOSTLY_READING
-from .facts import MACHINE_USED_PCT, Facts
+from .facts import MACHINE_FULL_PCT, Facts
 from .loader_stats import BUSY, QUEUED_PCT
 
 
 @dataclass(frozen=True)
 class Metric:
     name: str
-    """As the JSON of the contract has it."""
+    """Its name in the JSON of the contract."""
     label: str
-    """In words, as evidence and limits show it."""
+    """What evidence and limits call it, in words."""
     unit: str
     of: Callable[[Facts], float | None]
     """`None` where it was not measured."""
@@ -129,7 +129,7 @@ _METRICS = (
         "CPU in use on the machine",
         "%",
         lambda f: f.sampled.machine_busy_pct,
-        f"below {MACHINE_USED_PCT:.0f}",
+        f"below {MACHINE_FULL_PCT:.0f}",
     ),
     Metric("throttled_s", "stopped by the quota, summed over CPUs", "s", lambda f: f.sampled.throttled_s, "0"),
     Metric(
@@ -150,7 +150,13 @@ _METRICS = (
     Metric("prep_pct", "decoding and transforming, of the time spent making batches", "%", lambda f: f.loader.prep_pct),
     Metric("collate_pct", "collating, of the time spent making batches", "%", lambda f: f.loader.collate_pct),
     Metric("make_ms_per_sample", "making one sample takes", "ms", lambda f: f.loader.make_ms_per_sample),
-    Metric("samples_per_s_limit", "the loader could deliver", "samples/s", lambda f: f.loader.samples_per_s_limit),
+    Metric(
+        "samples_per_s_limit",
+        "the loader could deliver",
+        "samples/s",
+        lambda f: f.loader.samples_per_s_limit,
+        over_ranks=sum,
+    ),
     Metric("mean_batch_bytes", "bytes in a batch", "bytes", lambda f: f.loader.mean_batch_bytes),
     Metric(
         "handoff_pct", "wait after the batch was finished, of the exposed wait", "%", lambda f: f.handoff_pct, "near 0"
@@ -166,4 +172,4 @@ _METRICS = (
 )
 
 METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _METRICS})
-"""By name, in the order in which Prometheus tells them."""
+"""Metrics by name, in the order in which Prometheus tells them."""

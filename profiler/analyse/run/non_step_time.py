@@ -10,31 +10,33 @@ import numpy as np
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind, StepFlag
 from ..intervals import Intervals, covered, intersect, subtract, total, union, union_of
+from ..shares import MOSTLY
 from .events import lasting, under_way
 from .host_gaps import named_within
 from .loader_stats import BUSY
 from .stall_breakdown import Partition
 from .window import Window
 
-MOSTLY = 0.5
 LEAST_RESTARTS = 2
-"""Passes that wait for workers to start: once they have to in any case, and may live on."""
+"""Passes of a validation that wait for workers to start, from which these are started anew for each: once they have to
+be in any case."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Passes over loaders that train nothing, the time that lies outside the steps."""
+    """Passes over loaders that train nothing. `None`: not known."""
 
     passes: int
     ns: int
+    """Time that they took outside the steps."""
     waited_ns: int
-    """Of it, waiting for batches."""
+    """Part of `ns` in which they waited for batches."""
     workers: int | None
-    """Worker processes of the loader; of several the fewest."""
+    """Worker processes of the loader; of several loaders the fewest."""
     starting_ns: int | None
-    """Of the waiting: until a worker took up the first batch of a pass."""
+    """Part of `waited_ns` until a worker took up the first batch of a pass."""
     first_ns: int | None
-    """Of the waiting: until that batch was finished."""
+    """Part of `waited_ns` in which the first batch of a pass was made."""
     busy: float | None
     """Share of the passes, their starts left out, in which a worker made batches, 0..1."""
     making_ns: int | None = None
@@ -48,15 +50,16 @@ class Evaluation:
     slow_starts: int = 0
     """Passes that waited mostly until a worker took up their first batch."""
     renewed: bool = False
-    """Each pass has an iterator of its own: with persistent workers all passes have the same."""
+    """Whether each pass has an iterator of its own: with persistent workers all passes have the same."""
 
     @property
     def waits(self) -> bool:
+        """Whether most of its time is waiting for batches."""
         return self.waited_ns >= MOSTLY * self.ns
 
     @property
     def started_once(self) -> bool:
-        """Most of the waiting is for workers to start, in one pass only."""
+        """Whether most of the waiting is for workers to start, in one pass only."""
         return self._starting and self.slow_starts < LEAST_RESTARTS
 
     @property
@@ -78,18 +81,23 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Outside:
+    """Time outside the steps, and what it was spent on."""
+
     evaluation: Evaluation | None
+    """`None` where nothing was evaluated."""
     saves: int
+    """Checkpoints saved."""
     saving_ns: int
     stretches: int
+    """Stretches outside the steps."""
     longest_ns: int
+    """The longest of them."""
     named: tuple[tuple[str, float], ...]
-    """Phases and checkpoints in it, as shares of the wall time."""
+    """(phase of the program or checkpoint, share of the wall time), the longest first"""
     epochs_ended: int = 0
     """Ends of epochs that another one followed."""
     epochs_ending_ns: int = 0
-    """Of the time outside the steps: between these ends and the beginnings that follow, neither evaluating nor saving
-    nor in a phase."""
+    """Time between the ends of epochs and the beginnings that follow, neither evaluating nor saving nor in a phase."""
 
 
 def outside_of(
@@ -163,12 +171,10 @@ def _evaluation(
 
 @dataclass(frozen=True)
 class _Made:
-    """What the makers of batches did in the passes."""
+    """What the makers of batches did in passes of a validation; fields as in `Evaluation`, of whole passes."""
 
     starting_ns: int
-    """Until first batches were taken up."""
     first_ns: int
-    """Until these were finished."""
     making_ns: int
     busy: float | None
     batches: float

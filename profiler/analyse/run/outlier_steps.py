@@ -16,50 +16,57 @@ from .step_spans import per_step
 from .window import Window
 
 LEAST_OTHERS = 3
-"""Steps to compare with."""
+"""Ordinary steps that odd ones are compared with, at least."""
 LEAST_OTHERS_SHARE = 0.1
+"""Ordinary steps for each odd one, at least."""
 LEAST_TIMES = 1.5
-"""New shapes that take less than so many times what their size explains are not slow for being new."""
+"""Time of a step with new shapes over what its size explains, from which it is slow for being new."""
 SIZE_EXPLAINS = 2
-"""A step takes at most this power of its batch's size longer than another: attention is quadratic."""
+"""Power of a batch's size by which its step may take longer than another: attention is quadratic."""
 MOST_RETRIED = 0.7
+"""Retries a step up to which the slowest steps are taken for those that retried; with more, nearly every step did."""
 CLEARLY_SLOWER = 1.2
-"""Where the steps that retried are told by nothing but their length, they have to be so many times as long."""
+"""Time of the steps that retried over that of others, from which they are taken for those, where nothing but their
+length tells them."""
 LEAST_IDLE = 0.05
-"""Of the time: less is the coarseness of the driver's utilisation."""
+"""Share of the time that the device idles within the steps, by the driver's utilisation, from which retries at nearly
+every step are its reason. Less than `UTILISATION_BELOW`, since here something is known to have happened."""
 LOOKS_NS = 250_000_000
-"""The allocator is asked at most 5 times a second: a retry lies at most so long before it is told."""
+"""How long a retry of the allocator lies before it is told, at most: it is asked up to 5 times a second."""
 
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class OddSteps:
-    """What they cost beyond ordinary steps, ns over the window: while the device computed, and behind the host."""
+class OutlierSteps:
+    """Steps that computed longer than others, and what they cost beyond ordinary ones, ns over the window."""
 
     hit: int
+    """Steps that are so."""
     of: int
     """Steps that were looked at."""
     compute_ns: float
+    """Time they cost while the device computed."""
     host_ns: float
+    """Time they cost while the device idled behind the host."""
     times: float | None
     """An odd step's computation over that of an ordinary one, or over what its size explains where that is more;
     medians. `None` without ordinary ones."""
     longest_ns: float
-    """The computation of the longest."""
+    """Computation of the longest odd step."""
     usual_ns: float | None
-    """That of an ordinary one: the median."""
+    """Computation of an ordinary step, the median; `None` without any."""
     count: int = 0
     """How often the allocator tried again, or the compiler was at work."""
     compiling_ns: float = 0.0
-    """Part of it in which torch's compiler was at work."""
+    """Part of `compute_ns` and `host_ns` in which torch's compiler was at work."""
 
     @property
     def total_ns(self) -> float:
         return self.compute_ns + self.host_ns
 
 
-def shape_churn(window: Window, events: Records, parts: Partition, asynchronous: bool) -> OddSteps | None:
+def shape_churn(window: Window, events: Records, parts: Partition, asynchronous: bool) -> OutlierSteps | None:
     """Steps with input shapes not seen before, or in which torch's compiler was at work; `None` if there are none.
 
     New shapes count as far as they take longer than their size explains: unusual lengths are both new and long.
@@ -90,13 +97,13 @@ def shape_churn(window: Window, events: Records, parts: Partition, asynchronous:
         # Work that the device had queued meanwhile is not told from the compiler's time.
         times, usual = (None, None) if found is None else (found.times, found.usual_ns)
         longest = float(covered(compiling, *_ends(compiling)).max(initial=0))
-        found = OddSteps(int(compiled.sum()), len(odd), *direct, times, longest, usual)
+        found = OutlierSteps(int(compiled.sum()), len(odd), *direct, times, longest, usual)
     return _with(found, count, min(sum(direct), found.total_ns)) if found.total_ns > 0 else None
 
 
 def memory_pressure(
     window: Window, events: Records, parts: Partition, asynchronous: bool, utilisation_pct: float | None = None
-) -> OddSteps | None:
+) -> OutlierSteps | None:
     """Steps around the allocator's retries; `None` if there were none, or nothing to compare with.
 
     Where nearly every step retries, what the device idles behind the host, and within the steps by the driver's
@@ -125,10 +132,10 @@ def memory_pressure(
     if found is None and retries > MOST_RETRIED * len(near):
         idle = 0.0 if utilisation_pct is None else parts.share("compute") - utilisation_pct / 100
         within = idle * parts.wall_ns if idle >= LEAST_IDLE else 0.0
-        found = OddSteps(len(near), len(near), within, float(parts.host_ns), None, float(both.max()), None)
+        found = OutlierSteps(len(near), len(near), within, float(parts.host_ns), None, float(both.max()), None)
     if found is None or found.total_ns <= 0:
         return None
-    return _with(OddSteps(**{**vars(found), "hit": min(found.hit, retries)}), retries, 0.0)
+    return _with(OutlierSteps(**{**vars(found), "hit": min(found.hit, retries)}), retries, 0.0)
 
 
 def _beyond(
@@ -138,7 +145,7 @@ def _beyond(
     ordinary: Mask,
     asynchronous: bool,
     explained: npt.NDArray[np.float64] | None = None,
-) -> OddSteps | None:
+) -> OutlierSteps | None:
     """The odd steps against the median of the ordinary ones; `None` with too few of either.
 
     `explained`: how many times as long as that each step may take without being odd; by default once.
@@ -160,11 +167,13 @@ def _beyond(
     both = computing + behind
     usual = float(np.median(both[ordinary]))
     times = float(np.median(both[odd] / times_usual)) / usual if usual > 0 else None
-    return OddSteps(int(odd.sum()), len(odd), beyond["compute"], beyond["host"], times, float(both[odd].max()), usual)
+    return OutlierSteps(
+        int(odd.sum()), len(odd), beyond["compute"], beyond["host"], times, float(both[odd].max()), usual
+    )
 
 
-def _with(found: OddSteps, count: int, compiling_ns: float) -> OddSteps:
-    return OddSteps(**{**vars(found), "count": count, "compiling_ns": compiling_ns})
+def _with(found: OutlierSteps, count: int, compiling_ns: float) -> OutlierSteps:
+    return OutlierSteps(**{**vars(found), "count": count, "compiling_ns": compiling_ns})
 
 
 def _lasting(window: Window, events: Records, what: int) -> Intervals:

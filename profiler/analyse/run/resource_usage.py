@@ -14,6 +14,9 @@ from .window import Window
 LATE_NS = 100_000_000
 """A sample this much later than planned is called late: half of the default period."""
 
+BUDGET_USED = 0.80
+"""Share of the CPUs it may use that a job keeps busy, from which none is left over for it."""
+
 Values = npt.NDArray[np.float64]
 
 
@@ -24,19 +27,23 @@ class Sampled:
     utilisation_pct: float | None
     """NVML's: share of time in which any kernel ran. Of an emulated device, computed the same way."""
     utilisation_window_ms: float | None
-    """Length of one of the windows behind it; `None` where the driver does not say (1/6 s to 1 s)."""
+    """Length of one of the windows behind `utilisation_pct`; `None` where the driver does not say (1/6 s to 1 s)."""
     sm_active_pct: float | None
     """Multiprocessors with work (GPM)."""
     sm_active_window_ms: float | None
-    """Length of one of the windows behind it."""
+    """Length of one of the windows behind `sm_active_pct`."""
     memory_peak_bytes: int | None
+    """Most device memory that was in use, whoever used it."""
     steal_pct: float | None
+    """Share of the machine's CPU time that the hypervisor took."""
     machine_busy_pct: float | None
+    """Share of the machine's CPU time in use, whoever used it."""
     tree_cpus: float | None
     """CPUs the training's process tree kept busy on average."""
     cpu_budget: float | None
     """CPUs the job may use (affinity and quota)."""
     late_samples_pct: float | None
+    """Share of the host's samples that came later than planned by more than `LATE_NS`."""
     samples: int
     """Records of host and devices together."""
 
@@ -47,7 +54,7 @@ class Sampled:
     unseen_end_s: float | None
     """From the last sample of the host to the end of the window."""
     device_unseen_end_s: float | None
-    """The same of the device whose samples end first."""
+    """From the last sample of the device whose samples end first to the end of the window."""
     sampler_cpus: float | None
     """CPUs the sampler itself kept busy."""
     throttled_s: float | None
@@ -106,7 +113,7 @@ def sampled(window: Window, device: Records, host: Records) -> Sampled:
 
 
 def swings_to_zero_pct(window: Window, device: Records) -> float | None:
-    """Share of the utilisation windows that read 0 %, in percent: the study's picture."""
+    """Share of the utilisation windows that read 0 %, in percent; `None` without any."""
     util = _known(_inside(device, window), "utilisation_pct")
     return 100 * float(np.mean(util == 0)) if len(util) else None
 

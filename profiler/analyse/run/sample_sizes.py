@@ -10,18 +10,21 @@ from ...record.schema import StepFlag
 from .facts import Facts
 
 VARY = 1.1
-"""Times the median of elements a sample, from which batches are not alike."""
+"""Elements a sample of the largest batch over those of the median batch, from which samples vary in size."""
 
 
 @dataclass(frozen=True)
 class SampleSizes:
+    """What batches tell of the sizes of samples."""
+
     vary: bool
     """Whether batches of the same number of samples differ in size; false also where that is not known."""
     largest: tuple[int, ...]
-    """Indices of those that took longest to make: where sizes differ, usually the largest."""
+    """Indices in the dataset of the samples that took longest to make: where sizes differ, usually the largest."""
 
 
 def sample_sizes(facts: Facts | None) -> SampleSizes:
+    """Of a run; all alike where nothing is known of it."""
     if facts is None:
         return SampleSizes(False, ())
     steps = facts.window.steps

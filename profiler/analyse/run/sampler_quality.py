@@ -8,21 +8,32 @@ from .resource_usage import Sampled
 from .window import Window
 
 MOST_LATE_PCT = 5.0
+"""Percent of the samples that may come late before that is said."""
 MOST_STEAL_PCT = 5.0
+"""Percent of the machine's CPU time taken by the hypervisor from which that is said."""
 LEAST_FOREIGN_CPUS = 0.3
-"""Less is the system's own housekeeping and the sampler."""
+"""CPUs that other programs use, from which they are mentioned: less is the system's own housekeeping and the
+sampler."""
 LEAST_UNSEEN_S = 2.0
+"""Seconds at an end of the window without a sample from which that is said, if they are `LEAST_UNSEEN_SHARE` as
+well."""
 LEAST_UNSEEN_SHARE = 0.02
-"""An end of the window that was not sampled is worth a word from both on: states of a GPU come once a second."""
+"""Share of the window without a sample at one end, from which that is said, if it is `LEAST_UNSEEN_S` as well."""
 LEAST_DEVICE_UNSEEN_S = 3.0
+"""Seconds at the end without a sample of the device, though the host was sampled, from which that is said: states of a
+GPU come once a second."""
 LEAST_THROTTLED_SHARE = 0.01
+"""Time that a CPU quota stopped the job, summed over CPUs, as a share of the window, from which that is said."""
 MOST_SAMPLER_CPUS = 0.05
+"""CPUs that the sampler itself may use before that is said."""
 LEAST_THERMAL_PCT = 1.0
+"""Percent of the time that temperature held clocks down from which that is said."""
 LEAST_POWER_CAPPED_PCT = 10.0
-"""A GPU under full load touches its power cap now and then."""
+"""Percent of the time that the power cap held clocks down from which that is said: a GPU under full load touches it now
+and then."""
 OWN_BEYOND_BYTES = 2_000_000_000
-"""A context, loaded kernels and buffers of libraries: what a training takes beside its allocator without any other
-process. About 0.5 GB for the context alone."""
+"""Device memory that a training takes beside its allocator without any other process, at most: a context (about 0.5
+GB), loaded kernels and buffers of libraries."""
 
 
 def quality_notes(

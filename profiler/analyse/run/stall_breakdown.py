@@ -29,9 +29,12 @@ from .unsampled_steps import unseen_of
 from .window import Window
 
 GAP_NS = 100_000
-"""Shorter stretches are launch latency, not gaps anyone would see."""
+"""Idle stretch of the device that counts as a gap, at least: shorter ones are launch latency."""
 
 PARTS = ("compute", "input", "copy", "sync", "host", "boundary")
+TOTAL = "total"
+"""The term that the six parts sum to, where times of runs are compared part by part."""
+TERMS = (*PARTS, TOTAL)
 UNTOLD = "untold"
 """Time of which it is not known which of the parts it is, where no fetch was seen."""
 
@@ -54,7 +57,7 @@ class Partition:
     first_fetch_ns: int
     """Exposed part of the first fetches of epochs: worker start and pipeline fill."""
     fill_ns: int
-    """What of that goes beyond the exposed part of as many other fetches: pipeline fill."""
+    """Part of `first_fetch_ns` beyond the exposed part of as many other fetches: pipeline fill."""
     garbage_ns: int
     """Part of the host's exposed time spent collecting garbage."""
     unseen_ns: int
@@ -69,20 +72,21 @@ class Partition:
     loading: Intervals = field(repr=False, compare=False)
     """When the device idled behind a fetch, where that was seen."""
     computing: Intervals = field(repr=False, compare=False)
-    """When it computed, where that was seen."""
+    """When the device computed, where that was seen."""
     hosting: Intervals = field(repr=False, compare=False)
-    """When it idled behind other work of the host."""
+    """When the device idled behind other work of the host."""
     syncing: Intervals = field(repr=False, compare=False)
-    """When it idled behind a synchronising call."""
+    """When the device idled behind a synchronising call."""
     outside: Intervals = field(repr=False, compare=False)
-    """When it idled outside the steps."""
+    """When the device idled outside the steps."""
     copying: Intervals = field(default_factory=lambda: EMPTY, repr=False, compare=False)
-    """When it idled behind a copy."""
+    """When the device idled behind a copy."""
     gil_ns: int = 0
     """Part of the host's time in which the training waited for Python's global lock (`gil.py`)."""
 
     def of_all_steps(self, part: str, seen: float) -> float:
-        """So much of a part's seen time (`computing`, `hosting`, `syncing`), and of the steps nobody looked at."""
+        """Some of a part's time that was seen (`computing`, `hosting`, `syncing`), with as large a share of the part's
+        time in steps that nobody looked at."""
         intervals = {"compute": self.computing, "host": self.hosting, "sync": self.syncing}[part]
         whole = total(intervals)
         return seen * float(getattr(self, f"{part}_ns")) / whole if whole else 0.0
@@ -98,7 +102,7 @@ class Partition:
 
     @property
     def hidden_wait_ns(self) -> int:
-        """Fetching that cost the device nothing."""
+        """Time spent fetching that cost the device nothing, since it had work."""
         return max(0, self.fetch_ns - self.input_ns)
 
 

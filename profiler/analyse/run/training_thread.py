@@ -13,7 +13,7 @@ from ..intervals import covered, union
 from .window import Window
 
 LEAST_APART_S = 0.5
-"""Two readings of a counter closer together say nothing about the window."""
+"""Seconds from a counter's first reading to its last, from which they say how it rose over the window."""
 
 Lengths = npt.NDArray[np.float64]
 _COPY = ("copy_begin_ns", "copy_end_ns")
@@ -21,7 +21,7 @@ _COPY = ("copy_begin_ns", "copy_end_ns")
 
 @dataclass(frozen=True)
 class OwnTime:
-    """Of each step that was looked at, ns."""
+    """What the thread that trains did by itself in each step that was looked at, ns."""
 
     span: Lengths
     """From its fetch to the next, without fetches, copying and synchronising calls, what is outside the steps, and
@@ -31,7 +31,7 @@ class OwnTime:
 
     @property
     def off_cpu(self) -> Lengths:
-        """The thread did not run, at least so long: what it ran in fetches and calls is counted against it."""
+        """How long the thread did not run, at least: what it ran in fetches and calls is counted against it."""
         return np.nan_to_num(np.maximum(0.0, self.span - self.cpu))
 
     def running(self, fetch_ns: Lengths | None = None) -> float | None:

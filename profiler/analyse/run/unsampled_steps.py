@@ -16,9 +16,10 @@ from ..intervals import EMPTY, Intervals, clip, union, union_of
 from .window import Window
 
 TOLERANCE_NS = 100_000
-"""A device that reaches a mark so much later than it was put there was at work in between."""
+"""Time between putting a mark into the device's queue and its reaching it, from which it was at work in between."""
 CLOCKS_APART_NS = 1_000_000
-"""Between a step's begin and a question to the device lie a clock reading and, now and then, the scheduler."""
+"""Time by which the device's stamps and its own word about being done may differ before they contradict each other:
+between a step's begin and the question lie a clock reading and, now and then, the scheduler."""
 
 
 def unseen_of(window: Window, asynchronous: bool) -> tuple[Intervals, Intervals, int]:
@@ -50,12 +51,13 @@ def unseen_of(window: Window, asynchronous: bool) -> tuple[Intervals, Intervals,
 
 
 def disagreeing(window: Window) -> int:
-    """Steps whose device stamps contradict what the device itself said around the fetch.
+    """How many steps of the window contradict, by their device stamps, what the device itself said around the fetch.
 
     Drained means that the step before had ended; not drained, that it had not. Both are told without any clock, so
     they check the alignment of the device's clock to the host's.
     """
-    steps = window.all_steps
+    # The step before the window's first tells of that one, too.
+    steps = window.all_steps[-len(window.steps) - 1 :]
     follows = np.flatnonzero(np.diff(steps["step"]) == 1)
     before, after = steps[follows], steps[follows + 1]
     usable = (before["device_end_ns"] != NOT_MEASURED) & ((after["flags"] & StepFlag.DRAINED_KNOWN) != 0)

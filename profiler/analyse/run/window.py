@@ -10,24 +10,28 @@ from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind, StepFlag
 
 MOST_WARMUP_STEPS = 5
+"""Steps at the beginning of a run that are its warm-up, at most."""
 MOST_WARMUP_SHARE = 0.05
+"""Share of a run's steps that are its warm-up, at most."""
 A_MONTH_NS = 30 * 24 * 3600 * 10**9
+"""Distance of a stamp from the typical one at which its bytes must have been overwritten."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """From the first fetch that counts to the last event of the training. `steps` excludes the warm-up."""
+    """From the first fetch after the warm-up to the last event of the training."""
 
     begin_ns: int
     end_ns: int
     steps: Records
-    """Those that the hooks looked at: all of them, unless they are very short."""
+    """Steps after the warm-up that the hooks looked at: all of them, unless they are very short."""
     warmup_steps: int
     all_steps: Records
-    """With the warm-up: its last work may still run when the window begins."""
+    """Steps that the hooks looked at, with those of the warm-up: its last work may still run when the window begins."""
     skipped_after: int = 0
     """Steps that ran after the last one the hooks looked at."""
     skipped_samples_after: int = 0
+    """Samples of the steps that ran after the last one the hooks looked at."""
     device_done_ns: int | None = None
     """When the device had done all that the training queued; `None` where that is not known."""
 
@@ -38,12 +42,12 @@ class Window:
 
     @property
     def looked_at(self) -> float:
-        """Share of these steps that the hooks looked at, 0..1."""
+        """Share of the steps that ran in the window which the hooks looked at, 0..1."""
         return len(self.steps) / self.count
 
     @property
     def samples(self) -> int:
-        """Samples in all of them."""
+        """Samples of all steps that ran in the window, looked at or not."""
         looked_at = self.steps["samples"][self.steps["samples"] != NOT_MEASURED]
         return int(looked_at.sum() + self.steps["skipped_samples"][1:].sum()) + self.skipped_samples_after
 
@@ -81,7 +85,7 @@ def resolved(steps: Records) -> Records:
 
 
 def warmup_steps(steps: int) -> int:
-    """At most five steps, and at most 5 % of all."""
+    """How many of so many steps are the warm-up: at most five, and at most 5 %."""
     return min(MOST_WARMUP_STEPS, int(steps * MOST_WARMUP_SHARE))
 
 

@@ -13,26 +13,32 @@ from ...record.schema import NOT_MEASURED
 from .window import Window
 
 MOST_SLOW_SAMPLES = 10
+"""Slow samples of a run that are told, at most."""
 
 
 @dataclass(frozen=True)
 class SlowSample:
+    """The sample of a batch that took longest to make."""
+
     ms: float
     index: int | None
     """Its index in the dataset; `None` for datasets that have none."""
     file: str | None
+    """The file it was read from; `None` where that is not known."""
 
 
 @dataclass(frozen=True)
 class TransformCost:
+    """What calls of one transform take."""
+
     name: str
     calls: int
-    """Those that were timed."""
+    """Calls that were timed."""
     ms_per_call: float
 
     @property
     def ms(self) -> float:
-        """Of all timed calls."""
+        """Time of all calls that were timed."""
         return self.calls * self.ms_per_call
 
 

@@ -23,9 +23,9 @@ class Bins:
     """All arrays have an element for each bin; times in ns."""
 
     edges_ns: Amounts
-    """One more than there are bins."""
+    """Where bins begin, and where the last one ends: one more than there are bins."""
     parts: dict[str, Amounts]
-    """Of each part that is told. Over all bins they sum to the part's spans, to the nanosecond."""
+    """Part → its time. Over all bins it sums to the part's spans, to the nanosecond."""
     unseen: Amounts
     """Time of steps that nobody looked at, which no part has."""
     steps: Numbers

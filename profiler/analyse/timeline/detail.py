@@ -86,7 +86,7 @@ def kept_batches(timeline: Timeline, stretches: list[DetailSpan], further: int) 
 
 
 def busy_of_workers(timeline: Timeline, count: int) -> dict[int, npt.NDArray[np.float64]]:
-    """By maker, the share of each of `count` equal bins of the window in which it made batches, 0..1."""
+    """Maker → the share of each of `count` equal bins of the window in which it made batches, 0..1."""
     edges = np.linspace(timeline.begin_ns, timeline.end_ns, count + 1).astype(np.int64)
     batches = timeline.lanes.batches
     busy = {}

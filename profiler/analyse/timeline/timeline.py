@@ -16,7 +16,7 @@ from ..intervals import Intervals, complement, union_of
 from ..ranks.membership import ranks_of, wall_ns
 from ..run.analysis import Analysis
 from ..run.facts import Facts
-from ..run.headroom import told_apart
+from ..run.headroom import without_stretches
 from ..run.stall_breakdown import UNTOLD
 from ..run.window import Window
 from ..run.worker_records import first_later_end, of_training
@@ -82,7 +82,7 @@ class Timeline:
 
     @property
     def steps(self) -> Records:
-        """With the warm-up."""
+        """All steps that the hooks looked at, the warm-up included."""
         return self.facts.window.all_steps
 
 
@@ -109,7 +109,7 @@ def _busiest(run: Run) -> Writer:
 
 
 def _timeline(run: Run, writer: Writer, facts: Facts, rank: int, host: str, wall: int | None) -> Timeline:
-    run = told_apart(run, writer)[0]
+    run = without_stretches(run, writer)[0]
     window = facts.window
     return Timeline(
         rank=rank,
@@ -131,7 +131,7 @@ def _sorted(records: Records) -> Records:
 
 
 def part_spans(facts: Facts) -> dict[str, Intervals]:
-    """By part, the stretches of the window that are blamed on it; they overlap nowhere.
+    """Part → the stretches of the window that are blamed on it; they overlap nowhere.
 
     Steps that nobody looked at are in none of them: of them only sums are known. Where computing is not told from
     waiting for data, what is neither copy, sync nor boundary is `UNTOLD`.

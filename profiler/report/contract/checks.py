@@ -1,41 +1,74 @@
-"""The JSON of `whyidle check` and of `whyidle doctor`: `whyidle-check` and `whyidle-doctor`, version 1 both."""
+"""The JSON of `whyidle check` and of `whyidle doctor`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+
+from msgspec import Struct
 
 from ...analyse.diff.limits import LimitCheck
 from ...record.check import Check
 
-VERSION = 1
+
+class LimitCheckJson(Struct):
+    """A limit that a run was held to."""
+
+    name: str
+    """Of the option, without dashes before it; `forbid CAUSE` of a cause."""
+    what: str
+    """The same in words."""
+    status: str
+    """`passed`, `failed`, `unclear` or `not measured`."""
+    allowed: bool
+    """It lets the run pass whatever its status, as the user said."""
+    measured: float | str | None
+    limit: float | str
+    at_most: bool
+    """Whether `limit` is the most that is let pass; else it is the least."""
+    unit: str
+    note: str
 
 
-def of_run(run: str, found: Sequence[LimitCheck]) -> dict[str, Any]:
-    """`passed` says what the exit code does; `measured` is `null` where nothing was measured."""
-    return {
-        "format": "whyidle-check",
-        "version": VERSION,
-        "run": run,
-        "passed": all(each.holds for each in found),
-        "checks": [
-            {
-                "name": each.name,
-                "what": each.what,
-                "status": each.status,
-                "allowed": each.allowed,
-                "measured": each.measured,
-                "limit": each.limit,
-                "at_most": each.at_most,
-                "unit": each.unit,
-                "note": each.note,
-            }
-            for each in found
-        ],
-    }
+class LimitsJson(Struct, kw_only=True):
+    """A run held to its limits."""
+
+    format: str = "whyidle-check"
+    version: int = 1
+    run: str
+    """Its folder."""
+    passed: bool
+    """What the exit code says."""
+    checks: list[LimitCheckJson]
+    emulated: bool
+    """Whether the device was."""
 
 
-def of_machine(found: Sequence[Check]) -> dict[str, Any]:
+class MachineJson(Struct, kw_only=True):
     """What can be measured on a machine."""
-    return {"format": "whyidle-doctor", "version": VERSION, "checks": [asdict(check) for check in found]}
+
+    format: str = "whyidle-doctor"
+    version: int = 1
+    checks: Sequence[Check]
+
+
+def of_run(run: str, found: Sequence[LimitCheck], emulated: bool) -> LimitsJson:
+    passed = all(each.holds for each in found)
+    return LimitsJson(run=run, passed=passed, checks=[_limit(each) for each in found], emulated=emulated)
+
+
+def of_machine(found: Sequence[Check]) -> MachineJson:
+    return MachineJson(checks=found)
+
+
+def _limit(held: LimitCheck) -> LimitCheckJson:
+    return LimitCheckJson(
+        name=held.name,
+        what=held.what,
+        status=held.status,
+        allowed=held.allowed,
+        measured=held.measured,
+        limit=held.limit,
+        at_most=held.at_most,
+        unit=held.unit,
+        note=held.note,
+    )

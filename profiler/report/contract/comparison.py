@@ -1,160 +1,283 @@
-"""The JSON of the contract of a comparison: `compare --json`. `null` means not measured."""
+"""The JSON of a comparison: `compare --json`.
+
+Which axes its cells have, and what its setting says, is the scenario's: such keys stand beside those of the contract.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...analyse.cells.batch_size.result import BatchVerdict
+from msgspec import UNSET, Struct, UnsetType, field
+
+from ...analyse.causes.finding import Evidence
+from ...analyse.cells.augmentation import augmentations
+from ...analyse.cells.batch_size.result import BatchVerdict, Work
+from ...analyse.cells.cell_costs import samples_of
 from ...analyse.cells.comparison import Cell, Comparison
-from ...analyse.cells.differential import verdict_of
-from ...analyse.cells.scaling import Curve, Point, Scaling, scaling
+from ...analyse.cells.differential import differentials, verdict_of
+from ...analyse.cells.scaling import Curve, Held, Point, Scaling, scaling
 from ...analyse.cells.training_results import CellResult, TrainingOutcome, result_of
 from ...analyse.ranks import figures as ranks_figures
-from ...analyse.statistics import Estimate, Range
+from ...analyse.statistics import Range
 from . import cost as cost_json
-from . import differential as differential_json
-from .differential import spread
-from .run import evidence, finding, percentages
+from .common import FindingJson, finding
+from .differential import SpreadJson, augmentation, differential, name, spread
+from .encode import beside
+from .run import BreakdownJson, breakdown
 
-VERSION = 1
+FORMAT, VERSION = "whyidle-compare", 1
+
+
+class OutcomeJson(Struct, kw_only=True):
+    """What one training came to; `null` where it did not say."""
+
+    acc: float | UnsetType | None = field(name="Acc", default=UNSET)
+    """Accuracy at the end and `train_s`, as the study of Fashion-MNIST called them; there alone."""
+    time: float | UnsetType | None = field(name="Time", default=UNSET)
+    train_s: float | None
+    samples: int | None
+    """Processed by all ranks, the warm-up included."""
+    epochs: tuple[Mapping[str, Any], ...]
+    """Each with `epoch`, `seconds`, `augment` and `evaluation`."""
+    evaluation: Mapping[str, Any] | None
+    """At the end: `accuracy`, `loss` and what else the scenario tells."""
+
+
+class CellJson(Struct):
+    """One training, beside its loader, batch size and place on further axes. Figures are those of the run whose
+    throughput is the median."""
+
+    repeats: int
+    status: str
+    """`ok`, `oom`, `failed`, `skipped` or `stopped`."""
+    error: str | None
+    runs: tuple[str, ...]
+    """Their folders."""
+    samples_per_s: SpreadJson | None
+    busy_pct: float | None
+    au_pct: float | None
+    breakdown: BreakdownJson
+    verdict: FindingJson | None
+    """`null`, too, where steps do nothing, and wait for data by construction."""
+    accuracy: Mapping[str, Any] | None
+    """The evaluation at the end, means over the runs."""
+    results: list[OutcomeJson] | UnsetType
+    """Each run, where the runs tell what they came to."""
+    cost_usd: float | None
+    """Of an epoch."""
+    cost: cost_json.CellCostJson | UnsetType
+    """Where the setting has prices."""
+
+
+class GroupJson(Struct):
+    """Cells that train the same thing under the same conditions."""
+
+    axes: dict[str, Any]
+    """Where they stand on those in which groups differ."""
+    best: dict[str, Any] | None
+    """Name of the fastest: `pipeline`, `batch_size` and axes."""
+    ties: list[dict[str, Any]]
+    """Names of those that are not told apart from it."""
+
+
+class MeanJson(Struct):
+    """µs a sample, with an interval of 95 %."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+class TermJson(MeanJson):
+    median: float
+
+
+class BatchVerdictJson(Struct):
+    """What the batch size does to a loader."""
+
+    cause: str
+    grew: str | None
+    """The term that grew from one size to the other, if one did."""
+    text: str
+    terms: dict[int, dict[str, TermJson]]
+    """By batch size: each part of the time, and `total`."""
+    compared: tuple[int, int]
+    """The smaller and the larger size."""
+    changes: dict[str, MeanJson]
+    """Of each term, from the smaller to the larger."""
+    work: Mapping[int, Work]
+    """By batch size: what a run did, medians."""
+    runs: Mapping[int, int]
+    """By batch size."""
+    noise_pct: float
+    """By which runs of one size are taken to differ: a standard deviation, of the time a sample."""
+    evidence: tuple[Evidence, ...]
+
+
+class RatioJson(Struct):
+    value: float
+    low: float | None
+    """`null` without repeats."""
+    high: float | None
+
+
+class PointJson(Struct):
+    """So many ranks."""
+
+    ranks: int
+    batch_size: int
+    """Of each rank."""
+    status: str
+    samples_per_s: SpreadJson | None
+    """Of all ranks together."""
+    speedup: RatioJson | None
+    efficiency: RatioJson | None
+    """Speed-up by ranks; 1 is ideal."""
+    why: str | None
+    """There is no speed-up."""
+    waiting_pct: float | None
+    """Of the time, in which ranks wait for the last of them."""
+    exchange_ms: float | None
+    """What the exchange of gradients adds to a step where that is emulated: computed, not measured."""
+
+
+class CurveJson(Struct):
+    """Trainings that differ in the number of ranks alone."""
+
+    held: Held
+    """Whose batch size is the same on all points."""
+    batch_size: int
+    """That one."""
+    pipeline: str
+    interconnect: str | None
+    place: str
+    """On other axes, in words."""
+    emulated: bool
+    points: list[PointJson]
+
+
+class ComparisonJson(Struct):
+    """What a comparison comes to, beside its setting."""
+
+    cells: list[dict[str, Any]]
+    """Each a `CellJson` beside its name."""
+    best: dict[str, Any] | None
+    """Name of the fastest cell, with the names of those not told apart from it as `ties`; `null` where not all cells
+    train the same thing."""
+    groups: list[GroupJson]
+    batch_verdicts: dict[str, BatchVerdictJson]
+    """By loader."""
+    differential: list[dict[str, Any]]
+    """Each a `DifferentialJson` beside the cell's name."""
+    augmentation: list[dict[str, Any]]
+    """Each an `AugmentationJson` beside the cell's name."""
+    scaling: list[CurveJson]
+    """None where all cells have the same number of ranks."""
 
 
 def comparison(result: Comparison, setting: dict[str, Any]) -> dict[str, Any]:
     """A table, as `whyidle-compare` version 1. `setting`: scenario, device, cpu_budget, dataset, …"""
-    return {
-        "format": "whyidle-compare",
-        "version": VERSION,
-        **setting,
-        "cells": [
-            cell(c) | costs for c, costs in zip(result.cells, cost_json.of_cells(result.cells, setting), strict=True)
+    tested = differentials(result.cells)
+    told = ComparisonJson(
+        cells=[beside(name(cell), told) for cell, told in zip(result.cells, cells(result.cells, setting), strict=True)],
+        best=None if result.best is None else name(result.best) | {"ties": [name(tie) for tie in result.ties]},
+        groups=[
+            GroupJson(each.axes, None if each.best is None else name(each.best), [name(tie) for tie in each.ties])
+            for each in result.groups
         ],
-        "best": _best(result.best, result.ties),
-        "groups": [
-            {
-                "axes": group.axes,
-                "best": None if group.best is None else differential_json.name(group.best),
-                "ties": [differential_json.name(c) for c in group.ties],
-            }
-            for group in result.groups
-        ],
-        "batch_verdicts": {name: batch_verdict(v) for name, v in result.batch_verdicts.items()},
-        **differential_json.comparison(result.cells, setting),
-        "scaling": scaling_curves(scaling(result.cells)),
-    }
+        batch_verdicts={loader: batch_verdict(each) for loader, each in result.batch_verdicts.items()},
+        differential=[differential(each, samples_of(each.cell, setting)) for each in tested],
+        augmentation=[augmentation(each) for each in augmentations(result.cells, tested, setting)],
+        scaling=curves(scaling(result.cells)),
+    )
+    return beside({"format": FORMAT, "version": VERSION, **setting}, told)
 
 
-def _best(best: Cell | None, ties: Sequence[Cell]) -> dict[str, Any] | None:
-    """The fastest cell and those not told apart from it; `None` where cells do not all train the same thing."""
-    if best is None:
-        return None
-    return differential_json.name(best) | {"ties": [differential_json.name(c) for c in ties]}
+def cells(of: Sequence[Cell], setting: Mapping[str, Any]) -> list[CellJson]:
+    """`setting`: the comparison's."""
+    costs = cost_json.of_cells(of, setting)
+    return [_cell(cell, costs[number] if costs else None) for number, cell in enumerate(of)]
 
 
-def cell(cell: Cell) -> dict[str, Any]:
-    """One training. Steps that do nothing wait for data by construction: they have no verdict."""
-    typical = cell.typical
-    verdict = verdict_of(cell)
-    return {
-        **differential_json.name(cell),
-        "repeats": len(cell.analyses),
-        "status": cell.status,
-        "error": cell.error,
-        "runs": list(cell.runs),
-        "samples_per_s": differential_json.spread(cell.samples_per_s),
-        "busy_pct": None if typical is None else ranks_figures.figure(typical, "busy_pct"),
-        "au_pct": None if typical is None else ranks_figures.figure(typical, "au_pct"),
-        "breakdown": percentages({} if typical is None else ranks_figures.shares(typical)),
-        "verdict": None if verdict is None else finding(verdict),
-        **training_results_of(cell),
-        "cost_usd": None,
-    }
+def _cell(cell: Cell, cost: cost_json.CellCostJson | None) -> CellJson:
+    typical, verdict, found = cell.typical, verdict_of(cell), result_of(cell)
+    return CellJson(
+        repeats=len(cell.analyses),
+        status=cell.status,
+        error=cell.error,
+        runs=cell.runs,
+        samples_per_s=spread(cell.samples_per_s),
+        busy_pct=None if typical is None else ranks_figures.figure(typical, "busy_pct"),
+        au_pct=None if typical is None else ranks_figures.figure(typical, "au_pct"),
+        breakdown=breakdown({} if typical is None else ranks_figures.shares(typical)),
+        verdict=None if verdict is None else finding(verdict),
+        accuracy=None if found is None else found.evaluation,
+        results=UNSET if found is None else [_outcome(found, run) for run in found.runs],
+        cost_usd=None if cost is None else cost.usd_per_epoch,
+        cost=UNSET if cost is None else cost,
+    )
 
 
-def batch_verdict(verdict: BatchVerdict) -> dict[str, Any]:
-    return {
-        "cause": verdict.cause,
-        "grew": verdict.grew,
-        "text": verdict.text,
-        "terms": {
-            str(size): {
-                name: estimate | {"median": verdict.medians[size][name]} for name, estimate in _estimates(terms).items()
+def _outcome(found: CellResult, run: TrainingOutcome) -> OutcomeJson:
+    told = OutcomeJson(train_s=run.train_s, samples=run.samples, epochs=run.epochs, evaluation=run.evaluation)
+    if found.cell.axes.get("plan") is not None:
+        told.acc, told.time = (run.evaluation or {}).get("accuracy"), run.train_s
+    return told
+
+
+def batch_verdict(verdict: BatchVerdict) -> BatchVerdictJson:
+    return BatchVerdictJson(
+        cause=verdict.cause,
+        grew=verdict.grew,
+        text=verdict.text,
+        terms={
+            size: {
+                term: TermJson(each.value, each.low, each.high, verdict.medians[size][term])
+                for term, each in terms.items()
             }
             for size, terms in verdict.terms.items()
         },
-        "compared": [verdict.smaller, verdict.larger],
-        "changes": _estimates(verdict.changes),
-        "work": {str(size): {"samples": w.samples, "seconds": w.seconds} for size, w in verdict.work.items()},
-        "runs": {str(size): number for size, number in verdict.runs.items()},
-        "noise_pct": 100 * verdict.noise,
-        "evidence": [evidence(e) for e in verdict.evidence],
-    }
+        compared=(verdict.smaller, verdict.larger),
+        changes={term: MeanJson(each.value, each.low, each.high) for term, each in verdict.changes.items()},
+        work=verdict.work,
+        runs=verdict.runs,
+        noise_pct=100 * verdict.noise,
+        evidence=verdict.evidence,
+    )
 
 
-def _estimates(terms: Mapping[str, Estimate]) -> dict[str, dict[str, float]]:
-    """µs a sample, with intervals of 95 %."""
-    return {name: {"mean": e.value, "low": e.low, "high": e.high} for name, e in terms.items()}
-
-
-def scaling_curves(found: Scaling | None) -> list[dict[str, Any]]:
-    """A curve each; none where all cells have the same number of ranks."""
+def curves(found: Scaling | None) -> list[CurveJson]:
     return [] if found is None else [_curve(curve) for curve in found.curves]
 
 
-def _curve(curve: Curve) -> dict[str, Any]:
-    """`held`: whose batch size is the same on all points, `per rank` or `total`."""
-    return {
-        "held": curve.held,
-        "batch_size": curve.batch_size,
-        "pipeline": curve.pipeline,
-        "interconnect": curve.interconnect,
-        "place": curve.place,
-        "emulated": curve.emulated,
-        "points": [_point(point) for point in curve.points],
-    }
+def _curve(curve: Curve) -> CurveJson:
+    return CurveJson(
+        held=curve.held,
+        batch_size=curve.batch_size,
+        pipeline=curve.pipeline,
+        interconnect=curve.interconnect,
+        place=curve.place,
+        emulated=curve.emulated,
+        points=[_point(point) for point in curve.points],
+    )
 
 
-def _point(point: Point) -> dict[str, Any]:
-    """`samples_per_s` is of all ranks, `batch_size` of each; `exchange_ms` is computed; `waiting_pct` is the share of
-    the time in which ranks wait for the last of them."""
-    return {
-        "ranks": point.ranks,
-        "batch_size": point.batch_size,
-        "status": point.cell.status,
-        "samples_per_s": spread(point.rate),
-        "speedup": _ratio(point.speedup),
-        "efficiency": _ratio(point.efficiency),
-        "why": point.why,
-        "waiting_pct": None if point.waiting_share is None else 100 * point.waiting_share,
-        "exchange_ms": point.exchange_ms,
-    }
+def _point(point: Point) -> PointJson:
+    return PointJson(
+        ranks=point.ranks,
+        batch_size=point.batch_size,
+        status=point.cell.status,
+        samples_per_s=spread(point.rate),
+        speedup=_ratio(point.speedup),
+        efficiency=_ratio(point.efficiency),
+        why=point.why,
+        waiting_pct=None if point.waiting_share is None else 100 * point.waiting_share,
+        exchange_ms=point.exchange_ms,
+    )
 
 
-def _ratio(ratio: Range | None) -> dict[str, float | None] | None:
-    """Without bounds where neither side was repeated."""
+def _ratio(ratio: Range | None) -> RatioJson | None:
     if ratio is None:
         return None
-    low, high = (ratio.low, ratio.high) if ratio.repeated else (None, None)
-    return {"value": ratio.value, "low": low, "high": high}
-
-
-def training_results_of(cell: Cell) -> dict[str, Any]:
-    """`accuracy`: the evaluation, means over the runs, `null` where there was none. `results`: each run, where the
-    runs tell what they came to."""
-    found = result_of(cell)
-    if found is None:
-        return {"accuracy": None}
-    return {"accuracy": found.evaluation, "results": [_outcome(found, run) for run in found.runs]}
-
-
-def _outcome(found: CellResult, run: TrainingOutcome) -> dict[str, Any]:
-    told = {
-        "train_s": run.train_s,
-        "samples": run.samples,
-        "epochs": [dict(epoch) for epoch in run.epochs],
-        "evaluation": None if run.evaluation is None else dict(run.evaluation),
-    }
-    if found.cell.axes.get("plan") is None:
-        return told
-    # The names under which the study of Fashion-MNIST wrote them.
-    return {"Acc": (run.evaluation or {}).get("accuracy"), "Time": run.train_s} | told
+    return RatioJson(ratio.value, *((ratio.low, ratio.high) if ratio.repeated else (None, None)))

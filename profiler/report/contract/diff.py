@@ -1,91 +1,176 @@
-"""The JSON of `whyidle diff`: `whyidle-diff` version 1. `null` means not measured."""
+"""The JSON of `whyidle diff`. Intervals (`Estimate`) are of 95 %; changes are B less A."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
-from ...analyse.causes.finding import Finding
-from ...analyse.diff.blocks import TOTAL
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from ...analyse.diff.difference import Difference
-from ...analyse.diff.settings import Setting, rates
+from ...analyse.diff.moved import MovedFigure
+from ...analyse.diff.settings import Setting, Value, rates
 from ...analyse.diff.sides import Side
 from ...analyse.diff.times import Changed
-from ...analyse.run.stall_breakdown import PARTS
+from ...analyse.run.stall_breakdown import PARTS, TOTAL
 from ...analyse.statistics import Estimate
-
-VERSION = 1
-
-
-def difference(found: Difference) -> dict[str, Any]:
-    """Times are µs per `unit`, with intervals of 95 %; changes are B less A."""
-    times = found.times
-    within = times.within
-    return {
-        "format": "whyidle-diff",
-        "version": VERSION,
-        "a": _side(found.a),
-        "b": _side(found.b),
-        "emulated": found.emulated,
-        "unit": times.unit,
-        "speedup": _interval(times.speedup, "value")
-        | {"significant": times.significant, "of_these_runs": _interval(within, "value")},
-        "total": _changed(times.terms[TOTAL]),
-        "parts": [{"part": part} | _changed(times.terms[part]) for part in PARTS if part in times.terms],
-        "settings": [_setting(each) for each in found.settings if each.told],
-        "environment": [_setting(each) for each in found.environment if each.told],
-        "figures": [
-            {"name": f.name, "unit": f.unit, "a": f.a, "b": f.b, "part": f.part, "moved": f.moved}
-            for f in found.figures
-        ],
-        "findings": {
-            "appeared": [_finding(each) for each in found.findings.appeared],
-            "vanished": [_finding(each) for each in found.findings.vanished],
-            "stayed": [{"cause": b.cause, "a": _finding(a), "b": _finding(b)} for a, b in found.findings.stayed],
-        },
-        "because": {
-            "kind": found.because.kind,
-            "part": found.because.part,
-            "by": [_setting(each) for each in found.because.by],
-            "look_at": list(found.because.look_at),
-        },
-        "notes": list(found.notes),
-    }
+from .common import CauseJson, DeviceJson, cause
 
 
-def _side(side: Side) -> dict[str, Any]:
+class SideJson(Struct):
+    """Runs of one setting. What their recordings say is that of the typical run, whose throughput is the median."""
+
+    runs: list[str]
+    """Their folders."""
+    id: str | None
+    command: list[str] | None
+    started_at: str | None
+    device: DeviceJson
+    stand_in: str | None
+    """What stood in for real data."""
+    batch_size: int | None
+    """Of one rank."""
+    ranks: int
+    steps: int
+    """Of all runs, after the warm-up."""
+    samples_per_s: float | None
+    """Mean over the runs."""
+    verdict: str | None
+    """Code of the cause."""
+
+
+class ChangeJson(Struct, kw_only=True):
+    """A part of the time on both sides, µs per `unit`."""
+
+    a: Estimate
+    b: Estimate
+    change: Estimate
+    significant: bool
+
+
+class PartChangeJson(ChangeJson):
+    part: str
+
+
+class SpeedupJson(Struct):
+    """How many times as fast B is as A."""
+
+    value: float
+    low: float | None
+    high: float | None
+    significant: bool
+    of_these_runs: Estimate
+    """The same, if these runs stood for their settings: by the scatter of their own steps alone."""
+
+
+class SettingJson(Struct):
+    """Something that was set, or stood, on each side."""
+
+    name: str
+    a: Value
+    """`null`: not recorded."""
+    b: Value
+    explains: tuple[str, ...]
+    """Parts of the time that a change of it can move."""
+
+
+class StayedJson(Struct):
+    """A cause that both sides have."""
+
+    cause: str | None
+    a: CauseJson
+    b: CauseJson
+
+
+class ChangedFindingsJson(Struct):
+    appeared: list[CauseJson]
+    """On side B alone."""
+    vanished: list[CauseJson]
+    """On side A alone."""
+    stayed: list[StayedJson]
+
+
+class BecauseJson(Struct):
+    """What explains the change."""
+
+    kind: str
+    """`setting`, `environment`, `command`, `code`, `unexplained`, or `none`: no change was shown."""
+    part: str | None
+    """Of the time: what moved most in the direction of the whole."""
+    by: list[SettingJson]
+    """Any of these can move it."""
+    look_at: tuple[str, ...]
+    """Where nothing recorded explains it, or several do."""
+
+
+class DifferenceJson(Struct, kw_only=True):
+    format: str = "whyidle-diff"
+    version: int = 1
+    a: SideJson
+    b: SideJson
+    emulated: bool
+    unit: str
+    """What times are per: `sample`, or `step` where samples are not known."""
+    speedup: SpeedupJson
+    total: ChangeJson
+    parts: list[PartChangeJson]
+    """Those that both sides know."""
+    settings: list[SettingJson]
+    """Those that changed, are known of one side only, or may differ."""
+    environment: list[SettingJson]
+    """The same of what is not set."""
+    figures: tuple[MovedFigure, ...]
+    findings: ChangedFindingsJson
+    because: BecauseJson
+    notes: tuple[str, ...]
+    """What these runs cannot tell, a sentence each."""
+
+
+def difference(found: Difference) -> DifferenceJson:
+    times, terms = found.times, found.times.terms
+    faster = times.speedup
+    return DifferenceJson(
+        a=_side(found.a),
+        b=_side(found.b),
+        emulated=found.emulated,
+        unit=times.unit,
+        speedup=SpeedupJson(faster.value, faster.low, faster.high, times.significant, times.within),
+        total=_change(terms[TOTAL]),
+        parts=[PartChangeJson(part, **asdict(_change(terms[part]))) for part in PARTS if part in terms],
+        settings=_settings([each for each in found.settings if each.told]),
+        environment=_settings([each for each in found.environment if each.told]),
+        figures=found.figures,
+        findings=ChangedFindingsJson(
+            appeared=[cause(each) for each in found.findings.appeared],
+            vanished=[cause(each) for each in found.findings.vanished],
+            stayed=[StayedJson(b.cause, cause(a), cause(b)) for a, b in found.findings.stayed],
+        ),
+        because=BecauseJson(found.because.kind, found.because.part, _settings(found.because.by), found.because.look_at),
+        notes=found.notes,
+    )
+
+
+def _side(side: Side) -> SideJson:
     info, device = side.info, side.info.get("device") or {}
     of_runs = rates(side)
-    return {
-        "runs": side.folders,
-        "id": info.get("id"),
-        "command": info.get("command"),
-        "started_at": info.get("started_at"),
-        "device": {"kind": side.typical.device_kind, "name": device.get("title") or device.get("name")},
-        "stand_in": (info.get("dataset") or {}).get("stand_in"),
-        "batch_size": side.facts.batch_size,
-        "ranks": side.typical.ranks,
-        "steps": side.steps,
-        "samples_per_s": sum(of_runs) / len(of_runs) if of_runs else None,
-        "verdict": side.typical.analysis.verdict.cause,
-    }
+    return SideJson(
+        runs=side.folders,
+        id=info.get("id"),
+        command=info.get("command"),
+        started_at=info.get("started_at"),
+        device=DeviceJson(side.typical.device_kind, device.get("title") or device.get("name")),
+        stand_in=(info.get("dataset") or {}).get("stand_in"),
+        batch_size=side.facts.batch_size,
+        ranks=side.typical.ranks,
+        steps=side.steps,
+        samples_per_s=sum(of_runs) / len(of_runs) if of_runs else None,
+        verdict=side.typical.analysis.verdict.cause,
+    )
 
 
-def _changed(term: Changed) -> dict[str, Any]:
-    return {
-        "a": _interval(term.a),
-        "b": _interval(term.b),
-        "change": _interval(term.change),
-        "significant": term.significant,
-    }
+def _change(term: Changed) -> ChangeJson:
+    return ChangeJson(a=term.a, b=term.b, change=term.change, significant=term.significant)
 
 
-def _interval(found: Estimate, name: str = "value") -> dict[str, float | None]:
-    return {name: found.value, "low": found.low, "high": found.high}
-
-
-def _setting(each: Setting) -> dict[str, Any]:
-    return {"name": each.name, "a": each.a, "b": each.b, "explains": list(each.explains)}
-
-
-def _finding(found: Finding) -> dict[str, Any]:
-    return {"cause": found.cause, "title": found.title, "share_pct": 100 * found.share, "severity": found.severity}
+def _settings(found: Sequence[Setting]) -> list[SettingJson]:
+    return [SettingJson(each.name, each.a, each.b, each.explains) for each in found]

@@ -1,67 +1,104 @@
-"""The differential test and the cost of augmentation as JSON."""
+"""The differential test and the cost of augmentation as JSON, each beside what tells the cell from the others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from ...analyse.cells.augmentation import Augmentation
-from ...analyse.cells.cell_costs import samples_of
 from ...analyse.cells.comparison import Cell
-from ...analyse.cells.differential import Differential, differentials
+from ...analyse.cells.differential import Differential, Limit, Reason
 from ...analyse.statistics import Range
-from ..documents.differential import augmentations_of
+from .encode import beside
 
 
-def comparison(cells: Sequence[Cell], setting: dict[str, Any]) -> dict[str, Any]:
-    """`differential` and `augmentation`: lists, empty where the cells allow none."""
-    tested = differentials(cells)
-    dearer = [each for cell in cells for each in augmentations_of(cell, cells, tested, setting)]
-    return {
-        "differential": [of_cell(each, samples_of(each.cell, setting)) for each in tested],
-        "augmentation": [augmentation(each) for each in dearer],
-    }
+class SpreadJson(Struct):
+    """Samples/s over the repeats."""
+
+    median: float
+    low: float
+    high: float
+
+
+class EpochTimesJson(Struct):
+    """What one pass over the data takes at each of the rates, s."""
+
+    net_alone: float | None
+    loader_alone: float | None
+    expected: float | None
+    measured: float | None
+
+
+class DifferentialJson(Struct):
+    """A training beside its net alone and its loader alone; `null`: that was not run."""
+
+    net_alone: SpreadJson | None
+    loader_alone: SpreadJson | None
+    expected: SpreadJson | None
+    """What both limits together allow."""
+    measured: SpreadJson | None
+    epoch_s: EpochTimesJson
+    deviation_pct: float | None
+    """By which the training took longer than expected; negative: shorter."""
+    agrees: bool | None
+    overlaps: bool
+    """Whether the loader works while the net computes."""
+    limit: Limit | None
+    reasons: tuple[Reason, ...]
+    """Where expectation and measurement do not agree."""
+
+
+class AugmentationJson(Struct):
+    """What augmenting adds to the time of a training."""
+
+    plain_epoch_s: float | None
+    augmented_epoch_s: float | None
+    cost_pct: float
+    free: bool
+    sure: bool
+    """Whether repeats, or epochs, differ by less."""
+    doubt: str | None
+    """Why too little was run to claim anything."""
+    limit: Limit | None
+    """Of the augmented training."""
 
 
 def name(cell: Cell) -> dict[str, Any]:
-    """What tells a cell from the others."""
+    """What tells a cell from the others. Which axes there are is the scenario's."""
     return {"pipeline": cell.pipeline, "batch_size": cell.batch_size, **cell.axes}
 
 
-def of_cell(tested: Differential, samples: int | None) -> dict[str, Any]:
-    rates = {
-        "net_alone": tested.net,
-        "loader_alone": tested.loader,
-        "expected": tested.expected,
-        "measured": tested.measured,
-    }
-    return {
-        **name(tested.cell),
-        **{key: spread(rate) for key, rate in rates.items()},
-        "epoch_s": {
-            key: None if samples is None or rate is None else samples / rate.value for key, rate in rates.items()
-        },
-        "deviation_pct": None if tested.deviation is None else 100 * tested.deviation,
-        "agrees": tested.agrees,
-        "overlaps": tested.overlaps,
-        "limit": tested.limit,
-        "reasons": [{"code": reason.code, "text": reason.text} for reason in tested.reasons],
-    }
+def differential(tested: Differential, samples: int | None) -> dict[str, Any]:
+    """`samples`: of an epoch."""
+    rates = (tested.net, tested.loader, tested.expected, tested.measured)
+    told = DifferentialJson(
+        net_alone=spread(tested.net),
+        loader_alone=spread(tested.loader),
+        expected=spread(tested.expected),
+        measured=spread(tested.measured),
+        epoch_s=EpochTimesJson(*(None if samples is None or rate is None else samples / rate.value for rate in rates)),
+        deviation_pct=None if tested.deviation is None else 100 * tested.deviation,
+        agrees=tested.agrees,
+        overlaps=tested.overlaps,
+        limit=tested.limit,
+        reasons=tested.reasons,
+    )
+    return beside(name(tested.cell), told)
 
 
 def augmentation(found: Augmentation) -> dict[str, Any]:
-    return {
-        **name(found.cell),
-        "plain_epoch_s": found.plain_s,
-        "augmented_epoch_s": found.augmented_s,
-        "cost_pct": 100 * found.cost,
-        "free": found.free,
-        "sure": found.sure,
-        "doubt": found.doubt,
-        "limit": found.limit,
-    }
+    told = AugmentationJson(
+        plain_epoch_s=found.plain_s,
+        augmented_epoch_s=found.augmented_s,
+        cost_pct=100 * found.cost,
+        free=found.free,
+        sure=found.sure,
+        doubt=found.doubt,
+        limit=found.limit,
+    )
+    return beside(name(found.cell), told)
 
 
-def spread(rate: Range | None) -> Mapping[str, float] | None:
-    """Samples/s over the repeats."""
-    return None if rate is None else {"median": rate.value, "low": rate.low, "high": rate.high}
+def spread(rate: Range | None) -> SpreadJson | None:
+    return None if rate is None else SpreadJson(rate.value, rate.low, rate.high)

@@ -1,196 +1,341 @@
-"""The JSON of the contract of a run: `report --format json`. `null` means not measured."""
+"""The JSON of a run, of one training process or of a job of several ranks: `report --format json`.
+
+Of a job, figures are those of all ranks; what only one rank can tell is of the one that leads it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...analyse.causes.finding import Evidence, Finding
-from ...analyse.run.analysis import Analysis
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict
+
+from ...analyse.cells.cost import Spent
+from ...analyse.ranks import figures as ranks_figures
+from ...analyse.ranks.job import Job
+from ...analyse.run.analysis import Analysis, RankAnalysis
 from ...analyse.run.facts import Facts
 from ...analyse.run.headroom import MeasuredHeadroom
 from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS
-from . import (
-    ranks as ranks_contract,
-)
-
-VERSION = 1
+from . import cost as cost_json
+from .common import DeviceJson, FindingJson, finding
 
 
-def report(analysis: Analysis) -> dict[str, Any]:
-    """One run, as `whyidle-report` version 1; of a job of several ranks with each of them in `ranks_detail`."""
-    alone = _report(analysis)
-    if len(analysis.ranks) < 2:
-        return alone
-    detail = [ranks_contract.labelled(_report(part.analysis), part, analysis.job) for part in analysis.ranks]
-    return ranks_contract.of_job(alone, detail, analysis)
+class DevicesJson(DeviceJson):
+    count: int | None
+    """Of all ranks."""
 
 
-def _report(analysis: Analysis) -> dict[str, Any]:
-    """One training process."""
-    facts = analysis.facts
-    return {
-        "format": "whyidle-report",
-        "version": VERSION,
-        "run": _run(analysis),
-        "window": _window(analysis),
-        "device": _device(analysis),
-        "breakdown": breakdown(facts),
-        "input": _input(facts),
-        "verdict": finding(analysis.verdict),
-        "findings": [finding(f) for f in analysis.findings],
-        "headroom": _headroom(facts, analysis.headroom),
-        "quality": _quality(analysis),
-    }
+class RunJson(Struct):
+    """What was recorded, as the recording says."""
+
+    id: str | None
+    command: list[str] | None
+    started_at: str | None
+    """ISO 8601."""
+    duration_s: float | None
+    """From the first event of the training to the last."""
+    exit_code: int | None
+    """`null`: it has not ended, or nobody could say."""
+    host: dict[str, Any] | None
+    """Its name, machine, CPUs and memory."""
+    python: str | None
+    torch: str | None
+    """Versions."""
+    ranks: int
+    device: DevicesJson
+    dataset: dict[str, Any] | None
+    """As a scenario describes what it trains on."""
 
 
-def finding(found: Finding) -> dict[str, Any]:
-    return {
-        "cause": found.cause,
-        "title": found.title,
-        "share_pct": None if found.cause is None else 100 * found.share,
-        "severity": found.severity,
-        "confidence": None if found.cause is None else found.confidence,
-        "evidence": [evidence(e) for e in found.evidence],
-        "next": [
-            {
-                "change": n.change,
-                "predicted_samples_per_s": n.predicted_samples_per_s,
-                # Where nothing supports a most, today's rate alone is no range.
-                "low": None if n.high is None else n.low,
-                "high": n.high,
-            }
-            for n in found.next
-        ],
-    }
+class StepTimesJson(Struct):
+    """What steps took, ms."""
+
+    mean: float | None
+    p50: float | None
+    p95: float | None
+    p99: float | None
 
 
-def breakdown(facts: Facts | None) -> dict[str, float | None]:
-    """Shares of wall time in percent; where all are known they sum to 100."""
-    return percentages({} if facts is None else facts.shares)
+class WindowJson(Struct):
+    """What figures are of: the steps after the warm-up."""
+
+    steps: int
+    """Of one rank."""
+    warmup_steps: int
+    """Before these, and left out."""
+    samples: int | None
+    wall_s: float | None
+    samples_per_s: float | None
+    batch_size: int | None
+    """Of one rank, as most steps have it."""
+    step_ms: StepTimesJson
 
 
-def percentages(shares: Mapping[str, float]) -> dict[str, float | None]:
-    """Every part, `None` where its share is not known."""
-    return {f"{part}_pct": 100 * shares[part] if part in shares else None for part in PARTS}
+class GapsJson(Struct):
+    """Stretches of at least 0.1 ms in which the device idled, without those outside of steps."""
+
+    count: int | None
+    total_ms: float | None
+    p50_ms: float | None
+    """Of one rank."""
+    p95_ms: float | None
+    """Of one rank."""
+    max_ms: float | None
 
 
-def _run(analysis: Analysis) -> dict[str, Any]:
+class DeviceFiguresJson(Struct):
+    """How busy the device was: registered metrics, see `analyse/run/metrics.py`."""
+
+    busy_pct: float | None
+    au_pct: float | None
+    utilisation_pct: float | None
+    sm_active_pct: float | None
+    memory_peak_bytes: float | None
+    gaps: GapsJson
+
+
+class BreakdownJson(Struct):
+    """Shares of the wall time; where all are known they sum to 100."""
+
+    compute_pct: float | None = None
+    input_pct: float | None = None
+    copy_pct: float | None = None
+    sync_pct: float | None = None
+    host_pct: float | None = None
+    boundary_pct: float | None = None
+
+
+class InputJson(Struct):
+    """How batches were made, with registered metrics."""
+
+    workers: int | None
+    """0 where batches are made in the training itself; `null` where the loader does not say."""
+    read_pct: float | None
+    prep_pct: float | None
+    collate_pct: float | None
+    handoff_pct: float | None
+    worker_busy_pct: float | None
+    queue_ready_mean: float | None
+    first_fetch_pct: float | None
+    """Of the wall time: waits for the first batches of epochs."""
+    hidden_wait_ms: float | None
+    """Waits for data while the device worked."""
+    samples_per_s_limit: float | None
+
+
+class HeadroomJson(Struct):
+    """What a loader that takes no time would give."""
+
+    samples_per_s: float | None = None
+    speedup: float | None = None
+    """Against the run itself."""
+    method: str | None = None
+    """How it was found; where it was not, why."""
+    low: float | None = None
+    """Bounds of a measured `samples_per_s`, over its stretches."""
+    high: float | None = None
+    stretches: int = 0
+    """In which it was measured."""
+    reason: str | None = None
+    """Why it was not measured, where that was asked for."""
+
+
+class QualityJson(Struct):
+    """How far the figures can be trusted, with registered metrics."""
+
+    overhead_pct: float | None
+    overhead_us_per_step: float | None
+    """Of the rank with the most."""
+    dropped_records: int
+    late_samples_pct: float | None
+    """Of the sampler's: those that came late; of the rank with the most."""
+    cpu_steal_pct: float | None
+    notes: tuple[str, ...]
+    """What could not be seen or trusted, a sentence each."""
+
+
+class ReportJson(Struct, kw_only=True):
+    format: str = "whyidle-report"
+    version: int = 1
+    run: RunJson
+    window: WindowJson
+    device: DeviceFiguresJson
+    breakdown: BreakdownJson
+    input: InputJson
+    verdict: FindingJson
+    findings: list[FindingJson]
+    """By what removing them would gain."""
+    headroom: HeadroomJson
+    quality: QualityJson
+    ranks_detail: list[RankReportJson] | UnsetType = UNSET
+    """Of a job alone: each rank by itself."""
+    cost: cost_json.SpentJson | UnsetType = UNSET
+    """Where there is a price."""
+
+
+class RankReportJson(ReportJson):
+    rank: int
+    host: str | None
+    late_ms: float | None
+    """How much later than the first it came to where ranks wait for each other; the mean over steps."""
+    waits_ms: float | None
+    """How long it waited there for the last."""
+
+
+def report(analysis: Analysis, spent: Spent | None = None) -> ReportJson:
+    """One run, as `whyidle-report` version 1. `spent`: what it cost, where that is asked for."""
+    return ReportJson(
+        run=_run(analysis),
+        window=_window(analysis),
+        device=DeviceFiguresJson(**_metrics(analysis, DeviceFiguresJson), gaps=_gaps(analysis)),
+        breakdown=breakdown(ranks_figures.shares(analysis)),
+        input=_input(analysis),
+        verdict=finding(analysis.verdict),
+        findings=[finding(each) for each in analysis.findings],
+        headroom=_headroom(analysis),
+        quality=_quality(analysis),
+        ranks_detail=[_of_rank(part, analysis.job) for part in analysis.ranks] or UNSET,
+        cost=UNSET if spent is None else cost_json.spent(spent),
+    )
+
+
+def _of_rank(part: RankAnalysis, job: Job | None) -> RankReportJson:
+    late, waits = (None, None) if job is None else (job.late_ns.get(part.rank), job.waits_ns.get(part.rank))
+    return RankReportJson(
+        rank=part.rank,
+        host=part.host or None,
+        late_ms=None if late is None else late / 1e6,
+        waits_ms=None if waits is None else waits / 1e6,
+        **asdict(report(part.analysis)),
+    )
+
+
+def breakdown(shares: Mapping[str, float]) -> BreakdownJson:
+    return BreakdownJson(**{f"{part}_pct": 100 * shares[part] for part in PARTS if part in shares})
+
+
+def _run(analysis: Analysis) -> RunJson:
     info = analysis.info
     device = info.get("device") or {}
-    ended = info.get("ended") or {}
-    return {
-        "id": info.get("id"),
-        "command": info.get("command"),
-        "started_at": info.get("started_at"),
-        "duration_s": analysis.duration_s,
-        "exit_code": ended.get("exit_code"),
-        "host": info.get("host"),
-        "python": info.get("python"),
-        "torch": info.get("torch"),
-        "ranks": 1,
-        "device": {
-            "kind": device.get("kind"),
-            "name": device.get("title") or device.get("name"),
-            "count": device.get("count"),
-        },
-        "dataset": info.get("dataset"),
-    }
+    return RunJson(
+        id=info.get("id"),
+        command=info.get("command"),
+        started_at=info.get("started_at"),
+        duration_s=analysis.duration_s,
+        exit_code=(info.get("ended") or {}).get("exit_code"),
+        host=info.get("host"),
+        python=info.get("python"),
+        torch=info.get("torch"),
+        ranks=len(ranks_figures.processes(analysis)),
+        device=DevicesJson(device.get("kind"), device.get("title") or device.get("name"), _devices(analysis)),
+        dataset=info.get("dataset"),
+    )
 
 
-def _window(analysis: Analysis) -> dict[str, Any]:
-    facts, step = analysis.facts, analysis.step_ms
-    return {
-        "steps": facts.window.count if facts else 0,
-        "warmup_steps": facts.window.warmup_steps if facts else 0,
-        "samples": (facts.samples if facts.samples_known else None) if facts else 0,
-        "wall_s": facts.parts.wall_ns / 1e9 if facts else None,
-        "samples_per_s": facts.samples_per_s if facts and facts.samples_known else None,
-        "batch_size": facts.batch_size if facts else None,
-        "step_ms": {name: step.get(name) for name in ("mean", "p50", "p95", "p99")},
-    }
+def _devices(analysis: Analysis) -> int | None:
+    """Each rank has its own, unless it trains on the processor."""
+    devices = [process.info.get("device") or {} for process in ranks_figures.processes(analysis)]
+    counts: list[int | None] = [device.get("count") for device in devices]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) and all(d.get("kind") != "cpu" for d in devices) else counts[0]
 
 
-def _device(analysis: Analysis) -> dict[str, Any]:
-    facts, gaps = analysis.facts, analysis.gaps_ms
-    return {
-        **_metrics(facts, *ranks_contract.DEVICE),
-        "gaps": {
-            "count": len(facts.parts.gaps_ns) if facts and facts.told_apart else None,
-            "total_ms": gaps.get("total"),
-            "p50_ms": gaps.get("p50"),
-            "p95_ms": gaps.get("p95"),
-            "max_ms": gaps.get("max"),
-        },
-    }
+def _window(analysis: Analysis) -> WindowJson:
+    facts, job = analysis.facts, analysis.job
+    step_ms = StepTimesJson(*(analysis.step_ms.get(name) for name in StepTimesJson.__struct_fields__))
+    if facts is None:
+        return WindowJson(0, 0, 0, None, None, None, step_ms)
+    of = facts if job is None else job
+    known = job is not None or facts.samples_known
+    return WindowJson(
+        steps=facts.window.count,
+        warmup_steps=facts.window.warmup_steps,
+        samples=of.samples if known else None,
+        wall_s=(facts.parts if job is None else job).wall_ns / 1e9,
+        samples_per_s=of.samples_per_s if known else None,
+        batch_size=facts.batch_size,
+        step_ms=step_ms,
+    )
 
 
-def _input(facts: Facts | None) -> dict[str, Any]:
-    fed = facts.parts if facts and facts.input_known else None
-    return {
-        "workers": _workers(facts),
-        **_metrics(facts, "read_pct", "prep_pct", "collate_pct", "handoff_pct", "worker_busy_pct", "queue_ready_mean"),
-        "first_fetch_pct": 100 * fed.first_fetch_ns / fed.wall_ns if fed else None,
-        "hidden_wait_ms": fed.hidden_wait_ns / 1e6 if fed else None,
-        **_metrics(facts, "samples_per_s_limit"),
-    }
+def _metrics(analysis: Analysis, of: type[Struct]) -> dict[str, Any]:
+    """The fields that are registered metrics."""
+    return {name: ranks_figures.figure(analysis, name) for name in of.__struct_fields__ if name in METRICS}
 
 
-def _workers(facts: Facts | None) -> int | None:
-    """0 where batches are made in the training itself; `None` where the loader does not say."""
-    if facts is not None and facts.set_workers is not None:
+def _gaps(analysis: Analysis) -> GapsJson:
+    lead, each = analysis.gaps_ms, [process.gaps_ms for process in ranks_figures.processes(analysis)]
+    told_apart = [facts for facts in ranks_figures.all_facts(analysis) if facts.told_apart]
+    return GapsJson(
+        count=sum(len(facts.parts.gaps_ns) for facts in told_apart) if told_apart else None,
+        total_ms=sum(gaps["total"] for gaps in each if gaps) if any(each) else None,
+        p50_ms=lead.get("p50"),
+        p95_ms=lead.get("p95"),
+        max_ms=max((gaps["max"] for gaps in each if gaps), default=None),
+    )
+
+
+def _input(analysis: Analysis) -> InputJson:
+    def over_ranks(read: Callable[[Facts], float]) -> float | None:
+        return ranks_figures.over_ranks(analysis, lambda facts: read(facts) if facts.input_known else None)
+
+    workers = [known for facts in ranks_figures.all_facts(analysis) if (known := _workers(facts)) is not None]
+    return InputJson(
+        workers=sum(workers) if workers else None,
+        **_metrics(analysis, InputJson),
+        first_fetch_pct=over_ranks(lambda facts: 100 * facts.parts.first_fetch_ns / facts.parts.wall_ns),
+        hidden_wait_ms=over_ranks(lambda facts: facts.parts.hidden_wait_ns / 1e6),
+    )
+
+
+def _workers(facts: Facts) -> int | None:
+    if facts.set_workers is not None:
         return facts.set_workers
-    if facts is None or facts.loader.workers == 0:
+    if facts.loader.workers == 0:
         return None
     return 0 if facts.made_in_training else facts.loader.workers
 
 
-def _headroom(facts: Facts | None, replayed: MeasuredHeadroom | None) -> dict[str, Any]:
-    if replayed is None or replayed.rate is None:
-        reason = None if replayed is None else replayed.reason
-        return _computed_headroom(facts) | {"low": None, "high": None, "stretches": 0, "reason": reason}
-    return {
-        "samples_per_s": replayed.rate.value,
-        "speedup": replayed.speedup,
-        "method": "replay",
-        "low": replayed.rate.low,
-        "high": replayed.rate.high,
-        "stretches": replayed.rate.repeats,
-        "reason": None,
-    }
+def _headroom(analysis: Analysis) -> HeadroomJson:
+    """No rank may go on before the others: what the rank that leads would gain is what the job would."""
+    found, job = _of_process(analysis.facts, analysis.headroom), analysis.job
+    if job is None or found.speedup is None or found.samples_per_s is None:
+        return found
+    rate = job.samples_per_s * found.speedup
+    return HeadroomJson(
+        rate,
+        found.speedup,
+        f"{found.method}, on rank {job.lead}",
+        found.low and rate * found.low / found.samples_per_s,
+        found.high and rate * found.high / found.samples_per_s,
+        found.stretches,
+        found.reason,
+    )
 
 
-def _computed_headroom(facts: Facts | None) -> dict[str, Any]:
+def _of_process(facts: Facts | None, measured: MeasuredHeadroom | None) -> HeadroomJson:
+    if measured is not None and (rate := measured.rate) is not None:
+        return HeadroomJson(rate.value, measured.speedup, "replay", rate.low, rate.high, rate.repeats)
+    reason = None if measured is None else measured.reason
     if facts is None:
-        return {"samples_per_s": None, "speedup": None, "method": None}
+        return HeadroomJson(reason=reason)
     if not (facts.samples_known and facts.input_known):
-        return {"samples_per_s": None, "speedup": None, "method": "not known: no fetch of its batches was seen"}
-    rate = facts.without(facts.parts.input_ns)
-    if rate is None or facts.device_kind == "cpu":
-        return {"samples_per_s": None, "speedup": None, "method": "not known: loader and training share the CPU"}
-    return {
-        "samples_per_s": rate,
-        "speedup": rate / facts.samples_per_s,
-        "method": "partition: wall time without the exposed waits for data",
-    }
+        return HeadroomJson(method="not known: no fetch of its batches was seen", reason=reason)
+    rate_without = facts.samples_per_s_without(facts.parts.input_ns)
+    if rate_without is None or facts.device_kind == "cpu":
+        return HeadroomJson(method="not known: loader and training share the CPU", reason=reason)
+    speedup = rate_without / facts.samples_per_s
+    return HeadroomJson(rate_without, speedup, "partition: wall time without the exposed waits for data", reason=reason)
 
 
-def _quality(analysis: Analysis) -> dict[str, Any]:
-    facts = analysis.facts
-    return {
-        **_metrics(facts, "overhead_pct"),
-        "overhead_us_per_step": facts.overhead_ns_per_step / 1e3 if facts else None,
-        "dropped_records": analysis.dropped_records,
-        "late_samples_pct": facts.sampled.late_samples_pct if facts else None,
-        **_metrics(facts, "cpu_steal_pct"),
-        "notes": list(analysis.notes),
-    }
-
-
-def _metrics(facts: Facts | None, *names: str) -> dict[str, float | None]:
-    return {name: None if facts is None else METRICS[name].of(facts) for name in names}
-
-
-def evidence(item: Evidence) -> dict[str, Any]:
-    return {"what": item.what, "value": item.value, "unit": item.unit, "expected": item.expected}
+def _quality(analysis: Analysis) -> QualityJson:
+    return QualityJson(
+        **_metrics(analysis, QualityJson),
+        overhead_us_per_step=ranks_figures.over_ranks(analysis, lambda facts: facts.overhead_ns_per_step / 1e3, max),
+        dropped_records=analysis.dropped_records,
+        late_samples_pct=ranks_figures.over_ranks(analysis, lambda facts: facts.sampled.late_samples_pct, max),
+        notes=analysis.notes,
+    )

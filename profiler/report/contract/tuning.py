@@ -1,9 +1,12 @@
-"""The JSON of the contract: `tune --json`, written and read back. `null` means not measured."""
+"""The JSON of a tuning: `tune --json`, written and read back."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf, isnan, nan
 from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType, ValidationError, convert, to_builtins
 
 from ...analyse.statistics import Estimate
 from ...errors import RecordError
@@ -11,101 +14,208 @@ from ...record.tuning import LoaderSettings
 from ...tune.search.result import BatchAdvice, Trial, Tuned
 from ...tune.search.tuning import Tuning, prediction_error
 
-VERSION = 1
+FORMAT, VERSION = "whyidle-tune", 1
 
 
-def tuning(result: Tuning) -> dict[str, Any]:
-    """A tuning, as `whyidle-tune` version 1."""
+class SettledJson(Struct):
+    """Settings of a loader and the samples/s they came to, with an interval of 95 %."""
+
+    settings: LoaderSettings
+    samples_per_s: float | None
+    low: float | None
+    high: float | None
+
+
+class TrialJson(Struct, kw_only=True):
+    """Settings that were run, and the samples/s they came to, with an interval of 95 %."""
+
+    settings: LoaderSettings
+    status: str
+    """`ok`, `failed` or `oom`."""
+    error: str | None = None
+    samples_per_s: float | None
+    low: float | None
+    high: float | None
+    steady_samples_per_s: float | None = None
+    """Within epochs, without their beginnings."""
+    predicted: float | None = None
+    """Samples/s, by the model before these settings were first run."""
+    seconds: float = 0.0
+    """Spent on them."""
+    blocks: int = 0
+    """Measured, with as many of the baseline."""
+    dropped: str | None = None
+    """Why they were not tried any further."""
+
+
+class TuningCostJson(Struct):
+    """What the tuning took."""
+
+    seconds: float
+    steps: int
+    """Of the training, all of them thrown away."""
+    starts: int
+    """Of the training."""
+    sittings: int
+    """One, and another for each time it was resumed."""
+
+
+class PredictionJson(Struct):
+    """How far predictions were off, as shares of what was measured."""
+
+    median_error: float | None
+    max_error: float | None
+    settings: int
+    """Of how many settings."""
+
+
+class BatchJson(Struct, kw_only=True):
+    """How large a batch may be, and should be. Where that was not looked at, `b_max`, `b_95`, `b_star` and `notes` are
+    the only keys."""
+
+    b_max: int | None
+    """The largest that fits with a margin."""
+    b_95: int | None
+    """The smallest whose throughput is within 5 % of the best."""
+    b_star: Any = None
+    """Nothing is estimated of gradients any more: older tunings alone may have it."""
+    samples_per_s: dict[int, float] | UnsetType = UNSET
+    """By batch size, as all that follows."""
+    intervals: dict[int, tuple[float, float | None]] | UnsetType = UNSET
+    """Of 95 %, those of `samples_per_s` that are known; `null`: without end."""
+    memory_bytes: dict[int, int] | UnsetType = UNSET
+    """Most in use."""
+    failed: dict[int, str] | UnsetType = UNSET
+    """Sizes that do not fit, and what they ended with."""
+    alpha_ns: float | UnsetType | None = UNSET
+    """A step takes alpha and, for each sample, beta."""
+    beta_ns: float | UnsetType | None = UNSET
+    off_line: tuple[int, ...] | UnsetType = UNSET
+    """Sizes more than 5 % off that."""
+    noise_samples: Any = UNSET
+    """As `b_star`."""
+    micro_batch: int | UnsetType | None = UNSET
+    """A smaller batch that is clearly faster."""
+    accumulate: int | UnsetType | None = UNSET
+    """How many of those make one of the program's."""
+    settings: LoaderSettings | UnsetType | None = UNSET
+    """The loader's, at `micro_batch`."""
+    loader_bound: bool | UnsetType = UNSET
+    """The loader sets the pace, so that rates do not tell sizes apart."""
+    notes: tuple[str, ...]
+
+
+class TuningJson(Struct, kw_only=True):
+    format: str = FORMAT
+    version: int = VERSION
+    what: str
+    """The command, or the scenario and its net."""
+    scenario: str | None
+    device: dict[str, Any]
+    """As the recording describes it."""
+    batch_size: int | None = None
+    """As the program makes them."""
+    baseline: SettledJson
+    """The program's own."""
+    best: SettledJson
+    speedup: float
+    """Best against baseline, with an interval of 95 %."""
+    speedup_low: float | None
+    speedup_high: float | None
+    """`null` with a `speedup_low`: without end."""
+    headroom: float | None
+    """What a loader that takes no time would gain, as a share of the baseline's rate."""
+    ended: str
+    """A value of `tune.search.result.SearchEnd`."""
+    because: str
+    """The same in a sentence."""
+    promising: str | None = None
+    """What was faster in its only block."""
+    wall_s: float
+    cost: TuningCostJson
+    noise: float | None
+    """Standard deviation of the log rate between blocks of the same settings."""
+    prediction: PredictionJson | None = None
+    trials: list[TrialJson]
+    """Everything that was run, the baseline first."""
+    batch: BatchJson
+    binding_constraint: str | None
+    """What binds at the best settings."""
+    not_tested: tuple[str, ...]
+    """What else could matter, and why it was not tried."""
+    notes: tuple[str, ...]
+    """What was noticed on the way."""
+
+
+def tuning(result: Tuning) -> TuningJson:
     tuned = result.tuned
     error = prediction_error(tuned.trials)
-    return {
-        "format": "whyidle-tune",
-        "version": VERSION,
-        "what": result.what,
-        "scenario": result.scenario,
-        "device": result.device,
-        "batch_size": result.batch_size,
-        "baseline": {
-            "settings": _settings(result, tuned.baseline.settings),
-            **_rate(tuned.baseline.rate),
-        },
-        "best": {
-            "settings": _settings(result, tuned.best.settings),
-            **_rate(tuned.best.rate),
-        },
-        "speedup": tuned.speedup.value,
-        "speedup_low": tuned.speedup.low,
-        "speedup_high": tuned.speedup.high,
-        "headroom": tuned.headroom,
-        "ended": tuned.ended,
-        "because": tuned.because,
-        "promising": tuned.promising,
-        "wall_s": tuned.wall_s,
-        "cost": {
-            "seconds": tuned.wall_s,
-            "steps": result.steps,
-            "starts": result.starts,
-            "sittings": result.sittings,
-        },
-        "noise": tuned.noise,
-        "prediction": None
-        if error is None
-        else dict(zip(("median_error", "max_error", "settings"), error, strict=True)),
-        "trials": [_trial(result, trial) for trial in tuned.trials],
-        "batch": _batch(tuned.batch),
-        "binding_constraint": tuned.binding,
-        "not_tested": list(tuned.not_tested),
-        "notes": list(result.notes),
-    }
+    return TuningJson(
+        what=result.what,
+        scenario=result.scenario,
+        device=result.device,
+        batch_size=result.batch_size,
+        baseline=SettledJson(result.settings(tuned.baseline.settings), **_rate(tuned.baseline)),
+        best=SettledJson(result.settings(tuned.best.settings), **_rate(tuned.best)),
+        speedup=tuned.speedup.value,
+        speedup_low=tuned.speedup.low,
+        speedup_high=tuned.speedup.high,
+        headroom=tuned.headroom,
+        ended=tuned.ended,
+        because=tuned.because,
+        promising=tuned.promising,
+        wall_s=tuned.wall_s,
+        cost=TuningCostJson(tuned.wall_s, result.steps, result.starts, result.sittings),
+        noise=tuned.noise,
+        prediction=None if error is None else PredictionJson(*error),
+        trials=[_trial(result, trial) for trial in tuned.trials],
+        batch=_batch(tuned.batch),
+        binding_constraint=tuned.binding,
+        not_tested=tuned.not_tested,
+        notes=result.notes,
+    )
 
 
-def _settings(result: Tuning, settings: LoaderSettings) -> dict[str, Any]:
-    return result.settings(settings).to_json()
+def _trial(result: Tuning, trial: Trial) -> TrialJson:
+    return TrialJson(
+        settings=result.settings(trial.settings),
+        status=trial.status,
+        error=trial.error,
+        **_rate(trial),
+        steady_samples_per_s=trial.steady_samples_per_s,
+        predicted=trial.predicted,
+        seconds=trial.seconds,
+        blocks=trial.blocks,
+        dropped=trial.dropped,
+    )
 
 
-def _trial(result: Tuning, trial: Trial) -> dict[str, Any]:
-    return {
-        "settings": _settings(result, trial.settings),
-        "status": trial.status,
-        "error": trial.error,
-        **_rate(trial.rate),
-        "steady_samples_per_s": trial.steady_samples_per_s,
-        "predicted": trial.predicted,
-        "seconds": trial.seconds,
-        "blocks": trial.blocks,
-        "dropped": trial.dropped,
-    }
+def _rate(trial: Trial) -> dict[str, float | None]:
+    rate = trial.rate
+    value, low, high = (None, None, None) if rate is None else (rate.value, rate.low, rate.high)
+    return {"samples_per_s": value, "low": low, "high": high}
 
 
-def _rate(rate: Estimate | None) -> dict[str, float | None]:
-    if rate is None:
-        return {"samples_per_s": None, "low": None, "high": None}
-    return {"samples_per_s": rate.value, "low": rate.low, "high": rate.high}
-
-
-def _batch(advice: BatchAdvice | None) -> dict[str, Any]:
-    """All null where it was not looked at. `b_star` and `noise_samples` are of version 1: nothing is estimated of
-    gradients any more."""
+def _batch(advice: BatchAdvice | None) -> BatchJson:
     if advice is None:
-        return {"b_max": None, "b_95": None, "b_star": None, "notes": []}
-    return {
-        "b_max": advice.b_max,
-        "b_95": advice.b_95,
-        "b_star": None,
-        "samples_per_s": {str(size): rate.value for size, rate in advice.rates.items()},
-        "intervals": {str(size): [rate.low, rate.high] for size, rate in advice.rates.items() if not isnan(rate.low)},
-        "memory_bytes": {str(size): used for size, used in advice.memory_bytes.items()},
-        "failed": {str(size): why for size, why in advice.failed.items()},
-        "alpha_ns": advice.alpha_ns,
-        "beta_ns": advice.beta_ns,
-        "off_line": list(advice.off_line),
-        "noise_samples": None,
-        "micro_batch": advice.micro_batch,
-        "accumulate": advice.accumulate,
-        "settings": None if advice.settings is None else advice.settings.to_json(),
-        "loader_bound": advice.loader_bound,
-        "notes": list(advice.notes),
-    }
+        return BatchJson(b_max=None, b_95=None, notes=())
+    return BatchJson(
+        b_max=advice.b_max,
+        b_95=advice.b_95,
+        samples_per_s={size: rate.value for size, rate in advice.rates.items()},
+        intervals={size: (rate.low, rate.high) for size, rate in advice.rates.items() if not isnan(rate.low)},
+        memory_bytes=advice.memory_bytes,
+        failed=advice.failed,
+        alpha_ns=advice.alpha_ns,
+        beta_ns=advice.beta_ns,
+        off_line=advice.off_line,
+        noise_samples=None,
+        micro_batch=advice.micro_batch,
+        accumulate=advice.accumulate,
+        settings=advice.settings,
+        loader_bound=advice.loader_bound,
+        notes=advice.notes,
+    )
 
 
 def read(content: dict[str, Any]) -> Tuning:
@@ -115,85 +225,63 @@ def read(content: dict[str, Any]) -> Tuning:
         RecordError: it is no result of a tuning, or of another version.
     """
     try:
-        if (content["format"], content["version"]) != ("whyidle-tune", VERSION):
+        if (content["format"], content["version"]) != (FORMAT, VERSION):
             raise RecordError(f"a result of version {content['version']}; this whyidle reads version {VERSION}.")
-        return _tuning(content)
-    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
+        return _tuning(convert(content, TuningJson, str_keys=True))
+    except (ValidationError, KeyError, TypeError, StopIteration) as error:
         raise RecordError(f"no readable result of a tuning ({type(error).__name__}: {error}).") from error
 
 
-def _tuning(content: dict[str, Any]) -> Tuning:
-    trials = tuple(_read_trial(each) for each in content["trials"])
-    cost = content["cost"]
+def _tuning(told: TuningJson) -> Tuning:
+    trials = tuple(_read_trial(each) for each in told.trials)
     tuned = Tuned(
-        baseline=_found(content["baseline"], trials),
-        best=_found(content["best"], trials),
+        baseline=_found(told.baseline, trials),
+        best=_found(told.best, trials),
         trials=trials,
-        speedup=_read_estimate(content["speedup"], content["speedup_low"], content["speedup_high"]),
-        headroom=content["headroom"],
-        ended=str(content["ended"]),
-        because=str(content["because"]),
-        binding=content["binding_constraint"],
-        not_tested=tuple(map(str, content["not_tested"])),
-        noise=content["noise"],
-        wall_s=float(content["wall_s"]),
-        batch=_read_batch(content["batch"]),
-        promising=content.get("promising"),
+        speedup=_read_estimate(told.speedup, told.speedup_low, told.speedup_high),
+        headroom=told.headroom,
+        ended=told.ended,
+        because=told.because,
+        binding=told.binding_constraint,
+        not_tested=told.not_tested,
+        noise=told.noise,
+        wall_s=told.wall_s,
+        batch=_read_batch(told.batch),
+        promising=told.promising,
     )
     return Tuning(
-        what=str(content["what"]),
-        device=dict(content["device"]),
+        what=told.what,
+        device=told.device,
         tuned=tuned,
-        scenario=content["scenario"],
-        batch_size=content.get("batch_size"),
-        steps=int(cost["steps"]),
-        starts=int(cost["starts"]),
-        sittings=int(cost["sittings"]),
-        notes=tuple(map(str, content["notes"])),
+        scenario=told.scenario,
+        batch_size=told.batch_size,
+        steps=told.cost.steps,
+        starts=told.cost.starts,
+        sittings=told.cost.sittings,
+        notes=told.notes,
     )
 
 
-def _found(told: dict[str, Any], trials: tuple[Trial, ...]) -> Trial:
+def _found(told: SettledJson, trials: tuple[Trial, ...]) -> Trial:
     """The trial of these settings: all that was returned was run."""
-    settings = LoaderSettings.from_json(told["settings"])
-    return next(trial for trial in trials if trial.settings == settings)
+    return next(trial for trial in trials if trial.settings == told.settings)
 
 
-def _read_trial(told: dict[str, Any]) -> Trial:
-    rate, low, high = (told[name] for name in ("samples_per_s", "low", "high"))
-    rest = {name: value for name, value in told.items() if name not in ("samples_per_s", "low", "high", "settings")}
-    found = None if rate is None else _read_estimate(rate, low, high)
-    return Trial(settings=LoaderSettings.from_json(told["settings"]), rate=found, **rest)
+def _read_trial(told: TrialJson) -> Trial:
+    rate = None if told.samples_per_s is None else _read_estimate(told.samples_per_s, told.low, told.high)
+    return replace(convert(to_builtins(told), Trial), rate=rate)
 
 
-def _read_batch(told: dict[str, Any]) -> BatchAdvice | None:
-    if "samples_per_s" not in told:
+def _read_batch(told: BatchJson) -> BatchAdvice | None:
+    if isinstance(told.samples_per_s, UnsetType) or isinstance(told.intervals, UnsetType):
         return None
-    by_size = {
-        name: {int(size): value for size, value in told[name].items()}
-        for name in ("samples_per_s", "intervals", "memory_bytes", "failed")
-    }
-    intervals = by_size.pop("intervals")
-    rates = by_size.pop("samples_per_s")
-    settings = told["settings"]
-    return BatchAdvice(
-        b_max=told["b_max"],
-        b_95=told["b_95"],
-        rates={size: _read_estimate(rate, *intervals.get(size, (None, None))) for size, rate in rates.items()},
-        **by_size,
-        alpha_ns=told["alpha_ns"],
-        beta_ns=told["beta_ns"],
-        off_line=tuple(told["off_line"]),
-        micro_batch=told["micro_batch"],
-        accumulate=told["accumulate"],
-        settings=None if settings is None else LoaderSettings.from_json(settings),
-        notes=tuple(map(str, told["notes"])),
-        loader_bound=bool(told.get("loader_bound", False)),
-    )
+    ends = {size: told.intervals.get(size, (None, None)) for size in told.samples_per_s}
+    rates = {size: _read_estimate(rate, *ends[size]) for size, rate in told.samples_per_s.items()}
+    return replace(convert(to_builtins(told), BatchAdvice), rates=rates)
 
 
 def _read_estimate(value: float, low: float | None, high: float | None) -> Estimate:
     """JSON has neither NaN, an interval that is not known, nor infinity, one without an end."""
     if low is None:
-        return Estimate(float(value), nan, nan)
-    return Estimate(float(value), float(low), inf if high is None else float(high))
+        return Estimate(value, nan, nan)
+    return Estimate(value, low, inf if high is None else high)

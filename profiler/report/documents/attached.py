@@ -18,17 +18,15 @@ from ..document import (
     Document,
     EvidenceTable,
     Heading,
-    Length,
     OtherFindings,
     Paragraph,
     Quality,
     Space,
+    Title,
     Verdict,
-    Words,
-    line,
     table,
-    toned,
 )
+from ..phrase import Length, Words, line, toned
 from ..words.command import command_line
 from ..words.figures import NOT_MEASURED, percent, share
 
@@ -63,9 +61,9 @@ _ON_GPU = {
 }
 
 
-def document(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Document:
+def attached_document(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Document:
     """All of it."""
-    return Document(headline(seen), tuple(_blocks(seen, verdict, findings)))
+    return Document(tuple(_blocks(seen, verdict, findings)))
 
 
 def headline(seen: Attached) -> str:
@@ -76,7 +74,7 @@ def headline(seen: Attached) -> str:
 
 
 def _blocks(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[Block]:
-    yield Heading(headline(seen))
+    yield Title(headline(seen))
     yield Space()
     yield Verdict(_shown(verdict), confidence=True)
     yield Space()
@@ -156,9 +154,8 @@ def _why(seen: Attached, trainer: Trainer) -> Iterator[Block]:
     yield Heading(why(seen, trainer))
     rows: list[tuple[Words, ...]] = []
     for name, part, meaning in told_shares(seen, trainer):
-        bar = line(Length(max(1, round(part.value * BAR))))
-        rows.append((name, share(part.value, 0), toned(_bounds(part), "dim"), bar))
-        rows.append(("", "", "", toned(meaning, "dim")))
+        bar = Length(max(1, round(part.value * BAR)))
+        rows.append((name, share(part.value, 0), toned(_bounds(part), "dim"), line(bar, (f"\n{meaning}", "dim"))))
     yield table(rows, LEFT, RIGHT, LEFT, LEFT, indent=1)
     yield Paragraph(f"{trainer.looks} looks at its stacks; in brackets the range of 95 % confidence", 1)
     if top := top_places(trainer):

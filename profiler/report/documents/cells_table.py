@@ -9,7 +9,8 @@ from ...analyse.cells.axes import OF_LOADING, feed_of, label, varying
 from ...analyse.cells.comparison import Cell
 from ...analyse.cells.differential import verdict_of
 from ...analyse.ranks import figures as ranks_figures
-from ..document import Bar, FittingColumn, FittingTable, Words, line, toned
+from ..document import FittingColumn, FittingTable
+from ..phrase import Bar, Words, line, toned
 from ..words.figures import share
 
 BAR_WIDTH = 14

@@ -1,4 +1,4 @@
-"""Checks in words, a line each; and for a pull request's page, as Markdown."""
+"""Checks in words, a row each."""
 
 from __future__ import annotations
 
@@ -6,28 +6,26 @@ from collections.abc import Iterator, Sequence
 
 from ...analyse.diff.limits import LimitCheck
 from ...record.files import plain
-from ..document import Document, Paragraph, line, toned
+from ..document import Block, Caution, Document, LimitRow, LimitTable, Title
 
 _TONES = {"PASS": "green", "FAIL": "bold red", "UNCLEAR": "bold red", "N/A": "bold red", "SKIP": "yellow"}
 
 
-def document(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> Document:
-    """A line a check. `emulated`: the name of an emulated device."""
-    return Document(summary(run, found), tuple(_blocks(run, emulated, found)))
+def check_document(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> Document:
+    """A row a check. `emulated`: the name of an emulated device."""
+    return Document(tuple(_blocks(run, emulated, found)))
 
 
-def _blocks(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> Iterator[Paragraph]:
-    yield Paragraph(toned(one_line(summary(run, found)), "bold"), one_line=True)
+def _blocks(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> Iterator[Block]:
+    yield Title(one_line(summary(run, found)), one_line=True)
     if emulated is not None:
-        said = f"EMULATED: it ran on {one_line(emulated)}, no GPU was measured."
-        yield Paragraph(toned(said, "bold yellow"), one_line=True)
-    width = max(len(each.what) for each in found)
-    wide = max(5, *(len(verdict(each)) for each in found))
-    for each in found:
-        word = verdict(each)
-        said = f" {one_line(each.what):{width}}  {measured(each)}, {wanted(each)}"
-        note = f"  ({one_line(each.note)})" if each.note else ""
-        yield Paragraph(line((f"{word:{wide}}", _TONES[word]), f"{said}{note}"), one_line=True)
+        yield Caution("Emulated", f"it ran on {one_line(emulated)}, no GPU was measured.", one_line=True)
+    yield LimitTable(tuple(map(_row, found)))
+
+
+def _row(check: LimitCheck) -> LimitRow:
+    word = outcome(check)
+    return LimitRow(word, _TONES[word], one_line(check.what), measured(check), wanted(check), one_line(check.note))
 
 
 def one_line(text: str) -> str:
@@ -47,7 +45,7 @@ def _named(check: LimitCheck) -> str:
     return f"{check.name} (unclear)" if check.unclear else check.name
 
 
-def verdict(check: LimitCheck) -> str:
+def outcome(check: LimitCheck) -> str:
     """PASS, FAIL; UNCLEAR or N/A for what noise hides or was not measured, which fails; SKIP for what is let pass."""
     if check.passed:
         return "PASS"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...analyse.cells.axes import feed_of, label, varying
@@ -18,19 +18,23 @@ from ..document import (
     Heading,
     Paragraph,
     Space,
-    Spark,
     TableBlock,
     TableColumn,
-    line,
+    Title,
+    emulated_device,
     table,
-    toned,
 )
+from ..phrase import Spark, line, toned
 from ..words.command import command_line
 from ..words.figures import counted
-from . import batch_size, cells_table, cost, differential, training_results
-from . import scaling as scaling_blocks
-from . import winners as groups_blocks
-from .cells_table import axes_shown, in_words, namer
+from ..words.sample_time import sentence
+from .batch_size import batch_size_blocks
+from .cells_table import axes_shown, in_words, namer, table_of
+from .cost import cost_blocks
+from .differential import differential_blocks
+from .scaling import scaling_blocks
+from .training_results import training_results_blocks
+from .winners import group_verdicts, group_winners
 
 STRIP = 40
 """Signs in a stretch of the device's time."""
@@ -44,20 +48,20 @@ SIZES = "What the batch size did"
 ONE_SIZE = "No loader ran with two batch sizes: these runs say nothing about the batch size."
 
 
-def document(result: Comparison, setting: dict[str, Any]) -> Document:
+def comparison_document(result: Comparison, setting: dict[str, Any]) -> Document:
     """All of it."""
-    return Document(title(result, setting), tuple(_blocks(result, setting)))
+    return Document(tuple(_blocks(result, setting)))
 
 
 def _blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     emulated = setting["device"]["kind"] == "emulated"
-    yield Heading(title(result, setting))
+    yield Title(comparison_title(result, setting))
     yield from head(result, setting)
     yield Space()
     for notice in notices(result, setting):
         yield Paragraph(toned(notice, "yellow"))
         yield Space()
-    yield cells_table.table_of(result.cells, emulated, runs="budget" in setting, legend=True)
+    yield table_of(result.cells, emulated, runs="budget" in setting, legend=True)
     if wrong := list(errors(result)):
         yield Space()
         yield from (Paragraph(toned(words, "yellow")) for words in wrong)
@@ -77,7 +81,7 @@ def head(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """What was asked, of which data, under which conditions."""
     if question := setting.get("question"):
         yield Paragraph(question)
-    yield from stand_ins(result, setting)
+    yield from cautions(result, setting)
     yield _runs(result.cells) if setting["scenario"] is None else Paragraph(_conditions(result, setting))
 
 
@@ -96,7 +100,7 @@ def notices(result: Comparison, setting: dict[str, Any]) -> Iterator[str]:
 
 def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """Which cells are fastest, and what their nets learnt."""
-    if wins := list(groups_blocks.winners(result, setting["device"]["kind"])):
+    if wins := list(group_winners(result, setting["device"]["kind"])):
         yield Space()
         recorded = setting["scenario"] is None
         yield Heading("Which is fastest, and why" if recorded else "Which loader wins, and why")
@@ -108,18 +112,18 @@ def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
 def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """What the cells say together, each part below a line in bold."""
     if (found := scaling(result.cells)) is not None:
-        yield from scaling_blocks.blocks(found)
-    yield from differential.blocks(result.cells, setting)
-    yield from training_results.blocks(result, setting)
-    yield from cost.of_cells(result.cells, setting)
-    if waits := list(groups_blocks.verdicts(result)):
+        yield from scaling_blocks(found)
+    yield from differential_blocks(result.cells, setting)
+    yield from training_results_blocks(result, setting)
+    yield from cost_blocks(result.cells, setting)
+    if waits := list(group_verdicts(result)):
         yield Space()
         recorded = setting["scenario"] is None
         yield Heading("What they wait for" if recorded else "What each loader waits for")
         yield from waits
 
 
-def title(result: Comparison, setting: dict[str, Any]) -> str:
+def comparison_title(result: Comparison, setting: dict[str, Any]) -> str:
     """What was compared, on what."""
     device = setting["device"]["title"]
     if setting["scenario"] is None:
@@ -132,11 +136,19 @@ def title(result: Comparison, setting: dict[str, Any]) -> str:
     return f"{' · '.join(part for part in parts if part)} on {device}{', stand-in data' * stands_in}"
 
 
-def stand_ins(result: Comparison, setting: dict[str, Any]) -> Iterator[Caution]:
-    """That data are no real ones: above every figure that they gave."""
+def device_kind(cell: Cell, setting: Mapping[str, Any]) -> str:
+    """Of the device a cell ran on; of one that did not run, of the comparison's."""
+    told = ((a.info.get("device") or {}).get("kind") for a in cell.analyses)
+    return str(next((kind for kind in told if kind), setting["device"]["kind"]))
+
+
+def cautions(result: Comparison, setting: dict[str, Any]) -> Iterator[Caution]:
+    """That data or devices are no real ones: above every figure that they gave."""
     for net, told in (_datasets(setting) or _of_runs(result)).items():
         if stand_in := told.get("stand_in"):
             yield Caution("Stand-in data", f"generated, in place of {stand_in}.", f"({net})" if net else "")
+    if any(device_kind(cell, setting) == "emulated" for cell in result.cells):
+        yield emulated_device()
 
 
 def _datasets(setting: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -260,10 +272,10 @@ def _name(cell: Cell, names: Sequence[str]) -> str:
 def _told(sweeps: dict[str, BatchVerdict]) -> Iterator[Block]:
     """In full, if they are a few; otherwise the mechanism of each."""
     if len(sweeps) <= MOST_SWEEPS:
-        yield from batch_size.blocks(sweeps)
+        yield from batch_size_blocks(sweeps)
         return
     for name, verdict in sweeps.items():
-        said = line((name, "bold"), f": {batch_size.sentence(verdict)} ", (f"[{verdict.cause}]", "bold"))
+        said = line((name, "bold"), f": {sentence(verdict)} ", (f"[{verdict.cause}]", "bold"))
         yield Paragraph(said, 1)
 
 

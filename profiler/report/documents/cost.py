@@ -11,18 +11,8 @@ from ...analyse.cells.cost import Bill, Spent
 from ...analyse.cells.evidence_strength import foreign_cpus, single
 from ...analyse.cells.prices import Price
 from ...analyse.statistics import ONE_RUN_REACH
-from ..document import (
-    Block,
-    Document,
-    FittingTable,
-    Heading,
-    Paragraph,
-    Space,
-    TableBlock,
-    TableColumn,
-    table,
-    toned,
-)
+from ..document import Block, Document, FittingTable, Heading, Paragraph, Space, TableBlock, TableColumn, Title, table
+from ..phrase import toned
 from ..words.figures import NOT_MEASURED, counted
 from .cells_table import figures, head, place_columns
 
@@ -50,7 +40,7 @@ def usd(amount: float | None) -> str:
     return f"${amount:.{digits}f}"
 
 
-def spent(of: Spent) -> str:
+def spent_line(of: Spent) -> str:
     """One line on a recorded run."""
     line = f"At {of.price.title} this run cost {usd(of.usd)}"
     if of.waited_usd is None or of.waited_share is None:
@@ -63,7 +53,7 @@ def spent(of: Spent) -> str:
     return f"{said}."
 
 
-def of_cells(cells: Sequence[Cell], setting: Mapping[str, Any]) -> Iterator[Block]:
+def cost_blocks(cells: Sequence[Cell], setting: Mapping[str, Any]) -> Iterator[Block]:
     """What a comparison's trainings cost; nothing where no prices are known."""
     costs = cell_costs(cells, setting)
     if not costs:
@@ -139,20 +129,20 @@ def _origin(price: Price) -> str:
     return f"{price.provider}. {price.source}" + (f" ({price.doubt})" if price.doubt else "")
 
 
-def document(
+def logs_document(
     bills: Sequence[Bill], relative_to: str, target: float | None, problems: Sequence[str], folder: str
 ) -> Document:
     """The logs of a folder: a table for each training."""
     tests, machines = {each.test for each in bills}, {each.machine for each in bills}
     found = ", ".join((counted(len(tests), "training"), counted(len(machines), "machine")))
     title = f"{counted(len(bills), 'log')} in {folder}: {found}"
-    return Document(title, tuple(_blocks(title, bills, relative_to, target, problems)))
+    return Document(tuple(_blocks(title, bills, relative_to, target, problems)))
 
 
 def _blocks(
     title: str, bills: Sequence[Bill], relative_to: str, target: float | None, problems: Sequence[str]
 ) -> Iterator[Block]:
-    yield Paragraph(toned(title, "bold"), one_line=True)
+    yield Title(title, one_line=True)
     yield from (Paragraph(toned(problem, "yellow"), one_line=True) for problem in problems)
     for test in dict.fromkeys(each.test for each in bills):
         own = [each for each in bills if each.test == test]

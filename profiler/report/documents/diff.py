@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...analyse.causes.diagnosis import LEAST_STEPS
-from ...analyse.diff import because as why
-from ...analyse.diff.because import Because
-from ...analyse.diff.blocks import TOTAL
+from ...analyse.diff.because import CODE, COMMAND, ENVIRONMENT, SETTING, Because
 from ...analyse.diff.code import changed_code
 from ...analyse.diff.difference import Difference
 from ...analyse.diff.moved import MovedFigure
 from ...analyse.diff.settings import Setting, Value
 from ...analyse.diff.sides import Side
-from ...analyse.run.stall_breakdown import PARTS
+from ...analyse.run.stall_breakdown import PARTS, TOTAL
 from ...analyse.statistics import Estimate
 from ...record.files import plain
-from ..document import LEFT, RIGHT, Block, Caution, Document, Heading, Paragraph, Space, TableBlock, Words, table, toned
+from ..document import LEFT, Block, Caution, Document, Heading, Paragraph, Space, TableBlock, TableColumn, Title, table
+from ..phrase import Words, toned
 from ..words.command import command_line
 from ..words.figures import LEAST_SHARE, NOT_MEASURED
 
@@ -29,9 +28,9 @@ PART_NAMES = {
 }
 
 
-def document(found: Difference) -> Document:
+def diff_document(found: Difference) -> Document:
     """All of it."""
-    return Document(headline(found), tuple(_blocks(found)))
+    return Document(tuple(_blocks(found)))
 
 
 MOVED = {
@@ -113,20 +112,20 @@ def moved(found: Difference, part: str) -> str:
 def _reason(because: Because) -> str:
     """Claimed only of settings; the rest is said to be possible."""
     said = " and ".join(_changed(each) for each in because.by)
-    if because.kind == why.SETTING:
+    if because.kind == SETTING:
         return f"because {said}" if len(because.by) == 1 else f"because of one or more of: {said}"
-    if because.kind == why.ENVIRONMENT:
+    if because.kind == ENVIRONMENT:
         return f"which {said} may explain; no setting does"
-    if because.kind == why.COMMAND:
+    if because.kind == COMMAND:
         what = "the command or the code" if changed_code(because.by) else "the command"
         return f"which {what} may explain ({said}); no recorded setting does"
-    if because.kind == why.CODE:
+    if because.kind == CODE:
         return f"which the changed {said} may explain; no recorded setting does"
     return "which no recorded setting explains" if because.part else "no recorded setting explains it"
 
 
 def _blocks(found: Difference) -> Iterator[Block]:
-    yield Heading(str(plain(headline(found))))
+    yield Title(str(plain(headline(found))))
     if found.emulated:
         yield Caution("Emulated", "both ran on emulated devices; none of this was measured on a GPU.")
     of_a, of_b = _stand_in(found.a), _stand_in(found.b)
@@ -179,7 +178,7 @@ def _named(side: Side) -> str:
 
 
 def _times(found: Difference) -> TableBlock:
-    rows: list[tuple[Words, ...]] = [("", "A", "B", "B - A", "")]
+    rows: list[tuple[Words, ...]] = []
     whole = max(found.times.terms[TOTAL].a.value, found.times.terms[TOTAL].b.value)
     for term in (*PARTS, TOTAL):
         times = found.times.terms.get(term)
@@ -191,7 +190,7 @@ def _times(found: Difference) -> TableBlock:
             mark = "significant" if times.significant else ""
             name = toned(term, "bold" if term == TOTAL else "")
             rows.append((name, _with_range(times.a), _with_range(times.b), change, mark))
-    return table(rows, LEFT, RIGHT, RIGHT, RIGHT, LEFT, indent=1)
+    return _table(rows, "A", "B", "B - A")
 
 
 def _with_range(value: Estimate, sign: bool = False) -> str:
@@ -207,7 +206,8 @@ def _digits(value: float) -> str:
 
 def _settings(settings: list[Setting]) -> TableBlock:
     rows = ((each.name, _value(each.a), _value(each.b)) for each in settings)
-    return table([("", "A", "B"), *(tuple(str(plain(word)) for word in row) for row in rows)], indent=1)
+    words = (tuple(str(plain(word)) for word in row) for row in rows)
+    return table(words, LEFT, TableColumn("A"), TableColumn("B"), head_tone="", indent=1)
 
 
 def _changed(each: Setting) -> str:
@@ -227,7 +227,13 @@ def _figures(figures: list[MovedFigure]) -> TableBlock:
         (each.name, *(NOT_MEASURED if v is None else _digits(v) for v in (each.a, each.b)), each.unit)
         for each in figures
     ]
-    return table([("", "A", "B", ""), *rows], LEFT, RIGHT, RIGHT, LEFT, indent=1)
+    return _table(rows, "A", "B")
+
+
+def _table(rows: Iterable[Sequence[Words]], *heads: str) -> TableBlock:
+    """Of figures between what they are of and a remark."""
+    figures = (TableColumn(head, right=True) for head in heads)
+    return table(rows, LEFT, *figures, LEFT, head_tone="", indent=1)
 
 
 def _findings(found: Difference) -> Iterator[Block]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...analyse.cells.augmentation import FREE, Augmentation, augmentations, turns
+from ...analyse.cells.augmentation import FREE, Augmentation, augmentations, free_on_one_device
 from ...analyse.cells.axes import label
 from ...analyse.cells.cell_costs import samples_of
 from ...analyse.cells.comparison import Cell
-from ...analyse.cells.differential import OFF, Differential, differentials
+from ...analyse.cells.differential import AGREES_WITHIN, Differential, differentials
 from ...analyse.statistics import Range
-from ..document import Block, FittingColumn, FittingTable, Heading, Paragraph, Space, toned, under
+from ..document import Block, FittingColumn, FittingTable, Heading, Paragraph, Space, under
+from ..phrase import toned
 from ..words.figures import NOT_MEASURED
 from .cells_table import figures, namer, place_columns
 
@@ -23,7 +24,7 @@ LITTLE = 0.005
 """Less than this is written as no difference."""
 
 
-def blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iterator[Block]:
+def differential_blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iterator[Block]:
     """What there is of both; nothing where the cells allow neither."""
     tested = differentials(cells)
     both = [each for each in tested if each.expected is not None]
@@ -34,7 +35,7 @@ def blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iterator[Block]:
         yield from under([_table(both, setting)])
         yield Paragraph(summary(both), 1)
         yield from _unexpected(both)
-    dearer = [each for cell in cells for each in augmentations_of(cell, cells, tested, setting)]
+    dearer = augmentations(cells, tested, setting)
     if dearer:
         yield Space()
         yield Heading(f"What augmentation costs{f' ({emulated}device)' if emulated else ''}")
@@ -79,7 +80,7 @@ def summary(tested: Sequence[Differential]) -> str:
     overlapping = {each.overlaps for each in tested}
     time = {True: "the slower of the two takes", False: "both take together"}
     rule = time[overlapping.pop()] if len(overlapping) == 1 else "the slower takes, or without overlap both together"
-    said = f"Within {100 * OFF:.0f} % of the time that {rule}: {agree} of {len(tested)}."
+    said = f"Within {100 * AGREES_WITHIN:.0f} % of the time that {rule}: {agree} of {len(tested)}."
     for limit, words in (("loader", "The loader is the floor"), ("net", "The net is the limit")):
         if number := sum(each.limit == limit for each in tested):
             said += f" {words} in {number} of {len(tested)}."
@@ -105,13 +106,6 @@ def _unexpected(tested: Sequence[Differential]) -> Iterator[Block]:
         yield Paragraph(said, 2)
     if len(worst) > MOST_OFF:
         yield Paragraph(f"and {len(worst) - MOST_OFF} more that are off by less.", 2)
-
-
-def augmentations_of(
-    cell: Cell, cells: Sequence[Cell], tested: Sequence[Differential], setting: dict[str, Any]
-) -> tuple[Augmentation, ...]:
-    """What augmentation costs this cell, by whatever there is to set it beside."""
-    return augmentations(cell, cells, tested, samples_of(cell, setting))
 
 
 def _augmented(found: Sequence[Augmentation]) -> FittingTable:
@@ -143,7 +137,7 @@ def unsure(found: Sequence[Augmentation]) -> str | None:
 def contrast(found: Sequence[Augmentation]) -> str | None:
     """That augmentation is free on one device and not on another; `None` where no training shows it."""
     said = []
-    for free, dear in turns(found):
+    for free, dear in free_on_one_device(found):
         because = ", where the loader is the floor" if dear.limit == "loader" else ""
         said.append(
             f"{dear.cell.axes.get('net') or 'The net'}, the same code and data: augmentation is free on "

@@ -9,20 +9,8 @@ from itertools import groupby
 
 from ...record.check import Check, Status
 from ...record.files import plain
-from ..document import (
-    Block,
-    Document,
-    Heading,
-    Paragraph,
-    Phrase,
-    Space,
-    TableBlock,
-    TableColumn,
-    Words,
-    line,
-    table,
-    toned,
-)
+from ..document import Block, Document, Heading, Space, TableBlock, TableColumn, Title, table
+from ..phrase import Phrase, Words, line, toned
 
 _SIGNS: dict[Status, tuple[str, str]] = {
     "ok": ("✓", "green"),
@@ -35,13 +23,13 @@ NAME_WIDTH = 24
 _OF_GPU = re.compile(r"GPU (\d+)(.*)")
 
 
-def document(found: Sequence[Check]) -> Document:
+def doctor_document(found: Sequence[Check]) -> Document:
     """All checks, by group."""
-    return Document("What can be measured here", tuple(_blocks(found)))
+    return Document(tuple(_blocks(found)))
 
 
 def _blocks(found: Sequence[Check]) -> Iterator[Block]:
-    yield Paragraph(_summary(found))
+    yield Title(_summary(found))
     for group, checks in groupby(found, key=lambda check: check.group):
         yield Space()
         yield Heading(group)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...analyse.ranks.job import Job
 from ...analyse.run.analysis import Analysis, RankAnalysis
 from ..document import Paragraph, TableBlock, TableColumn, table
-from ..words.figures import NOT_MEASURED
+from ..words.figures import NO_CAUSE, NOT_MEASURED
 
 MOST_ROWS = 16
 LEAST_SHOWN = 0.005
@@ -15,7 +15,7 @@ LEAST_SHOWN = 0.005
 WAITING = ("input", "copy", "sync", "host", "boundary")
 
 
-def blocks(analysis: Analysis) -> Iterator[Paragraph | TableBlock]:
+def ranks_blocks(analysis: Analysis) -> Iterator[Paragraph | TableBlock]:
     """One row a rank; of very many the latest, and how many are left out."""
     job = analysis.job
     known = [part.analysis.facts for part in analysis.ranks if part.analysis.facts is not None]
@@ -61,5 +61,5 @@ def _row(part: RankAnalysis, parts: list[str], hosts: bool, job: Job | None) -> 
         *(f"{100 * shares[p]:.1f}" if p in shares else NOT_MEASURED for p in (*parts, "compute")),
         NOT_MEASURED if late is None else f"{late / 1e6:.1f}",
         NOT_MEASURED if waits is None else f"{waits / 1e6:.1f}",
-        part.analysis.verdict.cause or "none possible",
+        part.analysis.verdict.cause or NO_CAUSE,
     ]

@@ -29,13 +29,16 @@ from ..document import (
     SharesOfTime,
     Space,
     TimeRow,
+    Title,
     Verdict,
+    emulated_device,
     table,
     under,
 )
 from ..words.command import command_line
 from ..words.figures import LEAST_SHARE, NOT_MEASURED, counted, evidence_value, percent, share
-from . import ranks, workers
+from .ranks import ranks_blocks
+from .workers import workers_blocks
 
 FEW_STEPS = 10
 """A bar of fewer steps would look like a finding."""
@@ -54,17 +57,18 @@ _MEANING = {
 _ON_CPU = {"compute": "the training computed", "host": "other work of the training loop"}
 
 
-def document(analysis: Analysis, cost: str | None = None) -> Document:
+def run_document(analysis: Analysis, cost: str | None = None) -> Document:
     """All of it. `cost`: what the run cost, in a line."""
-    emulated = (analysis.info.get("device") or {}).get("kind") == "emulated"
-    return Document(headline(analysis), tuple(_blocks(analysis, cost)), emulated)
+    return Document(tuple(_blocks(analysis, cost)))
 
 
 def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
     facts = analysis.facts
-    yield Heading(headline(analysis))
+    yield Title(headline(analysis))
     if stand_in := stand_in_of(analysis):
         yield Caution("Stand-in data", f"generated, in place of {stand_in}.")
+    if (analysis.info.get("device") or {}).get("kind") == "emulated":
+        yield emulated_device("its times are computed from a profile, not measured on such a device.")
     if cost:
         yield Paragraph(cost)
     yield Space()
@@ -85,13 +89,13 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
         yield Space()
     if analysis.ranks:
         yield Heading("Ranks")
-        yield from under(ranks.blocks(analysis))
+        yield from under(ranks_blocks(analysis))
         yield Space()
         if analysis.job is not None:
             yield Heading(f"Rank {analysis.job.lead} by itself")
             yield Space()
     if facts is not None:
-        yield from workers.section(facts, _whose_workers(analysis.verdict, facts))
+        yield from workers_blocks(facts, _whose_workers(analysis.verdict, facts))
         yield from _device(analysis, facts)
     elif analysis.machine is not None:
         yield from _machine(analysis.machine)

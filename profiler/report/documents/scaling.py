@@ -23,7 +23,7 @@ WAIT_GOES, RATES_GO, SPEEDUPS_GO, EXCHANGE_GOES = 4, 3, 2, 1
 """What gives way in a narrow terminal: the highest first."""
 
 
-def blocks(scaling: Scaling) -> Iterator[Block]:
+def scaling_blocks(scaling: Scaling) -> Iterator[Block]:
     """A table for each way of holding the batch, with the reasons where a figure is missing."""
     for held, title in HELD.items():
         for emulated in (False, True):

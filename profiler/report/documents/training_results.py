@@ -19,11 +19,10 @@ from ..document import (
     Space,
     TableBlock,
     TableColumn,
-    Words,
     table,
-    toned,
     under,
 )
+from ..phrase import Words, toned
 from ..words.figures import NOT_MEASURED
 from .cells_table import figures, head, namer, place_columns
 
@@ -38,7 +37,7 @@ MORE_WORK = 1.1
 """Times as many samples, from which times are not comparable."""
 
 
-def blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
+def training_results_blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """Nothing where no training was tried on held-out data or followed a plan."""
     found = [each for each in results(result.cells) if is_told(each)]
     if not found:

@@ -14,18 +14,19 @@ from ...tune.search.result import BatchAdvice, SearchEnd, Trial
 from ...tune.search.tuning import Tuning, prediction_error
 from ..document import (
     Block,
+    CodeChange,
     Document,
     Heading,
     Paragraph,
-    Phrase,
     Space,
     TableBlock,
     TableColumn,
-    Words,
+    Title,
+    emulated_device,
     table,
-    toned,
     under,
 )
+from ..phrase import Phrase, Words, toned
 from ..words.figures import NOT_MEASURED
 from ..words.settings import arguments
 
@@ -70,21 +71,22 @@ _BINDS = {
 }
 
 
-def document(result: Tuning, notices: Sequence[str] = ()) -> Document:
+def tuning_document(result: Tuning, notices: Sequence[str] = ()) -> Document:
     """All of it. `notices`: of its data, where nobody has read them just before."""
     of_data = (Paragraph(toned(f"data: {notice}", "yellow")) for notice in notices)
-    return Document(headline(result), (*of_data, *blocks(result)))
+    return Document((*of_data, *_blocks(result)))
 
 
-def blocks(result: Tuning) -> Iterator[Block]:
-    """Its sections, under a heading each."""
+def _blocks(result: Tuning) -> Iterator[Block]:
     tuned = result.tuned
-    yield Heading(headline(result))
+    yield Title(headline(result))
+    if result.device.get("kind") == "emulated":
+        yield emulated_device()
     yield Paragraph(_because(result))
     yield Space()
     if result.changed:
         yield Heading(CHANGE)
-        yield from under(change(result))
+        yield change(result)
         yield Space()
     yield Heading(TRIED)
     yield _trials(result)
@@ -170,20 +172,18 @@ def _new_in(because: str) -> str:
     return because
 
 
-def change(result: Tuning) -> Iterator[Paragraph]:
-    """The arguments that change, before and after."""
+def change(result: Tuning) -> CodeChange | Paragraph:
+    """The arguments that change, before and after; of a scenario the command that has them."""
     before, after = (result.settings(t.settings) for t in (result.tuned.baseline, result.tuned.best))
     old, new = arguments(before), arguments(after)
     differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     if result.scenario is not None:
-        yield Paragraph(f"whyidle compare {result.scenario} {' '.join((*_options(after), *_device(result)))}")
-        return
+        return Paragraph(f"whyidle compare {result.scenario} {' '.join((*_options(after), *_device(result)))}", 1)
 
     def call(values: dict[str, str]) -> str:
-        return ", ".join(("DataLoader(…", *(f"{name}={values[name]}" for name in differ if name in values)))
+        return ", ".join(("DataLoader(…", *(f"{name}={values[name]}" for name in differ if name in values))) + ")"
 
-    yield Paragraph(toned(f"- {call(old)})", "red"))
-    yield Paragraph(toned(f"+ {call(new)})", "green"))
+    return CodeChange(call(old), call(new))
 
 
 def _device(result: Tuning) -> Iterator[str]:

@@ -10,10 +10,10 @@ from ...analyse.cells.comparison import Cell, Comparison, Group
 from ...analyse.cells.differential import verdict_of
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.facts import Facts
-from ..document import Block, FittingColumn, FittingTable, Paragraph, line, under
+from ..document import Block, FittingColumn, FittingTable, Paragraph, under
+from ..phrase import line
 from ..words.figures import percent
-from . import cells_table
-from .cells_table import axes_shown, in_words, namer, place_columns
+from .cells_table import axes_shown, head, in_words, namer, place_columns
 
 LEAST_RATIO = 1.05
 """The slowest cell is set beside the winner from this ratio on."""
@@ -24,7 +24,7 @@ MOST_NAMED = 4
 _DEVICE = {"emulated": "the emulated device", "cpu": "the processor"}
 
 
-def winners(result: Comparison, kind: str) -> Iterator[Block]:
+def group_winners(result: Comparison, kind: str) -> Iterator[Block]:
     """The fastest cell of each group, of several groups only of those that have a choice. `kind`: of the device."""
     device = _DEVICE.get(kind, "the device")
     groups = result.groups
@@ -103,7 +103,7 @@ def _table(groups: Sequence[Group], emulated: bool) -> FittingTable:
         (
             *place_columns(best, axes_shown([cell for group in groups for cell in group.cells]), whole=True),
             FittingColumn(
-                cells_table.head("samples/s", emulated),
+                head("samples/s", emulated),
                 [f"{cell.samples_per_s.value:.1f}" if cell.samples_per_s else "" for cell in best],
                 right=True,
             ),
@@ -138,7 +138,7 @@ def _limits(best: Facts, other: Facts) -> str:
     return f" (working all the time that loader makes {theirs:.0f} samples/s, this one {mine:.0f})"
 
 
-def verdicts(result: Comparison) -> Iterator[Block]:
+def group_verdicts(result: Comparison) -> Iterator[Block]:
     """What the trainings with a loader wait for, with what to do about it."""
     groups = [group for group in result.groups if any(_is_told(cell) for cell in group.cells)]
     if len(groups) > MOST_TOLD:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...analyse.run.facts import Facts
-from ...analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, Loader
+from ...analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, LoaderStats
 from ..document import LEFT, RIGHT, Block, Heading, Paragraph, Space, table
 from ..words.figures import percent
 
@@ -24,7 +24,7 @@ MANY_FAULTS = 100
 """Page faults of a batch, at some 0.1 to 1 µs each."""
 
 
-def section(facts: Facts, title: str = "Workers") -> Iterator[Block]:
+def workers_blocks(facts: Facts, title: str = "Workers") -> Iterator[Block]:
     """Of the loader that the training steps get their batches from. Nothing where it said nothing."""
     loader = facts.loader
     if loader.workers == 0:
@@ -66,7 +66,7 @@ def _who(facts: Facts) -> Iterator[tuple[str, str]]:
         yield "slow batches", f"{facts.blocked_pct:.0f} % of the wait is for one while a later batch is finished"
 
 
-def _stages(loader: Loader) -> Iterator[tuple[str, str, str]]:
+def _stages(loader: LoaderStats) -> Iterator[tuple[str, str, str]]:
     """Rows that sum to 100 %."""
     known = {name: share for name, share in loader.stages.items() if share is not None}
     for name, share in known.items():
@@ -78,10 +78,10 @@ def _stages(loader: Loader) -> Iterator[tuple[str, str, str]]:
         yield "of all that", percent(min(100.0, loader.cpu_pct)), "on a CPU"
 
 
-def _reads(loader: Loader) -> Iterator[tuple[str, str]]:
+def _reads(loader: LoaderStats) -> Iterator[tuple[str, str]]:
     """What a sample reads, and the page faults of a batch."""
-    if loader.read_bytes_per_sample is not None and loader.read_bytes_per_sample >= LEAST_READ_BYTES:
-        text = f"{loader.read_bytes_per_sample / 1e3:.1f} kB"
+    if loader.read_chars_bytes_per_sample is not None and loader.read_chars_bytes_per_sample >= LEAST_READ_BYTES:
+        text = f"{loader.read_chars_bytes_per_sample / 1e3:.1f} kB"
         if loader.storage_bytes_per_sample is not None:
             text += f", {loader.storage_bytes_per_sample / 1e3:.1f} kB of them from storage"
         yield "a sample reads", text
@@ -90,11 +90,11 @@ def _reads(loader: Loader) -> Iterator[tuple[str, str]]:
         yield "page faults", f"{text}, {loader.major_faults} with I/O in all" if loader.major_faults else text
 
 
-def _many_faults(loader: Loader) -> bool:
+def _many_faults(loader: LoaderStats) -> bool:
     return (loader.minor_faults_per_batch or 0) >= MANY_FAULTS
 
 
-def _transforms(loader: Loader) -> Iterator[Block]:
+def _transforms(loader: LoaderStats) -> Iterator[Block]:
     costly = sorted(loader.transforms, key=lambda t: -t.ms)
     if not costly:
         return
@@ -115,12 +115,12 @@ def _transforms(loader: Loader) -> Iterator[Block]:
     yield table(rows, LEFT, RIGHT, RIGHT, LEFT, indent=2)
 
 
-def _share(ms_per_sample: float, loader: Loader) -> str:
+def _share(ms_per_sample: float, loader: LoaderStats) -> str:
     timed = loader.timed
     return "" if timed is None or not timed.ms_per_sample else percent(100 * ms_per_sample / timed.ms_per_sample)
 
 
-def _slow(loader: Loader) -> Iterator[Block]:
+def _slow(loader: LoaderStats) -> Iterator[Block]:
     if loader.make_ms_per_sample is None:
         return
     least = max(LEAST_SLOW_MS, SLOW_FACTOR * loader.make_ms_per_sample)

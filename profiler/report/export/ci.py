@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from xml.etree import ElementTree
 
 from ...analyse.diff.limits import LimitCheck
-from ..documents import check as check_text
+from ..documents.check import measured, outcome, wanted
 
 
-def lines(run: str, found: Sequence[LimitCheck]) -> Iterator[str]:
+def workflow_commands(run: str, found: Sequence[LimitCheck]) -> Iterator[str]:
     """An error for each check that fails, a warning for what was not measured and is let pass, a notice for a note."""
     for each in found:
-        word = check_text.verdict(each)
+        word = outcome(each)
         if word == "PASS" and not (each.note and each.name == "max-regression"):
             continue
         level = {"PASS": "notice", "SKIP": "warning"}.get(word, "error")
-        said = f"{run}: {each.what}: {check_text.measured(each)}, {check_text.wanted(each)}"
+        said = f"{run}: {each.what}: {measured(each)}, {wanted(each)}"
         message = f"{said} ({each.note})" if each.note else said
         yield f"::{level} title={_property(f'whyidle check {each.name}')}::{_data(message)}"
 
@@ -31,14 +32,26 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
+_BEGIN = b'<?xml version="1.0" encoding="utf-8"?>\n<testsuites name="whyidle"'
+"""What every file begins with that `document` makes."""
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 has no way to hold, escaped or not."""
 
 
-def document(run: str, found: Sequence[LimitCheck], properties: Mapping[str, str]) -> str:
+def is_junit_of_ours(file: Path) -> bool:
+    """Whether a file holds nothing, or what `junit_xml` makes, of whatever check: then the next one may take its place.
+    Not so of one that cannot be read."""
+    try:
+        with file.open("rb") as content:
+            return content.read(len(_BEGIN)) in (b"", _BEGIN)
+    except OSError:
+        return False
+
+
+def junit_xml(run: str, found: Sequence[LimitCheck], properties: Mapping[str, str]) -> str:
     """The whole file. What was not measured fails, unless it is allowed: then it is skipped."""
     failed = sum(not each.holds for each in found)
-    skipped = sum(check_text.verdict(each) == "SKIP" for each in found)
+    skipped = sum(outcome(each) == "SKIP" for each in found)
     counts = {"tests": str(len(found)), "failures": str(failed), "errors": "0", "skipped": str(skipped)}
     suites = ElementTree.Element("testsuites", {"name": "whyidle", **counts})
     suite = ElementTree.SubElement(suites, "testsuite", {"name": "whyidle check", **counts})
@@ -48,9 +61,9 @@ def document(run: str, found: Sequence[LimitCheck], properties: Mapping[str, str
     for each in found:
         names = {"classname": "whyidle.check", "name": _plain(each.name)}
         case = ElementTree.SubElement(suite, "testcase", names)
-        said = f"{each.what}: {check_text.measured(each)}, {check_text.wanted(each)}"
+        said = f"{each.what}: {measured(each)}, {wanted(each)}"
         message = _plain(f"{said} ({each.note})" if each.note else said)
-        word = check_text.verdict(each)
+        word = outcome(each)
         if word == "SKIP":
             ElementTree.SubElement(case, "skipped", {"message": message})
         elif word != "PASS":

@@ -58,7 +58,7 @@ GROUP_ROWS = 1 << 16
 """Rows of a row group at least, but for the last: fewer read badly, more take memory."""
 
 
-def check() -> None:
+def require_pyarrow() -> None:
     """Whether this can be written at all.
 
     Raises:

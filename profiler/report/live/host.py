@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...analyse.recent.snapshot import HostView, Snapshot
+from ...analyse.run.resource_usage import BUDGET_USED
 from ..render import bars
 from . import words
 from .devices import LABEL
@@ -14,8 +15,8 @@ from .options import Options
 GAUGE = 10
 MUCH = 5.0
 """Percent of steal, quota or waiting for reads from which on it is pointed out."""
-FULL = 0.9
-"""Share of shared memory from which on it is pointed out."""
+SHM_FULL = 0.9
+"""Share of shared memory in use from which on it is pointed out."""
 
 
 def host(view: Snapshot, width: int, detail: int, options: Options) -> list[Row]:
@@ -48,7 +49,7 @@ def _cpu(view: Snapshot, options: Options) -> list[Row]:
         line = Row()
         if budget:
             full, empty = bars.gauge(min(1.0, used / budget), GAUGE, options.ascii_only)
-            line.add(full, "red" if used > FULL * budget else "blue").add(empty, "dim").add(" ")
+            line.add(full, "red" if used >= BUDGET_USED * budget else "blue").add(empty, "dim").add(" ")
         said.append(line.add(f"{used:.1f} of {budget:g} CPUs" if budget else f"{used:.1f} CPUs", "bold"))
     if view.host.machine_busy_pct is not None:
         said.append(Row(f"machine {words.percent(view.host.machine_busy_pct)} busy"))
@@ -85,7 +86,7 @@ def _memory(seen: HostView) -> list[Row]:
     elif seen.memory_available_bytes is not None:
         said.append(Row(f"memory {words.size(seen.memory_available_bytes)} free"))
     if seen.shm_used_bytes is not None and seen.shm_total_bytes:
-        full = seen.shm_used_bytes > FULL * seen.shm_total_bytes
+        full = seen.shm_used_bytes > SHM_FULL * seen.shm_total_bytes
         text = f"shm {words.of(seen.shm_used_bytes, seen.shm_total_bytes)}"
         said.append(Row(text, "bold yellow" if full else ""))
     return said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...analyse.recent.snapshot import Snapshot
 from ..render import bars
+from ..words.figures import part_name
 from . import words
 from .devices import LABEL
 from .lines import Row, flow
@@ -48,7 +49,7 @@ def entries(view: Snapshot, options: Options, told: bool = True) -> list[Row]:
     shown = sorted(((s, p) for p, s in view.shares.items() if s is not None and s >= 0.005), reverse=True)
 
     def entry(share: float, part: str) -> Row:
-        said = f" {bars.name(part)} {100 * share:.0f} %"
+        said = f" {part_name(part)} {100 * share:.0f} %"
         spent = f" {words.milliseconds(share * ms)}" if told and ms is not None else ""
         return Row(bars.sign(part, options.ascii_only), bars.colour(part)).add(said).add(spent, "dim")
 

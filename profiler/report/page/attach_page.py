@@ -10,7 +10,7 @@ from ...analyse.attached.series import Series, series_of
 from ...analyse.causes.finding import Finding
 from ...record.attached import STACKS, Thread, read_stacks
 from ...record.run import Run
-from ..documents import attached as attach_text
+from ..documents.attached import further, headline, told_shares, top_places, why
 from ..render.html import page_sections
 from .attach_tree import Tree, tree
 from .frame import render
@@ -25,16 +25,16 @@ def page(run: Run, seen: Attached, verdict: Finding, findings: tuple[Finding, ..
     has_stacks = (run.folder / STACKS).is_file()
     return render(
         "attach.html.j2",
-        title=attach_text.headline(seen),
+        title=headline(seen),
         styles=("table.css",),
         scripts=("table.js",),
         verdict=verdict,
         why=[
-            (attach_text.why(seen, each), attach_text.told_shares(seen, each), attach_text.top_places(each), each.looks)
+            (why(seen, each), told_shares(seen, each), top_places(each), each.looks)
             for each in seen.trainers
             if each.shares
         ],
-        sections=page_sections(attach_text.further(seen, verdict, findings)),
+        sections=page_sections(further(seen, verdict, findings)),
         series=[(each, _curve(each)) for each in series_of(run)],
         trees=_trees(seen, read_stacks(run.folder)) if has_stacks else [],
         stacks=STACKS if has_stacks else None,

@@ -16,7 +16,9 @@ from ...analyse.run.analysis import Analysis
 from ...analyse.run.stall_breakdown import busy_strip
 from ...record.run import is_run
 from ..contract import comparison as compare_json
+from ..contract.differential import SpreadJson
 from ..documents.cells_table import namer
+from ..documents.comparison import device_kind
 from ..documents.cost import usd
 from ..words.figures import NOT_MEASURED, percent
 
@@ -98,7 +100,7 @@ class CellView:
 
 def views(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str]) -> list[CellView]:
     """One a cell, in their order. `pages`: run folder → address of its page."""
-    told = compare_json.comparison(result, setting)["cells"]
+    told = compare_json.cells(result.cells, setting)
     raced = [group for group in result.groups if sum(cell.samples_per_s is not None for cell in group.cells) > 1]
     best = {id(group.best): "best" for group in raced if group.best is not None}
     marks = {id(tie): "tie" for group in result.groups for tie in group.ties} | best
@@ -109,10 +111,10 @@ def views(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str])
             number=number,
             name=name(cell) or f"{cell.pipeline} {cell.batch_size}",
             cell=cell,
-            emulated=_kind(cell, setting) == "emulated",
+            emulated=device_kind(cell, setting) == "emulated",
             values=(values := _values(cell, content)),
             words={key: _said(key, value) for key, value in values.items()},
-            ranged=_ranged(content["samples_per_s"], len(cell.facts)),
+            ranged=_ranged(content.samples_per_s, len(cell.facts)),
             mark=marks.get(id(cell), ""),
             waits_for=_waits_for(cell),
             verdict=verdict_of(cell),
@@ -129,16 +131,14 @@ def metrics_of(shown: Sequence[CellView]) -> list[CellMetric]:
     return [m for m in METRICS if m is RATE or any(view.values[m.key] is not None for view in shown)]
 
 
-def _values(cell: Cell, content: Mapping[str, Any]) -> dict[str, float | None]:
+def _values(cell: Cell, content: compare_json.CellJson) -> dict[str, float | None]:
     if cell.status != "ok":
         return {metric.key: None for metric in METRICS}
-    accuracy = content.get("accuracy") or {}
-    rate = content["samples_per_s"]
     return {
-        RATE.key: None if rate is None else rate["median"],
-        BUSY.key: content["busy_pct"],
-        COST.key: content["cost_usd"],
-        ACCURACY.key: accuracy.get("accuracy"),
+        RATE.key: None if content.samples_per_s is None else content.samples_per_s.median,
+        BUSY.key: content.busy_pct,
+        COST.key: content.cost_usd,
+        ACCURACY.key: (content.accuracy or {}).get("accuracy"),
     }
 
 
@@ -150,14 +150,8 @@ def _said(key: str, value: float | None) -> str:
     return NOT_MEASURED if value is None else f"{value:.1f}" if key == RATE.key else f"{value:.3f}"
 
 
-def _ranged(rate: Mapping[str, float] | None, runs: int) -> str:
-    return f"{rate['low']:.1f} to {rate['high']:.1f}" if rate and runs > 1 else ""
-
-
-def _kind(cell: Cell, setting: Mapping[str, Any]) -> str:
-    """Of the device a cell ran on; of one that did not run, of the comparison's."""
-    told = ((a.info.get("device") or {}).get("kind") for a in cell.analyses)
-    return str(next((kind for kind in told if kind), setting["device"]["kind"]))
+def _ranged(rate: SpreadJson | None, runs: int) -> str:
+    return f"{rate.low:.1f} to {rate.high:.1f}" if rate and runs > 1 else ""
 
 
 def _waits_for(cell: Cell) -> str:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict
+from ...analyse.cells.batch_size.result import BatchVerdict
+from ...analyse.run.stall_breakdown import TOTAL
 from ...analyse.statistics import Estimate
-from ..documents import batch_size as batch_text
-from ..render import bars
 from ..words import sample_time
-from ..words.sample_time import Scale, known
+from ..words.figures import part_name
+from ..words.sample_time import MEASURED, Scale, compared, known, measured, sentence
 
 LEAST_SHOWN = 0.0005
 """Of the time per sample: a shorter part of a bar cannot be seen."""
@@ -63,20 +63,17 @@ def sizes_views(verdicts: Mapping[str, BatchVerdict]) -> list[SizesView]:
 
 def _view(name: str, verdict: BatchVerdict, scale: Scale, longest: float) -> SizesView:
     parts = [*sample_time.shown_parts([verdict]), TOTAL]
-    work = [batch_text.measured(verdict, size) for size in verdict.terms]
+    work = [measured(verdict, size) for size in verdict.terms]
     return SizesView(
         name=name,
         unit=scale.unit,
         sizes=tuple(verdict.terms),
         bars=tuple(_bar(size, terms, verdict, scale, longest) for size, terms in verdict.terms.items()),
         terms=tuple(_term(part, verdict, scale) for part in parts),
-        work=(
-            ("samples measured", tuple(samples for samples, _ in work)),
-            ("seconds measured", tuple(seconds for _, seconds in work)),
-        ),
+        work=tuple((name, tuple(row[place] for row in work)) for place, name in enumerate(MEASURED)),
         verdict=verdict,
-        text=batch_text.sentence(verdict),
-        compared=batch_text.compared(verdict),
+        text=sentence(verdict),
+        compared=compared(verdict),
     )
 
 
@@ -88,7 +85,7 @@ def _bar(size: int, terms: Mapping[str, Estimate], verdict: BatchVerdict, scale:
         begin = 0.0
         for part, share in sample_time.shares(terms).items():
             length = 100 * share * total.value / longest
-            said = f"{bars.name(part)} {scale.number(terms.get(part))} {scale.unit}" if part in terms else part
+            said = f"{part_name(part)} {scale.number(terms.get(part))} {scale.unit}" if part in terms else part
             if share >= LEAST_SHOWN:
                 segments.append((part, said, begin, length))
             begin += length
@@ -102,7 +99,7 @@ def _term(part: str, verdict: BatchVerdict, scale: Scale) -> TermRow:
     change = verdict.changes.get(part)
     said = f"{scale.number(change, '+')} {scale.spread(change)}".rstrip() if known(change) else ""
     figures = tuple(scale.number(terms.get(part)) for terms in verdict.terms.values())
-    return TermRow(part, bars.name(part), figures, said, part == verdict.grew)
+    return TermRow(part, part_name(part), figures, said, part == verdict.grew)
 
 
 def _end(total: Estimate | None) -> float:

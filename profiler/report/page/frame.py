@@ -19,8 +19,8 @@ from markupsafe import Markup
 
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...record.files import plain
-from ..render import bars
-from ..words.figures import LEAST_SHARE, NOT_MEASURED, evidence_value, share
+from ..document import Changes, EvidenceTable, SharesOfTime, Verdict
+from ..words.figures import LEAST_SHARE, NOT_MEASURED, evidence_value, part_name, share
 
 LEAST_LABELLED = 0.09
 """Shares of a bar below this have no room for their figure."""
@@ -73,7 +73,7 @@ def as_json(data: Any) -> str:
 
 def shown_shares(shares: dict[str, float], least: float = LEAST_SHARE) -> list[tuple[str, str, float]]:
     """(part, its name, share 0..1) of the parts that are worth showing, in their order."""
-    return [(part, bars.name(part), shares[part]) for part in (*PARTS, UNTOLD) if shares.get(part, 0.0) >= least]
+    return [(part, part_name(part), shares[part]) for part in (*PARTS, UNTOLD) if shares.get(part, 0.0) >= least]
 
 
 def _is_library(name: str) -> bool:
@@ -106,7 +106,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"shown_shares": shown_shares, "part_name": bars.name, "LEAST_LABELLED": LEAST_LABELLED}
+    environment.globals |= {"shown_shares": shown_shares, "part_name": part_name, "LEAST_LABELLED": LEAST_LABELLED}
+    environment.globals |= {each.__name__: each for each in (Changes, EvidenceTable, SharesOfTime, Verdict)}
     environment.filters |= {"figure": evidence_value, "percent": share}
     return environment
 

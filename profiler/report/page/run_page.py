@@ -13,8 +13,7 @@ from ...analyse.timeline.timeline import Timeline, timelines
 from ...record.names import read_names
 from ...record.run import Run
 from ..document import Caution, Changes, EvidenceTable, OtherFindings, SharesOfTime, Verdict, blocks_of_kind
-from ..documents import run as text
-from ..render import bars
+from ..documents.run import FEW_STEPS, rate_now, run_document
 from ..render.html import page_sections
 from ..words.figures import share
 from .environment import environment_of, settings_of
@@ -43,7 +42,7 @@ DRAWN_HERE = (Verdict, SharesOfTime, Changes, EvidenceTable, OtherFindings)
 
 def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> str:
     """`runs`: those that were analysed. `cost`: what the run cost, in a line."""
-    document = text.document(analysis, cost)
+    document = run_document(analysis, cost)
     (verdict,) = blocks_of_kind(document, Verdict)
     why = blocks_of_kind(document, SharesOfTime)
     over = timelines(analysis, runs)
@@ -51,19 +50,19 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
     lead = _lead(analysis, over)
     overview, utilisation_drawn = (None, False) if lead is None else over_time(lead)
     facts = analysis.facts
+    further = page_sections(block for block in document.blocks if not isinstance(block, DRAWN_HERE))
     return render(
         "run.html.j2",
         title=document.title,
         data=None if lead is None else data_of(over, names, lead.rank),
         scripts=SCRIPTS if over else (),
         styles=("uPlot.min.css", "timeline.css") if over else (),
-        headline=document.title,
         cautions=blocks_of_kind(document, Caution),
-        emulated=document.emulated,
+        emulated=facts is not None and facts.device_kind == "emulated",
         cost=cost,
         verdict=verdict.finding,
         shares=ranks_figures.shares(analysis),
-        why=[row for block in why for row in _why(block)],
+        why=[row for block in why for row in block.lines],
         why_title=next((block.title for block in why), ""),
         why_words=[words for block in why for words in block.remarks],
         changes=[said for block in blocks_of_kind(document, Changes) for said in block.said],
@@ -83,8 +82,7 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         gaps=None
         if facts is None or not facts.told_apart or not facts.parts.gaps_ns
         else gap_histogram(facts.parts.gaps_ns),
-        # The first section is the headline's.
-        further=page_sections(block for block in document.blocks if not isinstance(block, DRAWN_HERE))[1:],
+        further=[section for section in further if section.title],
         environment=environment_of(analysis),
         settings=settings_of(analysis),
     )
@@ -96,19 +94,11 @@ def _lead(analysis: Analysis, over: Sequence[Timeline]) -> Timeline | None:
     return next((t for t in over if t.rank == number), over[0] if over else None)
 
 
-def _why(block: SharesOfTime) -> Iterator[tuple[str, str, str, str, str]]:
-    """(part, its name, share, ms a step, what it means); `n/a` for waiting of which nothing was seen."""
-    for row in block.rows:
-        ms = "" if row.ms is None else f"{row.ms:.2f} ms"
-        yield row.part, bars.name(row.part), share(row.share), ms, row.meaning
-    yield "", "a step", "100.0 %", f"{block.step_ms:.2f} ms", ""
-
-
 def _tiles(analysis: Analysis, facts: Facts | None) -> Iterator[tuple[str, Any, str]]:
     if facts is None:
         return
-    rate, step = text.rate_now(analysis), analysis.step_ms
-    if facts.window.count >= text.FEW_STEPS:
+    rate, step = rate_now(analysis), analysis.step_ms
+    if facts.window.count >= FEW_STEPS:
         if rate is None:
             yield "steps/s", f"{1e9 * facts.window.count / facts.parts.wall_ns:.1f}", "samples are not known"
         else:

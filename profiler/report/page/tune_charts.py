@@ -14,7 +14,7 @@ from ...record.tuning import LoaderSettings
 from ...tune.search.candidates import describe
 from ...tune.search.result import BatchAdvice, Trial
 from ...tune.search.tuning import Tuning
-from ..documents import tuning as tune_text
+from ..documents.tuning import mark_of, measured, said_memory, said_rate
 
 WIDEST = 0.97
 """Share of the chart's width at which the largest value stands."""
@@ -64,11 +64,11 @@ def _trial(result: Tuning, trial: Trial, whole: float) -> TrialRow:
     at, low, high = _mark(trial.rate, whole)
     return TrialRow(
         settings=_settings(trial.settings, result.tuned.baseline.settings),
-        said=tune_text.measured(trial).plain.strip(),
-        predicted_said=tune_text.said_rate(trial.predicted),
+        said=measured(trial).plain.strip(),
+        predicted_said=said_rate(trial.predicted),
         blocks=trial.blocks,
         seconds=trial.seconds,
-        mark=tune_text.mark_of(result, trial),
+        mark=mark_of(result, trial),
         note=" ".join((note or "").split()),
         at=at,
         low=low,
@@ -104,8 +104,8 @@ def _size(advice: BatchAdvice, size: int, rates: float, memory: float) -> SizeRo
     off = ["off the line"] if size in advice.off_line else []
     return SizeRow(
         size=size,
-        rate_said=tune_text.said_rate(None if rate is None else rate.value),
-        memory_said=tune_text.said_memory(used),
+        rate_said=said_rate(None if rate is None else rate.value),
+        memory_said=said_memory(used),
         note=advice.failed.get(size, "") or ", ".join(of_answers + off),
         rate=at,
         low=low,

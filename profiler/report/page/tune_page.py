@@ -7,7 +7,8 @@ from math import isfinite
 
 from ...analyse.statistics import Estimate
 from ...tune.search.tuning import Tuning
-from ..documents import tuning as tune_text
+from ..document import Caution, blocks_of_kind
+from ..documents.tuning import BATCH, CHANGE, TRIED, change, said_rate, tuning_document
 from ..render.html import PageParagraph, page_parts, page_sections
 from ..words.settings import arguments
 from .frame import render
@@ -16,22 +17,23 @@ from .tune_charts import size_rows, trial_rows
 
 def page(result: Tuning, notices: Sequence[str] = (), environment: Sequence[tuple[str, str]] = ()) -> str:
     """The whole page. `notices`: of its data; `environment`: (what, value) of what was tuned when and where."""
-    tuned = result.tuned
-    sections = {section.title: section for section in page_sections(tune_text.blocks(result))}
-    because = sections.pop(tune_text.headline(result))
-    batch = sections.pop(tune_text.BATCH, None)
-    for shown_otherwise in (tune_text.CHANGE, tune_text.TRIED):
+    tuned, document = result.tuned, tuning_document(result)
+    sections = {section.title: section for section in page_sections(document.blocks)}
+    because = sections.pop("")
+    batch = sections.pop(BATCH, None)
+    for shown_otherwise in (CHANGE, TRIED):
         sections.pop(shown_otherwise, None)
     return render(
         "tune.html.j2",
-        title=tune_text.headline(result),
+        title=document.title,
         styles=("table.css",),
         scripts=("table.js",),
+        cautions=blocks_of_kind(document, Caution),
         notices=notices,
         because=because.blocks,
         emulated=result.device.get("kind") == "emulated",
         tiles=_tiles(result),
-        change=[part.words for part in page_parts(tune_text.change(result)) if isinstance(part, PageParagraph)]
+        change=[part.words for part in page_parts([change(result)]) if isinstance(part, PageParagraph)]
         if result.changed
         else [],
         paste=_to_paste(result),
@@ -47,7 +49,7 @@ def _tiles(result: Tuning) -> list[tuple[str, str, str]]:
     """(what, figure, what it is about)."""
     tuned = result.tuned
     emulated = "emulated " if result.device.get("kind") == "emulated" else ""
-    best, now = (tune_text.said_rate(trial.samples_per_s) for trial in (tuned.best, tuned.baseline))
+    best, now = (said_rate(trial.samples_per_s) for trial in (tuned.best, tuned.baseline))
     tiles = [(f"now, {emulated}samples/s", now, _between(tuned.baseline.rate))]
     if result.changed:
         tiles.append((f"best, {emulated}samples/s", best, _between(tuned.best.rate)))
@@ -73,7 +75,7 @@ def _speedup_range(speedup: Estimate) -> str:
 
 
 def _between(rate: Estimate | None) -> str:
-    return "" if rate is None else f"95 %: {tune_text.said_rate(rate.low)} to {tune_text.said_rate(rate.high)}"
+    return "" if rate is None else f"95 %: {said_rate(rate.low)} to {said_rate(rate.high)}"
 
 
 def _to_paste(result: Tuning) -> str | None:

@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict
-from ...analyse.run.stall_breakdown import PARTS, UNTOLD
+from ...analyse.cells.batch_size.result import BatchVerdict
+from ...analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD
 from ...analyse.statistics import Estimate
 from ...errors import MissingExtra, WhyidleError
-from ..render import bars
 from ..words import sample_time
-from ..words.figures import NOT_MEASURED
+from ..words.figures import NOT_MEASURED, part_name
 from ..words.sample_time import Scale, half_width, known, shares, shown_parts
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ _ROOM = 0.95
 """Inches to the right of the last bar, for what grew."""
 
 
-def check(path: Path, made: Path | None = None, option: str = "--plot") -> None:
+def check_picture(path: Path, made: Path | None = None, option: str = "--plot") -> None:
     """Whether a picture can be drawn there, before anything is measured for it; `made`: a folder that will be there.
 
     Raises:
@@ -85,16 +84,16 @@ def check(path: Path, made: Path | None = None, option: str = "--plot") -> None:
         raise MissingExtra(f"{option} draws with matplotlib, which is not installed", "plot")
 
 
-def write(verdicts: Mapping[str, BatchVerdict], title: str, path: Path) -> None:
+def write_batch_sizes(verdicts: Mapping[str, BatchVerdict], title: str, path: Path) -> None:
     """Draw into a file, of the kind its name ends in; the same verdicts give the same bytes.
 
     Raises:
         WhyidleError: it cannot be written.
     """
-    save(lambda: figure(verdicts, title), path)
+    save_picture(lambda: figure(verdicts, title), path)
 
 
-def save(draw: Callable[[], Figure], path: Path) -> None:
+def save_picture(draw: Callable[[], Figure], path: Path) -> None:
     """Draw in our style, into a file of the kind its name ends in; the same picture gives the same bytes.
 
     Raises:
@@ -143,7 +142,7 @@ def figure(verdicts: Mapping[str, BatchVerdict], title: str) -> Figure:
         if place + columns >= len(verdicts):
             panel_axes.set_xlabel("batch size", color=_INK)
     axes.flat[0].set_ylim(0, 1.16 * _highest(verdicts) / scale.microseconds)
-    handles = [Patch(label=bars.name(part), **_look(part)) for part in parts]
+    handles = [Patch(label=part_name(part), **_look(part)) for part in parts]
     drawn.legend(
         handles=handles,
         loc="outside lower left",

@@ -14,7 +14,7 @@ from ...analyse.cells.training_results import results
 from ...errors import WhyidleError
 from ..documents.cells_table import namer
 from ..documents.training_results import class_names
-from . import batch_size as batch_plot
+from .batch_size import save_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,8 +53,8 @@ def panels(result: Comparison, setting: dict[str, Any]) -> list[Panel]:
     return drawn
 
 
-def write(result: Comparison, setting: dict[str, Any], title: str, path: Path) -> None:
-    """Draw all of them into a file (`batch_plot.check` says beforehand whether that can be done).
+def write_confusion(result: Comparison, setting: dict[str, Any], title: str, path: Path) -> None:
+    """Draw all of them into a file (`check_picture` says beforehand whether that can be done).
 
     Raises:
         WhyidleError: there is none, or it cannot be written.
@@ -64,7 +64,7 @@ def write(result: Comparison, setting: dict[str, Any], title: str, path: Path) -
         raise WhyidleError(
             "--confusion-plot: none of these trainings was tried on held-out classes, so there is nothing to draw."
         )
-    batch_plot.save(lambda: figure(found, title), path)
+    save_picture(lambda: figure(found, title), path)
 
 
 def figure(found: Sequence[Panel], title: str) -> Figure:

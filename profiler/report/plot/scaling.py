@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...analyse.cells.scaling import Curve, Scaling
 from ..documents.scaling import HELD, names
-from .batch_size import save
+from .batch_size import save_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,13 +23,13 @@ _LETTERS = 46
 """Of a panel's title in a line."""
 
 
-def write(scaling: Scaling, title: str, path: Path) -> None:
+def write_scaling(scaling: Scaling, title: str, path: Path) -> None:
     """Draw into a file, of the kind its name ends in; the same curves give the same bytes.
 
     Raises:
         WhyidleError: it cannot be written.
     """
-    save(lambda: figure(scaling, title), path)
+    save_picture(lambda: figure(scaling, title), path)
 
 
 def figure(scaling: Scaling, title: str) -> Figure:

@@ -22,7 +22,7 @@ from ...analyse.run.stall_breakdown import busy_strip
 from ...errors import WhyidleError
 from ...record.run import open_run
 from ...record.schema import DEVICE
-from . import batch_size as batch_plot
+from .batch_size import save_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,7 +112,7 @@ def _sampled(folder: Path, begin: int, end: int) -> tuple[tuple[float, float], .
     return tuple(zip((middle / 1e9).tolist(), told["utilisation_pct"].tolist(), strict=True))
 
 
-def write(traces: Sequence[UtilisationPanel], title: str, path: Path) -> None:
+def write_utilisation(traces: Sequence[UtilisationPanel], title: str, path: Path) -> None:
     """Draw into a file, of the kind its name ends in; the same traces give the same bytes.
 
     Raises:
@@ -123,7 +123,7 @@ def write(traces: Sequence[UtilisationPanel], title: str, path: Path) -> None:
             f"--trace-plot: no run of {WINDOW_NS / 1e6:.0f} ms or more knows when its device computed, so no picture "
             "was drawn."
         )
-    batch_plot.save(lambda: figure(traces, title), path)
+    save_picture(lambda: figure(traces, title), path)
 
 
 def figure(traces: Sequence[UtilisationPanel], title: str) -> Figure:

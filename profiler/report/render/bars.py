@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
+from ..words.figures import part_name
 
 _ALL = (*PARTS, UNTOLD)
 _SIGNS = dict(zip(_ALL, "█░▒▓▚·?", strict=True))
@@ -24,11 +25,6 @@ def is_ascii(console: Console) -> bool:
 def sign(part: str, ascii_only: bool = False) -> str:
     """The character of a part in bars and legends."""
     return (_ASCII if ascii_only else _SIGNS)[part]
-
-
-def name(part: str) -> str:
-    """Of a part, in words."""
-    return "not told apart" if part == UNTOLD else part
 
 
 def stacked(shares: Mapping[str, float], width: int, ascii_only: bool = False) -> Text:
@@ -52,7 +48,7 @@ def legend(parts: Mapping[str, float], ascii_only: bool = False) -> Text:
     for part in _ALL:
         if parts.get(part, 0.0) >= 0.005:
             line.append(sign(part, ascii_only), style=_COLOURS[part])
-            line.append(f" {name(part)}  ")
+            line.append(f" {part_name(part)}  ")
     return line
 
 

@@ -10,13 +10,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict
-from ...analyse.run.stall_breakdown import UNTOLD
+from ...analyse.cells.batch_size.result import BatchVerdict
+from ...analyse.run.stall_breakdown import TOTAL, UNTOLD
 from ..document import SizesOfBatch
-from ..documents.batch_size import compared, measured, sentence
 from ..words import sample_time
-from ..words.figures import evidence_value, expected
-from ..words.sample_time import known, shares, shown_parts
+from ..words.figures import evidence_value, expected, part_name
+from ..words.sample_time import MEASURED, compared, known, measured, shares, shown_parts
 from . import bars
 from .ascii import written
 
@@ -33,7 +32,7 @@ def sizes_of_batch(block: SizesOfBatch, width: int, ascii_only: bool) -> Iterato
     yield Text()
     yield _indented(_terms(verdict, scale, width - _INDENT, ascii_only))
     yield Text()
-    said = Text(f"{written(sentence(verdict), ascii_only)} ")
+    said = Text(f"{written(block.said, ascii_only)} ")
     said.append(f"[{verdict.cause}]", style="bold")
     yield _indented(said)
     if verdict.evidence:
@@ -74,8 +73,8 @@ def _terms(verdict: BatchVerdict, scale: sample_time.Scale, width: int, ascii_on
     changes += [f"{scale.number(c, '+')} {scale.spread(c, mark)}".rstrip() for c in map(verdict.changes.get, parts)]
     figures = {size: [scale.number(terms.get(part)) for part in parts] for size, terms in verdict.terms.items()}
     work = {size: measured(verdict, size) for size in figures}
-    names = [Text(f"{_sign(part, ascii_only)} {bars.name(part)}", _colour(part)) for part in parts]
-    names += [Text("  samples measured"), Text("  seconds measured")]
+    names = [Text(f"{_sign(part, ascii_only)} {part_name(part)}", _colour(part)) for part in parts]
+    names += [Text(f"  {name}") for name in MEASURED]
     columns = {size: [str(size), *figures[size], *work[size]] for size in figures}
     room = width - max(len(name) for name in names) - 2 - 3 - max(map(len, changes))
     sizes = _fitting(verdict, {size: max(map(len, column)) + 2 for size, column in columns.items()}, room)

@@ -10,9 +10,11 @@ from ..document import (
     Block,
     Caution,
     Changes,
+    CodeChange,
     EvidenceTable,
     FittingTable,
     Heading,
+    LimitTable,
     OtherFindings,
     Paragraph,
     Quality,
@@ -20,9 +22,10 @@ from ..document import (
     SizesOfBatch,
     Space,
     TableBlock,
+    Title,
     Verdict,
-    Words,
 )
+from ..phrase import Words
 from ..words.figures import expected
 from .phrases import text_of
 
@@ -71,8 +74,8 @@ def page_sections(blocks: Iterable[Block]) -> list[PageSection]:
 
 
 def page_parts(blocks: Iterable[Block]) -> list[PagePart]:
-    """Blocks as the templates' macros take them. Verdicts, cautions, shares of time and the time per sample by batch
-    size are drawn by the page itself, from the blocks."""
+    """Blocks as the templates' macros take them. Titles, verdicts, cautions, shares of time and the time per sample by
+    batch size are drawn by the page itself, from the blocks."""
     return [part for block in blocks for part in _parts(block)]
 
 
@@ -102,11 +105,16 @@ def _parts(block: Block) -> Iterator[PagePart]:
         yield PageTable((), rows, (False, False, False))
     elif isinstance(block, OtherFindings):
         yield PageHeading(block.title)
-        yield from (PageParagraph(f"{found.cause}: {found.title}") for found in block.findings)
+        for said, changes in block.said:
+            yield from map(PageParagraph, (said, *changes))
+    elif isinstance(block, CodeChange):
+        yield from map(PageParagraph, block.lines)
+    elif isinstance(block, LimitTable):
+        yield _table(block.heads, tuple(row.cells for row in block.rows), (False,) * len(block.heads))
     elif isinstance(block, Quality):
         yield PageHeading(block.title)
         yield from map(PageParagraph, block.lines)
-    elif not isinstance(block, Space | Verdict | SharesOfTime | SizesOfBatch | Caution):
+    elif not isinstance(block, Title | Space | Verdict | SharesOfTime | SizesOfBatch | Caution):
         assert_never(block)
 
 

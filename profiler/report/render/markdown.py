@@ -1,4 +1,8 @@
-"""Documents in a few lines of Markdown, for a pull request: below 60 lines, as GitHub renders it.
+"""Documents as Markdown, for a pull request: below 60 lines, as GitHub renders it.
+
+All blocks are said in their order, but for pictures. Of long ones the begin stands, and how much more there is. Where
+the whole is too long, sections go, the last one first; what a section holds is what follows its heading, and no block
+that has a title of its own. Which have gone is said at the end.
 
 What was recorded (commands, paths, titles) is text here, never markup: no link, no mention, no HTML comes of it.
 """
@@ -6,36 +10,48 @@ What was recorded (commands, paths, titles) is text here, never markup: no link,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import assert_never
 
-from ...analyse.causes.finding import Finding
-from ...analyse.cells.comparison import Cell, Comparison
-from ...analyse.cells.differential import verdict_of
-from ...analyse.diff.limits import LimitCheck
-from ...analyse.ranks import figures as ranks_figures
 from ...record.files import plain
 from ..document import (
+    Block,
     Caution,
     Changes,
+    CodeChange,
     Document,
     EvidenceTable,
+    FittingTable,
+    Heading,
+    LimitTable,
     OtherFindings,
+    Paragraph,
     Quality,
     SharesOfTime,
+    SizesOfBatch,
+    Space,
+    TableBlock,
+    Title,
     Verdict,
-    blocks_of_kind,
 )
-from ..documents import cells_table
-from ..documents import check as checks
-from ..documents import comparison as compare_text
-from ..words.figures import NOT_MEASURED, prediction, share
+from ..phrase import Words, plain_words
+from .fitted import fitting
 
+MOST_LINES = 59
 MOST_FINDINGS = 5
 MOST_EVIDENCE = 8
 MOST_NOTES = 5
-MOST_CELLS = 40
-LONGEST = 400
+MOST_ROWS = 30
+MOST_PARAGRAPHS = 8
+"""In a row."""
+WIDEST = 120
+"""Signs that a row of a table may take, as a terminal has so many; where it takes more, columns go as they go there."""
+OF_A_SECTION = (Paragraph, TableBlock, FittingTable, SizesOfBatch, CodeChange)
+"""Kinds of blocks without a title of their own."""
+HEADING_LINES = 2
+LONGEST = 1000
 """Characters of one text."""
 _MARKUP = re.compile(r"[\\`*_{}\[\]|~$]|^[-+](?=\s|$)|(?<=^\d)[.)](?=\s)|(?<=^\d\d)[.)](?=\s)")
 _LINKED = re.compile(r"#|@|\bGH-(?=\d)|:(?=//)", re.IGNORECASE)
@@ -43,30 +59,15 @@ _LINKED = re.compile(r"#|@|\bGH-(?=\d)|:(?=//)", re.IGNORECASE)
 
 
 def markdown(document: Document) -> str:
-    """Of a run, or of a process that was watched from outside."""
-    return "\n".join(_lines(document)) + "\n"
-
-
-def of_checks(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> str:
-    """A table of checks. `emulated`: the name of an emulated device."""
-    lines = [f"### {_whole(checks.summary(run, found))}", ""]
-    if emulated is not None:
-        lines += [f"**Emulated**: it ran on {_whole(emulated)}, no GPU was measured.", ""]
-    lines += ["| | check | measured | wanted | |", "|---|---|---:|---:|---|"]
-    for each in found:
-        cells = (checks.verdict(each), each.what, checks.measured(each), checks.wanted(each), each.note)
-        lines.append("| " + " | ".join(map(_whole, cells)) + " |")
+    """All of it that there is room for."""
+    sections, left_out = _sections(document), list[str]()
+    while len(lines := _together(sections, left_out)) > MOST_LINES and any(each.title for each in sections):
+        last = max(place for place, each in enumerate(sections) if each.title)
+        left_out.insert(0, sections.pop(last).title)
+        # What only announced it goes as well.
+        while sections[last - 1].title and len(sections[last - 1].lines) == HEADING_LINES:
+            sections.pop(last := last - 1)
     return "\n".join(lines) + "\n"
-
-
-def _whole(words: str) -> str:
-    """Uncut: what there is to do stands at the end of a note."""
-    return escaped(words, longest=None)
-
-
-def of_comparison(result: Comparison, setting: dict[str, Any]) -> str:
-    """The table of a comparison."""
-    return "\n".join(_comparison(result, setting)) + "\n"
 
 
 def escaped(value: object, longest: int | None = LONGEST) -> str:
@@ -85,116 +86,129 @@ def code(value: object) -> str:
     return f"{ticks}{pad}{line}{pad}{ticks}"
 
 
-def _in_cell(written: str) -> str:
-    """Code in a cell of a table: what would end the cell is escaped there, and only there."""
-    return written.replace("|", "\\|")
-
-
 def _line(value: object, longest: int | None = LONGEST) -> str:
     line = " ".join(plain(str(value)).split())
     return line if longest is None or len(line) <= longest else f"{line[: longest - 1]}…"
 
 
-def _lines(document: Document) -> Iterator[str]:
-    for verdict in blocks_of_kind(document, Verdict):
-        yield from _head(verdict.finding)
-    yield ""
-    yield f"{escaped(document.title)}."
-    for caution in blocks_of_kind(document, Caution):
-        yield f"**{caution.what}:** {escaped(caution.words)}"
-    if document.emulated:
-        yield "**Emulated device:** no figure of it was measured on a real one."
-    for time in blocks_of_kind(document, SharesOfTime):
-        rows = [(escaped(row.part), share(row.share), f"{row.ms:.2f} ms") for row in time.rows if row.ms is not None]
-        yield from _table(("where the time went", "share", "a step"), rows)
-    for block in blocks_of_kind(document, Changes):
-        yield from ("", "**Next**", "")
-        yield from (f"- {escaped(one.change)}{prediction(one, block.now)}" for one in block.changes)
-    for evidence in blocks_of_kind(document, EvidenceTable):
-        yield from _evidence(evidence)
-    for others in blocks_of_kind(document, OtherFindings):
-        yield from _also(others.findings)
-    for quality in blocks_of_kind(document, Quality):
-        yield from _quality(quality)
+@dataclass
+class _Section:
+    title: str = ""
+    """Of its heading; empty of what stays however little room there is."""
+    lines: list[str] = field(default_factory=list)
 
 
-def _head(verdict: Finding) -> Iterator[str]:
-    severity = f" ({verdict.severity})" if verdict.severity != "none" else ""
-    yield f"### whyidle: {code(verdict.cause or 'no verdict')}{severity}"
-    yield ""
-    yield escaped(verdict.title)
+def _sections(document: Document) -> list[_Section]:
+    sections = [_Section(lines=[f"### whyidle: {escaped(document.title)}"])]
+    blocks = [block for block in document.blocks if not isinstance(block, Title | Space)]
+    for kind, alike in groupby(blocks, key=type):
+        shown = list(alike)
+        more = len(shown) - MOST_PARAGRAPHS if kind is Paragraph else 0
+        for block in shown[:MOST_PARAGRAPHS] if more > 0 else shown:
+            if not isinstance(block, OF_A_SECTION):
+                sections.append(_Section(block.words if isinstance(block, Heading) else ""))
+            sections[-1].lines += _lines(block)
+        sections[-1].lines += _more(more, "paragraphs")
+    return sections
 
 
-def _evidence(block: EvidenceTable) -> Iterator[str]:
-    if rows := [tuple(map(escaped, row)) for row in block.rows]:
-        yield from _table(("evidence", "value", "should be"), rows[:MOST_EVIDENCE])
+def _together(sections: Iterable[_Section], left_out: Sequence[str]) -> list[str]:
+    """All lines, those of a list without empty ones between them."""
+    together: list[str] = []
+    for section in sections:
+        for line in section.lines:
+            if line.startswith("- ") and together[-2:-1] and together[-2].startswith("- ") and not together[-1]:
+                together.pop()
+            together.append(line)
+    return [*together, *(["", f"<sub>Left out: {', '.join(map(escaped, left_out))}.</sub>"] if left_out else [])]
 
 
-def _also(others: Sequence[Finding]) -> Iterator[str]:
-    yield ""
-    for found in others[:MOST_FINDINGS]:
-        yield f"- also {code(found.cause)} ({found.severity}): {escaped(found.title)}"
-    if len(others) > MOST_FINDINGS:
-        yield f"- and {len(others) - MOST_FINDINGS} more"
+def _lines(block: Block) -> Iterator[str]:
+    """Of one block, after an empty line."""
+    if isinstance(block, Heading):
+        yield from ("", f"**{escaped(block.words)}**")
+    elif isinstance(block, Paragraph):
+        words = plain_words(block.words).strip()
+        yield from _listed([words.removeprefix("- ")]) if block.indent else ("", escaped(words))
+    elif isinstance(block, TableBlock):
+        wide = max(map(len, block.rows), default=0)
+        heads = [column.head for column in block.columns] or [""] * wide
+        yield from _table(heads, block.rows, [column.right for column in block.columns] or [False] * wide)
+    elif isinstance(block, FittingTable):
+        columns = fitting(block.columns, WIDEST)
+        rows = list(zip(*(column.cells for column in columns), strict=True))
+        yield from _table([column.head for column in columns], rows, [column.right for column in columns])
+    elif isinstance(block, SizesOfBatch):
+        yield from ("", f"- {escaped(block.name)}: {escaped(block.said)} {code(block.verdict.cause)}")
+    elif isinstance(block, Verdict):
+        yield from ("", f"**{block.title}:** {code(block.cause)}{f' ({block.remarks})' if block.remarks else ''}")
+        yield from ("", escaped(block.finding.title))
+    elif isinstance(block, SharesOfTime):
+        _, *heads = block.heads
+        yield from _table([block.title, *heads], [row for _, *row in block.lines], (False, True, True, False))
+        yield from _listed(block.remarks)
+    elif isinstance(block, Changes):
+        yield from ("", f"**{block.title}**", *_listed(block.said))
+    elif isinstance(block, CodeChange):
+        yield from ("", "```diff", *map(_line, block.lines), "```")
+    elif isinstance(block, EvidenceTable):
+        _, *heads = block.heads
+        yield from _table([block.title, *heads], block.rows[:MOST_EVIDENCE], (False, True, False))
+    elif isinstance(block, OtherFindings):
+        yield from ("", f"**{block.title}**", *_listed([said for said, _ in block.said[:MOST_FINDINGS]]))
+        yield from _more(len(block.said) - MOST_FINDINGS, "findings")
+    elif isinstance(block, Caution):
+        where = f" {escaped(block.where)}" if block.where else ""
+        yield from ("", f"**{block.what}{where}:** {escaped(block.words)}")
+    elif isinstance(block, Quality):
+        yield from _quality(block)
+    elif isinstance(block, LimitTable):
+        # Uncut, in number and in length: what there is to do stands at the end of a note.
+        rows = [tuple(escaped(cell, longest=None) for cell in row.cells) for row in block.rows]
+        yield from _rows(block.heads, rows, (False, False, True, True, False))
+    elif not isinstance(block, Title | Space):
+        assert_never(block)
 
 
-def _quality(quality: Quality) -> Iterator[str]:
-    if quality.brief:
-        yield ""
-        yield f"<sub>{' · '.join(quality.brief)}</sub>"
-    notes = quality.notes
-    if notes:
-        count = f"{len(notes)} note{'' if len(notes) == 1 else 's'} on this recording"
-        yield from ("", f"<details><summary>{count}</summary>", "")
-        yield from (f"- {escaped(note)}" for note in notes[:MOST_NOTES])
-        if len(notes) > MOST_NOTES:
-            yield f"- and {len(notes) - MOST_NOTES} more"
+def _listed(sentences: Iterable[str]) -> Iterator[str]:
+    for said in sentences:
+        yield from ("", f"- {escaped(said)}")
+
+
+def _more(number: int, what: str) -> Iterator[str]:
+    if number > 0:
+        yield from ("", f"And {number} more {what if number > 1 else what[:-1]}.")
+
+
+def _quality(block: Quality) -> Iterator[str]:
+    if block.brief:
+        yield from ("", f"<sub>{' · '.join(block.brief)}</sub>")
+    if block.notes:
+        count = f"{len(block.notes)} note{'' if len(block.notes) == 1 else 's'} on this recording"
+        yield from ("", f"<details><summary>{count}</summary>", *_listed(block.notes[:MOST_NOTES]))
+        yield from _more(len(block.notes) - MOST_NOTES, "notes")
         yield from ("", "</details>")
 
 
-def _comparison(result: Comparison, setting: dict[str, Any]) -> Iterator[str]:
-    emulated = setting["device"]["kind"] == "emulated"
-    yield f"### whyidle: {escaped(compare_text.title(result, setting))}"
-    if question := setting.get("question"):
-        yield from ("", escaped(question))
-    cells = result.cells[:MOST_CELLS]
-    places = cells_table.place_columns(cells, whole=True)
-    mark = "emulated " if emulated else ""
-    heads = (
-        *(escaped(column.head) for column in places),
-        f"{mark}samples/s",
-        f"{mark}busy",
-        f"{mark}input",
-        "waits for",
-    )
-    rows = [
-        (*(escaped(column.cells[number]) for column in places), *_figures(cell)) for number, cell in enumerate(cells)
-    ]
-    yield from _table(heads, rows, left=len(places))
-    if len(result.cells) > MOST_CELLS:
-        yield from ("", f"And {len(result.cells) - MOST_CELLS} more cells.")
-    if (best := result.best) is not None:
-        named = cells_table.namer(result.cells)(best)
-        ties = f"; {len(result.ties)} more cannot be told from it" if result.ties else ""
-        yield from ("", f"**Fastest:** {escaped(named or best.pipeline)}{ties}.")
+def _table(heads: Sequence[str], rows: Sequence[Sequence[Words]], right: Sequence[bool]) -> Iterator[str]:
+    """`right`: which columns are figures."""
+    shown = [[_cell(cell) for cell in row] for row in rows[:MOST_ROWS]]
+    yield from _rows([escaped(head) for head in heads], shown, right)
+    yield from _more(len(rows) - MOST_ROWS, "rows")
 
 
-def _figures(cell: Cell) -> Iterator[str]:
-    rate, typical = cell.samples_per_s, cell.typical
-    if cell.status != "ok" or rate is None or typical is None or typical.facts is None:
-        yield from (escaped(cell.status), NOT_MEASURED, NOT_MEASURED, escaped(cell.error or ""))
+def _cell(words: Words) -> str:
+    """Its lines in one."""
+    return "; ".join(escaped(line) for line in plain_words(words).splitlines() if line.strip())
+
+
+def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> Iterator[str]:
+    """Of texts that are Markdown. Columns of pictures, and all others without a word, are left out."""
+    full = [[*row, *[""] * (len(heads) - len(row))] for row in rows]
+    shown = [place for place in range(len(heads)) if any(row[place] for row in full)]
+    if not shown:
         return
-    yield f"{rate.value:.0f}" + (f" ({rate.low:.0f} to {rate.high:.0f})" if len(cell.analyses) > 1 else "")
-    shares = ranks_figures.shares(typical)
-    for part in ("compute", "input"):
-        yield f"{100 * shares[part]:.0f} %" if part in shares else NOT_MEASURED
-    verdict = verdict_of(cell)
-    yield _in_cell(code(verdict.cause)) if verdict is not None and verdict.cause else NOT_MEASURED
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> Iterator[str]:
-    """`left`: so many columns are aligned to the left, those after them to the right."""
     yield ""
-    yield f"| {' | '.join(heads)} |"
-    yield f"|{'|'.join(' :-- ' if place < left else ' --: ' for place in range(len(heads)))}|"
-    yield from (f"| {' | '.join(row)} |" for row in rows)
+    yield f"| {' | '.join(heads[place] for place in shown)} |"
+    yield f"|{'|'.join(' --: ' if right[place] else ' :-- ' for place in shown)}|"
+    yield from (f"| {' | '.join(row[place] for place in shown)} |" for row in full)

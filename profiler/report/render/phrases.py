@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from ..document import Bar, Inline, Length, PartSign, Spark, Words
+from ..phrase import Bar, Inline, Length, PartSign, Spark, Words
 from . import bars
 from .ascii import written
 

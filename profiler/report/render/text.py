@@ -17,25 +17,26 @@ from ..document import (
     Block,
     Caution,
     Changes,
+    CodeChange,
     Document,
     EvidenceTable,
     FittingTable,
     Heading,
+    LimitTable,
     OtherFindings,
     Paragraph,
-    PartSign,
     Quality,
     SharesOfTime,
     SizesOfBatch,
     Space,
     TableBlock,
+    TableColumn,
+    Title,
     Verdict,
-    Words,
-    line,
     table,
-    toned,
 )
-from ..words.figures import NOT_MEASURED, SEVERITY_TONES, expected, prediction
+from ..phrase import PartSign, Words, line, toned
+from ..words.figures import SEVERITY_TONES, expected
 from . import bars
 from .ascii import written
 from .batch_sizes import sizes_of_batch
@@ -44,15 +45,17 @@ from .phrases import text_of
 
 INDENT = 2
 """Blanks of one step to the right."""
+LEAST_OUTCOME = 5
+"""Signs of the column that says which limits are kept."""
 STACKED = 60
 """Signs of the bar of a step's time."""
 
 
-def show(document: Document, console: Console) -> None:
+def print_document(document: Document, console: Console) -> None:
     """Print all of it."""
     ascii_only = bars.is_ascii(console)
     for block in document.blocks:
-        one_line = isinstance(block, Paragraph) and block.one_line
+        one_line = isinstance(block, Title | Paragraph | Caution | LimitTable) and block.one_line
         for each in renderables(block, console.width, ascii_only):
             console.print(each, soft_wrap=one_line)
 
@@ -61,7 +64,7 @@ def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[Renderab
     """What is printed of a block on so many columns."""
     if isinstance(block, Space):
         yield Text()
-    elif isinstance(block, Heading):
+    elif isinstance(block, Title | Heading):
         yield _heading(block.words, ascii_only)
     elif isinstance(block, Paragraph):
         yield _indented(text_of(block.words, ascii_only), block.indent)
@@ -93,9 +96,17 @@ def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[Renderab
         )
     elif isinstance(block, OtherFindings):
         yield _heading(block.title, ascii_only)
-        yield from _findings(block, ascii_only)
+        for said, changes in block.said:
+            yield _indented(text_of(said, ascii_only))
+            yield from (_indented(text_of(change, ascii_only), 2) for change in changes)
     elif isinstance(block, Caution):
-        yield Text(written(block.said, ascii_only), style="bold yellow")
+        if not block.quiet:
+            yield Text(written(block.said, ascii_only), style="bold yellow")
+    elif isinstance(block, CodeChange):
+        for words, tone in zip(block.lines, ("red", "green"), strict=True):
+            yield _indented(text_of(toned(words, tone), ascii_only))
+    elif isinstance(block, LimitTable):
+        yield from _limits(block, ascii_only)
     elif isinstance(block, Quality):
         yield _heading(block.title, ascii_only)
         yield from _paragraphs(block.lines, ascii_only)
@@ -103,8 +114,10 @@ def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[Renderab
         assert_never(block)
 
 
-def _heading(words: str, ascii_only: bool) -> Text:
-    return Text(written(words, ascii_only), style="bold")
+def _heading(words: Words, ascii_only: bool) -> Text:
+    heading = text_of(words, ascii_only)
+    heading.style = "bold"
+    return heading
 
 
 def _paragraphs(lines: Iterable[str], ascii_only: bool) -> Iterator[RenderableType]:
@@ -113,36 +126,26 @@ def _paragraphs(lines: Iterable[str], ascii_only: bool) -> Iterator[RenderableTy
 
 
 def _verdict(block: Verdict) -> Text:
-    finding = block.finding
-    head = Text("Verdict  ", style="bold")
-    head.append(finding.cause or "none possible", style=SEVERITY_TONES[finding.severity])
-    said = [finding.severity] if finding.severity != "none" else []
-    if block.confidence and finding.cause is not None:
-        said.append(f"confidence {finding.confidence:.1f}")
-    if said:
-        head.append(f"  ({', '.join(said)})")
-    return head
+    head = Text(f"{block.title}  ", style="bold").append(block.cause, style=SEVERITY_TONES[block.finding.severity])
+    return head.append(f"  ({block.remarks})" if block.remarks else "")
 
 
 def _time_table(block: SharesOfTime) -> TableBlock:
     rows: list[tuple[Words, ...]] = [
-        (
-            line(PartSign(row.part), toned(f" {bars.name(row.part)}", bars.colour(row.part))),
-            NOT_MEASURED if row.share is None else f"{100 * row.share:5.1f} %",
-            "" if row.ms is None else f"{row.ms:8.2f} ms",
-            row.meaning,
-        )
-        for row in block.rows
+        (line(PartSign(part), toned(f" {name}", bars.colour(part))) if part else f"  {name}", *rest)
+        for part, name, *rest in block.lines
     ]
-    return table([*rows, ("  a step", "100.0 %", f"{block.step_ms:8.2f} ms", "")], LEFT, RIGHT, RIGHT, LEFT)
+    return table(rows, LEFT, RIGHT, TableColumn(right=True, least=len("12345.67 ms")), LEFT)
 
 
-def _findings(block: OtherFindings, ascii_only: bool) -> Iterator[RenderableType]:
-    for found in block.findings:
-        severity = f" ({found.severity})" if block.with_changes else ""
-        yield _indented(text_of(f"{found.cause}{severity}: {found.title}", ascii_only))
-        for change in found.next[:1] if block.with_changes else ():
-            yield _indented(text_of(f"{change.change}{prediction(change, block.now)}", ascii_only), 2)
+def _limits(block: LimitTable, ascii_only: bool) -> Iterator[RenderableType]:
+    """The widths of these columns alone are those of all rows: notes are of any length."""
+    wide = max(LEAST_OUTCOME, *(len(row.outcome) for row in block.rows))
+    width = max(len(row.what) for row in block.rows)
+    for row in block.rows:
+        note = f"  ({row.note})" if row.note else ""
+        said = f" {row.what:{width}}  {row.measured}, {row.wanted}{note}"
+        yield text_of(line((f"{row.outcome:{wide}}", row.tone), said), ascii_only)
 
 
 def _indented(what: RenderableType, steps: int = 1) -> RenderableType:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from ...analyse.causes.finding import Next
+from ...analyse.run.stall_breakdown import UNTOLD
 
 NOT_MEASURED = "n/a"
+NO_CAUSE = "none possible"
+"""In the place of a cause where a verdict names none."""
 LEAST_SHARE = 0.0005
 """Parts below this share would read 0.0 %."""
 LEAST_MS = 0.1
@@ -23,6 +26,11 @@ def percent(value: float | None, digits: int = 1) -> str:
 def share(value: float | None, digits: int = 1) -> str:
     """Of a share 0 to 1."""
     return NOT_MEASURED if value is None else percent(100 * value, digits)
+
+
+def part_name(part: str) -> str:
+    """Of a part of the time, as it is called beside its figures."""
+    return "not told apart" if part == UNTOLD else part
 
 
 def counted(number: float, thing: str) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from ...analyse.cells.batch_size.result import TOTAL, BatchVerdict
-from ...analyse.run.stall_breakdown import PARTS, UNTOLD
+from ...analyse.cells.batch_size.result import BatchVerdict
+from ...analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD
 from ...analyse.statistics import Estimate
 from .figures import NOT_MEASURED
 
@@ -79,3 +79,39 @@ def shown_parts(verdicts: Iterable[BatchVerdict]) -> list[str]:
     every = [shares(terms) for verdict in verdicts for terms in verdict.terms.values()]
     grew = {verdict.grew for verdict in verdicts}
     return [p for p in (*PARTS, UNTOLD) if p in grew or any(each.get(p, 0.0) >= LEAST_SHOWN for each in every)]
+
+
+def sentence(verdict: BatchVerdict) -> str:
+    """What a larger batch did."""
+    return f"{verdict.text[:1].upper()}{verdict.text[1:].rstrip('.')}."
+
+
+def compared(verdict: BatchVerdict) -> str:
+    """What the figures rest on."""
+    counts = set(verdict.runs.values())
+    if counts == {1}:
+        rests = f"One run of each size: it has no interval of its own, runs are taken to differ by {_percent(verdict)}."
+    elif len(counts) == 1:
+        rests = f"{counts.pop()} runs of each size, taken to differ by {_percent(verdict)}."
+    else:
+        each = ", ".join(f"{number} of batch {size}" for size, number in verdict.runs.items())
+        rests = f"Runs: {each}; those of one size are taken to differ by {_percent(verdict)}."
+    return f"Compared: batch {verdict.smaller} and {verdict.larger}. {rests} Intervals are of 95 %."
+
+
+def _percent(verdict: BatchVerdict) -> str:
+    percent = 100 * verdict.noise
+    if percent != percent:
+        return NOT_MEASURED
+    return f"{percent:.1f} %" if percent >= 0.05 or percent == 0 else "less than 0.1 %"
+
+
+MEASURED = ("samples measured", "seconds measured")
+
+
+def measured(verdict: BatchVerdict, size: int) -> tuple[str, str]:
+    """What `MEASURED` names, of a run after its warm-up."""
+    work = verdict.work.get(size)
+    if work is None:
+        return NOT_MEASURED, NOT_MEASURED
+    return str(work.samples), f"{work.seconds:.1f}" if work.seconds < 100 else f"{work.seconds:.0f}"

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from ...analyse.cells.batch_size.result import TOTAL
+from ...analyse.run.stall_breakdown import TOTAL
 from ...errors import WhyidleError
 from ...record.tuning import LoaderSettings
 from ..bench.bench import Bench
+from ..search.race import WORTH_TUNING
 from ..search.result import BatchAdvice
 from .batch_choice import Rates, knee, learning_rate_note, step_time
 from .ladder import Ladder, Try, climb
@@ -22,8 +23,6 @@ RACE_SHARE = 0.2
 """Of it, kept for racing loader settings at another batch size."""
 LOADER_BOUND = 0.2
 """Share of the time that a training waits for batches, from which sizes tell of the loader as much as of it."""
-WORTH_IT = 0.03
-"""Gain below which another micro-batch is not proposed."""
 
 Say = Callable[[str], object]
 
@@ -180,7 +179,7 @@ def _micro_batch(own: int, rates: Rates, found: Measurements) -> tuple[int | Non
         return None, []
 
     def faster(size: int) -> bool:
-        return of[size] > (1 + WORTH_IT) * of[own] and fit.change(size, own, TOTAL).above_zero
+        return of[size] > (1 + WORTH_TUNING) * of[own] and fit.change(size, own, TOTAL).above_zero
 
     notes = []
     smaller = [size for size in of if size < own and own % size == 0 and faster(size)]

@@ -27,7 +27,7 @@ MARGIN = 0.05
 """Of all memory, that stays free."""
 DEVICE_MARGIN = 512 << 20
 """At least so many bytes of it where a device's own memory is what runs out: fragments, libraries' workspaces."""
-WORTH_IT = 1.1
+WORTH_A_PROCESS = 1.1
 """A size that is less than so many times the largest known to fit is not worth a process."""
 LEAST_STEPS = 3
 """Of the optimizer: its own state is there from the second one on."""
@@ -231,7 +231,7 @@ class _Climb:
             # Nothing to draw a line to.
             fits = 2 * self._low
         target = self._cap if fits is None else min(self._cap, neat(fits))
-        return target if target >= WORTH_IT * self._low or self._low < target == self._cap else None
+        return target if target >= WORTH_A_PROCESS * self._low or self._low < target == self._cap else None
 
     def _between(self) -> int | None:
         """Where to try next between what fits and what does not."""
@@ -239,7 +239,7 @@ class _Climb:
         if not low or not high:
             return None
         middle = neat(self._by_memory(self._probes[low]) or (low + high) // 2)
-        return middle if WORTH_IT * low <= middle < high else None
+        return middle if WORTH_A_PROCESS * low <= middle < high else None
 
     def _by_memory(self, fits: Probe) -> int | None:
         """Where the margin is met between two sizes that both ran."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from ...analyse.cells.batch_size.fit import RunTerms, SweepFit
-from ...analyse.cells.batch_size.result import TOTAL
+from ...analyse.run.stall_breakdown import TOTAL
 from ...analyse.statistics import Estimate
 from ...matrix.rounds import rounds
 from ...record.tuning import Block, LoaderSettings

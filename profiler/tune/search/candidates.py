@@ -9,7 +9,7 @@ from ...analyse.predict.advice import TIE
 from ...analyse.predict.workload import Prediction
 from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from .history import Arm, arm_of
-from .plan import Model, Plan
+from .plan import Model, SearchPlan
 
 EVEN = 0.005
 """What a model cannot tell apart at all: of the best of many that are as good, the cheapest is tried."""
@@ -55,7 +55,7 @@ def describe(settings: LoaderSettings, beside: LoaderSettings | None = None) -> 
     return f"{settings.pipeline}: {words}" if settings.pipeline else words
 
 
-def space(plan: Plan) -> list[Arm]:
+def space(plan: SearchPlan) -> list[Arm]:
     """All that the model is asked about, in the program's own loader and order."""
     own = arm_of(plan.baseline)
     if "num_workers" in plan.fixed:
@@ -70,7 +70,7 @@ def space(plan: Plan) -> list[Arm]:
     return [own.with_workers(0), *some]
 
 
-def as_run(arm: Arm, plan: Plan, persistent: bool) -> LoaderSettings:
+def as_run(arm: Arm, plan: SearchPlan, persistent: bool) -> LoaderSettings:
     """How an arm is tried: the baseline as the program has it, others with persistent workers where that may matter."""
     if arm == arm_of(plan.baseline):
         return plan.baseline
@@ -81,7 +81,7 @@ def as_run(arm: Arm, plan: Plan, persistent: bool) -> LoaderSettings:
 class Predicted:
     """What a model says of a space, settings that cannot run left out."""
 
-    def __init__(self, model: Model, plan: Plan, persistent: bool, arms: Iterable[Arm]) -> None:
+    def __init__(self, model: Model, plan: SearchPlan, persistent: bool, arms: Iterable[Arm]) -> None:
         self._model, self._plan, self._persistent = model, plan, persistent
         self._by_arm: dict[Arm, Prediction] = {}
         self.arms: list[Arm] = []
@@ -106,7 +106,7 @@ class Predicted:
     def best(self) -> Arm:
         return max(self.arms, key=self.rate)
 
-    def cheapest(self, plan: Plan, within: float = TIE) -> Arm:
+    def cheapest(self, plan: SearchPlan, within: float = TIE) -> Arm:
         """Of those so near to the best."""
         enough = self.rate(self.best()) * (1 - within)
         return min((arm for arm in self.arms if self.rate(arm) >= enough), key=lambda arm: cost(arm, plan.baseline))
@@ -119,7 +119,7 @@ class Predicted:
         return {arm_of(p.settings): str(p.infeasible) for p in faster[:1]}
 
 
-def choose(said: Predicted, plan: Plan, most: int) -> Chosen:
+def choose(said: Predicted, plan: SearchPlan, most: int) -> Chosen:
     """At most `most` settings of the program's own loader, and one of each further pipeline. `said`: of the space."""
     own = arm_of(plan.baseline)
     not_tested = [f"{name}: {why}" for name, why in plan.fixed.items()]
@@ -162,7 +162,7 @@ def neighbours(arm: Arm, said: Predicted) -> list[Arm]:
     return [each for each in near if each in said and said.of(each).infeasible is None]
 
 
-def _not_asked(plan: Plan, pick: Arm, said: Predicted) -> Sequence[str]:
+def _not_asked(plan: SearchPlan, pick: Arm, said: Predicted) -> Sequence[str]:
     notes = []
     if plan.baseline.in_order and not plan.out_of_order and pick.num_workers > 0 and "in_order" not in plan.fixed:
         said.add([replace(pick, in_order=False)])

@@ -10,7 +10,7 @@ from ...analyse.statistics import Estimate
 from ...record.tuning import LoaderSettings
 from .candidates import as_run, cost, describe
 from .history import Arm, arm_of
-from .race import LEAST_FREEDOM, LEAST_GAIN, Race
+from .race import LEAST_FREEDOM, WORTH_TUNING, Race
 from .result import SearchEnd, Trial, Tuned
 from .scoreboard import HELD, SAME, Standing
 
@@ -203,11 +203,11 @@ def _because(race: Race, now: Standing, ended: str, winner: Arm, kept: float) ->
     headroom = _headroom(now)
     if ended == SearchEnd.NOTHING_TO_GAIN:
         if headroom is None:
-            return f"by the recording an infinitely fast loader would gain less than {100 * LEAST_GAIN:.0f} %"
+            return f"by the recording an infinitely fast loader would gain less than {100 * WORTH_TUNING:.0f} %"
         high = exp(now.measured.ratio(HELD, now.own, 0.1).high) - 1
         return (
             f"without a loader the training would be {max(0.0, 100 * headroom):.1f} % faster "
-            f"(at most {100 * high:.1f} % by its blocks): less than {100 * LEAST_GAIN:.0f} % is not worth a search"
+            f"(at most {100 * high:.1f} % by its blocks): less than {100 * WORTH_TUNING:.0f} % is not worth a search"
         )
     gain = now.gain(winner, race.proven_from)
     percent = [100 * (exp(value) - 1) for value in (gain.value, gain.low, gain.high)]

@@ -21,7 +21,7 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     baseline: LoaderSettings
     """As the program sets them itself."""
     batch_size: int

@@ -21,12 +21,13 @@ from ...record.tuning import LoaderSettings
 from .block_fit import LogRatio
 from .candidates import Predicted, as_run, choose, cost, describe, neighbours, space
 from .history import Arm, Entry, arm_of
-from .plan import Model, Plan
+from .plan import Model, SearchPlan
 from .result import SearchEnd
 from .scoreboard import HELD, LEAST_PROOFS, SAME, Standing
 
-LEAST_GAIN = 0.03
-"""Less than this is nothing to gain."""
+WORTH_TUNING = 0.03
+"""Gain of throughput, as a share, below which nothing is tuned: neither are settings searched nor another micro-batch
+proposed. Less than `causes.finding.LEAST_GAIN`, since it is measured here and not read off one recording."""
 NOT_THE_LOADER = 0.05
 """By how much less than the baseline, in log rate, blocks without a loader are disturbed."""
 MOST_HELD = 3
@@ -79,14 +80,14 @@ class Done:
 Step = Measure | MeasureHeld | Done
 
 
-def next_step(history: Sequence[Entry], model: Model, plan: Plan) -> Step:
+def next_step(history: Sequence[Entry], model: Model, plan: SearchPlan) -> Step:
     return Race.of(history, model, plan).next()
 
 
 class Race:
     """The same for a history that grows: the state that follows from it."""
 
-    def __init__(self, model: Model, plan: Plan) -> None:
+    def __init__(self, model: Model, plan: SearchPlan) -> None:
         self.plan = plan
         self.own = arm_of(plan.baseline)
         self.entries: list[Entry] = []
@@ -120,7 +121,7 @@ class Race:
         self._ended: str | None = None
 
     @classmethod
-    def of(cls, history: Sequence[Entry], model: Model, plan: Plan) -> Race:
+    def of(cls, history: Sequence[Entry], model: Model, plan: SearchPlan) -> Race:
         race = cls(model, plan)
         for entry in history:
             race.next(replay=entry.sitting < plan.sitting)
@@ -550,7 +551,7 @@ def nothing_to_gain(entries: Sequence[Entry], now: Standing, said: Predicted, ow
     Two things tell: blocks without a loader, and the time that the baseline's blocks spent in fetches, which is known
     without noise, and which is all that a loader could save as long as it does not slow the training itself.
     """
-    enough = log(1 + LEAST_GAIN)
+    enough = log(1 + WORTH_TUNING)
     if HELD not in now.measured.arms:
         if own not in said:
             return False
@@ -570,7 +571,7 @@ def _clearly(between: LogRatio) -> bool:
     return between.value - between.error > TIE
 
 
-def _why(now: Standing, arm: Arm, winner: Arm, plan: Plan) -> str:
+def _why(now: Standing, arm: Arm, winner: Arm, plan: SearchPlan) -> str:
     between = now.weighed.ratio(arm, winner)
     blocks = now.blocks(arm)
     slower = 1 - exp(between.value)

@@ -12,7 +12,7 @@ from ...record.tuning import LoaderSettings
 from .block_fit import BlockFit, BlockRate, LogRatio
 from .candidates import cost
 from .history import Arm, Entry, arm_of
-from .plan import Plan
+from .plan import SearchPlan
 
 HELD = "held"
 """The arm of blocks without a loader."""
@@ -33,7 +33,9 @@ class Best:
 class Standing:
     """Raises ValueError where the baseline has no block yet."""
 
-    def __init__(self, entries: Sequence[Entry], plan: Plan, predicted: Mapping[Arm, float] | None = None) -> None:
+    def __init__(
+        self, entries: Sequence[Entry], plan: SearchPlan, predicted: Mapping[Arm, float] | None = None
+    ) -> None:
         self._plan = plan
         self.own = arm_of(plan.baseline)
         self._entries = [entry for entry in entries if entry.block is not None]

@@ -10,7 +10,7 @@ from ...record.tuning import LoaderSettings
 from ..bench.bench import Bench, BenchEnded, TrialFailed
 from .history import Entry
 from .outcome import conclude
-from .plan import Model, Plan
+from .plan import Model, SearchPlan
 from .race import Done, Measure, MeasureHeld, Race
 from .result import SearchEnd, Tuned
 
@@ -40,7 +40,11 @@ class SearchProgress:
 
 
 def search(
-    bench: Bench, model: Model, plan: Plan, on_event: Callable[[SearchProgress], None], history: Sequence[Entry] = ()
+    bench: Bench,
+    model: Model,
+    plan: SearchPlan,
+    on_event: Callable[[SearchProgress], None],
+    history: Sequence[Entry] = (),
 ) -> Tuned:
     """Never raises for what happens to the training; Ctrl-C ends it with the best so far."""
     race = Race.of(history, model, plan)
@@ -65,7 +69,7 @@ def search(
         return conclude(race, SearchEnd.FAILED, str(error))
 
 
-def _run(bench: Bench, step: Measure | MeasureHeld, plan: Plan, began: float) -> Entry:
+def _run(bench: Bench, step: Measure | MeasureHeld, plan: SearchPlan, began: float) -> Entry:
     settings = plan.baseline if isinstance(step, MeasureHeld) else step.settings
     predicted = None if isinstance(step, MeasureHeld) else step.predicted
     began_s = bench.now() - began

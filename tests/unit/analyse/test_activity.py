@@ -231,7 +231,7 @@ class _Facts:
             return 0.6
 
     @staticmethod
-    def without(removed_ns: int) -> float:
+    def samples_per_s_without(removed_ns: int) -> float:
         return 1000 * 1e9 / (10**10 - removed_ns)
 
 

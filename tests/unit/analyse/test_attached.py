@@ -23,7 +23,7 @@ from whyidle.analyse.statistics import Estimate, wilson
 from whyidle.record.attached import Frame, ProcessStates, Stack, Thread, write_stacks, write_states
 from whyidle.record.run import create_run, open_run
 from whyidle.report.contract import attached as attach_json
-from whyidle.report.documents import attached as attach_text
+from whyidle.report.documents.attached import attached_document
 
 WAIT = stack(
     NEXT, f"{TORCH}/utils/data/dataloader.py:_try_get_data", f"{LIB}/queue.py:Queue.get", f"{LIB}/selectors.py:select"
@@ -318,13 +318,13 @@ def test_a_recorded_folder_is_read_back_into_shares_workers_and_text_without_con
     findings = findings_of(found)
     verdict = verdict_of(found, findings)
     assert verdict.cause == "input.too_few_workers"
-    text = rendered(attach_text.document(found, verdict, findings), 100)
+    text = rendered(attached_document(found, verdict, findings), 100)
     assert "\x1b" not in text
     order = [text.index(word) for word in ("Verdict", "Why", "Next", "Evidence", "cannot be known")]
     assert order == sorted(order)
     content = attach_json.report(found, verdict, findings)
-    assert content["trainers"][0]["shares"]["data wait"]["share"] == 0.6
-    assert content["verdict"]["cause"] == "input.too_few_workers"
+    assert content.trainers[0].shares["data wait"].share == 0.6
+    assert content.verdict.cause == "input.too_few_workers"
 
 
 def test_a_folder_that_was_cut_short_is_still_read(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from whyidle.analyse.cells.batch_size.compared import Compared
 from whyidle.analyse.cells.batch_size.fit import RunTerms, SweepFit
-from whyidle.analyse.cells.batch_size.result import TOTAL
-from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
 from whyidle.analyse.statistics import RUN_NOISE
 
 POSITIVE = st.floats(0.0, 1e5, allow_subnormal=False)

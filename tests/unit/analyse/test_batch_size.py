@@ -10,10 +10,10 @@ import pytest
 from support.batch_sweeps import SAMPLES, always, batch_trace, judged, steady
 from support.crafted import add, add_events, amend, steps_of
 from support.planted_runs import looked
-from whyidle.analyse.cells.batch_size.result import TOTAL
+from whyidle.analyse.run.stall_breakdown import TOTAL
 from whyidle.record.reader import Records
 from whyidle.record.schema import BATCH, NOT_MEASURED, EventKind, StepFlag
-from whyidle.scenarios.planted import MS, START, Step, Workers, train
+from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
 
 
 def test_a_loader_that_sets_the_pace_is_a_floor(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_nets_below_the_loaders_floor_land_on_it_and_the_one_above_does_not_move
     def run(folder: Path, batch: int) -> None:
         load, compute = (round(s / EPOCH_IMAGES * 1e9 * batch) for s in (LOADER_S, plain_s))
         plan = [Step(load, compute)] * (16 * 512 // batch)
-        train(folder, [plan] * 3, samples=batch, workers=Workers(1, 10))
+        train(folder, [plan] * 3, samples=batch, workers=PlantedWorkers(1, 10))
 
     verdict = judged(tmp_path, run, 128, 256, 512)
     assert verdict.cause == ("saturated" if plain_s > LOADER_S else "loader_floor")
@@ -75,7 +75,7 @@ def test_workers_that_never_get_a_batch_are_named(tmp_path: Path) -> None:
         def trace(step: int, begin: int, end: int) -> Any:
             return batch_trace(step % batches % 8, end - 16 * batch * MS, end)
 
-        train(folder, [plan] * 16, samples=batch, workers=Workers(8, 1), trace=trace)
+        train(folder, [plan] * 16, samples=batch, workers=PlantedWorkers(8, 1), trace=trace)
 
     verdict = judged(tmp_path, run, 8, 64)
     assert (verdict.cause, verdict.grew) == ("fewer_batches_than_workers", "input")
@@ -220,7 +220,7 @@ def test_workers_that_rest_while_they_are_waited_for_need_more_batches_ahead(tmp
         def trace(step: int, _: int, end: int) -> Any:
             return batch_trace(0, end - uneven[step].fetch_ns, end)
 
-        train(folder, [[*uneven]], samples=batch, workers=Workers(1, 1), trace=trace)
+        train(folder, [[*uneven]], samples=batch, workers=PlantedWorkers(1, 1), trace=trace)
 
     verdict = judged(tmp_path, run, 8, 16)
     assert (verdict.cause, verdict.grew) == ("loader_floor", "input")

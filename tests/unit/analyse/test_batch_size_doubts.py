@@ -9,8 +9,8 @@ import pytest
 
 from support.batch_sweeps import REPEATS, SAMPLES, Run, always, batch_trace, cells_of, judged, steady, verdict_of
 from support.crafted import add, amend, facts_of_run, steps_of
-from whyidle.analyse.cells.batch_size.result import TOTAL
 from whyidle.analyse.cells.batch_size.verdict import batch_verdict
+from whyidle.analyse.run.stall_breakdown import TOTAL
 from whyidle.record.reader import Records
 from whyidle.record.run import update_run
 from whyidle.record.schema import DEVICE, HOST, NOT_MEASURED
@@ -98,7 +98,7 @@ def test_clocks_of_an_idle_device_say_nothing(tmp_path: Path) -> None:
         assert state.clock_mhz == 1500
 
 
-CROWDED, ALONE = 1.4, 0.1
+CROWDED, NOT_FULL, ALONE = 1.4, 1.25, 0.1
 """CPUs that others use, of two, of which the training itself uses half of one."""
 TAKEN = "other programs used 1.4 CPUs while batch {} ran, and 0.1 while"
 ONE_RUN = "one run of a size"
@@ -109,6 +109,7 @@ ONE_RUN = "one run of a size"
     [
         pytest.param((1.5, 3.0), (ALONE, ALONE), REPEATS, "input grew from", id="slower, alone"),
         pytest.param((1.5, 3.0), (ALONE, CROWDED), REPEATS, TAKEN.format(16), id="slower, others at the larger"),
+        pytest.param((1.5, 3.0), (ALONE, NOT_FULL), REPEATS, "input grew from", id="slower, others, and CPU left over"),
         pytest.param((1.5, 3.0), (CROWDED, ALONE), REPEATS, "input grew from", id="slower, others at the smaller"),
         pytest.param((1.5, 3.0), (CROWDED, CROWDED), REPEATS, "input grew from", id="slower, others at both"),
         pytest.param((1.5, 3.0), (CROWDED, CROWDED), 1, ONE_RUN, id="slower, others at both, once"),

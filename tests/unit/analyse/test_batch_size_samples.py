@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from support.batch_sweeps import always, judged, steady
-from whyidle.analyse.cells.batch_size.result import TOTAL
-from whyidle.analyse.run.stall_breakdown import PARTS
-from whyidle.scenarios.planted import MS, Step, Workers, train
+from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
+from whyidle.scenarios.planted import MS, PlantedWorkers, Step, train
 
 
 def test_the_same_iterations_process_more_samples_and_are_not_slower(tmp_path: Path) -> None:
@@ -66,7 +65,7 @@ def test_what_came_after_the_best_size_is_judged(tmp_path: Path) -> None:
 
 def _epochs_of(batch: int, epochs: int, steps: int, start_ms: int) -> Any:
     plan = [Step(batch * MS // 10, batch * MS, sync=True)] * steps
-    return {"epochs": [plan] * epochs, "samples": batch, "workers": Workers(2, 2, start_ns=start_ms * MS)}
+    return {"epochs": [plan] * epochs, "samples": batch, "workers": PlantedWorkers(2, 2, start_ns=start_ms * MS)}
 
 
 @pytest.mark.parametrize(("few", "many"), [(1, 2), (2, 8)])

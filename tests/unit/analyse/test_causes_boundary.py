@@ -102,7 +102,7 @@ def test_validation_that_waits_for_a_loader_without_workers_says_so(tmp_path: Pa
     assert finding.next[0].change.startswith("num_workers=")
     # At most the waiting can go, not the validation.
     facts = facts_of_run(tmp_path / "run")
-    assert finding.next[0].high == pytest.approx(facts.without(0.8 * facts.parts.boundary_ns), rel=0.01)
+    assert finding.next[0].high == pytest.approx(facts.samples_per_s_without(0.8 * facts.parts.boundary_ns), rel=0.01)
 
 
 def test_busy_workers_of_a_validation_are_too_few(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_so_many_workers_divide_the_wait_of_a_validation_at_best(tmp_path: Path,
     facts = facts_of_run(tmp_path / "run")
     change = found(tmp_path / "run")["host.boundary"].next[0]
     assert change.change.startswith(f"num_workers={workers} ")
-    assert change.high == pytest.approx(facts.without((1 - left) * facts.parts.boundary_ns), rel=0.01)
+    assert change.high == pytest.approx(facts.samples_per_s_without((1 - left) * facts.parts.boundary_ns), rel=0.01)
     assert change.predicted_samples_per_s is not None
     assert change.predicted_samples_per_s < change.high
 

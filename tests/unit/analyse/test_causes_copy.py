@@ -116,7 +116,7 @@ def test_no_change_for_a_slow_link_removes_more_than_it_costs(tmp_path: Path, sh
     if seen is None:
         assert share * (1 - width / 16) < 0.05
         return
-    most = facts.without(seen.share * facts.parts.wall_ns)
+    most = facts.samples_per_s_without(seen.share * facts.parts.wall_ns)
     assert most is not None
     for change in seen.next:
         assert change.high is not None

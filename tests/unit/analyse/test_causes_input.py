@@ -23,7 +23,7 @@ from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.analyse.causes.input import pieces as waits_for_data
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.gil import Gil
-from whyidle.analyse.run.loader_stats import Loader
+from whyidle.analyse.run.loader_stats import LoaderStats
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_what_the_workers_and_cpus_show_names_the_cause(
     assert found.evidence
     assert change in " ".join(each.change for each in found.next)
     assert "at every step" in found.title
-    headroom = run.without(run.parts.input_ns)
+    headroom = run.samples_per_s_without(run.parts.input_ns)
     assert headroom is not None
     for each in found.next:
         assert each.low is not None
@@ -97,10 +97,16 @@ def test_what_only_looks_like_a_specific_cause_does_not_hide_the_general_one(
 @pytest.mark.parametrize(
     ("loader", "kind"),
     [
-        ({"read_bytes_per_sample": 1e6, "storage_bytes_per_sample": 9e5}, "page cache"),
-        ({"read_bytes_per_sample": 1e6, "mean_batch_bytes": 8e5, "storage_bytes_per_sample": 0.0}, "10 bytes for each"),
-        ({"read_bytes_per_sample": 4e4, "mean_batch_bytes": 8e5, "storage_bytes_per_sample": 0.0}, "many small reads"),
-        ({"read_bytes_per_sample": 4e5, "mean_batch_bytes": 8e6, "make_ms_per_sample": 50.0}, "which is slow"),
+        ({"read_chars_bytes_per_sample": 1e6, "storage_bytes_per_sample": 9e5}, "page cache"),
+        (
+            {"read_chars_bytes_per_sample": 1e6, "mean_batch_bytes": 8e5, "storage_bytes_per_sample": 0.0},
+            "10 bytes for each",
+        ),
+        (
+            {"read_chars_bytes_per_sample": 4e4, "mean_batch_bytes": 8e5, "storage_bytes_per_sample": 0.0},
+            "many small reads",
+        ),
+        ({"read_chars_bytes_per_sample": 4e5, "mean_batch_bytes": 8e6, "make_ms_per_sample": 50.0}, "which is slow"),
     ],
 )
 def test_storage_says_what_kind_of_reading_it_is(run: Facts, loader: dict[str, Any], kind: str) -> None:
@@ -111,7 +117,7 @@ def test_storage_says_what_kind_of_reading_it_is(run: Facts, loader: dict[str, A
 
 
 def test_reads_and_computing_share_the_wait_by_the_batches_that_were_waited_for(run: Facts) -> None:
-    loader = Loader(**NOTHING | COMPUTING)
+    loader = LoaderStats(**NOTHING | COMPUTING)
     found = judge(run, COMPUTING | {"read_pct": 45.0}, FULL, pieces(run, reading=0.4), loader_unread=loader)
     shares = {each.cause: each.share / run.parts.share("input") for each in found}
     assert shares == pytest.approx({"input.storage": 0.4, "input.cpu_exhausted": 0.6}, abs=0.001)
@@ -153,7 +159,7 @@ def test_cheap_samples_on_a_machine_that_others_fill_are_foreign_load(run: Facts
 
 def test_no_more_is_promised_than_was_measured_with_an_infinitely_fast_loader(run: Facts) -> None:
     measured = 1.08 * run.samples_per_s
-    facts = dataclasses.replace(run, headroom=measured, loader=Loader(**NOTHING | COMPUTING))
+    facts = dataclasses.replace(run, headroom=measured, loader=LoaderStats(**NOTHING | COMPUTING))
     found = findings_of(facts)
     assert found[0].severity == "minor"
     for change in found[0].next:
@@ -165,7 +171,7 @@ def test_no_more_is_promised_than_was_measured_with_an_infinitely_fast_loader(ru
 
 def test_what_a_serial_fetch_waits_for_other_threads_is_the_lock_and_not_the_loader(run: Facts) -> None:
     gil = Gil(others_busy=0.6, off_cpu_share=0.2, queue_known=True, waited=np.zeros(1), others=np.zeros(1))
-    quick = Loader(**NOTHING | COMPUTING | {"workers": 1, "work_ms_per_batch": 0.5, "queue_capacity": None})
+    quick = LoaderStats(**NOTHING | COMPUTING | {"workers": 1, "work_ms_per_batch": 0.5, "queue_capacity": None})
     waits = dataclasses.replace(run.waits, told=1.0)
     facts = dataclasses.replace(run, set_workers=0, loader=quick, waits=waits)
     assert [each.cause for each in findings_of(facts)] == ["input.serial"]
@@ -186,7 +192,7 @@ def test_a_batch_that_is_quickly_made_is_not_given_to_workers(run: Facts) -> Non
 
 def test_cpu_that_is_used_up_only_while_batches_are_not_read_is_used_up(run: Facts) -> None:
     """The first epoch reads and leaves the CPUs idle: the mean over the run is no measure of the others."""
-    loader = Loader(**NOTHING | COMPUTING)
+    loader = LoaderStats(**NOTHING | COMPUTING)
     mean = FULL | {"tree_cpus": 1.4, "machine_busy_pct": 72.0}
     found = judge(run, COMPUTING | {"read_pct": 45.0}, mean, pieces(run, reading=0.5), loader_unread=loader)
     assert {each.cause for each in found} == {"input.storage", "input.cpu_exhausted"}

@@ -23,7 +23,7 @@ from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.analyse.run.exposed_data_wait import Shape, Slow, Spread, Waits
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.gil import Gil
-from whyidle.analyse.run.loader_stats import Loader
+from whyidle.analyse.run.loader_stats import LoaderStats
 from whyidle.scenarios.planted import MS
 
 
@@ -145,7 +145,7 @@ def test_collected_and_pickled_batches_stay_a_hand_over_beside_busy_threads(run:
     pickled = {"mean_batch_bytes": 2e7, "sent_bytes_per_batch": 2e7}
     small = {"mean_batch_bytes": 2e3, "sent_bytes_per_batch": 4e2}
     causes = [
-        [each.cause for each in findings_of(dataclasses.replace(facts, loader=Loader(**NOTHING | idle | bytes_)))]
+        [each.cause for each in findings_of(dataclasses.replace(facts, loader=LoaderStats(**NOTHING | idle | bytes_)))]
         for bytes_ in (pickled, small)
     ]
     assert causes == [["input.handoff"], ["host.gil"]]

@@ -20,8 +20,7 @@ from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run, update_run
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import Paragraph
-from whyidle.report.documents import cost as cost_text
-from whyidle.report.documents.cost import usd
+from whyidle.report.documents.cost import cost_blocks, usd
 from whyidle.report.render.phrases import text_of
 from whyidle.scenarios.planted import MS, Step, train
 
@@ -278,7 +277,7 @@ def test_cells_of_other_ranks_have_other_prices_and_workers_are_said_to_have_non
 
 def words(cells: list[Cell], setting: dict[str, Any]) -> list[str]:
     """The lines below the table of costs."""
-    blocks = cost_text.of_cells(cells, setting)
+    blocks = cost_blocks(cells, setting)
     return [text_of(block.words).plain for block in blocks if isinstance(block, Paragraph)]
 
 

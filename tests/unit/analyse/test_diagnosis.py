@@ -79,7 +79,7 @@ def test_without_the_devices_stamps_there_is_no_verdict(tmp_path: Path, monkeypa
     silent = analyse(open_run(tmp_path / "silent"))
     assert silent.facts is None
     assert "60 steps were recorded" in silent.verdict.title
-    assert contract.report(silent)["breakdown"]["compute_pct"] is None
+    assert contract.report(silent).breakdown.compute_pct is None
 
 
 def test_exposed_garbage_collection_is_named(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_on_the_processor_no_gain_of_a_faster_loader_is_promised_and_garbage_cou
     assert shares == {"compute": 30, "input": 60, "copy": 0, "sync": 0, "host": 10}
     promised = {f.cause: [n.high for n in f.next] for f in analysis.findings}
     assert promised == {"input.serial": [None], "host.gc": [pytest.approx(80 / 0.94)] * 3}
-    assert contract.report(analysis)["headroom"]["samples_per_s"] is None
+    assert contract.report(analysis).headroom.samples_per_s is None
 
 
 def test_records_that_were_overwritten_are_left_out_and_said(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from whyidle.analyse.diff.difference import Difference
 from whyidle.record.run import open_run, update_run
 from whyidle.record.sampled_devices import SampledDevice, note_devices, sampled_devices
 from whyidle.report.contract import diff as diff_json
-from whyidle.report.documents import diff as diff_text
+from whyidle.report.documents.diff import headline
 from whyidle.scenarios.planted import MS, Step, train
 
 ONE, OTHER = "1" * 40, "2" * 40
@@ -44,9 +44,9 @@ def test_another_revision_may_explain_what_nothing_else_does(tmp_path: Path) -> 
     assert found.because.kind == because.CODE
     assert [each.name for each in found.because.by] == ["code"]
     assert "the code of the model: `git diff 1111111111 2222222222`" in found.because.look_at
-    said = diff_text.headline(found)
+    said = headline(found)
     assert said.endswith("which the changed code 1111111111 → 2222222222 may explain; no recorded setting does.")
-    assert diff_json.difference(found)["because"]["kind"] == "code"
+    assert diff_json.difference(found).because.kind == "code"
 
 
 def test_a_setting_that_can_explain_it_is_named_and_the_code_is_a_doubt(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_setting_that_can_explain_it_is_named_and_the_code_is_a_doubt(tmp_path
     found = compare(a, b)
     assert found.because.kind == because.SETTING
     assert [each.name for each in found.because.by] == ["num_workers"]
-    assert diff_text.headline(found).endswith("because num_workers 1 → 4.")
+    assert headline(found).endswith("because num_workers 1 → 4.")
     (doubt,) = [note for note in found.notes if "code" in note]
     assert doubt.startswith("The code differs too (1111111111 → 2222222222)")
 
@@ -73,9 +73,9 @@ def test_words_of_the_command_are_named_beside_the_code(tmp_path: Path) -> None:
     found = differ(tmp_path, code(ONE), code(OTHER), command=["python", "train.py", "--width", "64"])
     assert found.because.kind == because.COMMAND
     assert [each.name for each in found.because.by] == ["word --width", "code"]
-    assert "the command or the code may explain (word --width not given → 64 and code 1" in diff_text.headline(found)
+    assert "the command or the code may explain (word --width not given → 64 and code 1" in headline(found)
     same = differ(tmp_path / "same", code(ONE), code(ONE), command=["python", "train.py", "--width", "64"])
-    assert "which the command may explain (word --width" in diff_text.headline(same)
+    assert "which the command may explain (word --width" in headline(same)
 
 
 def test_changes_on_one_side_are_a_change_of_the_code(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_one_revision_with_changes_is_neither_called_the_same_code_nor_another(
     assert "both sides ran revision 1111111111, and what was changed in it is not recorded" in looks(found)
     (note,) = [note for note in found.notes if "their code may differ" in note]
     assert note.startswith("Both sides ran revision 1111111111 of the code")
-    assert [each["name"] for each in diff_json.difference(found)["environment"]] == ["code"]
+    assert [each.name for each in diff_json.difference(found).environment] == ["code"]
 
 
 def test_one_revision_without_changes_explains_nothing_and_need_not_be_looked_at(tmp_path: Path) -> None:

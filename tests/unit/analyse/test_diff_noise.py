@@ -18,7 +18,7 @@ from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.analyse.statistics import RUN_NOISE
 from whyidle.record.reader import Records
 from whyidle.record.schema import BATCH, NOT_MEASURED, StepFlag
-from whyidle.report.documents import diff as diff_text
+from whyidle.report.documents.diff import headline
 from whyidle.scenarios.planted import MS, START
 
 
@@ -133,8 +133,8 @@ def test_of_runs_of_a_few_steps_nothing_is_claimed(tmp_path: Path) -> None:
     assert not found.times.significant
     assert not any(term.significant for term in found.times.terms.values())
     assert (found.because.kind, found.because.by) == (because.NONE, ())
-    assert diff_text.headline(found).startswith("Nothing can be told: B was 3")
-    assert "of which one has 19 steps after the warm-up" in diff_text.headline(found)
+    assert headline(found).startswith("Nothing can be told: B was 3")
+    assert "of which one has 19 steps after the warm-up" in headline(found)
 
 
 def test_too_few_steps_have_no_blocks(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from support.cells import NOTHING, Planned, on_processor
-from whyidle.analyse.cells.augmentation import augmentations, turns
+from whyidle.analyse.cells.augmentation import augmentations, free_on_one_device
 from whyidle.analyse.cells.comparison import Cell
 from whyidle.analyse.cells.differential import differentials, verdict_of
 
@@ -168,14 +168,14 @@ def test_augmentation_is_free_behind_a_slow_device_and_costs_half_on_a_fast_one(
         for device, compute_ms in (("emulated:k80", 44), ("emulated:v100", 8))
         for augment in (False, True)
     ]
-    found = [each for cell in cells for each in augmentations(cell, cells, (), 48_000)]
+    found = augmentations(cells, (), {"dataset": {"samples": 48_000}})
     assert [(each.cell.axes["device"], each.free) for each in found] == [
         ("emulated:k80", True),
         ("emulated:v100", False),
     ]
     assert found[1].cost == pytest.approx(0.5, abs=0.01)
     assert found[1].augmented_s == pytest.approx(48_000 / 8 * 0.012, rel=0.01)
-    [(free, dear)] = turns(found)
+    [(free, dear)] = free_on_one_device(found)
     assert (free.cell, dear.cell) == (cells[1], cells[3])
 
 
@@ -185,9 +185,9 @@ def test_one_short_run_of_each_makes_no_claim_of_what_augmentation_costs(planned
         for device, compute_ms in (("emulated:k80", 44), ("emulated:v100", 8))
         for augment in (False, True)
     ]
-    found = [each for cell in cells for each in augmentations(cell, cells, (), 48_000)]
+    found = augmentations(cells, (), {"dataset": {"samples": 48_000}})
     assert [(each.sure, each.doubt) for each in found] == [(False, "one run of less than 5 s")] * 2
-    assert turns(found) == []
+    assert free_on_one_device(found) == []
 
 
 def test_the_epochs_of_a_plan_tell_what_augmentation_costs_by_themselves(planned: Planned) -> None:
@@ -195,7 +195,7 @@ def test_the_epochs_of_a_plan_tell_what_augmentation_costs_by_themselves(planned
     seconds = [(9.5, False), *[(8.1, False)] * 5, (13.0, True), *[(12.1, True)] * 5]
     epochs = [{"epoch": n, "seconds": s, "augment": augment} for n, (s, augment) in enumerate(seconds)]
     cell = planned.cell(1, 8, results=({"train_s": 150.0, "epochs": epochs, "evaluation": None},), plan="article-50")
-    [found] = augmentations(cell, [cell], (), None)
+    [found] = augmentations([cell], (), {})
     assert (found.plain_s, found.augmented_s) == (8.1, 12.1)
     assert found.sure
     assert found.cost == pytest.approx(0.494, abs=0.001)
@@ -216,7 +216,7 @@ def test_one_run_is_sure_of_what_augmentation_costs_only_if_its_epochs_are(
     seconds = [*((s, False) for s in plain), *((s, True) for s in augmented)]
     epochs = [{"epoch": n, "seconds": s, "augment": augment} for n, (s, augment) in enumerate(seconds)]
     cell = planned.cell(1, 8, results=({"train_s": 50.0, "epochs": epochs, "evaluation": None},), plan="quick")
-    [found] = augmentations(cell, [cell], (), None)
+    [found] = augmentations([cell], (), {})
     assert found.sure is sure
 
 

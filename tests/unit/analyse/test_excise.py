@@ -13,7 +13,7 @@ from support.trainings import Training, trainings
 from whyidle.analyse.intervals import EMPTY
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.drop_intervals import STAMPS, CutRun, Cuts, excised
-from whyidle.analyse.run.headroom import told_apart
+from whyidle.analyse.run.headroom import without_stretches
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.record.reader import Records
 from whyidle.record.run import Run, open_run
@@ -185,7 +185,7 @@ def test_the_parts_of_what_is_left_sum_to_the_whole(
     parts, window = found.facts.parts, found.facts.window
     assert sum(getattr(parts, f"{part}_ns") for part in PARTS) == parts.wall_ns
     assert all(getattr(parts, f"{part}_ns") >= 0 for part in PARTS)
-    apart = told_apart(run, None)[0]
+    apart = without_stretches(run, None)[0]
     assert isinstance(apart, CutRun)
     # Those that were marked, and those in which the device still caught up.
     assert len(apart.cuts.steps) >= last - first + 1
@@ -207,7 +207,7 @@ def test_a_training_with_a_stretch_is_judged_as_one_without(tmp_path: Path) -> N
     run = open_run(tmp_path / "with")
     mark(run.folder, np.arange(60, 84), StepFlag.HEADROOM)
     mark(run.folder, np.arange(84, 88), StepFlag.RECOVERY)
-    apart, headroom, notes = told_apart(run, None)
+    apart, headroom, notes = without_stretches(run, None)
     plain, cut = analyse(open_run(tmp_path / "without")), analyse(run)
     assert plain.facts is not None
     assert cut.facts is not None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.drop_intervals import STAMPS
@@ -89,14 +90,14 @@ def test_several_stretches_give_a_median_and_a_range(tmp_path: Path) -> None:
 
 def test_without_a_stretch_the_reason_is_told_and_the_computed_figure_stays(tmp_path: Path) -> None:
     train(tmp_path / "run", [[Step(fetch_ns=15 * MS, compute_ns=10 * MS)] * 100])
-    computed = contract.report(analyse(open_run(tmp_path / "run")))["headroom"]
-    assert computed["speedup"] == pytest.approx(1.5, rel=0.02)
-    assert computed["reason"] is None
+    computed = contract.report(analyse(open_run(tmp_path / "run"))).headroom
+    assert computed.speedup == pytest.approx(1.5, rel=0.02)
+    assert computed.reason is None
     run = open_run(tmp_path / "run")
     run.info["headroom"] = True
     Notices(tmp_path / "run" / TRAINING_NOTICES)(f"{NO_HEADROOM}the moon is full.")
-    asked = contract.report(analyse(run))["headroom"]
-    assert asked == computed | {"reason": "the moon is full"}
+    asked = contract.report(analyse(run)).headroom
+    assert asked == structs.replace(computed, reason="the moon is full")
 
 
 @pytest.mark.parametrize("sync", [True, False], ids=["read each step", "never read"])

@@ -11,9 +11,10 @@ import pytest
 from support.crafted import records_of
 from whyidle.analyse.run.resource_usage import Sampled, sampled
 from whyidle.analyse.run.sampler_quality import quality_notes
+from whyidle.analyse.run.unsampled_steps import disagreeing
 from whyidle.analyse.run.window import Window
 from whyidle.record.reader import Records
-from whyidle.record.schema import DEVICE, HOST, STEP
+from whyidle.record.schema import DEVICE, HOST, STEP, StepFlag
 
 S = 1_000_000_000
 BEGIN, END = 100 * S, 130 * S
@@ -261,3 +262,14 @@ def test_notes_come_from_the_figures_alone() -> None:
     seen: Sampled = replace(sampled(window(), HEALTHY_DEVICE, HEALTHY_HOST), steal_pct=9.0, late_samples_pct=20.0)
     said = quality_notes(seen, window(), device_kind="cuda", foreign_cpus=None)
     assert [s.split(" of ")[0] for s in said] == ["20 %", "The hypervisor took 9 %"]
+
+
+def test_steps_whose_stamps_contradict_the_device_are_counted_of_the_window_alone() -> None:
+    """The device says that it was done when each batch was asked for, and its stamps that it was so half a second
+    later."""
+    drained = StepFlag.DRAINED_KNOWN | StepFlag.DRAINED_AT_ENTRY | StepFlag.DRAINED_AT_EXIT
+    asked = [BEGIN + n * S for n in range(30)]
+    stamps = ({"fetch_begin_ns": at, "fetch_end_ns": at, "device_end_ns": at + 3 * S // 2} for at in asked)
+    steps = records_of(STEP, ({"step": n, "flags": drained} | each for n, each in enumerate(stamps)))
+    warmup = 5
+    assert disagreeing(Window(BEGIN, END, steps[warmup:], warmup, steps)) == len(steps) - warmup

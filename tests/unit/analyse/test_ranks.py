@@ -17,6 +17,7 @@ from support.jobs import SECOND, START, Rank, analysed, late_ms, record, said
 from whyidle.analyse.ranks.job import samples_within
 from whyidle.analyse.run.analysis import Analysis
 from whyidle.report.contract import run as contract
+from whyidle.report.contract.encode import builtins
 from whyidle.scenarios.planted import MS, Step, train
 
 
@@ -95,6 +96,21 @@ def test_ranks_that_are_alike_have_no_straggler_however_slow(tmp_path: Path, ran
     assert "rank.straggler" not in causes(analysis)
     assert set(late_ms(analysis).values()) == {0}
     assert not said(analysis, "late in turn")
+
+
+@pytest.mark.parametrize("late", [Rank(fetch_ns=21 * MS), Rank(host_ns=21 * MS)], ids=["data", "host"])
+def test_on_cuda_a_rank_is_late_if_its_device_begins_late(tmp_path: Path, late: Rank) -> None:
+    analysis = analysed(record(tmp_path / "run", [Rank(), late], device="cuda"))
+    assert analysis.verdict.cause == "rank.straggler"
+    assert not said(analysis, "would not show")
+
+
+def test_on_cuda_a_verdict_of_none_says_that_a_slow_device_would_not_show(tmp_path: Path) -> None:
+    ranks = [Rank(), Rank(forward_ns=23 * MS)]
+    unseen = analysed(record(tmp_path / "cuda", ranks, device="cuda"))
+    assert (unseen.verdict.cause, said(unseen, "would not show")) == ("none", True)
+    seen = analysed(record(tmp_path / "cpu", ranks))
+    assert (seen.verdict.cause, said(seen, "would not show")) == ("rank.straggler", False)
 
 
 def test_ranks_that_are_late_in_turn_have_no_straggler_but_a_cost(tmp_path: Path) -> None:
@@ -236,7 +252,7 @@ def test_part_of_a_window_holds_the_samples_that_the_device_trained_on_in_it(tmp
 
 
 def test_the_json_of_a_job_sums_and_averages_its_ranks(tmp_path: Path) -> None:
-    found = contract.report(analysed(record(tmp_path / "run", [Rank(), Rank(fetch_ns=21 * MS)])))
+    found = builtins(contract.report(analysed(record(tmp_path / "run", [Rank(), Rank(fetch_ns=21 * MS)]))))
     detail = found["ranks_detail"]
     assert found["run"]["ranks"] == len(detail) == 2
     shape = {*found} - {"ranks_detail"}

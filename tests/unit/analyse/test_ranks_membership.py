@@ -62,9 +62,10 @@ def test_a_rank_without_steps_and_one_with_a_damaged_file_are_left_out_by_name(t
     assert said(analysis, "No steps of ranks 2 and 3 were recorded")
     assert said(analysis, "is not a whyidle record file")
     assert "rank 1" in analysis.verdict.title
-    found = contract.report(analysis)
-    assert [entry["window"]["steps"] for entry in found["ranks_detail"]] == [195, 195, 0, 0]
-    assert found["ranks_detail"][2]["late_ms"] is None
+    detail = contract.report(analysis).ranks_detail
+    assert detail
+    assert [rank.window.steps for rank in detail] == [195, 195, 0, 0]
+    assert detail[2].late_ms is None
 
 
 def test_ranks_none_of_which_has_steps_are_no_verdict(tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_ranks_none_of_which_has_steps_are_no_verdict(tmp_path: Path) -> None:
         file.unlink()
     analysis = analysed(job)
     assert analysis.verdict.title == "No verdict: no training step was recorded."
-    assert contract.report(analysis)["run"]["ranks"] == 2
+    assert contract.report(analysis).run.ranks == 2
 
 
 def test_without_what_processes_say_the_ranks_are_those_of_the_files(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_hundreds_of_settings_are_replayed_side_by_side(monkeypatch: pytest.Monk
     assert len(predict(workload, many)) == 300
     # One pass over the steps, each for all that differ; what comes to the same is replayed once.
     (rows,) = replays
-    assert rows < 2 * 300 * module.MANY[1]
+    assert rows < 2 * 300 * module.MANY_SETTINGS[1]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.loader_clock import MS, SPECS, Made, Spec, recorded, simulate
-from whyidle.analyse.predict.cases import Case, rows_of
+from whyidle.analyse.predict.cases import ReplayCase, rows_of
 from whyidle.analyse.predict.outcome import ns_per_batch
 from whyidle.analyse.predict.pools import hands
 from whyidle.analyse.predict.protocol import replay
@@ -40,7 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def rows_for(spec: Spec, chosen: list[LoaderSettings]) -> ReplayRows:
-    return rows_of([recorded(spec, 8)], [Case(s, hands(s, 1), 0) for s in chosen], 1)
+    return rows_of([recorded(spec, 8)], [ReplayCase(s, hands(s, 1), 0) for s in chosen], 1)
 
 
 def drawn(made: Made, hosts: Any, spec: Spec) -> DrawnTimes:

@@ -18,8 +18,8 @@ from whyidle.analyse.statistics import Range
 from whyidle.record.run import open_run, update_run
 from whyidle.report.contract import comparison as scaling_json
 from whyidle.report.document import Document
-from whyidle.report.documents import scaling as scaling_text
-from whyidle.report.plot import scaling as scaling_plot
+from whyidle.report.documents.scaling import names, scaling_blocks
+from whyidle.report.plot.scaling import write_scaling
 
 
 def cell(
@@ -53,7 +53,7 @@ def test_a_net_fed_from_memory_is_named_without_store_and_loader() -> None:
         ]
     )
     assert known is not None
-    assert scaling_text.names(known.of("per rank")) == ["real lmdb workers", "synthetic"]
+    assert names(known.of("per rank")) == ["real lmdb workers", "synthetic"]
 
 
 def values(curve: Curve) -> list[float | None]:
@@ -61,7 +61,7 @@ def values(curve: Curve) -> list[float | None]:
 
 
 def shown(found: Scaling, width: int = 80) -> str:
-    return rendered(Document("", tuple(scaling_text.blocks(found))), width)
+    return rendered(Document(tuple(scaling_blocks(found))), width)
 
 
 def test_cells_of_one_number_of_ranks_do_not_scale() -> None:
@@ -188,27 +188,30 @@ def test_measured_and_emulated_curves_share_no_column() -> None:
 
 def test_json_tells_every_point_and_null_where_nothing_is_known() -> None:
     found = scaling(FULL)
-    told = scaling_json.scaling_curves(found)
-    assert scaling_json.scaling_curves(None) == []
-    assert told[0]["held"] == "per rank"
-    assert told[0]["emulated"] is True
-    two = told[0]["points"][1]
-    assert two["ranks"] == 2
-    assert two["samples_per_s"]["median"] == 1990.0
-    assert two["speedup"]["value"] == pytest.approx(1990 / 1234.5)
-    assert two["efficiency"]["value"] == pytest.approx(995 / 1234.5)
-    assert (two["waiting_pct"], two["exchange_ms"]) == (12.5, 12.34)
-    lost = [point for curve in told for point in curve["points"] if point["status"] == "oom"]
+    told = scaling_json.curves(found)
+    assert scaling_json.curves(None) == []
+    assert told[0].held == "per rank"
+    assert told[0].emulated is True
+    two = told[0].points[1]
+    assert two.ranks == 2
+    assert two.samples_per_s is not None
+    assert two.speedup is not None
+    assert two.efficiency is not None
+    assert two.samples_per_s.median == 1990.0
+    assert two.speedup.value == pytest.approx(1990 / 1234.5)
+    assert two.efficiency.value == pytest.approx(995 / 1234.5)
+    assert (two.waiting_pct, two.exchange_ms) == (12.5, 12.34)
+    lost = [point for curve in told for point in curve.points if point.status == "oom"]
     assert lost
-    assert all(point["speedup"] is None and point["why"] == "out of memory" for point in lost)
+    assert all(point.speedup is None and point.why == "out of memory" for point in lost)
 
 
 def test_the_picture_has_a_line_a_curve_beside_the_ideal_one(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     found = scaling(FULL)
     assert found is not None
-    scaling_plot.write(found, "SSD300 on emulated V100", tmp_path / "a.svg")
-    scaling_plot.write(found, "SSD300 on emulated V100", tmp_path / "b.svg")
+    write_scaling(found, "SSD300 on emulated V100", tmp_path / "a.svg")
+    write_scaling(found, "SSD300 on emulated V100", tmp_path / "b.svg")
     drawn = (tmp_path / "a.svg").read_text()
     assert drawn == (tmp_path / "b.svg").read_text()
     for words in ("ideal", "OOM", "pcie3 batch 64", "emulated speed-up"):

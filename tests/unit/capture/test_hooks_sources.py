@@ -32,8 +32,8 @@ from whyidle.record.run import create_run, open_run, update_run
 from whyidle.record.schema import EVENT, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind, StepFlag
 from whyidle.report import live
 from whyidle.report.contract import run as contract
-from whyidle.report.documents.run import document
-from whyidle.report.render.text import show as show_text
+from whyidle.report.documents.run import run_document
+from whyidle.report.render.text import print_document
 
 
 class Recording:
@@ -434,7 +434,7 @@ def test_without_a_loader_what_the_device_idles_before_the_copy_is_the_hosts(
     for part, ms in (("host", 6), ("copy", 1), ("compute", 9), ("input", 0)):
         assert facts.parts.share(part) == pytest.approx(ms / 16, abs=0.01), part
     report = contract.report(analysis)
-    assert (report["breakdown"]["input_pct"], report["window"]["samples_per_s"]) == (None, None)
+    assert (report.breakdown.input_pct, report.window.samples_per_s) == (None, None)
 
 
 def test_a_forward_pass_ahead_of_the_fetch_is_computing_on_a_device_too(tmp_path: Path, device: EmulatedDevice) -> None:
@@ -480,15 +480,15 @@ def test_without_a_loader_nothing_is_told_apart_that_is_not_known(
     facts, report = analysis.facts, contract.report(analysis)
     assert facts is not None
     assert facts.told_apart == copies
-    assert (report["breakdown"]["compute_pct"] is None) == (report["device"]["busy_pct"] is None) == (not copies)
-    assert report["breakdown"]["input_pct"] is None
+    assert (report.breakdown.compute_pct is None) == (report.device.busy_pct is None) == (not copies)
+    assert report.breakdown.input_pct is None
     assert (UNTOLD in facts.shares) != copies
     assert sum(facts.shares.values()) == pytest.approx(1)
     if not copies:
-        assert report["verdict"]["cause"] is None
-        assert (report["device"]["au_pct"], report["device"]["gaps"]["count"]) == (None, None)
+        assert report.verdict.cause is None
+        assert (report.device.au_pct, report.device.gaps.count) == (None, None)
         shown = io.StringIO()
-        show_text(document(analysis), Console(file=shown, width=120))
+        print_document(run_document(analysis), Console(file=shown, width=120))
         assert "not told apart" in shown.getvalue()
         assert shown.getvalue().count("no fetch") == 1
         assert "device busy n/a" in live.line(RecentReader(tmp_path / "run").snapshot())

@@ -15,10 +15,10 @@ from support.pairs import SOME, noisy
 from whyidle.analyse.diff.limits import LimitCheck
 from whyidle.commands.main import main
 from whyidle.record.run import update_run
-from whyidle.report.documents import check as check_text
-from whyidle.report.export import ci
-from whyidle.report.render import markdown
-from whyidle.report.render.text import show as show_text
+from whyidle.report.documents.check import check_document
+from whyidle.report.export.ci import junit_xml, workflow_commands
+from whyidle.report.render.markdown import markdown
+from whyidle.report.render.text import print_document
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -36,7 +36,7 @@ def test_causes_keep_their_names_everywhere(tmp_path: Path, capsys: pytest.Captu
 
 def test_nothing_that_a_run_holds_begins_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     """In GitHub's log a line of `::` would be a command."""
-    show_text(check_text.document("run\n::a::", "device\n::b::", hostile_checks()), Console(highlight=False))
+    print_document(check_document("run\n::a::", "device\n::b::", hostile_checks()), Console(highlight=False))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 + len(hostile_checks())
     assert not any(line.startswith("::") for line in lines)
@@ -55,7 +55,7 @@ def hostile_checks() -> list[LimitCheck]:
 
 
 def test_junit_is_well_formed_whatever_a_run_holds() -> None:
-    text = ci.document(HOSTILE, hostile_checks(), {"device": HOSTILE})
+    text = junit_xml(HOSTILE, hostile_checks(), {"device": HOSTILE})
     suites = ElementTree.fromstring(text.encode())
     suite = suites.find("testsuite")
     assert suite is not None
@@ -72,7 +72,7 @@ def test_junit_is_well_formed_whatever_a_run_holds() -> None:
 
 
 def test_annotations_hold_one_command_a_line() -> None:
-    lines = list(ci.lines("run", hostile_checks()))
+    lines = list(workflow_commands("run", hostile_checks()))
     assert [line.split(" ", 1)[0] for line in lines] == ["::error", "::error", "::warning"]
     assert "%0A::error::forged" in lines[0]
     assert "50 %25" in lines[0]
@@ -80,7 +80,7 @@ def test_annotations_hold_one_command_a_line() -> None:
 
 
 def test_markdown_shows_no_markup_of_a_run() -> None:
-    text = markdown.of_checks("run|<b>", None, hostile_checks())
+    text = markdown(check_document("run|<b>", None, hostile_checks()))
     assert "<u>" not in text
     assert "<b>" not in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
@@ -89,7 +89,8 @@ def test_markdown_shows_no_markup_of_a_run() -> None:
 
 def test_markdown_makes_no_link_of_a_note_and_shows_all_of_it() -> None:
     note = f"@torvalds #12 GH-12 http://a.b www.c.d {'word ' * 100}the way out"
-    text = markdown.of_checks("run", None, [LimitCheck("ended", "ended", "no", "yes", "", False, False, note)])
+    ended = LimitCheck("ended", "ended", "no", "yes", "", False, False, note)
+    text = markdown(check_document("run", None, [ended]))
     assert not re.search(r"@\w|(?<!&)#\d|GH-\d|://|www\.", text)
     assert "the way out" in text
 
@@ -122,6 +123,22 @@ def test_a_junit_file_is_written_beside_the_text(
     assert failures == ["max-stall"]
     assert check(planted, "--max-stall", "1", "--junit", tmp_path / "no" / "check.xml") == 2
     assert "cannot write" in capsys.readouterr().err
+
+
+def test_a_junit_file_takes_the_place_of_an_earlier_one_and_of_nothing_else(
+    planted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, mine = tmp_path / "check.xml", tmp_path / "notes.xml"
+    file.touch()
+    assert check(planted, "--max-stall", "1", "--junit", file) == 1
+    assert check(planted, "--max-stall", "90", "--junit", file) == 0
+    assert not any(case.find("failure") is not None for case in ElementTree.parse(file).iter("testcase"))
+    mine.write_text("<notes/>")
+    for other in (mine, planted / "run.json"):
+        before = other.read_text()
+        assert check(planted, "--max-stall", "90", "--junit", other) == 2
+        assert "is no JUnit of an earlier check" in capsys.readouterr().err
+        assert other.read_text() == before
 
 
 def test_an_emulated_device_is_called_so(planted: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from whyidle.errors import WhyidleError
 from whyidle.matrix.experiment import Request, plan
 from whyidle.matrix.trial import INTERRUPTED, TrialTarget, _child
 from whyidle.matrix.used import beyond_cpus
-from whyidle.report.documents.cost import _epochs_shown, of_cells
+from whyidle.report.documents.cost import _epochs_shown, cost_blocks
 from whyidle.results.comparisons import put_price
 from whyidle.terminal.comparison_progress import MatrixProgress
 
@@ -173,7 +173,7 @@ def test_one_price_is_refused_for_trainings_on_two_devices() -> None:
     setting: dict[str, object] = {}
     put_price(Price(usd_per_hour=1.0), [cell("cpu"), cell("cpu")], setting)
     assert setting["cost"] == setting_of(lambda *_: Price(usd_per_hour=1.0), [("cpu", None, 1)], None, None, True)
-    assert list(of_cells([cell("cpu")], setting | {"device": {"kind": "cpu"}}))
+    assert list(cost_blocks([cell("cpu")], setting | {"device": {"kind": "cpu"}}))
 
 
 def test_places_are_told_in_words_that_agree_with_their_number() -> None:

@@ -12,7 +12,7 @@ from whyidle.commands.main import main
 from whyidle.errors import WhyidleError
 from whyidle.matrix.used import require_used
 from whyidle.scenarios.registry import NAMES, scenario
-from whyidle.scenarios.scenario import Asked
+from whyidle.scenarios.scenario import ExperimentRequest
 from whyidle.scenarios.variant import plain
 
 
@@ -20,7 +20,7 @@ def checked(name: str, experiment: str, kind: str = "emulated", **named: Any) ->
     """The variants, if all that was named is used."""
     devices = {"emulated": ("emulated:v100",), "cpu": ("cpu",)}[kind]
     given: dict[str, Any] = {"devices": devices, "pipelines": ("naive", "workers"), "cpus": 2} | named
-    asked = Asked(kind=kind, **given)
+    asked = ExperimentRequest(kind=kind, **given)
     chosen = scenario(name).experiment(experiment)
     variants = list(dict.fromkeys(plain(each) for each in chosen.variants(asked)))
     require_used(asked, variants, chosen.name, name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -16,14 +15,15 @@ from PIL import Image
 
 from support.rendered import rendered
 from whyidle.analyse.causes.finding import Evidence
-from whyidle.analyse.cells.batch_size.result import TERMS, TOTAL, BatchVerdict, Work
-from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.analyse.cells.batch_size.result import BatchVerdict, Work
+from whyidle.analyse.run.stall_breakdown import PARTS, TERMS, TOTAL
 from whyidle.analyse.statistics import Estimate
 from whyidle.errors import MissingExtra, WhyidleError
 from whyidle.report.contract import comparison as compare_json
+from whyidle.report.contract.encode import builtins
 from whyidle.report.document import Document
-from whyidle.report.documents import batch_size as batch_text
-from whyidle.report.plot import batch_size as batch_plot
+from whyidle.report.documents.batch_size import batch_size_blocks
+from whyidle.report.plot.batch_size import check_picture, write_batch_sizes
 from whyidle.report.words import sample_time
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -66,7 +66,7 @@ def verdict(
 
 
 def shown(found: BatchVerdict, width: int = 80, encoding: str = "utf-8") -> str:
-    return rendered(Document("", tuple(batch_text.blocks({"caffe": found}))), width, encoding)
+    return rendered(Document(tuple(batch_size_blocks({"caffe": found}))), width, encoding)
 
 
 def rows_of(text: str) -> dict[str, list[str]]:
@@ -178,7 +178,7 @@ def test_it_fits_the_width_with_and_without_block_characters(width: int, encodin
 
 
 def test_the_json_has_every_term_at_every_size_and_the_contracts_keys() -> None:
-    found = json.loads(json.dumps(compare_json.batch_verdict(verdict())))
+    found = builtins(compare_json.batch_verdict(verdict()))
     assert list(found) == [
         *("cause", "grew", "text", "terms", "compared", "changes", "work", "runs", "noise_pct", "evidence"),
     ]
@@ -199,7 +199,7 @@ def test_the_json_has_every_term_at_every_size_and_the_contracts_keys() -> None:
 def picture(tmp_path: Path) -> ElementTree.Element:
     flat = {8: (4000, 30, 0, 0, 60, 0), 32: (4000, 30, 0, 0, 60, 0)}
     loaders = {"caffe": verdict(), "a $1 & <2> loader": verdict(flat, "saturated", None)}
-    batch_plot.write(loaders, "ssd on emulated V100", tmp_path / "batch.svg")
+    write_batch_sizes(loaders, "ssd on emulated V100", tmp_path / "batch.svg")
     return ElementTree.parse(tmp_path / "batch.svg").getroot()
 
 
@@ -243,9 +243,9 @@ def test_bars_are_as_high_as_the_terms(picture: ElementTree.Element) -> None:
 def test_the_same_figures_give_the_same_svg_whatever_the_users_style(tmp_path: Path) -> None:
     import matplotlib
 
-    batch_plot.write({"caffe": verdict()}, "x", tmp_path / "a.svg")
+    write_batch_sizes({"caffe": verdict()}, "x", tmp_path / "a.svg")
     with matplotlib.rc_context({"font.size": 30, "svg.hashsalt": None, "axes.facecolor": "black"}):
-        batch_plot.write({"caffe": verdict()}, "x", tmp_path / "b.svg")
+        write_batch_sizes({"caffe": verdict()}, "x", tmp_path / "b.svg")
         assert matplotlib.rcParams["font.size"] == 30
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
@@ -253,18 +253,18 @@ def test_the_same_figures_give_the_same_svg_whatever_the_users_style(tmp_path: P
 @pytest.mark.parametrize("loaders", [1, 3, pytest.param(7, marks=pytest.mark.slow)])
 def test_pictures_open_and_grow_with_what_they_show(tmp_path: Path, loaders: int) -> None:
     many = {2**n: (20.0, n, 1.0, 1.0, 3.0, 1.0) for n in range(3, 9)}
-    batch_plot.write({f"loader {n}": verdict(many) for n in range(loaders)}, "x" * 200, tmp_path / "batch.png")
+    write_batch_sizes({f"loader {n}": verdict(many) for n in range(loaders)}, "x" * 200, tmp_path / "batch.png")
     with Image.open(tmp_path / "batch.png") as image:
         assert image.width > 500 * min(loaders, 4)
         assert image.height > 500 * (1 + (loaders > 4))
         assert len(image.convert("RGB").getcolors(10**6)) > 50
-    batch_plot.write({"caffe": verdict()}, "x", tmp_path / "batch.pdf")
+    write_batch_sizes({"caffe": verdict()}, "x", tmp_path / "batch.pdf")
     assert (tmp_path / "batch.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_where_no_picture_can_be_is_said_before_any_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    batch_plot.check(tmp_path / "a.SVG")
-    batch_plot.check(tmp_path / "new" / "a.svg", tmp_path / "new")
+    check_picture(tmp_path / "a.SVG")
+    check_picture(tmp_path / "new" / "a.svg", tmp_path / "new")
     (tmp_path / "b.svg").mkdir()
     for path, said in (
         (tmp_path / "a.bmp", "ends in .svg, .png or .pdf"),
@@ -272,22 +272,23 @@ def test_where_no_picture_can_be_is_said_before_any_is_needed(tmp_path: Path, mo
         (tmp_path / "b.svg", "is a folder"),
     ):
         with pytest.raises(WhyidleError, match=said):
-            batch_plot.check(path)
+            check_picture(path)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'whyidle\[plot\]'"):
-        batch_plot.check(tmp_path / "a.svg")
+        check_picture(tmp_path / "a.svg")
 
 
 def test_matplotlib_is_imported_only_to_draw_and_its_pyplot_never(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from whyidle.commands import main\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "from whyidle.analyse.cells.batch_size.result import *\n"
+        "from whyidle.analyse.cells.batch_size.result import BatchVerdict\n"
+        "from whyidle.analyse.run.stall_breakdown import TERMS\n"
         "from whyidle.analyse.statistics import Estimate\n"
-        "from whyidle.report.plot import batch_size as batch_plot\n"
+        "from whyidle.report.plot.batch_size import write_batch_sizes\n"
         "e = dict.fromkeys(TERMS, Estimate(1.0, 0.9, 1.1))\n"
         "v = BatchVerdict('none', None, '', 8, 16, {8: e, 16: e}, {}, e, {}, {8: 1, 16: 1}, 0.02)\n"
-        f"batch_plot.write({{'a': v}}, 'x', Path({str(tmp_path / 'a.png')!r}))\n"
+        f"write_batch_sizes({{'a': v}}, 'x', Path({str(tmp_path / 'a.png')!r}))\n"
         "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

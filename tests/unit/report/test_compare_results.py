@@ -12,8 +12,8 @@ from support.cells import NET_SETTING, Planned, training_result
 from support.compared import content, printed, rows_of, words
 from whyidle.analyse.cells.comparison import compare
 from whyidle.errors import WhyidleError
-from whyidle.report.documents import comparison as compare_text
-from whyidle.report.plot import confusion as confusion_plot
+from whyidle.report.documents.comparison import comparison_title
+from whyidle.report.plot.confusion import MOST_PANELS, panels, write_confusion
 
 
 def test_stand_in_data_are_told_above_the_figures_and_in_titles(planned: Planned) -> None:
@@ -22,7 +22,7 @@ def test_stand_in_data_are_told_above_the_figures_and_in_titles(planned: Planned
     shown = printed(cells, dataset=data)
     assert shown.index("STAND-IN DATA: generated, in place of the IMDb reviews.") < shown.index("samples/s")
     assert "1200 reviews" in shown
-    assert compare_text.title(compare(cells), NET_SETTING | {"dataset": data}).endswith("stand-in data")
+    assert comparison_title(compare(cells), NET_SETTING | {"dataset": data}).endswith("stand-in data")
     assert "tand-in" not in printed(cells)
     of_one = printed(cells, datasets={"mlp": NET_SETTING["dataset"], "lstm": data})
     assert "STAND-IN DATA (lstm)" in of_one
@@ -91,16 +91,16 @@ def test_confusion_is_drawn_a_panel_a_cell(planned: Planned, tmp_path: Path, cel
     matrix = [[9 if row == column else 1 for column in range(classes)] for row in range(classes)]
     cell = planned.cell(1, 9, results=(training_result(0.9, confusion=matrix),))
     several = compare([replace(cell, axes=cell.axes | {"net": f"net{n}"}) for n in range(cells)])
-    assert len(confusion_plot.panels(several, NET_SETTING)) == min(cells, confusion_plot.MOST_PANELS)
+    assert len(panels(several, NET_SETTING)) == min(cells, MOST_PANELS)
     file = tmp_path / "confusion.png"
-    confusion_plot.write(several, NET_SETTING, "fashion-mnist", file)
+    write_confusion(several, NET_SETTING, "fashion-mnist", file)
     with Image.open(file) as picture:
         assert min(picture.size) > 400
 
 
 def test_without_a_matrix_no_confusion_is_drawn(planned: Planned, tmp_path: Path) -> None:
     with pytest.raises(WhyidleError, match="nothing to draw"):
-        confusion_plot.write(compare([planned.cell(1, 9)]), NET_SETTING, "x", tmp_path / "a.png")
+        write_confusion(compare([planned.cell(1, 9)]), NET_SETTING, "x", tmp_path / "a.png")
 
 
 def test_what_the_data_are_and_what_is_wrong_with_them_is_told(planned: Planned) -> None:
@@ -115,5 +115,5 @@ def test_recorded_runs_on_generated_data_are_told_so(planned: Planned) -> None:
     data = {"samples": 50, "unit": "image", "stand_in": "CIFAR-10"}
     cell = replace(cell, analyses=tuple(replace(each, info=each.info | {"dataset": data}) for each in cell.analyses))
     setting = NET_SETTING | {"scenario": None}
-    assert compare_text.title(compare([cell]), setting).endswith("stand-in data")
+    assert comparison_title(compare([cell]), setting).endswith("stand-in data")
     assert "in place of CIFAR-10." in printed([cell], scenario=None)

@@ -14,7 +14,8 @@ from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.commands.main import main
 from whyidle.record.run import update_run
 from whyidle.report.contract import diff as diff_json
-from whyidle.report.documents import diff as diff_text
+from whyidle.report.contract.encode import builtins
+from whyidle.report.documents.diff import diff_document, headline, moved
 from whyidle.scenarios.planted import MS, Step, train
 
 
@@ -27,11 +28,11 @@ def faster(tmp_path_factory: pytest.TempPathFactory) -> Difference:
 
 
 def shown(found: Difference, width: int = 100, encoding: str = "utf-8") -> str:
-    return rendered(diff_text.document(found), width, encoding)
+    return rendered(diff_document(found), width, encoding)
 
 
 def test_the_first_line_says_how_much_by_what_and_why(faster: Difference) -> None:
-    said = diff_text.headline(faster)
+    said = headline(faster)
     assert said.startswith("B is faster by ")
     assert ": waiting for data 1.8" in said
     assert " ms a sample (input stall 37" in said
@@ -44,44 +45,44 @@ def test_a_share_that_rose_though_the_time_fell_is_not_shown(tmp_path: Path) -> 
     a = noisy(tmp_path / "a", SOME(1), workers=1, fetch_ms=15, compute_ms=75, run_noise=0)
     b = noisy(tmp_path / "b", SOME(2), workers=2, fetch_ms=12, compute_ms=10, run_noise=0)
     found = compare(a, b)
-    assert diff_text.moved(found, "input").startswith("waiting for data 1.")
-    assert "%" not in diff_text.moved(found, "input")
-    assert "computing 9" in diff_text.headline(found)
-    assert " ms a sample" in diff_text.headline(found)
+    assert moved(found, "input").startswith("waiting for data 1.")
+    assert "%" not in moved(found, "input")
+    assert "computing 9" in headline(found)
+    assert " ms a sample" in headline(found)
 
 
 def test_what_a_busy_machine_leaves_open_is_said_with_the_way_out(tmp_path: Path) -> None:
     a, b = crowded(tmp_path / "a", SOME(1), fetch_ms=60), crowded(tmp_path / "b", SOME(2), fetch_ms=2)
-    said = diff_text.headline(compare(a, b))
+    said = headline(compare(a, b))
     assert said.startswith("Not proven: B was 3.")
     assert "times as fast in these two runs" in said
     assert "other programs filled the machine. Repeat on a quiet machine, repeat runs on each side, or give" in said
     assert "because" not in said
-    assert diff_text.headline(compare(a, b, noise=0.02)).startswith("B is 3.")
+    assert headline(compare(a, b, noise=0.02)).startswith("B is 3.")
 
 
 def test_no_difference_is_called_none(tmp_path: Path) -> None:
     found = compare(noisy(tmp_path / "a", SOME(1)), noisy(tmp_path / "b", SOME(2)))
-    said = diff_text.headline(found)
+    said = headline(found)
     assert said.startswith("No difference in speed shown")
     assert "because" not in said
 
 
 def test_a_part_that_changed_is_said_where_the_whole_does_not_show_it(tmp_path: Path) -> None:
     a, b = noisy(tmp_path / "a", SOME(1), fetch_ms=2), noisy(tmp_path / "b", SOME(2), fetch_ms=0.1)
-    said = diff_text.headline(compare(a, b))
+    said = headline(compare(a, b))
     assert said.startswith("No difference in speed shown")
     assert "What did change: waiting for data 246 → 12.5 µs a sample (input stall 7" in said
 
 
 def test_twice_as_fast_is_said_so(tmp_path: Path) -> None:
     found = compare(noisy(tmp_path / "a", SOME(1), compute_ms=90), noisy(tmp_path / "b", SOME(2)))
-    assert "times as fast" in diff_text.headline(found)
+    assert "times as fast" in headline(found)
 
 
 def test_slower_and_unexplained_is_said_so(tmp_path: Path) -> None:
     found = compare(noisy(tmp_path / "a", SOME(1)), noisy(tmp_path / "b", SOME(2), compute_ms=40))
-    said = diff_text.headline(found)
+    said = headline(found)
     assert said.startswith("B is slower by ")
     assert said.endswith("which no recorded setting explains.")
 
@@ -112,7 +113,7 @@ def test_emulated_devices_and_stand_in_data_are_called_so(tmp_path: Path) -> Non
 
 
 def test_the_json_holds_what_the_text_says(faster: Difference) -> None:
-    found = diff_json.difference(faster)
+    found = builtins(diff_json.difference(faster))
     assert (found["format"], found["version"], found["unit"]) == ("whyidle-diff", 1, "sample")
     assert set(found) == {
         *("format", "version", "a", "b", "emulated", "unit", "speedup", "total", "parts", "settings", "environment"),
@@ -144,7 +145,7 @@ def test_the_command_writes_text_and_json(tmp_path: Path, capsys: pytest.Capture
     [
         ([], "two runs are needed"),
         (["a"], "1 run named, two are needed"),
-        (["a", "a"], "on both sides"),
+        (["a", "a"], " a is on both sides"),
         (["a", "gone"], "gone does not exist"),
         (["a", "b", "--a", "a"], "name either two runs"),
         (["--a", "a"], "two runs are needed"),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 from support.rendered import rendered
 from whyidle.record.check import Check
 from whyidle.report.contract import checks as check_json
-from whyidle.report.documents import doctor as doctor_text
+from whyidle.report.contract.encode import builtins
+from whyidle.report.documents.doctor import doctor_document
 
 CHECKS = [
     Check("Accelerator", "NVIDIA driver", "ok", "Driver 550, it shows 1 GPU.", values={"gpus": 1}),
@@ -18,7 +17,7 @@ CHECKS = [
 
 
 def printed(checks: list[Check], width: int = 80, encoding: str = "utf-8") -> str:
-    return rendered(doctor_text.document(checks), width, encoding)
+    return rendered(doctor_document(checks), width, encoding)
 
 
 def test_only_what_is_not_well_costs_further_lines() -> None:
@@ -61,7 +60,7 @@ def test_nothing_found_acts_on_the_terminal_or_is_taken_for_markup() -> None:
 
 
 def test_the_json_holds_every_check_with_its_figures() -> None:
-    content = json.loads(json.dumps(check_json.of_machine(CHECKS)))
+    content = builtins(check_json.of_machine(CHECKS))
     assert (content["format"], content["version"]) == ("whyidle-doctor", 1)
     assert content["checks"][0] == {
         "group": "Accelerator",

@@ -22,11 +22,11 @@ from whyidle.record.names import Names
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run, update_run
 from whyidle.record.schema import BATCH, DEVICE, HOST, KERNEL, NOT_MEASURED, STEP, EventKind, KernelKind
-from whyidle.report.export.trace.compose import Trace, about, trace_of, tracks_of
+from whyidle.report.export.trace.compose import RunTrace, about, trace_of, tracks_of
 from whyidle.report.export.trace.events import lanes_of
 from whyidle.report.export.trace.stretch import Stretch, asked_for, of_steps, telling
 from whyidle.report.export.trace.write import Written, write_trace
-from whyidle.scenarios.planted import MS, START, Step, Workers, train
+from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
 
 Event = dict[str, Any]
 REQUIRED = {
@@ -78,12 +78,12 @@ def check(events: list[Event]) -> None:
     assert slices.keys() <= said
 
 
-def opened(folder: Path, *others: Path) -> Trace:
+def opened(folder: Path, *others: Path) -> RunTrace:
     runs = [open_run(each) for each in (folder, *others)]
     return trace_of(analyse(*runs), runs)
 
 
-def written(trace: Trace, stretch: Stretch, most_bytes: int = 50_000_000) -> tuple[dict[str, Any], Written]:
+def written(trace: RunTrace, stretch: Stretch, most_bytes: int = 50_000_000) -> tuple[dict[str, Any], Written]:
     file = io.StringIO()
     told = write_trace(tracks_of(trace, stretch), stretch, about(trace, stretch), most_bytes, file)
     assert len(file.getvalue()) == told.bytes <= most_bytes
@@ -135,7 +135,7 @@ def fed(tmp_path: Path) -> Path:
         Step(fetch_ns=(200 if n == 40 else 15) * MS, compute_ns=10 * MS, copy_bytes=10**6, sync_within=n % 3 == 0)
         for n in range(80)
     ]
-    train(tmp_path / "run", [steps, steps[:20]], workers=Workers(3, prefetch=2))
+    train(tmp_path / "run", [steps, steps[:20]], workers=PlantedWorkers(3, prefetch=2))
     amend(tmp_path / "run", number_batches)
     add(tmp_path / "run", BATCH, (made_for(step) for step in open_run(tmp_path / "run").records(STEP)))
     looks = range(100)

@@ -20,14 +20,15 @@ from whyidle.record.run import open_run
 from whyidle.record.schema import HEADER_BYTES, STEP
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.contract import run as contract
-from whyidle.report.documents import comparison as compare_text
+from whyidle.report.contract.encode import builtins
+from whyidle.report.documents.comparison import comparison_document
 from whyidle.report.export import scalars
 from whyidle.report.export.cells import cells_table
 from whyidle.report.export.table_files import write_csv
 from whyidle.report.page import compare_cells
 from whyidle.report.page.overview import duration
 from whyidle.report.page.run_page import page
-from whyidle.report.render import markdown
+from whyidle.report.render.markdown import markdown
 from whyidle.scenarios.planted import MS
 
 SETTING: dict[str, Any] = {"scenario": None, "device": {"kind": "cuda", "title": "a GPU"}, "net": None, "stop": {}}
@@ -65,38 +66,38 @@ def test_a_comparison_has_the_figures_of_its_runs_report(compared: Path, job: An
     told = contract.report(job)
     result, setting = load(compared)
     (cell,) = compare_json.comparison(result, setting)["cells"]
-    assert cell["breakdown"] == told["breakdown"]
-    assert (cell["busy_pct"], cell["au_pct"]) == (told["device"]["busy_pct"], told["device"]["au_pct"])
-    assert cell["busy_pct"] == pytest.approx(told["breakdown"]["compute_pct"])
-    assert cell["samples_per_s"]["median"] == told["window"]["samples_per_s"]
+    assert cell["breakdown"] == builtins(told.breakdown)
+    assert (cell["busy_pct"], cell["au_pct"]) == (told.device.busy_pct, told.device.au_pct)
+    assert cell["busy_pct"] == pytest.approx(told.breakdown.compute_pct)
+    assert cell["samples_per_s"]["median"] == told.window.samples_per_s
 
     file = io.StringIO(newline="")
     write_csv(cells_table(compared), file)
     file.seek(0)
     (row,) = csv.DictReader(file)
     for part in PARTS:
-        assert float(row[f"{part}_pct"]) == pytest.approx(told["breakdown"][f"{part}_pct"])
-    assert float(row["wall_s"]) == pytest.approx(told["window"]["wall_s"])
+        assert float(row[f"{part}_pct"]) == pytest.approx(getattr(told.breakdown, f"{part}_pct"))
+    assert float(row["wall_s"]) == pytest.approx(told.window.wall_s)
     # Rank 2 ended early: what the others did alone is no part of the window.
-    assert told["window"]["steps"] > 150 >= int(row["steps"])
+    assert told.window.steps > 150 >= int(row["steps"])
     assert float(row["wall_s"]) / int(row["steps"]) == pytest.approx(job.step_ms["mean"] / 1e3, rel=0.05)
 
     (view,) = compare_cells.views(result, setting, {})
     assert view.runs[0].busy_pct == cell["busy_pct"]
-    assert 100 * view.shares["input"] == pytest.approx(told["breakdown"]["input_pct"])
+    assert 100 * view.shares["input"] == pytest.approx(told.breakdown.input_pct)
 
     said = f"{cell['busy_pct']:.0f} %"
-    assert said in rendered(compare_text.document(result, setting), 120)
-    assert said in markdown.of_comparison(result, setting)
+    assert said in rendered(comparison_document(result, setting), 120)
+    assert said in markdown(comparison_document(result, setting))
 
 
 def test_flat_figures_are_those_of_the_jobs_report(job: Analysis) -> None:
     told, flat = contract.report(job), scalars.of_run(job)
     for name, value in {
-        scalars.BUSY: told["device"]["busy_pct"],
-        "input_pct": told["breakdown"]["input_pct"],
-        "samples_per_s": told["window"]["samples_per_s"],
-        "overhead_pct": told["quality"]["overhead_pct"],
+        scalars.BUSY: told.device.busy_pct,
+        "input_pct": told.breakdown.input_pct,
+        "samples_per_s": told.window.samples_per_s,
+        "overhead_pct": told.quality.overhead_pct,
     }.items():
         assert flat[name] == pytest.approx(value)
     assert job.facts is not None
@@ -109,8 +110,8 @@ def test_the_tiles_of_a_page_are_the_jobs(compared: Path, job: Analysis) -> None
     made = parsed(page(job, [open_run(compared / "x-r0")]))
     tiles = {tile.all("dt")[0].words: tile.all("dd")[0].words for tile in made.all("div", "tile")}
     told = contract.report(job)
-    assert tiles["busy"] == f"{told['device']['busy_pct']:.1f} %"
+    assert tiles["busy"] == f"{told.device.busy_pct:.1f} %"
     assert job.facts is not None
     assert job.job is not None
     assert f"{job.job.steps} steps after the warm-up" in made.words
-    assert tiles["window"] == duration(told["window"]["wall_s"]) != duration(job.facts.parts.wall_ns / 1e9)
+    assert tiles["window"] == duration(told.window.wall_s) != duration(job.facts.parts.wall_ns / 1e9)

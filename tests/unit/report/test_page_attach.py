@@ -62,17 +62,17 @@ def test_the_shares_are_those_of_the_json_with_their_bounds(run: Run) -> None:
     page = shown(run)
     (why,) = [each for each in page.all("section") if each.words.startswith("Why: what process 7 did")]
     rows = {row[0].words: row for row in why.all("table", "bars")[0].rows() if row[0].words}
-    shares = told["trainers"][0]["shares"]
-    assert rows.keys() == {name for name, share in shares.items() if share["share"] >= 0.005}
+    shares = told.trainers[0].shares
+    assert rows.keys() == {name for name, share in shares.items() if share.share >= 0.005}
     for name, row in rows.items():
-        assert row[1].words == f"{100 * shares[name]['share']:.0f} %"
+        assert row[1].words == f"{100 * shares[name].share:.0f} %"
         (bar,) = row[2].all("rect")
-        assert float(bar.attributes["width"].rstrip("%")) == pytest.approx(100 * shares[name]["share"], abs=0.01)
+        assert float(bar.attributes["width"].rstrip("%")) == pytest.approx(100 * shares[name].share, abs=0.01)
         line = row[2].all("line")[0].attributes
-        assert float(line["x1"].rstrip("%")) == pytest.approx(100 * shares[name]["low"], abs=0.001)
-        assert float(line["x2"].rstrip("%")) == pytest.approx(100 * shares[name]["high"], abs=0.001)
-    assert told["verdict"]["title"] in page.all("section", "verdict")[0].words
-    assert all(unknown in page.words for unknown in told["unknown"])
+        assert float(line["x1"].rstrip("%")) == pytest.approx(100 * (shares[name].low or 0), abs=0.001)
+        assert float(line["x2"].rstrip("%")) == pytest.approx(100 * (shares[name].high or 0), abs=0.001)
+    assert told.verdict.title in page.all("section", "verdict")[0].words
+    assert all(unknown in page.words for unknown in told.unknown)
 
 
 def test_the_stacks_are_trees_of_the_thread_that_trains_and_its_workers(run: Run) -> None:

@@ -20,7 +20,7 @@ from whyidle.commands.main import main
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.run import create_run
 from whyidle.report.contract import comparison as compare_json
-from whyidle.report.documents import comparison as compare_text
+from whyidle.report.documents.comparison import comparison_document, comparison_title
 from whyidle.report.page import compare_page
 from whyidle.scenarios.planted import MS, Step, train
 
@@ -178,10 +178,10 @@ def test_cells_that_train_another_thing_have_a_table_and_a_scale_of_their_own(pl
 
 def test_the_page_says_all_that_the_text_does(study: list[Cell]) -> None:
     result = compare(study)
-    text = rendered(compare_text.document(result, SETTING), 200)
+    text = rendered(comparison_document(result, SETTING), 200)
     page = parsed(compare_page.page(result, SETTING))
     words = page.words
-    assert compare_text.title(result, SETTING) == page.all("h1")[0].words
+    assert comparison_title(result, SETTING) == page.all("h1")[0].words
     # Sentences; tables and bars are told otherwise.
     lines = [" ".join(line.split()) for line in text.splitlines()]
     sentences = [line for line in lines if line.endswith(".") and len(line) > 60]
@@ -239,7 +239,7 @@ def test_whatever_a_recording_holds_stays_words(study: list[Cell]) -> None:
     assert not page.all("img")
     assert page.words.count("<script>alert(1)</script>") > 5
     assert "\x1b" not in page.words
-    assert "STAND-IN DATA" in page.all("div", "warning")[0].words
+    assert "STAND-IN DATA" in page.all("p", "warning")[0].words
 
 
 def test_nothing_is_loaded_from_elsewhere(study: list[Cell]) -> None:

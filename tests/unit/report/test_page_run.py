@@ -26,7 +26,7 @@ from whyidle.record.notices import SAMPLER_NOTICES, Notices
 from whyidle.record.run import open_run, update_run
 from whyidle.record.sampled_devices import note_devices
 from whyidle.record.schema import BATCH, HEADER_BYTES, NOT_MEASURED, EventKind
-from whyidle.report.documents import run as text
+from whyidle.report.documents.run import run_document
 from whyidle.report.page import frame, overview
 from whyidle.report.page.environment import environment_of, settings_of
 from whyidle.report.page.timeline_data import SHARE, TYPES, pack, unpack
@@ -45,7 +45,7 @@ def test_a_page_says_all_that_the_text_says_without_any_script(starved: Path) ->
     assert f"confidence {analysis.verdict.confidence:.1f}" in words
     pieces = [
         piece.strip("█░▒▓▚·? ()")
-        for line in rendered(text.document(analysis), 1000).splitlines()
+        for line in rendered(run_document(analysis), 1000).splitlines()
         for piece in line.split("  ")
     ]
     assert len(pieces) > 100

@@ -18,7 +18,8 @@ from whyidle.analyse.statistics import Estimate
 from whyidle.commands.main import main
 from whyidle.errors import RecordError
 from whyidle.report.contract import tuning as tune_json
-from whyidle.report.documents import tuning as tune_text
+from whyidle.report.contract.encode import builtins
+from whyidle.report.documents.tuning import tuning_document
 from whyidle.report.page import tune_page
 from whyidle.terminal.console import json_text
 from whyidle.tune.search.result import BatchAdvice, SearchEnd
@@ -37,7 +38,7 @@ def shown(result: Tuning) -> Element:
 
 
 def text(result: Tuning) -> str:
-    return rendered(tune_text.document(result), 100)
+    return rendered(tuning_document(result), 100)
 
 
 def stored(result: Tuning) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def stored(result: Tuning) -> dict[str, Any]:
 
 def folder_of(result: Tuning | None, at: Path) -> Path:
     at.mkdir()
-    told = None if result is None else tune_json.tuning(result)
+    told = None if result is None else builtins(tune_json.tuning(result))
     State({"command": ["python", "train.py"]}, "2026-01-01T00:00:00", result=told).save(at)
     return at
 
@@ -76,9 +77,12 @@ def test_a_tuning_that_is_read_back_says_the_same(result: Tuning) -> None:
 
 def test_a_result_of_an_older_version_of_the_program_is_read() -> None:
     told = stored(with_batch())
-    for name in ("batch_size", "promising"):
+    for name in ("batch_size", "promising", "prediction"):
         del told[name]
     del told["batch"]["loader_bound"]
+    told["batch"] |= {"b_star": 512.0, "noise_samples": {"mean": 3.0}}
+    for trial in told["trials"]:
+        del trial["dropped"]
     assert "1.83 times as fast" in text(tune_json.read(told))
 
 

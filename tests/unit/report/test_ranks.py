@@ -17,12 +17,12 @@ from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.main import main
 from whyidle.record.run import open_run, update_run
 from whyidle.report import live
-from whyidle.report.documents import run as text
+from whyidle.report.documents.run import run_document
 from whyidle.scenarios.planted import MS
 
 
 def printed(folder: Path, width: int = 80) -> str:
-    return rendered(text.document(analyse(open_run(folder))), width)
+    return rendered(run_document(analyse(open_run(folder))), width)
 
 
 def table(shown: str) -> list[list[str]]:

@@ -21,8 +21,9 @@ from whyidle.record.notices import SAMPLER_NOTICES, Notices
 from whyidle.record.run import open_run
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.contract import run as contract
-from whyidle.report.documents import comparison as compare_text
-from whyidle.report.documents import run as text
+from whyidle.report.contract.encode import builtins
+from whyidle.report.documents.comparison import comparison_document
+from whyidle.report.documents.run import headline, run_document
 from whyidle.report.render import bars
 from whyidle.report.words.figures import evidence_value
 from whyidle.scenarios.planted import MS, Step, train
@@ -61,7 +62,7 @@ def table(tmp_path: Path, starved: Analysis) -> Comparison:
 
 
 def test_a_report_reads_verdict_why_next_evidence_in_this_order(starved: Analysis) -> None:
-    shown = rendered(text.document(starved))
+    shown = rendered(run_document(starved))
     places = [shown.index(h) for h in ("Verdict", "Why: where", "Next", "Evidence", "Device", "Quality of")]
     assert places == sorted(places)
     assert "emulated Test: 400.0" in shown
@@ -72,7 +73,7 @@ def test_a_report_reads_verdict_why_next_evidence_in_this_order(starved: Analysi
 
 def test_a_report_without_steps_says_so_and_shows_no_figures(tmp_path: Path) -> None:
     train(tmp_path / "run", [])
-    shown = rendered(text.document(analyse(open_run(tmp_path / "run"))))
+    shown = rendered(run_document(analyse(open_run(tmp_path / "run"))))
     assert "No verdict: no training step was recorded." in shown
     assert "Why" not in shown
 
@@ -93,8 +94,8 @@ def test_a_report_without_steps_says_so_and_shows_no_figures(tmp_path: Path) -> 
 def test_the_first_line_says_how_a_run_ended_unless_well(
     starved: Analysis, ended: dict[str, object] | None, said: str
 ) -> None:
-    assert text.headline(starved).endswith("samples/s")
-    assert text.headline(replace(starved, info=starved.info | {"ended": ended})).endswith(f"samples/s, {said}")
+    assert headline(starved).endswith("samples/s")
+    assert headline(replace(starved, info=starved.info | {"ended": ended})).endswith(f"samples/s, {said}")
 
 
 @pytest.mark.parametrize(
@@ -124,13 +125,13 @@ def test_beside_a_verdict_on_validation_the_workers_are_said_to_be_the_trainings
     )
     boundary = Finding("host.boundary", "Validation.", 0.3, 0.9)
     for verdict, heading in ((starved.verdict, "Workers"), (boundary, "Workers of the training's loader")):
-        lines = rendered(text.document(replace(starved, facts=facts, verdict=verdict))).splitlines()
+        lines = rendered(run_document(replace(starved, facts=facts, verdict=verdict))).splitlines()
         assert heading in [line.rstrip() for line in lines]
 
 
 def test_a_handful_of_steps_gets_no_bar_no_gaps_and_no_rate(tmp_path: Path) -> None:
     train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 2])
-    shown = rendered(text.document(analyse(open_run(tmp_path / "run"))))
+    shown = rendered(run_document(analyse(open_run(tmp_path / "run"))))
     assert "step was recorded after the warm-up" in shown or "steps were recorded after the warm-up" in shown
     assert "██" not in shown
     for words in (" gaps", "of the window", "samples/s", " 1 steps", "1 gaps"):
@@ -140,7 +141,7 @@ def test_a_handful_of_steps_gets_no_bar_no_gaps_and_no_rate(tmp_path: Path) -> N
 def test_nothing_sampled_gives_no_heading_without_lines(tmp_path: Path) -> None:
     train(tmp_path / "run", [])
     analysis = replace(analyse(open_run(tmp_path / "run")), machine=sampled_nothing())
-    assert "Machine" not in rendered(text.document(analysis))
+    assert "Machine" not in rendered(run_document(analysis))
 
 
 def sampled_nothing() -> Sampled:
@@ -154,21 +155,21 @@ def test_on_a_processor_no_device_is_spoken_of_and_no_driver_missed(tmp_path: Pa
     analysis = analyse(open_run(tmp_path / "run"))
     assert any(f.cause == "host.step_gap" and f.title.startswith("The training spends 2") for f in analysis.findings)
     assert analysis.verdict.title.startswith("The training waits 51 % of the time for data")
-    shown = rendered(text.document(analysis)).replace("Device\n", "")
+    shown = rendered(run_document(analysis)).replace("Device\n", "")
     for words in ("he device", "NVIDIA", "AU (MLPerf"):
         assert words not in shown
-    assert contract.report(analysis)["verdict"]["next"][0]["low"] is None
+    assert contract.report(analysis).verdict.next[0].low is None
 
 
 def test_reports_need_no_more_than_ascii_where_the_output_has_no_more(starved: Analysis, table: Comparison) -> None:
-    for document in (text.document(starved), compare_text.document(table, SETTING)):
+    for document in (run_document(starved), comparison_document(table, SETTING)):
         shown = rendered(document, encoding="ascii")
         assert "##" in shown
         assert not set(shown) & set("█░▒▓▚▁▂▃▄▅▆▇")
 
 
 def test_a_comparison_shows_every_cell_whatever_became_of_it(table: Comparison) -> None:
-    shown = rendered(compare_text.document(table, SETTING))
+    shown = rendered(comparison_document(table, SETTING))
     rows = {tuple(line.split()[:3]) for line in shown.splitlines()}
     assert ("naive", "8", "400.0") in rows
     assert ("naive", "192", "oom") in rows
@@ -183,12 +184,12 @@ def test_a_comparison_shows_every_cell_whatever_became_of_it(table: Comparison) 
 
 
 def test_a_comparison_of_which_nothing_ran_names_no_winner() -> None:
-    shown = rendered(compare_text.document(compare([Cell("naive", 8, "failed", "no", (), ())]), SETTING))
+    shown = rendered(comparison_document(compare([Cell("naive", 8, "failed", "no", (), ())]), SETTING))
     assert "No run finished, so there is no winner." in shown
 
 
 def test_the_json_of_a_run_has_the_contracts_keys_and_sums_to_100(starved: Analysis) -> None:
-    report = json.loads(json.dumps(contract.report(starved)))
+    report = builtins(contract.report(starved))
     assert (report["format"], report["version"]) == ("whyidle-report", 1)
     assert list(report) == [
         "format",
@@ -271,7 +272,7 @@ def test_severity_is_what_fixing_would_gain() -> None:
 
 def test_markup_in_names_is_shown_and_not_obeyed(tmp_path: Path, starved: Analysis) -> None:
     cells = compare([Cell("[/x]", 8, "ok", None, ("a",), (starved,)), Cell("y", 8, "failed", "[/z]", (), ())])
-    shown = rendered(compare_text.document(cells, SETTING))
+    shown = rendered(comparison_document(cells, SETTING))
     assert "[/x]" in shown
     assert "[/z]" in shown
 
@@ -280,14 +281,14 @@ def test_too_short_runs_are_not_sold_as_a_ranking(tmp_path: Path) -> None:
     train(tmp_path / "short", [[Step(fetch_ns=20 * MS)] * 10])
     short = analyse(open_run(tmp_path / "short"))
     cells = compare([Cell("naive", 8, "ok", None, ("a",), (short,))])
-    assert "no ranking yet" in rendered(compare_text.document(cells, SETTING), width=300)
+    assert "no ranking yet" in rendered(comparison_document(cells, SETTING), width=300)
 
 
 def test_a_run_on_generated_data_is_told_so_above_its_figures(starved: Analysis) -> None:
     data = {"samples": 50, "unit": "image", "stand_in": "CIFAR-10"}
     generated = replace(starved, info=dict(starved.info) | {"dataset": data})
-    shown = rendered(text.document(generated))
+    shown = rendered(run_document(generated))
     assert shown.index("STAND-IN DATA: generated, in place of CIFAR-10.") < shown.index("Verdict")
-    assert contract.report(generated)["run"]["dataset"] == data
-    assert "STAND-IN" not in rendered(text.document(starved))
-    assert contract.report(starved)["run"]["dataset"] is None
+    assert contract.report(generated).run.dataset == data
+    assert "STAND-IN" not in rendered(run_document(starved))
+    assert contract.report(starved).run.dataset is None

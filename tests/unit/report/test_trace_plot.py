@@ -16,8 +16,7 @@ from whyidle.commands.main import main
 from whyidle.errors import WhyidleError
 from whyidle.record.run import update_run
 from whyidle.record.schema import DEVICE
-from whyidle.report.plot import utilisation as trace_plot
-from whyidle.report.plot.utilisation import WINDOW_NS, trace_of, traces_of
+from whyidle.report.plot.utilisation import MOST_WINDOWS, WINDOW_NS, figure, trace_of, traces_of, write_utilisation
 from whyidle.scenarios.planted import MS, Step, train
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -51,7 +50,7 @@ def test_twice_the_batch_swings_to_zero_at_the_same_mean(tmp_path: Path) -> None
 
 def test_a_long_training_is_shown_from_its_middle(tmp_path: Path) -> None:
     trace = trace_of("long", analysis_of_run(recorded(tmp_path / "run", 200, 800, 60)), None)
-    assert len(trace.busy) == trace_plot.MOST_WINDOWS
+    assert len(trace.busy) == MOST_WINDOWS
 
 
 def test_nvmls_readings_of_the_stretch_are_kept(tmp_path: Path) -> None:
@@ -110,9 +109,9 @@ def test_a_picture_has_a_panel_a_training(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     trace = trace_of("caffe, batch 8", analysis_of_run(recorded(tmp_path / "run", 50, 50)), None)
     two = [replace(trace, sampled=((0.5, 40.0), (1.0, 60.0))), replace(trace, name="workers", busy=())]
-    drawn = trace_plot.figure(two, "ssd on an emulated V100")
+    drawn = figure(two, "ssd on an emulated V100")
     assert [axes.get_title("left") for axes in drawn.axes] == ["caffe, batch 8", "workers"]
-    trace_plot.write(two, "ssd on an emulated V100", tmp_path / "out.png")
+    write_utilisation(two, "ssd on an emulated V100", tmp_path / "out.png")
     with Image.open(tmp_path / "out.png") as picture:
         assert picture.width > picture.height > 200
 
@@ -124,7 +123,7 @@ def test_the_axis_says_what_is_cut_and_the_title_what_was_stopped(tmp_path: Path
     runs = short_run, recorded(tmp_path / "long", 200, 800, 60)
     short, long = (trace_of(run.name, analysis_of_run(run), None) for run in runs)
     assert short.name == "short, stopped"
-    said = [trace_plot.figure(several, "x").axes[-1].get_xlabel() for several in ([short], [long], [short, long])]
+    said = [figure(several, "x").axes[-1].get_xlabel() for several in ([short], [long], [short, long])]
     assert said == [
         "seconds",
         "seconds, from the middle of a longer training",
@@ -135,7 +134,7 @@ def test_the_axis_says_what_is_cut_and_the_title_what_was_stopped(tmp_path: Path
 def test_nothing_to_draw_is_said_and_nothing_is_written(tmp_path: Path) -> None:
     short = trace_of("short", analysis_of_run(recorded(tmp_path / "run", 1, 1, 10)), None)
     with pytest.raises(WhyidleError, match="no run of 167 ms"):
-        trace_plot.write([short], "x", tmp_path / "out.png")
+        write_utilisation([short], "x", tmp_path / "out.png")
     assert not (tmp_path / "out.png").exists()
 
 

@@ -13,7 +13,7 @@ from whyidle.analyse.predict.workload import Binding
 from whyidle.analyse.statistics import Estimate
 from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
-from whyidle.report.documents import tuning as tune_text
+from whyidle.report.documents.tuning import tuning_document
 from whyidle.terminal.console import json_text
 from whyidle.tune.search.result import BatchAdvice, SearchEnd, Trial, Tuned
 from whyidle.tune.search.tuning import Tuning, prediction_error
@@ -49,7 +49,7 @@ RESULT = Tuning("python train.py", {"kind": "cpu", "title": "A processor"}, TUNE
 
 
 def shown(result: Tuning, width: int = 80) -> str:
-    text = rendered(tune_text.document(result), width)
+    text = rendered(tuning_document(result), width)
     assert max(len(line) for line in text.splitlines()) <= width
     return text
 

@@ -14,7 +14,7 @@ from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.loader_stats import Timed
 from whyidle.analyse.run.worker_records import SlowSample, TransformCost
 from whyidle.report.document import Document
-from whyidle.report.documents.workers import section
+from whyidle.report.documents.workers import workers_blocks
 
 DATA = Path(__file__).parents[2] / "data" / "v1" / "starved"
 
@@ -29,7 +29,7 @@ def shown(facts: Facts, input_share: float | None = None, **loader: Any) -> str:
     if input_share is not None:
         parts = dataclasses.replace(parts, input_ns=round(input_share * parts.wall_ns))
     facts = dataclasses.replace(facts, parts=parts, loader=dataclasses.replace(facts.loader, **loader))
-    return rendered(Document("", tuple(section(facts))), 100)
+    return rendered(Document(tuple(workers_blocks(facts))), 100)
 
 
 def percents(text: str) -> list[float]:

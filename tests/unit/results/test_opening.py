@@ -29,10 +29,10 @@ NO_STEPS = ("trace", "csv", "parquet", "prometheus")
 LACKS = {
     RunResult: (),
     AttachedResult: NO_STEPS,
-    TuningResult: (*NO_STEPS, "markdown"),
+    TuningResult: NO_STEPS,
     ComparisonResult: ("trace",),
-    FaultsResult: ("trace", "markdown"),
-    SweepsResult: ("trace", "markdown"),
+    FaultsResult: ("trace",),
+    SweepsResult: ("trace",),
 }
 
 

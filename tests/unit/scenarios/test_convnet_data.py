@@ -22,7 +22,7 @@ from whyidle.scenarios.copying import BatchCopier
 from whyidle.scenarios.datasets.image_folder import ImageFolder, open_folder
 from whyidle.scenarios.datasets.labelled_photos import labelled_photos
 from whyidle.scenarios.registry import scenario
-from whyidle.scenarios.scenario import Asked, DataRequest
+from whyidle.scenarios.scenario import DataRequest, ExperimentRequest
 
 RANDOM = np.random.default_rng
 LABEL = np.asarray(3)
@@ -270,15 +270,15 @@ class TestScenario:
         assert data.describe()["stand_in"]
 
 
-def asked(kind: str = "emulated", **other: Any) -> Asked:
+def asked(kind: str = "emulated", **other: Any) -> ExperimentRequest:
     device = {"emulated": "emulated:p100", "cpu": "cpu", "cuda": "cuda"}[kind]
-    return Asked(kind=kind, devices=(device,), pipelines=("naive", "workers"), cpus=2, **other)
+    return ExperimentRequest(kind=kind, devices=(device,), pipelines=("naive", "workers"), cpus=2, **other)
 
 
 class TestExperiments:
     study = scenario("convnets")
 
-    def variants(self, name: str | None, what: Asked) -> Any:
+    def variants(self, name: str | None, what: ExperimentRequest) -> Any:
         return self.study.experiment(name).variants(what)
 
     def test_the_net_alone_is_measured_once_and_everything_else_for_each_store(self) -> None:

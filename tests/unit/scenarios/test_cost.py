@@ -23,7 +23,7 @@ from whyidle.scenarios.datasets import cifar, reviews, text
 from whyidle.scenarios.datasets.arrays import Arrays
 from whyidle.scenarios.evaluation import MOST_CLASSES, classified
 from whyidle.scenarios.registry import scenario
-from whyidle.scenarios.scenario import Asked, DataRequest
+from whyidle.scenarios.scenario import DataRequest, ExperimentRequest
 
 PARAMETERS = {
     ("mnist-mlp", 0): 669_706,
@@ -56,8 +56,10 @@ def data_of(net: str, **more: Any) -> Any:
     return SCENARIO.open_data(DataRequest(folder=cost_data.stand_in_folder(), net=net, **{"limit": 64, **more}))
 
 
-def asked(**more: Any) -> Asked:
-    return Asked(**{"kind": "cpu", "devices": ("cpu",), "pipelines": ("naive", "workers"), "cpus": 2, **more})
+def asked(**more: Any) -> ExperimentRequest:
+    return ExperimentRequest(
+        **{"kind": "cpu", "devices": ("cpu",), "pipelines": ("naive", "workers"), "cpus": 2, **more}
+    )
 
 
 @pytest.mark.parametrize(("net", "symbols"), PARAMETERS)

@@ -23,8 +23,8 @@ from whyidle.pipelines.protocol import Settings
 from whyidle.record.tuning import LoaderSettings
 from whyidle.scenarios.fashion_mnist.study import SCENARIO
 from whyidle.scenarios.registry import scenario
-from whyidle.scenarios.scenario import Asked, DataRequest
-from whyidle.scenarios.variant import Phase, Variant
+from whyidle.scenarios.scenario import DataRequest, ExperimentRequest
+from whyidle.scenarios.variant import TrainingPhase, Variant
 
 EMULATED = ("emulated:k80", "emulated:v100")
 ALL = ("naive", "workers", "threads", "prefetch")
@@ -39,8 +39,8 @@ def opened(folder: Path, net: str = "cnn5", **rest: Any) -> Any:
     return SCENARIO.open_data(DataRequest(folder=folder, net=net, **rest))
 
 
-def asked(kind: str = "emulated", devices: tuple[str, ...] = EMULATED, **rest: Any) -> Asked:
-    return Asked(kind=kind, devices=devices, pipelines=ALL, cpus=2, **rest)
+def asked(kind: str = "emulated", devices: tuple[str, ...] = EMULATED, **rest: Any) -> ExperimentRequest:
+    return ExperimentRequest(kind=kind, devices=devices, pipelines=ALL, cpus=2, **rest)
 
 
 def variants(name: str, **rest: Any) -> list[Variant]:
@@ -158,9 +158,9 @@ class TestPlan:
         assert SCENARIO.experiment("plan").repeats == 2
         assert [sum(phase.epochs for phase in cell.phases) for cell in cells] == [20, 45, 70]
         assert cells[1].phases == (
-            Phase(epochs=10, lr=1e-3),
-            Phase(epochs=10, lr=1e-4),
-            Phase(epochs=25, lr=1e-4, augment=True),
+            TrainingPhase(epochs=10, lr=1e-3),
+            TrainingPhase(epochs=10, lr=1e-4),
+            TrainingPhase(epochs=25, lr=1e-4, augment=True),
         )
         assert cells[0].phases == cells[1].phases[:2]
         assert [cell.plan for cell in cells] == [f"10+10 epochs as written, {n} augmented" for n in (0, 25, 50)]

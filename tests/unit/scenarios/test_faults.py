@@ -23,13 +23,13 @@ from whyidle.scenarios.faults.case import (
     Data,
     Loader,
     Plan,
-    Step,
+    PlannedStep,
 )
 from whyidle.scenarios.faults.machine import foreign_load, unmet
 from whyidle.scenarios.faults.registry import CASES, cases
 from whyidle.scenarios.faults.samples import Samples, loader_of
 from whyidle.scenarios.faults.sizes import fitted
-from whyidle.scenarios.faults.truth import Span, Stamp, exposed_ns, true_share
+from whyidle.scenarios.faults.truth import EngineSpan, Stamp, exposed_ns, true_share
 
 INPUT_CAUSES = (
     "serial",
@@ -87,7 +87,9 @@ def test_the_steps_that_a_fault_hits_are_known_beforehand() -> None:
     assert slow.steps_hit() == {8, 28, 48}
     first = Case("b", ("input.worker_restart",), "mild", Plan(epochs=3, batches=10), hit=FIRST)
     assert first.steps_hit() == {0, 10, 20}
-    tenth = Case("c", ("host.step_gap",), "mild", Plan(step=Step(host_ms=1, host_every=10), batches=25), hit=PLANTED)
+    tenth = Case(
+        "c", ("host.step_gap",), "mild", Plan(step=PlannedStep(host_ms=1, host_every=10), batches=25), hit=PLANTED
+    )
     assert tenth.steps_hit() == {9, 19}
     assert len(Case("d", ("input.serial",), "mild", Plan(batches=7)).steps_hit()) == 7
 
@@ -103,7 +105,7 @@ def test_cases_are_chosen_by_name_by_cause_and_by_kind() -> None:
 
 def test_what_a_fault_costs_is_its_time_with_the_device_idle() -> None:
     stamps = [Stamp("fetch", 0, 30, FIRST), Stamp("fetch", 40, 60), Stamp("host", 60, 90)]
-    spans = [Span("compute", 20, 50), Span("compute", 70, 80)]
+    spans = [EngineSpan("compute", 20, 50), EngineSpan("compute", 70, 80)]
     # The device computes from 20 to 50 and from 70 to 80: of the fetches 0-20 and 50-60 are left.
     assert exposed_ns(stamps, spans, 0, 100, "fetch", EVERY) == 30
     assert exposed_ns(stamps, spans, 0, 100, "fetch", FIRST) == 20
@@ -114,7 +116,7 @@ def test_what_a_fault_costs_is_its_time_with_the_device_idle() -> None:
 
 def test_a_copy_and_a_boundary_count_more_than_a_fetch_that_lasts_meanwhile() -> None:
     stamps = [Stamp("fetch", 0, 100), Stamp("boundary", 50, 70)]
-    spans = [Span("copying", 10, 30)]
+    spans = [EngineSpan("copying", 10, 30)]
     assert exposed_ns(stamps, spans, 0, 100, "fetch", EVERY) == 60
     assert exposed_ns(stamps, spans, 0, 100, "copying", EVERY) == 20
     assert exposed_ns(stamps, spans, 0, 100, "boundary", EVERY) == 20
@@ -130,7 +132,7 @@ def test_the_shares_of_a_compound_do_not_overlap() -> None:
         (lambda tag: tag != FIRST, FIRST),
     )
     stamps = [Stamp("fetch", 0, 40, FIRST), Stamp("fetch", 50, 60)]
-    assert true_share(stamps, [Span("compute", 40, 50)], (0, 100), case) == {
+    assert true_share(stamps, [EngineSpan("compute", 40, 50)], (0, 100), case) == {
         "input.too_few_workers": pytest.approx(0.1),
         "input.worker_restart": pytest.approx(0.4),
     }

@@ -14,10 +14,10 @@ from whyidle.devices.clock import VirtualClock
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.scenarios.faults.accelerator import MEMORY, Computing
-from whyidle.scenarios.faults.case import COLD, GARBAGE, LAUNCH, RETRY, Accelerator, Case, Host, Plan
+from whyidle.scenarios.faults.case import COLD, GARBAGE, LAUNCH, RETRY, Case, Plan, PlannedDevice, PlannedHost
 from whyidle.scenarios.faults.host import HostWork, SlowFile
 from whyidle.scenarios.faults.registry import CASES
-from whyidle.scenarios.faults.truth import Span, Stamp, lost, true_share
+from whyidle.scenarios.faults.truth import EngineSpan, Stamp, lost, true_share
 
 MS = 1_000_000
 Told = list[tuple[str, int, int, str]]
@@ -30,27 +30,27 @@ def device(told: list[tuple[int, int]], retry_ms: int = 5) -> EmulatedDevice:
     )
 
 
-def share(plan: Plan, cause: str, part: str, stamps: list[Stamp], spans: list[Span], tag: str = "every") -> float:
+def share(plan: Plan, cause: str, part: str, stamps: list[Stamp], spans: list[EngineSpan], tag: str = "every") -> float:
     case = Case("made", (cause,), "mild", plan, part, tag)
     return true_share(stamps, spans, (0, 100), case)[cause]
 
 
 def test_what_a_slow_clock_takes_longer_is_lost_and_nothing_else() -> None:
-    spans = [Span("compute", 0, 40), Span("copying", 40, 60)]
-    assert lost(spans, Conditions(sm_clock=0.5)) == [Span("lost", 20, 40)]
-    assert lost(spans, Conditions(others=0.75)) == [Span("lost", 10, 40)]
-    assert lost(spans, Conditions(pcie_generation=3)) == [Span("lost copying", 50, 60)]
+    spans = [EngineSpan("compute", 0, 40), EngineSpan("copying", 40, 60)]
+    assert lost(spans, Conditions(sm_clock=0.5)) == [EngineSpan("lost", 20, 40)]
+    assert lost(spans, Conditions(others=0.75)) == [EngineSpan("lost", 10, 40)]
+    assert lost(spans, Conditions(pcie_generation=3)) == [EngineSpan("lost copying", 50, 60)]
     assert lost(spans, Conditions(throttle_reasons=4)) == []
 
 
 def test_the_truth_of_a_fault_of_the_device_is_what_it_lost() -> None:
-    spans = [Span("compute", 0, 40), Span("copying", 40, 60), Span("compute", 60, 100)]
-    hot = Plan(accelerator=Accelerator(Conditions(sm_clock=0.75)))
+    spans = [EngineSpan("compute", 0, 40), EngineSpan("copying", 40, 60), EngineSpan("compute", 60, 100)]
+    hot = Plan(accelerator=PlannedDevice(Conditions(sm_clock=0.75)))
     assert share(hot, "device.throttled", "lost", [], spans) == pytest.approx(0.2)
     # Half of the copy is the link's; what of that lies behind computing costs nothing.
-    slow = Plan(accelerator=Accelerator(Conditions(pcie_generation=3)))
+    slow = Plan(accelerator=PlannedDevice(Conditions(pcie_generation=3)))
     assert share(slow, "copy.link", "lost copying", [], spans) == pytest.approx(0.1)
-    beside = [*spans, Span("compute", 50, 55)]
+    beside = [*spans, EngineSpan("compute", 50, 55)]
     assert share(slow, "copy.link", "lost copying", [], beside) == pytest.approx(0.05)
     # A span that the training itself stamps as not needed counts before the device's own.
     first = [Stamp("lost", 60, 80)]
@@ -65,7 +65,7 @@ def test_launches_one_by_one_leave_gaps_and_say_how_long_they_took(monkeypatch: 
         "whyidle.scenarios.faults.accelerator.burn_ms",
         lambda ms: emulated.clock.wait_until(emulated.clock.now() + round(ms * MS)),
     )
-    computing = Computing(emulated, Accelerator(launch_us=300.0), lambda *each: told.append(each))
+    computing = Computing(emulated, PlannedDevice(launch_us=300.0), lambda *each: told.append(each))
     computing.part(2.0, 10)
     assert [end - begin for begin, end in spans] == [MS // 5] * 10
     assert all(later - end == MS // 10 for (_, end), (later, _) in itertools.pairwise(spans))
@@ -75,7 +75,7 @@ def test_launches_one_by_one_leave_gaps_and_say_how_long_they_took(monkeypatch: 
 def test_only_the_first_step_of_a_shape_takes_longer() -> None:
     spans: list[tuple[int, int]] = []
     told: Told = []
-    computing = Computing(device(spans), Accelerator(first_ms=30.0), lambda *each: told.append(each))
+    computing = Computing(device(spans), PlannedDevice(first_ms=30.0), lambda *each: told.append(each))
     for shape in ((4, 16), (4, 17), (4, 16), (4, 17)):
         computing.begin(shape)
         computing.part(20.0, 1)
@@ -86,7 +86,7 @@ def test_only_the_first_step_of_a_shape_takes_longer() -> None:
 def test_each_planned_step_finds_no_memory_and_waits_for_the_allocator() -> None:
     told: Told = []
     emulated = device([], retry_ms=7)
-    plan = Accelerator(retry_ms=7.0, retry_every=2, retry_from=3)
+    plan = PlannedDevice(retry_ms=7.0, retry_every=2, retry_from=3)
     computing = Computing(emulated, plan, lambda *each: told.append(each))
     for _ in range(8):
         computing.begin((4, 16))
@@ -104,7 +104,7 @@ def test_collections_take_the_share_that_is_planned(
     monkeypatch.setattr(time, "monotonic_ns", clock.now)
     monkeypatch.setattr(gc, "collect", lambda: clock.wait_until(clock.now() + collection_ms * MS))
     told: Told = []
-    work = HostWork(Host(collecting=planned, objects=10), lambda *each: told.append(each))
+    work = HostWork(PlannedHost(collecting=planned, objects=10), lambda *each: told.append(each))
     begin = clock.now()
     for _ in range(100):
         clock.wait_until(clock.now() + 20 * MS)
@@ -116,7 +116,7 @@ def test_collections_take_the_share_that_is_planned(
 
 def test_a_thread_beside_the_training_uses_the_cpu_until_it_is_told_to_end() -> None:
     others = set(threading.enumerate())
-    work = HostWork(Host(threads=1), lambda *_: None)
+    work = HostWork(PlannedHost(threads=1), lambda *_: None)
     (thread,) = set(threading.enumerate()) - others
     clock = time.pthread_getcpuclockid(thread.ident or 0)
     begin = time.clock_gettime_ns(clock)

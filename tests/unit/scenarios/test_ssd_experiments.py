@@ -15,7 +15,7 @@ from whyidle.errors import DataError, WhyidleError
 from whyidle.pipelines.assemble import make_batch
 from whyidle.pipelines.protocol import Settings
 from whyidle.scenarios.rank import Replica
-from whyidle.scenarios.scenario import Asked, DataRequest
+from whyidle.scenarios.scenario import DataRequest, ExperimentRequest
 from whyidle.scenarios.ssd.optimizer import IMAGES
 from whyidle.scenarios.ssd.study import SCENARIO
 from whyidle.scenarios.training import TorchTraining
@@ -24,9 +24,9 @@ from whyidle.scenarios.voc.generate import compose
 from whyidle.scenarios.voc.layout import KINDS
 
 
-def asked(*devices: str, **rest: Any) -> Asked:
+def asked(*devices: str, **rest: Any) -> ExperimentRequest:
     kind = "emulated" if devices[0].startswith("emulated") else devices[0]
-    return Asked(kind=kind, devices=devices, pipelines=("caffe", "naive", "workers"), cpus=2, **rest)
+    return ExperimentRequest(kind=kind, devices=devices, pipelines=("caffe", "naive", "workers"), cpus=2, **rest)
 
 
 def variants(name: str, *devices: str, **rest: Any) -> list[Variant]:

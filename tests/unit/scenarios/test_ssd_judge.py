@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.scenarios.ssd.detect import Detections
-from whyidle.scenarios.ssd.judge import IOU, Curve, Point, curve, hits, result
+from whyidle.scenarios.ssd.judge import IOU, PrecisionCurve, PrecisionPoint, curve, hits, result
 
 ONE = (1, 0.0, 0.0, 0.2, 0.2)
 OTHER = (1, 0.5, 0.5, 0.9, 0.9)
@@ -65,7 +65,7 @@ def test_a_curve_computed_by_hand() -> None:
 def test_equal_scores_are_one_point_whatever_their_order() -> None:
     rows = [(0.5, *ONE), (0.5, 2, 0.3, 0.3, 0.4, 0.4)]
     for order in (rows, rows[::-1]):
-        assert curve([(found(*order), objects(ONE))]).points == (Point(0.5, 0.5, 1.0),)
+        assert curve([(found(*order), objects(ONE))]).points == (PrecisionPoint(0.5, 0.5, 1.0),)
 
 
 def test_a_net_that_says_nothing_has_no_curve_and_no_accuracy() -> None:
@@ -82,7 +82,7 @@ def test_objects_that_nobody_annotated_make_every_detection_false() -> None:
 
 
 def test_a_long_curve_is_thinned_with_both_ends_kept() -> None:
-    long = Curve(tuple(Point(1 - n / 1000, 0.5, n / 1000) for n in range(1000)), 1000, 1000)
+    long = PrecisionCurve(tuple(PrecisionPoint(1 - n / 1000, 0.5, n / 1000) for n in range(1000)), 1000, 1000)
     told = result(long, 7)
     assert len(told["curve"]) == 50
     assert told["curve"][0] == [0.0, 0.5]

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from whyidle.analyse.cells.batch_size.result import TERMS
+from whyidle.analyse.run.stall_breakdown import TERMS
 from whyidle.diagnosis_benchmark.batch_sizes import DEVICE
 from whyidle.errors import WhyidleError
 from whyidle.scenarios.faults import samples as module
 from whyidle.scenarios.faults.case import RETRY, Data, Loader, Plan
 from whyidle.scenarios.faults.loop import device_of
 from whyidle.scenarios.faults.samples import Samples, loader_of
-from whyidle.scenarios.faults.truth import Span, Stamp
+from whyidle.scenarios.faults.truth import EngineSpan, Stamp
 from whyidle.scenarios.sweeps import khosravi
 from whyidle.scenarios.sweeps.registry import SWEEPS, sweeps
 from whyidle.scenarios.sweeps.sweep import Sweep, steps_of
@@ -181,8 +181,12 @@ def test_true_terms_are_exposed_time_over_the_samples_that_were_computed() -> No
         Stamp("sync", 60_000, 75_000),
     ]
     # Batches of 4: one is computed before the window, two within it.
-    spans = [Span("compute", -20_000, 0), Span("compute", 10_000, 32_000), Span("copying", 48_000, 52_000)]
-    spans += [Span("compute", 52_000, 70_000)]
+    spans = [
+        EngineSpan("compute", -20_000, 0),
+        EngineSpan("compute", 10_000, 32_000),
+        EngineSpan("copying", 48_000, 52_000),
+    ]
+    spans += [EngineSpan("compute", 52_000, 70_000)]
     found = true_terms(stamps, spans, (0, 80_000), 4)
     assert found is not None
     # Of 80 µs the device computes 22 + 18, copies 4, waits for data 10 + 12, the loop works 4, waits 5 after computing,
@@ -193,18 +197,18 @@ def test_true_terms_are_exposed_time_over_the_samples_that_were_computed() -> No
 
 def test_a_retry_of_the_allocator_is_within_the_steps_computation() -> None:
     stamps = [Stamp("fetch", 0, 10_000), Stamp("host", 10_000, 30_000, RETRY), Stamp("host", 90_000, 95_000)]
-    found = true_terms(stamps, [Span("compute", 30_000, 90_000)], (0, 100_000), 2)
+    found = true_terms(stamps, [EngineSpan("compute", 30_000, 90_000)], (0, 100_000), 2)
     assert found is not None
     assert (found["compute"], found["host"], found["total"]) == (40.0, 5.0, 50.0)
 
 
 def test_without_anything_computed_there_is_no_time_per_sample() -> None:
-    assert true_terms([Stamp("fetch", 0, 10)], [Span("copying", 0, 10)], (0, 10), 4) is None
+    assert true_terms([Stamp("fetch", 0, 10)], [EngineSpan("copying", 0, 10)], (0, 10), 4) is None
 
 
 def test_steps_that_are_computed_in_several_pieces_are_as_many_samples() -> None:
     stamps = [Stamp("fetch", 0, 10_000), Stamp("fetch", 10_000, 20_000)]
-    pieces = [Span("compute", at, at + 10_000) for at in range(20_000, 60_000, 10_000)]
+    pieces = [EngineSpan("compute", at, at + 10_000) for at in range(20_000, 60_000, 10_000)]
     found = true_terms(stamps, pieces, (0, 60_000), 4)
     assert found is not None
     assert (found["compute"], found["input"], found["total"]) == (40 / 8, 20 / 8, 60 / 8)

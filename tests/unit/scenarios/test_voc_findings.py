@@ -13,7 +13,7 @@ import pytest
 from support.voc_sets import Box, VocMaker, names
 from whyidle.errors import DataError
 from whyidle.scenarios.voc import cache, check
-from whyidle.scenarios.voc.check import Finding, summary
+from whyidle.scenarios.voc.check import SetProblem, summary
 from whyidle.scenarios.voc.read import VocDataset
 
 # What is wrong with data
@@ -28,7 +28,7 @@ def good(maker: VocMaker) -> VocMaker:
     return maker
 
 
-def only_finding(maker: VocMaker) -> Finding:
+def only_finding(maker: VocMaker) -> SetProblem:
     """The one thing wrong with a set of which the good images must all be used."""
     dataset = maker.open()
     assert names(dataset) == ["first", "second"]
@@ -182,9 +182,9 @@ def test_a_set_that_cannot_be_read_is_one_error(maker: VocMaker) -> None:
 
 def test_summary_has_one_line_for_each_kind() -> None:
     findings = [
-        Finding("box empty", Path("e.xml"), "flat"),
-        Finding("image corrupt", Path("a.jpg"), "broken"),
-        Finding("image corrupt", Path("b.jpg"), "worse"),
+        SetProblem("box empty", Path("e.xml"), "flat"),
+        SetProblem("image corrupt", Path("a.jpg"), "broken"),
+        SetProblem("image corrupt", Path("b.jpg"), "worse"),
     ]
     assert summary(findings) == [
         "image corrupt: 2, left out; first: a.jpg: broken",

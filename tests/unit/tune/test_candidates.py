@@ -8,7 +8,7 @@ import pytest
 from whyidle.analyse.predict.workload import Binding, Prediction
 from whyidle.record.tuning import LoaderSettings
 from whyidle.tune.search.candidates import Predicted, choose, cost, describe, space
-from whyidle.tune.search.plan import Plan
+from whyidle.tune.search.plan import SearchPlan
 
 OWN = LoaderSettings(2, 2)
 
@@ -40,7 +40,7 @@ def saturating(at: int) -> Callable[[LoaderSettings], float]:
     return lambda settings: 100.0 * min(at, max(0.8, settings.num_workers))
 
 
-def chosen(model: Formula, plan: Plan, most: int = 7) -> tuple[tuple[LoaderSettings, ...], str]:
+def chosen(model: Formula, plan: SearchPlan, most: int = 7) -> tuple[tuple[LoaderSettings, ...], str]:
     said = Predicted(model, plan, False, [plan.baseline, *space(plan)])
     found = choose(said, plan, most)
     return found.arms, "\n".join(
@@ -48,8 +48,8 @@ def chosen(model: Formula, plan: Plan, most: int = 7) -> tuple[tuple[LoaderSetti
     )
 
 
-def plan(**given: object) -> Plan:
-    return replace(Plan(OWN, 32, 60.0, most_workers=16), **given)  # type: ignore[arg-type]
+def plan(**given: object) -> SearchPlan:
+    return replace(SearchPlan(OWN, 32, 60.0, most_workers=16), **given)  # type: ignore[arg-type]
 
 
 def test_the_current_setting_comes_first_then_the_cheapest_that_is_fast_and_its_neighbours() -> None:

@@ -17,7 +17,7 @@ from whyidle.record.tuning import LoaderSettings
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
 from whyidle.tune.search.candidates import describe
 from whyidle.tune.search.history import Entry, arm_of
-from whyidle.tune.search.plan import Plan
+from whyidle.tune.search.plan import SearchPlan
 from whyidle.tune.search.race import MARGIN, Done, Measure, MeasureHeld, SearchPhase, next_step
 from whyidle.tune.search.result import SearchEnd, Tuned
 from whyidle.tune.search.search import SearchProgress, search
@@ -26,7 +26,7 @@ CONSTANT = SPECS["constant"]
 
 
 def run(
-    bench: SimulatedBench, plan: Plan | None = None, history: Sequence[Entry] = ()
+    bench: SimulatedBench, plan: SearchPlan | None = None, history: Sequence[Entry] = ()
 ) -> tuple[Tuned, list[SearchProgress], list[Entry]]:
     events: list[SearchProgress] = []
     model = ClockModel(biased(bench.spec))

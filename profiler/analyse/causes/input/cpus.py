@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from ...run.facts import MACHINE_USED_PCT
+from ...run.loader_stats import HEAVILY_QUEUED_PCT
 from ..finding import Evidence, Finding, Next
 from .handoff import LARGE_BATCH_BYTES
 from .wait import MOSTLY_OWN, Wait
 
 LEAST_THROTTLED = 0.05
-"""Share of the time of its CPUs that a quota stops the job, from which on it is the reason."""
+"""Share of the time of its CPUs that a quota stops the job, from which it is the reason."""
 POOL_PCT = 50.0
-"""CPU time of a worker's other threads, of the time spent making batches, from which on they matter."""
+"""CPU time of the other threads of workers, in percent of the time spent making batches, from which these compete for
+CPUs."""
 POOL_TIMES = 0.75
-"""The same, of the CPU time of the thread that makes the batches."""
+"""CPU time of the other threads of workers over that of the threads that make the batches, from which they compete for
+CPUs."""
 ALONE = "run it where nothing else runs, or give it CPUs of its own (taskset, cpuset, a quota of theirs)"
 MOSTLY_IDLE_PCT = 70.0
-"""A machine that is no busier has a CPU for whoever may run."""
-MANY = 1.5
-"""Workers, of the CPUs they may use, from which on they are too many."""
-OVERSUBSCRIBED_PCT = 40.0
-"""Time in the run queue, of the time spent making batches, from which workers mostly wait for each other."""
+"""CPU time of the machine in use, in percent, up to which there is a CPU for whoever may run."""
+OVERSUBSCRIBED_TIMES = 1.5
+"""Workers for each CPU that they may use, from which they are too many."""
 CHEAP_SENT_BYTES = 4096
-"""Batches that are not large, of which fewer bytes go through the pipe, are handed over in less than a millisecond."""
-MOSTLY_QUEUED = 0.5
+"""Bytes of a batch through the pipe up to which it is handed over in less than a millisecond, if it is not large."""
+THREAD_QUEUED = 0.5
 """Waiting of the training's thread for a CPU, of the wait for finished batches, from which it is the reason."""
 
 
@@ -60,7 +60,7 @@ def held_back(wait: Wait) -> Finding | None:
     """Workers wait for a CPU although there are CPUs that nobody uses: something holds the job back."""
     loader, busy, used = wait.loader, wait.facts.sampled.machine_busy_pct, wait.facts.sampled.tree_cpus
     queued = loader.run_queue_pct
-    if busy is None or used is None or queued is None or busy > MOSTLY_IDLE_PCT or queued < OVERSUBSCRIBED_PCT:
+    if busy is None or used is None or queued is None or busy > MOSTLY_IDLE_PCT or queued < HEAVILY_QUEUED_PCT:
         return None
     if loader.workers <= used:
         return None
@@ -153,7 +153,12 @@ def oversubscribed(wait: Wait) -> Finding | None:
     """Many more workers than CPUs: they wait for each other."""
     loader, budget = wait.loader, wait.facts.sampled.cpu_budget
     queued = loader.run_queue_pct
-    if budget is None or queued is None or queued < OVERSUBSCRIBED_PCT or loader.workers < MANY * budget:
+    if (
+        budget is None
+        or queued is None
+        or queued < HEAVILY_QUEUED_PCT
+        or loader.workers < OVERSUBSCRIBED_TIMES * budget
+    ):
         return None
     if queued < (loader.waiting_pct or 0.0):
         return None
@@ -206,16 +211,16 @@ def delayed_by_others(wait: Wait) -> Finding | None:
 
 
 def delayed(wait: Wait) -> Finding | None:
-    """The same, by whoever uses the machine up."""
+    """Batches are finished, but the training's thread gets no CPU to take them: the machine is used up."""
     change = "fewer workers, so that a CPU is left for the training's own thread"
     return _delayed(wait, "the loader and whatever else runs use", change)
 
 
 def _delayed(wait: Wait, who: str, change: str) -> Finding | None:
-    queued, busy = wait.facts.main_queued_ns, wait.facts.sampled.machine_busy_pct
+    queued = wait.facts.main_queued_ns
     sent, nbytes = wait.loader.sent_bytes_per_batch, wait.loader.mean_batch_bytes
     cheap = (sent or 0.0) <= CHEAP_SENT_BYTES and (nbytes or 0.0) <= LARGE_BATCH_BYTES
-    if queued is None or busy is None or busy < MACHINE_USED_PCT or queued < MOSTLY_QUEUED * wait.ns or not cheap:
+    if queued is None or not wait.facts.machine_full or queued < THREAD_QUEUED * wait.ns or not cheap:
         return None
     return wait.found(
         f"{wait.begins}: batches are finished, and its thread waits for a CPU to take them, because {who} the CPUs.",

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from ...run.loader_stats import Loader
+from ...run.loader_stats import LoaderStats
 from ..finding import Evidence, Finding
 from .wait import Wait
 
-MOSTLY_HANDOFF_PCT = 50.0
 TINY_SAMPLE_MS = 0.2
-"""Samples that take less are not worth another process."""
+"""Time of making a sample up to which it is not worth another process."""
 LARGE_BATCH_BYTES = 1_000_000
-"""Moving fewer bytes is not what costs."""
-NEARLY_ALL_PCT = 80.0
-WORTH = 0.7
-"""Making a batch in the training takes less than this share of what waiting for it costs now."""
+"""Bytes of a batch from which moving them is what costs."""
+WORTH_MAKING_HERE = 0.7
+"""Time that making a batch would take in the training over what waiting for it costs now, up to which it is worth
+it."""
 LEAST_PICKLED_BYTES = 100_000
+"""Bytes of a batch from which it matters whether it is pickled."""
 PICKLED = 0.5
-"""Share of a batch's bytes that goes through the pipe, from which on it is not handed over in shared memory."""
+"""Bytes sent through the pipe for each byte of a batch, from which it is pickled and not handed over in shared
+memory."""
 
 
-def is_pickled(loader: Loader) -> bool:
+def is_pickled(loader: LoaderStats) -> bool:
     """Whether batches go through the pipe, and are no small matter."""
     sent, nbytes = loader.sent_bytes_per_batch, loader.mean_batch_bytes
     return sent is not None and nbytes is not None and sent >= PICKLED * nbytes and nbytes >= LEAST_PICKLED_BYTES
@@ -33,7 +34,7 @@ def overkill(wait: Wait) -> Finding | None:
         return None
     waited_ms = wait.ns / facts.window.count / 1e6
     here_ms = work_ms * (100 - (loader.run_queue_pct or 0.0)) / 100
-    if here_ms > WORTH * waited_ms or (nbytes is not None and nbytes > LARGE_BATCH_BYTES):
+    if here_ms > WORTH_MAKING_HERE * waited_ms or (nbytes is not None and nbytes > LARGE_BATCH_BYTES):
         return None
     saved = round((waited_ms - here_ms) * 1e6 * facts.window.count)
     return wait.found(

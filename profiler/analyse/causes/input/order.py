@@ -7,7 +7,7 @@ from ..finding import Evidence, Finding, Next
 from .wait import Wait
 
 VARIED_TIMES = 1.25
-"""Batches that are waited for take at least so many times what they usually take, where it is their variance."""
+"""Time of making the batches that are waited for over that of all, from which their variance is why they are."""
 
 
 def straggler(wait: Wait) -> Finding | None:
@@ -74,5 +74,5 @@ def _deeper(wait: Wait) -> Next:
 def _supplies(wait: Wait) -> bool:
     """Whether the workers would deliver, on average, what the training takes without waiting."""
     limit, facts = wait.loader.samples_per_s_limit, wait.facts
-    wanted = facts.without(facts.parts.input_ns)
+    wanted = facts.samples_per_s_without(facts.parts.input_ns)
     return limit is not None and wanted is not None and limit >= wanted

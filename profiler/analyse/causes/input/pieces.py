@@ -10,21 +10,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...run.facts import Facts
-from ...run.loader_stats import BUSY
+from ...run.loader_stats import BUSY, HEAVILY_QUEUED_PCT
+from ...shares import MOSTLY, NEARLY_ALL
 from ..claim import Piece
 from ..divided import HOLDING
 from ..finding import Finding
 from ..table import explained
-from .cpus import OVERSUBSCRIBED_PCT
 from .epochs import restarts
-from .handoff import LARGE_BATCH_BYTES, MOSTLY_HANDOFF_PCT, NEARLY_ALL_PCT, is_pickled
+from .handoff import LARGE_BATCH_BYTES, is_pickled
 from .wait import Wait
 
 Pieces = Sequence[tuple[Piece, int]]
 """Each with so many ns of the wait."""
 
 LEAST_PIECE = 0.03
-"""Of the wall time: a smaller piece of the wait is told together with the largest one."""
+"""Share of the wall time below which a piece of the wait is told together with the largest one."""
 
 
 def findings_of(facts: Facts) -> list[Finding]:
@@ -93,16 +93,17 @@ def _is_handed(facts: Facts) -> bool:
     queue for CPUs, so do the threads that send. Unless batches are large: then what looks busy may be the sending.
     """
     waits, busy = facts.waits, facts.loader.worker_busy_pct
-    limit = (busy is not None and busy >= 100 * BUSY) or (facts.loader.run_queue_pct or 0.0) >= OVERSUBSCRIBED_PCT
+    limit = (busy is not None and busy >= 100 * BUSY) or (facts.loader.run_queue_pct or 0.0) >= HEAVILY_QUEUED_PCT
     ordinary = waits.handed_ns + waits.making_ns + waits.slow_ns + waits.reading_ns
-    handed_pct = 100 * waits.handed_ns / max(1, ordinary)
-    large = (facts.loader.mean_batch_bytes or 0.0) >= LARGE_BATCH_BYTES and handed_pct >= NEARLY_ALL_PCT
+    handed = waits.handed_ns / max(1, ordinary)
+    large = (facts.loader.mean_batch_bytes or 0.0) >= LARGE_BATCH_BYTES and handed >= NEARLY_ALL
     if limit and not large:
         return False
-    return facts.loader.queue_capacity is not None and handed_pct >= MOSTLY_HANDOFF_PCT
+    return facts.loader.queue_capacity is not None and handed >= MOSTLY
 
 
 def _counts(facts: Facts, ns: int) -> bool:
+    """Whether a piece of the wait is large enough to be told by itself."""
     return ns >= LEAST_PIECE * facts.parts.wall_ns
 
 

@@ -7,13 +7,13 @@ from ..finding import Evidence, Finding
 from .wait import Wait
 
 COLD = 0.5
-"""Share of the bytes read that come from storage, from which on the cache is cold."""
+"""Share of the bytes read that come from storage, from which the cache is cold."""
 SMALL_READ_BYTES = 256 * 1024
-"""A sample of fewer bytes is a small read."""
+"""Bytes read for a sample below which it is a small read."""
 SLOW_BYTES_PER_S = 50e6
-"""A worker that reads fewer in a second of waiting reads from something slow."""
+"""Bytes that a worker reads in a second of waiting for them, below which it reads from something slow."""
 AMPLIFIED = 4.0
-"""Bytes read for each byte of a batch, from which on most are read for nothing. Compressed data reads fewer."""
+"""Bytes read for each byte of a batch, from which most are read for nothing; compressed data reads less than one."""
 
 
 def mostly_reads(wait: Wait) -> Finding | None:
@@ -25,7 +25,7 @@ def mostly_reads(wait: Wait) -> Finding | None:
 def storage(wait: Wait) -> Finding | None:
     """Workers spend most of their time waiting for reads."""
     loader = wait.loader
-    read, stored = loader.read_bytes_per_sample, loader.storage_bytes_per_sample
+    read, stored = loader.read_chars_bytes_per_sample, loader.storage_bytes_per_sample
     cold = None if not read or stored is None else stored / read
     rate = _bytes_per_s(wait)
     useful = _sample_bytes(wait)
@@ -72,14 +72,15 @@ def _kind(
 
 
 def _bytes_per_s(wait: Wait) -> float | None:
+    """Bytes that a worker reads in a second of waiting for them; `None` where that is not known."""
     loader = wait.loader
-    read, ms = loader.read_bytes_per_sample, loader.make_ms_per_sample
+    read, ms = loader.read_chars_bytes_per_sample, loader.make_ms_per_sample
     if not read or not ms or not loader.read_pct:
         return None
     return read / (ms * loader.read_pct / 100 / 1e3)
 
 
 def _sample_bytes(wait: Wait) -> float | None:
-    """Of a finished sample."""
+    """Bytes of a finished sample; `None` where they are not known."""
     nbytes, size = wait.loader.mean_batch_bytes, wait.facts.batch_size
     return None if nbytes is None or not size else nbytes / size

@@ -10,33 +10,33 @@ from ....record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ...predict.advice import BINDS, MOST_WORKERS
 from ...predict.workload import Prediction
 from ...run.exposed_data_wait import Spread
-from ...run.facts import MACHINE_USED_PCT
-from ...run.loader_stats import BUSY, QUEUED_PCT, Loader
+from ...run.loader_stats import BUSY, QUEUED_PCT, LoaderStats
+from ...run.resource_usage import BUDGET_USED
 from ..claim import Claim
 from ..finding import LEAST_GAIN, Evidence, Next
 
-BUDGET_USED = 0.80
-"""Share of the CPU budget in use from which none is left over."""
 MOSTLY_OWN = 0.6
-"""The same where other programs use what is left over."""
+"""Share of its CPU budget that a job uses, from which it has used that up where other programs use what is left; where
+they do not, it is `BUDGET_USED`."""
 LOADER_CPU_PCT = 80.0
-"""A loader that gets less CPU than this share of its working time, reads left out, waits for a CPU: a guess, for
+"""CPU time and reading of a loader, in percent of its working time, below which it waits for a CPU: a guess, for
 loaders whose waiting for a CPU was not measured."""
 MOSTLY_WAITING_PCT = 50.0
-"""A loader that waits so much, neither for a CPU nor for reads, needs more hands rather than CPUs."""
+"""Waiting for neither a CPU nor reads, in percent of the time spent making batches, from which a loader needs more
+hands rather than CPUs."""
 MOSTLY_READY = 0.5
-"""Share of the batches that a loader can hold: with so many ready, on average, it keeps up."""
+"""Batches that lie ready on average, as a share of those that a loader can hold, from which it keeps up."""
 HANDOVER_MS = 1.0
-"""Batches that take less to make are handed over by a worker in no less time."""
+"""Time of making a batch below which handing it over by a worker would take as long."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """More workers."""
+    """Workers to propose."""
 
     workers: int
     deeper: str
-    """How the prefetch factor is to be changed besides, to go behind `num_workers=N`; empty where it is not."""
+    """How the prefetch factor is to be changed as well, in words that follow `num_workers=N`; empty where it is not."""
     said: Prediction | None = None
     """What the replay says of it; `None` where the run does not tell enough for one."""
 
@@ -50,7 +50,7 @@ class Wait(Claim):
     """Whether this is all of the exposed wait: its shape is then that of this piece."""
 
     @property
-    def loader(self) -> Loader:
+    def loader(self) -> LoaderStats:
         return self.facts.loader
 
     @property
@@ -65,12 +65,13 @@ class Wait(Claim):
 
     @property
     def workers_busy(self) -> bool:
+        """Whether the workers are the limit, by how much of the time they make batches."""
         busy = self.loader.worker_busy_pct
         return busy is not None and busy >= 100 * BUSY
 
     @property
     def keeps_up(self) -> bool:
-        """Batches are ready, on average, and the workers have time to spare."""
+        """Whether batches are ready, on average, and the workers have time to spare."""
         ready, capacity = self.loader.queue_ready_mean, self.loader.queue_capacity
         if ready is None or not capacity or self.workers_busy:
             return False
@@ -78,22 +79,23 @@ class Wait(Claim):
 
     @property
     def behind(self) -> bool:
-        """The workers have no time to spare, or the training finds nothing ready."""
+        """Whether the workers have no time to spare, or the training finds nothing ready."""
         ready = self.loader.queue_ready_mean
         return self.loader.workers > 0 and (self.workers_busy or (ready is not None and ready < 1))
 
     @property
     def says_nothing(self) -> bool:
-        """No DataLoader, and nothing known of how batches are made."""
+        """Whether there is no DataLoader, and nothing known of how batches are made."""
         return self.facts.set_workers is None and self.loader.workers == 0 and self.loader.queue_capacity is None
 
     @property
     def cpu_known(self) -> bool:
+        """Whether the CPUs that this job used, and those it may use, were measured."""
         return self.facts.sampled.tree_cpus is not None and self.facts.sampled.cpu_budget is not None
 
     @property
     def cpu_used(self) -> bool:
-        """By this job, which has most of the CPU even where others use the rest."""
+        """Whether this job has used up the CPUs it may use: most of them where other programs use the rest."""
         used, budget = self._cpus_used, self.facts.sampled.cpu_budget
         if used is None or budget is None or used < (MOSTLY_OWN if self.starved else BUDGET_USED) * budget:
             return False
@@ -102,7 +104,7 @@ class Wait(Claim):
 
     @property
     def _cpus_used(self) -> float | None:
-        """By this job; while it made the batches in question, where these are not all."""
+        """CPUs that this job kept busy; while it made the batches in question, where these are not all."""
         used, loader = self.facts.sampled.tree_cpus, self.loader
         if used is None or loader.cpu_pct is None or self.facts.loader_unread is None:
             return used
@@ -110,6 +112,7 @@ class Wait(Claim):
 
     @property
     def few_cpus_left(self) -> bool:
+        """Whether this job leaves less than one of the CPUs that it may use."""
         used, budget = self.facts.sampled.tree_cpus, self.facts.sampled.cpu_budget
         return used is not None and budget is not None and budget - used < 1
 
@@ -134,8 +137,8 @@ class Wait(Claim):
     @property
     def starved(self) -> bool:
         """Whether the machine is full and the loader waits for a CPU more than for anything else but reads."""
-        loader, busy = self.loader, self.facts.sampled.machine_busy_pct
-        if busy is None or busy < MACHINE_USED_PCT:
+        loader = self.loader
+        if not self.facts.machine_full:
             return False
         if loader.run_queue_pct is not None:
             return self.queues and loader.run_queue_pct >= (loader.waiting_pct or 0.0)
@@ -143,7 +146,8 @@ class Wait(Claim):
 
     @property
     def waits_mostly(self) -> bool:
-        """For neither a CPU nor reads. On an accelerator with the CPU used up, for other threads of the loader."""
+        """Whether the loader mostly waits, for neither a CPU nor reads. Not on an accelerator with the CPUs used up:
+        there it is for other threads of the loader."""
         waiting = self.loader.waiting_pct
         if waiting is None or waiting < MOSTLY_WAITING_PCT:
             return False
@@ -151,7 +155,7 @@ class Wait(Claim):
 
     @property
     def pace_ms(self) -> float:
-        """A step as it would be without waiting for data."""
+        """Time of a step as it would be without waiting for data."""
         return (self.facts.parts.wall_ns - self.facts.parts.input_ns) / self.facts.window.count / 1e6
 
     def predicted(self, which: Callable[[LoaderSettings], bool]) -> Prediction | None:
@@ -194,6 +198,7 @@ class Wait(Claim):
         return max(now + 1, min(enough, most))
 
     def beyond_cpus(self, workers: int) -> str:
+        """That so many workers are more than the CPUs, to go behind their number; else empty."""
         cpus = self.facts.sampled.cpu_budget
         return " (more than CPUs, which they hardly use)" if cpus is not None and workers > max(1.0, cpus) else ""
 
@@ -227,7 +232,7 @@ class Wait(Claim):
         assert advice is not None
         now, stepping = advice.now.samples_per_s, facts.parts.wall_ns - facts.parts.boundary_ns
         rates = [
-            facts.without(min(stepping * (1 - now / rate), facts.parts.input_ns))
+            facts.samples_per_s_without(min(stepping * (1 - now / rate), facts.parts.input_ns))
             for rate in (said.samples_per_s, said.low, said.high)
         ]
         if facts.headroom is not None:
@@ -279,4 +284,5 @@ class Wait(Claim):
 
 
 def count(workers: int) -> str:
+    """`1 worker is`, `4 workers are`."""
     return "1 worker is" if workers == 1 else f"{workers} workers are"

@@ -6,13 +6,13 @@ import numpy as np
 
 from ....record.schema import NOT_MEASURED
 from ...run.facts import Facts
-from ...run.loader_stats import QUEUED_PCT
+from ...run.loader_stats import HEAVILY_QUEUED_PCT, QUEUED_PCT
 from ..finding import Evidence, Finding, Next, shown
-from .cpus import ALONE, OVERSUBSCRIBED_PCT
+from .cpus import ALONE
 from .wait import HANDOVER_MS, Wait, Wanted, count
 
 UNEVEN = 0.75
-"""Workers that would be as uneven with equal shares, of all there are, below which some get no data."""
+"""Workers that with equal shares would be as uneven as these, over all that are set, below which some get no data."""
 
 
 def serial(wait: Wait) -> Finding:
@@ -42,7 +42,7 @@ def serial(wait: Wait) -> Finding:
             *wait.pace_evidence,
             *(_crowd_evidence(wait) if crowd else ()),
         ),
-        (*alone, change) if (wait.queued_pct or 0.0) >= OVERSUBSCRIBED_PCT else (change, *alone),
+        (*alone, change) if (wait.queued_pct or 0.0) >= HEAVILY_QUEUED_PCT else (change, *alone),
     )
 
 

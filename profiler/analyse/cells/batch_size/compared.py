@@ -7,33 +7,36 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...run.facts import Facts
-from ...run.stall_breakdown import PARTS
+from ...run.stall_breakdown import PARTS, TOTAL
+from ...shares import MOSTLY
 from ...statistics import Estimate, median_of_known
 from .fit import SweepFit
-from .result import TOTAL
 
-LEAST_CHANGE = 0.05
-"""A term that changed by less than this share of the time per sample did not change."""
+CONSIDERABLE_CHANGE = 0.05
+"""Change of a term, as a share of the time per sample at the smaller size, below which it counts as none. More than
+`diff`'s `LEAST_PART_CHANGE`, from which a part has a line of its own: a verdict on batch sizes rests on this."""
 UNSURE = 0.10
-"""Half an interval of the time per sample, as a share of it, from which runs that show no change show nothing."""
-EXPLAINS = 0.5
-"""Share of the growth from which something is its reason."""
+"""Half the interval of the time per sample, as a share of it, from which runs that show no change prove none either."""
 
 
 @dataclass(frozen=True)
 class Compared:
+    """Two batch sizes of a sweep."""
+
     fit: SweepFit
     smaller: int
     larger: int
     before: Sequence[Facts]
-    """The runs of the smaller one."""
+    """The runs of the smaller size."""
     after: Sequence[Facts]
+    """The runs of the larger size."""
 
     def times(self, term: str) -> tuple[float, float]:
         """A term at both sizes, µs per sample."""
         return self.fit.at(self.smaller, term).value, self.fit.at(self.larger, term).value
 
     def change(self, term: str) -> Estimate:
+        """What a term grew by from the smaller to the larger size, µs per sample."""
         return self.fit.change(self.smaller, self.larger, term)
 
     def values(self, value: Callable[[Facts], float | None]) -> tuple[float, float] | None:
@@ -48,6 +51,7 @@ class Compared:
 
     @property
     def faster(self) -> bool:
+        """Whether a sample surely takes less time at the larger size, and considerably so."""
         change = self.change(TOTAL)
         return change.high < 0 and -change.value > self._least
 
@@ -80,12 +84,12 @@ class Compared:
 
     @property
     def growth(self) -> float:
-        """What that part grew by, µs per sample; 0 where none did."""
+        """What the part that grew most grew by, µs per sample; 0 where none did."""
         return self.change(self.grew).value if self.grew is not None else 0.0
 
     def is_due_to(self, *names: str) -> bool:
-        """Whether these terms together grew by most of what the part that grew did; not if one is not known."""
-        return sum(self.change(name).value for name in names) >= EXPLAINS * self.growth
+        """Whether these terms together grew by most of `growth`; not if one of them is not known."""
+        return sum(self.change(name).value for name in names) >= MOSTLY * self.growth
 
     def _rose(self, term: str) -> bool:
         change = self.change(term)
@@ -93,4 +97,4 @@ class Compared:
 
     @property
     def _least(self) -> float:
-        return LEAST_CHANGE * self.times(TOTAL)[0]
+        return CONSIDERABLE_CHANGE * self.times(TOTAL)[0]

@@ -15,17 +15,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...run.stall_breakdown import TOTAL
 from ...statistics import OUTSIDE, SWEEP_PRIOR, Estimate, LeastSquares, Values, students_t
-from .result import TOTAL
 
 MOST_RUNS = 50
-LEAST_ROUNDS = 2
-"""With all sizes in them, from which rounds tell drift from noise."""
+"""Runs of a size beyond which it is not said how many would show a change: nobody makes more."""
+LEAST_WHOLE_ROUNDS = 2
+"""Rounds in which every size ran, from which rounds tell a drift of the machine from noise."""
 
 
 @dataclass(frozen=True)
 class RunTerms:
-    """One run."""
+    """What one run contributes to a sweep."""
 
     size: int
     round: int | None
@@ -83,7 +84,7 @@ class SweepFit:
         return None
 
     def _estimate(self, term: str, weights: Mapping[int, float], quantile: float) -> Estimate:
-        """Of a sum over sizes."""
+        """A term summed over sizes, each with its weight."""
         covariance = self._solved.covariance
         weight = np.zeros(len(covariance))
         for size, factor in weights.items():
@@ -98,13 +99,13 @@ class SweepFit:
 def _design(runs: Sequence[RunTerms], sizes: Sequence[int]) -> Values:
     """A column for each size, and one for each round but the last, in which the last is what makes them sum to 0.
 
-    Rounds count where at least `LEAST_ROUNDS` of them hold every size.
+    Rounds count where at least `LEAST_WHOLE_ROUNDS` of them hold every size.
     """
     held: dict[int | None, set[int]] = {}
     for run in runs:
         held.setdefault(run.round, set()).add(run.size)
     whole = sum(number is not None and of == set(sizes) for number, of in held.items())
-    rounds = sorted(n for n in held if n is not None) if whole >= LEAST_ROUNDS and None not in held else []
+    rounds = sorted(n for n in held if n is not None) if whole >= LEAST_WHOLE_ROUNDS and None not in held else []
     columns = [[float(run.size == size) for run in runs] for size in sizes]
     columns += [[float(run.round == each) - float(run.round == rounds[-1]) for run in runs] for each in rounds[:-1]]
     return np.array(columns).T

@@ -6,19 +6,20 @@ from collections.abc import Sequence
 
 from ...causes.finding import Evidence
 from ...run.facts import Facts
+from ...run.loader_stats import BUSY
+from ...shares import MOSTLY
 from ...statistics import median_of_known
 from . import terms
-from .compared import EXPLAINS, Compared
+from .compared import Compared
 from .mechanism import Mechanism, Rule, at_both, batch_megabytes, padding
 
-BUSY_PCT = 85.0
-"""Workers that are busy for less of the time could deliver more."""
 MORE_PAGES = 1.5
-"""Times as many pages touched for the first time, from which they are worth telling."""
+"""Pages a sample touched for the first time at the larger size over those at the smaller, from which they are told."""
 MORE_FAULTS = 2.0
-"""Times as many page faults that read from the disk."""
+"""Page faults a sample that read from the disk at the larger size over those at the smaller, from which memory is what
+the batch lacks."""
 LEAST_FAULTS = 0.05
-"""Of these, a sample."""
+"""Page faults a sample that read from the disk, from which they can be the reason at all."""
 
 
 def too_few_batches(compared: Compared) -> Mechanism | None:
@@ -63,7 +64,7 @@ def epochs_begin(compared: Compared) -> Mechanism | None:
 
 
 def _first_wait_ms(compared: Compared, size: int, runs: Sequence[Facts]) -> float | None:
-    """Beyond what other batches are waited for."""
+    """Wait for the first batch of an epoch beyond that for others, ms; `None` where epochs are not known."""
     filling = sum(compared.fit.at(size, name).value for name in (terms.STARTING, terms.FILLING))
     samples = median_of_known(run.samples / run.waits.epochs if run.waits.epochs else None for run in runs)
     return None if samples is None else filling * samples / 1e3
@@ -116,6 +117,7 @@ def read_back(compared: Compared) -> Mechanism | None:
 
 
 def loader_floor(compared: Compared) -> Mechanism:
+    """Nothing else explains that the wait grew: the loader sets the pace."""
     making = compared.values(_making_ms)
     evidence = at_both(compared, "making a sample", _making_ms, "ms") + at_both(
         compared, "workers busy", _busy_pct, "%"
@@ -124,7 +126,7 @@ def loader_floor(compared: Compared) -> Mechanism:
     busy = compared.values(_busy_pct)
     if making is not None and compared.slower and _makes_up(compared, making[1] - making[0]):
         why = f"because making a sample takes {making[1]:.2f} ms instead of {making[0]:.2f}"
-    elif busy is not None and busy[1] < BUSY_PCT and not in_training:
+    elif busy is not None and busy[1] < 100 * BUSY and not in_training:
         return Mechanism(
             "loader_floor",
             "though the workers rest part of the time: batches come in larger pieces, at less even distances. More "
@@ -140,7 +142,7 @@ def loader_floor(compared: Compared) -> Mechanism:
 def _makes_up(compared: Compared, longer_ms: float) -> bool:
     """Whether making a sample for so much longer, by all workers side by side, is most of the growth."""
     side_by_side = max(1.0, median_of_known(terms.workers(run) for run in compared.after) or 1.0)
-    return 1e3 * longer_ms / side_by_side >= EXPLAINS * compared.growth
+    return 1e3 * longer_ms / side_by_side >= MOSTLY * compared.growth
 
 
 def _making_ms(run: Facts) -> float | None:
@@ -152,4 +154,4 @@ def _busy_pct(run: Facts) -> float | None:
 
 
 RULES: tuple[Rule, ...] = (too_few_batches, epochs_begin, padding, handed, collated, read_back)
-"""From the specific to the general."""
+"""Rules for a wait for data that grew, from the specific to the general."""

@@ -7,22 +7,25 @@ from dataclasses import dataclass
 
 from ...causes.finding import Evidence
 from ...run.facts import Facts
+from ...shares import MOSTLY
 from ...statistics import median_of_known
 from . import terms
-from .compared import EXPLAINS, Compared
+from .compared import Compared
 
 MORE_ELEMENTS = 0.05
-"""Growth of a sample's elements from which it is padding."""
+"""Growth of the elements of a sample, as a share, from which samples are padded more."""
 LEAST_MEGABYTES = 0.1
-"""Smaller batches are moved in no time."""
+"""Size of a batch below which its bytes are no evidence: it is moved in no time."""
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """`cause` is one of the contract's; `why` goes on from what grew, in words."""
+    """What made the larger batch slower, or no faster."""
 
     cause: str
+    """One of the contract's."""
     why: str
+    """The rest of a sentence that begins with what grew."""
     evidence: tuple[Evidence, ...] = ()
 
 
@@ -41,7 +44,7 @@ def padding(compared: Compared) -> Mechanism | None:
         # Of the wait for data only what puts together and moves a batch is in proportion to its elements.
         explains = compared.is_due_to(terms.HANDED, terms.COLLATING)
     else:
-        explains = more * compared.times(compared.grew)[0] >= EXPLAINS * compared.growth
+        explains = more * compared.times(compared.grew)[0] >= MOSTLY * compared.growth
     if more < MORE_ELEMENTS or not explains:
         return None
     return Mechanism(
@@ -74,7 +77,7 @@ def at_both(
 
 
 def batch_megabytes(compared: Compared) -> tuple[Evidence, ...]:
-    """Of small batches the bytes explain nothing."""
+    """The bytes of a batch at both sizes as evidence; none of small batches, whose bytes explain nothing."""
     sizes = compared.values(terms.batch_megabytes)
     if sizes is None or sizes[1] < LEAST_MEGABYTES:
         return ()

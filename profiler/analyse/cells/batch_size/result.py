@@ -6,12 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...causes.finding import Evidence
-from ...run.stall_breakdown import PARTS
 from ...statistics import Estimate
-
-TOTAL = "total"
-"""The term that all of the six parts sum to."""
-TERMS = (*PARTS, TOTAL)
 
 
 @dataclass(frozen=True)
@@ -31,18 +26,21 @@ class BatchVerdict:
     text: str
     """The mechanism in a sentence or two, with its figures."""
     smaller: int
+    """The size that the larger is compared with: of the others the one with the least time per sample."""
     larger: int
-    """The two sizes that are compared: the largest, and of the others the one with the least time per sample."""
+    """The largest size with enough steps."""
     terms: Mapping[int, Mapping[str, Estimate]]
     """Per batch size: each of `TERMS` in µs a sample, with the interval of its mean over the runs."""
     medians: Mapping[int, Mapping[str, float]]
-    """The same, the median over the runs, which do not sum."""
+    """Per batch size: each of `TERMS` in µs a sample, the median over the runs; those of the parts do not sum to the
+    total's."""
     changes: Mapping[str, Estimate]
-    """Of each of `TERMS`: what it grew by from `smaller` to `larger`, µs a sample. With more than two sizes the
-    intervals are wider, since these two were chosen among them."""
+    """What each of `TERMS` grew by from `smaller` to `larger`, µs a sample. With more than two sizes the intervals are
+    wider, since these two were chosen among them."""
     work: Mapping[int, Work]
+    """Per batch size: what its runs did."""
     runs: Mapping[int, int]
-    """How many runs of each size there were."""
+    """Per batch size: how many runs there were."""
     noise: float
     """What runs of the same size are taken to differ by: standard deviation, as a share of the time per sample."""
     evidence: tuple[Evidence, ...] = field(default=())

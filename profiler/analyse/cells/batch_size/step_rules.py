@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...shares import MOSTLY
 from . import terms
-from .compared import EXPLAINS, Compared
+from .compared import Compared
 from .mechanism import Mechanism, Rule, at_both, batch_megabytes, only_after, padding
 
 
@@ -27,6 +28,7 @@ def retries(compared: Compared) -> Mechanism | None:
 
 
 def new_shapes(compared: Compared) -> Mechanism | None:
+    """Steps with input shapes not seen before take longer."""
     if not compared.is_due_to(terms.NEW_SHAPES):
         return None
     return Mechanism(
@@ -42,7 +44,7 @@ def clock(compared: Compared) -> Mechanism | None:
     if clocks is None or not clocks[1]:
         return None
     had, has = clocks
-    if (had / has - 1) * compared.times("compute")[0] < EXPLAINS * compared.growth:
+    if (had / has - 1) * compared.times("compute")[0] < MOSTLY * compared.growth:
         return None
     states = (run.device_state.throttled for run in compared.after if run.device_state is not None)
     by = next((state.by for state in states if state is not None), None)
@@ -53,15 +55,17 @@ def clock(compared: Compared) -> Mechanism | None:
 
 
 def kernels(compared: Compared) -> Mechanism:
-    """None of what is known explains it."""
+    """Nothing known explains that the computation takes longer: it is said what was looked at."""
     device = compared.after[0].device_kind
+    retried = "retries of its memory"
     known = {
         "its clock": compared.values(terms.clock_mhz) is not None,
-        "retries of its memory": device != "cpu",
+        retried: device != "cpu",
         "the size of the samples": compared.values(terms.elements_per_sample) is not None,
     }
     told = [what for what, is_known in known.items() if is_known]
-    but = f", and {_listed(told)} {'does' if len(told) == 1 else 'do'} not explain it" if told else ""
+    does = "do" if len(told) > 1 or told == [retried] else "does"
+    but = f", and {_listed(told)} {does} not explain it" if told else ""
     how = ". Record a run of each size with --activity-windows to see which" if device == "cuda" else ""
     return Mechanism("compute_growth", f"in the step's own computation, which takes longer a sample{but}{how}")
 
@@ -71,6 +75,7 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def copying(compared: Compared) -> Mechanism:
+    """Copies to the device take longer a sample."""
     how = ""
     if all(run.pinned is False for run in compared.after):
         how = " from pageable memory. Pin it"
@@ -80,7 +85,7 @@ def copying(compared: Compared) -> Mechanism:
 
 
 def own_work(compared: Compared) -> Mechanism:
-    """No mechanism of the list: what grew is said, and no more."""
+    """The training loop's own work takes longer a sample, for no reason that is known."""
     if not compared.slower:
         return Mechanism("none", "in the training loop's own work, which the device no longer covers")
     return Mechanism(
@@ -89,14 +94,16 @@ def own_work(compared: Compared) -> Mechanism:
 
 
 def waits(_: Compared) -> Mechanism:
+    """Synchronising calls take longer a sample, for no reason that is known."""
     return Mechanism("none", "in calls that wait for the device and then make something of what they read")
 
 
 def outside(_: Compared) -> Mechanism:
+    """There is more time outside the steps a sample."""
     return Mechanism("none", "outside the steps: validation, checkpoints or hooks of epochs")
 
 
 COMPUTE_RULES: tuple[Rule, ...] = (retries, new_shapes, padding, clock)
 COPY_RULES: tuple[Rule, ...] = (padding,)
 HOST_RULES: tuple[Rule, ...] = (retries, new_shapes)
-"""From the specific to the general."""
+"""Rules for a part that grew, from the specific to the general."""

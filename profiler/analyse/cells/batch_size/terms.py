@@ -8,8 +8,8 @@ import numpy as np
 
 from ....record.schema import NOT_MEASURED, StepFlag
 from ...run.facts import Facts
-from ...run.stall_breakdown import PARTS
-from .result import TOTAL, Work
+from ...run.stall_breakdown import PARTS, TOTAL
+from .result import Work
 
 STARTING, FILLING, HANDED, SLOW, READING, MAKING = (
     "input starting",
@@ -20,8 +20,9 @@ STARTING, FILLING, HANDED, SLOW, READING, MAKING = (
     "input making",
 )
 COLLATING = "collating"
-"""By workers, side by side: over as many samples as they make at a time."""
+"""Putting samples together, which workers do side by side: their time over as many samples as they make at a time."""
 RETRYING, NEW_SHAPES = "retrying", "new shapes"
+"""What steps around the allocator's retries, and steps with new input shapes, take longer."""
 
 Terms = dict[str, float]
 
@@ -82,7 +83,7 @@ def epochs_of(facts: Facts) -> int:
 
 
 def samples_of(facts: Facts) -> int:
-    """Of the whole run, the warm-up included."""
+    """Samples of a whole run, the warm-up included."""
     warm = facts.window.all_steps[: len(facts.window.all_steps) - len(facts.window.steps)]
     known = warm["samples"][warm["samples"] != NOT_MEASURED]
     between = facts.window.steps["skipped_samples"][:1].sum() + warm["skipped_samples"].sum()
@@ -90,14 +91,14 @@ def samples_of(facts: Facts) -> int:
 
 
 def batches_per_epoch(facts: Facts) -> float:
-    """Of all epochs that began, the last of which may be shorter."""
+    """Mean number of batches of the epochs that began, the last of which may be shorter."""
     window = facts.window
     before = window.warmup_steps + int(window.steps["skipped"][:1].sum())
     return (window.count + before) / epochs_of(facts)
 
 
 def medians_of(runs: Sequence[Mapping[str, float]], names: Sequence[str]) -> Terms:
-    """Of these terms over the runs of a size."""
+    """The median of each of these terms over the runs of a size."""
     return {name: float(np.median([terms[name] for terms in runs])) for name in names}
 
 
@@ -112,17 +113,17 @@ def elements_per_sample(facts: Facts) -> float | None:
 
 
 def workers(facts: Facts) -> float:
-    """Set, or seen to make batches of their own."""
+    """Worker processes that are set, or makers that were seen, whichever are more."""
     return float(max(facts.set_workers or 0, facts.loader.makers))
 
 
 def clock_mhz(facts: Facts) -> float | None:
-    """Of the multiprocessors while they computed."""
+    """Clock of the multiprocessors while they computed; `None` where it was not measured."""
     return None if facts.device_state is None else facts.device_state.clock_mhz
 
 
 def new_pages_per_sample(facts: Facts) -> float | None:
-    """Pages of memory that the makers of batches touched for the first time."""
+    """Pages of memory that the makers of batches touched for the first time, a sample; `None` where not measured."""
     faults = facts.loader.minor_faults_per_batch
     return None if faults is None or not facts.batch_size else faults / facts.batch_size
 
@@ -133,7 +134,7 @@ def batch_megabytes(facts: Facts) -> float | None:
 
 
 def disk_faults_per_sample(facts: Facts) -> float | None:
-    """Pages that had to be read from the disk while batches were made."""
+    """Pages that had to be read from the disk while batches were made, a sample; `None` where not measured."""
     return None if facts.loader.major_faults is None else facts.loader.major_faults / facts.samples
 
 
@@ -143,10 +144,12 @@ def usual_gap_ms(facts: Facts) -> float | None:
 
 
 def steps_of(runs: Sequence[Facts]) -> int:
+    """Steps in the window of a run, the median over the runs."""
     return int(np.median([run.window.count for run in runs]))
 
 
 def work_of(runs: Sequence[Facts]) -> Work:
+    """What a run did, the median over the runs."""
     return Work(
         int(np.median([run.samples for run in runs])),
         float(np.median([run.parts.wall_ns for run in runs])) / 1e9,

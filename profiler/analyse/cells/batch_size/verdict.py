@@ -11,21 +11,23 @@ from collections.abc import Mapping, Sequence
 
 from ...causes.diagnosis import LEAST_STEPS
 from ...run.facts import Facts
+from ...run.stall_breakdown import TERMS, TOTAL
 from . import input_rules, step_rules, terms
 from .compared import Compared
 from .fit import RunTerms, SweepFit
 from .mechanism import Last, Mechanism, Rule
-from .result import TERMS, TOTAL, BatchVerdict, Work
+from .result import BatchVerdict, Work
 from .words import duration, foreign_in_words, growth_in_words, idle_in_words, longer_gaps, more_runs, total_in_words
 
 FLOOR_SHARE = 0.10
-"""Exposed input beyond this share at the larger size: the loader sets the pace."""
+"""Share of the time at the larger size that is exposed waiting for data, where nothing grew, from which the loader sets
+the pace."""
 SATURATED_SHARE = 0.85
-"""A device that computes this much of the time has little left to give."""
+"""Share of the time at the larger size that the device has to compute to have little left to give."""
 MORE_SAMPLES = 1.3
-"""Times as many samples in a run, from which its length says nothing."""
+"""Samples of a run at the larger size over those at the smaller, from which its length says nothing of its speed."""
 LONGER = 1.1
-"""Times as long, from which somebody who looks at hours calls it slower."""
+"""Length of a run at the larger size over that at the smaller, from which one who looks at hours calls it slower."""
 
 
 def batch_verdict(

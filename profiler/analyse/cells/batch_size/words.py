@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from ...run.stall_breakdown import PARTS
+from ...run.facts import MACHINE_FULL_PCT
+from ...run.stall_breakdown import PARTS, TOTAL
 from . import terms
-from .compared import LEAST_CHANGE, Compared
+from .compared import CONSIDERABLE_CHANGE, Compared
 from .fit import MOST_RUNS
-from .result import TOTAL
 
-MORE_FOREIGN = 0.5
-"""CPUs that others use more, from which the two sizes did not run on the same machine."""
-FULL_PCT = 85.0
-"""Of all CPUs in use, from which others are in the way."""
+HINDERING_CPUS = 0.5
+"""CPUs that other programs use on a full machine, from which what was measured there is not taken for the cell's own.
+More than `LEAST_FOREIGN_CPUS`, from which such programs are mentioned: here a verdict is withheld for them."""
 LONGER_GAPS = 1.3
-"""Times as long a device stands still at a time, from which a utilisation trace looks worse."""
+"""Median length of the device's gaps at the larger size over that at the smaller, from which it is said that a trace of
+the utilisation looks worse though nothing is slower."""
 
 
 def total_in_words(compared: Compared) -> str:
@@ -32,7 +32,7 @@ def total_in_words(compared: Compared) -> str:
 
 def more_runs(compared: Compared) -> str:
     """What would tell, where these runs do not."""
-    enough = compared.fit.runs_for(LEAST_CHANGE)
+    enough = compared.fit.runs_for(CONSIDERABLE_CHANGE)
     would = f"More than {MOST_RUNS} of each" if enough is None else f"About {enough} of each"
     if len(compared.before) == len(compared.after) == 1:
         return f"one run of each size cannot tell. {would} would"
@@ -70,9 +70,9 @@ def foreign_in_words(compared: Compared) -> str:
     full = compared.values(lambda run: run.sampled.machine_busy_pct)
     sizes = (compared.smaller, compared.larger)
     longer = 1 if compared.slower else 0
-    if others is None or full is None or full[longer] < FULL_PCT or others[longer] < MORE_FOREIGN:
+    if others is None or full is None or full[longer] < MACHINE_FULL_PCT or others[longer] < HINDERING_CPUS:
         return ""
-    if others[longer] - others[1 - longer] >= MORE_FOREIGN:
+    if others[longer] - others[1 - longer] >= HINDERING_CPUS:
         return (
             f"other programs used {others[longer]:.1f} CPUs while batch {sizes[longer]} ran, and "
             f"{others[1 - longer]:.1f} while batch {sizes[1 - longer]} did"
@@ -83,7 +83,8 @@ def foreign_in_words(compared: Compared) -> str:
 
 
 def longer_gaps(compared: Compared) -> str:
-    """The same idle share in fewer, longer stretches: what a utilisation trace shows as a swing to 0."""
+    """That the device stands still as much, in fewer and longer stretches, which a utilisation trace shows as swings to
+    0; else empty."""
     gaps = compared.values(terms.usual_gap_ms)
     if gaps is None or gaps[1] < LONGER_GAPS * gaps[0]:
         return ""

@@ -12,7 +12,7 @@ import numpy as np
 
 from ....analyse.ranks.membership import RankProcess, ranks_of
 from ....analyse.run.analysis import Analysis
-from ....analyse.run.headroom import told_apart
+from ....analyse.run.headroom import without_stretches
 from ....analyse.timeline.timeline import Timeline, timelines
 from ....errors import WhyidleError
 from ....record.files import plain
@@ -28,7 +28,7 @@ from .stretch import Extent, Stretch, extent_of
 
 
 @dataclass(frozen=True)
-class Rank:
+class RankTrace:
     """What one rank has to show."""
 
     timeline: Timeline
@@ -40,16 +40,16 @@ class Rank:
 
 
 @dataclass(frozen=True)
-class Trace:
+class RunTrace:
     """All that a trace can show; a stretch of it is written."""
 
-    ranks: tuple[Rank, ...]
+    ranks: tuple[RankTrace, ...]
     axis: Axis
     extent: Extent
     analysis: Analysis
 
 
-def trace_of(analysis: Analysis, runs: Sequence[Run]) -> Trace:
+def trace_of(analysis: Analysis, runs: Sequence[Run]) -> RunTrace:
     """`runs`: those that were analysed.
 
     Raises:
@@ -65,28 +65,28 @@ def trace_of(analysis: Analysis, runs: Sequence[Run]) -> Trace:
     ranks = tuple(_rank(timeline, processes.get(timeline.rank), runs[0]) for timeline in shown)
     axis = axis_of(shown)
     work = [_begins(rank) for rank in ranks]
-    return Trace(ranks, axis, extent_of(shown, axis, work), analysis)
+    return RunTrace(ranks, axis, extent_of(shown, axis, work), analysis)
 
 
-def _rank(timeline: Timeline, process: RankProcess | None, run: Run) -> Rank:
+def _rank(timeline: Timeline, process: RankProcess | None, run: Run) -> RankTrace:
     if process is not None:
         run, writer, info = process.run, process.writer, process.info
     else:
         header = max(run.files(STEP), key=RecordFile.count).header
         writer, info = (header.rank, header.pid), run.info
     # The timeline leaves out stretches of headroom; what is laid beside it must, too. Most runs have neither kind.
-    same = told_apart(run, writer)[0] if run.files(KERNEL) or run.files(SPAN) else run
-    return Rank(timeline, run, writer, info, same.records(KERNEL, writer), same.records(SPAN, writer))
+    same = without_stretches(run, writer)[0] if run.files(KERNEL) or run.files(SPAN) else run
+    return RankTrace(timeline, run, writer, info, same.records(KERNEL, writer), same.records(SPAN, writer))
 
 
-def _begins(rank: Rank) -> Records:
+def _begins(rank: RankTrace) -> Records:
     """Of the work whose begin decides when it is shown."""
     begins = np.concatenate((rank.kernels["begin_ns"], rank.spans["begin_ns"]))
     as_records: Records = begins.view([("begin_ns", "<i8")])
     return as_records
 
 
-def tracks_of(trace: Trace, stretch: Stretch) -> Tracks:
+def tracks_of(trace: RunTrace, stretch: Stretch) -> Tracks:
     """Every track of the stretch."""
     tracks = Tracks()
     for number, rank in enumerate(trace.ranks):
@@ -100,7 +100,7 @@ def tracks_of(trace: Trace, stretch: Stretch) -> Tracks:
     return tracks
 
 
-def _add_rank(tracks: Tracks, rank: Rank, scene: Scene, several: bool) -> None:
+def _add_rank(tracks: Tracks, rank: RankTrace, scene: Scene, several: bool) -> None:
     names = read_names(rank.run.folder)
     kind = rank.timeline.facts.device_kind
     who = f"rank {rank.timeline.rank}: " if several else ""
@@ -120,7 +120,7 @@ def _add_rank(tracks: Tracks, rank: Rank, scene: Scene, several: bool) -> None:
         training.add_flows(tracks, scene, host, steps, made)
 
 
-def _add_samples(tracks: Tracks, rank: Rank, offset: int, stretch: Stretch, of_several: bool) -> None:
+def _add_samples(tracks: Tracks, rank: RankTrace, offset: int, stretch: Stretch, of_several: bool) -> None:
     timeline = rank.timeline
     of_host = f" of {timeline.host}" if of_several and timeline.host else ""
     kind = timeline.facts.device_kind
@@ -133,7 +133,7 @@ def _add_samples(tracks: Tracks, rank: Rank, offset: int, stretch: Stretch, of_s
         counters.add_host_counters(tracks, pid, timeline.host_samples, offset, stretch.low, stretch.high)
 
 
-def about(trace: Trace, stretch: Stretch) -> dict[str, Any]:
+def about(trace: RunTrace, stretch: Stretch) -> dict[str, Any]:
     """What the file says of itself."""
     info, axis = trace.analysis.info, trace.axis
     told: dict[str, Any] = {

@@ -1,0 +1,67 @@
+"""What several kinds of result tell alike in JSON: a cause, and a device."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ...analyse.causes.finding import Evidence, Finding, Next
+
+
+class DeviceJson(Struct):
+    kind: str | None
+    """`cuda`, `cpu` or `emulated`; `null` where that could not be read."""
+    name: str | None
+
+
+class NextJson(Struct):
+    """A change to make, and the samples/s that it may bring."""
+
+    change: str
+    predicted_samples_per_s: float | None
+    low: float | None
+    """`null` wherever `high` is: without a most, today's rate alone is no range."""
+    high: float | None
+
+
+class CauseJson(Struct):
+    """What explains a part of the time."""
+
+    cause: str | None
+    """One of the causes' codes; `null`: no verdict, for the reason that is the title."""
+    title: str
+    share_pct: float | None
+    """Of the wall time: the exposed idle time of the device that it explains."""
+    severity: str
+    """`none`, `minor`, `major` or `critical`, by what removing it would gain."""
+
+
+class FindingJson(CauseJson):
+    """The same with what shows it, and what to do about it."""
+
+    confidence: float | None
+    """0 to 1."""
+    evidence: tuple[Evidence, ...]
+    next: list[NextJson]
+
+
+def cause(found: Finding) -> CauseJson:
+    return CauseJson(found.cause, found.title, 100 * found.share, found.severity)
+
+
+def finding(found: Finding, of_none: float | None = None) -> FindingJson:
+    """`of_none`: share and confidence where there is no verdict."""
+    known = found.cause is not None
+    return FindingJson(
+        found.cause,
+        found.title,
+        100 * found.share if known else of_none,
+        found.severity,
+        found.confidence if known else of_none,
+        found.evidence,
+        [_next(each) for each in found.next],
+    )
+
+
+def _next(change: Next) -> NextJson:
+    low = None if change.high is None else change.low
+    return NextJson(change.change, change.predicted_samples_per_s, low, change.high)
