@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import torchvision  # noqa: F401  (imported here so that processes forked from a warm one need not)
+import torchvision
 
 from whyidle.capture.session import Session, SpanRecorder
 from whyidle.devices.choose import choose
@@ -28,7 +28,6 @@ from whyidle.pipelines.registry import factory
 from whyidle.record.run import update_run
 
 from .copying import BatchCopier
-from .environment import environment
 from .feeds import NoTraining, SyntheticPipeline
 from .output import redirect_output
 from .rank import ALONE, Rank
@@ -68,6 +67,7 @@ class TrialSpec(Variant):
 
 SMALL = ("accuracy", "loss", "samples")
 """Of an evaluation, what is kept of every epoch."""
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class TrialEnd:
@@ -117,7 +117,9 @@ def _train(spec: TrialSpec, folder: Path, rank: Rank = ALONE) -> None:
             spans = SpanRecorder(folder, rank.number)
             stack.callback(spans.close)
             device.sink = spans
-        rank.tell(folder, {"device": device.describe(), "torch": torch.__version__, "environment": environment(device)})
+        rank.tell(
+            folder, {"device": device.describe(), "torch": torch.__version__, "environment": _environment(device)}
+        )
         rank.describe(folder, device)
         trained = Trained(spec, device, rank)
         stack.callback(trained.close)
@@ -285,3 +287,20 @@ def seed(number: int) -> None:
     random.seed(number)
     np.random.seed(number)
     torch.manual_seed(number)
+
+
+def _environment(device: Device) -> dict[str, Any]:
+    """What a run was made with, beyond what every recording says: the versions that studies compare.
+
+    Versions of what computes and loads; those of CUDA and cuDNN where torch was built with them.
+    """
+    cuda = device.kind == "cuda"
+    return {
+        "torchvision": torchvision.__version__,
+        "numpy": np.__version__,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version() if cuda else None,  # type: ignore[no-untyped-call]
+        "gpu": torch.cuda.get_device_name(device.torch_device) if cuda else None,
+        "threads": torch.get_num_threads(),
+        "threads_asked": {name: os.environ[name] for name in THREADS if name in os.environ},
+    }

@@ -13,7 +13,8 @@ from ..terminal.tuning_progress import TuneProgress
 from ..tune.batch.advise import Question, advise, cannot
 from ..tune.batch.probe import child_probe
 from ..tune.bench.bench import Bench
-from ..tune.bench.script_bench import Launch, Ready, ScriptBench
+from ..tune.bench.launch import Launch
+from ..tune.bench.script_bench import Ready, ScriptBench
 from ..tune.search.plan import Model, SearchPlan
 from ..tune.search.result import BatchAdvice, Tuned
 from ..tune.search.search import search

@@ -20,7 +20,7 @@ from ..record.run import new_folder
 from ..report.words.command import command_line
 from ..terminal import child
 from ..terminal.console import console
-from ..tune.bench.script_bench import Launch
+from ..tune.bench.launch import Launch, script_hint
 from .options import are, given
 
 OF_SCENARIOS = ("data", "device", "net", "pipelines", "limit", "no_augment", "seed", "workers", "prefetch")
@@ -82,8 +82,7 @@ def _is_program(word: str) -> bool:
 def _script(command: list[str], overwrite: bool, budget_s: float | None) -> TuneJob:
     # Asked here, before a folder is made for it.
     if shutil.which(command[0]) is None:
-        hint = f" To tune a script write: whyidle tune -- python {command[0]}" if command[0].endswith(".py") else ""
-        raise WhyidleError(f"there is no program {command[0]!r} that could be run.{hint}")
+        raise WhyidleError(f"there is no program {command[0]!r} that could be run.{script_hint(command)}")
 
     def settings(folder: Path, tune: Mapping[str, Any]) -> Mapping[str, str]:
         return environment(folder, os.environ, {"tune": dict(tune)})

@@ -1,4 +1,7 @@
-"""Silhouettes of VOC's classes, as polygons in a unit square; `scene` gives them size, place, texture and light."""
+"""Silhouettes of VOC's classes, as polygons in a unit square; `scene` gives them size, place, texture and light.
+
+Longer than other modules: it is one table, with the polygons of each of the twenty classes.
+"""
 
 from __future__ import annotations
 

@@ -1,58 +1,26 @@
-"""Comparisons as `compare` leaves them: tables of cells, planted faults and sweeps, and runs to be compared."""
+"""Comparisons as `compare` leaves them: tables of cells, and runs to be compared."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from golden.made import hosted, looked, pooled, trained
+from support.cells import NET_SETTING, NOTHING, SETTING, place, training_result
 from support.crafted import add_events, amend, steps_of, train_on_cpu
 from support.jobs import Rank, record
+from support.planted_runs import hosted, looked, pooled, trained
 from whyidle.analyse.cells.cell_costs import Place, setting_of
 from whyidle.analyse.cells.prices import Price
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records
 from whyidle.record.run import update_run
 from whyidle.record.schema import NOT_MEASURED, EventKind, StepFlag
-from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
-from whyidle.scenarios.variant import Variant, axes
+from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step
 
 DATA = Path(__file__).parents[1] / "data"
-NOTHING = 0.001
-"""ms: as good as no time."""
-SETTING: dict[str, Any] = {
-    "scenario": "ssd",
-    "experiment": "loaders",
-    "question": "Which loader is fastest?",
-    "net": "vgg",
-    "device": {"kind": "emulated", "name": "emulated:k80", "title": "emulated K80", "count": 1},
-    "cpu_budget": 2.0,
-    "workers": 2,
-    "stop": {"epochs": 2},
-    "repeats": 2,
-    "augment": True,
-    "dataset": {"samples": 800, "unit": "image", "stand_in": None},
-    "notices": [],
-}
-NET_SETTING = SETTING | {
-    "scenario": "fashion-mnist",
-    "experiment": "nets",
-    "question": "Where does augmentation cost time?",
-    "net": "cnn1, vgg",
-    "device": {"kind": "emulated", "name": "emulated:k80", "title": "emulated K80, emulated V100", "count": 1},
-    "augment": None,
-    "dataset": {"samples": 48_000, "unit": "image", "stand_in": None},
-}
-
-
-def place(**known: Any) -> dict[str, Any]:
-    """A place on every axis: that of a plain training unless said otherwise."""
-    plain = Variant(net="vgg", pipeline="workers", batch_size=8, device="emulated:k80", workers=2)
-    return axes(plain) | known
 
 
 @dataclass
@@ -269,10 +237,6 @@ def ranks(at: Path) -> None:
     table.write(SETTING | {"experiment": "ranks", "question": "How does it scale?", "device": device})
 
 
-def told(accuracy: float, seconds: float = 10.0, **more: Any) -> dict[str, Any]:
-    return {"train_s": seconds, "epochs": [], "evaluation": {"accuracy": accuracy, "loss": 0.2, **more}}
-
-
 def results(at: Path) -> None:
     """What trainings came to: accuracies that hold or fall as the batch grows, and what was taken for what."""
     table = Table(at / "table")
@@ -282,10 +246,12 @@ def results(at: Path) -> None:
             1,
             9,
             batch_size=size,
-            results=[told(p + 0.2, 3000 + 10 * p, precision=p, recall=0.6, confusion=matrix) for p in precisions],
+            results=[
+                training_result(p + 0.2, 3000 + 10 * p, precision=p, recall=0.6, confusion=matrix) for p in precisions
+            ],
         )
     for plan in ("25", "50"):
-        table.cell(1, 9, results=[told(0.936, 3098.0), told(0.938, 3100.0)], plan=plan)
+        table.cell(1, 9, results=[training_result(0.936, 3098.0), training_result(0.938, 3100.0)], plan=plan)
     classes = {"classes": ["shirt", "T-shirt", "boot"]}
     table.write(NET_SETTING | {"dataset": NET_SETTING["dataset"] | classes})
 
@@ -333,100 +299,6 @@ def nothing_ran(at: Path) -> None:
     table.without("workers", 8, "skipped", "not run: stopped by Ctrl-C")
     table.without("naive", 8, "failed", "ImportError: no module named lmdb")
     table.write(SETTING)
-
-
-FAULTS: dict[str, Step] = {
-    "input.serial-mild": Step(fetch_ns=3 * MS, compute_ns=22 * MS, sync=True),
-    "input.serial-middle": Step(fetch_ns=10 * MS, compute_ns=15 * MS, sync=True),
-    "input.serial-severe": Step(fetch_ns=20 * MS, compute_ns=10 * MS, sync=True),
-    "copy.pageable-middle": Step(fetch_ns=0, copy_bytes=20_000_000, pinned=False),
-    "copy.serial-middle": Step(fetch_ns=0, copy_bytes=20_000_000, pinned=False),
-    "host.sync-middle": Step(fetch_ns=0, sync_within=True, within_ns=5 * MS),
-    "host.step_gap-middle": Step(fetch_ns=0, sync=True, host_ns=5 * MS),
-    "compound.sync+step_gap": Step(fetch_ns=0, sync_within=True, within_ns=4 * MS, sync=True, host_ns=4 * MS),
-    "control.compute": Step(fetch_ns=0, compute_ns=20 * MS),
-    "control.in-memory": Step(fetch_ns=8 * MS, compute_ns=20 * MS, sync=True),
-}
-"""What stands for the training of a planted case; two of them are no such case, so that something is named wrongly."""
-PLANTED = {
-    "compound.sync+step_gap": ["host.sync", "host.step_gap"],
-    "control.compute": [],
-    "control.in-memory": [],
-}
-
-
-def faults(at: Path) -> None:
-    folder, cells, cases = at / "table", [], []
-    for case, step in FAULTS.items():
-        planted = PLANTED.get(case, [case.rpartition("-")[0]])
-        names = []
-        for number in range(2):
-            names.append(f"{case}-r{number}")
-            run = folder / names[-1]
-            happened = train(run, [[step] * 60])
-            amend(run, lambda steps: steps["cpu_ns"].fill(MS))
-            trial = {"scenario": "faults", "case": case, "planted": planted, "repetition": number}
-            update_run(run, {"trial": trial})
-            stamps = [[what, begin, end, ""] for what, begin, end in happened.host]
-            (run / "truth.json").write_text(json.dumps({"case": case, "causes": planted, "stamps": stamps}))
-        cases.append({"case": case, "planted": planted})
-        cells.append(CellRecord("naive", 8, "ok", None, tuple(names)))
-    for case, status, error in (
-        ("input.cpu_quota-mild", "skipped", "no control group here"),
-        ("host.gc-severe", "failed", "MemoryError"),
-        ("control.text", "stopped", "stopped by Ctrl-C"),
-    ):
-        cases.append({"case": case, "planted": PLANTED.get(case, [case.rpartition("-")[0]])})
-        cells.append(CellRecord("workers", 8, status, error, ()))
-    setting = {
-        "scenario": "faults",
-        "device": {"kind": "emulated", "name": "as each case says", "title": "as each case says", "count": 1},
-        "cpu_budget": 2.0,
-        "dataset": {},
-        "repeats": 2,
-        "foreign_load": False,
-        "machine": {"cpus": 4, "load": 0.25, "steal_pct": 0.5},
-        "cases": cases,
-    }
-    write_comparison(folder, setting, cells)
-
-
-def batch_sizes(at: Path) -> None:
-    """Planted sweeps: one found as planted, one that is not, one with a size that failed."""
-    folder, cells = at / "table", []
-    plans: dict[str, tuple[tuple[int, ...], Callable[[int], float]]] = {
-        "compute_growth": ((4, 16), lambda size: size * (3.0 if size == 16 else 2.0)),
-        "saturated": ((4, 8, 16), lambda size: 2.0 * size),
-        "memory": ((4, 16), lambda size: 2.0 * size),
-        "none": ((4, 16), lambda size: 10 + 1.0 * size),
-    }
-    for sweep, (own, compute) in plans.items():
-        for size in own:
-            names = []
-            for number in range(3):
-                names.append(f"{sweep}-b{size}-r{number}")
-                run = folder / names[-1]
-                step = Step(fetch_ns=0, compute_ns=round(compute(size) * MS))
-                happened = train(run, [[step] * (800 // size)], samples=size)
-                amend(run, lambda steps: steps["cpu_ns"].fill(MS))
-                trial = {"scenario": "batch-sizes", "case": f"{sweep} at batch {size}", "repetition": number}
-                update_run(run, {"trial": trial})
-                stamps = [[what, begin, end, ""] for what, begin, end in happened.host]
-                (run / "truth.json").write_text(json.dumps({"case": sweep, "causes": [], "stamps": stamps}))
-            cells.append(CellRecord(sweep, size, "ok", None, tuple(names)))
-    cells.append(CellRecord("padding", 4, "failed", "no fork", ()))
-    cells.append(CellRecord("padding", 16, "skipped", "not run: stopped by Ctrl-C", ()))
-    truth = {"compute_growth": "compute", "memory": "compute", "padding": "compute"}
-    setting = {
-        "scenario": "batch-sizes",
-        "device": {"kind": "emulated", "name": "emulated:accelerator", "title": "emulated Accelerator", "count": 1},
-        "cpu_budget": 2.0,
-        "load": 0.2,
-        "dataset": {},
-        "repeats": 3,
-        "sweeps": [{"name": name, "cause": name, "grew": truth.get(name)} for name in (*plans, "padding")],
-    }
-    write_comparison(folder, setting, cells)
 
 
 # Runs to be compared by `compare RUN RUN`.
@@ -478,7 +350,6 @@ COMPARISONS: dict[str, Callable[[Path], None]] = {
     "compare-cut-short": cut_short,
     "compare-nothing-ran": nothing_ran,
 }
-PLANTED_TABLES: dict[str, Callable[[Path], None]] = {"planted-faults": faults, "planted-batch-sizes": batch_sizes}
 RECORDED: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "recorded-sizes": (recorded_sizes, ("a", "b", "c", "d")),
     "recorded-workers": (recorded_workers, ("a", "b", "c", "d")),

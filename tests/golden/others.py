@@ -9,18 +9,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from golden.made import Making, hosted, looked, serial, trained
 from support.crafted import add, amend
-from support.jobs import MS as JOB_MS
 from support.jobs import Rank, record
 from support.loader_clock import SPECS
-from support.pairs import ahead, crowded, noisy
+from support.pairs import SOME, ahead, crowded, noisy
+from support.planted_runs import Making, hosted, looked, serial, trained
 from support.simulated_bench import ClockModel, SimulatedBench, biased, plan_of
+from support.stacks import BACKWARD, FETCH, LIB, NEXT, TORCH, WORKER, stack
 from support.tuned import ADVICE, BEST, NOW, RESULT, SLOWER, TUNED, trial
 from whyidle.analyse.statistics import Estimate
-from whyidle.record.attached import Frame, ProcessStates, Stack, Thread, write_stacks, write_states
+from whyidle.record.attached import ProcessStates, Thread, write_stacks, write_states
 from whyidle.record.run import create_run, update_run
 from whyidle.record.schema import HOST, LoaderFlag
 from whyidle.record.tuning import LoaderSettings
@@ -138,28 +136,12 @@ TUNINGS: dict[str, Callable[[Path], None]] = {
 
 # A process that was watched from outside.
 
-TORCH = "/venv/lib/python3.12/site-packages/torch"
-LIB = "/usr/lib/python3.12"
-NEXT = f"{TORCH}/utils/data/dataloader.py:_BaseDataLoaderIter.__next__"
-FETCH = f"{TORCH}/utils/data/_utils/fetch.py:_MapDatasetFetcher.fetch"
-WORKER = f"{TORCH}/utils/data/_utils/worker.py:_worker_loop"
-
-
-def _stack(*frames: str, text: str = "") -> Stack:
-    """Frames as `file:function`, the outermost first; `text` is the source line of the innermost."""
-    made = [Frame(name, file, 7) for file, _, name in (f.rpartition(":") for f in ("/home/me/train.py:main", *frames))]
-    return (*made[:-1], replace(made[-1], text=text))
-
-
-WAIT = _stack(NEXT, f"{TORCH}/utils/data/dataloader.py:_try_get_data", f"{LIB}/queue.py:Queue.get")
-BACKWARD = _stack(f"{TORCH}/_tensor.py:Tensor.backward", f"{TORCH}/autograd/graph.py:_engine_run_backward")
-FORWARD = _stack(
-    f"{TORCH}/nn/modules/module.py:Module._call_impl", "/home/me/model.py:Net.forward", text="return a + b"
-)
-READING = _stack(text="total += loss.item()")
-MAKING = _stack(WORKER, FETCH, "/home/me/data.py:__getitem__", "/x/PIL/Image.py:Image.convert")
-READ = _stack(WORKER, FETCH, "/home/me/data.py:__getitem__", text="data = open(path, 'rb').read()")
-IDLE = _stack(WORKER, f"{LIB}/multiprocessing/queues.py:Queue.get")
+WAIT = stack(NEXT, f"{TORCH}/utils/data/dataloader.py:_try_get_data", f"{LIB}/queue.py:Queue.get")
+FORWARD = stack(f"{TORCH}/nn/modules/module.py:Module._call_impl", "/home/me/model.py:Net.forward", text="return a + b")
+READING = stack(text="total += loss.item()")
+MAKING = stack(WORKER, FETCH, "/home/me/data.py:__getitem__", "/x/PIL/Image.py:Image.convert")
+READ = stack(WORKER, FETCH, "/home/me/data.py:__getitem__", text="data = open(path, 'rb').read()")
+IDLE = stack(WORKER, f"{LIB}/multiprocessing/queues.py:Queue.get")
 
 
 def _attached(at: Path, threads: list[Thread], states: list[ProcessStates], **info: Any) -> Path:
@@ -196,7 +178,7 @@ def attached_workers(at: Path) -> None:
         Thread(7, 7, "MainThread", Counter({WAIT: 110, BACKWARD: 50, FORWARD: 30, READING: 10})),
         Thread(8, 8, "MainThread", Counter({MAKING: 150, READ: 45, IDLE: 5})),
         Thread(9, 9, "MainThread", Counter({MAKING: 160, READ: 36, IDLE: 4})),
-        Thread(7, 12, "tb-writer", Counter({_stack(f"{LIB}/threading.py:wait"): 200})),
+        Thread(7, 12, "tb-writer", Counter({stack(f"{LIB}/threading.py:wait"): 200})),
     ]
     second = 10**9
     training: dict[str, Any] = {"cpu_ns": 8 * second, "main_cpu_ns": 7 * second, "main_queue_ns": second // 5}
@@ -235,8 +217,6 @@ ATTACHED: dict[str, Callable[[Path], None]] = {
 }
 
 # Pairs of runs.
-
-SOME = np.random.default_rng
 
 
 def slower_loader(at: Path) -> None:
@@ -279,7 +259,7 @@ def ahead_pair(at: Path) -> None:
 
 def jobs_pair(at: Path) -> None:
     record(at / "a", [Rank(), Rank()], 120)
-    record(at / "b", [Rank(), Rank(fetch_ns=9 * JOB_MS)], 120)
+    record(at / "b", [Rank(), Rank(fetch_ns=9 * MS)], 120)
     for name in ("a", "b"):
         update_run(at / name, {"command": ["torchrun", "train.py"]})
 

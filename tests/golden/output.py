@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import difflib
-import hashlib
 import io
 import json
 import math
@@ -20,13 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pyarrow import parquet
 
-from support.page_content import Element, parsed
+from golden.layout import column, dumped, outline, shortened, unpacked
+from support.page_content import parsed
 from whyidle import __version__
 from whyidle.commands.main import main
-from whyidle.report.page.timeline_data import TYPES
 from whyidle.terminal import live_sources
 
 RENEW = "pytest tests/golden --renew-golden"
@@ -34,11 +31,6 @@ CLOSE = 1e-9
 """Relative: by so much numbers may differ from one numpy to another."""
 CLOSE_SINGLE = 1e-6
 """The same of single-precision arrays."""
-MOST_LISTED = 24
-"""Of longer lists of numbers the begin, the end and sums are kept."""
-MOST_IN_A_LINE = 110
-MOST_SIGNS = 120
-"""Of longer attributes of a page the begin and a digest are kept."""
 ENVIRONMENT = {"COLUMNS": "100", "LINES": "48", "TZ": "UTC", "TERM": "xterm", "LC_ALL": "C.UTF-8", "LANG": "C.UTF-8"}
 UNSET = ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "PYTHONUTF8", "CI")
 LOCAL = ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
@@ -142,7 +134,7 @@ def as_columns(of: Ran) -> str:
     if of.code:
         return _with_json(of, None)
     head, *rows = csv.reader(io.StringIO(of.out))
-    columns = {name: _column([row[place] for row in rows]) for place, name in enumerate(head)}
+    columns = {name: column([row[place] for row in rows]) for place, name in enumerate(head)}
     return _with_json(of, {"rows": len(rows), "columns": columns})
 
 
@@ -169,7 +161,7 @@ def page_words(file: str = "page.html") -> Callable[[Ran], str]:
     """The elements of a page with their attributes and words, a line each; none of its scripts, styles and data."""
 
     def form(of: Ran) -> str:
-        lines = [] if of.code else _outline(parsed((of.folder / file).read_text()), 0)
+        lines = [] if of.code else outline(parsed((of.folder / file).read_text()), 0)
         return as_text(of) + "".join(f"{line}\n" for line in lines)
 
     return form
@@ -184,7 +176,7 @@ def page_data(file: str = "page.html") -> Callable[[Ran], str]:
         found = re.findall(
             r'<script type="application/json" id="data">(.*?)</script>', (of.folder / file).read_text(), re.DOTALL
         )
-        return _dumped(shortened([_unpacked(json.loads(each)) for each in found]))
+        return dumped(shortened([unpacked(json.loads(each)) for each in found]))
 
     return form
 
@@ -237,120 +229,11 @@ def _beside(of: Ran) -> str:
 def _with_json(of: Ran, content: Any) -> str:
     if of.code or of.err:
         content = {"exit_code": of.code, "stderr": of.err.splitlines(), "stdout": content}
-    return _dumped(content)
+    return dumped(content)
 
 
 def _parsed(text: str) -> Any:
     return json.loads(text) if text else None
-
-
-def _dumped(content: Any) -> str:
-    return "".join(_lines(content, 0, "")) + "\n"
-
-
-def _lines(content: Any, depth: int, ending: str) -> Iterator[str]:
-    """As `json.dumps` with an indent, but for what fits a line: that takes one."""
-    line = json.dumps(content, ensure_ascii=False, allow_nan=False)
-    if not content or not isinstance(content, dict | list) or (len(line) <= MOST_IN_A_LINE and _is_flat(content)):
-        yield line + ending
-        return
-    begin, end = "{}" if isinstance(content, dict) else "[]"
-    keys = [f"{json.dumps(key, ensure_ascii=False)}: " for key in content] if begin == "{" else [""] * len(content)
-    values = list(content.values()) if isinstance(content, dict) else content
-    yield begin
-    for place, (key, value) in enumerate(zip(keys, values, strict=True), 1):
-        yield f"\n{' ' * (depth + 1)}{key}"
-        yield from _lines(value, depth + 1, "," if place < len(values) else "")
-    yield f"\n{' ' * depth}{end}{ending}"
-
-
-def _is_flat(content: dict[str, Any] | list[Any]) -> bool:
-    return not any(
-        isinstance(each, dict | list) for each in (content.values() if isinstance(content, dict) else content)
-    )
-
-
-def shortened(content: Any) -> Any:
-    """The same with sums in place of long lists of numbers."""
-    if isinstance(content, dict):
-        return {key: shortened(each) for key, each in content.items()}
-    if isinstance(content, list):
-        if len(content) > MOST_LISTED and all(isinstance(each, int | float) or each is None for each in content):
-            return _summed(content)
-        if len(content) > MOST_LISTED and not any(isinstance(each, int | float) for each in content):
-            lines = [json.dumps(each, allow_nan=False) for each in content]
-            digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-            return {"items": len(content), "sha256": digest, "first": content[:4], "last": content[-2:]}
-        return [shortened(each) for each in content]
-    return content
-
-
-def _summed(values: list[Any]) -> dict[str, Any]:
-    known = [(place, float(value)) for place, value in enumerate(values) if value is not None]
-    return {
-        "numbers": len(values),
-        "known": len(known),
-        "sum": math.fsum(value for _, value in known),
-        "sum_by_place": math.fsum(place * value for place, value in known),
-        "first": values[:6],
-        "last": values[-3:],
-    }
-
-
-def _column(values: list[str]) -> Any:
-    told = [value for value in values if value]
-    if len(set(told)) <= 1:
-        return {"values": len(told), "all": told[0] if told else ""}
-    try:
-        numbers = [float(value) if value else None for value in values]
-    except ValueError:
-        digest = hashlib.sha256("\n".join(values).encode()).hexdigest()[:16]
-        return {"values": len(told), "sha256": digest, "first": values[:6], "last": values[-3:]}
-    return _summed(numbers)
-
-
-def _unpacked(content: Any) -> Any:
-    if isinstance(content, list):
-        return [_unpacked(each) for each in content]
-    if not isinstance(content, dict):
-        return content
-    if content.keys() == {"type", "base64"}:
-        values = np.frombuffer(base64.b64decode(content["base64"]), dtype=TYPES[content["type"]])
-        return {content["type"]: [None if value != value else value for value in values.tolist()]}
-    return {key: _unpacked(each) for key, each in content.items()}
-
-
-_BLOCKS = frozenset(
-    ("body", "main", "header", "section", "nav", "div", "table", "ul", "ol", "dl", "details", "svg", "g")
-)
-
-
-def _outline(element: Element, depth: int) -> Iterator[str]:
-    """Lines of an element: those that hold further blocks with a line for each, all others in one line."""
-    if element.tag in ("script", "style"):
-        yield f"{' ' * depth}<{element.tag}{_attributes(element)}>"
-        return
-    if element.tag:
-        yield f"{' ' * depth}<{element.tag}{_attributes(element)}>"
-    for each in element.content:
-        if isinstance(each, str):
-            if words := " ".join(each.split()):
-                yield f"{' ' * (depth + 1)}{words}"
-        elif each.tag in _BLOCKS or any(isinstance(inner, Element) for inner in each.content):
-            yield from _outline(each, depth + 1)
-        else:
-            yield f"{' ' * (depth + 1)}<{each.tag}{_attributes(each)}> {each.words}".rstrip()
-
-
-def _attributes(element: Element) -> str:
-    kept = ((name, value) for name, value in element.attributes.items() if name != "content" or "sha256-" not in value)
-    return "".join(f" {name}={_short(value)!r}" if value else f" {name}" for name, value in kept)
-
-
-def _short(value: str) -> str:
-    if len(value) <= MOST_SIGNS:
-        return value
-    return f"{value[:60]}… {len(value)} signs, sha256 {hashlib.sha256(value.encode()).hexdigest()[:16]}"
 
 
 # How it is compared.

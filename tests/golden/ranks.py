@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 import support.recent_runs as recent_runs
-from golden.made import H200
-from support.jobs import MS, Rank, record
+from support.jobs import Rank, record
+from support.planted_runs import H200
 from whyidle.record.run import update_run
 from whyidle.record.sampled_devices import SampledDevice, note_devices
+from whyidle.scenarios.planted import MS
 
 OWN = {"command": ["torchrun", "train.py"], "torch": "2.9.0"}
 

@@ -23,6 +23,7 @@ from golden.output import (
     without_usage,
     written,
 )
+from golden.planted_tables import PLANTED_TABLES
 
 
 @dataclass(frozen=True)
@@ -298,7 +299,7 @@ RECORDINGS: dict[str, Recording] = {
     **{name: Recording(build, OF_JOBS.get(name, RUN)) for name, build in ranks.BUILDERS.items()},
     **{
         name: Recording(build, COMPARED_IN_DETAIL if name == "compare-loaders" else COMPARED)
-        for name, build in (comparisons.COMPARISONS | comparisons.PLANTED_TABLES).items()
+        for name, build in (comparisons.COMPARISONS | PLANTED_TABLES).items()
     },
     **{name: Recording(build, _compared(*runs)) for name, (build, runs) in comparisons.RECORDED.items()},
     "compare-pages-of-runs": Recording(comparisons.nets, PAGES),

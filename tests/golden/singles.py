@@ -1,4 +1,7 @@
-"""Recordings of one training process each: one for every cause that can be told, and what else a run may be."""
+"""Recordings of one training process each: one for every cause that can be told, and what else a run may be.
+
+Longer than other modules: it is a catalogue, in which whoever adds a cause looks for those it is to be told from.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from golden.made import H200, Making, batch, happened, hosted, looked, pooled, serial, told, trained, until
 from support.crafted import add, add_events, amend, steps_of, train_on_cpu
 from support.long_run import make as long_run
+from support.planted_runs import H200, Making, batch, happened, hosted, looked, pooled, serial, told, trained, until
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import EmulatedSpec
 from whyidle.record.names import Names

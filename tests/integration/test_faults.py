@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import support.runs as runs
 import support.warm as warm
 from support.runs import WHYIDLE, WITHOUT_COMPILER, report
+from support.small_disk import small_disk
 from support.warm import run
 from whyidle.commands.main import main
 from whyidle.record.run import create_run
@@ -93,27 +93,16 @@ def test_the_run_folder_is_emptied(tmp_path: Path, truth: str, what: str) -> Non
     assert "Traceback" not in done.stderr
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Path:
-    """With room for three of the files that a training begins, of which that of its steps is the fourth: so that a page
-    is left to it, whether the sampler comes before or after."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=272k", "tmpfs", disk]).returncode:
-        pytest.skip("mounting a small disk is not allowed here")
-    return disk
-
-
-def test_the_disk_is_full(tmp_path: Path, truth: str, small_disk: Path) -> None:
-    fill = f"open({str(small_disk / 'filler')!r}, 'wb').write(bytes(10**6))"
-    full = f"\ntry:\n    {fill}\nexcept OSError:\n    pass\n"
-    try:
-        done = run(small_disk / "run", *program(tmp_path, before=full, workers=2))
+def test_the_disk_is_full(tmp_path: Path, truth: str) -> None:
+    # With room for three of the files that a training begins, of which that of its steps is the fourth: so that a page
+    # is left to it, whether the sampler comes before or after.
+    with small_disk(tmp_path / "disk", 272) as disk:
+        fill = f"open({str(disk / 'filler')!r}, 'wb').write(bytes(10**6))"
+        full = f"\ntry:\n    {fill}\nexcept OSError:\n    pass\n"
+        done = run(disk / "run", *program(tmp_path, before=full, workers=2))
         assert (done.returncode, done.stdout) == (5, truth)
         assert "Traceback" not in done.stderr
         assert "No space left" in done.stderr or "could not be" in done.stderr
-    finally:
-        subprocess.run(["umount", small_disk], check=True)
 
 
 def test_the_sampler_is_killed(tmp_path: Path, truth: str) -> None:

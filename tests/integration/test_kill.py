@@ -15,6 +15,7 @@ from typing import Self
 import numpy as np
 import pytest
 
+from support.small_disk import small_disk
 from whyidle.commands.main import main
 from whyidle.record.reader import RecordFile
 from whyidle.record.schema import STEP
@@ -134,13 +135,7 @@ def ended(progress: Path) -> int:
     return int.from_bytes(progress.read_bytes(), "little")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 def test_a_disk_that_is_really_full_ends_recording_and_not_the_training(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("mounting is not allowed here")
     script = """
 import sys
 from pathlib import Path
@@ -152,7 +147,7 @@ for number in range(5000):
 writer.close()
 print(writer.stored, writer.dropped)
 """
-    try:
+    with small_disk(tmp_path / "disk", 256) as disk:
         shown = subprocess.run([sys.executable, "-c", script, disk], capture_output=True, text=True)
         assert shown.returncode == 0, shown.stderr
         stored, dropped = map(int, shown.stdout.split())
@@ -163,8 +158,6 @@ print(writer.stored, writer.dropped)
         assert len(RecordFile(path).all()) == stored
         assert RecordFile(path).header.dropped == dropped
         assert STEP.record_bytes * stored < 256 * 1024
-    finally:
-        subprocess.run(["umount", disk], check=True)
 
 
 def test_a_folder_that_may_not_be_written_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

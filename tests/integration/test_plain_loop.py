@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from support.crafted import analysis_of_run
 from support.own_clock import assert_told_apart, stamps
-from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.capture.recording import recording
 from whyidle.capture.thinning import Thinning
 from whyidle.record.run import open_run
@@ -83,17 +83,13 @@ def train(
                     net(batch)
 
 
-def analysed(folder: Path) -> Analysis:
-    return analyse(open_run(folder))
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_plain_loops_time_is_told_apart_as_by_its_own_clock(tmp_path: Path, workers: int) -> None:
     clock = Clock()
     loader = DataLoader(Data(96), 4, sampler=Drawing(96, clock), num_workers=workers, persistent_workers=workers > 0)
     with recording(tmp_path / "run", "cpu", sampler=False):
         train(loader, clock, epochs=2, validation=True)
-    analysis = analysed(tmp_path / "run")
+    analysis = analysis_of_run(tmp_path / "run")
     facts = analysis.facts
     assert facts is not None
     assert facts.window.count + facts.window.warmup_steps == 48
@@ -109,7 +105,7 @@ def test_steps_that_are_let_pass_are_counted_all_the_same(tmp_path: Path, monkey
     monkeypatch.setattr(Thinning, "plan", lambda _self, first, left: (2, left) if first and left else (8, 24))
     with recording(tmp_path / "run", "cpu", sampler=False):
         train(DataLoader(Data(800), batch_size=4), Clock(), epochs=2)
-    analysis = analysed(tmp_path / "run")
+    analysis = analysis_of_run(tmp_path / "run")
     facts = analysis.facts
     assert facts is not None
     window = facts.window
@@ -125,7 +121,7 @@ def test_gradient_accumulation_makes_a_step_of_each_batch(tmp_path: Path) -> Non
     clock = Clock()
     with recording(tmp_path / "run", "cpu", sampler=False):
         train(DataLoader(Data(160), 4, sampler=Drawing(160, clock)), clock, every=4)
-    facts = analysed(tmp_path / "run").facts
+    facts = analysis_of_run(tmp_path / "run").facts
     assert facts is not None
     assert facts.window.count + facts.window.warmup_steps == 40
     # What comes after an optimizer step is the host's, and no computing.
@@ -143,7 +139,7 @@ def test_a_recording_has_its_sampler_and_says_how_it_ended(tmp_path: Path) -> No
         raise ZeroDivisionError
     run = open_run(tmp_path / "run")
     assert run.info["ended"]["status"] == "failed"
-    facts = analysed(tmp_path / "run").facts
+    facts = analysis_of_run(tmp_path / "run").facts
     assert facts is not None
     assert facts.window.count + facts.window.warmup_steps == 20 * epochs
     assert facts.sampled.cpu_budget is not None

@@ -1,11 +1,10 @@
-"""`whyidle run`: the command runs as it would without, and is recorded."""
+"""`whyidle run`: a training runs as it would without, and is recorded."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,7 @@ import pytest
 
 import support.warm as warm
 from support.fakes.driver import wait_for
-from support.runs import WHYIDLE, WITHOUT_COMPILER, report, run
+from support.runs import WITHOUT_COMPILER, report, run
 from whyidle.record.run import open_run
 from whyidle.record.schema import HOST
 
@@ -155,86 +154,6 @@ def test_tracebacks_read_as_without_us(tmp_path: Path, workers: int) -> None:
     assert recorded.stderr.startswith(bare.stderr)
 
 
-@pytest.mark.parametrize(
-    ("ending", "code"),
-    [
-        ("sys.exit(3)", 3),
-        pytest.param("raise ValueError('no')", 1, marks=pytest.mark.slow),
-        ("os.kill(os.getpid(), 9)", -9),
-        pytest.param("os.kill(os.getpid(), 15)", -15, marks=pytest.mark.slow),
-        pytest.param("os._exit(77)", 77, marks=pytest.mark.slow),
-    ],
-)
-def test_the_exit_code_is_the_commands(tmp_path: Path, ending: str, code: int) -> None:
-    done = warm.run(
-        tmp_path / "run",
-        sys.executable,
-        "-c",
-        f"import os, sys\nprint('out')\nsys.stdout.flush()\n{ending}",
-        training=False,
-    )
-    assert done.returncode == code
-    assert done.stdout == "out\n"
-    assert report(tmp_path / "run")["run"]["exit_code"] == code
-    assert "did not end well" in done.stderr
-
-
-def test_input_goes_to_the_command(tmp_path: Path) -> None:
-    done = warm.run(tmp_path / "run", sys.executable, "-c", "print(input()[::-1])", input="abc\n", training=False)
-    assert (done.returncode, done.stdout) == (0, "cba\n")
-
-
-SIGNALLED = """
-import os, signal, sys, time
-caught = []
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
-    signal.signal(number, lambda n, _: caught.append(n))
-open(sys.argv[1], "w").close()
-while len(caught) < 5:
-    time.sleep(0.02)
-# One that comes twice does so within this time, or is not noticed here.
-time.sleep(0.5)
-print(sorted(caught))
-sys.exit(9)
-"""
-
-
-def test_every_signal_reaches_the_command_once(tmp_path: Path) -> None:
-    ready = tmp_path / "ready"
-    with (tmp_path / "out").open("w") as out, Path(os.devnull).open("r+") as nothing:
-        arguments = ["run", "--no-live", "--out", str(tmp_path / "run")]
-        arguments += ["--", sys.executable, "-c", SIGNALLED, str(ready)]
-        streams = (nothing.fileno(), out.fileno(), nothing.fileno())
-        process = warm.Process("trainings", "whyidle", arguments, streams)
-    wait_for(ready.exists)
-    sent = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
-    for number in sent:
-        process.send_signal(number)
-    assert process.wait(120) == 9
-    assert (tmp_path / "out").read_text() == f"{sorted(int(n) for n in sent)}\n"
-
-
-def test_modules_of_ours_stay_out_of_a_program_without_torch(tmp_path: Path) -> None:
-    code = "import sys, json, random; print([m for m in sys.modules if 'whyidle' in m]); print(sys.path)"
-    done = warm.run(tmp_path / "run", sys.executable, "-c", code, training=False)
-    bare = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    # The path is what it would have been, too. (Ours is installed editable here, which Python itself looks up.)
-    assert done.stdout == bare.stdout
-    assert "No torch was seen" in done.stderr
-    assert "No training was seen" not in done.stderr
-
-
-def test_an_error_in_the_users_sitecustomize_is_told_as_python_tells_it(tmp_path: Path) -> None:
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "theirs" / "sitecustomize.py").write_text("raise ValueError('broken')\n")
-    environment = dict(os.environ, PYTHONPATH=str(tmp_path / "theirs"))
-    bare = subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True, env=environment)
-    done = warm.run(tmp_path / "run", sys.executable, "-c", "print(1)", env=environment, training=False)
-    assert done.stdout == bare.stdout == "1\n"
-    assert done.stderr.startswith(bare.stderr)
-    assert "broken" in bare.stderr
-
-
 WATCHED = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]):\n    time.sleep(0.02)\n"
 LOOKS = 3
 """Of the sampler, by which the CPUs that a command used are known."""
@@ -263,12 +182,6 @@ def test_a_python_that_ignores_its_environment_is_told(tmp_path: Path, flag: str
     seen = report(run)
     assert seen["verdict"]["cause"] is None
     assert seen["window"]["steps"] in (0, None)
-
-
-def test_a_command_that_is_no_python_is_told_so(tmp_path: Path) -> None:
-    done = warm.run(tmp_path / "run", "sh", "-c", "echo out; exit 4", training=False)
-    assert (done.returncode, done.stdout) == (4, "out\n")
-    assert "hooks never loaded" in done.stderr
 
 
 def test_python_is_found_behind_a_shell_script_and_the_users_own_sitecustomize_still_runs(
@@ -402,53 +315,6 @@ def test_a_notebook_that_is_executed_is_recorded(tmp_path: Path, program: Path) 
     assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ((), "no command given"),
-        (("no-such-program",), "there is no program 'no-such-program'"),
-        (("train.py",), "whyidle run -- python train.py"),
-    ],
-)
-def test_a_wrong_command_is_one_sentence(tmp_path: Path, command: tuple[str], said: str) -> None:
-    done = warm.run(tmp_path / "run", *command, training=False)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "run").exists()
-
-
-SLOW_PATHS = [pytest.param(path, marks=pytest.mark.slow) for path in (":", "/x:", "/x", "")]
-
-
-@pytest.mark.parametrize("path", [":/x", "rel:/x", None, *SLOW_PATHS])
-def test_the_module_path_stays_what_it_would_be(tmp_path: Path, path: str | None) -> None:
-    (tmp_path / "in_this_folder.py").write_text("")
-    code = "import sys; print(sys.path); import os; print(os.environ['PYTHONPATH'].partition(os.pathsep)[2:])"
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    environment |= {} if path is None else {"PYTHONPATH": path}
-    bare = subprocess.run(
-        [sys.executable, "-c", "import sys; print(sys.path)"],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=tmp_path,
-    )
-    done = warm.run(tmp_path / "run", sys.executable, "-c", code, env=environment, cwd=tmp_path, training=False)
-    shown, inherited = done.stdout.splitlines()
-    assert shown == bare.stdout.strip()
-    assert inherited == repr((path or "",))
-
-
-def test_closed_outputs_stay_the_commands(tmp_path: Path) -> None:
-    ours = " ".join(map(str, WHYIDLE))
-    code = "import sys; print(1); print(sys.stderr)"
-    command = f"{ours} run --out {tmp_path}/run -- {sys.executable} -c '{code}' 2>&-"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "1\nNone\n")
-    assert (tmp_path / "run" / "bootstrap-loaded").exists()
-
-
 CLOSES = (
     WITHOUT_COMPILER
     + TRAIN.partition("if __name__")[0]
@@ -490,19 +356,3 @@ def test_a_program_that_replaces_itself_is_recorded_twice(tmp_path: Path, progra
     seen = report(tmp_path / "run")
     assert seen["window"]["steps"] + seen["window"]["warmup_steps"] == STEPS
     assert "File exists" not in done.stderr
-
-
-def test_a_script_without_a_first_line_runs_in_a_shell(tmp_path: Path) -> None:
-    script = tmp_path / "start"
-    script.write_text("echo from the script\n")
-    script.chmod(0o755)
-    done = warm.run(tmp_path / "run", script, training=False)
-    assert (done.returncode, done.stdout) == (0, "from the script\n")
-
-
-def test_a_folder_of_any_name_will_do(tmp_path: Path) -> None:
-    folder = os.fsencode(tmp_path) + b"/d\xff x"
-    os.mkdir(folder)  # noqa: PTH102
-    command = [*WHYIDLE, "run", "--no-live", "--", sys.executable, "-c", "print(1)"]
-    done = subprocess.run(command, capture_output=True, cwd=folder)
-    assert (done.returncode, done.stdout) == (0, b"1\n"), done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 import support.warm as warm
+from support.repository import git
 from whyidle.commands import run as run_command
 from whyidle.commands.main import main
 from whyidle.terminal.code_revision import CodeRevision
@@ -22,13 +22,6 @@ HANGS = """#!/bin/sh
 echo $$ >> "{log}"
 sleep 1000
 """
-
-
-def git(folder: Path, *words: str) -> str:
-    someone = ["-c", "user.name=x", "-c", "user.email=x"]
-    return subprocess.run(
-        ["git", *someone, *words], cwd=folder, capture_output=True, text=True, check=True
-    ).stdout.strip()
 
 
 @pytest.fixture

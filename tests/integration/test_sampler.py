@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from support.fakes.driver import wait_for
+from support.small_disk import small_disk
 from whyidle.capture.cpu_budget import cpu_budget
 from whyidle.capture.sampler import start
 from whyidle.capture.sampler.emulated import MARGIN_NS, WINDOW_NS, busy_ns
@@ -310,15 +311,9 @@ def test_an_emulated_device_is_followed_while_it_runs(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 128 KiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "whyidle-test", str(folder)]
-    if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "small", 128) as disk:
+        yield disk
 
 
 def fill(folder: Path, leave_bytes: int) -> None:
@@ -326,10 +321,10 @@ def fill(folder: Path, leave_bytes: int) -> None:
     (folder / "fill").write_bytes(b"x" * (free - leave_bytes))
 
 
-def test_a_disk_that_fills_up_loses_records_and_counts_them(small_disk: Path) -> None:
-    run = create_run(small_disk / "run", {"device": {"kind": "cpu"}})
+def test_a_disk_that_fills_up_loses_records_and_counts_them(disk: Path) -> None:
+    run = create_run(disk / "run", {"device": {"kind": "cpu"}})
     # Two header pages, one page of records each, and one more page.
-    fill(small_disk, 5 * 4096)
+    fill(disk, 5 * 4096)
     with start_sampler(run, os.getpid(), 50) as sampler:
         wait_for(lambda: [p for p in run.glob("host-*.rec") if p.stat().st_size > 4096 and read_header(p).dropped > 2])
         assert sampler.pid is not None
@@ -340,9 +335,9 @@ def test_a_disk_that_fills_up_loses_records_and_counts_them(small_disk: Path) ->
     assert records["seq"].tolist() == list(range(1, len(records) + 1))
 
 
-def test_a_full_disk_is_an_error_of_the_sampler_alone(small_disk: Path) -> None:
-    run = create_run(small_disk / "run", {"device": {"kind": "cpu"}})
-    fill(small_disk, 0)
+def test_a_full_disk_is_an_error_of_the_sampler_alone(disk: Path) -> None:
+    run = create_run(disk / "run", {"device": {"kind": "cpu"}})
+    fill(disk, 0)
     sampler = start_sampler(run, os.getpid())
     assert sampler.pid is not None
     wait_for(lambda: sampler.pid is None or not running(sampler.pid))

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.crafted import analysis_of_run
 from whyidle.analyse.cells.comparison import Cell
-from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.devices.profiles.load import load
 from whyidle.matrix.trial import TrialOutcome, TrialServer, TrialTarget
 from whyidle.record.processes import processes
@@ -128,10 +128,6 @@ def steps_run(folder: Path) -> int:
     return min((len(open_run(folder).records(STEP, (p.rank, p.pid))) for p in processes(folder)), default=0)
 
 
-def analysed(folder: Path) -> Analysis:
-    return analyse(open_run(folder))
-
-
 def test_two_ranks_share_the_data_and_train_one_net(trial: Trial) -> None:
     outcome, folder = trial(limit=165, epochs=2, workers=1, pipeline="workers")
     assert outcome == TrialOutcome("ok", None)
@@ -144,7 +140,7 @@ def test_two_ranks_share_the_data_and_train_one_net(trial: Trial) -> None:
     assert [step["net"] for step in ranks[0]] == [step["net"] for step in ranks[1]]
     assert len({step["net"] for step in ranks[0]}) > 35
 
-    job = analysed(folder)
+    job = analysis_of_run(folder)
     assert [part.rank for part in job.ranks] == [0, 1]
     assert job.job is not None
     cell = Cell("workers", 4, "ok", None, (str(folder),), (job,))

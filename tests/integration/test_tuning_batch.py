@@ -15,7 +15,7 @@ from whyidle.capture.bootstrap import RUN, environment
 from whyidle.commands.tune_jobs import again
 from whyidle.tune.batch.ladder import ProbeOutcome, climb
 from whyidle.tune.batch.probe import child_probe
-from whyidle.tune.bench.script_bench import Launch
+from whyidle.tune.bench.launch import Launch
 
 SECONDS = 250.0
 """For a probe, which takes a few on a machine of its own."""

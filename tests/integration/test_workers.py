@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Subset
 
 import support.slow_data as slow_data
 import support.warm as warm
-from whyidle.analyse.run.analysis import Analysis, analyse
+from support.crafted import analysis_of_run
 from whyidle.capture.making import watch as watch_module
 from whyidle.capture.recording import recording
 from whyidle.record.notices import read_notices
@@ -57,10 +57,6 @@ def trained(folder: Path, loader: Any, epochs: int = 2) -> tuple[Records, Record
     assert read_notices(folder) == []
     assert run.dropped() == 0
     return run.records(STEP), run.records(BATCH)
-
-
-def analysed(folder: Path) -> Analysis:
-    return analyse(open_run(folder))
 
 
 @pytest.fixture
@@ -132,7 +128,7 @@ def test_a_loader_that_keeps_no_order_still_says_what_its_workers_do(tmp_path: P
     steps, batches = trained(tmp_path / "run", loader, epochs=1)
     assert set(steps["loader"]) == set(batches["loader"])
     assert set(steps["batch"]) == {NOT_MEASURED}
-    facts = analysed(tmp_path / "run").facts
+    facts = analysis_of_run(tmp_path / "run").facts
     assert facts is not None
     assert facts.loader.workers == 2
     assert facts.loader.worker_busy_pct is not None
@@ -178,7 +174,7 @@ def test_batches_of_a_validation_are_not_the_training_s(tmp_path: Path, file: Pa
             for _ in checking:
                 pass
     assert len(open_run(tmp_path / "run").records(BATCH)) == 41
-    facts = analysed(tmp_path / "run").facts
+    facts = analysis_of_run(tmp_path / "run").facts
     assert facts is not None
     assert facts.loader.mean_batch_bytes == 4 * 3 * 4
 
@@ -193,7 +189,7 @@ def test_planted_costs_are_found_where_they_are(tmp_path: Path, file: Path) -> N
     assert np.median(batches["read_ns"]) > 0.5 * 16e6
     assert (batches["collate_ns"] >= 8e6).all()
     assert (batches["cpu_ns"] >= 16e6).all()
-    facts = analysed(tmp_path / "run").facts
+    facts = analysis_of_run(tmp_path / "run").facts
     assert facts is not None
     loader = facts.loader
     shares = loader.read_pct, loader.prep_pct, loader.collate_pct
@@ -225,7 +221,7 @@ def test_a_subset_names_the_sample_by_its_own_index_and_the_file_by_the_dataset_
     # The slow one, which is 13 of the dataset, comes last: 31 of the subset.
     subset = Subset(data, [*(index for index in range(32) if index != 13), 13])
     trained(tmp_path / "run", DataLoader(subset, 4, num_workers=1), epochs=1)
-    facts = analysed(tmp_path / "run").facts
+    facts = analysis_of_run(tmp_path / "run").facts
     assert facts is not None
     assert (facts.loader.slowest[0].index, facts.loader.slowest[0].file) == (31, f"{tmp_path}/thirteen.jpg")
 

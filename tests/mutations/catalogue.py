@@ -3,6 +3,8 @@
 A mistake is told by its source, so that it is found in whichever file that lies; blanks and line breaks may be others.
 Where the code says the same otherwise by now, `python -m tests.mutations --list` says so, and the entry is to be
 written anew.
+
+Longer than other modules: it is a catalogue, and `--only` and `--list` are its table of contents.
 """
 
 from __future__ import annotations
@@ -99,13 +101,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "cooling is advised against the power cap",
         'if held.by == "the power cap"',
         'if held.by != "the power cap"',
-        (f"{ANALYSE}/test_causes_device.py", golden("throttled")),
+        (f"{ANALYSE}/test_causes_clocks.py", golden("throttled")),
     ),
     Mutation(
         "the clock's share of the looks lacks its hundred",
         "{held.full_mhz:.0f} MHz for {100 * held.share:.0f} %",
         "{held.full_mhz:.0f} MHz for {held.share:.0f} %",
-        (f"{ANALYSE}/test_causes_device.py", golden("throttled")),
+        (f"{ANALYSE}/test_causes_clocks.py", golden("throttled")),
     ),
     Mutation(
         "the idling behind a call is told in µs as ms",
@@ -117,7 +119,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "waiting for the lock at finished batches is not the lock's",
         "gil_ns = pieces_of(facts)[Piece.GIL] + held_ns",
         "gil_ns = pieces_of(facts)[Piece.GIL]",
-        (f"{ANALYSE}/test_causes_host.py", f"{ANALYSE}/test_causes_input.py", golden("gil")),
+        (f"{ANALYSE}/test_causes_host.py", f"{ANALYSE}/test_causes_input_pieces.py", golden("gil")),
     ),
     Mutation(
         "workers with uneven shares are as good as even ones",
@@ -135,7 +137,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "workers are busy from a tenth of the time on",
         "BUSY = 0.8",
         "BUSY = 0.1",
-        (f"{ANALYSE}/test_causes_input.py", CAUSES, golden("too-few-workers")),
+        (f"{ANALYSE}/test_causes_input.py", f"{ANALYSE}/test_diagnosis_input.py", golden("too-few-workers")),
     ),
     Mutation(
         "a loader that mostly reads does not",
@@ -147,7 +149,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "no hand-over is most of the wait",
         "queue_capacity is not None and handed >= MOSTLY",
         "queue_capacity is not None and handed > 1",
-        (f"{ANALYSE}/test_causes_input.py", golden("handoff")),
+        (f"{ANALYSE}/test_causes_input_pieces.py", golden("handoff")),
     ),
     Mutation(
         "more workers than CPUs count from three times as many on",
@@ -223,7 +225,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "single runs are taken to be exact",
         "RUN_NOISE = 0.03",
         "RUN_NOISE = 0.003",
-        (f"{ANALYSE}/test_batch_size.py", f"{ANALYSE}/test_diff.py", golden("compare-sizes", "diff")),
+        (f"{ANALYSE}/test_batch_size_doubts.py", f"{ANALYSE}/test_diff_noise.py", golden("compare-sizes", "diff")),
     ),
     Mutation(
         "augmentation is free up to half the time",
@@ -265,19 +267,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a part counts as changed within noise",
         "return self.enough and away and abs(self.change.value) >= self.least",
         "return self.enough and abs(self.change.value) >= self.least",
-        (f"{ANALYSE}/test_diff.py", golden("diff")),
+        (f"{ANALYSE}/test_diff_noise.py", golden("diff")),
     ),
     Mutation(
         "emulated and measured are compared",
         "if len(kinds) > 1:",
         "if len(kinds) > 2:",
-        (f"{ANALYSE}/test_diff.py", f"{COMMANDS}/test_check.py", golden("diff-devices", "mistakes")),
+        (f"{ANALYSE}/test_diff.py", f"{COMMANDS}/test_check_regression.py", golden("diff-devices", "mistakes")),
     ),
     Mutation(
         "a loss that noise may explain fails",
         "elif lost.value > max(limit, usual):",
         "elif lost.value > limit:",
-        (f"{COMMANDS}/test_check.py", golden("check")),
+        (f"{COMMANDS}/test_check_regression.py", golden("check")),
     ),
     Mutation(
         "the most allowed is the least",
@@ -429,7 +431,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a line of a check becomes a command of GitHub's",
         r""".replace("\r", "%0D").replace("\n", "%0A")""",
         "",
-        (f"{COMMANDS}/test_check.py", golden("check", "odd-words")),
+        (f"{COMMANDS}/test_check_outputs.py", golden("check", "odd-words")),
     ),
     Mutation(
         "the JSON of a difference swaps its ends",

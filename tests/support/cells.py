@@ -13,6 +13,31 @@ from whyidle.scenarios.planted import MS, Step, train
 from whyidle.scenarios.variant import AXES, Variant, axes
 
 STEPS = 40
+NOTHING = 0.001
+"""ms: as good as no time, of steps that do nothing and of fetches from memory."""
+SETTING: dict[str, Any] = {
+    "scenario": "ssd",
+    "experiment": "loaders",
+    "question": "Which loader is fastest?",
+    "net": "vgg",
+    "device": {"kind": "emulated", "name": "emulated:k80", "title": "emulated K80", "count": 1},
+    "cpu_budget": 2.0,
+    "workers": 2,
+    "stop": {"epochs": 2},
+    "repeats": 2,
+    "augment": True,
+    "dataset": {"samples": 800, "unit": "image", "stand_in": None},
+    "notices": [],
+}
+NET_SETTING = SETTING | {
+    "scenario": "fashion-mnist",
+    "experiment": "nets",
+    "question": "Where does augmentation cost time?",
+    "net": "cnn1, vgg",
+    "device": {"kind": "emulated", "name": "emulated:k80", "title": "emulated K80, emulated V100", "count": 1},
+    "augment": None,
+    "dataset": {"samples": 48_000, "unit": "image", "stand_in": None},
+}
 
 
 def place(**known: Any) -> dict[str, Any]:
@@ -54,6 +79,11 @@ class Planned:
         analyses = tuple(self.analysis(fetch_ms, compute_ms, batch_size, each) for each in results)
         runs = tuple(f"run-{number}" for number in range(len(analyses)))
         return Cell(pipeline, batch_size, "ok", None, runs, analyses, tuple(range(len(runs))), place(**place_on))
+
+
+def training_result(accuracy: float, seconds: float = 10.0, **more: Any) -> dict[str, Any]:
+    """What a training came to, as run.json has it."""
+    return {"train_s": seconds, "epochs": [], "evaluation": {"accuracy": accuracy, "loss": 0.2, **more}}
 
 
 def on_processor(cell: Cell, **known: Any) -> Cell:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from whyidle.analyse.causes.finding import Finding
-from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.analyse.run.facts import Facts
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run
@@ -27,21 +27,25 @@ def rows_of(kind: Kind, rows: Iterable[Mapping[str, float]]) -> list[list[float]
     return [[row.get(name, nothing) for name, nothing in zip(names, missing, strict=True)] for row in rows]
 
 
+def records_of(kind: Kind, rows: Iterable[Mapping[str, float]], first: int = 1) -> Records:
+    """Records of which only the given fields were measured, numbered from the first."""
+    spare = [0] * (len(kind.dtype) - len(kind.fields))
+    made = [(number, *body, *spare) for number, body in enumerate(rows_of(kind, rows), first)]
+    return np.array(made, dtype=kind.dtype)
+
+
 def add(folder: Path, kind: Kind, rows: Iterable[Mapping[str, float]]) -> None:
     """Further records, after those of the training's own process if there are any."""
-    bodies = rows_of(kind, rows)
     paths = list(folder.glob(f"{kind.name}-*.rec"))
     if not paths:
         writer = RecordWriter(folder, kind)
-        for body in bodies:
+        for body in rows_of(kind, rows):
             writer.append(*body)
         writer.close()
         return
     told = len(open_run(folder).records(kind))
-    spare = len(kind.dtype) - len(kind.fields)
-    made = [(told + number, *body, *[0] * spare) for number, body in enumerate(bodies, 1)]
     with paths[0].open("ab") as file:
-        file.write(np.array(made, dtype=kind.dtype).tobytes())
+        file.write(records_of(kind, rows, told + 1).tobytes())
 
 
 def add_events(folder: Path, rows: Iterable[tuple[int, int, int, int]]) -> None:
@@ -91,15 +95,23 @@ def train_on_cpu(folder: Path, steps: Iterable[Mapping[str, float]]) -> Path:
     return folder
 
 
+def analysis_of_run(folder: Path) -> Analysis:
+    return analyse(open_run(folder))
+
+
 def facts_of_run(folder: Path) -> Facts:
-    facts = analyse(open_run(folder)).facts
+    facts = analysis_of_run(folder).facts
     assert facts is not None
     return facts
 
 
+def verdict_of_run(folder: Path) -> Finding:
+    return analysis_of_run(folder).verdict
+
+
 def found(folder: Path) -> dict[str | None, Finding]:
     """The findings by their cause."""
-    return {finding.cause: finding for finding in analyse(open_run(folder)).findings}
+    return {finding.cause: finding for finding in analysis_of_run(folder).findings}
 
 
 def evidence(finding: Finding) -> dict[str, Any]:

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.record.files import write_json
-from whyidle.record.run import create_run
+from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import EVENT, NOT_MEASURED, STEP, EventKind, StepFlag
 from whyidle.record.segment import RecordWriter
+from whyidle.scenarios.planted import MS
 
-MS = 1_000_000
+SECOND = 1000 * MS
 START = 10**12
 WALL = 1_700_000_000 * 10**9
 Lengths = npt.NDArray[np.int64]
@@ -164,3 +166,18 @@ def _write(
     if rank.steps is None:
         writer.close()
         events.close()
+
+
+def analysed(job: Job) -> Analysis:
+    return analyse(*(open_run(folder) for folder in job.folders))
+
+
+def late_ms(analysis: Analysis) -> dict[int, float]:
+    """By how much each rank is late, a step."""
+    assert analysis.job is not None
+    return {rank: ns / 1e6 for rank, ns in analysis.job.late_ns.items()}
+
+
+def said(analysis: Analysis, words: str) -> bool:
+    """Whether a note holds these words."""
+    return any(words in note for note in analysis.notes)

@@ -18,6 +18,8 @@ from whyidle.scenarios.planted import MS, START, Step, train
 
 GAP_MS = 5.0
 """Work of the loop after the optimizer, a step."""
+SOME = np.random.default_rng
+"""Noise, by its seed."""
 
 
 def noisy(

@@ -12,6 +12,8 @@ import numpy as np
 
 from support.crafted import rows_of
 from whyidle.analyse.recent.moments import as_of
+from whyidle.analyse.recent.reader import RecentReader
+from whyidle.analyse.recent.snapshot import Snapshot
 from whyidle.record.processes import describe_process
 from whyidle.record.reader import RecordFile, Records
 from whyidle.record.run import create_run
@@ -190,3 +192,18 @@ def cut(run: Path, into: Path, t_ns: int) -> Path:
         known["seq"] = np.arange(1, len(known) + 1)
         (into / path.name).write_bytes(path.read_bytes()[:HEADER_BYTES] + known.tobytes())
     return into
+
+
+def recorded(folder: Path, info: dict[str, Any] | None = None, **kinds: list[dict[str, Any]]) -> Path:
+    """A run of the records of each kind, by its name."""
+    create_run(folder, ON_GPUS if info is None else info)
+    of = {"step": STEP, "batch": BATCH, "event": EVENT, "device": DEVICE, "host": HOST}
+    for name, rows in kinds.items():
+        ordered = sorted(rows, key=lambda row: row["t_ns"]) if name in ("device", "host") else rows
+        store(folder, of[name], ordered, pid=1 if name in ("device", "host") else None)
+    return folder
+
+
+def at(folder: Path, seconds: float) -> Snapshot:
+    """What a look shows so long after the begin."""
+    return RecentReader(folder, lambda: START + round(S * seconds)).snapshot()

@@ -7,6 +7,7 @@ from typing import Any
 
 from whyidle.analyse.causes.finding import Evidence, Finding, Next
 from whyidle.analyse.recent.snapshot import DeviceView, HostView, RankView, Snapshot, WorkerView
+from whyidle.report import live
 
 NAN = math.nan
 WAVE = tuple(50 + 50 * math.sin(i / 9) for i in range(240))
@@ -94,3 +95,13 @@ def running(**other: Any) -> Snapshot:
         "verdict_since_s": 42.0,
     }
     return Snapshot("ssd · caffe", "NVIDIA H200", "running", **known | other)
+
+
+def shown(view: Snapshot, width: int = 80, height: int = 24, **options: object) -> list[str]:
+    """The live view of a moment, row by row; `options` are those of `live.Options`."""
+    return [row.plain for row in live.screen(view, width, height, live.Options(**options))]  # type: ignore[arg-type]
+
+
+def text(view: Snapshot, width: int = 80, height: int = 24, **options: object) -> str:
+    """The same in one."""
+    return "\n".join(shown(view, width, height, **options))

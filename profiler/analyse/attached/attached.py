@@ -1,33 +1,25 @@
-"""A recording from outside as a whole: shares of the training's thread, what its workers do, and a verdict."""
+"""A recording from outside as a whole: who trains, what else runs, what the sampler saw, and what is to be noted."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...record.attached import ProcessStates, Stack, Thread, read_stacks, read_states
+from ...record.attached import ProcessStates, read_stacks, read_states
 from ...record.notices import read_notices
 from ...record.run import Run
 from ...record.schema import DEVICE, HOST, STEP
 from ..run.resource_usage import Sampled, sampled
 from ..run.sampler_quality import quality_notes
 from ..run.window import Window
-from ..statistics import Estimate, wilson
-from . import stacks
+from .trainers import Trainer, is_worker, trainers_of
 
-WORKER_NAME = "pt_data_worker"
-MOST_TOP = 5
 STILL = "Tt"
 """The kernel's letters of a stopped process."""
 MOST_MISSED = 0.1
 MOST_STOPPED = 0.05
-
-OWN = ("data wait", "data making", "checkpoint", "logging", "python")
-"""What holds up one rank and not by itself the others."""
 
 UNKNOWN = (
     "which waits the device noticed: a wait is hidden while the device still has queued work",
@@ -37,83 +29,6 @@ UNKNOWN = (
     "work of threads without Python (autograd's, NCCL's, a loader's in C++)",
 )
 """What no look from outside tells."""
-
-Counts = defaultdict[str, float]
-
-
-@dataclass(frozen=True)
-class Cpu:
-    """What `/proc` says processes did, as shares of their time."""
-
-    running: float | None
-    """On a CPU; above 1 for several threads."""
-    queued: float | None
-    """The main thread waited for a CPU."""
-    io: float | None
-    """The main thread waited for a disk (uninterruptible sleep)."""
-    main: float | None = None
-    """The main thread was on a CPU."""
-
-    @property
-    def idle(self) -> float | None:
-        """The rest: the main thread waited for something else."""
-        running = self.running if self.main is None else self.main
-        if running is None:
-            return None
-        return max(0.0, 1 - running - (self.queued or 0.0) - (self.io or 0.0))
-
-
-@dataclass(frozen=True)
-class Workers:
-    """The loader's worker processes of one training process."""
-
-    count: float
-    """Mean number at a time."""
-    seen: int
-    """Different processes: more than `count` where they were started anew."""
-    cpu: Cpu
-    looks: int
-    """At their stacks, all together."""
-    busy: float | None
-    """Estimate of their time in which they made batches, by their stacks."""
-    stages: Mapping[str, float]
-    """Shares of the time they made batches."""
-    top: tuple[tuple[str, float], ...]
-    """Function and place → share of the time they made batches."""
-    read_bytes_per_s: float | None
-    read_chars_per_s: float | None
-
-
-@dataclass(frozen=True)
-class Trainer:
-    """One process that trains: its thread, and its workers."""
-
-    pid: int
-    rank: int | None
-    command: str
-    thread: str
-    main_thread: bool
-    looks: int
-    missed: int
-    cpu: Cpu
-    shares: Mapping[str, Estimate]
-    """Class → share of time; empty where no stacks were read."""
-    waits: Mapping[str, float]
-    """Of the time spent waiting for data: `waiting`, `unpacking`, `starting workers`, `ending workers`."""
-    stages: Mapping[str, float]
-    """Of the time in which it makes batches itself."""
-    top: Mapping[str, tuple[tuple[str, float], ...]]
-    """Class → function and place → share of time."""
-    pin_thread: bool
-    workers: Workers | None
-
-    @property
-    def own(self) -> float:
-        """Estimate of time in which other ranks would have to wait for this one."""
-        return self.share(*OWN)
-
-    def share(self, *classes: str) -> float:
-        return sum(self.shares[c].value for c in classes if c in self.shares)
 
 
 @dataclass(frozen=True)
@@ -162,8 +77,8 @@ def attached(run: Run) -> Attached:
     seen = None if window is None else sampled(window, device, host)
     foreign = _foreign(seen, run.info)
     on_cpu = (run.info.get("device") or {}).get("kind") == "cpu"
-    trainers, training_seen = _trainers(threads, processes, int(facts["pid"]), on_cpu)
-    members = {t.pid for t in trainers} | {p.pid for p in processes if _is_worker(p, threads)}
+    trainers, training_seen = trainers_of(threads, processes, int(facts["pid"]), on_cpu)
+    members = {t.pid for t in trainers} | {p.pid for p in processes if is_worker(p, threads)}
     told = facts.get("seconds")
     seconds = float(told) if isinstance(told, int | float) else max((p.seconds for p in processes), default=0.0)
     return Attached(
@@ -177,197 +92,6 @@ def attached(run: Run) -> Attached:
         stacks_read=bool(threads),
         training_seen=training_seen,
     )
-
-
-def so_far(threads: list[Thread]) -> dict[str, float]:
-    """Class → share of the looks at the thread that trains, the largest first; for a view in passing."""
-    thread = max(threads, key=_training_looks, default=None)
-    if thread is None or not _training_looks(thread):
-        return {}
-    counts: Counts = defaultdict(float)
-    for stack, looks in thread.stacks.items():
-        counts[stacks.class_of(stack)] += looks
-    return _parts(counts)
-
-
-def spread(thread: Thread, missed: int) -> dict[Stack, float]:
-    """The stacks of a thread with their weights. A look fails because the stack changes while it is read, so the
-    looks that failed were at a thread that ran: they are shared out over the stacks it ran in."""
-    running = sum(n for stack, n in thread.stacks.items() if not stacks.is_blocked(stack))
-    factor = 1 + missed / running if running else 1.0
-    return {s: n if stacks.is_blocked(s) else n * factor for s, n in thread.stacks.items()}
-
-
-def _trainers(
-    threads: list[Thread], processes: list[ProcessStates], root: int, on_cpu: bool
-) -> tuple[list[Trainer], bool]:
-    """The processes that train, by rank, and whether any was seen training."""
-    by_pid = {p.pid: p for p in processes}
-    chosen: dict[int, Thread] = {}
-    for thread in threads:
-        training = sum(n for stack, n in thread.stacks.items() if stacks.is_training(stack))
-        best = chosen.get(thread.pid)
-        if training and (best is None or training > _training_looks(best)):
-            chosen[thread.pid] = thread
-    seen = bool(chosen)
-    if not chosen:
-        chosen = {pid: _main_thread(pid, threads) for pid in _likely(processes, threads, root)}
-    pids = set(chosen)
-    trainers = [_trainer(pid, thread, threads, processes, by_pid, pids, on_cpu) for pid, thread in chosen.items()]
-    return sorted(trainers, key=lambda t: (t.rank is None, t.rank or 0, t.pid)), seen
-
-
-def _training_looks(thread: Thread) -> int:
-    return sum(n for stack, n in thread.stacks.items() if stacks.is_training(stack))
-
-
-def _main_thread(pid: int, threads: list[Thread]) -> Thread:
-    return next((t for t in threads if t.pid == pid and _is_main(t)), Thread(pid, pid, "MainThread"))
-
-
-def _is_main(thread: Thread) -> bool:
-    return thread.tid == thread.pid or thread.name == "MainThread"
-
-
-def _likely(processes: list[ProcessStates], threads: list[Thread], root: int) -> list[int]:
-    """Where nothing was seen training: the ranks of a launcher, else the outermost Python process."""
-    python = [p for p in processes if p.python is not False and not _is_worker(p, threads)]
-    ranks = {p.pid: p for p in python if p.rank is not None}
-    if ranks:
-        return [p.pid for p in ranks.values() if p.parent not in ranks]
-    pids = {p.pid for p in python}
-    return [p.pid for p in python if p.pid == root] or [p.pid for p in python if p.parent not in pids]
-
-
-def _is_worker(process: ProcessStates, threads: list[Thread]) -> bool:
-    if process.name.startswith(WORKER_NAME):
-        return True
-    mains = [t for t in threads if t.pid == process.pid and _is_main(t)]
-    return any(stacks.is_worker(stack) for thread in mains for stack in thread.stacks)
-
-
-def _trainer(
-    pid: int,
-    thread: Thread,
-    threads: list[Thread],
-    processes: list[ProcessStates],
-    by_pid: dict[int, ProcessStates],
-    trainers: set[int],
-    on_cpu: bool,
-) -> Trainer:
-    process = by_pid.get(pid) or ProcessStates(pid, 0, "?")
-    weights = spread(thread, process.missed)
-    total = sum(weights.values())
-    classes: Counts = defaultdict(float)
-    waits: Counts = defaultdict(float)
-    stages: Counts = defaultdict(float)
-    places: dict[str, Counts] = {}
-    for stack, weight in weights.items():
-        what = stacks.class_of(stack)
-        if what == "sync" and on_cpu:
-            # Nothing is waited for there: within a model it is the model's computing.
-            what = stacks.training_part(stack) or what
-        classes[what] += weight
-        places.setdefault(what, defaultdict(float))[stacks.leaf_of(stack)] += weight
-        if what == "data wait":
-            waits[stacks.data_wait_kind(stack)] += weight
-        elif what == "data making":
-            stages[stacks.stage_of(stack) or "sample"] += weight
-    of_it = [p for p in processes if _is_worker(p, threads) and _owner(p, by_pid, trainers) == pid]
-    return Trainer(
-        pid=pid,
-        rank=process.rank,
-        command=process.command,
-        thread=thread.name or str(thread.tid),
-        main_thread=_is_main(thread),
-        looks=thread.looks,
-        missed=process.missed,
-        cpu=_cpu([process]),
-        shares={c: wilson(classes[c] / total, thread.looks) for c in stacks.CLASSES if classes[c]},
-        waits=_parts(waits),
-        stages=_parts(stages),
-        top={what: _top(counts, total) for what, counts in places.items()},
-        pin_thread=any(stacks.is_pin_thread(s) for t in threads if t.pid == pid for s in t.stacks),
-        workers=_workers(of_it, threads) if of_it else None,
-    )
-
-
-def _owner(process: ProcessStates, by_pid: dict[int, ProcessStates], trainers: set[int]) -> int | None:
-    """The nearest ancestor that trains; whoever trains alone where the chain is broken."""
-    parent: int | None = process.parent
-    for _ in range(len(by_pid)):
-        if parent is None or parent in trainers:
-            break
-        above = by_pid.get(parent)
-        parent = above.parent if above else None
-    return parent if parent in trainers else (next(iter(trainers)) if len(trainers) == 1 else None)
-
-
-def _workers(processes: list[ProcessStates], threads: list[Thread]) -> Workers:
-    pids = {p.pid: p for p in processes}
-    looks = 0
-    making = total = 0.0
-    stages: Counts = defaultdict(float)
-    places: Counts = defaultdict(float)
-    for thread in threads:
-        if thread.pid not in pids or not any(stacks.is_worker(stack) for stack in thread.stacks):
-            continue
-        looks += thread.looks
-        for stack, weight in spread(thread, pids[thread.pid].missed).items():
-            total += weight
-            stage = stacks.stage_of(stack)
-            if stage is not None:
-                making += weight
-                stages[stage] += weight
-                places[stacks.leaf_of(stack)] += weight
-    return Workers(
-        count=sum(p.present for p in processes),
-        seen=len(processes),
-        cpu=_cpu(processes),
-        looks=looks,
-        busy=making / total if total else None,
-        stages=_parts(stages),
-        top=_top(places, making),
-        read_bytes_per_s=_per_s(processes, "read_bytes"),
-        read_chars_per_s=_per_s(processes, "read_chars"),
-    )
-
-
-def _cpu(processes: Sequence[ProcessStates]) -> Cpu:
-    looks = sum(p.looks for p in processes)
-    return Cpu(
-        running=_share(processes, "cpu_ns"),
-        queued=_share(processes, "main_queue_ns"),
-        io=sum(p.states.get("D", 0) for p in processes) / looks if looks else None,
-        main=_share(processes, "main_cpu_ns"),
-    )
-
-
-def _share(processes: Sequence[ProcessStates], name: str) -> float | None:
-    rate = _per_s(processes, name, mean=True)
-    return None if rate is None else rate / 1e9
-
-
-def _per_s(processes: Sequence[ProcessStates], name: str, mean: bool = False) -> float | None:
-    """The rise of a counter a second: of all processes together, or of one on average."""
-    told = [(getattr(p, name), p.seconds) for p in processes if getattr(p, name) is not None and p.seconds > 0]
-    if not told:
-        return None
-    if mean:
-        return float(sum(rise for rise, _ in told) / sum(seconds for _, seconds in told))
-    return float(sum(rise for rise, _ in told) / max(seconds for _, seconds in told))
-
-
-def _parts(counts: Mapping[str, float]) -> dict[str, float]:
-    total = sum(counts.values())
-    return {name: n / total for name, n in sorted(counts.items(), key=lambda item: -item[1])} if total else {}
-
-
-def _top(counts: Mapping[str, float], total: float) -> tuple[tuple[str, float], ...]:
-    if not total:
-        return ()
-    most = sorted(counts.items(), key=lambda item: -item[1])[:MOST_TOP]
-    return tuple((name, n / total) for name, n in most)
 
 
 def _window(host: Any) -> Window | None:

@@ -14,7 +14,8 @@ from ..predict.advice import MOST_WORKERS
 from ..run.loader_stats import BUSY
 from ..run.resource_usage import BUDGET_USED
 from ..statistics import Z95, Estimate
-from .attached import OWN, Attached, Trainer, Workers
+from .attached import Attached
+from .trainers import OWN, Trainer, Workers
 
 LEAST_LOOKS = 30
 MOSTLY = 0.5

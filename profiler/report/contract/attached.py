@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from ...analyse.attached.attached import UNKNOWN, Attached, Cpu, Trainer, Workers
+from ...analyse.attached.attached import UNKNOWN, Attached
+from ...analyse.attached.trainers import Cpu, Trainer, Workers
 from ...analyse.causes.finding import Finding
 from ...analyse.run.resource_usage import Sampled
 from .common import DeviceJson, FindingJson, finding

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ...analyse.attached.attached import UNKNOWN, Attached, Cpu, Trainer, Workers
+from ...analyse.attached.attached import UNKNOWN, Attached
+from ...analyse.attached.trainers import Cpu, Trainer, Workers
 from ...analyse.causes.finding import Evidence, Finding
 from ...analyse.statistics import Estimate
 from ...record.files import plain

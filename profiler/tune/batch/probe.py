@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,8 +14,8 @@ from typing import Any
 from ...record.files import plain
 from ...record.memory_signs import WITHOUT_MEMORY
 from ...record.run import create_run
+from ..bench.launch import KILLED, OUTPUT, Launch, last_lines, popen
 from ..bench.orphan_cleanup import end_all
-from ..bench.script_bench import KILLED, OUTPUT, Launch, popen
 from ..bench.watchdog import watched
 from .ladder import LEAST_STEPS, Probe, ProbeOutcome, Try
 
@@ -92,7 +91,7 @@ def _judge(told: list[dict[str, Any]], done: bool, ended: int | None, spent: flo
     steps = min((int(each["steps"]) for each in told), default=0)
     memory = _worst(told)
     refused = any(int(each["memory"].get("refused") or 0) for each in told)
-    last = _last_lines(output)
+    last = last_lines(output, LAST_LINES)
     said = next((line for line in reversed(last) if WITHOUT_MEMORY.search(line)), None)
     # A program that ends by itself after steps enough has shown what it takes.
     finished = done or (ended == 0 and steps >= LEAST_STEPS)
@@ -104,11 +103,11 @@ def _judge(told: list[dict[str, Any]], done: bool, ended: int | None, spent: flo
     if refused or said is not None or ended in KILLED:
         killed = "the training was killed, as the kernel does when memory runs out"
         return _probe(
-            ProbeOutcome.OOM, memory, steps, spent, plain(said) if said else killed if ended in KILLED else None
+            ProbeOutcome.OOM, memory, steps, spent, plain(said.strip()) if said else killed if ended in KILLED else None
         )
     if ended is None:
         return _probe(ProbeOutcome.FAILED, memory, steps, spent, f"{steps} optimizer steps were made in {spent:.0f} s")
-    printed = f"; the last it printed: {plain(last[-1])}" if last else ""
+    printed = f"; the last it printed: {plain(last[-1].strip())}" if last else ""
     why = f"the command ended with exit code {ended} after {steps} optimizer steps{printed}"
     return _probe(ProbeOutcome.FAILED, memory, steps, spent, why)
 
@@ -147,13 +146,6 @@ def _worst(told: list[dict[str, Any]]) -> dict[str, Any]:
         return float(memory.get("peak_bytes") or 0) / float(memory.get("capacity_bytes") or float("inf"))
 
     return max((dict(each["memory"]) for each in told), key=share, default={})
-
-
-def _last_lines(output: Path) -> list[str]:
-    lines: deque[str] = deque(maxlen=LAST_LINES)
-    with suppress(OSError), output.open(errors="replace") as file:
-        lines.extend(line.strip() for line in file if line.strip())
-    return list(lines)
 
 
 def _once(notes: list[str], note: str) -> None:

@@ -5,31 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.crafted import records_of
 from whyidle.analyse.causes.claim import Claim, Piece
 from whyidle.analyse.causes.divided import computing
 from whyidle.analyse.causes.table import explained
 from whyidle.analyse.run.activity_windows import Activity, activity_of
 from whyidle.analyse.run.window import Window
-from whyidle.record.schema import EVENT, KERNEL, NOT_MEASURED, STEP, EventKind, KernelKind, Kind
+from whyidle.record.schema import EVENT, KERNEL, NOT_MEASURED, STEP, EventKind, KernelKind
 
 US = 1_000
 MAIN, SIDE, LOADER = 7, 20, 40
 TRAINING, AUTOGRAD, WORKER = 0, 1, 2
 WAIT = KernelKind.SYNC
 COPY = KernelKind.COPY
-
-
-def records(kind: Kind, rows: Sequence[dict[str, int]]) -> Any:
-    made = np.zeros(len(rows), dtype=kind.dtype)
-    for name in (field.name for field in kind.fields[1:]):
-        made[name] = [row.get(name, NOT_MEASURED) for row in rows]
-    made["seq"] = np.arange(1, len(rows) + 1)
-    return made
 
 
 def step(begin: int, end: int, launched: int | None = None, fetch: tuple[int, int] | None = None) -> dict[str, int]:
@@ -66,8 +58,8 @@ def look(
     kernels: Sequence[dict[str, int]],
     windows: Sequence[tuple[int, int]] = ((0, 10_000),),
 ) -> Activity | None:
-    table = records(STEP, steps)
-    events = records(
+    table = records_of(STEP, steps)
+    events = records_of(
         EVENT,
         [
             {"t_ns": begin * US, "what": EventKind.ACTIVITY_WINDOW, "value": number, "end_ns": end * US}
@@ -75,7 +67,7 @@ def look(
         ],
     )
     window = Window(0, 10**9, table, 0, table)
-    return activity_of(window, events, records(KERNEL, kernels))
+    return activity_of(window, events, records_of(KERNEL, kernels))
 
 
 def seen(*args: Any, **kwargs: Any) -> Activity:

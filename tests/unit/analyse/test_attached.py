@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
+from support.rendered import rendered
+from support.stacks import ENGINE, FETCH, LIB, NEXT, TORCH, WORKER, stack
 from whyidle.analyse.attached import stacks
-from whyidle.analyse.attached.attached import Attached, Cpu, Trainer, Workers, attached, spread
+from whyidle.analyse.attached.attached import Attached, attached
 from whyidle.analyse.attached.causes import findings_of, verdict_of
+from whyidle.analyse.attached.trainers import Cpu, Trainer, Workers, spread
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.analyse.statistics import Estimate, wilson
@@ -23,30 +24,15 @@ from whyidle.record.attached import Frame, ProcessStates, Stack, Thread, write_s
 from whyidle.record.run import create_run, open_run
 from whyidle.report.contract import attached as attach_json
 from whyidle.report.documents.attached import attached_document
-from whyidle.report.render.text import print_document
 
-TORCH = "/venv/lib/python3.12/site-packages/torch"
-LIB = "/usr/lib/python3.12"
-
-
-def stack(*frames: str, text: str = "") -> Stack:
-    """Frames as `file:function`, the outermost first; `text` is the source line of the innermost."""
-    made = [Frame(name, file, 7) for file, _, name in (f.rpartition(":") for f in ("/home/me/train.py:main", *frames))]
-    return (*made[:-1], replace(made[-1], text=text))
-
-
-NEXT = f"{TORCH}/utils/data/dataloader.py:_BaseDataLoaderIter.__next__"
 WAIT = stack(
     NEXT, f"{TORCH}/utils/data/dataloader.py:_try_get_data", f"{LIB}/queue.py:Queue.get", f"{LIB}/selectors.py:select"
 )
-FETCH = f"{TORCH}/utils/data/_utils/fetch.py:_MapDatasetFetcher.fetch"
-WORKER = f"{TORCH}/utils/data/_utils/worker.py:_worker_loop"
 SAVE = f"{TORCH}/serialization.py:save"
 LOADER = f"{TORCH}/utils/data/dataloader.py"
 QUEUE = f"{LIB}/multiprocessing/queues.py:Queue.get"
 CALL = f"{TORCH}/nn/modules/module.py:Module._call_impl"
 STEP = f"{TORCH}/optim/optimizer.py:Optimizer.profile_hook_step.<locals>.wrapper"
-ENGINE = f"{TORCH}/autograd/graph.py:_engine_run_backward"
 
 
 @pytest.mark.parametrize(
@@ -332,9 +318,7 @@ def test_a_recorded_folder_is_read_back_into_shares_workers_and_text_without_con
     findings = findings_of(found)
     verdict = verdict_of(found, findings)
     assert verdict.cause == "input.too_few_workers"
-    file = io.StringIO()
-    print_document(attached_document(found, verdict, findings), Console(file=file, width=100, highlight=False))
-    text = file.getvalue()
+    text = rendered(attached_document(found, verdict, findings), 100)
     assert "\x1b" not in text
     order = [text.index(word) for word in ("Verdict", "Why", "Next", "Evidence", "cannot be known")]
     assert order == sorted(order)

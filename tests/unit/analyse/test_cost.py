@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.crafted import facts_of_run
 from whyidle.analyse.cells.cell_costs import cell_costs, setting_of
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.cells.cost import spent, waiting
@@ -145,8 +146,7 @@ def validating(tmp_path: Path) -> Path:
 
 
 def test_validation_is_no_waiting_and_in_no_epochs_cost(validating: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    facts = analyse(open_run(validating)).facts
-    assert facts is not None
+    facts = facts_of_run(validating)
     outside = facts.shares["boundary"]
     assert outside > 0.3
     found = spent(Price(usd_per_hour=3600.0), 10.0, [facts])

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from support.pairs import compare, noisy
+from support.pairs import SOME, compare, noisy
 from whyidle.analyse.diff import because
 from whyidle.analyse.diff.difference import Difference
 from whyidle.record.run import open_run, update_run
@@ -17,7 +16,6 @@ from whyidle.report.contract import diff as diff_json
 from whyidle.report.documents.diff import headline
 from whyidle.scenarios.planted import MS, Step, train
 
-SOME = np.random.default_rng
 ONE, OTHER = "1" * 40, "2" * 40
 
 

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from support.cells import Planned, on_processor
+from support.cells import NOTHING, Planned, on_processor
 from whyidle.analyse.cells.augmentation import augmentations, free_on_one_device
 from whyidle.analyse.cells.comparison import Cell
 from whyidle.analyse.cells.differential import differentials, verdict_of
-
-NOTHING = 0.001
-"""ms: as good as no time, of steps that do nothing and of fetches from memory."""
-
-
-@pytest.fixture
-def planned(tmp_path: Path) -> Planned:
-    return Planned(tmp_path)
 
 
 def sides(planned: Planned, fetch_ms: float, compute_ms: float, measured_ms: float | None = None) -> list[Cell]:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.analyse.run.analysis import analyse
+from support.crafted import facts_of_run
 from whyidle.analyse.run.exposed_data_wait import Shape, Spread, Waits, shape_of, waits_of
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH
@@ -125,8 +125,7 @@ def trace(worker: int, begin: int, end: int, **more: Any) -> Any:
 
 
 def waits(folder: Path) -> Waits:
-    facts = analyse(open_run(folder)).facts
-    assert facts is not None
+    facts = facts_of_run(folder)
     assert facts.waits.total_ns == facts.parts.input_ns
     return facts.waits
 
@@ -211,8 +210,7 @@ def test_slow_samples_in_a_sixth_of_the_batches_and_in_each_first_one_are_told_a
 
     plan = [Step(fetch_ns=(300 if number % 6 == 0 else 1) * MS) for number in range(24)]
     train(tmp_path / "run", [plan] * 4, trace=made)
-    facts = analyse(open_run(tmp_path / "run")).facts
-    assert facts is not None
+    facts = facts_of_run(tmp_path / "run")
     # The trace of these trainings knows no single samples; workers' records do.
     batches = open_run(tmp_path / "run").records(BATCH).copy()
     slow = batches["step"] % 6 == 0

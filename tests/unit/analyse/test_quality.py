@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from support.crafted import records_of
 from whyidle.analyse.run.resource_usage import Sampled, sampled
 from whyidle.analyse.run.sampler_quality import quality_notes
 from whyidle.analyse.run.unsampled_steps import disagreeing
 from whyidle.analyse.run.window import Window
 from whyidle.record.reader import Records
-from whyidle.record.schema import DEVICE, HOST, STEP, Kind, StepFlag
+from whyidle.record.schema import DEVICE, HOST, STEP, StepFlag
 
 S = 1_000_000_000
 BEGIN, END = 100 * S, 130 * S
 GB = 10**9
 
 
-def records(kind: Kind, rows: Iterable[dict[str, Any]]) -> Records:
-    """Records of which only the given fields were measured."""
-    names = [f.name for f in kind.fields]
-    made = [(0, *(dict(zip(names[1:], kind.missing(), strict=True)) | row).values()) for row in rows]
-    spare = len(kind.dtype) - len(names)
-    return np.array([(*row, *[0] * spare) for row in made], dtype=kind.dtype)
-
-
 def window(reserved: int | None = None) -> Window:
     """30 s of steps of 1 s, each with so much memory reserved."""
     memory = {} if reserved is None else {"memory_bytes": reserved}
-    steps = records(STEP, ({"step": n, "step_end_ns": BEGIN + (n + 1) * S} | memory for n in range(30)))
+    steps = records_of(STEP, ({"step": n, "step_end_ns": BEGIN + (n + 1) * S} | memory for n in range(30)))
     return Window(BEGIN, END, steps, 0, steps)
 
 
@@ -49,8 +41,8 @@ def states(begin: int = BEGIN, end: int = END, device: int = 0, **values: float)
     return [{"t_ns": t, "device": device} | values for t in range(begin, end, S)]
 
 
-HEALTHY_HOST = records(HOST, looks(tree_cpu_ns=S, sampler_cpu_ns=S // 100))
-HEALTHY_DEVICE = records(DEVICE, states(utilisation_pct=90.0, memory_used_bytes=5 * GB))
+HEALTHY_HOST = records_of(HOST, looks(tree_cpu_ns=S, sampler_cpu_ns=S // 100))
+HEALTHY_DEVICE = records_of(DEVICE, states(utilisation_pct=90.0, memory_used_bytes=5 * GB))
 
 
 def notes(device: Records = HEALTHY_DEVICE, host: Records = HEALTHY_HOST, **how: Any) -> tuple[str, ...]:
@@ -76,29 +68,29 @@ def test_no_sample_at_all_is_one_sentence_and_no_figure() -> None:
 
 def test_a_sampler_that_stopped_early_says_how_much_is_left_out() -> None:
     until = BEGIN + 12 * S
-    host = records(HOST, looks(end=until))
-    device = records(DEVICE, states(end=until, utilisation_pct=90.0))
+    host = records_of(HOST, looks(end=until))
+    device = records_of(DEVICE, states(end=until, utilisation_pct=90.0))
     assert notes(device, host) == (
         "The sampler's last sample came 18 s before the end of the window of 30 s: its means leave out what was after.",
     )
 
 
 def test_a_sampler_that_began_late_says_so() -> None:
-    host = records(HOST, looks(begin=BEGIN + 5 * S))
+    host = records_of(HOST, looks(begin=BEGIN + 5 * S))
     assert notes(host=host) == (
         "The sampler's first sample came 5 s into the 30 s of the window: its means leave out what was before.",
     )
 
 
 def test_the_last_second_of_a_run_may_be_unseen() -> None:
-    host = records(HOST, looks(end=END - 3 * S // 2))
-    device = records(DEVICE, states(end=END - 3 * S // 2, utilisation_pct=90.0))
+    host = records_of(HOST, looks(end=END - 3 * S // 2))
+    device = records_of(DEVICE, states(end=END - 3 * S // 2, utilisation_pct=90.0))
     assert notes(device, host) == ()
 
 
 def test_a_gpu_whose_figures_end_while_the_host_s_go_on_says_so() -> None:
     rows = states(utilisation_pct=90.0) + states(end=BEGIN + 10 * S, device=1, utilisation_pct=40.0)
-    assert notes(records(DEVICE, rows)) == (
+    assert notes(records_of(DEVICE, rows)) == (
         "Samples of the accelerator ended 21 s before the end of the window of 30 s: utilisation is the mean of the "
         "part before.",
     )
@@ -119,12 +111,12 @@ def test_late_samples_are_told_above_five_percent(late: int, said: bool) -> None
     sentence = (
         f"{100 * late / 150:.0f} % of the samples came more than 0.1 s late: the host was too busy to sample on time."
     )
-    assert notes(host=records(HOST, rows)) == ((sentence,) if said else ())
+    assert notes(host=records_of(HOST, rows)) == ((sentence,) if said else ())
 
 
 @pytest.mark.parametrize(("steal", "said"), [(4.9, False), (7.0, True)])
 def test_steal_is_told_from_five_percent_on(steal: float, said: bool) -> None:
-    host = records(HOST, [row | {"steal_pct": steal} for row in looks()])
+    host = records_of(HOST, [row | {"steal_pct": steal} for row in looks()])
     sentence = "The hypervisor took 7 % of the CPU: timings vary from run to run."
     assert notes(host=host) == ((sentence,) if said else ())
 
@@ -136,19 +128,19 @@ def test_foreign_load_is_told_from_a_third_of_a_cpu_on() -> None:
 
 
 def test_a_throttled_cgroup_is_told_with_its_quota() -> None:
-    host = records(HOST, [row | {"cpus": 1500} for row in looks(throttled_us=200_000)])
+    host = records_of(HOST, [row | {"cpus": 1500} for row in looks(throttled_us=200_000)])
     assert notes(host=host) == (
         "The CPU quota of 1.5 CPUs stopped the job for 6.0 s, summed over CPUs: waits include that, whatever they wait "
         "for.",
     )
-    assert notes(host=records(HOST, looks(throttled_us=5_000))) == ()
+    assert notes(host=records_of(HOST, looks(throttled_us=5_000))) == ()
     assert sampled(window(), HEALTHY_DEVICE, HEALTHY_HOST).throttled_s is None
 
 
 def test_a_sampler_that_costs_much_says_so_itself() -> None:
     seen = sampled(window(), HEALTHY_DEVICE, HEALTHY_HOST)
     assert seen.sampler_cpus == pytest.approx(0.01)
-    host = records(HOST, looks(sampler_cpu_ns=S // 8))
+    host = records_of(HOST, looks(sampler_cpu_ns=S // 8))
     assert notes(host=host) == ("The sampler itself used 12 % of a CPU.",)
 
 
@@ -157,7 +149,7 @@ def shared(processes: int, **memory: int) -> Records:
     rows = states(memory_used_bytes=memory.pop("used"))
     for row in rows[5::20]:
         row |= {"processes": processes} | memory
-    return records(DEVICE, rows)
+    return records_of(DEVICE, rows)
 
 
 def test_others_on_the_gpu_are_told_with_bounds_of_what_they_hold() -> None:
@@ -195,7 +187,7 @@ def test_memory_that_no_listed_process_explains_is_told() -> None:
         "here, or by libraries beside torch's allocator."
     )
     assert notes(shared(1, used=20 * GB), window=window(reserved=5 * GB)) == (sentence,)
-    assert notes(records(DEVICE, states(memory_used_bytes=20 * GB)), window=window(reserved=5 * GB)) == (sentence,)
+    assert notes(records_of(DEVICE, states(memory_used_bytes=20 * GB)), window=window(reserved=5 * GB)) == (sentence,)
 
 
 def test_memory_is_compared_with_what_the_training_held_at_that_time() -> None:
@@ -205,12 +197,12 @@ def test_memory_is_compared_with_what_the_training_held_at_that_time() -> None:
         {"t_ns": BEGIN + n * S + S // 2, "device": 0, "memory_used_bytes": (3 if n < 16 else 13) * GB}
         for n in range(30)
     ]
-    assert sampled(of, records(DEVICE, used), HEALTHY_HOST).beyond_training_bytes == 1 * GB
+    assert sampled(of, records_of(DEVICE, used), HEALTHY_HOST).beyond_training_bytes == 1 * GB
 
 
 def test_memory_beyond_the_training_s_is_not_guessed_with_several_devices() -> None:
     rows = states(memory_used_bytes=20 * GB) + states(device=1, memory_used_bytes=20 * GB)
-    assert sampled(window(reserved=GB), records(DEVICE, rows), HEALTHY_HOST).beyond_training_bytes is None
+    assert sampled(window(reserved=GB), records_of(DEVICE, rows), HEALTHY_HOST).beyond_training_bytes is None
 
 
 def test_a_recording_from_before_these_fields_claims_no_memory_of_others() -> None:
@@ -228,21 +220,21 @@ def clocked(power_capped: float, thermal: float, device: int = 0) -> list[dict[s
 
 
 def test_clocks_held_down_are_told_of_the_worst_device() -> None:
-    device = records(DEVICE, clocked(30, 0) + clocked(2, 12.5, device=1))
+    device = records_of(DEVICE, clocked(30, 0) + clocked(2, 12.5, device=1))
     seen = sampled(window(), device, HEALTHY_HOST)
     assert (seen.power_capped_pct, seen.thermal_pct) == (pytest.approx(30), pytest.approx(12.5))
     assert notes(device) == (
         "Temperature held the GPU's clocks down for 12 % of the time: computing took longer.",
         "The power cap held the GPU's clocks down for 30 % of the time: computing took longer.",
     )
-    assert notes(records(DEVICE, clocked(9, 0.5))) == ()
+    assert notes(records_of(DEVICE, clocked(9, 0.5))) == ()
 
 
 def test_counters_that_restarted_are_not_a_share() -> None:
     rows = clocked(30, 0)
     rows[-1]["power_capped_ns"] = 0
     rows[0]["power_capped_ns"] = 5 * S
-    seen = sampled(window(), records(DEVICE, rows), HEALTHY_HOST)
+    seen = sampled(window(), records_of(DEVICE, rows), HEALTHY_HOST)
     assert seen.power_capped_pct is None
     assert sampled(window(), HEALTHY_DEVICE, HEALTHY_HOST).thermal_pct is None
 
@@ -255,7 +247,7 @@ def test_gpm_windows_weigh_by_their_length_and_name_it() -> None:
         {"t_ns": BEGIN + 3 * S, "device": 0, "window_ns": 170_000_000, "utilisation_pct": 100.0},
         {"t_ns": BEGIN + 3 * S, "device": 0, "memory_used_bytes": 1},
     ]
-    seen = sampled(window(), records(DEVICE, rows), HEALTHY_HOST)
+    seen = sampled(window(), records_of(DEVICE, rows), HEALTHY_HOST)
     assert (seen.sm_active_pct, seen.sm_active_window_ms) == (pytest.approx(56), 200)
     assert (seen.utilisation_pct, seen.utilisation_window_ms) == (100, 170)
 
@@ -278,6 +270,6 @@ def test_steps_whose_stamps_contradict_the_device_are_counted_of_the_window_alon
     drained = StepFlag.DRAINED_KNOWN | StepFlag.DRAINED_AT_ENTRY | StepFlag.DRAINED_AT_EXIT
     asked = [BEGIN + n * S for n in range(30)]
     stamps = ({"fetch_begin_ns": at, "fetch_end_ns": at, "device_end_ns": at + 3 * S // 2} for at in asked)
-    steps = records(STEP, ({"step": n, "flags": drained} | each for n, each in enumerate(stamps)))
+    steps = records_of(STEP, ({"step": n, "flags": drained} | each for n, each in enumerate(stamps)))
     warmup = 5
     assert disagreeing(Window(BEGIN, END, steps[warmup:], warmup, steps)) == len(steps) - warmup

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.cells import STEPS, Planned
+from support.cells import STEPS, Planned, training_result
 from whyidle.analyse.cells.training_results import is_told, metrics_by_batch_size, results
 
 
-@pytest.fixture
-def planned(tmp_path: Path) -> Planned:
-    return Planned(tmp_path)
-
-
-def told(accuracy: float, seconds: float = 10.0, **more: Any) -> dict[str, Any]:
-    return {"train_s": seconds, "epochs": [], "evaluation": {"accuracy": accuracy, "loss": 0.2, **more}}
-
-
 def test_a_cell_is_the_mean_of_its_runs_and_keeps_each(planned: Planned) -> None:
-    [found] = results([planned.cell(1, 2, results=(told(0.936, 3098.0), told(0.938, 3100.0)))])
+    [found] = results([planned.cell(1, 2, results=(training_result(0.936, 3098.0), training_result(0.938, 3100.0)))])
     accuracy = found.metric("accuracy")
     assert accuracy is not None
     assert (accuracy.value, accuracy.low, accuracy.high, accuracy.repeats) == (pytest.approx(0.937), 0.936, 0.938, 2)
@@ -33,7 +23,9 @@ def test_a_cell_is_the_mean_of_its_runs_and_keeps_each(planned: Planned) -> None
 
 def test_the_evaluation_leaves_the_confusion_out_which_is_summed_over_the_runs(planned: Planned) -> None:
     matrices = [[8, 2], [1, 9]], [[9, 1], [0, 10]]
-    cell = planned.cell(1, 2, results=tuple(told(0.9, confusion=m, classes=["a", "b"], samples=20) for m in matrices))
+    cell = planned.cell(
+        1, 2, results=tuple(training_result(0.9, confusion=m, classes=["a", "b"], samples=20) for m in matrices)
+    )
     [found] = results([cell])
     assert found.confusion == [[17, 3], [1, 19]]
     assert found.evaluation == {"accuracy": 0.9, "loss": 0.2, "classes": ["a", "b"], "samples": 20}
@@ -61,7 +53,7 @@ def test_accuracy_held_where_it_fell_by_no_more_than_repeats_differ(
     planned: Planned, small: tuple[float, ...], large: tuple[float, ...], says: bool | None
 ) -> None:
     cells = [
-        planned.cell(1, 2, batch_size=size, results=tuple(map(told, of_runs)))
+        planned.cell(1, 2, batch_size=size, results=tuple(map(training_result, of_runs)))
         for size, of_runs in ((64, large), (8, small))
     ]
     [found] = metrics_by_batch_size(results(cells))
@@ -72,8 +64,8 @@ def test_accuracy_held_where_it_fell_by_no_more_than_repeats_differ(
 
 def test_sizes_are_set_beside_each_other_only_where_all_else_is_the_same(planned: Planned) -> None:
     cells = [
-        planned.cell(1, 2, net="a", results=(told(0.9),)),
-        planned.cell(1, 2, net="b", batch_size=64, results=(told(0.5),)),
+        planned.cell(1, 2, net="a", results=(training_result(0.9),)),
+        planned.cell(1, 2, net="b", batch_size=64, results=(training_result(0.5),)),
     ]
     assert metrics_by_batch_size(results(cells)) == ()
 
@@ -92,7 +84,7 @@ def test_whether_nets_learnt_is_judged_by_what_chance_gives(
     planned: Planned, accuracies: tuple[float, float], more: dict[str, Any], learnt: bool
 ) -> None:
     cells = [
-        planned.cell(1, 2, batch_size=size, results=(told(accuracy, **more),))
+        planned.cell(1, 2, batch_size=size, results=(training_result(accuracy, **more),))
         for size, accuracy in zip((8, 16), accuracies, strict=True)
     ]
     assert {each.learnt for each in metrics_by_batch_size(results(cells))} == {learnt}

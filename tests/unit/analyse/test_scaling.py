@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from rich.console import Console
 
 from support.jobs import Rank, record
+from support.rendered import rendered
 from whyidle.analyse.cells.comparison import Cell, rate_of
 from whyidle.analyse.cells.scaling import Curve, Scaling, scaling
 from whyidle.analyse.run.analysis import Analysis, analyse
@@ -21,7 +20,6 @@ from whyidle.report.contract import comparison as scaling_json
 from whyidle.report.document import Document
 from whyidle.report.documents.scaling import names, scaling_blocks
 from whyidle.report.plot.scaling import write_scaling
-from whyidle.report.render.text import print_document
 
 
 def cell(
@@ -63,9 +61,7 @@ def values(curve: Curve) -> list[float | None]:
 
 
 def shown(found: Scaling, width: int = 80) -> str:
-    out = io.StringIO()
-    print_document(Document(tuple(scaling_blocks(found))), Console(file=out, width=width))
-    return out.getvalue()
+    return rendered(Document(tuple(scaling_blocks(found))), width)
 
 
 def test_cells_of_one_number_of_ranks_do_not_scale() -> None:

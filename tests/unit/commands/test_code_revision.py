@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,15 +12,8 @@ from typing import Any
 import pytest
 
 from support.fakes.driver import wait_for
+from support.repository import git
 from whyidle.terminal.code_revision import CHUNK, CodeRevision
-
-SOMEONE = {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-
-
-def git(folder: Path, *words: str) -> str:
-    settled = os.environ | SOMEONE | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-    done = subprocess.run(["git", *words], cwd=folder, env=settled, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 @pytest.fixture

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
+from support.virtual_trials import VirtualServer
 from whyidle.commands.main import main
 from whyidle.diagnosis_benchmark import batch_sizes
-from whyidle.matrix import matrix
 from whyidle.matrix.trial import TrialOutcome
 from whyidle.record.comparison import read_comparison
-from whyidle.record.run import update_run
 from whyidle.scenarios.faults.case import CONTROL, Case, Plan
 from whyidle.scenarios.faults.truth import Stamp, write_truth
 from whyidle.scenarios.planted import MS, Step, train
@@ -33,30 +31,18 @@ def step_of(sweep: str, batch: int) -> Step:
     return Step(fetch_ns=0, compute_ns=batch * (3 if grows else 2) * MS)
 
 
-class Server:
-    """Runs no training: leaves a recording of a virtual one."""
+def leave(folder: Path, spec: Any, _: dict[str, Any]) -> None:
+    recorded = train(folder, [[step_of(spec.sweep, spec.batch)] * (SAMPLES // spec.batch)], samples=spec.batch)
+    stamps = [Stamp(what, begin, end) for what, begin, end in recorded.host]
+    write_truth(folder, Case(spec.sweep, (), CONTROL, Plan()), stamps)
 
-    ran: ClassVar[list[Any]] = []
-    then: ClassVar[Callable[[Any], TrialOutcome | None]] = staticmethod(lambda spec: None)
 
-    def __init__(self, target: Any) -> None:
-        assert target == batch_sizes.TARGET
-
-    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> TrialOutcome:
-        Server.ran.append(spec)
-        recorded = train(folder, [[step_of(spec.sweep, spec.batch)] * (SAMPLES // spec.batch)], samples=spec.batch)
-        update_run(folder, {**description, "ended": {"status": "ok"}})
-        stamps = [Stamp(what, begin, end) for what, begin, end in recorded.host]
-        write_truth(folder, Case(spec.sweep, (), CONTROL, Plan()), stamps)
-        return Server.then(spec) or TrialOutcome("ok", None)
+SERVER = VirtualServer(batch_sizes.TARGET, leave)
 
 
 @pytest.fixture(autouse=True)
-def server(monkeypatch: pytest.MonkeyPatch) -> type[Server]:
-    monkeypatch.setattr(matrix, "TrialServer", Server)
-    monkeypatch.setattr(Server, "ran", [])
-    monkeypatch.setattr(Server, "then", staticmethod(lambda spec: None))
-    return Server
+def _virtual(monkeypatch: pytest.MonkeyPatch) -> None:
+    SERVER.stand_in(monkeypatch)
 
 
 def compare(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -100,9 +86,9 @@ def test_the_report_of_such_a_folder_is_the_same(tmp_path: Path, capsys: pytest.
 
 def test_rounds_are_interleaved_and_three_by_default(tmp_path: Path) -> None:
     compare(tmp_path, "--cases", GROWS, "--seed", "7")
-    assert [spec.repetition for spec in Server.ran] == [0, 0, 1, 1, 2, 2]
-    assert all({s.batch for s in Server.ran if s.repetition == number} == {4, 16} for number in range(3))
-    assert {spec.seed for spec in Server.ran} == {7}
+    assert [spec.repetition for spec in SERVER.ran] == [0, 0, 1, 1, 2, 2]
+    assert all({s.batch for s in SERVER.ran if s.repetition == number} == {4, 16} for number in range(3))
+    assert {spec.seed for spec in SERVER.ran} == {7}
     assert (tmp_path / "made" / f"{GROWS}-b16-r2" / "run.json").is_file()
 
 
@@ -121,12 +107,12 @@ def test_a_sweep_that_is_not_as_planted_is_called_wrong(
 def test_a_size_that_fails_leaves_its_sweep_unjudged_and_the_others_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Server.then = staticmethod(lambda spec: TrialOutcome("failed", "no fork") if spec.sweep == GROWS else None)
+    SERVER.then = lambda spec: TrialOutcome("failed", "no fork") if spec.sweep == GROWS else None
     code, told = compare(tmp_path, "--cases", f"{GROWS},{FLAT}", "--batch-sizes", "4,16")
     assert code == 0
     assert (told["sweeps"][GROWS]["named"], told["sweeps"][GROWS]["growth_pct"]) == (None, None)
     assert told["sweeps"][FLAT]["right"]
-    assert len([spec for spec in Server.ran if spec.sweep == GROWS]) == 2
+    assert len([spec for spec in SERVER.ran if spec.sweep == GROWS]) == 2
     shown = capsys.readouterr().out
     assert f"{GROWS}-b4: failed: no fork" in shown
     assert "Cause and term as planted: 1 of 1." in shown
@@ -134,10 +120,10 @@ def test_a_size_that_fails_leaves_its_sweep_unjudged_and_the_others_go_on(
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def stop(spec: Any) -> None:
-        if len(Server.ran) == 3:
+        if len(SERVER.ran) == 3:
             raise KeyboardInterrupt
 
-    Server.then = staticmethod(stop)
+    SERVER.then = stop
     code, told = compare(tmp_path, "--cases", f"{GROWS},{FLAT}", "--batch-sizes", "4,16")
     assert code == 130
     # In the third run Ctrl-C came after enough steps to count it.
@@ -150,7 +136,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_nothing_judged_is_an_exit_code_of_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Server.then = staticmethod(lambda spec: TrialOutcome("failed", "no fork"))
+    SERVER.then = lambda spec: TrialOutcome("failed", "no fork")
     code, _ = compare(tmp_path, "--cases", GROWS)
     assert code == 1
     assert "Nothing was judged" in capsys.readouterr().out

@@ -6,52 +6,53 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
+from support.virtual_trials import VirtualServer
 from whyidle.commands.main import main
 from whyidle.errors import RecordError
 from whyidle.matrix import experiment, matrix
-from whyidle.matrix.trial import TrialOutcome
-from whyidle.record.run import update_run
+from whyidle.matrix.trial import TrialOutcome, TrialTarget
 from whyidle.scenarios.planted import MS, Step, train
 from whyidle.scenarios.voc.generate import compose
 
 IMAGES = 40
 
 
-class Server:
-    """Runs no training: leaves the recording of a virtual one, and lets the clock go on."""
+class TimedServer(VirtualServer):
+    """Lets the clock go on."""
 
-    now: ClassVar[float] = 0.0
-    start_s: ClassVar[float] = 5.0
-    run_s: ClassVar[Callable[[Any], float]] = staticmethod(lambda spec: 10.0)
-    ran: ClassVar[list[tuple[str, int]]] = []
-    then: ClassVar[Callable[[Any], TrialOutcome | None]] = staticmethod(lambda spec: None)
+    now = 0.0
+    start_s = 5.0
+    run_s: Callable[[Any], float] = staticmethod(lambda spec: 10.0)
 
-    def __init__(self, target: Any) -> None:
-        assert target == experiment.TARGET
-        Server.now += Server.start_s
+    def __init__(self) -> None:
+        super().__init__(experiment.TARGET, self.leave)
 
-    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> TrialOutcome:
-        Server.ran.append((spec.pipeline, spec.batch_size))
+    def __call__(self, target: TrialTarget) -> VirtualServer:
+        self.now += self.start_s
+        return super().__call__(target)
+
+    def leave(self, folder: Path, spec: Any, _: dict[str, Any]) -> None:
         train(folder, [[Step(fetch_ns=10 * MS, compute_ns=5 * MS)] * 40], samples=spec.batch_size)
-        update_run(folder, {**description, "ended": {"status": "ok"}})
-        Server.now += Server.run_s(spec)
-        return Server.then(spec) or TrialOutcome("ok", None)
+        self.now += self.run_s(spec)
+
+    @property
+    def cells(self) -> list[tuple[str, int]]:
+        """Loader and batch size of what ran."""
+        return [(spec.pipeline, spec.batch_size) for spec in self.ran]
 
 
 @pytest.fixture(autouse=True)
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> TimedServer:
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
-    monkeypatch.setattr(matrix, "TrialServer", Server)
-    monkeypatch.setattr(matrix, "clock", lambda: Server.now)
-    for name, value in (("now", 0.0), ("ran", []), ("start_s", 5.0)):
-        monkeypatch.setattr(Server, name, value)
-    monkeypatch.setattr(Server, "run_s", staticmethod(lambda spec: 10.0))
-    monkeypatch.setattr(Server, "then", staticmethod(lambda spec: None))
+    server = TimedServer()
+    server.stand_in(monkeypatch)
+    monkeypatch.setattr(matrix, "clock", lambda: server.now)
+    return server
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +84,12 @@ Compared = Callable[..., tuple[int, dict[str, Any]]]
 
 
 def test_runs_begin_while_they_fit_and_what_was_left_out_is_said(
-    compared: Compared, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    compared: Compared, capsys: pytest.CaptureFixture[str], tmp_path: Path, server: TimedServer
 ) -> None:
     code, told = compared("--budget", "50")
     # 5 s for the server; then four runs of 10 s, since a fifth would end at 55 s.
     assert code == 0
-    assert Server.ran == [("naive", 4), ("naive", 8), ("caffe", 4), ("caffe", 8)]
+    assert server.cells == [("naive", 4), ("naive", 8), ("caffe", 4), ("caffe", 8)]
     assert told["budget"] == {"seconds": 50, "runs_left_out": 14}
     left = {name: cell for cell in told["cells"] if (name := (cell["pipeline"], cell["batch_size"]))[0] == "workers"}
     assert {(cell["status"], cell["error"]) for cell in left.values()} == {
@@ -107,11 +108,13 @@ def test_runs_begin_while_they_fit_and_what_was_left_out_is_said(
     assert capsys.readouterr().out.strip() in shown
 
 
-def test_loaders_that_come_first_have_all_their_rounds_and_the_top_of_the_table(compared: Compared) -> None:
+def test_loaders_that_come_first_have_all_their_rounds_and_the_top_of_the_table(
+    compared: Compared, server: TimedServer
+) -> None:
     _, told = compared("--budget", "85", "--first", "workers,caffe", "--repeats", "2")
     first = [(name, size) for name in ("caffe", "workers") for size in (4, 8)]
-    assert Server.ran[:4] == first
-    assert sorted(Server.ran[4:]) == first
+    assert server.cells[:4] == first
+    assert sorted(server.cells[4:]) == first
     assert runs(told) == dict.fromkeys(first, 2) | {("naive", 4): 0, ("naive", 8): 0}
     assert list(runs(told)) == [*first, ("naive", 4), ("naive", 8)]
     assert told["batch_verdicts"]["caffe"]["runs"] == {"4": 2, "8": 2}
@@ -141,38 +144,42 @@ def test_with_room_for_all_of_them_nothing_is_left_out_or_said(
     assert ", 3 runs a cell in interleaved rounds," in shown
 
 
-def test_without_a_budget_nothing_of_it_is_in_the_result(compared: Compared) -> None:
-    Server.run_s = staticmethod(lambda spec: 1e6)
+def test_without_a_budget_nothing_of_it_is_in_the_result(compared: Compared, server: TimedServer) -> None:
+    server.run_s = lambda spec: 1e6
     _, told = compared("--first", "workers")
     assert set(runs(told).values()) == {3}
     assert "budget" not in told
-    assert {name for name, _ in Server.ran[:6]} == {"workers"}
+    assert {name for name, _ in server.cells[:6]} == {"workers"}
 
 
-def test_a_budget_that_is_used_up_before_the_first_run_still_has_that_run(compared: Compared) -> None:
-    Server.start_s = 60.0
+def test_a_budget_that_is_used_up_before_the_first_run_still_has_that_run(
+    compared: Compared, server: TimedServer
+) -> None:
+    server.start_s = 60.0
     code, told = compared("--budget", "20")
     assert code == 0
-    assert Server.ran == [("naive", 4)]
+    assert server.cells == [("naive", 4)]
     assert told["budget"]["runs_left_out"] == 17
 
 
-def test_a_cell_that_fails_is_not_tried_again_and_leaves_its_time_to_others(compared: Compared) -> None:
-    Server.then = staticmethod(lambda spec: TrialOutcome("oom", "too large") if spec.batch_size == 8 else None)
+def test_a_cell_that_fails_is_not_tried_again_and_leaves_its_time_to_others(
+    compared: Compared, server: TimedServer
+) -> None:
+    server.then = lambda spec: TrialOutcome("oom", "too large") if spec.batch_size == 8 else None
     _, told = compared("--budget", "95")
-    assert [size for _, size in Server.ran].count(8) == 3
+    assert [size for _, size in server.cells].count(8) == 3
     assert {cell["status"] for cell in told["cells"] if cell["batch_size"] == 8} == {"oom"}
-    assert told["budget"]["runs_left_out"] == 9 - [size for _, size in Server.ran].count(4)
+    assert told["budget"]["runs_left_out"] == 9 - [size for _, size in server.cells].count(4)
 
 
 def test_ctrl_c_within_a_budget_keeps_what_was_measured_and_blames_no_budget(
-    compared: Compared, capsys: pytest.CaptureFixture[str]
+    compared: Compared, capsys: pytest.CaptureFixture[str], server: TimedServer
 ) -> None:
     def stop(spec: Any) -> None:
-        if len(Server.ran) == 3:
+        if len(server.cells) == 3:
             raise KeyboardInterrupt
 
-    Server.then = staticmethod(stop)
+    server.then = stop
     code, told = compared("--budget", "90")
     assert code == 130
     assert {cell["error"] for cell in told["cells"] if cell["status"] == "skipped"} == {"not run: stopped by Ctrl-C"}
@@ -189,7 +196,7 @@ def test_ctrl_c_within_a_budget_keeps_what_was_measured_and_blames_no_budget(
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_runs(
-    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str, server: TimedServer
 ) -> None:
     asked = ["compare", "ssd", "--data", str(images), "--device", "emulated:v100", "--pipelines", "naive,caffe"]
     try:
@@ -198,7 +205,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(
         code = int(ended.code or 0)
     assert code == 2
     assert said in " ".join(capsys.readouterr().err.split())
-    assert Server.ran == []
+    assert server.cells == []
 
 
 @pytest.mark.parametrize("scenario", ["faults", "batch-sizes"])
@@ -207,14 +214,14 @@ def test_planted_scenarios_take_no_budget(scenario: str, capsys: pytest.CaptureF
     assert "--budget is an option of other scenarios" in capsys.readouterr().err
 
 
-def test_a_run_that_cannot_be_recorded_fails_alone(compared: Compared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_cannot_be_recorded_fails_alone(compared: Compared, server: TimedServer) -> None:
     def full(spec: Any) -> None:
         if (spec.pipeline, spec.batch_size) == ("caffe", 4):
             raise RecordError("the disk is full")
 
-    monkeypatch.setattr(Server, "then", staticmethod(full))
+    server.then = full
     code, told = compared("--repeats", "1")
     assert code == 0
     failed = {(cell["pipeline"], cell["batch_size"]): cell["error"] for cell in told["cells"] if cell["status"] != "ok"}
     assert failed == {("caffe", 4): "the disk is full"}
-    assert len(Server.ran) == 6
+    assert len(server.cells) == 6

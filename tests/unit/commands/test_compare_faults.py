@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
+from support.virtual_trials import VirtualServer
 from whyidle.commands.main import main
 from whyidle.diagnosis_benchmark import faults
-from whyidle.matrix import matrix
 from whyidle.matrix.trial import TrialOutcome
 from whyidle.record.comparison import read_comparison
 from whyidle.record.run import update_run
@@ -32,33 +31,21 @@ PLANS = {
 }
 
 
-class Server:
-    """Runs no training: leaves a recording of a virtual one."""
-
-    ran: ClassVar[list[Any]] = []
-    then: ClassVar[Callable[[Any], TrialOutcome | None]] = staticmethod(lambda spec: None)
-
-    def __init__(self, target: Any) -> None:
-        assert target == faults.TARGET
-
-    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> TrialOutcome:
-        Server.ran.append(spec)
-        recorded = train(folder, [[PLANS[spec.case]] * STEPS])
-        update_run(folder, {**description, "ended": {"status": "ok"}})
-        write_truth(folder, CASES[spec.case], stamps_of(recorded))
-        return Server.then(spec) or TrialOutcome("ok", None)
-
-
 def stamps_of(run: VirtualRun) -> list[Stamp]:
     return [Stamp(what, begin, end) for what, begin, end in run.host]
 
 
+def leave(folder: Path, spec: Any, _: dict[str, Any]) -> None:
+    recorded = train(folder, [[PLANS[spec.case]] * STEPS])
+    write_truth(folder, CASES[spec.case], stamps_of(recorded))
+
+
+SERVER = VirtualServer(faults.TARGET, leave)
+
+
 @pytest.fixture(autouse=True)
-def server(monkeypatch: pytest.MonkeyPatch) -> type[Server]:
-    monkeypatch.setattr(matrix, "TrialServer", Server)
-    monkeypatch.setattr(Server, "ran", [])
-    monkeypatch.setattr(Server, "then", staticmethod(lambda spec: None))
-    return Server
+def _virtual(monkeypatch: pytest.MonkeyPatch) -> None:
+    SERVER.stand_in(monkeypatch)
 
 
 def compare(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -103,7 +90,7 @@ def test_the_report_of_such_a_folder_is_the_same_matrix(tmp_path: Path, capsys: 
 
 def test_rounds_are_interleaved_and_each_run_has_a_folder_and_a_number(tmp_path: Path) -> None:
     compare(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "3", "--seed", "7")
-    ran = [(spec.case, spec.repetition, spec.seed) for spec in Server.ran]
+    ran = [(spec.case, spec.repetition, spec.seed) for spec in SERVER.ran]
     assert [number for _, number, _ in ran] == [0, 0, 1, 1, 2, 2]
     assert all({case for case, number, _ in ran if number == n} == {FAULT, CONTROL} for n in range(3))
     assert {seed for _, _, seed in ran} == {7}
@@ -114,7 +101,7 @@ def test_foreign_load_is_asked_of_each_run_and_said_in_the_first_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compare(tmp_path, "--cases", FAULT, "--foreign-load")
-    assert [spec.foreign for spec in Server.ran] == [1]
+    assert [spec.foreign for spec in SERVER.ran] == [1]
     assert "beside a busy process" in capsys.readouterr().out.splitlines()[0]
 
 
@@ -125,7 +112,7 @@ def test_kinds_choose_among_the_cases(option: str, kind: str, tmp_path: Path, mo
     monkeypatch.setattr(machine, "unmet", lambda needs: "this test runs nothing")
     code, told = compare(tmp_path, option)
     assert code == 1
-    assert Server.ran == []
+    assert SERVER.ran == []
     assert [cell["case"] for cell in told["cells"]] == [c.name for c in CASES.values() if c.kind == kind]
     assert {cell["status"] for cell in told["cells"]} == {"skipped"}
 
@@ -150,7 +137,7 @@ def test_a_run_that_fails_is_a_cell_that_says_so_and_the_others_go_on(tmp_path: 
         update_run(Path(spec.folder), {"ended": {"status": "failed", "error": "no fork"}})
         return TrialOutcome("failed", "no fork")
 
-    Server.then = staticmethod(spoil)
+    SERVER.then = spoil
     code, told = compare(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "2")
     assert code == 0
     fault, control = told["cells"]
@@ -162,17 +149,17 @@ def test_a_run_that_fails_is_a_cell_that_says_so_and_the_others_go_on(tmp_path: 
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def stop(spec: Any) -> None:
-        if len(Server.ran) == 2:
+        if len(SERVER.ran) == 2:
             raise KeyboardInterrupt
 
-    Server.then = staticmethod(stop)
+    SERVER.then = stop
     code, told = compare(tmp_path, "--cases", f"{FAULT},{CONTROL},control.text")
     assert code == 130
     by_case = {cell["case"]: cell for cell in told["cells"]}
     # In whichever was second, Ctrl-C came after enough steps to judge it.
-    second = Server.ran[1].case
+    second = SERVER.ran[1].case
     assert {case: by_case[case]["status"] for case in (FAULT, CONTROL)} == {
-        Server.ran[0].case: "ok",
+        SERVER.ran[0].case: "ok",
         second: "ok",
     }
     assert by_case["control.text"]["error"] == "not run: stopped by Ctrl-C"
@@ -185,16 +172,16 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_a_case_that_ctrl_c_cut_short_too_early_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def stop(spec: Any) -> None:
-        if len(Server.ran) == 2:
+        if len(SERVER.ran) == 2:
             update_run(Path(spec.folder), {"ended": {"status": "stopped", "exit_code": 130}})
             for file in Path(spec.folder).glob("step-*"):
                 file.unlink()
             raise KeyboardInterrupt
 
-    Server.then = staticmethod(stop)
+    SERVER.then = stop
     code, told = compare(tmp_path, "--cases", f"{FAULT},{CONTROL}")
     assert code == 130
-    second = Server.ran[1].case
+    second = SERVER.ran[1].case
     (cut,) = [cell for cell in told["cells"] if cell["case"] == second]
     assert (cut["status"], cut["error"], cut["named_first"]) == ("skipped", "stopped by Ctrl-C", None)
     assert f"  {second}: stopped by Ctrl-C" in capsys.readouterr().out.splitlines()

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from support.jobs import MS as JOB_MS
 from support.jobs import Rank, record
 from support.page_content import Element, parsed
 from whyidle.analyse.cells.recorded_runs import cells_of_runs, differences
@@ -28,7 +27,7 @@ def starved(folder: Path, batch: int, per_sample_ms: float = 3.0, epochs: int = 
 
 
 def on_cpu(folder: Path, batch: int, workers: int, fetch_ms: float) -> Path:
-    record(folder, [Rank(fetch_ns=round(fetch_ms * JOB_MS), workers=workers)], samples=batch, world_size=None)
+    record(folder, [Rank(fetch_ns=round(fetch_ms * MS), workers=workers)], samples=batch, world_size=None)
     return folder
 
 
@@ -172,7 +171,7 @@ def test_a_changed_number_of_workers_is_not_taken_for_the_batchs_doing(
 
 def test_jobs_of_another_number_of_ranks_are_apart_and_figures_are_said_to_be_of_one_rank(tmp_path: Path) -> None:
     for name, batch, ranks in (("a", 8, 2), ("b", 16, 2), ("c", 16, 3)):
-        record(tmp_path / name, [Rank(fetch_ns=batch * JOB_MS)] * ranks, samples=batch)
+        record(tmp_path / name, [Rank(fetch_ns=batch * MS)] * ranks, samples=batch)
     cells = cells_of_runs([open_run(tmp_path / name) for name in "abc"])
     assert [(c.pipeline, c.batch_size) for c in cells] == [("2 ranks", 8), ("2 ranks", 16), ("3 ranks", 16)]
     assert any("what the batch size did is told of one rank" in notice for notice in differences(cells))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
+from support.virtual_trials import VirtualServer
 from whyidle.analyse.cells.comparison import Cell
 from whyidle.errors import RecordError, WhyidleError
-from whyidle.matrix import matrix
 from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder
 from whyidle.matrix.trial import TrialOutcome, TrialTarget
 from whyidle.record.comparison import read_comparison
@@ -21,21 +20,13 @@ from whyidle.scenarios.planted import MS, Step, train
 TARGET = TrialTarget("module", "function")
 
 
-class Server:
-    """Runs no training: leaves the recording of a virtual one."""
+def leave(folder: Path, spec: tuple[str, int], description: dict[str, Any]) -> None:
+    name, number = spec
+    assert folder.name == f"{name}-r{number}"
+    train(folder, [[Step(fetch_ns=10 * MS, compute_ns=5 * MS)] * description["steps"]], samples=8)
 
-    ran: ClassVar[list[tuple[str, int]]] = []
-    then: ClassVar[Callable[[str, int], TrialOutcome | None]] = staticmethod(lambda name, number: None)
 
-    def __init__(self, target: TrialTarget) -> None:
-        assert target == TARGET
-
-    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> TrialOutcome:
-        name, number = spec
-        assert folder.name == f"{name}-r{number}"
-        Server.ran.append(spec)
-        train(folder, [[Step(fetch_ns=10 * MS, compute_ns=5 * MS)] * description["steps"]], samples=8)
-        return Server.then(name, number) or TrialOutcome("ok", None)
+SERVER = VirtualServer(TARGET, leave)
 
 
 class Told:
@@ -62,10 +53,8 @@ class Told:
 
 
 @pytest.fixture(autouse=True)
-def server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix, "TrialServer", Server)
-    monkeypatch.setattr(Server, "ran", [])
-    monkeypatch.setattr(Server, "then", staticmethod(lambda name, number: None))
+def _virtual(monkeypatch: pytest.MonkeyPatch) -> None:
+    SERVER.stand_in(monkeypatch)
 
 
 def made(folder: Path, *cells: PlannedCell, repeats: int = 2) -> Matrix:
@@ -84,10 +73,10 @@ def test_rounds_have_every_cell_once_and_first_cells_have_all_theirs_before(tmp_
     assert table.runs_ahead == 6
     told = Told()
     assert not table.run(told)
-    assert Server.ran[:2] == [("c", 0), ("c", 1)]
-    assert [{name for name, _ in Server.ran[at : at + 2]} for at in (2, 4)] == [{"a", "b"}] * 2
-    assert told.ended == [(name.upper(), "ok") for name, _ in Server.ran]
-    assert told.began == [f"{name}-r{number}" for name, number in Server.ran]
+    assert SERVER.ran[:2] == [("c", 0), ("c", 1)]
+    assert [{name for name, _ in SERVER.ran[at : at + 2]} for at in (2, 4)] == [{"a", "b"}] * 2
+    assert told.ended == [(name.upper(), "ok") for name, _ in SERVER.ran]
+    assert told.began == [f"{name}-r{number}" for name, number in SERVER.ran]
     assert [(each.status, each.error, each.rounds) for each in table.cells] == [
         *[("ok", None, (0, 1))] * 3,
         ("skipped", "no such thing here", ()),
@@ -100,7 +89,7 @@ def test_the_folder_names_each_run_before_it_runs(tmp_path: Path) -> None:
         assert kept.runs[-1] == f"{name}-r{number}"
         assert kept.status == ("ok" if number else "pending")
 
-    Server.then = staticmethod(look)
+    SERVER.then = lambda spec: look(*spec)
     made(tmp_path, cell("a"), cell("b")).run(Told())
     setting, records = read_comparison(tmp_path)
     assert setting == {"scenario": "none"}
@@ -114,10 +103,10 @@ def test_a_cell_that_fails_is_not_tried_again_and_the_others_go_on(tmp_path: Pat
             raise RecordError("no space left on device")
         return TrialOutcome("failed", "no fork") if name == "a" and why == "failed" else None
 
-    Server.then = staticmethod(spoil)
+    SERVER.then = lambda spec: spoil(*spec)
     table = made(tmp_path, cell("a", steps=1 if why == "short" else 40), cell("b"))
     assert not table.run(Told())
-    assert Server.ran == [("a", 0), ("b", 0), ("b", 1)]
+    assert SERVER.ran == [("a", 0), ("b", 0), ("b", 1)]
     assert [each.status for each in table.cells] == ["failed", "ok"]
     said = {"failed": "no fork", "full": "no space left on device", "short": "fewer than 2 steps: choose more"}
     assert str(table.cells[0].error).startswith(said[why])
@@ -131,7 +120,7 @@ def test_ctrl_c_keeps_what_was_measured_and_says_of_the_rest_that_it_did_not_run
         if name == "b":
             raise KeyboardInterrupt
 
-    Server.then = staticmethod(stop)
+    SERVER.then = lambda spec: stop(*spec)
     table = made(tmp_path, cell("a"), cell("b", steps), cell("c"))
     assert table.run(Told())
     assert [(each.status, each.error) for each in table.cells] == [

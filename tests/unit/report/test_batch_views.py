@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import subprocess
 import sys
@@ -13,8 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 from PIL import Image
-from rich.console import Console
 
+from support.rendered import rendered
 from whyidle.analyse.causes.finding import Evidence
 from whyidle.analyse.cells.batch_size.result import BatchVerdict, Work
 from whyidle.analyse.run.stall_breakdown import PARTS, TERMS, TOTAL
@@ -25,7 +24,6 @@ from whyidle.report.contract.encode import builtins
 from whyidle.report.document import Document
 from whyidle.report.documents.batch_size import batch_size_blocks
 from whyidle.report.plot.batch_size import check_picture, write_batch_sizes
-from whyidle.report.render.text import print_document
 from whyidle.report.words import sample_time
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -68,11 +66,7 @@ def verdict(
 
 
 def shown(found: BatchVerdict, width: int = 80, encoding: str = "utf-8") -> str:
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
-    console = Console(file=file, width=width, highlight=False, color_system=None)
-    print_document(Document(tuple(batch_size_blocks({"caffe": found}))), console)
-    file.seek(0)
-    return file.read()
+    return rendered(Document(tuple(batch_size_blocks({"caffe": found}))), width, encoding)
 
 
 def rows_of(text: str) -> dict[str, list[str]]:

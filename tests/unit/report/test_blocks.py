@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from typing import get_args
 
 import pytest
 from markdown_it import MarkdownIt
-from rich.console import Console
 
+from support.rendered import rendered
 from whyidle.analyse.causes.finding import Evidence, Finding, Next
 from whyidle.analyse.cells.batch_size.result import BatchVerdict
 from whyidle.analyse.run.stall_breakdown import TOTAL
@@ -39,7 +38,6 @@ from whyidle.report.document import (
 from whyidle.report.phrase import line
 from whyidle.report.render.html import PageHeading, PageParagraph, page_parts
 from whyidle.report.render.markdown import markdown
-from whyidle.report.render.text import print_document
 
 FOUND = Finding("input.serial", "It waits.", 0.15, 0.9, (), (Next("make it wait less"),))
 A_SAMPLE = {size: {TOTAL: Estimate(1.0, 0.9, 1.1)} for size in (8, 16)}
@@ -83,8 +81,7 @@ def test_there_is_an_example_of_every_kind() -> None:
 def test_a_block_says_the_same_in_every_form(kind: type[Block]) -> None:
     block, said = EXAMPLES[kind]
     document = Document((block,))
-    printed = io.StringIO()
-    print_document(document, Console(file=printed, width=100, color_system=None))
+    printed = rendered(document, 100)
     page = " ".join(
         part.words
         if isinstance(part, PageHeading | PageParagraph)
@@ -97,7 +94,7 @@ def test_a_block_says_the_same_in_every_form(kind: type[Block]) -> None:
         for token in tokens
     )
     for words in said:
-        assert words in printed.getvalue()
+        assert words in printed
         assert words in shown
         if kind not in DRAWN_BY_PAGES:
             assert words in page

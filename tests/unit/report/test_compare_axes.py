@@ -2,60 +2,18 @@
 
 from __future__ import annotations
 
-import io
-import json
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
-from PIL import Image
-from rich.console import Console
 
-from support.cells import Planned
+from support.cells import NET_SETTING, NOTHING, Planned
+from support.compared import content, printed, rows_of, words
 from whyidle.analyse.cells.cell_costs import place_of, setting_of
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.cells.prices import Price
-from whyidle.errors import WhyidleError
-from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import FittingColumn
-from whyidle.report.documents.comparison import comparison_document, comparison_title
 from whyidle.report.page import compare_page
-from whyidle.report.plot.confusion import MOST_PANELS, panels, write_confusion
 from whyidle.report.render.fitted import fitting
-from whyidle.report.render.text import print_document
-
-SETTING: dict[str, Any] = {
-    "scenario": "fashion-mnist",
-    "experiment": "nets",
-    "question": "Where does augmentation cost time?",
-    "net": "cnn1, vgg",
-    "device": {"kind": "emulated", "title": "emulated K80, emulated V100"},
-    "cpu_budget": 2.0,
-    "workers": 2,
-    "stop": {"epochs": 2},
-    "repeats": 2,
-    "augment": None,
-    "dataset": {"samples": 48_000, "unit": "image", "stand_in": None},
-}
-NOTHING = 0.001
-
-
-@pytest.fixture
-def planned(tmp_path: Path) -> Planned:
-    return Planned(tmp_path)
-
-
-def printed(cells: Sequence[Cell], width: int = 80, **more: Any) -> str:
-    file = io.StringIO()
-    console = Console(file=file, width=width, highlight=False, color_system=None)
-    print_document(comparison_document(compare(cells), SETTING | more), console)
-    return file.getvalue()
-
-
-def words(text: str) -> str:
-    return " ".join(text.split())
 
 
 def test_that_others_used_a_full_machine_is_said_above_the_table(planned: Planned) -> None:
@@ -84,19 +42,10 @@ def test_that_others_used_a_full_machine_is_said_above_the_table(planned: Planne
     said = "Other programs used up to 1.7 of 2 CPUs while this ran: these rates are not those of a quiet machine."
     text = words(printed(with_others(100.0)))
     assert text.index(said) < text.index("waits for")
-    assert said in compare_page.page(compare(with_others(100.0)), SETTING)
+    assert said in compare_page.page(compare(with_others(100.0)), NET_SETTING)
     for quiet in (cells, with_others(60.0)):
         assert "quiet machine" not in printed(quiet)
-        assert "quiet machine" not in compare_page.page(compare(quiet), SETTING)
-
-
-def rows_of(text: str) -> list[list[str]]:
-    return [line.split() for line in text.splitlines()]
-
-
-def content(cells: Sequence[Cell], **more: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(compare_json.comparison(compare(cells), SETTING | more)))
-    return found
+        assert "quiet machine" not in compare_page.page(compare(quiet), NET_SETTING)
 
 
 def study(planned: Planned) -> list[Cell]:
@@ -109,10 +58,6 @@ def study(planned: Planned) -> list[Cell]:
         cells.append(planned.cell(NOTHING, compute_ms, device=device, feed="synthetic", augment=False))
     cells += [planned.cell(12 if on else 1, NOTHING, feed="loader-only", augment=on) for on in (False, True)]
     return cells
-
-
-def told(accuracy: float, seconds: float = 10.0, **more: Any) -> dict[str, Any]:
-    return {"train_s": seconds, "epochs": [], "evaluation": {"accuracy": accuracy, "loss": 0.2, **more}}
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -137,18 +82,6 @@ def test_with_every_axis_the_table_keeps_places_and_rates_in_80_columns(planned:
     row = words(shown[shown.index("inception") :]).replace("888.9 ", "")
     assert row.startswith("inception v100 no augmentation loader-only lmdb 2 ranks 4 threads 8 workers prefetch 256")
     assert shown.count("888.9") >= 2
-
-
-def test_stand_in_data_are_told_above_the_figures_and_in_titles(planned: Planned) -> None:
-    data = {"samples": 1200, "unit": "review", "stand_in": "the IMDb reviews"}
-    cells = [planned.cell(1, 9)]
-    shown = printed(cells, dataset=data)
-    assert shown.index("STAND-IN DATA: generated, in place of the IMDb reviews.") < shown.index("samples/s")
-    assert "1200 reviews" in shown
-    assert comparison_title(compare(cells), SETTING | {"dataset": data}).endswith("stand-in data")
-    assert "tand-in" not in printed(cells)
-    of_one = printed(cells, datasets={"mlp": SETTING["dataset"], "lstm": data})
-    assert "STAND-IN DATA (lstm)" in of_one
 
 
 def test_every_group_has_a_winner_of_its_own_and_all_together_none(planned: Planned) -> None:
@@ -252,20 +185,6 @@ def test_costs_of_one_run_and_of_a_busy_machine_are_told_with_caution(planned: P
     assert "Other programs" not in costs(2, 30.0)
 
 
-def test_a_plan_on_an_emulated_device_says_that_nothing_is_learnt(planned: Planned) -> None:
-    cells = [planned.cell(1, 9, plan="25", results=({"train_s": 3.0, "epochs": [], "evaluation": None},))]
-    assert "An emulated device learns nothing: no accuracy." in printed(cells)
-    assert "learns nothing" not in printed([planned.cell(1, 9, plan="25", results=(told(0.9),))])
-
-
-def test_nets_that_learnt_nothing_neither_held_nor_fell(planned: Planned) -> None:
-    cells = [
-        planned.cell(1, 9, batch_size=size, results=(told(ap, average_precision=ap),))
-        for size, ap in ((8, 0.040), (16, 0.042))
-    ]
-    assert "AP as the batch grows: too little training to tell (0.040 at 8, 0.042 at 16)" in words(printed(cells))
-
-
 def test_the_same_verdict_of_many_cells_is_told_once(planned: Planned) -> None:
     starved = planned.cell(20, 9)
     nets = ("alexnet", "googlenet", "resnet50", "inception", "vgg")
@@ -345,63 +264,6 @@ def test_cells_that_load_nothing_stand_on_no_axis_of_loading(planned: Planned) -
     assert "no augmentation" not in shown
 
 
-def test_what_trainings_came_to_is_told_of_each_run(planned: Planned) -> None:
-    results = (told(0.936, 3098.0), told(0.938, 3100.0))
-    cells = [planned.cell(1, 9, results=results, plan=plan) for plan in ("25", "50")]
-    shown = words(printed(cells, width=120))
-    assert "0.936 in 3098.0 s" in shown
-    assert "0.938 in 3100.0 s" in shown
-    first, _ = content(cells)["cells"]
-    assert first["accuracy"] == {"accuracy": pytest.approx(0.937), "loss": 0.2}
-    assert [(run["Acc"], run["Time"]) for run in first["results"]] == [(0.936, 3098.0), (0.938, 3100.0)]
-
-
-def test_without_a_plan_the_articles_keys_are_left_out_and_without_results_all_of_them(planned: Planned) -> None:
-    tried, silent = content([planned.cell(1, 9, results=(told(0.9),)), planned.cell(1, 9, batch_size=16)])["cells"]
-    assert "Acc" not in tried["results"][0]
-    assert silent["accuracy"] is None
-    assert "results" not in silent
-
-
-def test_accuracy_by_batch_size_is_said_to_hold_or_to_fall(planned: Planned) -> None:
-    cells = [
-        planned.cell(1, 9, batch_size=size, results=tuple(told(0, precision=p, recall=0.6) for p in precisions))
-        for size, precisions in ((8, (0.70, 0.72)), (64, (0.71, 0.70)), (192, (0.60, 0.61)))
-    ]
-    shown = words(printed(cells))
-    assert "workers, precision as the batch grows: fell (0.710 at 8, 0.705 at 64, 0.605 at 192; repeats differ" in shown
-    assert "workers, recall as the batch grows: held (0.600 at 8" in shown
-    # 40 steps each, of 8 to 192 samples: hours would compare different work.
-    assert "processed 320 to 7680 samples: their times are of different work. Compare samples/s." in shown
-
-
-def test_the_confusion_matrix_is_printed_with_the_names_of_classes(planned: Planned) -> None:
-    matrix = [[90, 10, 0], [4, 95, 1], [0, 0, 100]]
-    cell = planned.cell(1, 9, results=(told(0.95, confusion=matrix),))
-    shown = printed([cell], dataset=SETTING["dataset"] | {"classes": ["shirt", "T-shirt", "boot"]})
-    assert ["shirt", "0", "90", "10", "0"] in rows_of(shown)
-    assert "Most often taken for another: shirt for T-shirt (10 %), T-shirt for shirt (4 %)" in words(shown)
-    assert "confusion" not in content([cell])["cells"][0]["accuracy"]
-    assert content([cell])["cells"][0]["results"][0]["evaluation"]["confusion"] == matrix
-
-
-@pytest.mark.parametrize(("cells", "classes"), [(1, 10), (4, 3), (8, 40)])
-def test_confusion_is_drawn_a_panel_a_cell(planned: Planned, tmp_path: Path, cells: int, classes: int) -> None:
-    matrix = [[9 if row == column else 1 for column in range(classes)] for row in range(classes)]
-    cell = planned.cell(1, 9, results=(told(0.9, confusion=matrix),))
-    several = compare([replace(cell, axes=cell.axes | {"net": f"net{n}"}) for n in range(cells)])
-    assert len(panels(several, SETTING)) == min(cells, MOST_PANELS)
-    file = tmp_path / "confusion.png"
-    write_confusion(several, SETTING, "fashion-mnist", file)
-    with Image.open(file) as picture:
-        assert min(picture.size) > 400
-
-
-def test_without_a_matrix_no_confusion_is_drawn(planned: Planned, tmp_path: Path) -> None:
-    with pytest.raises(WhyidleError, match="nothing to draw"):
-        write_confusion(compare([planned.cell(1, 9)]), SETTING, "x", tmp_path / "a.png")
-
-
 def test_columns_go_from_the_least_important_on_until_the_rest_fits() -> None:
     columns = [
         FittingColumn("place", ["somewhere"]),
@@ -422,19 +284,3 @@ def test_axes_on_which_all_cells_stand_alike_are_told_above_the_table(planned: P
     assert "4 threads, 2 ranks, over pcie3, store lmdb" in shown
     plain = words(printed([planned.cell(1, 9, net=net) for net in ("cnn1", "vgg")]))
     assert not [said for said in ("thread", "1 rank", "store", "over ") if said in plain[: plain.index("samples/s")]]
-
-
-def test_what_the_data_are_and_what_is_wrong_with_them_is_told(planned: Planned) -> None:
-    data = {"samples": 320, "unit": "image", "stand_in": None, "set": "mine, not Fashion-MNIST"}
-    shown = words(printed([planned.cell(1, 9)], dataset=data, notices=["mine/x is not the published file."]))
-    assert "320 images of mine, not Fashion-MNIST, 2 epochs a run" in shown
-    assert shown.index("mine/x is not the published file.") < shown.index("samples/s")
-
-
-def test_recorded_runs_on_generated_data_are_told_so(planned: Planned) -> None:
-    cell = planned.cell(1, 9)
-    data = {"samples": 50, "unit": "image", "stand_in": "CIFAR-10"}
-    cell = replace(cell, analyses=tuple(replace(each, info=each.info | {"dataset": data}) for each in cell.analyses))
-    setting = SETTING | {"scenario": None}
-    assert comparison_title(compare([cell]), setting).endswith("stand-in data")
-    assert "in place of CIFAR-10." in printed([cell], scenario=None)

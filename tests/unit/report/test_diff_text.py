@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-from rich.console import Console
 
-from support.pairs import compare, crowded, noisy
+from support.pairs import SOME, compare, crowded, noisy
+from support.rendered import rendered
 from whyidle.analyse.diff.difference import Difference
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.commands.main import main
@@ -18,10 +16,7 @@ from whyidle.record.run import update_run
 from whyidle.report.contract import diff as diff_json
 from whyidle.report.contract.encode import builtins
 from whyidle.report.documents.diff import diff_document, headline, moved
-from whyidle.report.render.text import print_document
 from whyidle.scenarios.planted import MS, Step, train
-
-SOME = np.random.default_rng
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +28,7 @@ def faster(tmp_path_factory: pytest.TempPathFactory) -> Difference:
 
 
 def shown(found: Difference, width: int = 100, encoding: str = "utf-8") -> str:
-    raw = io.BytesIO()
-    file = io.TextIOWrapper(raw, encoding=encoding)
-    print_document(diff_document(found), Console(file=file, width=width, highlight=False))
-    file.flush()
-    return raw.getvalue().decode(encoding)
+    return rendered(diff_document(found), width, encoding)
 
 
 def test_the_first_line_says_how_much_by_what_and_why(faster: Difference) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
-
-from rich.console import Console
-
+from support.rendered import rendered
 from whyidle.record.check import Check
 from whyidle.report.contract import checks as check_json
 from whyidle.report.contract.encode import builtins
 from whyidle.report.documents.doctor import doctor_document
-from whyidle.report.render.text import print_document
 
 CHECKS = [
     Check("Accelerator", "NVIDIA driver", "ok", "Driver 550, it shows 1 GPU.", values={"gpus": 1}),
@@ -21,10 +17,7 @@ CHECKS = [
 
 
 def printed(checks: list[Check], width: int = 80, encoding: str = "utf-8") -> str:
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
-    print_document(doctor_document(checks), Console(file=file, width=width, highlight=False, color_system=None))
-    file.seek(0)
-    return file.read()
+    return rendered(doctor_document(checks), width, encoding)
 
 
 def test_only_what_is_not_well_costs_further_lines() -> None:

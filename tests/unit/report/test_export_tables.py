@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from support.crafted import add, add_events
+from support.crafted import add, add_events, facts_of_run
 from support.jobs import Rank, record
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.timeline.timeline import timelines
@@ -159,8 +159,7 @@ def test_the_parts_of_every_step_sum_to_the_stretch_they_share_out(tmp_path: Pat
         parts = [float(row[f"{part}_ms"]) for part in PARTS]
         assert sum(parts) + float(row["unseen_ms"]) == pytest.approx(float(row["blamed_ms"]), abs=1e-6)
         assert min(parts) >= 0
-    facts = analyse(open_run(tmp_path / "run")).facts
-    assert facts is not None
+    facts = facts_of_run(tmp_path / "run")
     # On a device with a queue the stretches lie side by side: they are the window, but for what follows the last step.
     stretches = sum(float(row["blamed_ms"]) for row in counted)
     after = (facts.window.end_ns - int(facts.window.steps["device_end_ns"].max())) / MS

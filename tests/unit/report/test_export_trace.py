@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.crafted import add, add_events, amend
+from support.crafted import add, add_events, amend, facts_of_run
 from support.jobs import Rank, record
 from whyidle.analyse.run.analysis import analyse
 from whyidle.errors import WhyidleError
@@ -176,8 +176,7 @@ def test_batches_made_in_the_training_process_are_on_no_workers_track(tmp_path: 
 
 def test_the_time_is_blamed_once_and_as_the_report_blames_it(fed: Path) -> None:
     events = on(whole(fed), "where the time went")
-    facts = analyse(open_run(fed)).facts
-    assert facts is not None
+    facts = facts_of_run(fed)
     summed: Counter[str] = Counter()
     for event in events:
         summed[event["name"]] += round(event["dur"] * 1000)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import pytest
-from rich.console import Console
 
+from support.rendered import rendered
 from whyidle.diagnosis_benchmark.confusion import JudgedRun, Named, confusion
 from whyidle.diagnosis_benchmark.report import faults_json, faults_text
-from whyidle.report.render.text import print_document
 
 WIDTH = 100
 SETTING = {
@@ -45,11 +43,8 @@ def shown(
     width: int = WIDTH,
     **setting: object,
 ) -> list[str]:
-    buffer = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
-    console = Console(file=buffer, width=width, highlight=False)
-    print_document(faults_text.document(confusion(RUNS if runs is None else runs), SETTING | setting, failed), console)
-    buffer.seek(0)
-    return [line.rstrip() for line in buffer.read().splitlines()]
+    document = faults_text.document(confusion(RUNS if runs is None else runs), SETTING | setting, failed)
+    return [line.rstrip() for line in rendered(document, width, encoding).splitlines()]
 
 
 def line_of(lines: list[str], text: str) -> str:

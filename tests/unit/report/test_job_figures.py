@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
-from support.jobs import MS, Rank, record
+from support.jobs import Rank, record
 from support.page_content import parsed
+from support.rendered import rendered
 from whyidle.analyse.cells.comparison import load
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.record.comparison import CellRecord, write_comparison
@@ -29,7 +29,7 @@ from whyidle.report.page import compare_cells
 from whyidle.report.page.overview import duration
 from whyidle.report.page.run_page import page
 from whyidle.report.render.markdown import markdown
-from whyidle.report.render.text import print_document
+from whyidle.scenarios.planted import MS
 
 SETTING: dict[str, Any] = {"scenario": None, "device": {"kind": "cuda", "title": "a GPU"}, "net": None, "stop": {}}
 PARTS = ("compute", "input", "copy", "sync", "host", "boundary")
@@ -86,10 +86,8 @@ def test_a_comparison_has_the_figures_of_its_runs_report(compared: Path, job: An
     assert view.runs[0].busy_pct == cell["busy_pct"]
     assert 100 * view.shares["input"] == pytest.approx(told.breakdown.input_pct)
 
-    shown = io.StringIO()
-    print_document(comparison_document(result, setting), Console(file=shown, width=120, color_system=None))
     said = f"{cell['busy_pct']:.0f} %"
-    assert said in shown.getvalue()
+    assert said in rendered(comparison_document(result, setting), 120)
     assert said in markdown(comparison_document(result, setting))
 
 

@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from support.snapshots import NAN, VERDICT, WAVE, device, rank, running, worker
+from support.snapshots import NAN, VERDICT, device, rank, running, shown, text, worker
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.recent.snapshot import HostView, Snapshot
-from whyidle.record.run import create_run, update_run
+from whyidle.record.run import update_run
 from whyidle.report import live
-from whyidle.report.live import as_json
-from whyidle.report.live.lines import Row, wrapped
-from whyidle.report.render import bars
 from whyidle.scenarios.planted import MS, Step, train
-from whyidle.terminal.console import json_text
-
-
-def shown(view: Snapshot, width: int = 80, height: int = 24, **options: object) -> list[str]:
-    return [row.plain for row in live.screen(view, width, height, live.Options(**options))]  # type: ignore[arg-type]
-
-
-def text(view: Snapshot, width: int = 80, height: int = 24, **options: object) -> str:
-    return "\n".join(shown(view, width, height, **options))
-
 
 ESSENTIALS = (
     "ssd · caffe",
@@ -101,82 +84,6 @@ def test_a_narrow_terminal_has_the_telling_figures() -> None:
     for each in ("412/1000 steps", "63 %", "12.1 of 80.0 GB", "compute 63 %", "1234", "3.1 of 8", "3.2 of 4 CPUs"):
         assert each in together
     assert " ".join(VERDICT.title.split()) in " ".join(together.split())
-
-
-def test_a_terminal_that_is_too_small_says_so_and_how_the_run_stands() -> None:
-    rows = shown(running(), 39, 5)
-    assert rows[0].startswith("ssd · caffe: running, step 412/1000")
-    assert rows[1] == "too small: 39×5, needs 40×8"
-    assert all(cell_len(row) <= 39 for row in rows)
-
-
-@pytest.mark.parametrize("ranks", [1, 9])
-@pytest.mark.parametrize("devices", [0, 1, 8])
-@pytest.mark.parametrize("workers", [0, 3, 64])
-@pytest.mark.parametrize("size", [(40, 8), (60, 20), (80, 24), (81, 11), (132, 50), (250, 90)])
-def test_whatever_runs_the_screen_is_kept_and_the_verdict_stays_on_it(
-    size: tuple[int, int], workers: int, devices: int, ranks: int
-) -> None:
-    width, height = size
-    view = running(
-        devices=tuple(device(i) for i in range(devices)),
-        makers=tuple(worker(i) for i in range(workers)),
-        rank_views=tuple(rank(i) for i in range(ranks)) if ranks > 1 else (),
-        ranks=ranks,
-    )
-    for focus in ("", "ranks", "devices", "workers"):
-        rows = shown(view, width, height, keys=True, focus=focus, chosen=2)
-        assert len(rows) == height
-        assert all(cell_len(row) <= width for row in rows)
-        assert rows[-1].startswith(" q quit")
-        assert any("verdict" in row for row in rows) or height < 12
-        assert "412/1000 steps" in "\n".join(rows)
-
-
-maybe = st.none() | st.floats(0, 1e6)
-percents = st.none() | st.floats(0, 100)
-histories = st.lists(st.floats(0, 100) | st.just(NAN), max_size=300).map(tuple)
-
-
-@given(
-    size=st.tuples(st.integers(1, 200), st.integers(1, 60)),
-    ascii_only=st.booleans(),
-    left=maybe,
-    rate=maybe,
-    queue=st.none() | st.floats(0, 64),
-    capacity=st.none() | st.integers(0, 4096),
-    history=histories,
-    busy=percents,
-    cpus=maybe,
-    title=st.text(max_size=90),
-)
-def test_no_figures_whatever_break_the_frame(
-    size: tuple[int, int],
-    ascii_only: bool,
-    left: float | None,
-    rate: float | None,
-    queue: float | None,
-    capacity: int | None,
-    history: tuple[float, ...],
-    busy: float | None,
-    cpus: float | None,
-    title: str,
-) -> None:
-    view = running(
-        left_s=left,
-        samples_per_s=rate,
-        queue_ready=queue,
-        queue_capacity=capacity,
-        devices=(device(busy_pct=history, sm_active_pct=history, power_w=history, memory_total_bytes=None),),
-        makers=(worker(busy_pct=busy, reading_pct=busy, queued_pct=busy, batch_ms=rate, quiet_s=left),) * 3,
-        host=HostView(tree_cpus=cpus, cpu_budget=cpus, cpus=history),
-    )
-    view = replace(view, title=title)
-    rows = live.screen(view, *size, live.Options(ascii_only=ascii_only, keys=True))
-    assert len(rows) <= size[1]
-    for row in rows:
-        assert row.cells == cell_len(row.plain) <= size[0]
-        assert not any(unicodedata.category(c) == "Cc" for c in row.plain)
 
 
 def test_what_was_not_measured_is_said_and_never_zero() -> None:
@@ -312,18 +219,6 @@ def test_a_machine_without_an_accelerator_says_so_once_it_was_looked_at() -> Non
     assert said not in text(Snapshot("watch", "", "watching"))
 
 
-@pytest.mark.parametrize("size", [(39, 5), (40, 8), (80, 24), (120, 40)])
-def test_a_recording_that_ended_without_a_step_says_so(tmp_path: Path, size: tuple[int, int]) -> None:
-    create_run(tmp_path / "run", {"command": ["job"], "ended": {"status": "ok"}})
-    view = RecentReader(tmp_path / "run").snapshot()
-    assert live.line(view) == "job: ended well, no training step was recorded"
-    together = text(view, *size)
-    assert "ended well" in together
-    assert "waiting" not in together
-    for rows in (6, 3, 1):
-        assert "no training step was recorded" in live.panel(view, 80, rows, live.Options())[0].plain
-
-
 def test_the_smallest_screen_has_the_cause_and_its_share() -> None:
     rows = shown(running(), 40, 8, keys=True)
     assert next(row for row in rows if row.startswith(" verdict")).split() == ["verdict", "input.storage,", "31", "%"]
@@ -349,128 +244,12 @@ def test_a_trend_has_its_direction_once() -> None:
     assert "-12" not in text(running(trend_pct=-12.0))
 
 
-def test_help_cuts_no_sentence_at_80_columns() -> None:
-    rows = shown(running(), 80, 60, help=True, replay_length_s=9.0)
-    assert not any("…" in row for row in rows)
-    assert "outside steps (boundary)" in " ".join(" ".join(rows).split())
-    # Keys come first, and are all there on 24 rows.
-    assert any("to the end" in row for row in shown(running(), 80, 24, help=True, replay_length_s=9.0))
-
-
-def test_the_line_of_a_replay_says_which_moment_it_is() -> None:
-    assert "running at 1:03 of its replay, step 412" in live.line(running(at_s=63.4))
-
-
-def test_ascii_holds_nothing_else() -> None:
-    view = running(rank_views=tuple(rank(i) for i in range(3)), ranks=3)
-    view = replace(view, title="plain")
-    for size in ((60, 20), (80, 24), (140, 50)):
-        for focus in ("", "workers", "devices"):
-            rows = shown(view, *size, ascii_only=True, keys=True, focus=focus, paused=True)
-            assert "\n".join(rows).isascii()
-    assert "\n".join(shown(view, ascii_only=True, help=True)).isascii()
-
-
-def test_parts_are_told_apart_without_colour() -> None:
-    row = next(row for row in shown(running(), 100, 30) if row.startswith(" step"))
-    assert {"█", "░", "▒"} <= set(row)
-    legend = text(running(), 100, 30)
-    assert "█ compute 63 %" in legend
-    assert "░ input 31 %" in legend
-    line = Row("red", "bold red").add(" plain")
-    assert line.ansi(colour=True) == "\x1b[1;31mred\x1b[0m plain"
-    assert line.ansi(colour=False) == "\x1b[1mred\x1b[0m plain"
-
-
-def test_control_characters_and_markup_of_a_run_reach_no_terminal() -> None:
-    view = replace(running(), title="a\x1b[2Jb [/x]\nc", device="dev\x07ice")
-    view = replace(view, verdict=replace(VERDICT, title="waits \x1b]0;x\x07 for data"))
-    drawn = "".join(row.ansi(colour=False) for row in live.screen(view, 80, 30, live.Options()))
-    assert "a?[2Jb [/x] c" in drawn
-    assert "dev?ice" in drawn
-    assert "\x07" not in drawn
-    assert "\x1b]" not in drawn
-    assert "\x1b[2J" not in drawn
-
-
-@pytest.mark.parametrize("steps", [0, 400])
-def test_how_a_run_ended_is_one_row_whatever_it_says(steps: int) -> None:
-    view = replace(running(), state="x\n::error::y\x1b[31m", steps=steps)
-    assert "x ::error::y?[31m" in live.line(view)
-    assert "\n" not in live.line(view)
-    rows = [row.ansi(colour=False) for row in live.screen(view, 80, 30, live.Options())]
-    assert "x ::error::y?[31m" in rows[0]
-    assert not any("\n" in row or "\x1b[31m" in row for row in rows)
-
-
 def test_help_names_every_key_and_those_of_a_replay_only_there() -> None:
     plain = text(running(), help=True)
     for key in ("q, Ctrl-C", "h, ?", "p, space", "Tab", "up, down"):
         assert key in plain
     assert "Home, End" not in plain
     assert "Home, End" in text(running(), help=True, replay_length_s=9.0)
-
-
-def test_wrapped_keeps_figures_and_units_together() -> None:
-    for width in range(16, 60):
-        rows = wrapped("It waits 31 % of the time, for 42 s of 9000 samples/s", width)
-        assert all(len(row) <= width for row in rows)
-        assert not any(row.endswith(("31", "42", "9000")) for row in rows)
-    assert " ".join(wrapped("a b  c", 3)) == "a b c"
-
-
-def test_a_graph_tells_zero_from_not_measured_and_full_from_half() -> None:
-    assert bars.graph((0.0, NAN, 100.0, 50.0), 2, 1) == ("⡀⣧",)
-    assert bars.graph((0.0, NAN, 50.0, 100.0), 2, 2) == (" ⢸", "⡀⣿")
-    assert bars.graph((0.0, NAN, 50.0, 100.0), 4, 2, ascii_only=True) == ("   @", "_ @@")
-    assert bars.graph((), 3, 1) == ("   ",)
-
-
-def test_a_gauge_shows_the_least_share_and_never_more_than_all() -> None:
-    assert [tuple(map(len, bars.gauge(share, 10))) for share in (0.0, 0.001, 0.5, 1.0)] == [
-        (0, 10),
-        (1, 9),
-        (5, 5),
-        (10, 0),
-    ]
-
-
-@pytest.mark.parametrize("rows", [6, 3, 1])
-@pytest.mark.parametrize("width", [40, 79, 200])
-def test_the_panel_has_exactly_its_rows(rows: int, width: int) -> None:
-    for view in (running(), Snapshot("x", "", "starting"), running(devices=(), makers=(), verdict=None)):
-        panel = live.panel(view, width, rows, live.Options())
-        assert len(panel) == rows
-        assert all(row.cells <= width for row in panel)
-        assert "whyidle" in panel[0].plain
-
-
-def test_the_panel_says_what_the_view_says_in_short() -> None:
-    rows = [row.plain for row in live.panel(running(), 100, 6, live.Options())]
-    assert rows[0].split("  ")[:4] == [" whyidle", "running", "412/1000 steps", "2:10 min left"]
-    assert "busy 63 %" in rows[1]
-    assert rows[2].endswith("25.9 ms")
-    assert "compute 63 %" in rows[3]
-    for each in ("1234 samples/s", "queue 3.1 of 8", "workers 4 busy 92 %"):
-        assert each in rows[4]
-    assert rows[5].endswith("(for 42 s)")
-    three = [row.plain for row in live.panel(running(), 100, 3, live.Options())]
-    assert "compute 63 %" in three[1]
-    assert three[2] == rows[5]
-
-
-def test_the_panel_takes_fewer_rows_of_a_smaller_terminal() -> None:
-    assert [live.rows_for(height) for height in (60, 24, 23, 16, 15, 5)] == [6, 6, 3, 3, 1, 1]
-
-
-def test_the_snapshot_as_json_has_null_for_what_was_not_measured() -> None:
-    view = running(devices=(device(busy_pct=(NAN, 5.0), sm_active_pct=(), memory_used_bytes=None),))
-    content = json.loads(json_text(as_json(view)))
-    assert (content["format"], content["version"]) == ("whyidle-live", 1)
-    assert content["devices"][0]["busy_pct"] == [None, 5.0]
-    assert content["devices"][0]["memory_used_bytes"] is None
-    assert content["samples_per_s"] == 1234.5
-    assert content["verdict"]["cause"] == "input.storage"
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
@@ -483,26 +262,6 @@ def test_a_recorded_run_is_shown_as_it_stands(tmp_path: Path, width: int) -> Non
     assert "compute 50 %" in together
 
 
-def test_plain_lines_say_the_same_in_words(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 60])
-    line = live.line(RecentReader(tmp_path / "run").snapshot())
-    assert "ok, step 60, on emulated Test, 400.0 samples/s, device busy 50 %" in line
-    assert live.line(Snapshot("ssd · naive", "", "starting")) == "ssd · naive: no training step yet"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1:00 min"), (187, "3:07 min"), (7500, "2:05 h")]
-)
-def test_durations_for_people(seconds: float, said: str) -> None:
-    assert live.duration(seconds) == said
-
-
-def test_the_history_of_the_view_is_that_of_the_snapshot() -> None:
-    row = next(row for row in shown(running(devices=(device(busy_pct=WAVE, sm_active_pct=()),))) if row[2:6] == "busy")
-    drawn = bars.graph(WAVE, 80 - 12 - 7, 1)[0]
-    assert drawn in row
-
-
 def test_stand_in_data_are_called_so_in_every_form() -> None:
     view = running(stand_in="VOC2007")
     for size in ((60, 20), (80, 24), (120, 40)):
@@ -510,16 +269,3 @@ def test_stand_in_data_are_called_so_in_every_form() -> None:
     assert "stand-in data" in live.panel(view, 80, 6, live.Options())[0].plain
     assert live.line(view).endswith("stand-in data")
     assert "stand-in" not in text(running()).lower()
-
-
-def test_a_gap_in_the_history_of_cpus_is_no_full_load() -> None:
-    measured = replace(running().host, cpus=(*(NAN,) * 100, 2.0, NAN))
-    row = next(row for row in shown(running(host=measured), 120, 40) if row.startswith("  CPU"))
-    assert row.endswith("n/a")
-    assert len(row.removeprefix("  CPU").removesuffix("n/a").strip()) == 1
-
-
-def test_the_panel_of_a_training_without_accelerator_shows_the_host() -> None:
-    rows = [row.plain for row in live.panel(running(devices=()), 80, 6, live.Options())]
-    assert "3.2 of 4 CPUs" in rows[4]
-    assert all(rows)

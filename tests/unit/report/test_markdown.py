@@ -9,6 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from support.cells import Planned, place
+from support.crafted import facts_of_run
 from support.jobs import Rank, record
 from whyidle.analyse.causes.finding import Evidence
 from whyidle.analyse.cells.comparison import Cell, compare
@@ -52,12 +53,6 @@ def markdown_of(analysis: Analysis) -> str:
     return markdown(run_document(analysis))
 
 
-@pytest.fixture
-def starved(tmp_path: Path) -> Path:
-    train(tmp_path / "starved", [[Step(fetch_ns=20 * MS)] * 100])
-    return tmp_path / "starved"
-
-
 def test_a_run_has_its_verdict_parts_next_figures_and_quality(starved: Path) -> None:
     analysis = analyse(open_run(starved))
     text = markdown_of(analysis)
@@ -68,8 +63,7 @@ def test_a_run_has_its_verdict_parts_next_figures_and_quality(starved: Path) -> 
     assert f"<p>{verdict.title}</p>" in shown
     order = [shown.index(word) for word in ("Verdict", "Why: where the time went", "Next", "Evidence", "overhead")]
     assert order == sorted(order)
-    facts = analysis.facts
-    assert facts is not None
+    facts = facts_of_run(starved)
     assert f"{100 * facts.shares['input']:.1f} %" in text
     assert "**Next**" in text
     assert "steps after" in text

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.page_content import Element, parsed
+from support.stacks import BACKWARD, TORCH, stack
 from whyidle.analyse.attached.attached import attached
 from whyidle.analyse.attached.causes import findings_of, verdict_of
 from whyidle.analyse.attached.series import MOST_VALUES, Series, series_of
@@ -25,18 +26,10 @@ from whyidle.report.contract import attached as attach_json
 from whyidle.report.page import attach_page
 from whyidle.report.page.attach_tree import Branch, tree
 
-TORCH = "/venv/lib/python3.12/site-packages/torch"
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m"
 
 
-def stack(*frames: str) -> Stack:
-    """Frames as `file:function`, the outermost first."""
-    made = (frame.rpartition(":") for frame in ("/home/me/train.py:main", *frames))
-    return tuple(Frame(name, file, 7) for file, _, name in made)
-
-
 WAIT = stack(f"{TORCH}/utils/data/dataloader.py:_BaseDataLoaderIter.__next__", "/usr/lib/python3.12/queue.py:Queue.get")
-BACKWARD = stack(f"{TORCH}/_tensor.py:Tensor.backward", f"{TORCH}/autograd/graph.py:_engine_run_backward")
 MAKING = stack(f"{TORCH}/utils/data/_utils/worker.py:_worker_loop", f"{TORCH}/utils/data/_utils/fetch.py:X.fetch")
 
 

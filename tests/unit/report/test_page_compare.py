@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from support.cells import Planned, on_processor
+from support.cells import SETTING, Planned, on_processor
 from support.page_content import Element, parsed
+from support.rendered import rendered
 from whyidle.analyse.cells.cell_costs import place_of, setting_of
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.cells.prices import Price
@@ -23,22 +22,8 @@ from whyidle.record.run import create_run
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.documents.comparison import comparison_document, comparison_title
 from whyidle.report.page import compare_page
-from whyidle.report.render.text import print_document
 from whyidle.scenarios.planted import MS, Step, train
 
-SETTING: dict[str, Any] = {
-    "scenario": "ssd",
-    "experiment": "loaders",
-    "question": "Which loader is fastest?",
-    "net": "vgg",
-    "device": {"kind": "emulated", "title": "emulated K80"},
-    "cpu_budget": 2.0,
-    "workers": 2,
-    "stop": {"epochs": 2},
-    "repeats": 2,
-    "augment": True,
-    "dataset": {"images": 800, "stand_in": None},
-}
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[31m"
 
 
@@ -193,10 +178,7 @@ def test_cells_that_train_another_thing_have_a_table_and_a_scale_of_their_own(pl
 
 def test_the_page_says_all_that_the_text_does(study: list[Cell]) -> None:
     result = compare(study)
-    console = Console(file=io.StringIO(), width=200, highlight=False, color_system=None)
-    print_document(comparison_document(result, SETTING), console)
-    assert isinstance(console.file, io.StringIO)
-    text = console.file.getvalue()
+    text = rendered(comparison_document(result, SETTING), 200)
     page = parsed(compare_page.page(result, SETTING))
     words = page.words
     assert comparison_title(result, SETTING) == page.all("h1")[0].words

@@ -5,78 +5,49 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import io
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from support.crafted import add, add_events, amend, train_on_cpu
-from support.jobs import START as JOB_START
 from support.jobs import Rank, record
 from support.long_run import make
+from support.page_content import parsed
+from support.rendered import rendered
+from support.run_pages import CHROMIUM, data_in, opened, page_of, told_by
 from whyidle.analyse.intervals import total
-from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.analyse.timeline.lines import TimelineLine
-from whyidle.analyse.timeline.timeline import Timeline, timelines
 from whyidle.commands.main import main
 from whyidle.record.names import Names
 from whyidle.record.notices import SAMPLER_NOTICES, Notices
 from whyidle.record.run import open_run, update_run
 from whyidle.record.sampled_devices import note_devices
-from whyidle.record.schema import BATCH, DEVICE, HEADER_BYTES, NOT_MEASURED, EventKind
+from whyidle.record.schema import BATCH, HEADER_BYTES, NOT_MEASURED, EventKind
 from whyidle.report.documents.run import run_document
 from whyidle.report.page import frame, overview
 from whyidle.report.page.environment import environment_of, settings_of
-from whyidle.report.page.run_page import page
-from whyidle.report.page.timeline_data import MOST_DEVICES, MOST_RANKS, SHARE, TYPES, pack, unpack
-from whyidle.report.render.text import print_document
-from whyidle.scenarios.planted import MS, START, Step, train
+from whyidle.report.page.timeline_data import SHARE, TYPES, pack, unpack
+from whyidle.scenarios.planted import MS, START, train
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[31m\u2028"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-def page_of(*folders: Path) -> tuple[str, Analysis, list[Timeline]]:
-    runs = [open_run(folder) for folder in folders]
-    analysis = analyse(*runs)
-    return page(analysis, runs), analysis, timelines(analysis, runs)
-
-
-def data_in(made: str) -> Any:
-    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', made, re.DOTALL)
-    return json.loads(found)
-
-
-def words_in(made: str) -> str:
-    """What a reader without scripts sees."""
-    body = re.sub(r"<(script|style)\b.*?</\1>", " ", made, flags=re.DOTALL)
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
-
-
-@pytest.fixture
-def starved(tmp_path: Path) -> Path:
-    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 60] * 2)
-    return tmp_path / "run"
 
 
 def test_a_page_says_all_that_the_text_says_without_any_script(starved: Path) -> None:
     made, analysis, _ = page_of(starved)
-    words = words_in(made)
+    words = parsed(made).words
     parts = ("verdict", "why", "next", "time", "evidence", "measured", "setting")
     places = [made.index(f'id="{part}"') for part in parts]
     assert places == sorted(places)
     assert f"{analysis.verdict.cause} " in words
     assert f"confidence {analysis.verdict.confidence:.1f}" in words
-    file = io.StringIO()
-    print_document(run_document(analysis), Console(file=file, width=1000, color_system=None))
-    pieces = [piece.strip("█░▒▓▚·? ()") for line in file.getvalue().splitlines() for piece in line.split("  ")]
+    pieces = [
+        piece.strip("█░▒▓▚·? ()")
+        for line in rendered(run_document(analysis), 1000).splitlines()
+        for piece in line.split("  ")
+    ]
     assert len(pieces) > 100
     for piece in pieces:
         assert piece.removeprefix("should be ") in words
@@ -117,7 +88,7 @@ def test_lanes_tell_of_each_batch_what_its_maker_recorded(tmp_path: Path) -> Non
     blocked = timeline.lanes.blocked_end_ns - timeline.lanes.blocked_begin_ns
     assert blocked.sum() > 0
     assert unpack(lanes["blocked"]).sum() == pytest.approx(blocked.sum() / 1e6, rel=1e-4)
-    assert "STAND-IN DATA: generated, in place of a training of a day." in words_in(made)
+    assert "STAND-IN DATA: generated, in place of a training of a day." in parsed(made).words
 
 
 @pytest.mark.parametrize("type_", TYPES)
@@ -177,20 +148,20 @@ def test_what_cannot_be_json_is_refused_and_what_json_holds_ends_no_script() -> 
 def test_a_run_without_steps_has_a_page_without_a_time_line(tmp_path: Path) -> None:
     train(tmp_path / "run", [])
     made, _, _ = page_of(tmp_path / "run")
-    assert "No verdict: no training step was recorded." in words_in(made)
-    assert "Over time" not in words_in(made)
+    assert "No verdict: no training step was recorded." in parsed(made).words
+    assert "Over time" not in parsed(made).words
     assert 'id="data"' not in made
     # No verdict is no good verdict, and nothing is linked that is not there.
     assert 'class="card verdict"' in made
     assert set(re.findall(r'href="#(\w+)"', made)) - {"main"} <= set(re.findall(r'id="(\w+)"', made))
-    assert "Evidence" not in words_in(made)
+    assert "Evidence" not in parsed(made).words
 
 
 def test_a_headroom_that_nobody_asked_for_is_no_setting(starved: Path) -> None:
     update_run(starved, {"headroom": False})
-    assert "headroom" not in words_in(page_of(starved)[0]).partition("Settings")[2]
+    assert "headroom" not in parsed(page_of(starved)[0]).words.partition("Settings")[2]
     update_run(starved, {"headroom": True})
-    assert "headroom yes" in words_in(page_of(starved)[0])
+    assert "headroom yes" in parsed(page_of(starved)[0]).words
 
 
 def test_the_code_and_the_driver_are_named_where_it_ran(starved: Path) -> None:
@@ -202,7 +173,7 @@ def test_the_code_and_the_driver_are_named_where_it_ran(starved: Path) -> None:
     assert rows["driver"] == "580.95.05"
     assert rows["code"].startswith("0123456789 + changes, branch </script>")
     assert not {"code", "code.revision"} & {what for what, _ in settings_of(analysis)}
-    words = words_in(made)
+    words = parsed(made).words
     assert "driver 580.95.05" in words
     assert "code 0123456789 + changes, branch </script>" in words
     assert "<img" not in made
@@ -228,12 +199,12 @@ def test_a_page_says_of_how_many_batches_one_is_timed(tmp_path: Path) -> None:
 
 def test_a_run_that_was_killed_says_so(starved: Path) -> None:
     update_run(starved, {"ended": {"status": "failed", "exit_code": -9}})
-    assert "killed by signal 9 after 120 steps" in words_in(page_of(starved)[0])
+    assert "killed by signal 9 after 100 steps" in parsed(page_of(starved)[0]).words
 
 
 def test_on_a_processor_no_device_is_spoken_of(tmp_path: Path) -> None:
     record(tmp_path / "run", [Rank(fetch_ns=20 * MS, host_ns=10 * MS)])
-    words = words_in(page_of(tmp_path / "run")[0])
+    words = parsed(page_of(tmp_path / "run")[0]).words
     assert "the processor computing" in words
     assert "NVML" not in words
 
@@ -246,93 +217,11 @@ def test_what_is_not_told_apart_is_called_so_and_not_measured_is_not_zero(tmp_pa
 
     amend(tmp_path / "run", unfed)
     made, _, _ = page_of(tmp_path / "run")
-    words = words_in(made)
+    words = parsed(made).words
     assert "not told apart 100.0 %" in words
     assert "busy n/a" in words
     assert "waiting for data n/a" in words
     assert "untold" in data_in(made)["ranks"][0]["spans"]
-
-
-def test_of_several_ranks_each_has_its_time_and_the_one_that_leads_comes_first(tmp_path: Path) -> None:
-    record(tmp_path / "run", [Rank(), Rank(fetch_ns=9 * MS), Rank()])
-    made, analysis, over = page_of(tmp_path / "run")
-    data = data_in(made)
-    assert [rank["rank"] for rank in data["ranks"]] == [0, 1, 2]
-    assert data["lead"] == (analysis.job and analysis.job.lead)
-    assert "Ranks" in words_in(made)
-    for rank, timeline in zip(data["ranks"], over, strict=True):
-        binned = unpack(rank["bins"]["parts"]["input"]).astype(float) * rank["bins"]["width"] / SHARE
-        assert binned.sum() == pytest.approx(timeline.facts.parts.input_ns / 1e6, rel=1e-3)
-
-
-@pytest.mark.parametrize("apart", [True, False])
-def test_ranks_of_several_hosts_stand_on_one_axis_of_time(apart: bool, tmp_path: Path) -> None:
-    """Monotonic clocks start with their hosts."""
-    ranks = [Rank(), Rank(fetch_ns=9 * MS, host="beta")]
-    job = record(tmp_path / "job", ranks, apart=apart, shifts={"beta": 3_600_000 * MS})
-    here, there = data_in(page_of(*job.folders)[0])["ranks"]
-    assert there["begin"] == pytest.approx(here["begin"], abs=1)
-    assert there["bins"]["begin"] == pytest.approx(here["bins"]["begin"], abs=1)
-    assert unpack(there["steps"]["begin"])[0] == pytest.approx(unpack(here["steps"]["begin"])[0], abs=1)
-
-
-def test_of_very_many_ranks_the_one_that_leads_is_shown(tmp_path: Path) -> None:
-    last = MOST_RANKS + 3
-    record(tmp_path / "run", [Rank(fetch_ns=(21 if n == last else 1) * MS) for n in range(last + 1)], 40)
-    data = data_in(page_of(tmp_path / "run")[0])
-    assert data["lead"] == last
-    assert [rank["rank"] for rank in data["ranks"]] == [*range(MOST_RANKS - 1), last]
-    assert data["left_out_ranks"] == 4
-
-
-def sampled(folder: Path, devices: int) -> None:
-    """What a sampler saw of so many devices of this host, while the job of `jobs.record` ran."""
-    looks = [(when, device) for when in range(20) for device in range(devices)]
-    add(
-        folder,
-        DEVICE,
-        [
-            {
-                "t_ns": JOB_START + (when + 1) * 100 * MS,
-                "device": device,
-                "window_ns": 100 * MS,
-                "utilisation_pct": 10.0 * (device + 1) % 100,
-                "memory_used_bytes": 10**9 * (device + 1),
-            }
-            for when, device in looks
-        ],
-    )
-
-
-@pytest.fixture
-def on_two_hosts(tmp_path: Path) -> tuple[Path, Path]:
-    """Rank 0 on a host with one device; rank 1, for which it waits, on one with three."""
-    job = record(tmp_path / "job", [Rank(), Rank(fetch_ns=9 * MS, host="beta")], apart=True, device="cuda")
-    alpha, beta = job.folders
-    sampled(alpha, 1)
-    sampled(beta, 3)
-    return alpha, beta
-
-
-def test_each_rank_has_the_devices_of_its_host(on_two_hosts: tuple[Path, Path]) -> None:
-    ranks = data_in(page_of(*on_two_hosts)[0])["ranks"]
-    assert [(rank["rank"], rank["host"], rank["devices"]) for rank in ranks] == [
-        (0, "alpha", [0]),
-        (1, "beta", [0, 1, 2]),
-    ]
-    for rank in ranks:
-        of = {line["name"] for line in rank["lines"] if line["name"].startswith("memory:")}
-        assert of == {f"memory:{number}" for number in rank["devices"]}
-        assert rank["left_out_devices"] == 0
-
-
-def test_of_many_devices_it_is_said_how_many_are_left_out(tmp_path: Path) -> None:
-    record(tmp_path / "run", [Rank(), Rank(fetch_ns=9 * MS)], device="cuda")
-    sampled(tmp_path / "run", MOST_DEVICES + 3)
-    for rank in data_in(page_of(tmp_path / "run")[0])["ranks"]:
-        assert rank["devices"] == list(range(MOST_DEVICES))
-        assert rank["left_out_devices"] == 3
-        assert not any(line["name"] == f"utilisation:{MOST_DEVICES}" for line in rank["lines"])
 
 
 def test_where_nothing_was_measured_the_line_of_the_overview_is_broken(
@@ -383,14 +272,6 @@ def test_what_cannot_be_written_or_read_is_refused_in_a_sentence(
     assert "Traceback" not in capsys.readouterr().err
 
 
-def opened(file: Path) -> tuple[str, str]:
-    """(the document as Chromium has it once loaded, what went to its console)."""
-    assert CHROMIUM is not None
-    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
-    done = subprocess.run([*command, "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=120)
-    return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
 def test_a_browser_builds_all_charts_without_an_error(tmp_path: Path) -> None:
@@ -399,37 +280,9 @@ def test_a_browser_builds_all_charts_without_an_error(tmp_path: Path) -> None:
     document, console = opened(tmp_path / "page.html")
     assert console == ""
     assert re.search(r'<html[^>]* data-charts="9"', document)
-    shown = words_in(document)
+    shown = parsed(document).words
     for title in ("Utilisation", "Where the time went", "Making batches, by worker", "CPUs", "In view: "):
         assert title in shown
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
-def test_the_devices_to_choose_from_are_those_of_the_rank_that_is_shown(
-    on_two_hosts: tuple[Path, Path], tmp_path: Path
-) -> None:
-    made, _, _ = page_of(*on_two_hosts)
-    # A reader who chooses: the page itself lets no script in but its own.
-    clicks = """
-        const [ranks, devices] = document.querySelectorAll("#timeline select"), told = [];
-        const choose = (select, value) => { select.value = value; select.dispatchEvent(new Event("change")); };
-        const tell = () => told.push([devices.hidden, devices.value, [...devices.options].map((o) => o.value)]);
-        tell(); choose(devices, "1"); tell(); choose(ranks, "0"); tell(); choose(ranks, "1"); tell();
-        document.body.dataset.told = JSON.stringify(told);
-    """
-    made = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", made)
-    (tmp_path / "page.html").write_text(made.replace("</body>", f"<script>{clicks}</script></body>"))
-    document, console = opened(tmp_path / "page.html")
-    assert console == ""
-    (told,) = re.findall(r'data-told="([^"]*)"', document)
-    of_beta = ["0", "1", "2"]
-    assert json.loads(html.unescape(told)) == [
-        [False, "0", of_beta],
-        [False, "1", of_beta],
-        [True, "0", ["0"]],
-        [False, "0", of_beta],
-    ]
 
 
 @pytest.mark.slow
@@ -443,14 +296,9 @@ def test_paper_is_white_and_has_what_is_behind_disclosures(starved: Path, tmp_pa
         const tell = () => told.push([document.documentElement.dataset.theme, button.dataset.name, folded.open]);
         tell();
         for (const each of ["beforeprint", "afterprint"]) { dispatchEvent(new Event(each)); tell(); }
-        document.body.dataset.told = JSON.stringify(told);
     """
-    made = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", made)
-    (tmp_path / "page.html").write_text(made.replace("</body>", f"<script>{prints}</script></body>"))
-    document, console = opened(tmp_path / "page.html")
-    assert console == ""
-    (told,) = re.findall(r'data-told="([^"]*)"', document)
-    assert json.loads(html.unescape(told)) == [
+    told = told_by(made, prints, tmp_path / "page.html")
+    assert told == [
         ["dark", "dark", False],
         ["light", "dark", True],
         ["dark", "dark", False],

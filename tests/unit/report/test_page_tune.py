@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from dataclasses import replace
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from support.page_content import Element, parsed
+from support.rendered import rendered
 from support.tuned import ADVICE, BEST, FAILED, NOW, RESULT, TUNED
 from whyidle.analyse.statistics import Estimate
 from whyidle.commands.main import main
@@ -22,7 +21,6 @@ from whyidle.report.contract import tuning as tune_json
 from whyidle.report.contract.encode import builtins
 from whyidle.report.documents.tuning import tuning_document
 from whyidle.report.page import tune_page
-from whyidle.report.render.text import print_document
 from whyidle.terminal.console import json_text
 from whyidle.tune.search.result import BatchAdvice, SearchEnd
 from whyidle.tune.search.state import State
@@ -40,10 +38,7 @@ def shown(result: Tuning) -> Element:
 
 
 def text(result: Tuning) -> str:
-    console = Console(file=io.StringIO(), width=100, highlight=False)
-    print_document(tuning_document(result), console)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    return rendered(tuning_document(result), 100)
 
 
 def stored(result: Tuning) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.main import main
 from whyidle.record.run import open_run, update_run
 from whyidle.report.export import prometheus
-from whyidle.scenarios.planted import MS, Step, train
 
 parser = pytest.importorskip("prometheus_client.parser")
 
@@ -27,12 +26,6 @@ def gauges(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
         assert family.type == "gauge"
         assert family.documentation
     return {family.name: [(s.labels, s.value) for s in family.samples] for family in families}
-
-
-@pytest.fixture
-def starved(tmp_path: Path) -> Path:
-    train(tmp_path / "starved", [[Step(fetch_ns=20 * MS)] * 100])
-    return tmp_path / "starved"
 
 
 def test_a_run_is_told_in_base_units(starved: Path) -> None:

@@ -10,20 +10,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from support.jobs import MS, Rank, record
+from support.jobs import Rank, record
+from support.rendered import rendered
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.main import main
 from whyidle.record.run import open_run, update_run
 from whyidle.report import live
 from whyidle.report.documents.run import run_document
-from whyidle.report.render.text import print_document
+from whyidle.scenarios.planted import MS
 
 
 def printed(folder: Path, width: int = 80) -> str:
-    file = io.StringIO()
-    print_document(run_document(analyse(open_run(folder))), Console(file=file, width=width, color_system=None))
-    return file.getvalue()
+    return rendered(run_document(analyse(open_run(folder))), width)
 
 
 def table(shown: str) -> list[list[str]]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from support.jobs import Rank, record
+from support.rendered import rendered
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.cells.comparison import Cell, Comparison, compare
 from whyidle.analyse.run.analysis import Analysis, analyse
@@ -26,7 +25,6 @@ from whyidle.report.contract.encode import builtins
 from whyidle.report.documents.comparison import comparison_document
 from whyidle.report.documents.run import headline, run_document
 from whyidle.report.render import bars
-from whyidle.report.render.text import print_document
 from whyidle.report.words.figures import evidence_value
 from whyidle.scenarios.planted import MS, Step, train
 
@@ -43,18 +41,9 @@ SETTING = {
 }
 
 
-def printed(draw, width: int = 80, encoding: str = "utf-8") -> str:
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
-    console = Console(file=file, width=width, highlight=False, color_system=None)
-    draw(console)
-    file.seek(0)
-    return file.read()
-
-
 @pytest.fixture
-def starved(tmp_path: Path) -> Analysis:
-    train(tmp_path / "starved", [[Step(fetch_ns=20 * MS)] * 100])
-    return analyse(open_run(tmp_path / "starved"))
+def starved(starved: Path) -> Analysis:
+    return analyse(open_run(starved))
 
 
 @pytest.fixture
@@ -73,7 +62,7 @@ def table(tmp_path: Path, starved: Analysis) -> Comparison:
 
 
 def test_a_report_reads_verdict_why_next_evidence_in_this_order(starved: Analysis) -> None:
-    shown = printed(lambda c: print_document(run_document(starved), c))
+    shown = rendered(run_document(starved))
     places = [shown.index(h) for h in ("Verdict", "Why: where", "Next", "Evidence", "Device", "Quality of")]
     assert places == sorted(places)
     assert "emulated Test: 400.0" in shown
@@ -84,7 +73,7 @@ def test_a_report_reads_verdict_why_next_evidence_in_this_order(starved: Analysi
 
 def test_a_report_without_steps_says_so_and_shows_no_figures(tmp_path: Path) -> None:
     train(tmp_path / "run", [])
-    shown = printed(lambda c: print_document(run_document(analyse(open_run(tmp_path / "run"))), c))
+    shown = rendered(run_document(analyse(open_run(tmp_path / "run"))))
     assert "No verdict: no training step was recorded." in shown
     assert "Why" not in shown
 
@@ -136,15 +125,13 @@ def test_beside_a_verdict_on_validation_the_workers_are_said_to_be_the_trainings
     )
     boundary = Finding("host.boundary", "Validation.", 0.3, 0.9)
     for verdict, heading in ((starved.verdict, "Workers"), (boundary, "Workers of the training's loader")):
-        lines = printed(
-            lambda c, v=verdict: print_document(run_document(replace(starved, facts=facts, verdict=v)), c)
-        ).splitlines()
+        lines = rendered(run_document(replace(starved, facts=facts, verdict=verdict))).splitlines()
         assert heading in [line.rstrip() for line in lines]
 
 
 def test_a_handful_of_steps_gets_no_bar_no_gaps_and_no_rate(tmp_path: Path) -> None:
     train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 2])
-    shown = printed(lambda c: print_document(run_document(analyse(open_run(tmp_path / "run"))), c))
+    shown = rendered(run_document(analyse(open_run(tmp_path / "run"))))
     assert "step was recorded after the warm-up" in shown or "steps were recorded after the warm-up" in shown
     assert "██" not in shown
     for words in (" gaps", "of the window", "samples/s", " 1 steps", "1 gaps"):
@@ -154,7 +141,7 @@ def test_a_handful_of_steps_gets_no_bar_no_gaps_and_no_rate(tmp_path: Path) -> N
 def test_nothing_sampled_gives_no_heading_without_lines(tmp_path: Path) -> None:
     train(tmp_path / "run", [])
     analysis = replace(analyse(open_run(tmp_path / "run")), machine=sampled_nothing())
-    assert "Machine" not in printed(lambda c: print_document(run_document(analysis), c))
+    assert "Machine" not in rendered(run_document(analysis))
 
 
 def sampled_nothing() -> Sampled:
@@ -168,24 +155,21 @@ def test_on_a_processor_no_device_is_spoken_of_and_no_driver_missed(tmp_path: Pa
     analysis = analyse(open_run(tmp_path / "run"))
     assert any(f.cause == "host.step_gap" and f.title.startswith("The training spends 2") for f in analysis.findings)
     assert analysis.verdict.title.startswith("The training waits 51 % of the time for data")
-    shown = printed(lambda c: print_document(run_document(analysis), c)).replace("Device\n", "")
+    shown = rendered(run_document(analysis)).replace("Device\n", "")
     for words in ("he device", "NVIDIA", "AU (MLPerf"):
         assert words not in shown
     assert contract.report(analysis).verdict.next[0].low is None
 
 
 def test_reports_need_no_more_than_ascii_where_the_output_has_no_more(starved: Analysis, table: Comparison) -> None:
-    for draw in (
-        lambda c: print_document(run_document(starved), c),
-        lambda c: print_document(comparison_document(table, SETTING), c),
-    ):
-        shown = printed(draw, encoding="ascii")
+    for document in (run_document(starved), comparison_document(table, SETTING)):
+        shown = rendered(document, encoding="ascii")
         assert "##" in shown
         assert not set(shown) & set("█░▒▓▚▁▂▃▄▅▆▇")
 
 
 def test_a_comparison_shows_every_cell_whatever_became_of_it(table: Comparison) -> None:
-    shown = printed(lambda c: print_document(comparison_document(table, SETTING), c))
+    shown = rendered(comparison_document(table, SETTING))
     rows = {tuple(line.split()[:3]) for line in shown.splitlines()}
     assert ("naive", "8", "400.0") in rows
     assert ("naive", "192", "oom") in rows
@@ -200,9 +184,7 @@ def test_a_comparison_shows_every_cell_whatever_became_of_it(table: Comparison) 
 
 
 def test_a_comparison_of_which_nothing_ran_names_no_winner() -> None:
-    shown = printed(
-        lambda c: print_document(comparison_document(compare([Cell("naive", 8, "failed", "no", (), ())]), SETTING), c)
-    )
+    shown = rendered(comparison_document(compare([Cell("naive", 8, "failed", "no", (), ())]), SETTING))
     assert "No run finished, so there is no winner." in shown
 
 
@@ -290,7 +272,7 @@ def test_severity_is_what_fixing_would_gain() -> None:
 
 def test_markup_in_names_is_shown_and_not_obeyed(tmp_path: Path, starved: Analysis) -> None:
     cells = compare([Cell("[/x]", 8, "ok", None, ("a",), (starved,)), Cell("y", 8, "failed", "[/z]", (), ())])
-    shown = printed(lambda c: print_document(comparison_document(cells, SETTING), c))
+    shown = rendered(comparison_document(cells, SETTING))
     assert "[/x]" in shown
     assert "[/z]" in shown
 
@@ -299,14 +281,14 @@ def test_too_short_runs_are_not_sold_as_a_ranking(tmp_path: Path) -> None:
     train(tmp_path / "short", [[Step(fetch_ns=20 * MS)] * 10])
     short = analyse(open_run(tmp_path / "short"))
     cells = compare([Cell("naive", 8, "ok", None, ("a",), (short,))])
-    assert "no ranking yet" in printed(lambda c: print_document(comparison_document(cells, SETTING), c), width=300)
+    assert "no ranking yet" in rendered(comparison_document(cells, SETTING), width=300)
 
 
 def test_a_run_on_generated_data_is_told_so_above_its_figures(starved: Analysis) -> None:
     data = {"samples": 50, "unit": "image", "stand_in": "CIFAR-10"}
     generated = replace(starved, info=dict(starved.info) | {"dataset": data})
-    shown = printed(lambda c: print_document(run_document(generated), c))
+    shown = rendered(run_document(generated))
     assert shown.index("STAND-IN DATA: generated, in place of CIFAR-10.") < shown.index("Verdict")
     assert contract.report(generated).run.dataset == data
-    assert "STAND-IN" not in printed(lambda c: print_document(run_document(starved), c))
+    assert "STAND-IN" not in rendered(run_document(starved))
     assert contract.report(starved).run.dataset is None

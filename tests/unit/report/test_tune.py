@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from math import nan
 
 import pytest
-from rich.console import Console
 
+from support.rendered import rendered
 from whyidle.analyse.predict.workload import Binding
 from whyidle.analyse.statistics import Estimate
 from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
 from whyidle.report.documents.tuning import tuning_document
-from whyidle.report.render.text import print_document
 from whyidle.terminal.console import json_text
 from whyidle.tune.search.result import BatchAdvice, SearchEnd, Trial, Tuned
 from whyidle.tune.search.tuning import Tuning, prediction_error
@@ -51,10 +49,7 @@ RESULT = Tuning("python train.py", {"kind": "cpu", "title": "A processor"}, TUNE
 
 
 def shown(result: Tuning, width: int = 80) -> str:
-    console = Console(width=width, file=io.StringIO(), highlight=False)
-    print_document(tuning_document(result), console)
-    assert isinstance(console.file, io.StringIO)
-    text = console.file.getvalue()
+    text = rendered(tuning_document(result), width)
     assert max(len(line) for line in text.splitlines()) <= width
     return text
 

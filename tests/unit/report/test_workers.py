@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from whyidle.analyse.run.analysis import analyse
+from support.crafted import facts_of_run
+from support.rendered import rendered
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.loader_stats import Timed
 from whyidle.analyse.run.worker_records import SlowSample, TransformCost
-from whyidle.record.run import open_run
 from whyidle.report.document import Document
 from whyidle.report.documents.workers import workers_blocks
-from whyidle.report.render.text import print_document
 
 DATA = Path(__file__).parents[2] / "data" / "v1" / "starved"
 
 
 @pytest.fixture(scope="module")
 def recorded() -> Facts:
-    facts = analyse(open_run(DATA)).facts
-    assert facts is not None
-    return facts
+    return facts_of_run(DATA)
 
 
 def shown(facts: Facts, input_share: float | None = None, **loader: Any) -> str:
@@ -34,10 +29,7 @@ def shown(facts: Facts, input_share: float | None = None, **loader: Any) -> str:
     if input_share is not None:
         parts = dataclasses.replace(parts, input_ns=round(input_share * parts.wall_ns))
     facts = dataclasses.replace(facts, parts=parts, loader=dataclasses.replace(facts.loader, **loader))
-    console = Console(file=io.StringIO(), width=100)
-    print_document(Document(tuple(workers_blocks(facts))), console)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    return rendered(Document(tuple(workers_blocks(facts))), 100)
 
 
 def percents(text: str) -> list[float]:

@@ -28,11 +28,6 @@ RANDOM = np.random.default_rng
 LABEL = np.asarray(3)
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def photographs(root: Path, **classes: int) -> Path:
     """So many small JPEG files a class."""
     for name, count in classes.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,21 +36,15 @@ PARAMETERS = {
 }
 
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
 @pytest.fixture(autouse=True)
 def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody's cache, and no set that the system has."""
     monkeypatch.setattr(cost_data, "user_cache_dir", lambda _: str(tmp_path / "cache"))
     monkeypatch.setattr(cost_data, "_system_mnist", lambda _: None)
     monkeypatch.setattr(text, "_docstrings", lambda: "A text of which every letter follows another, and so on. " * 40)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """On a machine whose CPUs are busy, threads of one computation wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def trust(monkeypatch: pytest.MonkeyPatch, module: Any, archive: Path) -> None:

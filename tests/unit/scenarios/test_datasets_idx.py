@@ -131,18 +131,17 @@ def test_an_incomplete_set_of_this_machine_is_passed_over(tmp_path: Path) -> Non
     assert replace(FASHION_MNIST, places=(half,)).installed() is None
 
 
-def test_a_download_goes_to_the_cache_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_goes_to_the_cache_and_says_so(tmp_path: Path, cache_folder: Path) -> None:
     server = make_set(tmp_path / "server", suffix=".gz")
     md5 = {
         name: hashlib.md5((server / f"{name}.gz").read_bytes(), usedforsecurity=False).hexdigest()
         for pair in NAMES.values()
         for name in pair
     }
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     which = replace(FASHION_MNIST, places=(), mirrors=(f"{server.as_uri()}/",), md5=md5)
     said: list[str] = []
     folder = which.find(said.append)
-    assert folder.is_relative_to(tmp_path / "cache")
+    assert folder.is_relative_to(cache_folder)
     assert len(said) == 4
     assert len(IdxImages.open(which, folder)) == 60
     said.clear()

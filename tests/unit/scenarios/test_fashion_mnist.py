@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -181,15 +180,6 @@ class TestPlan:
 
     def test_even_on_a_processor_all_of_it_is_the_articles_net(self) -> None:
         assert {cell.net for cell in variants("plan", kind="cpu", devices=("cpu",), full=True)} == {"cnn5"}
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Small batches on a busy machine: more threads would wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("one_thread")

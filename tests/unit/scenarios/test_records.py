@@ -27,11 +27,6 @@ SIDE = 40
 STAGES = (Crop(32), Mirror(), Normalise())
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def photos(tmp_path: Path) -> ImageFolder:
     for name in ("ant", "bee"):

@@ -1,90 +1,22 @@
-"""Reading and checking sets: everything a user's data may have wrong, built here from a good one."""
+"""What is read of sets in VOC's layout."""
 
 from __future__ import annotations
 
-import io
-import json
-import os
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from whyidle.errors import DataError
+from support.voc_sets import VocMaker, names
 from whyidle.pipelines.stages import Normalise, Resize
-from whyidle.scenarios.voc import cache, check
-from whyidle.scenarios.voc.check import SetProblem, summary
 from whyidle.scenarios.voc.read import VocDataset
-
-Box = tuple[str, float, float, float, float]
-
-
-class Maker:
-    """A set that is written file by file. Images are 100 × 80."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.root = folder / "VOCdevkit" / "VOC2012"
-        for part in ("JPEGImages", "Annotations", "ImageSets/Main"):
-            (self.root / part).mkdir(parents=True)
-
-    def image(self, name: str, size: tuple[int, int] = (100, 80)) -> Path:
-        random = np.random.default_rng(len(name))
-        stream = io.BytesIO()
-        Image.fromarray(random.integers(0, 256, (size[1], size[0], 3), np.uint8)).save(stream, "JPEG", quality=90)
-        file = self.root / "JPEGImages" / f"{name}.jpg"
-        file.write_bytes(stream.getvalue())
-        return file
-
-    def annotation(self, name: str, *boxes: Box) -> Path:
-        objects = "".join(
-            f"<object><name>{label}</name><part><name>head</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>2</xmax>"
-            f"<ymax>2</ymax></bndbox></part><bndbox><xmax>{x2}</xmax><xmin>{x1}</xmin><ymax>{y2}</ymax>"
-            f"<ymin>{y1}</ymin></bndbox></object>"
-            for label, x1, y1, x2, y2 in boxes
-        )
-        return self.text(name, f"<annotation><size><width>9</width></size>{objects}</annotation>")
-
-    def text(self, name: str, text: str) -> Path:
-        file = self.root / "Annotations" / f"{name}.xml"
-        file.write_text(text)
-        return file
-
-    def sample(self, name: str, *boxes: Box) -> None:
-        self.image(name)
-        self.annotation(name, *(boxes or (("dog", 11, 21, 60, 40),)))
-
-    def split(self, *names: str, split: str = "trainval") -> None:
-        (self.root / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(names))
-
-    def open(self, split: str = "trainval", limit: int | None = None) -> VocDataset:
-        return VocDataset.open(self.folder, split, limit=limit)
-
-
-@pytest.fixture
-def maker(tmp_path: Path) -> Maker:
-    return Maker(tmp_path / "data")
-
-
-@pytest.fixture(autouse=True)
-def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    return folder
-
-
-def names(dataset: VocDataset) -> list[str]:
-    return [dataset.path(i).stem for i in range(len(dataset))]
-
 
 # What is read
 
 
-def test_boxes_become_shares_and_classes_numbers(maker: Maker) -> None:
+def test_boxes_become_shares_and_classes_numbers(maker: VocMaker) -> None:
     maker.sample("a", ("dog", 11, 21, 60, 40), ("aeroplane", 1, 1, 100, 80))
     maker.image("bb", (50, 40))
     maker.annotation("bb", ("tvmonitor", 1, 1, 1, 1))
@@ -107,7 +39,7 @@ def test_boxes_become_shares_and_classes_numbers(maker: Maker) -> None:
         dataset.targets(2)
 
 
-def test_describe_tells_how_much_there_is(maker: Maker) -> None:
+def test_describe_tells_how_much_there_is(maker: VocMaker) -> None:
     maker.sample("a", ("dog", 11, 21, 60, 40), ("cat", 1, 1, 100, 80))
     maker.image("bb", (50, 40))
     maker.annotation("bb", ("dog", 1, 1, 10, 10))
@@ -127,7 +59,7 @@ def test_describe_tells_how_much_there_is(maker: Maker) -> None:
     }
 
 
-def test_splits_limit_and_stages(maker: Maker) -> None:
+def test_splits_limit_and_stages(maker: VocMaker) -> None:
     for name in ("a", "bb", "ccc"):
         maker.sample(name)
     maker.split("a", "bb", "ccc")
@@ -140,7 +72,7 @@ def test_splits_limit_and_stages(maker: Maker) -> None:
     assert VocDataset.open(maker.folder, stages=()).stages == ()
 
 
-def test_progress_counts_all_images(maker: Maker) -> None:
+def test_progress_counts_all_images(maker: VocMaker) -> None:
     maker.sample("a")
     maker.split("a", "gone")
     calls: list[tuple[int, int]] = []
@@ -148,7 +80,7 @@ def test_progress_counts_all_images(maker: Maker) -> None:
     assert calls == [(1, 2), (2, 2)]
 
 
-def test_other_classes_have_the_same_number_in_every_split(maker: Maker) -> None:
+def test_other_classes_have_the_same_number_in_every_split(maker: VocMaker) -> None:
     maker.sample("a", ("zebra", 1, 1, 9, 9))
     maker.sample("b", ("apple", 1, 1, 9, 9), ("cat", 1, 1, 9, 9))
     maker.split("a", "b")
@@ -158,7 +90,7 @@ def test_other_classes_have_the_same_number_in_every_split(maker: Maker) -> None
     assert maker.open().class_names[20:] == ("apple", "zebra")
 
 
-def test_an_image_without_objects_is_a_sample(maker: Maker) -> None:
+def test_an_image_without_objects_is_a_sample(maker: VocMaker) -> None:
     maker.image("a")
     maker.text("a", "<annotation/>")
     maker.sample("b")
@@ -169,7 +101,7 @@ def test_an_image_without_objects_is_a_sample(maker: Maker) -> None:
     assert dataset.findings == []
 
 
-def test_a_dataset_goes_to_worker_processes(maker: Maker) -> None:
+def test_a_dataset_goes_to_worker_processes(maker: VocMaker) -> None:
     for name in ("a", "b"):
         maker.sample(name)
     maker.split("a", "b")
@@ -183,291 +115,3 @@ def test_reading_needs_no_torch() -> None:
     modules = "whyidle.scenarios.voc.read, whyidle.scenarios.voc.generate"
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-# What is wrong with data
-
-
-@pytest.fixture
-def good(maker: Maker) -> Maker:
-    """Two good images; tests add a bad one, `bad`."""
-    for name in ("first", "second"):
-        maker.sample(name)
-    maker.split("first", "bad", "second")
-    return maker
-
-
-def only_finding(maker: Maker) -> SetProblem:
-    """The one thing wrong with a set of which the good images must all be used."""
-    dataset = maker.open()
-    assert names(dataset) == ["first", "second"]
-    assert len(dataset.findings) == 1
-    return dataset.findings[0]
-
-
-def test_a_truncated_image_is_left_out(good: Maker) -> None:
-    file = good.image("bad")
-    good.annotation("bad", ("dog", 1, 1, 9, 9))
-    file.write_bytes(file.read_bytes()[:1500])
-    finding = only_finding(good)
-    assert (finding.kind, finding.file) == ("image corrupt", file)
-    assert "truncated" in finding.message
-
-
-def test_a_partly_decodable_image_is_left_out(good: Maker) -> None:
-    file = good.image("bad")
-    good.annotation("bad", ("dog", 1, 1, 9, 9))
-    file.write_bytes(file.read_bytes()[:3000] + b"\xff\xd9")
-    finding = only_finding(good)
-    assert (finding.kind, finding.file) == ("image corrupt", file)
-    assert "ends before the image" in finding.message
-
-
-def test_an_image_that_is_something_else_is_left_out(good: Maker) -> None:
-    file = good.image("bad")
-    good.annotation("bad")
-    file.write_text("404")
-    assert only_finding(good) == SetProblem("image corrupt", file, "it is not a JPEG")
-
-
-def test_an_image_that_cannot_be_read_is_left_out(good: Maker) -> None:
-    good.annotation("bad")
-    file = good.root / "JPEGImages" / "bad.jpg"
-    file.mkdir()
-    finding = only_finding(good)
-    assert (finding.kind, finding.file) == ("image corrupt", file)
-    assert "cannot be read" in finding.message
-
-
-def test_an_annotation_without_its_image(good: Maker) -> None:
-    file = good.annotation("bad", ("dog", 1, 1, 9, 9))
-    finding = only_finding(good)
-    assert (finding.kind, finding.file) == ("annotation without image", file)
-    assert "bad.jpg does not exist" in finding.message
-
-
-def test_an_annotation_without_its_image_outside_the_split(good: Maker) -> None:
-    good.split("first", "second")
-    file = good.annotation("stray", ("dog", 1, 1, 9, 9))
-    finding = only_finding(good)
-    assert (finding.kind, finding.file) == ("annotation without image", file)
-
-
-def test_an_image_without_its_annotation(good: Maker) -> None:
-    file = good.image("bad")
-    finding = only_finding(good)
-    assert (finding.kind, finding.file) == ("image without annotation", file)
-    assert "bad.xml does not exist" in finding.message
-
-
-def test_a_name_without_any_file(good: Maker) -> None:
-    finding = only_finding(good)
-    assert (finding.kind, finding.file.name) == ("image missing", "bad.jpg")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("<annotation><object>", "not well-formed"),
-        ("", "not well-formed"),
-        ("\x00\x01", "not well-formed"),
-        ("<?xml version='1.0' encoding='klingon'?><annotation/>", "not well-formed"),
-        ("<svg/>", "root is <svg>"),
-        ('<!DOCTYPE annotation [<!ENTITY x SYSTEM "file:///etc/hostname">]><annotation>&x;</annotation>', "DOCTYPE"),
-        ('<!DOCTYPE annotation SYSTEM "http://example.org/a.dtd"><annotation/>', "DOCTYPE"),
-        ("<annotation>&unknown;</annotation>", "not well-formed"),
-    ],
-)
-def test_a_malformed_annotation_leaves_its_image_out(good: Maker, text: str, message: str) -> None:
-    good.image("bad")
-    file = good.text("bad", text)
-    finding = only_finding(good)
-    assert (finding.kind, finding.file) == ("annotation malformed", file)
-    assert message in finding.message
-
-
-@pytest.mark.parametrize(
-    ("box", "kind"),
-    [
-        (("dog", 101, 1, 150, 20), "box outside image"),
-        (("dog", -50, 10, 0, 20), "box outside image"),
-        (("dog", 1, 500, 9, 600), "box outside image"),
-        (("dog", 50, 50, 40, 60), "box empty"),
-        (("dog", 50, 60, 60, 20), "box empty"),
-        (("dog", float("nan"), 1, 5, 5), "object malformed"),
-        (("dog", float("inf"), 1, 5, 5), "object malformed"),
-        (("", 1, 1, 5, 5), "object malformed"),
-    ],
-)
-def test_a_useless_box_is_left_out_and_its_image_used(good: Maker, box: Box, kind: str) -> None:
-    good.image("bad")
-    file = good.annotation("bad", box, ("cat", 11, 21, 60, 40))
-    dataset = good.open()
-    assert len(dataset) == 3
-    np.testing.assert_allclose(dataset.targets(1), [[8, 0.1, 0.25, 0.6, 0.5]], rtol=1e-6)
-    assert [(finding.kind, finding.file) for finding in dataset.findings] == [(kind, file)]
-
-
-def test_a_box_partly_outside_is_cut_at_the_border(good: Maker) -> None:
-    good.image("bad")
-    file = good.annotation("bad", ("dog", -20, 41, 50, 300))
-    dataset = good.open()
-    np.testing.assert_allclose(dataset.targets(1), [[12, 0, 0.5, 0.5, 1]], rtol=1e-6)
-    assert [(finding.kind, finding.file) for finding in dataset.findings] == [("box partly outside image", file)]
-    assert "(-20, 41, 50, 300) of a dog in an image of 100 × 80" in dataset.findings[0].message
-
-
-def test_a_box_counted_from_0_is_no_finding(good: Maker) -> None:
-    good.sample("bad", ("dog", 0, 0, 100, 80))
-    dataset = good.open()
-    assert dataset.findings == []
-    np.testing.assert_allclose(dataset.targets(1), [[12, 0, 0, 1, 1]])
-
-
-def test_a_corner_that_is_missing_or_no_number(good: Maker) -> None:
-    good.image("bad")
-    box = "<bndbox><xmin>one</xmin><ymin>1</ymin><xmax>5</xmax></bndbox>"
-    good.text("bad", f"<annotation><object><name>dog</name>{box}</object></annotation>")
-    dataset = good.open()
-    assert dataset.targets(1).shape == (0, 5)
-    assert [finding.message for finding in dataset.findings] == ["the xmin of a dog is 'one', not a number"]
-
-
-def test_nothing_usable_is_one_error_with_the_reason(maker: Maker) -> None:
-    for name in ("a", "b"):
-        maker.image(name).write_bytes(b"")
-        maker.annotation(name)
-    maker.split("a", "b")
-    with pytest.raises(DataError) as caught:
-        maker.open()
-    message = str(caught.value)
-    assert message.startswith("None of the 2 images of ")
-    assert "image corrupt: 2, left out; first: " in message
-    assert "whyidle data ssd --out DIR" in message
-
-
-def test_a_set_that_cannot_be_read_is_one_error(maker: Maker) -> None:
-    maker.sample("a")
-    split = maker.root / "ImageSets" / "Main" / "trainval.txt"
-    split.mkdir()
-    with pytest.raises(DataError, match=f"Cannot read {split}: Is a directory"):
-        maker.open()
-
-
-def test_summary_has_one_line_for_each_kind() -> None:
-    findings = [
-        SetProblem("box empty", Path("e.xml"), "flat"),
-        SetProblem("image corrupt", Path("a.jpg"), "broken"),
-        SetProblem("image corrupt", Path("b.jpg"), "worse"),
-    ]
-    assert summary(findings) == [
-        "image corrupt: 2, left out; first: a.jpg: broken",
-        "box empty: 1, object left out; e.xml: flat",
-    ]
-    assert summary([]) == []
-
-
-def test_the_data_folder_is_never_written(good: Maker) -> None:
-    good.image("bad")
-    before = {path: path.stat().st_mtime_ns for path in good.folder.rglob("*")}
-    good.open()
-    assert {path: path.stat().st_mtime_ns for path in good.folder.rglob("*")} == before
-
-
-# The cache
-
-
-def opened(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> tuple[VocDataset, int]:
-    """The dataset, and how many images opening it decoded."""
-    count = 0
-    real = check.verify
-
-    def counting(data: bytes) -> tuple[int, int]:
-        nonlocal count
-        count += 1
-        return real(data)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(check, "verify", counting)
-        dataset = maker.open()
-    return dataset, count
-
-
-def test_what_was_decoded_once_is_remembered(good: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    bad = good.image("bad")
-    good.annotation("bad", ("dog", 1, 1, 9, 9))
-    bad.write_bytes(bad.read_bytes()[:1000])
-
-    first, decoded_first = opened(good, monkeypatch)
-    again, decoded_again = opened(good, monkeypatch)
-    assert (decoded_first, decoded_again) == (3, 0)
-    assert again.findings == first.findings != []
-    np.testing.assert_array_equal(again.sizes, first.sizes)
-
-    good.image("bad")  # mended
-    mended, decoded_mended = opened(good, monkeypatch)
-    assert decoded_mended == 1
-    assert names(mended) == ["first", "bad", "second"]
-    assert mended.findings == []
-
-
-def test_a_new_time_or_size_means_a_new_look(good: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    good.split("first", "second")
-    opened(good, monkeypatch)
-    file = good.root / "JPEGImages" / "first.jpg"
-    os.utime(file, ns=(1, 1))
-    assert opened(good, monkeypatch)[1] == 1
-    file.write_bytes(file.read_bytes() + b"more")
-    os.utime(file, ns=(1, 1))
-    assert opened(good, monkeypatch)[1] == 1
-    assert opened(good, monkeypatch)[1] == 0
-
-
-def test_sets_do_not_share_what_is_remembered(good: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    good.split("first", "second")
-    opened(good, monkeypatch)
-    other = Maker(tmp_path / "other")
-    for name in ("first", "second"):
-        other.sample(name)
-    other.split("first", "second")
-    assert opened(other, monkeypatch)[1] == 2
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["", "{", "[]", "null", '{"version": 99, "images": {}}', '{"version": 1, "images": []}'],
-)
-def test_a_broken_cache_is_as_good_as_none(
-    good: Maker, cache_folder: Path, monkeypatch: pytest.MonkeyPatch, content: str
-) -> None:
-    good.split("first", "second")
-    opened(good, monkeypatch)
-    (file,) = (cache_folder / "whyidle" / "verified").iterdir()
-    file.write_text(content)
-    dataset, decoded = opened(good, monkeypatch)
-    assert (len(dataset), decoded) == (2, 2)
-    assert opened(good, monkeypatch)[1] == 0
-
-
-def test_a_cache_with_entries_of_another_shape_is_as_good_as_none(
-    good: Maker, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    good.split("first", "second")
-    opened(good, monkeypatch)
-    (file,) = (cache_folder / "whyidle" / "verified").iterdir()
-    content = json.loads(file.read_text())
-    for entry in ([1, 2], [1, 2, 3, "4", ""], "text"):
-        content["images"]["first"] = entry
-        file.write_text(json.dumps(content))
-        assert cache.load(good.root) == {}
-        assert opened(good, monkeypatch)[1] == 2
-
-
-def test_a_cache_that_cannot_be_written_does_no_harm(
-    good: Maker, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    good.split("first", "second")
-    cache_folder.write_text("a file where the folder should be")
-    assert len(good.open()) == 2
-    dataset, decoded = opened(good, monkeypatch)
-    assert (len(dataset), decoded) == (2, 2)

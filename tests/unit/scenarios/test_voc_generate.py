@@ -18,11 +18,6 @@ from whyidle.scenarios.voc.scene import render
 from whyidle.scenarios.voc.shapes import SHAPES
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A set of 40 images of seed 7, which no test may change."""

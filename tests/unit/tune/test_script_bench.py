@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,10 +15,11 @@ import pytest
 from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run
 from whyidle.record.tuning import ANSWERS, ORDERS, LoaderSettings
-from whyidle.tune.bench import script_bench
+from whyidle.tune.bench import script_bench, training
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
+from whyidle.tune.bench.launch import Launch
 from whyidle.tune.bench.orphan_cleanup import end_all, members
-from whyidle.tune.bench.script_bench import Launch, NothingToTune, ScriptBench
+from whyidle.tune.bench.script_bench import NothingToTune, ScriptBench
 
 MARK = "WHYIDLE_BENCH_TEST"
 ANSWERS_ORDERS = """
@@ -47,15 +47,19 @@ def said() -> list[str]:
 @pytest.fixture
 def bench(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ScriptBench, Path]]:
     """Runs whatever is in program.py."""
-    monkeypatch.setattr(script_bench, "STOP_SECONDS", 1.0)
+    monkeypatch.setattr(training, "STOP_SECONDS", 1.0)
     program = tmp_path / "program.py"
-    launch = Launch(
+    with ScriptBench(launch_of(program), tmp_path / "out", lambda: None, said.append) as bench:
+        yield bench, program
+
+
+def launch_of(program: Path, budget_s: float | None = None) -> Launch:
+    return Launch(
         [sys.executable, str(program)],
         lambda folder, tune: {**os.environ, MARK: str(folder), "OPTIONS": json.dumps(dict(tune))},
         lambda folder: f"{MARK}={folder}",
+        budget_s=budget_s,
     )
-    with ScriptBench(launch, tmp_path / "out", lambda: None, said.append) as bench:
-        yield bench, program
 
 
 def write(program: Path, text: str) -> None:
@@ -201,18 +205,13 @@ def test_what_fits_alone_is_not_out_of_memory_for_the_queues_of_others(bench: tu
 def test_settings_with_which_it_hangs_fail_and_it_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(script_bench, "STOP_SECONDS", 1.0)
+    monkeypatch.setattr(training, "STOP_SECONDS", 1.0)
     # How long an answer is waited for: test_no_answer_is_waited_for_much_longer_than_the_budget.
     monkeypatch.setattr(ScriptBench, "_patience", lambda bench, seconds: 1.0 if bench.starts == 1 else 60.0)
     program = tmp_path / "program.py"
     hangs = "    if order['say'] == 'measure' and order['settings']['num_workers'] == 5: time.sleep(1000)\n"
     write(program, LOOP.replace('    if order["say"] in', hangs + '    if order["say"] in'))
-    launch = Launch(
-        [sys.executable, str(program)],
-        lambda folder, tune: {**os.environ, MARK: str(folder)},
-        lambda folder: f"{MARK}={folder}",
-    )
-    with ScriptBench(launch, tmp_path / "out", lambda: None, lambda _: None) as bench:
+    with ScriptBench(launch_of(program), tmp_path / "out", lambda: None, lambda _: None) as bench:
         with pytest.raises(TrialFailed, match=r"did not answer.*hangs with these settings"):
             bench.measure(LoaderSettings(5, 2), 0.1)
         assert bench.measure(LoaderSettings(2, 2), 0.1).batches == 20
@@ -224,21 +223,20 @@ def test_no_answer_is_waited_for_much_longer_than_the_budget(
     tmp_path: Path, budget_s: float | None, waits: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(script_bench, "time", SimpleNamespace(monotonic=lambda: 7.0, time=lambda: 7.0))
-    launch = Launch([], lambda folder, tune: {}, lambda folder: "NEVER=1", budget_s=budget_s)
-    bench = ScriptBench(launch, tmp_path, lambda: None, lambda _: None)
+    bench = ScriptBench(launch_of(tmp_path, budget_s), tmp_path, lambda: None, lambda _: None)
     assert bench._patience(1.0) == pytest.approx(4.0 + waits, abs=1)
 
 
 @pytest.mark.parametrize(("budget", "before"), [(30.0, 15.0), (1000.0, 60.0), (None, 60.0)])
 def test_a_training_must_be_taken_over_within_half_the_budget(
-    bench: tuple[ScriptBench, Path], budget: float | None, before: float
+    tmp_path: Path, budget: float | None, before: float
 ) -> None:
-    running, program = bench
-    running._launch = replace(running._launch, budget_s=budget)
+    program = tmp_path / "program.py"
     write(program, "print(os.environ['OPTIONS'], flush=True)\n" + LOOP)
-    assert running.ready.steps == 60
-    assert running.run_folder is not None
-    assert json.loads((running.run_folder / "output.txt").read_text())["before_s"] == before
+    with ScriptBench(launch_of(program, budget), tmp_path / "out", lambda: None, lambda _: None) as bench:
+        assert bench.ready.steps == 60
+        assert bench.run_folder is not None
+        assert json.loads((bench.run_folder / "output.txt").read_text())["before_s"] == before
 
 
 def test_a_training_that_ends_by_itself_is_started_again_and_asked_again(
@@ -304,6 +302,7 @@ def test_there_is_no_such_program(tmp_path: Path) -> None:
         _ = bench.ready
 
 
+@pytest.mark.usefixtures("ctrl_c_raises")
 def test_ctrl_c_while_it_is_ended_waits_until_it_is(
     bench: tuple[ScriptBench, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,12 +315,7 @@ def test_ctrl_c_while_it_is_ended_waits_until_it_is(
         signal.raise_signal(signal.SIGINT)
         end_all(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(script_bench, "end_all", interrupted)
-    # Tests that run side by side do so in processes that ignore Ctrl-C.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            running.end()
-    finally:
-        signal.signal(signal.SIGINT, before)
+    monkeypatch.setattr(training, "end_all", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        running.end()
     assert members(f"{MARK}={folder}") == set()

@@ -1,0 +1,206 @@
+"""A run against another: what is lost beyond noise fails, and what noise leaves open is said."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from support.checks import check, told
+from support.pairs import SOME, crowded, noisy
+from whyidle.analyse.diff import regression
+from whyidle.analyse.diff.difference import difference
+from whyidle.analyse.diff.limits import LimitCheck
+from whyidle.analyse.diff.sides import Side, side_of
+from whyidle.analyse.statistics import Estimate
+from whyidle.commands.main import main
+from whyidle.record.run import update_run
+
+pytestmark = pytest.mark.usefixtures("own_folder")
+
+
+def report_of(run: Path) -> Path:
+    """Its JSON, saved beside it."""
+    saved = run.with_suffix(".json")
+    assert main(["report", str(run), "--json", "-o", str(saved)]) == 0
+    return saved
+
+
+def test_a_regression_beyond_noise_fails_and_one_that_healthy_runs_show_passes_with_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = noisy(tmp_path / "base", SOME(1), run_noise=0)
+    slower = noisy(tmp_path / "slower", SOME(2), run_noise=0, compute_ms=40)
+    little = noisy(tmp_path / "little", SOME(3), run_noise=0, compute_ms=21)
+    faster = noisy(tmp_path / "faster", SOME(3), run_noise=0, compute_ms=5)
+    ask = ("--max-regression", "3", "--against", base)
+    assert check(slower, *ask) == 1
+    assert "surely slower than the limit" in capsys.readouterr().out
+    assert check(little, *ask) == 0
+    assert "by no more than healthy runs differ by" in capsys.readouterr().out
+    assert check(little, *ask, "--noise", "0.5") == 1
+    capsys.readouterr()
+    assert check(faster, *ask) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"none \([0-9.]+ % more throughput\)", said)
+    assert "surely within the limit" in said
+    assert check(slower, "--max-regression", "60", "--against", base) == 0
+
+
+def lost(low: float, mean: float, high: float, limit: float = 5.0, allow_noisy: bool = False) -> LimitCheck:
+    """`usual` is 7 %: what one run against one shows by chance."""
+    return regression.check_of(Estimate(mean, low, high), limit, "runs/main", 7.0, allow_noisy)
+
+
+@pytest.mark.parametrize(
+    ("low", "mean", "high", "status"),
+    [
+        (60, 70, 80, "failed"),
+        (-20, 70, 90, "unclear"),
+        (2, 12, 20, "unclear"),
+        (6, 12, 18, "failed"),
+        (-5, 6.5, 16, "passed"),
+        (-8, 3, 13, "passed"),
+        (-300, 3, 80, "unclear"),
+        (-300, -238, -100, "passed"),
+        (-900, -238, 70, "unclear"),
+        (-5, 1, 4, "passed"),
+    ],
+)
+def test_what_noise_leaves_open_is_no_pass(low: float, mean: float, high: float, status: str) -> None:
+    found = lost(low, mean, high)
+    assert (found.status, found.holds) == (status, status == "passed")
+    assert ("--allow-noisy" in found.note and "repeat" in found.note) == (status == "unclear")
+    allowed = lost(low, mean, high, allow_noisy=True)
+    assert allowed.holds == (status != "failed")
+    assert allowed.status == status
+
+
+def test_a_loss_that_a_busy_machine_may_have_made_is_unclear(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, slower = crowded(tmp_path / "base", SOME(1)), crowded(tmp_path / "slower", SOME(2), compute_ms=40)
+    ask = (slower, "--max-regression", "5", "--against", base)
+    assert check(*ask, "--junit", "check.xml", "--github") == 1
+    said = capsys.readouterr().out
+    assert "1 of 3 checks fail: max-regression (unclear)." in said
+    assert "UNCLEAR throughput lost" in said
+    assert "::error title=whyidle check max-regression::" in said
+    (failure,) = ElementTree.parse("check.xml").iter("failure")
+    assert failure.get("type") == "unclear"
+    found = told(capsys, *ask)["max-regression"]
+    assert (found["status"], found["allowed"]) == ("unclear", False)
+    assert check(*ask, "--allow-noisy") == 0
+    assert "SKIP" in capsys.readouterr().out
+    assert check(*ask, "--noise", "2") == 1
+    assert "FAIL  throughput lost" in capsys.readouterr().out
+
+
+def test_healthy_pairs_rarely_fail_and_regressions_rarely_pass(tmp_path: Path) -> None:
+    """Runs of one setting that differ by 3 %, and the same at two thirds of the speed."""
+    rng = SOME(5)
+    healthy = [side_of("A", [noisy(tmp_path / f"h{n}", rng, steps=60, run_noise=0.03)]) for n in range(40)]
+    slow = [side_of("B", [noisy(tmp_path / f"s{n}", rng, steps=60, run_noise=0.03, compute_ms=40)]) for n in range(10)]
+
+    def passes(a: Side, b: Side) -> bool:
+        found = difference(a, b)
+        return regression.against_runs(found, 5.0, "A", None, allow_missing=False, allow_noisy=False).holds
+
+    alarms = [not passes(a, b) for a, b in zip(healthy[::2], healthy[1::2], strict=True)]
+    alarms += [not passes(b, a) for a, b in zip(healthy[::2], healthy[1::2], strict=True)]
+    assert sum(alarms) <= 0.1 * len(alarms)
+    assert not any(passes(a, b) for a, b in zip(healthy, slow, strict=False))
+
+
+def test_that_the_other_side_did_not_end_well_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, other = noisy(tmp_path / "run", SOME(1)), noisy(tmp_path / "other", SOME(2))
+    for code, noted in ((0, False), (3, True)):
+        update_run(other, {"ended": {"status": "failed" if code else "ok", "exit_code": code}})
+        for against in (other, report_of(other)):
+            assert check(run, "--max-regression", "90", "--against", against) == 0
+            assert (f"{against}: it did not end well" in capsys.readouterr().out) == noted
+
+
+def test_a_run_of_a_few_steps_is_nothing_to_compare_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, short = noisy(tmp_path / "run", SOME(1)), noisy(tmp_path / "short", SOME(2), steps=20)
+    ask = (run, "--max-regression", "5", "--against", short)
+    found = told(capsys, *ask)["max-regression"]
+    assert (found["status"], found["measured"]) == ("not measured", None)
+    assert f"{short} has 19 steps" in str(found["note"])
+    assert check(*ask, "--allow-missing") == 1
+    assert check(*ask, "--allow-short") == 0
+    assert check(*ask, "--min-steps", "10") == 0
+    saved = report_of(short)
+    ask = (run, "--max-regression", "5", "--against", saved)
+    capsys.readouterr()
+    assert f"{saved} has 19 steps" in str(told(capsys, *ask)["max-regression"]["note"])
+    assert check(*ask, "--allow-short") == 0
+
+
+def test_a_run_to_compare_with_that_did_not_end_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, base = noisy(tmp_path / "run", SOME(1)), noisy(tmp_path / "base", SOME(2))
+    update_run(base, {"ended": {"status": "failed"}})
+    assert check(run, "--max-regression", "30", "--against", base) == 0
+    assert f"{base}: it did not end well (failed)" in capsys.readouterr().out
+
+
+def test_repeats_count_for_a_regression_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = [noisy(tmp_path / f"base{n}", SOME(n), run_noise=0) for n in range(3)]
+    slower = [noisy(tmp_path / f"slower{n}", SOME(9 + n), run_noise=0, compute_ms=22.5) for n in range(3)]
+    against = [word for run in base for word in ("--against", run)]
+    ask = ("--max-regression", "3")
+    assert check(slower[0], *ask, *against[:2]) == 0
+    assert check(*slower, *ask, *against) == 1
+    assert check(*base[:2], *ask, "--against", base[0]) == 2
+    assert "itself" in capsys.readouterr().err
+
+
+def test_a_saved_report_is_as_good_to_compare_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = noisy(tmp_path / "base", SOME(1), run_noise=0)
+    slower = noisy(tmp_path / "slower", SOME(2), run_noise=0, compute_ms=40)
+    saved = report_of(base)
+    assert check(slower, "--max-regression", "5", "--against", saved) == 1
+    assert check(base, "--max-regression", "5", "--against", saved) == 0
+    saved.write_text(saved.read_text().replace('"samples_per_s":', '"was":'))
+    assert check(slower, "--max-regression", "5", "--against", saved) == 1
+    assert "not measured" in capsys.readouterr().out
+    saved.write_text(json.dumps({"format": "whyidle-report", "run": {"device": {"kind": "emulated"}}}))
+    assert check(slower, "--max-regression", "5", "--against", saved) == 2
+    assert "emulated and measured times are not compared" in capsys.readouterr().err
+
+
+def test_against_a_report_no_more_is_claimed_than_against_its_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, slower = (noisy(tmp_path / name, SOME(n), run_noise=0, compute_ms=n) for name, n in (("a", 20), ("b", 22)))
+    saved = report_of(base)
+    reach = []
+    for against in (base, saved):
+        note = told(capsys, slower, "--max-regression", "5", "--against", against)["max-regression"]["note"]
+        ends = re.findall(r"([0-9.]+) % (less|more)", str(note))[:2]
+        low, high = (float(value) * (1 if way == "less" else -1) for value, way in ends)
+        reach.append(high - low)
+    assert reach[1] >= 0.8 * reach[0]
+
+
+@pytest.mark.parametrize("rate", [math.nan, 1e301, True, "80", None])
+def test_a_report_without_a_rate_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str], rate: object) -> None:
+    run = noisy(tmp_path / "run", SOME(1), run_noise=0)
+    saved = tmp_path / "strange.json"
+    saved.write_text(json.dumps({"format": "whyidle-report", "run": "x", "window": {"samples_per_s": rate}}))
+    assert check(run, "--max-regression", "5", "--against", saved) == 1
+    assert "not measured" in capsys.readouterr().out
+
+
+def test_a_report_of_another_device_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = noisy(tmp_path / "base", SOME(1), run_noise=0)
+    saved = report_of(base)
+    content = json.loads(saved.read_text())
+    content["run"]["device"]["name"] = "Another One"
+    saved.write_text(json.dumps(content))
+    assert check(base, "--max-regression", "5", "--against", saved) == 0
+    assert "Its device was Another One" in capsys.readouterr().out
