@@ -8,7 +8,8 @@ from typing import Any
 
 from ...record.schema import NOT_MEASURED
 from .identity import ByIdentity
-from .loop import Iteration, LoaderFacts, Loop, Role, Use
+from .loader_facts import LoaderFacts
+from .loop import Iteration, Loop, Role, Use
 from .switch import Switch
 
 Count = Callable[[Any], int | None]

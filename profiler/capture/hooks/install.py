@@ -22,14 +22,13 @@ from .copies import CopyHook
 from .fetches import Fetches
 from .forward import ForwardHook
 from .headroom import Headroom
-from .learning import BackwardHook, GraphHook, OptimizerHook
+from .learning import BackwardHook, GraphHook, LearningGraphs, OptimizerHook
 from .loader import Ahead, LoaderHook
 from .loop import Loop
 from .sources import SourceHook
-from .stream_waits import StreamWaitHook
 from .streams import Streams
 from .switch import Switch
-from .syncs import SyncHook
+from .waits import StreamWaitHook, SyncHook
 from .wrap import Unexpected
 
 __all__ = ["Hooks", "install"]
@@ -54,9 +53,11 @@ class Hooks:
         hooks: list[_Hook],
         fetches: Fetches,
         headroom: Ahead | None,
+        graphs: LearningGraphs,
         moved: Callable[[Device], object] | None,
     ) -> None:
         self._loop = loop
+        self._graphs = graphs
         self.fetches = fetches
         """Records fetches from what is no DataLoader."""
         self._session = session
@@ -136,8 +137,11 @@ class Hooks:
         ]
         if on_cuda:
             ahead = switch("torch.cuda.Event.wait", "the device's waits for copies ahead count as compute")
-            graphs = switch("torch.cuda.CUDAGraph", "steps that are replayed from a graph are not seen")
-            self._of_device += [StreamWaitHook(loop, steps, ahead, streams), GraphHook(self._session, loop, graphs)]
+            replays = switch("torch.cuda.CUDAGraph", "steps that are replayed from a graph are not seen")
+            self._of_device += [
+                StreamWaitHook(loop, steps, ahead, streams),
+                GraphHook(self._session, loop, replays, self._graphs),
+            ]
         _put_in(self._of_device)
 
     def _follow(self, gpu: int | None) -> None:
@@ -209,18 +213,21 @@ def install(
     loading.passes_of = making.passes_of
     no_loader = switch("iterators that are no DataLoader", "their fetches are not seen")
     fetches = Fetches(loop, device.now, no_loader, session.notice)
+    graphs = LearningGraphs()
     hooks: list[_Hook] = [
         loading,
         making,
-        BackwardHook(loop, steps, switch("torch.autograd.backward", "the backward pass is not told from the rest")),
-        OptimizerHook(loop, steps, switch("optimizers", "optimizer steps are not seen")),
+        BackwardHook(
+            loop, steps, switch("torch.autograd.backward", "the backward pass is not told from the rest"), graphs
+        ),
+        OptimizerHook(loop, steps, switch("optimizers", "optimizer steps are not seen"), graphs),
         ForwardHook(loop, steps, switch("the model's call", "what a step does before it counts as computing")),
         saving,
         CompileHook(session, device.now, switch("torch's compiler", "when it is at work is not seen")),
         SourceHook(fetches, session.notice),
     ]
     _put_in(hooks)
-    made = Hooks(session, loop, hooks, fetches, loading.headroom, moved)
+    made = Hooks(session, loop, hooks, fetches, loading.headroom, graphs, moved)
     made.watch_device(device)
     with contextlib.suppress(Exception):
         leave_uncompiled()

@@ -18,9 +18,27 @@ from ..device_in_use import of_parameters, of_tensors
 from ..hidden import forget_frame
 from ..session import Session
 from ..steps import StepRecorder
+from .identity import ByIdentity
 from .loop import Loop
 from .switch import Switch
 from .wrap import Patches, Unexpected, Wraps
+
+
+class LearningGraphs:
+    """CUDA graphs in which a backward pass or an optimizer step was captured."""
+
+    def __init__(self) -> None:
+        self.captured: Any = None
+        """The graph that was captured last, or is being captured."""
+        self._known: ByIdentity[bool] = ByIdentity()
+
+    def captures_learning(self) -> None:
+        """A backward pass or an optimizer step becomes part of the graph that is being captured."""
+        if self.captured is not None:
+            self._known.put(self.captured, True)
+
+    def __contains__(self, graph: Any) -> bool:
+        return self._known.get(graph) is not None
 
 
 class BackwardHook:
@@ -29,9 +47,10 @@ class BackwardHook:
     On a GPU nested passes, as of checkpointed segments, run on threads of the autograd engine.
     """
 
-    def __init__(self, loop: Loop, steps: StepRecorder, switch: Switch) -> None:
+    def __init__(self, loop: Loop, steps: StepRecorder, switch: Switch, graphs: LearningGraphs) -> None:
         self._loop = loop
         self._steps = steps
+        self._graphs = graphs
         self.switch = switch
         self._patches = Patches()
 
@@ -42,7 +61,7 @@ class BackwardHook:
         self._patches.put_back()
 
     def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        loop, steps, switch = self._loop, self._steps, self.switch
+        loop, steps, switch, graphs = self._loop, self._steps, self.switch, self._graphs
         within = False
 
         def backward(*args: Any, **kwargs: Any) -> Any:
@@ -70,7 +89,7 @@ class BackwardHook:
                                 loop.follow(of_tensors(args[0] if args else kwargs.get("tensors")))
                             loop.learns()
                         if loop.captures():
-                            loop.learning_captured()
+                            graphs.captures_learning()
                         elif loop.inside:
                             steps.backward_begin()
                             counts = within = True
@@ -95,9 +114,10 @@ class BackwardHook:
 class OptimizerHook:
     """Two hooks that torch calls around the step of every optimizer. A step that GradScaler skips is none."""
 
-    def __init__(self, loop: Loop, steps: StepRecorder, switch: Switch) -> None:
+    def __init__(self, loop: Loop, steps: StepRecorder, switch: Switch, graphs: LearningGraphs) -> None:
         self._loop = loop
         self._steps = steps
+        self._graphs = graphs
         self.switch = switch
         self._handles: list[Any] = []
 
@@ -113,7 +133,7 @@ class OptimizerHook:
             self._handles.pop().remove()
 
     def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        loop, steps, switch = self._loop, self._steps, self.switch
+        loop, steps, switch, graphs = self._loop, self._steps, self.switch, self._graphs
 
         def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
             if is_dynamo_compiling():
@@ -137,7 +157,7 @@ class OptimizerHook:
                     loop.learns()
                 loop.updated = loop.learnings
                 if loop.captures():
-                    loop.learning_captured()
+                    graphs.captures_learning()
                 elif loop.inside:
                     steps.optimizer_begin()
             except Exception as error:
@@ -161,8 +181,9 @@ class OptimizerHook:
 class GraphHook:
     """Sees CUDA graphs that hold a backward pass or an optimizer step being replayed: no other hook is called then."""
 
-    def __init__(self, session: Session, loop: Loop, switch: Switch) -> None:
+    def __init__(self, session: Session, loop: Loop, switch: Switch, graphs: LearningGraphs) -> None:
         self._session = session
+        self._graphs = graphs
         self._loop = loop
         self._steps = session.steps
         self.switch = switch
@@ -176,12 +197,12 @@ class GraphHook:
         self._wraps.put_back()
 
     def _captures(self, graph: Any, *_args: Any, **_kwargs: Any) -> None:
-        self._loop.captured = graph
+        self._graphs.captured = graph
 
     def _replays(self, graph: Any) -> Any:
         loop = self._loop
         self._session.graph_replayed()
-        if not loop.learns_by(graph):
+        if graph not in self._graphs:
             return None
         if loop.learnt:
             loop.learnings += 1

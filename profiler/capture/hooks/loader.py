@@ -16,7 +16,8 @@ from ...record.schema import NOT_MEASURED
 from ..hidden import forget_frame
 from ..steps import StepRecorder
 from .identity import ByIdentity
-from .loop import Iteration, LoaderFacts, Loop, Part, Role, Use, starts_python
+from .loader_facts import LoaderFacts, starts_python
+from .loop import Iteration, Loop, Part, Role, Use
 from .queue import queue_of
 from .samples import samples_of
 from .switch import Switch

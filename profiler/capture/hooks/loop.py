@@ -11,20 +11,18 @@ next; where the program says itself where its steps begin, they begin there.
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from threading import current_thread, get_ident
 from threading import enumerate as enumerate_threads
-from typing import Any
 
 import torch
 
-from ...record.schema import NOT_MEASURED, EventKind, LoaderFlag
+from ...record.schema import NOT_MEASURED, EventKind
 from ..session import Session
 from ..steps import QueueLook
-from .identity import ByIdentity
+from .loader_facts import LoaderFacts
 from .shapes import Shapes
 from .switch import Switch
 
@@ -46,40 +44,6 @@ class Use(Enum):
     UNKNOWN = auto()
     TRAINS = auto()
     EVALUATES = auto()
-
-
-@dataclass(frozen=True)
-class LoaderFacts:
-    """A training loader's settings."""
-
-    workers: int
-    """0: batches are made in the training itself."""
-    prefetch: int | None
-    """Batches each worker prepares ahead; `None` without workers."""
-    pin_memory: bool
-    persistent_workers: bool
-    iterable: bool = False
-    """The dataset is iterated over."""
-    out_of_order: bool = False
-    starts_python: bool = False
-    """Workers are new Python processes, not forks."""
-
-    @property
-    def flags(self) -> int:
-        return (
-            LoaderFlag.PIN_MEMORY * self.pin_memory
-            | LoaderFlag.PERSISTENT_WORKERS * self.persistent_workers
-            | LoaderFlag.ITERABLE * self.iterable
-            | LoaderFlag.OUT_OF_ORDER * self.out_of_order
-            | LoaderFlag.STARTS_PYTHON * self.starts_python
-        )
-
-
-def starts_python(method: str | None) -> bool:
-    """Whether processes that multiprocessing starts by this method are new Pythons; `None` is its default."""
-    # To ask for the default otherwise would settle it: the program could not choose any longer.
-    method = method or multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
-    return method != "fork"
 
 
 @dataclass(slots=True)
@@ -178,9 +142,6 @@ class Loop:
         )
         self.capturing: Callable[[], bool] | None = None
         """Asks torch whether a CUDA graph is being captured; `None` where there is no CUDA device."""
-        self.captured: Any = None
-        """The CUDA graph that was captured last, or is being captured."""
-        self._learning_graphs: ByIdentity[bool] = ByIdentity()
         self.follow: Callable[[int | None], object] | None = None
         """Told the GPU that a step is learnt from, `None` for none, until it is known on which device it computes."""
         self.on_learning: Callable[[], object] | None = None
@@ -247,15 +208,6 @@ class Loop:
     def captures(self) -> bool:
         """Whether a CUDA graph is being captured: a mark set now would become part of it."""
         return self.capturing is not None and self.capturing()
-
-    def learning_captured(self) -> None:
-        """A backward pass or an optimizer step becomes part of the CUDA graph that is being captured."""
-        if self.captured is not None:
-            self._learning_graphs.put(self.captured, True)
-
-    def learns_by(self, graph: Any) -> bool:
-        """Whether a CUDA graph holds a backward pass or an optimizer step."""
-        return self._learning_graphs.get(graph) is not None
 
     @property
     def fed(self) -> bool:

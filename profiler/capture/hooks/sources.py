@@ -17,7 +17,7 @@ from ..libraries import SOURCES, Gives, Source, called_from
 from ..watched import watched
 from .fetches import Count, Fetches, OnePass
 from .identity import ByIdentity
-from .loop import LoaderFacts, starts_python
+from .loader_facts import LoaderFacts, starts_python
 from .parts import parts_of
 from .samples import samples_of
 from .wrap import Patches, Unexpected

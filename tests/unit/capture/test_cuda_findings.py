@@ -1,6 +1,6 @@
 """What an audit of the CUDA paths found, on the stand-in for torch.cuda.
 
-A test that fails for a finding is marked with it and says why: who mends that takes the mark away.
+Longer than other modules: each finding is a program or two, in the order of the audit.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from whyidle.capture.hooks import loop as loop_module
 from whyidle.capture.hooks import shapes as shapes_module
 from whyidle.capture.hooks.compiles import CompileHook
 from whyidle.capture.hooks.install import Hooks, install
-from whyidle.capture.hooks.loop import starts_python
+from whyidle.capture.hooks.loader_facts import starts_python
 from whyidle.capture.hooks.sources import _facts
 from whyidle.capture.session import Session
 from whyidle.capture.thinning import Thinning

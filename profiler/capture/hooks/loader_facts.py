@@ -1,0 +1,42 @@
+"""What a loader that trains was set to, as far as a report needs it."""
+
+from __future__ import annotations
+
+import multiprocessing
+from dataclasses import dataclass
+
+from ...record.schema import LoaderFlag
+
+
+@dataclass(frozen=True)
+class LoaderFacts:
+    """A training loader's settings."""
+
+    workers: int
+    """0: batches are made in the training itself."""
+    prefetch: int | None
+    """Batches each worker prepares ahead; `None` without workers."""
+    pin_memory: bool
+    persistent_workers: bool
+    iterable: bool = False
+    """The dataset is iterated over."""
+    out_of_order: bool = False
+    starts_python: bool = False
+    """Workers are new Python processes, not forks."""
+
+    @property
+    def flags(self) -> int:
+        return (
+            LoaderFlag.PIN_MEMORY * self.pin_memory
+            | LoaderFlag.PERSISTENT_WORKERS * self.persistent_workers
+            | LoaderFlag.ITERABLE * self.iterable
+            | LoaderFlag.OUT_OF_ORDER * self.out_of_order
+            | LoaderFlag.STARTS_PYTHON * self.starts_python
+        )
+
+
+def starts_python(method: str | None) -> bool:
+    """Whether processes that multiprocessing starts by this method are new Pythons; `None` is its default."""
+    # To ask for the default otherwise would settle it: the program could not choose any longer.
+    method = method or multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    return method != "fork"
