@@ -125,6 +125,23 @@ def test_kernels_go_to_the_current_stream_of_their_tensors_device(machine: Machi
     assert machine.now_ns - began < MS
 
 
+def test_a_backward_pass_runs_on_the_streams_of_the_forward_pass_and_joins_the_current_one(machine: Machine) -> None:
+    weight, side = torch.ones(3, device="cuda", requires_grad=True), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        loss = weight.exp().sum()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    machine.gpu.works.clear()
+    machine.durations["mul"] = 10 * MS
+    loss.backward()
+    streams = {work.name: work.stream for work in machine.gpu.works}
+    assert streams["mul"] == side.stream_id
+    began = machine.now_ns
+    torch.cuda.current_stream().synchronize()
+    assert machine.now_ns - began == pytest.approx(10 * MS, abs=MS / 5)
+
+
 def test_a_model_trains_on_the_device_with_torchs_own_autograd_and_optimizers(machine: Machine) -> None:
     for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
         model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)).to("cuda")
