@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from torch.nn.functional import cross_entropy
 from torchvision import tv_tensors
 
@@ -68,6 +70,44 @@ def test_the_training_loader_is_asked_for_one_batch_first(run: Run) -> None:
             step(model, optimizer, images.cuda(), labels.cuda())
 
     recorded = run(program)
+    assert recorded.device == "cuda"
+    assert_true(recorded)
+
+
+@finding(1, "the hooks open a step before it is asked whether there are steps, so that it is never followed")
+def test_the_optimizer_is_made_before_the_model_moves(run: Run) -> None:
+    def program(machine: Machine) -> None:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model.cuda()
+        for images, labels in loader(60, 60 * MS):
+            step(model, optimizer, images.cuda(), labels.cuda())
+
+    recorded = run(program)
+    assert recorded.device == "cuda"
+    assert_true(recorded)
+
+
+@finding(1, "the hooks open a step before it is asked whether there are steps, so that it is never followed")
+def test_accelerate_moves_batches_within_its_loader(run: Run) -> None:
+    """The real one. The model moves after the optimizer was made, and batches move where they are fetched."""
+
+    def program(machine: Machine) -> None:
+        accelerator = Accelerator()
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer, batches = accelerator.prepare(model, optimizer, loader(60, 60 * MS))
+        for images, labels in batches:
+            loss = cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            accelerator.backward(loss)
+            optimizer.step()
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    try:
+        recorded = run(program)
+    finally:
+        AcceleratorState._reset_state(reset_partial_state=True)
     assert recorded.device == "cuda"
     assert_true(recorded)
 
