@@ -37,20 +37,31 @@ def installed(machine: Machine, patch: pytest.MonkeyPatch) -> Machine:
     _replace_clock(patch)
     _replace_cuda(machine, patch)
     _replace_tensors(machine, patch)
-    patch.setattr(_Included(), "on", True)
+    patch.setattr(_OfThread(), "included", True)
+    patch.setattr(_OfThread(), "threads", 1)
     return machine
 
 
-class _Included:
-    """The dispatch key of `operations`, as something that a `MonkeyPatch` undoes."""
+class _OfThread:
+    """What torch keeps elsewhere than in attributes, as something that a `MonkeyPatch` undoes."""
 
     @property
-    def on(self) -> bool:
+    def included(self) -> bool:
+        """Whether operators come by `operations`."""
         return bool(_C._dispatch_tls_is_dispatch_key_included(operations.KEY))
 
-    @on.setter
-    def on(self, included: bool) -> None:
+    @included.setter
+    def included(self, included: bool) -> None:
         operations.include(included)
+
+    @property
+    def threads(self) -> int:
+        """For operators on small tensors, more of them than one are in each other's way."""
+        return torch.get_num_threads()
+
+    @threads.setter
+    def threads(self, threads: int) -> None:
+        torch.set_num_threads(threads)
 
 
 def _replace_clock(patch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from torchvision import tv_tensors
 
 from support.cuda import MS, US, GpuSpec, Machine, installed
-from support.cuda.programs import loader, net, plain, prefetching
+from support.cuda.programs import Prefetcher, loader, net, plain, prefetching
 from support.cuda.recorded import Run, assert_true
 from whyidle.analyse.run.facts import facts_of
 from whyidle.capture.recording import recording
@@ -390,6 +390,16 @@ def test_marks_take_long_to_arrive(run: Run, reads: bool) -> None:
     assert_true(run(lambda machine: plain(machine, 600 * MS, 200 * MS, reads=reads), slow, step_ns=400 * MS))
 
 
+@pytest.mark.parametrize(
+    "drift",
+    [-40e-6, pytest.param(40e-6, marks=finding(10, "how far stamps may be off is more than the 50 µs allowed them"))],
+)
+def test_the_clock_drifts_and_its_rate_is_not_known_yet(run: Run, drift: float) -> None:
+    """In the first seconds of a recording; the driver answers a little late besides."""
+    spec = GpuSpec(drift=drift, answer_late_ns=20 * US)
+    assert_true(run(lambda machine: plain(machine, 60 * MS, 100 * MS, reads=True, steps=20), spec, step_ns=100 * MS))
+
+
 @pytest.mark.parametrize("how", [{}, {"reads": True}, {"pinned": True}, {"pinned": True, "load_ns": 10 * MS}])
 def test_all_streams_share_one_connection(run: Run, how: dict[str, Any]) -> None:
     loop = {"load_ns": 60 * MS, "after_ns": 20 * MS} | how
@@ -504,3 +514,26 @@ def test_the_computation_waits_for_a_copy_beside_it(run: Run, wait: Callable[[to
 @finding(16, "a mark older than its reference is read by a negative time")
 def test_no_stamp_needs_a_negative_elapsed_time(run: Run) -> None:
     assert_true(run(lambda machine: plain(machine, 60 * MS, reads=True), GpuSpec(negative_elapsed=False)))
+
+
+# Beyond the audit
+
+
+@finding(0, "the first fetches of an epoch are not adjacent where the host has to wait for room in the queue")
+def test_a_prefetcher_begins_an_epoch_while_the_queue_is_full(run: Run) -> None:
+    """As in any training that the device limits: the host is a queue's length ahead."""
+
+    def program(machine: Machine) -> None:
+        model = net().cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        batches = loader(8, MS, pin_memory=True)
+        for _ in range(4):
+            for images, labels in Prefetcher(batches, lambda side: torch.cuda.current_stream().wait_stream(side)):
+                loss = cross_entropy(model(images), labels)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+    recorded = run(program, GpuSpec(queue_depth=48), step_ns=100 * MS)
+    assert len(open_run(recorded.folder).records(STEP)) == 32
+    assert_true(recorded)
