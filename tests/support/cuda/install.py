@@ -26,7 +26,7 @@ from .streams import CUDA, Event, Stream
 
 _PRELOADED = (active, copies, hook, choose, device_clock, cpu, cuda)
 """What takes the clock's functions by name is there before they are replaced."""
-_KEPT = ("_cuda_isInBadFork", "_cuda_getCompiledVersion", "_cuda_getArchFlags")
+_KEPT = ("_cuda_getCompiledVersion", "_cuda_getArchFlags")
 _OTHER_STREAMS = ("ExternalStream", "get_stream_from_external")
 
 
@@ -101,6 +101,7 @@ def _replace_cuda(machine: Machine, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(torch.cuda, "_maybe_exchange_device", machine.maybe_exchange_device)
     patch.setattr(torch.cuda, "_get_device_properties", _properties(machine), raising=False)
     patch.setattr(torch.cuda, "_initialized", False)
+    patch.setattr(torch.cuda, "_is_in_bad_fork", _C._cuda_isInBadFork)
     patch.setattr(torch.cuda, "_cached_device_count", None)
     patch.setattr(torch.cuda, "_queued_calls", [])
     patch.setattr(torch.cuda, "_device_count_nvml", lambda: -1)
@@ -142,7 +143,12 @@ def _played(machine: Machine) -> dict[str, Any]:
     def sleep(cycles: int) -> None:
         operations.launch(machine, machine.queue(), "_sleep", lambda: None, cycles)
 
+    def in_bad_fork() -> bool:
+        """A forked child cannot use what its parent has initialised (torch/cuda/__init__.py, `_lazy_init`)."""
+        return machine.clock.forked and torch.cuda._initialized
+
     return {
+        "_cuda_isInBadFork": in_bad_fork,
         "_cuda_init": lambda: None,
         "_cuda_getDeviceCount": lambda: len(machine.gpus),
         "_cuda_getDevice": lambda: machine.device,

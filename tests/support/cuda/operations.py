@@ -171,8 +171,8 @@ def _queue(machine: Machine, gpu: Gpu) -> Queue:
 
 def _joins(queue: Queue, others: list[Queue]) -> None:
     for other in others:
-        if other.capture is not None and queue.capture is None:
-            other.capture.take_in(queue)
+        if other.capture is not None:
+            other.capture.take_in(queue, other.capture.mark(other))
         queue.empty_ns = max(queue.empty_ns, other.empty_ns)
 
 
@@ -192,7 +192,7 @@ def launch(
     duration = machine.duration(gpu, name) if duration_ns is None else duration_ns
     if queue.capture is not None:
         gpu.clock.pass_ns(gpu.spec.launch_ns)
-        queue.capture.add(name, duration, run)
+        queue.capture.add(queue, name, duration, run)
     else:
         gpu.launch(queue, name, duration)
 
@@ -330,7 +330,7 @@ def transfer(machine: Machine, tensor: torch.Tensor, into: torch.Tensor, lazily:
             machine.refuse_in_capture()
         run = lambda: _again(torch.ops.aten.copy_.default, (into.detach(), tensor), {}, None, False)  # noqa: E731
         gpu.clock.pass_ns(gpu.spec.launch_ns)
-        queue.capture.add(what, gpu.copy_ns(nbytes, pinned), run)
+        queue.capture.add(queue, what, gpu.copy_ns(nbytes, pinned), run)
         return
     begin = machine.now_ns
     machine.copying += 1

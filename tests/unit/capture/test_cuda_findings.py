@@ -5,6 +5,7 @@ A test that fails for a finding is marked with it and says why: who mends that t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -514,6 +515,24 @@ def test_the_computation_waits_for_a_copy_beside_it(run: Run, wait: Callable[[to
 @finding(16, "a mark older than its reference is read by a negative time")
 def test_no_stamp_needs_a_negative_elapsed_time(run: Run) -> None:
     assert_true(run(lambda machine: plain(machine, 60 * MS, reads=True), GpuSpec(negative_elapsed=False)))
+
+
+# Finding 17
+
+
+@finding(17, "forked children keep the hooks on the methods of tensors")
+def test_a_forked_worker_has_torchs_own_methods(run: Run) -> None:
+    seen = []
+
+    def program(machine: Machine) -> None:
+        plain(machine, steps=10)
+        child = os.fork()
+        if child == 0:
+            os._exit(hasattr(torch.Tensor.item, "__wrapped__"))
+        seen.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    run(program)
+    assert seen == [0]
 
 
 # Beyond the audit

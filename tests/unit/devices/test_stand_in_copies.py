@@ -113,6 +113,13 @@ def test_a_tensor_says_where_it_is_and_its_views_and_results_are_there_too(machi
     assert tensor.to("cuda:1") is tensor
 
 
+def test_a_default_device_is_where_tensors_are_made(machine: Machine) -> None:
+    with torch.device("cuda:1"):
+        made = torch.zeros(3) + torch.ones(3)
+    assert made.device == torch.device("cuda", 1)
+    assert made.tolist() == [1, 1, 1]
+
+
 def test_kernels_go_to_the_current_stream_of_their_tensors_device(machine: Machine) -> None:
     tensor, side = torch.ones(3, device="cuda:1"), torch.cuda.Stream(1)
     machine.durations["mul"] = 10 * MS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -142,6 +143,28 @@ def test_who_waits_for_a_device_that_fails_hears_of_it(machine: Machine) -> None
     with pytest.raises(torch.AcceleratorError, match="device-side assert"):
         torch.cuda.synchronize()
     assert machine.now_ns - began == pytest.approx(10 * MS, abs=MS / 10)
+
+
+def in_child(call: Callable[[], object]) -> bool:
+    """Whether it raises in a forked child."""
+    child = os.fork()
+    if child == 0:
+        try:
+            call()
+        except RuntimeError:
+            os._exit(1)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+def test_a_forked_child_cannot_use_what_its_parent_has_initialised(machine: Machine) -> None:
+    assert not in_child(torch.cuda.device_count)
+    event = torch.cuda.Event()
+    event.record()
+    for call in (event.query, event.record, lambda: torch.ones(3, device="cuda"), torch.cuda.synchronize):
+        assert in_child(call)
+    assert not in_child(lambda: torch.ones(3).sum().item())
 
 
 @pytest.mark.parametrize(
