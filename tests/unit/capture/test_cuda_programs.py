@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +14,11 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
+from support import cuda
 from support.cuda import MS, GpuSpec, Machine, installed
 from support.cuda.machine import BOUNDARY
 from support.cuda.programs import BATCH, Data, loader, net, plain, prefetching, train
-from support.cuda.recorded import Run, assert_true
+from support.cuda.recorded import Recorded, Run, assert_true
 
 LOOPS = {
     "a slow loader": {"load_ns": 70 * MS},
@@ -245,3 +249,33 @@ def test_no_call_of_ours_waits_for_the_device_but_one_at_the_start(run: Run, mon
         plain(alone, 10 * MS, pinned=True)
     recorded = run(lambda machine: plain(machine, 10 * MS, pinned=True))
     assert recorded.machine.synchronised - alone.synchronised <= 1
+
+
+COMMAND = """
+from support.cuda import MS
+from support.cuda.machine import the
+from support.cuda.programs import compute, plain
+the().durations = compute(40 * MS)
+plain(the(), 60 * MS)
+"""
+
+
+def test_a_command_on_the_stand_in_is_recorded_as_any_other(tmp_path: Path) -> None:
+    """By `whyidle run`, in a process that knows nothing of this test."""
+    script, folder = tmp_path / "train.py", tmp_path / "run"
+    script.write_text(COMMAND)
+    command = [sys.executable, "-m", "support.cuda", "1", str(script)]
+    tests = str(Path(cuda.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-m", "whyidle", "run", "--no-live", "--out", str(folder), "--", *command],
+        env=os.environ | {"PYTHONPATH": tests},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    recorded = Recorded(Machine(), folder, None)
+    assert recorded.device == "cuda"
+    parts = recorded.facts.parts
+    assert parts.share("compute") == pytest.approx(2 / 3, abs=0.002)
+    assert parts.share("input") == pytest.approx(1 / 3, abs=0.002)
