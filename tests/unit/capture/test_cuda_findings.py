@@ -321,6 +321,25 @@ def test_fsdp2_waits_for_its_collectives(run: Run) -> None:
     assert_true(run(program))
 
 
+@finding(7, "a wait for what a second stream computes counts as idle")
+def test_a_second_stream_computes_for_longer_than_the_first(run: Run) -> None:
+    def program(machine: Machine) -> None:
+        model, side = net().cuda(), torch.cuda.Stream()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for images, labels in loader(60, 60 * MS):
+            images, labels = images.cuda(), labels.cuda()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                torch.cuda._sleep(50 * MS)
+            loss = cross_entropy(model(images), labels)
+            torch.cuda.current_stream().wait_stream(side)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    assert_true(run(program))
+
+
 # Finding 8
 
 
