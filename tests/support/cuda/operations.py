@@ -27,6 +27,8 @@ _TO = ("aten::to", "aten::_to_copy")
 _READS = ("item", "is_nonzero", "_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_dim")
 """Operators whose result, or its shape, the host has to see."""
 _QUEUE = "stream of the stand-in"
+_HOSTS = ("profiler", "prim")
+"""Namespaces of operators that do nothing on a device."""
 _MIXES = ("copy_", "index", "index_put_", "index_put", "_foreach_copy_", "set_", "_has_compatible_shallow_copy_type")
 """Operators that take tensors of several devices."""
 
@@ -79,7 +81,11 @@ def include(included: bool) -> None:
 def _kernel(op: Any, *args: Any, **kwargs: Any) -> Any:
     include(False)
     try:
-        if not playing() or op.namespace != "aten":
+        if not playing():
+            return op(*args, **kwargs)
+        if op.namespace != "aten":
+            if op.namespace not in _HOSTS and any(place_of(each) is not None for each in _tensors((args, kwargs))):
+                not_played(f"torch.ops.{op}")
             return op(*args, **kwargs)
         return _operate(the(), op, args, kwargs)
     finally:
@@ -110,9 +116,10 @@ def _operate(machine: Machine, op: Any, args: tuple[Any, ...], kwargs: dict[str,
         if kwargs.get("pin_memory"):
             machine.touch_for_pinned()
             pin(made)
-        if _C._current_graph_task_id() >= 0 and machine.backward is not None and not tensors:
+        under_way = machine.backward
+        if under_way is not None and under_way.task == _C._current_graph_task_id() and not tensors:
             # Autograd makes gradients where the tensor is; it took ours to be in the host's memory.
-            put(made, machine.backward.queue.gpu)
+            put(made, under_way.queue.gpu)
         return made
     gpu = next(iter(places.values()))
     if name not in _MIXES:
@@ -131,7 +138,6 @@ def _operate(machine: Machine, op: Any, args: tuple[Any, ...], kwargs: dict[str,
         launch(machine, queue, name, lambda: _again(op, args, kwargs, result, bool(fresh)))
     if name in _READS:
         machine.synchronise(gpu, queue.empty_ns)
-        return result
     return result
 
 
@@ -318,7 +324,7 @@ def transfer(machine: Machine, tensor: torch.Tensor, into: torch.Tensor, lazily:
     gpu = target or source
     assert gpu is not None
     if source is not None and target is not None:
-        not_played("a copy between two devices")
+        not_played("torch.Tensor.to between two devices")
     host = tensor if source is None else into
     pinned = is_pinned(host)
     queue = machine.queue(gpu.index)

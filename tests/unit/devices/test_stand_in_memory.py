@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torchvision.ops  # noqa: F401 - its operators
 
 from support.cuda import MS, GpuSpec, Machine, NotPlayed
 from support.cuda.memory import MALLOC_NS
@@ -176,6 +177,8 @@ def test_a_forked_child_cannot_use_what_its_parent_has_initialised(machine: Mach
         lambda: torch.cuda.Event(interprocess=True),
         lambda: torch.cuda.memory_snapshot(),
         lambda: torch.cuda.make_graphed_callables(None, ()),
+        lambda: torch.zeros(2, device="cuda:0").to("cuda:1"),
+        lambda: torch.ops.torchvision.nms(torch.zeros(2, 4, device="cuda"), torch.zeros(2), 0.5),
     ],
 )
 def test_what_is_not_played_says_so(machine: Machine, call: Callable[[], object]) -> None:
