@@ -29,10 +29,10 @@ from whyidle.record.schema import EVENT, STEP, EventKind, StepFlag
 GPU = GpuSpec()
 
 
-def finding(number: int, why: str) -> pytest.MarkDecorator:
-    return pytest.mark.xfail(
-        strict=True, reason=f"finding {number}: {why}", raises=(AssertionError, torch.AcceleratorError)
-    )
+def finding(number: int | None, why: str) -> pytest.MarkDecorator:
+    """Fails for a finding of the audit; `None`: for what came to light since."""
+    which = "beyond the audit" if number is None else f"finding {number}"
+    return pytest.mark.xfail(strict=True, reason=f"{which}: {why}", raises=(AssertionError, torch.AcceleratorError))
 
 
 def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor, labels: torch.Tensor) -> None:
@@ -554,10 +554,66 @@ def test_a_forked_worker_has_torchs_own_methods(run: Run) -> None:
     assert seen == [0]
 
 
+# Work of the host between a batch and the first kernel
+
+
+LATE = finding(None, "the computation is taken to begin with the copy before it, whenever its first kernel comes")
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize(
+    "where",
+    ["before the copy", pytest.param("between copy and forward", marks=LATE), pytest.param("both", marks=LATE)],
+)
+def test_a_stage_behind_the_loader_is_time_of_the_host(run: Run, where: str, pinned: bool) -> None:
+    """Packing, tokenising, augmenting."""
+
+    def program(machine: Machine) -> None:
+        model = net().cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for images, labels in loader(60, 20 * MS, pin_memory=pinned):
+            if where != "between copy and forward":
+                machine.host(35 * MS)
+            images, labels = images.cuda(non_blocking=pinned), labels.cuda(non_blocking=pinned)
+            if where != "before the copy":
+                machine.host(35 * MS)
+            step(model, optimizer, images, labels)
+
+    assert_true(run(program))
+
+
+def test_the_batch_is_packed_on_the_host(run: Run) -> None:
+    """What is copied is not what the loader handed over."""
+
+    def program(machine: Machine) -> None:
+        model = net().cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for images, labels in loader(60, 20 * MS):
+            machine.host(25 * MS)
+            step(model, optimizer, torch.cat([images, images])[:4].cuda(), labels.cuda())
+
+    assert_true(run(program))
+
+
+@finding(None, "kernels without gradients that come before a copy count as idle")
+def test_the_batch_is_made_by_kernels_of_the_program(run: Run) -> None:
+    def program(machine: Machine) -> None:
+        model = net().cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        machine.durations["mul"] = 5 * MS
+        for _, labels in loader(60, 20 * MS):
+            machine.host(25 * MS)
+            given = torch.ones(4, 8, device="cuda") * 2
+            machine.host(15 * MS)
+            step(model, optimizer, given, labels.cuda())
+
+    assert_true(run(program))
+
+
 # Beyond the audit
 
 
-@finding(0, "the first fetches of an epoch are not adjacent where the host has to wait for room in the queue")
+@finding(None, "the first fetches of an epoch are not adjacent where the host has to wait for room in the queue")
 def test_a_prefetcher_begins_an_epoch_while_the_queue_is_full(run: Run) -> None:
     """As in any training that the device limits: the host is a queue's length ahead."""
 
