@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from threading import get_ident
@@ -25,8 +26,14 @@ class HostClock:
     def __init__(self, start_ns: int = 10**15) -> None:
         self.now_ns = self.began_ns = start_ns
         self.thread = get_ident()
+        self._process = os.getpid()
         self.slept = 0
         """Calls of `time.sleep`."""
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process it was made in."""
+        return os.getpid() != self._process
 
     def pass_ns(self, ns: int) -> None:
         """The host works for so long."""

@@ -178,7 +178,10 @@ class Gpu:
 
     def check(self) -> None:
         """After an assert or an illegal access on the device every call raises, whatever it is about
-        (docs, `cudaErrorAssert`, `cudaErrorIllegalAddress`: "any further CUDA work will return the same error")."""
+        (docs, `cudaErrorAssert`, `cudaErrorIllegalAddress`: "any further CUDA work will return the same error"). So it
+        does in a forked child, which has no context and can make none (guide, "initialization")."""
+        if self.clock.forked:
+            raise cuda_error("initialization error")
         if self.fails_at_ns is not None and self.clock.now_ns >= self.fails_at_ns:
             raise cuda_error(self.error)
 

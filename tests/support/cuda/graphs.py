@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,29 +14,43 @@ if TYPE_CHECKING:
 
 
 class Capture:
-    """What is captured, from a stream and those that were made to wait for it."""
+    """What is captured, from a stream and those that were made to wait for it.
+
+    What each stream has captured, and what of the others is before that, is counted: at the end everything has to be
+    before the first stream's end.
+    """
 
     def __init__(self, queue: Queue, mode: str) -> None:
         self.mode = mode
-        self.queues: list[Queue] = []
+        self.origin = queue
         self.nodes: list[tuple[str, int, Callable[[], object]]] = []
         """(name, how long it runs, what it computes)"""
         self.invalid = False
         self.over = False
-        self.take_in(queue)
+        self._before: dict[Queue, Counter[Queue]] = {}
+        self.take_in(queue, Counter())
 
-    def take_in(self, queue: Queue) -> None:
-        if queue not in self.queues:
-            self.queues.append(queue)
+    def take_in(self, queue: Queue, before: Counter[Queue]) -> None:
+        """A stream, one of this capture from here on, waits for what `before` counts."""
         queue.capture = self
+        self._before[queue] = self._before.get(queue, Counter()) | before
+        self._before[queue][queue] += 1
 
-    def add(self, name: str, duration_ns: int, run: Callable[[], object]) -> None:
+    def mark(self, queue: Queue) -> Counter[Queue]:
+        """What is before an event that is recorded in a stream now."""
+        return Counter(self._before[queue])
+
+    def add(self, queue: Queue, name: str, duration_ns: int, run: Callable[[], object]) -> None:
         self.nodes.append((name, duration_ns, run))
+        self._before[queue][queue] += 1
 
-    def end(self) -> None:
+    def end(self) -> bool:
+        """The capture is over; whether all streams were joined to the first."""
         self.over = True
-        for queue in self.queues:
+        joined = all(self._before[self.origin][queue] >= own[queue] for queue, own in self._before.items())
+        for queue in self._before:
             queue.capture = None
+        return joined
 
 
 class CUDAGraph:
@@ -61,12 +76,12 @@ class CUDAGraph:
 
     def capture_end(self) -> None:
         """The graph is whole, unless something that is forbidden happened meanwhile
-        (`cudaErrorStreamCaptureInvalidated`)."""
+        (`cudaErrorStreamCaptureInvalidated`), or a stream that was taken in has not been waited for
+        (`cudaErrorStreamCaptureUnjoined`)."""
         machine, capture = the(), self._capture
         assert capture is not None, "capture_end without capture_begin"
         machine.capture = None
-        joined = machine.queue() in capture.queues
-        capture.end()
+        joined = capture.end()
         if capture.invalid:
             raise cuda_error(INVALIDATED)
         if not joined:
@@ -75,7 +90,8 @@ class CUDAGraph:
 
     def replay(self) -> None:
         """Queue all that was captured in the current stream, with one call, in the memory it was captured with (guide,
-        "CUDA graphs"). Its kernels follow each other without gaps."""
+        "CUDA graphs"). Its kernels follow each other without gaps, those of
+        several streams too."""
         if not self._ready or self._capture is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
         machine = the()

@@ -26,7 +26,7 @@ from .streams import CUDA, Event, Stream
 
 _PRELOADED = (active, copies, hook, choose, device_clock, cpu, cuda)
 """What takes the clock's functions by name is there before they are replaced."""
-_KEPT = ("_cuda_isInBadFork", "_cuda_getCompiledVersion", "_cuda_getArchFlags")
+_KEPT = ("_cuda_getCompiledVersion", "_cuda_getArchFlags")
 _OTHER_STREAMS = ("ExternalStream", "get_stream_from_external")
 
 
@@ -37,20 +37,31 @@ def installed(machine: Machine, patch: pytest.MonkeyPatch) -> Machine:
     _replace_clock(patch)
     _replace_cuda(machine, patch)
     _replace_tensors(machine, patch)
-    patch.setattr(_Included(), "on", True)
+    patch.setattr(_OfThread(), "included", True)
+    patch.setattr(_OfThread(), "threads", 1)
     return machine
 
 
-class _Included:
-    """The dispatch key of `operations`, as something that a `MonkeyPatch` undoes."""
+class _OfThread:
+    """What torch keeps elsewhere than in attributes, as something that a `MonkeyPatch` undoes."""
 
     @property
-    def on(self) -> bool:
+    def included(self) -> bool:
+        """Whether operators come by `operations`."""
         return bool(_C._dispatch_tls_is_dispatch_key_included(operations.KEY))
 
-    @on.setter
-    def on(self, included: bool) -> None:
+    @included.setter
+    def included(self, included: bool) -> None:
         operations.include(included)
+
+    @property
+    def threads(self) -> int:
+        """For operators on small tensors, more of them than one are in each other's way."""
+        return torch.get_num_threads()
+
+    @threads.setter
+    def threads(self, threads: int) -> None:
+        torch.set_num_threads(threads)
 
 
 def _replace_clock(patch: pytest.MonkeyPatch) -> None:
@@ -90,6 +101,7 @@ def _replace_cuda(machine: Machine, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(torch.cuda, "_maybe_exchange_device", machine.maybe_exchange_device)
     patch.setattr(torch.cuda, "_get_device_properties", _properties(machine), raising=False)
     patch.setattr(torch.cuda, "_initialized", False)
+    patch.setattr(torch.cuda, "_is_in_bad_fork", _C._cuda_isInBadFork)
     patch.setattr(torch.cuda, "_cached_device_count", None)
     patch.setattr(torch.cuda, "_queued_calls", [])
     patch.setattr(torch.cuda, "_device_count_nvml", lambda: -1)
@@ -131,7 +143,12 @@ def _played(machine: Machine) -> dict[str, Any]:
     def sleep(cycles: int) -> None:
         operations.launch(machine, machine.queue(), "_sleep", lambda: None, cycles)
 
+    def in_bad_fork() -> bool:
+        """A forked child cannot use what its parent has initialised (torch/cuda/__init__.py, `_lazy_init`)."""
+        return machine.clock.forked and torch.cuda._initialized
+
     return {
+        "_cuda_isInBadFork": in_bad_fork,
         "_cuda_init": lambda: None,
         "_cuda_getDeviceCount": lambda: len(machine.gpus),
         "_cuda_getDevice": lambda: machine.device,

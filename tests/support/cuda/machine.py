@@ -15,6 +15,7 @@ from .refusals import ASSERTED, CAPTURING, cuda_error, not_played
 
 if TYPE_CHECKING:
     from .graphs import Capture
+    from .operations import Backward
     from .streams import Stream
 
 HOST, INPUT, COPY, SYNC, BOUNDARY = "host", "input", "copy", "sync", "boundary"
@@ -49,8 +50,8 @@ class Machine:
         self.statistics: dict[str, Any] | None = None
         """What the allocator says instead of its figures; the exception it raises."""
         self._of_thread = _OfThread()
-        self.backward_on: Gpu | None = None
-        """The device of the last operator that a backward pass ran."""
+        self.backward: Backward | None = None
+        """The backward pass under way, or the last one."""
         self.copying = 0
         """Copies under way, within which a wait is part of the copy."""
 

@@ -8,6 +8,7 @@ were called; and no mode is active that a program or a hook could see. A tensor 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,6 +26,9 @@ _UNSEEN = ("detach", "alias")
 _TO = ("aten::to", "aten::_to_copy")
 _READS = ("item", "is_nonzero", "_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_dim")
 """Operators whose result, or its shape, the host has to see."""
+_QUEUE = "stream of the stand-in"
+_HOSTS = ("profiler", "prim")
+"""Namespaces of operators that do nothing on a device."""
 _MIXES = ("copy_", "index", "index_put_", "index_put", "_foreach_copy_", "set_", "_has_compatible_shallow_copy_type")
 """Operators that take tensors of several devices."""
 
@@ -77,7 +81,11 @@ def include(included: bool) -> None:
 def _kernel(op: Any, *args: Any, **kwargs: Any) -> Any:
     include(False)
     try:
-        if not playing() or op.namespace != "aten":
+        if not playing():
+            return op(*args, **kwargs)
+        if op.namespace != "aten":
+            if op.namespace not in _HOSTS and any(place_of(each) is not None for each in _tensors((args, kwargs))):
+                not_played(f"torch.ops.{op}")
             return op(*args, **kwargs)
         return _operate(the(), op, args, kwargs)
     finally:
@@ -108,30 +116,77 @@ def _operate(machine: Machine, op: Any, args: tuple[Any, ...], kwargs: dict[str,
         if kwargs.get("pin_memory"):
             machine.touch_for_pinned()
             pin(made)
-        if _C._current_graph_task_id() >= 0 and machine.backward_on is not None and not tensors:
+        under_way = machine.backward
+        if under_way is not None and under_way.task == _C._current_graph_task_id() and not tensors:
             # Autograd makes gradients where the tensor is; it took ours to be in the host's memory.
-            put(made, machine.backward_on)
+            put(made, under_way.queue.gpu)
         return made
     gpu = next(iter(places.values()))
     if name not in _MIXES:
         _on_one_device(tensors, places, name)
     if target is not None:
         gpu = machine.of(index_of(target))
-    if _C._current_graph_task_id() >= 0:
-        machine.backward_on = gpu
     args, kwargs = _on_host(args), _on_host(kwargs)
-    queue = machine.queue(gpu.index)
+    queue = _queue(machine, gpu)
     gpu.touch()
     result = op(*args, **kwargs)
     fresh = [each for each in _tensors(result) if place_of(each) is None]
     for each in fresh:
         put(each, gpu)
+    _remember(result, queue)
     if fresh or schema.is_mutable:
         launch(machine, queue, name, lambda: _again(op, args, kwargs, result, bool(fresh)))
     if name in _READS:
         machine.synchronise(gpu, queue.empty_ns)
-        return result
     return result
+
+
+@dataclass
+class Backward:
+    """A backward pass under way."""
+
+    task: int
+    """Autograd's number of it."""
+    queue: Queue
+    """The stream that it used last."""
+    used: list[Queue]
+
+
+def _queue(machine: Machine, gpu: Gpu) -> Queue:
+    """The stream that an operator goes to: the current one of its device; of a backward pass, the one that its forward
+    operator went to, which waits for what the pass did elsewhere. At its end the current stream waits for all of them
+    (docs of torch, "CUDA semantics", "stream semantics of backward passes")."""
+    task = _C._current_graph_task_id()
+    current = machine.queue(gpu.index)
+    if task < 0:
+        return current
+    under_way = machine.backward
+    if under_way is None or under_way.task != task:
+        under_way = machine.backward = Backward(task, current, [current])
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: _joins(current, under_way.used))
+    node = _C._current_autograd_node()
+    queue = under_way.queue if node is None else node.metadata.get(_QUEUE, under_way.queue)
+    if queue.gpu is not gpu:
+        queue = current
+    if queue is not under_way.queue:
+        _joins(queue, [under_way.queue])
+        under_way.queue = queue
+        under_way.used.append(queue)
+    return queue
+
+
+def _joins(queue: Queue, others: list[Queue]) -> None:
+    for other in others:
+        if other.capture is not None:
+            other.capture.take_in(queue, other.capture.mark(other))
+        queue.empty_ns = max(queue.empty_ns, other.empty_ns)
+
+
+def _remember(result: Any, queue: Queue) -> None:
+    """Tell autograd's nodes where their forward operator went."""
+    for each in _tensors(result):
+        if each.grad_fn is not None:
+            each.grad_fn.metadata.setdefault(_QUEUE, queue)
 
 
 def launch(
@@ -143,7 +198,7 @@ def launch(
     duration = machine.duration(gpu, name) if duration_ns is None else duration_ns
     if queue.capture is not None:
         gpu.clock.pass_ns(gpu.spec.launch_ns)
-        queue.capture.add(name, duration, run)
+        queue.capture.add(queue, name, duration, run)
     else:
         gpu.launch(queue, name, duration)
 
@@ -241,7 +296,9 @@ def _to(machine: Machine, op: Any, args: Any, kwargs: Any, tensor: torch.Tensor)
         if source is not None and place_of(moved) is None:
             put(moved, source)
             run = lambda: _again(op, _on_host(args), _on_host(kwargs), moved, True)  # noqa: E731
-            launch(machine, machine.queue(source.index), "to", run)
+            queue = _queue(machine, source)
+            _remember(moved, queue)
+            launch(machine, queue, "to", run)
         return moved
     torch.cuda._lazy_init()
     dtype = given.get("dtype") or (given["other"].dtype if "other" in given else tensor.dtype)
@@ -267,7 +324,7 @@ def transfer(machine: Machine, tensor: torch.Tensor, into: torch.Tensor, lazily:
     gpu = target or source
     assert gpu is not None
     if source is not None and target is not None:
-        not_played("a copy between two devices")
+        not_played("torch.Tensor.to between two devices")
     host = tensor if source is None else into
     pinned = is_pinned(host)
     queue = machine.queue(gpu.index)
@@ -279,7 +336,7 @@ def transfer(machine: Machine, tensor: torch.Tensor, into: torch.Tensor, lazily:
             machine.refuse_in_capture()
         run = lambda: _again(torch.ops.aten.copy_.default, (into.detach(), tensor), {}, None, False)  # noqa: E731
         gpu.clock.pass_ns(gpu.spec.launch_ns)
-        queue.capture.add(what, gpu.copy_ns(nbytes, pinned), run)
+        queue.capture.add(queue, what, gpu.copy_ns(nbytes, pinned), run)
         return
     begin = machine.now_ns
     machine.copying += 1

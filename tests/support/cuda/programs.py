@@ -52,19 +52,24 @@ def endlessly(loader: DataLoader[Any]) -> Iterator[Any]:
 
 
 def plain(
+    machine: Machine, load_ns: int = 20 * MS, *args: Any, steps: int = 60, pinned: bool = False, **how: Any
+) -> None:
+    """The loop that every tutorial has."""
+    train(machine, loader(steps, load_ns, pin_memory=pinned), *args, pinned=pinned, **how)
+
+
+def train(
     machine: Machine,
-    load_ns: int = 20 * MS,
+    batches: DataLoader[Any],
     after_ns: int = 0,
     *,
     device: str = "cuda",
-    steps: int = 60,
     pinned: bool = False,
     reads: bool = False,
 ) -> None:
-    """The loop that every tutorial has."""
     model = net().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for images, labels in loader(steps, load_ns, pin_memory=pinned):
+    for images, labels in batches:
         images, labels = images.to(device, non_blocking=pinned), labels.to(device, non_blocking=pinned)
         loss = cross_entropy(model(images), labels)
         optimizer.zero_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,8 @@ class Event(torch._C._CudaEventBase):
     recorded into then (c10/cuda/CUDAEvent.h, "constructed lazily when first recorded")."""
     _at_ns: int
     _capture: Capture | None
+    _before: Counter[Queue]
+    """What of the capture is before it."""
 
     def __new__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
@@ -113,7 +116,7 @@ class Event(torch._C._CudaEventBase):
         gpu.check()
         if queue.capture is not None:
             gpu.clock.pass_ns(gpu.spec.launch_ns)
-            self._capture = queue.capture
+            self._capture, self._before = queue.capture, queue.capture.mark(queue)
             return
         if machine.capture is not None and gpu.spec.capture_forbids_other_streams:
             machine.capture.invalid = True
@@ -146,7 +149,7 @@ class Event(torch._C._CudaEventBase):
         if self._capture is not None:
             if self._capture.over:
                 raise cuda_error(INVALID_VALUE)
-            self._capture.take_in(queue)
+            self._capture.take_in(queue, self._before)
         elif queue.capture is not None:
             queue.capture.invalid = True
             raise cuda_error(ISOLATED)

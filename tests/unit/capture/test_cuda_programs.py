@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
 
+from support import cuda
 from support.cuda import MS, GpuSpec, Machine, installed
 from support.cuda.machine import BOUNDARY
-from support.cuda.programs import loader, net, plain, prefetching
-from support.cuda.recorded import Run, assert_true
+from support.cuda.programs import BATCH, Data, loader, net, plain, prefetching, train
+from support.cuda.recorded import Recorded, Run, assert_true
 
 LOOPS = {
     "a slow loader": {"load_ns": 70 * MS},
@@ -160,6 +167,94 @@ def test_running_out_of_memory_ends_the_program(run: Run) -> None:
     assert_true(recorded)
 
 
+def test_an_error_of_the_dataset_ends_the_program(run: Run) -> None:
+    class Broken(Data):
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+            if index == 40 * BATCH:
+                raise ValueError("a broken file")
+            return super().__getitem__(index)
+
+    def program(machine: Machine) -> None:
+        train(machine, DataLoader(Broken(60, 15 * MS), batch_size=BATCH))
+
+    recorded = run(program, error=ValueError)
+    assert str(recorded.error) == "a broken file"
+    assert_true(recorded)
+
+
+def test_an_error_in_the_midst_of_a_step_is_caught_and_the_training_goes_on(run: Run) -> None:
+    def program(machine: Machine) -> None:
+        model = net().cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number, (images, labels) in enumerate(loader(60, 60 * MS)):
+            try:
+                given = images.cuda() if number % 10 else images
+                loss = cross_entropy(model(given), labels.cuda())
+            except RuntimeError:
+                continue  # tensors of two devices
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    assert_true(run(program))
+
+
+def test_an_epoch_is_left_early(run: Run) -> None:
+    def program(machine: Machine) -> None:
+        model = net().cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        batches = loader(60, 60 * MS)
+        for _ in range(4):
+            for number, (images, labels) in enumerate(batches):
+                loss = cross_entropy(model(images.cuda()), labels.cuda())
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                if number == 15:
+                    break
+
+    assert_true(run(program))
+
+
+class Replayed(torch.autograd.Function):
+    """A forward and a backward pass that are graphs, as `torch.compile(mode="reduce-overhead")` makes them of a model:
+    inputs are copied into static memory, then the graph is replayed (torch/_inductor/cudagraph_trees.py,
+    `CUDAGraphNode.run`)."""
+
+    @staticmethod
+    def forward(context: Any, graphs: Any, images: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        context.graphs = graphs
+        graphs.images.copy_(images)
+        graphs.forward.replay()
+        return graphs.loss.clone()  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[None, None, torch.Tensor]:
+        context.graphs.backward.replay()
+        return None, None, context.graphs.gradient.clone()
+
+
+def test_forward_and_backward_are_graphs_as_a_compiler_makes_them(run: Run) -> None:
+    def program(machine: Machine) -> None:
+        weight = torch.ones(8, requires_grad=True, device="cuda")
+        graphs = SimpleNamespace(forward=torch.cuda.CUDAGraph(), backward=torch.cuda.CUDAGraph())
+        graphs.images = torch.zeros(BATCH, 8, device="cuda")
+        torch.cuda.synchronize()
+        with torch.no_grad():
+            with torch.cuda.graph(graphs.forward):
+                graphs.loss = torch.mm(graphs.images, weight[:, None]).sum()
+            with torch.cuda.graph(graphs.backward):
+                graphs.gradient = torch.mm(graphs.images.T, torch.ones(BATCH, 1, device="cuda"))[:, 0]
+        optimizer = torch.optim.SGD([weight], lr=0.01)
+        for images, _ in loader(60, 60 * MS):
+            loss = Replayed.apply(graphs, images.cuda(), weight)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    assert_true(run(program))
+
+
 @pytest.mark.parametrize("drift", [50e-6, -50e-6])
 def test_the_devices_clock_drifts(run: Run, drift: float) -> None:
     assert_true(run(lambda machine: plain(machine, 700 * MS, steps=100), GpuSpec(drift=drift), step_ns=400 * MS))
@@ -175,3 +270,33 @@ def test_no_call_of_ours_waits_for_the_device_but_one_at_the_start(run: Run, mon
         plain(alone, 10 * MS, pinned=True)
     recorded = run(lambda machine: plain(machine, 10 * MS, pinned=True))
     assert recorded.machine.synchronised - alone.synchronised <= 1
+
+
+COMMAND = """
+from support.cuda import MS
+from support.cuda.machine import the
+from support.cuda.programs import compute, plain
+the().durations = compute(40 * MS)
+plain(the(), 60 * MS)
+"""
+
+
+def test_a_command_on_the_stand_in_is_recorded_as_any_other(tmp_path: Path) -> None:
+    """By `whyidle run`, in a process that knows nothing of this test."""
+    script, folder = tmp_path / "train.py", tmp_path / "run"
+    script.write_text(COMMAND)
+    command = [sys.executable, "-m", "support.cuda", "1", str(script)]
+    tests = str(Path(cuda.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-m", "whyidle", "run", "--no-live", "--out", str(folder), "--", *command],
+        env=os.environ | {"PYTHONPATH": tests},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    recorded = Recorded(Machine(), folder, None)
+    assert recorded.device == "cuda"
+    parts = recorded.facts.parts
+    assert parts.share("compute") == pytest.approx(2 / 3, abs=0.002)
+    assert parts.share("input") == pytest.approx(1 / 3, abs=0.002)

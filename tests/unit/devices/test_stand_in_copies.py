@@ -113,6 +113,13 @@ def test_a_tensor_says_where_it_is_and_its_views_and_results_are_there_too(machi
     assert tensor.to("cuda:1") is tensor
 
 
+def test_a_default_device_is_where_tensors_are_made(machine: Machine) -> None:
+    with torch.device("cuda:1"):
+        made = torch.zeros(3) + torch.ones(3)
+    assert made.device == torch.device("cuda", 1)
+    assert made.tolist() == [1, 1, 1]
+
+
 def test_kernels_go_to_the_current_stream_of_their_tensors_device(machine: Machine) -> None:
     tensor, side = torch.ones(3, device="cuda:1"), torch.cuda.Stream(1)
     machine.durations["mul"] = 10 * MS
@@ -123,6 +130,23 @@ def test_kernels_go_to_the_current_stream_of_their_tensors_device(machine: Machi
     began = machine.now_ns
     torch.cuda.synchronize(0)
     assert machine.now_ns - began < MS
+
+
+def test_a_backward_pass_runs_on_the_streams_of_the_forward_pass_and_joins_the_current_one(machine: Machine) -> None:
+    weight, side = torch.ones(3, device="cuda", requires_grad=True), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        loss = weight.exp().sum()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    machine.gpu.works.clear()
+    machine.durations["mul"] = 10 * MS
+    loss.backward()
+    streams = {work.name: work.stream for work in machine.gpu.works}
+    assert streams["mul"] == side.stream_id
+    began = machine.now_ns
+    torch.cuda.current_stream().synchronize()
+    assert machine.now_ns - began == pytest.approx(10 * MS, abs=MS / 5)
 
 
 def test_a_model_trains_on_the_device_with_torchs_own_autograd_and_optimizers(machine: Machine) -> None:

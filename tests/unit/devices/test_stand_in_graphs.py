@@ -126,6 +126,24 @@ def test_a_stream_that_waits_for_a_captured_event_is_captured_too(machine: Machi
     assert machine.gpu.works == []
 
 
+def test_a_stream_that_was_taken_in_has_to_be_waited_for(machine: Machine) -> None:
+    tensor, side = torch.ones(3, device="cuda"), torch.cuda.Stream()
+    with (
+        pytest.raises(torch.AcceleratorError, match="unjoined work"),
+        torch.cuda.graph(torch.cuda.CUDAGraph()),
+    ):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            tensor * 2
+    assert not side.is_capturing()
+
+
+def test_a_relaxed_capture_lets_events_be_queried(machine: Machine) -> None:
+    event = recorded()
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="relaxed"):
+        event.query()
+
+
 def test_captured_work_cannot_wait_for_work_outside_the_capture(machine: Machine) -> None:
     event = recorded()
     refuses(lambda: torch.cuda.current_stream().wait_event(event), "uncaptured work in another stream")

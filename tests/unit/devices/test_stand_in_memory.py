@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
 import torch
+import torchvision.ops  # noqa: F401 - its operators
 
 from support.cuda import MS, GpuSpec, Machine, NotPlayed
 from support.cuda.memory import MALLOC_NS
@@ -144,6 +146,28 @@ def test_who_waits_for_a_device_that_fails_hears_of_it(machine: Machine) -> None
     assert machine.now_ns - began == pytest.approx(10 * MS, abs=MS / 10)
 
 
+def in_child(call: Callable[[], object]) -> bool:
+    """Whether it raises in a forked child."""
+    child = os.fork()
+    if child == 0:
+        try:
+            call()
+        except RuntimeError:
+            os._exit(1)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+def test_a_forked_child_cannot_use_what_its_parent_has_initialised(machine: Machine) -> None:
+    assert not in_child(torch.cuda.device_count)
+    event = torch.cuda.Event()
+    event.record()
+    for call in (event.query, event.record, lambda: torch.ones(3, device="cuda"), torch.cuda.synchronize):
+        assert in_child(call)
+    assert not in_child(lambda: torch.ones(3).sum().item())
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -153,6 +177,8 @@ def test_who_waits_for_a_device_that_fails_hears_of_it(machine: Machine) -> None
         lambda: torch.cuda.Event(interprocess=True),
         lambda: torch.cuda.memory_snapshot(),
         lambda: torch.cuda.make_graphed_callables(None, ()),
+        lambda: torch.zeros(2, device="cuda:0").to("cuda:1"),
+        lambda: torch.ops.torchvision.nms(torch.zeros(2, 4, device="cuda"), torch.zeros(2), 0.5),
     ],
 )
 def test_what_is_not_played_says_so(machine: Machine, call: Callable[[], object]) -> None:
