@@ -25,8 +25,8 @@ from .loop import Loop
 from .switch import Switch
 from .wrap import Patches
 
-FIRST_LOOK = 4
-"""Steps before the first look: the first ones make lazy modules, and compile."""
+FIRST_LOOK = 2
+"""The step in which the module is looked for first: the very first one makes lazy modules, and compiles."""
 MOST_LOOKS = 12
 """Steps in which the module is looked for, before it is taken to be none; and again where it is no longer called."""
 MOST_MISSED = 8

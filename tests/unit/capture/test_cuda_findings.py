@@ -29,12 +29,6 @@ from whyidle.record.schema import EVENT, STEP, EventKind, StepFlag
 GPU = GpuSpec()
 
 
-def finding(number: int | None, why: str) -> pytest.MarkDecorator:
-    """Fails for a finding of the audit; `None`: for what came to light since."""
-    which = "beyond the audit" if number is None else f"finding {number}"
-    return pytest.mark.xfail(strict=True, reason=f"{which}: {why}", raises=(AssertionError, torch.AcceleratorError))
-
-
 def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor, labels: torch.Tensor) -> None:
     loss = cross_entropy(model(images), labels)
     optimizer.zero_grad()
@@ -73,7 +67,6 @@ def test_the_training_loader_is_asked_for_one_batch_first(run: Run) -> None:
     assert_true(recorded)
 
 
-@finding(1, "the hooks open a step before it is asked whether there are steps, so that it is never followed")
 def test_the_optimizer_is_made_before_the_model_moves(run: Run) -> None:
     def program(machine: Machine) -> None:
         model = net()
@@ -87,7 +80,6 @@ def test_the_optimizer_is_made_before_the_model_moves(run: Run) -> None:
     assert_true(recorded)
 
 
-@finding(1, "the hooks open a step before it is asked whether there are steps, so that it is never followed")
 def test_accelerate_moves_batches_within_its_loader(run: Run) -> None:
     """The real one. The model moves after the optimizer was made, and batches move where they are fetched."""
 
@@ -305,7 +297,6 @@ def test_fsdp2_waits_for_its_collectives(run: Run) -> None:
     assert_true(run(program))
 
 
-@finding(7, "a wait for what a second stream computes counts as idle")
 def test_a_second_stream_computes_for_longer_than_the_first(run: Run) -> None:
     def program(machine: Machine) -> None:
         model, side = net().cuda(), torch.cuda.Stream()
@@ -392,7 +383,7 @@ def test_marks_take_long_to_arrive(run: Run, reads: bool) -> None:
 
 @pytest.mark.parametrize(
     "drift",
-    [-40e-6, pytest.param(40e-6, marks=finding(10, "how far stamps may be off is more than the 50 µs allowed them"))],
+    [-40e-6, 40e-6],
 )
 def test_the_clock_drifts_and_its_rate_is_not_known_yet(run: Run, drift: float) -> None:
     """In the first seconds of a recording; the driver answers a little late besides."""
@@ -513,7 +504,6 @@ def test_no_stamp_needs_a_negative_elapsed_time(run: Run) -> None:
 # Finding 17
 
 
-@finding(17, "forked children keep the hooks on the methods of tensors")
 def test_a_forked_worker_has_torchs_own_methods(run: Run) -> None:
     seen = []
 
@@ -531,13 +521,10 @@ def test_a_forked_worker_has_torchs_own_methods(run: Run) -> None:
 # Work of the host between a batch and the first kernel
 
 
-LATE = finding(None, "the computation is taken to begin with the copy before it, whenever its first kernel comes")
-
-
 @pytest.mark.parametrize("pinned", [False, True])
 @pytest.mark.parametrize(
     "where",
-    ["before the copy", pytest.param("between copy and forward", marks=LATE), pytest.param("both", marks=LATE)],
+    ["before the copy", "between copy and forward", "both"],
 )
 def test_a_stage_behind_the_loader_is_time_of_the_host(run: Run, where: str, pinned: bool) -> None:
     """Packing, tokenising, augmenting."""
@@ -569,7 +556,9 @@ def test_the_batch_is_packed_on_the_host(run: Run) -> None:
     assert_true(run(program))
 
 
-@finding(None, "kernels without gradients that come before a copy count as idle")
+@pytest.mark.xfail(
+    strict=True, reason="kernels without gradients that come before a copy count as idle", raises=AssertionError
+)
 def test_the_batch_is_made_by_kernels_of_the_program(run: Run) -> None:
     def program(machine: Machine) -> None:
         model = net().cuda()
@@ -587,7 +576,6 @@ def test_the_batch_is_made_by_kernels_of_the_program(run: Run) -> None:
 # Beyond the audit
 
 
-@finding(None, "the first fetches of an epoch are not adjacent where the host has to wait for room in the queue")
 def test_a_prefetcher_begins_an_epoch_while_the_queue_is_full(run: Run) -> None:
     """As in any training that the device limits: the host is a queue's length ahead."""
 

@@ -43,27 +43,6 @@ def test_a_plain_loop_whose_copies_take_long(run: Run, pinned: bool) -> None:
     assert_true(run(lambda machine: plain(machine, pinned=pinned), slow))
 
 
-@pytest.mark.parametrize("where", ["before the copy", "behind the copy", "behind a kernel of its own"])
-def test_a_stage_behind_the_loader_is_time_of_the_host(run: Run, where: str) -> None:
-    def program(machine: Machine) -> None:
-        model = net().cuda()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for images, labels in loader(80, 10 * MS):
-            if where == "before the copy":
-                machine.host(60 * MS)
-            images, labels = images.cuda(), labels.cuda()
-            if where == "behind a kernel of its own":
-                images = images.roll(1)
-            if where != "before the copy":
-                machine.host(60 * MS)
-            loss = cross_entropy(model(images), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-
-    assert_true(run(program))
-
-
 def test_gradients_are_accumulated_over_four_batches(run: Run) -> None:
     def program(machine: Machine) -> None:
         model = net().cuda()
