@@ -11,26 +11,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..analyse.recent.reader import SharedReader
 from ..capture.bootstrap import RUN, environment
 from ..capture.sampler.start import start_sampler
 from ..errors import RecordError, WhyidleError
 from ..record.code import CODE
+from ..record.code_revision import CodeRevision
 from ..record.files import plain
 from ..record.latest import note_latest
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.processes import processes
-from ..record.run import RUN_JSON, create_run, open_run, update_run
+from ..record.run import RUN_JSON, create_run, new_folder_for, open_run, update_run
 from ..record.schema import STEP
 from ..record.signs import why_unseen
 from ..report import live
+from ..report.export.scalar_stream import Figures
 from ..report.render import bars
 from ..results.recordings import RunResult
 from ..terminal import child
-from ..terminal.code_revision import CodeRevision
 from ..terminal.console import console, json_text, show
 from ..terminal.own_terminal import usable
-from ..terminal.scalar_stream import Figures
-from ..terminal.shared_reader import SharedReader
 from ..terminal.status_line import StatusLine
 
 NAME = "run"
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         command = command[1:]
     if not command:
         raise WhyidleError("no command given. Write: whyidle run -- python train.py")
-    folder = arguments.out or child.new_folder(command)
+    folder = arguments.out or new_folder_for(command)
     reader = SharedReader(folder)
     figures = Figures(reader, arguments.prometheus)
     new = not os.path.lexists(folder)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import resource
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from ..errors import WhyidleError
-from ..record.run import new_folder as new_run_folder
 
 PASSED_ON = {
     signal.SIGINT,
@@ -138,11 +134,3 @@ def end_as(code: int) -> int:
         signal.signal(signum, signal.SIG_DFL)
     os.kill(os.getpid(), signum)
     return 128 + signum
-
-
-def new_folder(command: Sequence[str], before: str = "") -> Path:
-    """A new folder named after the script, or the program."""
-    scripts = [part for part in command if part.endswith(".py")]
-    modules = [after for flag, after in pairwise(command) if flag == "-m"]
-    what = Path((scripts or modules or list(command))[0]).stem
-    return new_run_folder(before + (re.sub(r"[^\w.-]+", "-", what).strip("-.") or "run"))

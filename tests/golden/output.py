@@ -25,9 +25,9 @@ from pyarrow import parquet
 
 from support.page_content import Element, parsed
 from whyidle import __version__
+from whyidle.analyse.recent import sources
 from whyidle.commands.main import main
 from whyidle.report.page.timeline_data import TYPES
-from whyidle.terminal import live_sources
 
 RENEW = "pytest tests/golden --renew-golden"
 CLOSE = 1e-9
@@ -95,7 +95,7 @@ def _surroundings(folder: Path, environment: Mapping[str, str]) -> Iterator[None
     own.mkdir(exist_ok=True)
     argv, sys.argv = sys.argv, ["whyidle"]
     # A replay goes on while it is looked at; here it stands still.
-    moving, live_sources.Replaying.at = live_sources.Replaying.at, property(lambda self: self._at)  # type: ignore
+    moving, sources.Replaying.at = sources.Replaying.at, property(lambda self: self._at)  # type: ignore
     try:
         for name in UNSET:
             os.environ.pop(name, None)
@@ -109,7 +109,7 @@ def _surroundings(folder: Path, environment: Mapping[str, str]) -> Iterator[None
         os.environ.update(kept)
         time.tzset()
         sys.argv = argv
-        live_sources.Replaying.at = moving  # type: ignore[method-assign]
+        sources.Replaying.at = moving  # type: ignore[method-assign]
         for number, handler in handlers.items():
             with suppress(ValueError):
                 signal.signal(number, handler)

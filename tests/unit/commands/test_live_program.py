@@ -16,7 +16,10 @@ from rich.console import Console
 
 from support.recent_runs import training
 from support.snapshots import device, rank, running, worker
+from whyidle.analyse.recent import sources
+from whyidle.analyse.recent.reader import SharedReader
 from whyidle.analyse.recent.snapshot import Snapshot
+from whyidle.analyse.recent.sources import Following, Replaying
 from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.live import add_arguments
 from whyidle.commands.main import main
@@ -24,13 +27,11 @@ from whyidle.commands.run import _Lines
 from whyidle.record.latest import note_latest
 from whyidle.record.run import create_run, open_run, update_run
 from whyidle.report.live import Options
-from whyidle.terminal import live_ended, live_sources
+from whyidle.terminal import live_ended
 from whyidle.terminal.comparison_progress import MatrixProgress
 from whyidle.terminal.live_ended import LastWord
 from whyidle.terminal.live_program import Program
-from whyidle.terminal.live_sources import Following, Replaying
 from whyidle.terminal.screen import Keys
-from whyidle.terminal.shared_reader import SharedReader
 
 
 class Given:
@@ -218,7 +219,7 @@ def test_after_the_end_the_next_recording_is_shown(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     first = training(tmp_path / "first", seed=3, seconds=5)
     note_latest(first)
-    monkeypatch.setattr(live_sources, "NEXT_RUN_SECONDS", 1000.0)
+    monkeypatch.setattr(sources, "NEXT_RUN_SECONDS", 1000.0)
     source = Following(first, next_ones=True)
     assert source.look().state == "ok"
     assert not source.over  # for some time

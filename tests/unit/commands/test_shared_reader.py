@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from support.recent_runs import training
-from whyidle.analyse.recent.reader import RecentReader
+from whyidle.analyse.recent import reader as recent_reader
+from whyidle.analyse.recent.reader import RecentReader, SharedReader
 from whyidle.commands import run
 from whyidle.commands.run import _View
 from whyidle.record import scalars as kept
-from whyidle.terminal import scalar_stream as scalars
-from whyidle.terminal import shared_reader
-from whyidle.terminal.scalar_stream import Figures
-from whyidle.terminal.shared_reader import SharedReader
+from whyidle.report.export import scalar_stream as scalars
+from whyidle.report.export.scalar_stream import Figures
 
 
 class Counted:
@@ -32,7 +31,7 @@ class Counted:
 @pytest.fixture
 def readers(monkeypatch: pytest.MonkeyPatch) -> Counted:
     counted = Counted()
-    monkeypatch.setattr(shared_reader, "RecentReader", counted)
+    monkeypatch.setattr(recent_reader, "RecentReader", counted)
     return counted
 
 

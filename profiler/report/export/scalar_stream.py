@@ -12,12 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ..analyse.run.analysis import Analysis
-from ..errors import WhyidleError
-from ..record.files import plain, write_text
-from ..record.scalars import tell, wanted
-from ..report.export import prometheus, scalars
-from .shared_reader import SharedReader
+from ...analyse.recent.reader import SharedReader
+from ...analyse.run.analysis import Analysis
+from ...errors import WhyidleError
+from ...record.files import plain, write_text
+from ...record.scalars import tell, wanted
+from . import prometheus, scalars
 
 PROMETHEUS_SECONDS = 10.0
 LEAST_SECONDS = 1.0

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ..record.code import CODE, Code
+from .code import CODE, Code
 
 MOST_SECONDS = 10.0
 """For an answer, even of a training that goes on: a folder of files may be on a network that hangs."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.fakes.driver import wait_for
-from whyidle.terminal.code_revision import CHUNK, CodeRevision
+from whyidle.record.code_revision import CHUNK, CodeRevision
 
 SOMEONE = {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 
