@@ -133,13 +133,6 @@ def test_figures_that_cannot_be_told_to_the_training_are_in_the_file(
     assert "whyidle_steps" in (tmp_path / "run.prom").read_text()
 
 
-def test_a_panel_that_fails_keeps_nobody_from_figures(recorded: Path) -> None:
-    kept.want(recorded, 1.0)
-    with pytest.raises(ValueError, match="broken"):
-        Figures(SharedReader(recorded)).after(broken)()
-    assert kept.told(recorded) is not None
-
-
 def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(recorded: Path, tmp_path: Path) -> None:
     textfile = tmp_path / "run.prom"
     figures = Figures(SharedReader(recorded), textfile)
