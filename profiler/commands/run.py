@@ -171,7 +171,7 @@ def _record(
         calls = [figures.tick, revision.tick]
         if shown:
             view = _View(reader)
-            lines = _every(PLAIN_SECONDS, lambda: _say_if_read(view.line().strip()))
+            lines = _every(PLAIN_SECONDS, lambda: _say(view.line().strip()))
             calls.insert(0, lines if terminal is None else lambda: terminal.paint(view.rows))
         if terminal is None:
             process = child.start(command, settings, signals)
@@ -287,18 +287,13 @@ def _in_a_row(error: Exception) -> str:
 
 
 def _say(sentence: str) -> None:
-    with suppress(OSError):
-        print(plain(sentence), file=sys.stderr, flush=True)
-
-
-def _say_if_read(sentence: str) -> None:
     """A line in one write, so that no other can come in between; none where that would have to wait."""
     with suppress(OSError):
         to = sys.stderr.fileno()
         looked = select.poll()
         looked.register(to, select.POLLOUT)
         if looked.poll(0):
-            os.write(to, f"{sentence}\n".encode())
+            os.write(to, f"{plain(sentence)}\n".encode())
 
 
 def _every(seconds: float, call: Callable[[], None]) -> Callable[[], None]:

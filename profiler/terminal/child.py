@@ -86,9 +86,14 @@ class Signals:
         code = FROM_KERNEL if number in TYPED and _in_foreground() else 0
         return signal.struct_siginfo((number, code, 0, 0, 0, 0, 0))
 
-    def stop(self) -> None:
-        """Stop this process, until a shell continues it. Where none watches its group, nothing happens."""
+    def stop(self, whole_group: bool = False) -> None:
+        """Stop this process, or as a terminal its whole group, until a shell continues it.
+
+        Where no shell watches the group, nothing happens.
+        """
         handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        if whole_group:
+            os.killpg(0, signal.SIGTSTP)
         # To this thread: another must not take it later.
         signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})

@@ -100,11 +100,13 @@ class SharedTerminal:
         # The program holds its end now; only then does reading tell when it has let go.
         os.close(self._slave)
         self._leaders_end.close()
-        # One that is started in a second way, after the first did not work, is told of twice. None, where it was
-        # killed before it could tell.
         told = self._leader.recv(CHUNK).split()
         self._leader.setblocking(False)
-        return child, int(told[-1]) if told else child.pid
+        self._stopped = STOPPED in told
+        # One that is started in a second way, after the first did not work, is told of twice; and none, where it was
+        # killed before it could tell.
+        commands = [int(word) for word in told if word.isdigit()]
+        return child, commands[-1] if commands else child.pid
 
     def __enter__(self) -> Self:
         # Room for our rows, should the cursor stand in the last one.
@@ -238,9 +240,7 @@ class SharedTerminal:
         self._clear()
         self._terminal.push_for(LAST_SECONDS)
         self._terminal.let_go()
-        # All of the group, as the terminal would have.
-        os.killpg(0, signal.SIGTSTP)
-        signals.stop()
+        signals.stop(whole_group=True)
         if self._terminal.hold():
             self._come_back()
             self._draw()

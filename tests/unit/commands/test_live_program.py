@@ -23,7 +23,7 @@ from whyidle.analyse.recent.sources import Following, Replaying
 from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.live import add_arguments
 from whyidle.commands.main import main
-from whyidle.commands.run import _say_if_read, _View
+from whyidle.commands.run import _say, _View
 from whyidle.record.latest import note_latest
 from whyidle.record.run import create_run, open_run, update_run
 from whyidle.report.live import Options
@@ -285,7 +285,7 @@ def test_of_several_runs_the_one_that_began_last_is_shown_whichever_ended_last(
 def test_an_error_that_names_a_folder_no_encoding_can_write_is_one_plain_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    _say_if_read(_View(SharedReader(tmp_path / "gone\udc80\x1b[31m\n")).line().strip())
+    _say(_View(SharedReader(tmp_path / "gone\udc80\x1b[31m\n")).line().strip())
     said = capfd.readouterr().err
     assert said.startswith("whyidle: RecordError: ")
     assert "gone??[31m" in said
