@@ -209,8 +209,7 @@ def _how_to_watch(shown: str | None, terminal: SharedTerminal | None) -> str:
         return "to watch: whyidle live in another terminal, or run --live"
     if terminal is None:
         return f"no rows can be drawn here, so a line comes every {PLAIN_SECONDS:.0f} s"
-    rows = "the last row is" if terminal.ours == 1 else f"the last {terminal.ours} rows are"
-    return f"{rows} ours, the command has a terminal of its own above"
+    return "the command has a terminal of its own"
 
 
 def _shared_terminal(shown: str) -> SharedTerminal | None:

@@ -66,7 +66,7 @@ class SharedTerminal:
         self._output = ProgramOutput()
         self._typed = b""
         """What the program has not taken yet; no more is read until it has."""
-        self._rows, self._columns, self.ours = 0, 0, 1
+        self._rows, self._columns, self._ours = 0, 0, 1
         self._painted: tuple[int, list[str]] = (0, [])
         """Our rows, and for how many columns they are."""
         self.outdated = threading.Event()
@@ -110,7 +110,7 @@ class SharedTerminal:
 
     def __enter__(self) -> Self:
         # Room for our rows, should the cursor stand in the last one.
-        self._terminal.write(b"\n" * self.ours + b"\x1b[%dA" % self.ours)
+        self._terminal.write(b"\n" * self._ours + b"\x1b[%dA" % self._ours)
         self._terminal.hold()
         self._draw()
         return self
@@ -133,7 +133,7 @@ class SharedTerminal:
     def paint(self, paint: Paint) -> None:
         """Show what `paint` returns, from any thread: what it waits for, the program does not."""
         columns = max(1, self._columns - 1)
-        painted = paint(columns, self.ours)
+        painted = paint(columns, self._ours)
         self._painted = columns, painted
         self._due = True
 
@@ -255,12 +255,12 @@ class SharedTerminal:
             return
         self._due = False
         columns, painted = self._painted
-        if columns != max(1, self._columns - 1) or len(painted) != self.ours:
-            painted = [""] * self.ours
+        if columns != max(1, self._columns - 1) or len(painted) != self._ours:
+            painted = [""] * self._ours
         if self._moved:
             self._settle()
         # The scrolling rows are set anew each time: a program that resets the terminal takes them away.
-        top = self._rows - self.ours
+        top = self._rows - self._ours
         drawn = b"\x1b7" + _PLAIN + b"\x1b[1;%dr" % top
         for number, row in enumerate(painted, top + 1):
             # The program's colours are not ours, and clearing would spread its background.
@@ -273,7 +273,7 @@ class SharedTerminal:
         if self._moved:
             self._settle()
         # What stands in the last rows while a shell has the terminal is the shell's.
-        rows = range(self._rows - self.ours + 1, self._rows + 1) if self._terminal.held else ()
+        rows = range(self._rows - self._ours + 1, self._rows + 1) if self._terminal.held else ()
         cleared = b"".join(b"\x1b[%d;1H\x1b[2K" % row for row in rows)
         self._terminal.write(b"\x1b7" + _PLAIN + b"\x1b[0m\x1b[r" + cleared + b"\x1b8")
 
@@ -300,13 +300,13 @@ class SharedTerminal:
         them down, fold the long ones. Whatever they do, ours stay below the cursor.
         """
         self._moved = False
-        room = b"\x1bD" * self.ours + b"\x1b[%dA" % self.ours
+        room = b"\x1bD" * self._ours + b"\x1b[%dA" % self._ours
         self._terminal.write(b"\x1b7\x1b[r\x1b8" + b"\x1bD\x1b[A" + b"\x1b7\x1b[B\r\x1b[0m\x1b[J\x1b8" + room)
 
     def _measure(self) -> None:
         """Take the terminal's size, and give the program's terminal its own."""
         size = self._terminal.size()
         self._rows, self._columns = max(2, size.lines), size.columns
-        self.ours = min(self._rows_for(self._rows), self._rows - 1)
-        theirs = self._rows - self.ours
+        self._ours = min(self._rows_for(self._rows), self._rows - 1)
+        theirs = self._rows - self._ours
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", theirs, self._columns, 0, 0))
