@@ -9,9 +9,11 @@ import resource
 import signal
 import subprocess
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -36,7 +38,7 @@ TERMINAL = "/dev/tty"
 LOOK_SECONDS = 1.0
 """Between looks at the command where no signal comes."""
 SETTLE_SECONDS = 0.05
-"""A command that is found stopped for so long has been. One process after another is continued."""
+"""A command that stands still for so long has stopped: not all processes of a group go on at once."""
 
 
 class Signals:
@@ -104,12 +106,8 @@ class Signals:
 
 
 def _in_foreground() -> bool:
-    with suppress(OSError):
-        terminal = os.open(TERMINAL, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-        try:
-            return os.tcgetpgrp(terminal) == os.getpgrp()
-        finally:
-            os.close(terminal)
+    with suppress(OSError), Path(TERMINAL).open() as terminal:
+        return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
     return False
 
 
@@ -164,29 +162,28 @@ def wait(child: subprocess.Popen[bytes], signals: Signals) -> int:
     """The child's end, as `Popen.returncode`. Meanwhile signals are passed on, and we stop when it does.
 
     A terminal's Ctrl-Z is followed once the child has stopped, which may have put the terminal in order first, or not
-    stop at all. Who stopped the child alone with SIGSTOP continues it alone, and may not know of us.
+    stop at all. Who stopped it from outside, with SIGSTOP, continues it from there and may not know of us; only Ctrl-Z
+    stops us then.
     """
-    asked = stands = False
+    since: float | None = None
     while (code := child.poll()) is None:
         stopped = _stopped_by(child.pid)
-        if stopped is not None and stands and (asked or (stopped in TERMINAL_STOPS and _is_job())):
-            signals.stop()
-            _continue(child.pid)
-            asked = stands = False
+        since = None if stopped is None else since or time.monotonic()
+        stands = since is not None and time.monotonic() - since >= SETTLE_SECONDS
+        if stands and stopped in TERMINAL_STOPS:
+            _stop_with(child.pid, signals)
+            since = None
             continue
-        settling = stopped is not None and not stands
-        if settling and stopped == signal.SIGSTOP:
-            asked = False
-        stands = stopped is not None
-        caught = signals.next(SETTLE_SECONDS if settling else LOOK_SECONDS)
+        caught = signals.next(LOOK_SECONDS if stands or stopped is None else SETTLE_SECONDS)
         if caught is None:
             continue
         number = caught.si_signo
-        asked |= number == signal.SIGTSTP
-        if number == signal.SIGCONT and stands:
-            _continue(child.pid)
         theirs = caught.si_code == FROM_KERNEL or (number == signal.SIGTSTP and caught.si_pid == child.pid)
-        if number in PASSED_ON and not theirs:
+        if number == signal.SIGTSTP and stopped is not None:
+            _stop_with(child.pid, signals)
+        elif number == signal.SIGCONT and stands:
+            _continue(child.pid)
+        elif number in PASSED_ON and not theirs:
             with suppress(ProcessLookupError):
                 child.send_signal(number)
     return code
@@ -200,9 +197,9 @@ def _stopped_by(pid: int) -> int | None:
     return None
 
 
-def _is_job() -> bool:
-    """Whether a shell has started us as a job of its own: it waits until we end or stop."""
-    return os.getpid() == os.getpgrp() != os.getsid(0)
+def _stop_with(pid: int, signals: Signals) -> None:
+    signals.stop()
+    _continue(pid)
 
 
 def _continue(pid: int) -> None:

@@ -185,11 +185,16 @@ def test_what_is_continued_in_the_background_goes_on_there(tmp_path: Path, optio
         assert b"killed by signal 15" in terminal.raw[before:]
 
 
-NOT_NOW = """
-import os, signal
-signal.signal(signal.SIGTSTP, lambda *_: print("not now"))
-print(f"pid {os.getpid()} begins")
+ASKS = """
+while not select.select([0], [], [], 0.01)[0]:
+    pass  # Here Python looks whether a signal came, which it does not just before it reads.
 print("<" + input() + ">")
+"""
+NOT_NOW = f"""
+import os, select, signal
+signal.signal(signal.SIGTSTP, lambda *_: print("not now"))
+print(f"pid {{os.getpid()}} begins")
+{ASKS}
 raise SystemExit(3)
 """
 
@@ -207,7 +212,7 @@ def test_a_program_that_does_not_stop_at_ctrl_z_keeps_us_going(tmp_path: Path, o
 
 
 TIDIES = """
-import os, signal, sys
+import os, select, signal, sys
 def stop(*_):
     print("tidied")
     signal.signal(signal.SIGTSTP, signal.SIG_DFL)
@@ -217,7 +222,7 @@ def stop(*_):
 signal.signal(signal.SIGTSTP, stop)
 print(f"pid {{os.getpid()}} begins")
 {begins}
-print("<" + input() + ">")
+{asks}
 """
 
 
@@ -231,7 +236,7 @@ def test_a_program_that_stops_itself_is_followed_once_it_has(
     tmp_path: Path, whom: str, begins: str, options: tuple[str, ...]
 ) -> None:
     with shell() as terminal:
-        typed(terminal, tmp_path, TIDIES.format(whom=whom, begins=begins), options=options)
+        typed(terminal, tmp_path, TIDIES.format(whom=whom, begins=begins, asks=ASKS), options=options)
         pid = pid_of(terminal)
         if not begins:
             terminal.type(b"\x1a")
@@ -242,6 +247,19 @@ def test_a_program_that_stops_itself_is_followed_once_it_has(
         terminal.until("again", before)
         terminal.type(b"bob\r")
         assert "<bob>" in ended(terminal, before)
+
+
+def test_ctrl_z_gives_the_shell_back_where_the_program_stands_still_already(tmp_path: Path) -> None:
+    program = (
+        "import os, signal\nprint(f'pid {os.getpid()} begins')\nos.kill(os.getpid(), signal.SIGSTOP)\nprint('again')"
+    )
+    with shell() as terminal:
+        typed(terminal, tmp_path, program)
+        pid = pid_of(terminal)
+        wait_for(lambda: state(pid) == "T")
+        terminal.until("Stopped", terminal.type(b"\x1a"))
+        before = terminal.type(b"fg\r")
+        assert "again" in ended(terminal, before)
 
 
 @MODES
@@ -256,9 +274,9 @@ def test_sigterm_to_us_ends_the_program_and_we_end_as_it_did(tmp_path: Path, opt
 
 @MODES
 def test_who_hangs_up_on_us_hangs_up_on_the_program(tmp_path: Path, options: tuple[str, ...]) -> None:
-    hung_up = "import os, signal, sys\n"
+    hung_up = "import os, signal, sys, time\n"
     hung_up += "signal.signal(signal.SIGHUP, lambda *_: (open(sys.argv[1], 'w').close(), os._exit(0)))\n"
-    hung_up += "print(f'pid {os.getpid()} begins')\nwhile True: signal.pause()\n"
+    hung_up += "print(f'pid {os.getpid()} begins')\nwhile True: time.sleep(0.01)\n"
     with shell() as terminal:
         typed(terminal, tmp_path, hung_up, tmp_path / "told", options=options)
         pid = pid_of(terminal)

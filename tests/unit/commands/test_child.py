@@ -20,9 +20,9 @@ from whyidle.terminal import child
 
 # As a library's: it was there before, and takes all signals.
 threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
-told = "import os, signal, sys\\ncaught = []\\n"
+told = "import os, signal, sys, time\\ncaught = []\\n"
 told += "for each in (1, 2, 3, 10, 12, 15, 20): signal.signal(each, lambda number, _: caught.append(int(number)))\\n"
-told += "open(sys.argv[1], 'w').close()\\nwhile len(caught) < 7: signal.pause()\\nprint(sorted(caught)); sys.exit(9)"
+told += "open(sys.argv[1], 'w').close()\\nwhile len(caught) < 7: time.sleep(0.01)\\nprint(sorted(caught)); sys.exit(9)"
 with child.Signals() as signals:
     code = child.wait(child.start([sys.executable, "-c", told, sys.argv[1]], {}, signals), signals)
 raise SystemExit(code)
