@@ -143,7 +143,7 @@ COUNTS = """
 import itertools, os, time
 print(f"pid {os.getpid()} begins")
 for number in itertools.count():
-    print("count", number)
+    print(f"count {number}")
     time.sleep(0.05)
 """
 
@@ -178,8 +178,8 @@ def test_what_is_continued_in_the_background_goes_on_there(tmp_path: Path, optio
         terminal.until("Stopped", terminal.type(b"\x1a"))
         before = terminal.type(b"bg\r")
         terminal.until("count ", before)
-        before = terminal.type(b"echo $((40 + 2))\r")
-        terminal.until("\n42\r", before)
+        before = terminal.type(b"echo 'that'$((6 * 7))\r")
+        terminal.until("that42", before)
         os.kill(pid, signal.SIGTERM)
         terminal.until("The recording is in", before)
         assert b"killed by signal 15" in terminal.raw[before:]
