@@ -112,6 +112,7 @@ def _written(action: argparse.Action) -> str:
         value = metavar or alternatives or (action.dest.upper() if action.option_strings else action.dest)
         value = value.removesuffix(" …")
     if action.option_strings:
+        value = f"[{value}]" if action.nargs == "?" else value
         return f"{', '.join(action.option_strings)} {value}".rstrip()
     return {"*": f"[{value} …]", "+": f"{value} …", "?": f"[{value}]", "...": f"{value} …"}.get(
         str(action.nargs), value

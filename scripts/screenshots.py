@@ -94,11 +94,11 @@ def live(runs: Path) -> None:
 
 
 def panel(runs: Path) -> None:
-    """What `whyidle run` shows below a training's own output."""
+    """What `whyidle run --live` shows below a training's own output."""
     folder = runs / "panel"
     shutil.rmtree(folder, ignore_errors=True)
     command = " ".join(training(runs / "photos", 1, 6))
-    with terminal(f"whyidle run --out {folder.relative_to(ROOT)} -- {command}", 100, 26) as screen:
+    with terminal(f"whyidle run --live --out {folder.relative_to(ROOT)} -- {command}", 100, 26) as screen:
         _until(lambda: any(folder.glob("step-*.rec")))
         time.sleep(20)
         drawn(screen(), 100, IMAGES / "run-panel.png")

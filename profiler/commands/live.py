@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +14,14 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ..analyse.recent.reader import RecentReader
+from ..analyse.recent.snapshot import Snapshot
+from ..analyse.recent.sources import Following, Replaying, SnapshotSource
+from ..capture.sampler.start import start_sampler
 from ..errors import WhyidleError
 from ..record.latest import latest
+from ..record.run import create_run
+from ..record.sampled_devices import sampled_devices
 from ..report import live
 from ..report.live import as_json
 from ..report.render import bars
@@ -22,7 +30,6 @@ from ..terminal import child
 from ..terminal.console import console, json_text
 from ..terminal.live_ended import LastWord
 from ..terminal.live_program import Program
-from ..terminal.live_sources import Following, Replaying, SnapshotSource, Watching, watching
 from ..terminal.screen import Ended, Screen, ended_by_signals
 from .options import nothing_newest
 
@@ -34,6 +41,8 @@ PLAIN_SECONDS = 2.0
 """Between lines where the output is not a terminal."""
 ONCE_ROWS = 48
 """Of one look, where the output is not a terminal."""
+WATCH_RATE = 4.0
+"""Looks a second of our own sampler."""
 FIRST_FIGURES_SECONDS = 5.0
 """How long one look at the accelerators alone waits for its sampler."""
 
@@ -91,6 +100,43 @@ def _source(arguments: argparse.Namespace) -> Iterator[SnapshotSource]:
         yield source
     else:
         yield Following(folder, next_ones=arguments.run_folder is None)
+
+
+class Watching:
+    """The accelerators and the machine, by a sampler of our own."""
+
+    over = False
+    folder = None
+
+    def __init__(self, folder: Path) -> None:
+        self._reader = RecentReader(folder)
+
+    def look(self) -> Snapshot:
+        return self._reader.snapshot()
+
+    def is_complete(self, view: Snapshot) -> bool:
+        """Whether the sampler has told of the machine and of all accelerators that it found."""
+        found = sampled_devices(self._reader.folder)
+        told = {device.number for device in view.devices if device.busy_pct}
+        return view.host.machine_busy_pct is not None and found is not None and told >= {d.number for d in found}
+
+
+@contextmanager
+def watching() -> Iterator[Watching]:
+    """A sampler that writes into a folder of its own, which is removed in the end.
+
+    Raises:
+        WhyidleError: the sampler could not be started.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="whyidle-watch-"))
+    try:
+        create_run(folder, {"command": ["accelerators and machine"], "watching": True})
+        with start_sampler(folder, os.getpid(), WATCH_RATE) as sampler:
+            if sampler.error:
+                raise WhyidleError(sampler.error)
+            yield Watching(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_screen() -> bool:

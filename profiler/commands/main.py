@@ -75,7 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # An output that cannot show a sign shows a question mark: no reason to fail.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    arguments, unknown = parser().parse_known_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == [run.NAME]:
+        words[1:] = run.spelled_out(words[1:])
+    arguments, unknown = parser().parse_known_args(words)
     if unknown:
         # argparse would show the usage of all verbs.
         arguments.parser.error(_unknown(arguments, unknown))

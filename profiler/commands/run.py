@@ -4,52 +4,75 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import sys
 import termios
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
+from ..analyse.recent.reader import SharedReader
 from ..capture.bootstrap import RUN, environment
 from ..capture.sampler.start import start_sampler
 from ..errors import RecordError, WhyidleError
 from ..record.code import CODE
+from ..record.code_revision import CodeRevision
 from ..record.files import plain
 from ..record.latest import note_latest
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.processes import processes
-from ..record.run import RUN_JSON, create_run, open_run, update_run
+from ..record.run import RUN_JSON, create_run, new_folder_for, open_run, update_run
 from ..record.schema import STEP
 from ..record.signs import why_unseen
 from ..report import live
+from ..report.export.scalar_stream import Figures
 from ..report.render import bars
 from ..results.recordings import RunResult
 from ..terminal import child
-from ..terminal.code_revision import CodeRevision
 from ..terminal.console import console, json_text, show_document
-from ..terminal.own_terminal import usable
-from ..terminal.scalar_stream import Figures
-from ..terminal.shared_reader import SharedReader
-from ..terminal.status_line import StatusLine
+from ..terminal.shared import SharedTerminal, divisible
 
 NAME = "run"
 HELP = "Runs a training command unchanged, records it, and says what it waited for."
 EXAMPLE = "whyidle run -- python train.py --epochs 3"
 
-LINE_SECONDS = 1.0
+SHOWN = ("panel", "line")
+"""Values of --live, of which the first is meant where none is given."""
+LOOK_SECONDS = 1.0
 """Between two states of the panel."""
 PLAIN_SECONDS = 30.0
-"""Between lines where the output is no terminal."""
+"""Between lines where rows cannot be drawn."""
+
+
+def spelled_out(words: Sequence[str]) -> list[str]:
+    """These arguments with a value for each `--live`: argparse would take the command's first word for one."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    options = {name: action for action in parser._actions for name in action.option_strings}
+    given = list(words)
+    at = 0
+    while at < len(given) and given[at] != "--" and given[at].startswith("-"):
+        if given[at] == "--live" and given[at + 1 : at + 2] not in ([value] for value in SHOWN):
+            given[at] += f"={SHOWN[0]}"
+        action = options.get(given[at])
+        at += 1 if action is None or action.nargs == 0 else 2
+    return given
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "whyidle run [options] -- COMMAND …"
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the recording (default: runs/…)")
-    parser.add_argument("--no-live", action="store_true", help="show nothing while the command runs")
     parser.add_argument(
-        "--live", choices=("panel", "line"), default="panel", help="what is shown: a few rows (panel), or one (line)"
+        "--live",
+        choices=SHOWN,
+        nargs="?",
+        const=SHOWN[0],
+        help="draw how it goes below the command's output, in a few rows (panel) or one (line): the command gets a "
+        "terminal of its own",
     )
+    parser.add_argument("--no-live", action="store_true", help="without the line before that says where it records")
     parser.add_argument("--rate", type=_rate, default=5.0, metavar="HZ", help="looks at host and GPU a second (5)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON (to stderr, like all we print)")
     parser.add_argument(
@@ -76,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
         command = command[1:]
     if not command:
         raise WhyidleError("no command given. Write: whyidle run -- python train.py")
-    folder = arguments.out or child.new_folder(command)
+    folder = arguments.out or new_folder_for(command)
     reader = SharedReader(folder)
     figures = Figures(reader, arguments.prometheus)
     new = not os.path.lexists(folder)
@@ -84,24 +107,20 @@ def run(arguments: argparse.Namespace) -> int:
     options = {"activity_windows": arguments.activity_windows, "headroom": arguments.headroom}
     settings = environment(folder, os.environ, options)
 
-    def note(code: int) -> None:
+    def note(code: int, revision: CodeRevision) -> None:
         status = "ok" if code == 0 else "stopped" if code in (-2, -15, 130, 143) else "failed"
         # What went wrong, the program itself has said.
         ended = {"status": status, "error": _error_of(code), "exit_code": code}
         update_run(folder, {"ended": ended, CODE: revision.found()})
 
     try:
-        with CodeRevision(command) as revision:
-            code, deaf = _record(
-                reader, command, settings, arguments, lambda call: revision.after(figures.after(call)), note
-            )
+        code = _record(reader, command, settings, arguments, figures, note)
     except WhyidleError:
         _forget(folder, new)
         raise
     # Ctrl-C ends the report; the command has ended as it did.
     with suppress(KeyboardInterrupt), _in_a_line("no report"):
-        if not deaf:
-            _report(folder, arguments.json, figures)
+        _report(folder, arguments.json, figures)
     return child.end_as(code)
 
 
@@ -135,55 +154,106 @@ def _record(
     command: list[str],
     settings: dict[str, str],
     arguments: argparse.Namespace,
-    and_more: Callable[[Callable[[], object]], Callable[[], None]],
-    note: Callable[[int], None],
-) -> tuple[int, bool]:
-    """Run the command to its end; what it returned, and whether nobody can be told of it.
+    figures: Figures,
+    note: Callable[[int, CodeRevision], None],
+) -> int:
+    """Run the command to its end; what it returned.
 
     Args:
-        and_more: a call with what else is due every second.
-        note: records how the command ended. It may be called twice.
+        note: records how the command ended.
     """
     folder = reader.folder
-    with child.Signals() as signals:
-        screen = _screen(arguments)
-        if screen is None:
-            tick = (lambda: None) if arguments.no_live else _every(PLAIN_SECONDS, _Lines(reader))
-            process = child.start(command, settings, signals)
-            note_latest(folder)
-            with start_sampler(folder, process.pid, arguments.rate) as sampler:
-                code = child.wait(process, signals, and_more(tick), 1.0)
-        else:
+    shown = arguments.live if not arguments.no_live else None
+    with CodeRevision(command) as revision, child.Signals() as signals:
+        terminal = _shared_terminal(shown) if shown else None
+        if not (arguments.no_live or arguments.json):
+            _say(f"whyidle: recording into {folder}; {_how_to_watch(shown, terminal)}")
+        calls = [figures.tick, revision.tick]
+        if shown:
             view = _View(reader)
-            process = child.start(command, settings, signals, screen.streams, screen.prepare)
-            note_latest(folder)
-            with start_sampler(folder, screen.command(process), arguments.rate) as sampler, screen:
-                screen.draw(view.rows)
+            lines = _every(PLAIN_SECONDS, lambda: _say(view.line().strip()))
+            calls.insert(0, lines if terminal is None else lambda: terminal.paint(view.rows))
+        if terminal is None:
+            process = child.start(command, settings, signals)
+            pid = process.pid
+        else:
+            process, pid = terminal.start(command, settings, signals)
+        note_latest(folder)
+        wanted = terminal.outdated if terminal else threading.Event()
+        with (
+            start_sampler(folder, pid, arguments.rate) as sampler,
+            terminal or nullcontext(),
+            _beside(calls, wanted) as end_looks,
+        ):
 
-                def over(code: int) -> None:
-                    sampler.stop()
-                    note(code)
+            def over(code: int) -> None:
+                end_looks()
+                sampler.stop()
+                with _in_a_line("no note of what was missed"):
+                    _say_what_was_missed(folder)
+                    if sampler.error:
+                        Notices(folder / TRAINING_NOTICES)(sampler.error)
+                with _in_a_line("how the command ended is not recorded"):
+                    note(code, revision)
 
-                tick = and_more(lambda: screen.draw(view.rows))
-                code = screen.wait(process, signals, tick, LINE_SECONDS, over)
-        # Here no signal can come in between.
-        with _in_a_line("no note of what was missed"):
-            _say_what_was_missed(folder)
-            if sampler.error:
-                Notices(folder / TRAINING_NOTICES)(sampler.error)
-        with _in_a_line("how the command ended is not recorded"):
-            note(code)
-    return code, screen is not None and screen.deaf
+            # Until it is noted no signal can come in between.
+            if terminal is not None:
+                return terminal.wait(process, signals, over)
+            code = child.wait(process, signals)
+            over(code)
+            return code
 
 
-def _screen(arguments: argparse.Namespace) -> StatusLine | None:
-    """The terminal, divided; `None` where nothing is to be shown there, or it cannot be."""
-    if arguments.no_live or not usable():
+def _how_to_watch(shown: str | None, terminal: SharedTerminal | None) -> str:
+    if shown is None:
+        return "to watch: whyidle live in another terminal, or run --live"
+    if terminal is None:
+        return f"no rows can be drawn here, so a line comes every {PLAIN_SECONDS:.0f} s"
+    return "the command has a terminal of its own"
+
+
+def _shared_terminal(shown: str) -> SharedTerminal | None:
+    """The terminal, divided; `None` where it cannot be."""
+    if not divisible():
         return None
     try:
-        return StatusLine(live.rows_for if arguments.live == "panel" else lambda _: 1)
+        return SharedTerminal(live.rows_for if shown == "panel" else lambda _: 1)
     except (OSError, termios.error):
         return None  # the system has no further terminal for the command, say
+
+
+@contextmanager
+def _beside(calls: Sequence[Callable[[], object]], wanted: threading.Event) -> Iterator[Callable[[], None]]:
+    """Makes calls in a thread, about once a second: what they read or wait for holds up neither signals nor output.
+
+    Their errors are nothing to the command. Yields what ends it, which may be called twice.
+
+    Args:
+        wanted: set where the calls are to be made at once.
+    """
+    over = False
+
+    def look() -> None:
+        while not over:
+            wanted.clear()
+            for call in calls:
+                with suppress(Exception):
+                    call()
+            if not over:
+                wanted.wait(LOOK_SECONDS)
+
+    def end() -> None:
+        nonlocal over
+        over = True
+        wanted.set()
+        thread.join()
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield end
+    finally:
+        end()
 
 
 class _View:
@@ -215,16 +285,14 @@ def _in_a_row(error: Exception) -> str:
     return str(plain(f" whyidle: {type(error).__name__}: {error}".replace("\n", " ")))
 
 
-class _Lines:
-    """Prints it, for an output that is no terminal."""
-
-    def __init__(self, reader: SharedReader) -> None:
-        self._view = _View(reader)
-
-    def __call__(self) -> None:
-        with suppress(OSError):
-            # One write, so that no other line can come in between.
-            os.write(sys.stderr.fileno(), (self._view.line().strip() + "\n").encode())
+def _say(sentence: str) -> None:
+    """A line in one write, so that no other can come in between; none where that would have to wait."""
+    with suppress(OSError):
+        to = sys.stderr.fileno()
+        looked = select.poll()
+        looked.register(to, select.POLLOUT)
+        if looked.poll(0):
+            os.write(to, f"{plain(sentence)}\n".encode())
 
 
 def _every(seconds: float, call: Callable[[], None]) -> Callable[[], None]:

@@ -16,9 +16,8 @@ from ..capture.bootstrap import RUN, environment
 from ..devices.choose import choose
 from ..errors import WhyidleError
 from ..matrix.experiment import described
-from ..record.run import new_folder
+from ..record.run import new_folder, new_folder_for
 from ..report.words.command import command_line
-from ..terminal import child
 from ..terminal.console import console
 from ..tune.bench.launch import Launch, script_hint
 from .options import are, given
@@ -88,7 +87,7 @@ def _script(command: list[str], overwrite: bool, budget_s: float | None) -> Tune
         return environment(folder, os.environ, {"tune": dict(tune)})
 
     launch = Launch(command, settings, _mark, overwrite=overwrite, budget_s=budget_s)
-    return TuneJob({"command": command}, command_line(command), child.new_folder(command, "tune-"), launch)
+    return TuneJob({"command": command}, command_line(command), new_folder_for(command, "tune-"), launch)
 
 
 def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,14 @@ Writer = tuple[int, int]
 def new_run_id() -> str:
     """Sortable by start, unique without coordination."""
     return time.strftime("%Y%m%d-%H%M%S-") + uuid.uuid4().hex[:6]
+
+
+def new_folder_for(command: Sequence[str], before: str = "") -> Path:
+    """As `new_folder`, named after the command's script, or its program."""
+    scripts = [part for part in command if part.endswith(".py")]
+    modules = [after for flag, after in pairwise(command) if flag == "-m"]
+    what = Path((scripts or modules or list(command))[0]).stem
+    return new_folder(before + (re.sub(r"[^\w.-]+", "-", what).strip("-.") or "run"))
 
 
 def new_folder(name: str) -> Path:

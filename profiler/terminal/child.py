@@ -1,22 +1,23 @@
-"""A command run in our place: it gets the signals that were meant for it, and its ending becomes ours."""
+"""A command run in our place, with our descriptors and in our process group: it gets the signals that were meant for
+it, stops and goes on with us as a shell's job does, and its ending becomes ours."""
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import resource
 import signal
 import subprocess
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from ..errors import WhyidleError
-from ..record.run import new_folder as new_run_folder
 
 PASSED_ON = {
     signal.SIGINT,
@@ -25,44 +26,89 @@ PASSED_ON = {
     signal.SIGQUIT,
     signal.SIGUSR1,
     signal.SIGUSR2,
+    signal.SIGTSTP,
 }
+TYPED = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP}
+"""A terminal sends these to its whole foreground group when Ctrl-C, Ctrl-\\ and Ctrl-Z are typed."""
+TERMINAL_STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 FROM_KERNEL = 0x80
-"""`si_code` of a signal that the terminal sent: it went to the whole foreground group, so the child has it already."""
+"""`si_code` of a signal that the terminal sent: it went to the whole foreground group, so a command of ours has it."""
+TERMINAL = "/dev/tty"
+"""The process's own."""
+LOOK_SECONDS = 1.0
+"""Between looks at the command where no signal comes."""
+SETTLE_SECONDS = 0.05
+"""A command that stands still for so long has stopped: not all processes of a group go on at once."""
 
 
 class Signals:
     """Within the block signals are not acted on but waited for, so that where they came from is known.
 
-    A signal that is ignored, as SIGHUP under `nohup`, stays so, for the child too.
+    That takes a mask, which holds for one thread: one that a library started earlier may take a signal all the same.
+    Then a handler notes it, and only its sender is not known. A signal that is ignored, as SIGHUP under `nohup`, stays
+    so, for the command too.
     """
 
     def __init__(self) -> None:
-        ignored = {s for s in PASSED_ON if signal.getsignal(s) is signal.SIG_IGN}
+        ignored = {each for each in PASSED_ON if signal.getsignal(each) is signal.SIG_IGN}
         self.watched = (PASSED_ON - ignored) | {signal.SIGCHLD, signal.SIGWINCH, signal.SIGCONT}
-        self.before: set[signal.Signals] = set()
-        self.forgets_children = False
-        """We were started with SIGCHLD ignored. The kernel would keep no child's end, and one that failed seem well."""
+        self._mask: set[signal.Signals] = set()
+        self._handlers: dict[signal.Signals, Any] = {}
+        self._noted: deque[int] = deque()
 
     def __enter__(self) -> Self:
-        self.forgets_children = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
-        if self.forgets_children:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self.before = {signal.Signals(s) for s in signal.pthread_sigmask(signal.SIG_BLOCK, self.watched)}
+        self._mask = {signal.Signals(each) for each in signal.pthread_sigmask(signal.SIG_BLOCK, self.watched)}
+        # Of SIGCHLD it also ends that it is ignored, as whoever started us may have had it: the kernel would keep no
+        # child's end, and a command that failed seem well.
+        for each in self.watched:
+            self._handlers[each] = signal.signal(each, lambda number, _: self._noted.append(number))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What came too late for the child is not for us.
+        # What came too late for the command is not for us.
         while signal.sigtimedwait(self.watched, 0) is not None:
             pass
-        if self.forgets_children:
-            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
+        self.restore()
+
+    def restore(self) -> None:
+        """As it was before; also in a process forked from this one."""
+        for each, handler in self._handlers.items():
+            signal.signal(each, signal.SIG_DFL if handler is None else handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def next(self, seconds: float) -> signal.struct_siginfo | None:
         """The next signal within so many seconds."""
-        return signal.sigtimedwait(self.watched, seconds)
+        if not self._noted and (caught := signal.sigtimedwait(self.watched, seconds)) is not None:
+            return caught
+        if not self._noted:
+            return None
+        number = self._noted.popleft()
+        code = FROM_KERNEL if number in TYPED and _in_foreground() else 0
+        return signal.struct_siginfo((number, code, 0, 0, 0, 0, 0))
+
+    def stop(self, whole_group: bool = False) -> None:
+        """Stop this process, or as a terminal its whole group, until a shell continues it.
+
+        Where no shell watches the group, nothing happens.
+        """
+        handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        if whole_group:
+            os.killpg(0, signal.SIGTSTP)
+        # To this thread: another must not take it later.
+        signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})
+        # Here it stands still.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
+        signal.sigtimedwait({signal.SIGCONT}, 0)
+        signal.signal(signal.SIGTSTP, handler)
+
+
+def _in_foreground() -> bool:
+    with suppress(OSError), Path(TERMINAL).open() as terminal:
+        return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    return False
 
 
 def start(
@@ -85,11 +131,9 @@ def start(
     """
 
     def in_child() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, signals.before)
         if prepare is not None:
             prepare()
-        if signals.forgets_children:
-            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        signals.restore()
 
     stdin, stdout, stderr = streams
     hint = f" To run a script write: whyidle run -- python {command[0]}" if command[0].endswith(".py") else ""
@@ -106,7 +150,7 @@ def start(
     except FileNotFoundError as error:
         raise WhyidleError(f"there is no program {command[0]!r}.{hint}") from error
     except subprocess.SubprocessError as error:
-        raise WhyidleError(f"{command[0]} got no terminal of its own. Use --no-live.") from error
+        raise WhyidleError(f"{command[0]} got no terminal of its own. Leave out --live.") from error
     except OSError as error:
         if error.errno == errno.ENOEXEC and command[0] != "/bin/sh":
             # A script without a first line that names its shell.
@@ -114,18 +158,56 @@ def start(
         raise WhyidleError(f"{command[0]} cannot be run: {error.strerror}.{hint}") from error
 
 
-def wait(child: subprocess.Popen[bytes], signals: Signals, on_tick: Callable[[], object], tick_seconds: float) -> int:
-    """The child's end, as `Popen.returncode`. Meanwhile signals are passed on, and `on_tick` is called, whose errors
-    are nothing to the child."""
+def wait(child: subprocess.Popen[bytes], signals: Signals) -> int:
+    """The child's end, as `Popen.returncode`. Meanwhile signals are passed on, and we stop when it does.
+
+    A terminal's Ctrl-Z is followed once the child has stopped, which may have put the terminal in order first, or not
+    stop at all. Who stopped it from outside, with SIGSTOP, continues it from there and may not know of us; only Ctrl-Z
+    stops us then.
+    """
+    since: float | None = None
     while (code := child.poll()) is None:
-        caught = signals.next(tick_seconds)
+        stopped = _stopped_by(child.pid)
+        since = None if stopped is None else since or time.monotonic()
+        stands = since is not None and time.monotonic() - since >= SETTLE_SECONDS
+        if stands and stopped in TERMINAL_STOPS:
+            _stop_with(child.pid, signals)
+            since = None
+            continue
+        caught = signals.next(LOOK_SECONDS if stands or stopped is None else SETTLE_SECONDS)
         if caught is None:
-            with suppress(Exception):
-                on_tick()
-        elif caught.si_signo in PASSED_ON and caught.si_code != FROM_KERNEL:
+            continue
+        number = caught.si_signo
+        theirs = caught.si_code == FROM_KERNEL or (number == signal.SIGTSTP and caught.si_pid == child.pid)
+        if number == signal.SIGTSTP and stopped is not None:
+            _stop_with(child.pid, signals)
+        elif number == signal.SIGCONT and stands:
+            _continue(child.pid)
+        elif number in PASSED_ON and not theirs:
             with suppress(ProcessLookupError):
-                child.send_signal(caught.si_signo)
+                child.send_signal(number)
     return code
+
+
+def _stopped_by(pid: int) -> int | None:
+    """The signal by which a child stands still; `None`: it does not."""
+    with suppress(ChildProcessError):
+        told = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+        return None if told is None else told.si_status
+    return None
+
+
+def _stop_with(pid: int, signals: Signals) -> None:
+    signals.stop()
+    _continue(pid)
+
+
+def _continue(pid: int) -> None:
+    """Where a shell's SIGCONT to our group has not done so."""
+    with suppress(OSError):
+        group = os.getpgid(pid)
+        if _stopped_by(pid) is not None:
+            os.kill(pid if group == os.getpgrp() else -group, signal.SIGCONT)
 
 
 def end_as(code: int) -> int:
@@ -138,11 +220,3 @@ def end_as(code: int) -> int:
         signal.signal(signum, signal.SIG_DFL)
     os.kill(os.getpid(), signum)
     return 128 + signum
-
-
-def new_folder(command: Sequence[str], before: str = "") -> Path:
-    """A new folder named after the script, or the program."""
-    scripts = [part for part in command if part.endswith(".py")]
-    modules = [after for flag, after in pairwise(command) if flag == "-m"]
-    what = Path((scripts or modules or list(command))[0]).stem
-    return new_run_folder(before + (re.sub(r"[^\w.-]+", "-", what).strip("-.") or "run"))

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from ..analyse.attached.attached import attached, is_attached
 from ..analyse.attached.causes import findings_of, verdict_of
-from ..analyse.recent.snapshot import Snapshot
+from ..analyse.recent.snapshot import UNDER_WAY, Snapshot
 from ..analyse.run.analysis import analyse
 from ..errors import WhyidleError
 from ..record.run import open_run
-from ..report.live import UNDER_WAY
 
 
 def of_whole_run(view: Snapshot, folder: Path) -> Snapshot:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from ..analyse.recent.snapshot import Snapshot
-from ..report.live import UNDER_WAY, Options, Row, lists, screen
+from ..analyse.recent.snapshot import UNDER_WAY, Snapshot
+from ..analyse.recent.sources import Following, Replaying, SnapshotSource
+from ..report.live import Options, Row, lists, screen
 from .live_ended import PATIENCE_SECONDS, LastWord
-from .live_sources import Following, Replaying, SnapshotSource
 from .screen import Screen
 
 SEEK_SECONDS, FAR_SECONDS = 5.0, 30.0

@@ -23,8 +23,8 @@ from pyarrow import parquet
 from golden.layout import column, dumped, outline, shortened, unpacked
 from support.page_content import parsed
 from whyidle import __version__
+from whyidle.analyse.recent import sources
 from whyidle.commands.main import main
-from whyidle.terminal import live_sources
 
 RENEW = "pytest tests/golden --renew-golden"
 CLOSE = 1e-9
@@ -87,7 +87,7 @@ def _surroundings(folder: Path, environment: Mapping[str, str]) -> Iterator[None
     own.mkdir(exist_ok=True)
     argv, sys.argv = sys.argv, ["whyidle"]
     # A replay goes on while it is looked at; here it stands still.
-    moving, live_sources.Replaying.at = live_sources.Replaying.at, property(lambda self: self._at)  # type: ignore
+    moving, sources.Replaying.at = sources.Replaying.at, property(lambda self: self._at)  # type: ignore
     try:
         for name in UNSET:
             os.environ.pop(name, None)
@@ -101,7 +101,7 @@ def _surroundings(folder: Path, environment: Mapping[str, str]) -> Iterator[None
         os.environ.update(kept)
         time.tzset()
         sys.argv = argv
-        live_sources.Replaying.at = moving  # type: ignore[method-assign]
+        sources.Replaying.at = moving  # type: ignore[method-assign]
         for number, handler in handlers.items():
             with suppress(ValueError):
                 signal.signal(number, handler)

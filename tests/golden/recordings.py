@@ -24,6 +24,7 @@ from golden.output import (
     written,
 )
 from golden.planted_tables import PLANTED_TABLES
+from whyidle.commands.main import VERBS
 
 
 @dataclass(frozen=True)
@@ -187,10 +188,9 @@ def _nothing(at: Path) -> None:
     """Commands that read no recording."""
 
 
-VERBS = ("run", "attach", "compare", "tune", "report", "diff", "check", "live", "data", "scenarios", "doctor")
 HELPS = [
     Output("whyidle.help", ("--help",), as_text),
-    *(Output(f"{verb}.help", (verb, "--help"), as_text) for verb in VERBS),
+    *(Output(f"{verb.NAME}.help", (verb.NAME, "--help"), as_text) for verb in VERBS),
     Output("scenarios.txt", ("scenarios",), as_text),
     Output("scenarios.json", ("scenarios", "--json"), as_json),
     Output("version.txt", ("--version",), as_text),

@@ -15,7 +15,7 @@ import support.warm as warm
 from support.repository import git
 from whyidle.commands import run as run_command
 from whyidle.commands.main import main
-from whyidle.terminal.code_revision import CodeRevision
+from whyidle.record.code_revision import CodeRevision
 
 TRAINING = "print('out')\n"
 HANGS = """#!/bin/sh

@@ -1,366 +1,320 @@
-"""`whyidle run` on a terminal: the program above, a few rows of ours below, never mixed."""
+"""The terminal belongs to the training: what `whyidle run` leaves as it is, and who stops and goes on with whom."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
-import re
-import select
-import struct
+import shlex
+import signal
 import sys
-import termios
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import support.warm as warm
+from support.fakes.driver import wait_for
 from support.runs import WHYIDLE
-from support.tmux import THERE_IS, Tmux
-from whyidle.terminal.program_output import TAIL, between, ending
+from support.terminals import PROMPT, Terminal, shell, state
 
-ROWS, COLUMNS = 24, 80
-OURS = 6
-"""Rows of the panel in a terminal of so many."""
+MODES = pytest.mark.parametrize("options", [(), ("--live",)], ids=["bare", "live"])
 
 
-class Terminal:
-    """A terminal with `whyidle run` in its foreground."""
-
-    def __init__(self, folder: Path, *command: str, rows: int = ROWS, options: tuple[str, ...] = ()) -> None:
-        self._master, slave = pty.openpty()
-        self._rows = rows
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, COLUMNS, 0, 0))
-        self.before = termios.tcgetattr(slave)
-        self.slave = slave
-        self.raw = b""
-
-        arguments = ["run", *options, "--out", str(folder), "--", *command]
-        environment = dict(os.environ, TERM="xterm")
-        self.process = warm.Process(
-            "commands", "whyidle", arguments, (slave, slave, slave), env=environment, terminal=True
-        )
-
-    def read_until(self, text: str, seconds: float = 100, *, after: int = 0) -> None:
-        """`after`: so many bytes, which are not looked at."""
-        until = time.monotonic() + seconds
-        while text.encode() not in self.raw[after:]:
-            assert time.monotonic() < until, self.raw[-2000:]
-            self._read(0.2)
-
-    def resize(self, rows: int) -> None:
-        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, COLUMNS, 0, 0))
-
-    def type(self, keys: bytes) -> None:
-        os.write(self._master, keys)
-
-    def end(self, seconds: float = 100) -> int:
-        until = time.monotonic() + seconds
-        while self.process.poll() is None:
-            assert time.monotonic() < until, self.raw[-2000:]
-            self._read(0.1)
-        while self._read(0.1):
-            pass
-        assert self.process.returncode is not None
-        return self.process.returncode
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._master)
-        os.close(self.slave)
-
-    def _read(self, seconds: float) -> bool:
-        if not select.select([self._master], [], [], seconds)[0]:
-            return False
-        self.raw += os.read(self._master, 65536)
-        return True
-
-    @property
-    def program_output(self) -> str:
-        """What was shown without what we drew: our line goes from saving the cursor to restoring it."""
-        return re.sub(rb"\x1b7.*?\x1b8", b"", self.raw, flags=re.DOTALL).decode()
-
-
-@pytest.fixture
-def terminals() -> Iterator[list[Terminal]]:
-    opened: list[Terminal] = []
-    yield opened
-    for terminal in opened:
-        terminal.close()
-
-
-ENDS = """
-while not os.path.exists(sys.argv[-1]):
-    time.sleep(0.02)
-"""
-"""Of a program whose last argument is a file: the test makes it once it has seen what it looks for."""
-CHATTY = """
-import os, sys, time
-print(sys.stdout.isatty(), sys.stderr.isatty(), sys.stdin.isatty(), os.get_terminal_size().lines)
-for i in range(400):
-    # Colours, characters of several bytes, and lines without an end, in pieces that are torn anywhere.
-    for piece in (b"\\x1b[3", b"1mr\\xc3", b"\\xa4d \\xe2\\x82", b"\\xac\\x1b[0m %d\\r" % i):
-        os.write(1, piece)
-        time.sleep(0.001)
-print()
-"""
-
-
-def test_what_a_program_writes_arrives_whole_around_our_line(tmp_path: Path, terminals: list[Terminal]) -> None:
-    seen = tmp_path / "seen"
-    terminal = Terminal(tmp_path / "run", sys.executable, "-u", "-c", CHATTY + ENDS, str(seen))
-    terminals.append(terminal)
-    for _ in range(2):
-        terminal.read_until("\x1b[7m whyidle", after=len(terminal.raw))
-    seen.touch()
-    assert terminal.end() == 0
-    # Some rows fewer: the last ones are ours.
-    assert f"True True True {ROWS - OURS}\r\n" in terminal.program_output
-    expected = "".join(f"\x1b[31mr\u00e4d \u20ac\x1b[0m {i}\r" for i in range(400))
-    assert expected in terminal.program_output
-    top = ROWS - OURS
-    first = rb"\x1b7\x1b\[\?6l\x0f\x1b\(B\x1b\[1;%dr\x1b\[%d;1H\x1b\[0m\x1b\[2K\x1b\[7m whyidle" % (top, top + 1)
-    drawn = re.findall(first + rb"[^\x1b]*\x1b\[0m\x1b\[%d;1H" % (top + 2), terminal.raw)
-    assert len(drawn) >= 2
-    # The rows are given back before the report.
-    given_back = b"\x1b7\x1b[?6l\x0f\x1b(B\x1b[0m\x1b[r" + b"".join(
-        b"\x1b[%d;1H\x1b[2K" % row for row in range(top + 1, ROWS + 1)
+def typed(terminal: Terminal, folder: Path, program: str, *words: str | Path, options: tuple[str, ...] = ()) -> None:
+    """Type the command that runs a Python program, recorded into `folder / "run"`."""
+    script = folder / "program.py"
+    script.write_text(program)
+    python = [sys.executable, "-u", str(script), *map(str, words)]
+    terminal.type(
+        (shlex.join([*WHYIDLE, "run", *options, "--out", str(folder / "run"), "--", *python]) + "\r").encode()
     )
-    assert terminal.raw.index(given_back + b"\x1b8") < terminal.raw.index(b"Verdict")
-    assert termios.tcgetattr(terminal.slave) == terminal.before
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("rows", "options", "ours"), [(24, ("--live", "line"), 1), (20, (), 3), (10, (), 1), (24, (), 6)]
-)
-def test_a_smaller_terminal_gives_fewer_rows(
-    tmp_path: Path, terminals: list[Terminal], rows: int, options: tuple[str, ...], ours: int
-) -> None:
-    size = "import os; print('rows', os.get_terminal_size().lines)"
-    terminal = Terminal(tmp_path / "run", sys.executable, "-c", size, rows=rows, options=options)
-    terminals.append(terminal)
-    assert terminal.end() == 0
-    assert f"rows {rows - ours}\r\n" in terminal.program_output
-    assert (b"\x1b[1;%dr" % (rows - ours)) in terminal.raw
+def said(terminal: Terminal, words: str) -> list[str]:
+    """What a shell's command printed."""
+    before = terminal.type(f"{words}; echo 'that'$((6 * 7))\r".encode())
+    terminal.until("that42", before)
+    terminal.until(PROMPT, terminal.raw.index(b"that42", before))
+    return terminal.raw[before:].decode().split("\r\n")[1:-2]
 
 
-RESIZED = """
-import os, signal, sys, time
-sizes = []
-signal.signal(signal.SIGWINCH, lambda *_: sizes.append(os.get_terminal_size().lines))
-print("ready")
-while not sizes:
-    time.sleep(0.02)
-print("told", sizes[0], flush=True)
+def ended(terminal: Terminal, before: int) -> str:
+    """What came after so much had been shown, once the command has ended."""
+    terminal.until("The recording is in", before)
+    terminal.until(PROMPT, terminal.raw.index(b"The recording is in", before))
+    return terminal.raw[before:].decode()
+
+
+def ours(program: int) -> int:
+    """The process of `whyidle run` above a program's."""
+    above = program
+    while b"whyidle" not in Path(f"/proc/{above}/cmdline").read_bytes() or _leads(above):
+        above = _stat(above)[1]
+    return above
+
+
+def _leads(pid: int) -> bool:
+    """Whether a process is the one that leads a program's session: a fork of ours."""
+    return _stat(pid)[3] == pid
+
+
+def _stat(pid: int) -> list[int]:
+    """State, parent, group and session."""
+    words = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return [0, *map(int, words[1:4])]
+
+
+SEES = """
+import fcntl, json, os, sys, termios
+seen = []
+for stream in (0, 1, 2):
+    there = os.fstat(stream)
+    seen.append([os.isatty(stream), os.ttyname(stream), there.st_dev, there.st_ino, fcntl.fcntl(stream, fcntl.F_GETFL)])
+seen.append([str(mode) for mode in termios.tcgetattr(0)])
+seen.append([os.tcgetpgrp(0) == os.getpgrp(), termios.tcgetwinsize(0), os.getsid(0) == int(sys.argv[2])])
+open(sys.argv[1], "w").write(json.dumps(seen))
 """
 
 
-@pytest.mark.slow
-def test_another_size_reaches_the_program_and_the_rows_of_ours_move(tmp_path: Path, terminals: list[Terminal]) -> None:
-    seen = tmp_path / "seen"
-    terminal = Terminal(tmp_path / "run", sys.executable, "-u", "-c", RESIZED + ENDS, str(seen))
-    terminals.append(terminal)
-    terminal.read_until("ready")
-    terminal.resize(40)
-    terminal.read_until(f"told {40 - OURS}")
-    terminal.read_until(f"\x1b[1;{40 - OURS}r\x1b[{40 - OURS + 1};1H")
-    seen.touch()
-    # All that was below the program's cursor was ours, wherever the terminal moved it: it goes, and room is made anew.
-    settled = b"\x1b7\x1b[r\x1b8\x1bD\x1b[A\x1b7\x1b[B\r\x1b[0m\x1b[J\x1b8" + b"\x1bD" * OURS + b"\x1b[%dA" % OURS
-    assert terminal.raw.count(settled) == 1
-    assert terminal.end() == 0
+def test_a_program_has_the_terminal_that_it_would_have_without_us(tmp_path: Path) -> None:
+    with shell() as terminal:
+        session = terminal.process.pid
+        typed(terminal, tmp_path, SEES, tmp_path / "seen", str(session))
+        shown = ended(terminal, 0)
+        said(terminal, shlex.join([sys.executable, str(tmp_path / "program.py"), str(tmp_path / "bare"), str(session)]))
+    assert (tmp_path / "seen").read_text() == (tmp_path / "bare").read_text()
+    # Nothing that acts on a terminal but the report's colours.
+    assert "\x1b7" not in shown
 
 
-TAKES_AND_GIVES_BACK = """
-import os, sys, time
-sys.stdout.write(sys.argv[1] + "editing")
-sys.stdout.flush()
-# We draw each second.
-time.sleep(2.5)
-sys.stdout.write(sys.argv[2])
-sys.stdout.flush()
-"""
+@pytest.mark.parametrize("options", [(), ("--no-live",), ("--json",)], ids=lambda given: " ".join(given) or "none")
+def test_all_that_is_ours_is_a_line_before_and_the_report_after(tmp_path: Path, options: tuple[str, ...]) -> None:
+    program = "import sys; print('out'); print('err', file=sys.stderr)"
+    done = warm.run(tmp_path / "run", sys.executable, "-c", program, options=options, training=False)
+    assert done.stdout == "out\n"
+    before, _, after = done.stderr.partition("err\n")
+    line = f"whyidle: recording into {tmp_path / 'run'}; to watch: whyidle live in another terminal, or run --live\n"
+    assert before == ("" if options else line)
+    assert ('"verdict"' if "--json" in options else "Verdict") in after
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("takes", "gives"), [("\x1b[?1049h\x1b[2J", "\x1b[?1049l"), ("\x1b7", "\x1b8")], ids=["screen", "saved place"]
-)
-def test_nothing_is_drawn_while_a_program_has_the_whole_screen_or_the_saved_place_of_the_cursor(
-    takes: str, gives: str, tmp_path: Path, terminals: list[Terminal]
-) -> None:
-    seen = tmp_path / "seen"
-    terminal = Terminal(tmp_path / "run", sys.executable, "-c", TAKES_AND_GIVES_BACK + ENDS, takes, gives, str(seen))
-    terminals.append(terminal)
-    terminal.read_until("editing")
-    terminal.resize(30)
-    terminal.read_until(f"\x1b[1;{30 - OURS}r")
-    seen.touch()
-    assert terminal.end() == 0
-    within = terminal.raw.split(b"editing", 1)[1].split(gives.encode(), 1)
-    assert within[0] == b""
-    assert b"\x1b[1;%dr" % (30 - OURS) in within[1]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not THERE_IS, reason="tmux is not installed")
-def test_on_a_real_screen_the_panel_stays_below_the_programs_lines_whatever_its_size(tmp_path: Path) -> None:
-    counting = "import itertools, time\nfor i in itertools.count(): print('line', i, flush=True); time.sleep(0.05)"
-    with Tmux([*WHYIDLE, "run", "--out", tmp_path / "run", "--", sys.executable, "-c", counting], 80, 24) as screen:
-        for columns, rows, ours in ((80, 24, 6), (80, 40, 6), (60, 18, 3), (100, 30, 6)):
-            screen.resize(columns, rows)
-
-            def settled(shown: list[str], rows: int = rows, ours: int = ours) -> bool:
-                """The panel once, in the last rows, and above it successive lines and nothing else."""
-                heads = [number for number, row in enumerate(shown) if row.startswith(" whyidle")]
-                lines = [row for row in shown[: rows - ours] if row]
-                counted = [int(row.split()[1]) for row in lines if re.fullmatch(r"line \d+", row)]
-                one_by_one = counted == list(range(counted[0], counted[0] + len(counted))) if counted else False
-                return heads == [rows - ours] and one_by_one and len(counted) == len(lines) > 3
-
-            screen.until(settled)
+def test_rows_that_cannot_be_drawn_are_lines(tmp_path: Path) -> None:
+    done = warm.run(tmp_path / "run", "sh", "-c", "echo out", options=("--live",), training=False)
+    assert done.stdout == "out\n"
+    assert done.stderr.splitlines()[0].endswith("; no rows can be drawn here, so a line comes every 30 s")
 
 
 INTERRUPTED = """
-import signal, time
-count = 0
-def caught(*_):
-    global count
-    count += 1
-signal.signal(signal.SIGINT, caught)
-print("ready")
-while not count:
+import os, signal, sys, time
+caught, told = [], []
+signal.signal(signal.SIGINT, lambda *_: caught.append(1))
+signal.signal(signal.SIGUSR1, lambda *_: told.append(1))
+print(f"pid {os.getpid()} begins")
+while not caught:
     time.sleep(0.01)
-# One that comes twice does so within this time, or is not noticed here.
-time.sleep(0.5)
-print("interrupts:", count)
+print("caught")
+while not told:
+    time.sleep(0.01)
+print("interrupts:", len(caught))
 raise SystemExit(6)
 """
 
 
-FLOOD = """
-import os, time
-until, written = time.monotonic() + 2, 0
-while time.monotonic() < until or written < 2_500_000:
-    written += os.write(1, b"%s" % (b"x" * 4000 + b"\\r\\n"))
+def pid_of(terminal: Terminal) -> int:
+    """Of a program that prints `pid N begins`."""
+    terminal.until(" begins")
+    return int(terminal.raw.split(b"pid ")[1].split()[0])
+
+
+@MODES
+def test_ctrl_c_reaches_the_program_once_and_the_report_still_comes(tmp_path: Path, options: tuple[str, ...]) -> None:
+    with shell() as terminal:
+        typed(terminal, tmp_path, INTERRUPTED, options=options)
+        pid = pid_of(terminal)
+        before = terminal.type(b"\x03")
+        terminal.until("caught", before)
+        # Signals are passed on in their order: what we made of Ctrl-C, the program has had.
+        os.kill(ours(pid), signal.SIGUSR1)
+        shown = ended(terminal, before)
+        assert "interrupts: 1\r\n" in shown
+        assert "Verdict" in shown
+        assert said(terminal, "echo code $?") == ["code 6"]
+
+
+COUNTS = """
+import itertools, os, time
+print(f"pid {os.getpid()} begins")
+for number in itertools.count():
+    print(f"count {number}")
+    time.sleep(0.05)
 """
 
 
-@pytest.mark.slow
-def test_a_program_that_writes_much_is_not_looked_at_more_often(tmp_path: Path, terminals: list[Terminal]) -> None:
-    begin = time.monotonic()
-    terminal = Terminal(tmp_path / "run", sys.executable, "-c", FLOOD)
-    terminals.append(terminal)
-    assert terminal.end() == 0
-    seconds = time.monotonic() - begin
-    assert len(terminal.program_output) > 2_000_000
-    # Once a second, and at the begin.
-    assert terminal.raw.count(b"\x1b[7m whyidle") <= 2 * (seconds + 1)
+@MODES
+def test_ctrl_z_stops_program_and_us_and_fg_continues_both(tmp_path: Path, options: tuple[str, ...]) -> None:
+    with shell() as terminal:
+        modes = said(terminal, "stty -g")
+        typed(terminal, tmp_path, COUNTS, options=options)
+        pid = pid_of(terminal)
+        for _ in range(2):
+            before = terminal.type(b"\x1a")
+            terminal.until("Stopped", before)
+            terminal.until(PROMPT, before)
+            assert (state(pid), state(ours(pid))) == ("T", "T")
+            assert said(terminal, "stty -g") == modes
+            before = terminal.type(b"fg\r")
+            terminal.until("count ", before)
+            if options:
+                terminal.until("\x1b[7m whyidle", before)
+        before = terminal.type(b"\x03")
+        assert "stopped by Ctrl-C" in ended(terminal, before)
+        assert said(terminal, "echo code $?") == ["code 130"]
+        assert said(terminal, "stty -g") == modes
+
+
+@MODES
+def test_what_is_continued_in_the_background_goes_on_there(tmp_path: Path, options: tuple[str, ...]) -> None:
+    with shell() as terminal:
+        typed(terminal, tmp_path, COUNTS, options=options)
+        pid = pid_of(terminal)
+        terminal.until("Stopped", terminal.type(b"\x1a"))
+        before = terminal.type(b"bg\r")
+        terminal.until("count ", before)
+        before = terminal.type(b"echo 'that'$((6 * 7))\r")
+        terminal.until("that42", before)
+        os.kill(pid, signal.SIGTERM)
+        terminal.until("The recording is in", before)
+        assert b"killed by signal 15" in terminal.raw[before:]
+
+
+ASKS = """
+while not select.select([0], [], [], 0.01)[0]:
+    pass  # Here Python looks whether a signal came, which it does not just before it reads.
+print("<" + input() + ">")
+"""
+NOT_NOW = f"""
+import os, select, signal
+signal.signal(signal.SIGTSTP, lambda *_: print("not now"))
+print(f"pid {{os.getpid()}} begins")
+{ASKS}
+raise SystemExit(3)
+"""
+
+
+@MODES
+def test_a_program_that_does_not_stop_at_ctrl_z_keeps_us_going(tmp_path: Path, options: tuple[str, ...]) -> None:
+    with shell() as terminal:
+        typed(terminal, tmp_path, NOT_NOW, options=options)
+        pid_of(terminal)
+        before = terminal.type(b"\x1a")
+        terminal.until("not now", before)
+        terminal.type(b"bob\r")
+        assert "<bob>" in ended(terminal, before)
+        assert said(terminal, "echo code $?") == ["code 3"]
+
+
+TIDIES = """
+import os, select, signal, sys
+def stop(*_):
+    print("tidied")
+    signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    os.kill({whom}, signal.SIGTSTP)
+    signal.signal(signal.SIGTSTP, stop)
+    print("again")
+signal.signal(signal.SIGTSTP, stop)
+print(f"pid {{os.getpid()}} begins")
+{begins}
+{asks}
+"""
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("whom", "begins"),
+    [("os.getpid()", ""), ("os.getpid()", "stop()"), ("0", "stop()")],
+    ids=["at Ctrl-Z", "by itself", "its group"],
+)
+def test_a_program_that_stops_itself_is_followed_once_it_has(
+    tmp_path: Path, whom: str, begins: str, options: tuple[str, ...]
+) -> None:
+    with shell() as terminal:
+        typed(terminal, tmp_path, TIDIES.format(whom=whom, begins=begins, asks=ASKS), options=options)
+        pid = pid_of(terminal)
+        if not begins:
+            terminal.type(b"\x1a")
+        terminal.until("Stopped")
+        assert terminal.raw.index(b"tidied") < terminal.raw.index(b"Stopped")
+        assert state(ours(pid)) == "T"
+        before = terminal.type(b"fg\r")
+        terminal.until("again", before)
+        terminal.type(b"bob\r")
+        assert "<bob>" in ended(terminal, before)
+
+
+def test_ctrl_z_gives_the_shell_back_where_the_program_stands_still_already(tmp_path: Path) -> None:
+    program = (
+        "import os, signal\nprint(f'pid {os.getpid()} begins')\nos.kill(os.getpid(), signal.SIGSTOP)\nprint('again')"
+    )
+    with shell() as terminal:
+        typed(terminal, tmp_path, program)
+        pid = pid_of(terminal)
+        wait_for(lambda: state(pid) == "T")
+        terminal.until("Stopped", terminal.type(b"\x1a"))
+        before = terminal.type(b"fg\r")
+        assert "again" in ended(terminal, before)
+
+
+@MODES
+def test_sigterm_to_us_ends_the_program_and_we_end_as_it_did(tmp_path: Path, options: tuple[str, ...]) -> None:
+    with shell() as terminal:
+        typed(terminal, tmp_path, COUNTS, options=options)
+        pid = pid_of(terminal)
+        os.kill(ours(pid), signal.SIGTERM)
+        assert "stopped by SIGTERM" in ended(terminal, 0)
+        assert said(terminal, "echo code $?")[-1] == "code 143"
+
+
+@MODES
+def test_who_hangs_up_on_us_hangs_up_on_the_program(tmp_path: Path, options: tuple[str, ...]) -> None:
+    hung_up = "import os, signal, sys, time\n"
+    hung_up += "signal.signal(signal.SIGHUP, lambda *_: (open(sys.argv[1], 'w').close(), os._exit(0)))\n"
+    hung_up += "print(f'pid {os.getpid()} begins')\nwhile True: time.sleep(0.01)\n"
+    with shell() as terminal:
+        typed(terminal, tmp_path, hung_up, tmp_path / "told", options=options)
+        pid = pid_of(terminal)
+        os.kill(ours(pid), signal.SIGHUP)
+        wait_for((tmp_path / "told").exists)
+        ended(terminal, 0)
 
 
 @pytest.mark.slow
-def test_a_program_that_is_killed_does_not_keep_the_whole_screen(tmp_path: Path, terminals: list[Terminal]) -> None:
-    killed = r"printf '\033[?25;1049h'; kill -9 $$"
-    terminal = Terminal(tmp_path / "run", "/bin/sh", "-c", killed)
-    terminals.append(terminal)
-    terminal.end()
-    assert terminal.raw.rindex(b"\x1b[?1049l") < terminal.raw.index(b"The recording is in")
-    assert b" whyidle" not in terminal.raw[terminal.raw.index(b"1049h") : terminal.raw.rindex(b"\x1b[?1049l")]
-
-
-def test_ctrl_c_reaches_the_program_once_and_the_report_still_comes(tmp_path: Path, terminals: list[Terminal]) -> None:
-    terminal = Terminal(tmp_path / "run", sys.executable, "-u", "-c", INTERRUPTED)
-    terminals.append(terminal)
-    terminal.read_until("ready")
-    terminal.type(b"\x03")
-    assert terminal.end() == 6
-    assert "interrupts: 1\r\n" in terminal.program_output
-    assert "Verdict" in terminal.program_output
-    assert termios.tcgetattr(terminal.slave) == terminal.before
-
-
-@pytest.mark.slow
-def test_what_is_typed_reaches_the_program(tmp_path: Path, terminals: list[Terminal]) -> None:
-    terminal = Terminal(tmp_path / "run", sys.executable, "-c", "print('<' + input('name? ') + '>')")
-    terminals.append(terminal)
-    terminal.read_until("name? ")
-    terminal.type(b"bob\r")
-    assert terminal.end() == 0
-    assert "<bob>" in terminal.program_output
-
-
-@pytest.mark.slow
-def test_what_a_command_leaves_in_the_background_lives_on(tmp_path: Path, terminals: list[Terminal]) -> None:
-    left = tmp_path / "left"
-    terminal = Terminal(tmp_path / "run", "sh", "-c", f"(sleep 3; echo there > {left}) & sleep 0.5; echo main; exit 7")
-    terminals.append(terminal)
-    assert terminal.end() == 7
-    assert "main" in terminal.program_output
-    until = time.monotonic() + 100
-    while not (left.exists() and left.read_text()) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert left.read_text() == "there\n"
-
-
-@pytest.mark.slow
-def test_a_command_that_a_signal_kills_takes_us_along(tmp_path: Path, terminals: list[Terminal]) -> None:
-    terminal = Terminal(tmp_path / "run", "sh", "-c", "kill -9 $$")
-    terminals.append(terminal)
-    assert terminal.end() == -9
-    assert termios.tcgetattr(terminal.slave) == terminal.before
-
-
-@pytest.mark.slow
-def test_more_may_be_typed_than_the_program_reads(tmp_path: Path, terminals: list[Terminal]) -> None:
-    deaf = "import time\nprint('ready')\nfor i in range(20): print('tick', i); time.sleep(0.1)\nprint('done')"
-    terminal = Terminal(tmp_path / "run", sys.executable, "-u", "-c", deaf)
-    terminals.append(terminal)
-    terminal.read_until("ready")
-    os.set_blocking(terminal._master, False)
-    for _ in range(200):
-        try:
-            terminal.type(b"x\r" * 50)
-        except BlockingIOError:
-            break
-        terminal._read(0)
-    os.set_blocking(terminal._master, True)
-    assert terminal.end() == 0
-    assert "done" in terminal.program_output
+@MODES
+def test_in_the_background_nothing_waits_for_the_terminal(tmp_path: Path, options: tuple[str, ...]) -> None:
+    with shell() as terminal:
+        typed(terminal, tmp_path, "print('out of it')", options=options)
+        ended(terminal, 0)
+        line = shlex.join([*WHYIDLE, "run", *options, "--out", str(tmp_path / "behind"), "--", "echo", "out of it"])
+        before = terminal.type(f"{line} &\r".encode())
+        terminal.until("\nout of it", before)
+        terminal.until("The recording is in", before)
 
 
 @pytest.mark.parametrize(
-    ("tail", "whole"),
+    ("words", "shown"),
     [
-        (b"", True),
-        (b"text\r\n", True),
-        (b"50 %\r", True),
-        ("\u20ac".encode(), True),
-        ("\u20ac".encode()[:2], False),
-        ("\u00e4".encode()[:1], False),
-        (b"a\x1b", False),
-        (b"a\x1b[", False),
-        (b"a\x1b[38;5;1", False),
-        (b"a\x1b[38;5;1m", True),
-        (b"a\x1b]0;a title", False),
-        (b"a\x1b]0;a title\x07", True),
-        (b"a\x1b(", False),
-        (b"a\x1b(B", True),
+        (("--live", "--", "PROGRAM"), 6),
+        (("--live", "PROGRAM"), 6),
+        (("--live", "line", "PROGRAM"), 1),
+        (("--live=line", "--", "PROGRAM"), 1),
+        (("--rate", "2", "--live", "panel", "--rate", "3", "--", "PROGRAM"), 6),
+        (("PROGRAM", "--live"), 0),
     ],
+    ids=lambda words: " ".join(words) if isinstance(words, tuple) else str(words),
 )
-def test_our_line_is_drawn_between_whole_signs_only(tail: bytes, whole: bool) -> None:
-    assert between(tail) is whole
+def test_live_takes_no_word_of_the_command(tmp_path: Path, words: tuple[str, ...], shown: int) -> None:
+    from whyidle.commands.main import parser
+    from whyidle.commands.run import spelled_out
 
-
-@pytest.mark.parametrize("chunk", [1, 100, 4000])
-def test_within_a_picture_of_any_length_nothing_is_drawn(chunk: int) -> None:
-    tail = b"before\r\n"
-    for written in (b"\x1bPq", *[b"#" * chunk] * (3 * TAIL // chunk + 1)):
-        tail = ending(tail + written)
-        assert not between(tail)
-    assert len(tail) <= TAIL + 2
-    assert between(ending(tail + b"\x1b\\"))
-    assert between(ending(b"x" * 1000))
+    given = [part for word in words for part in (["python", "-u", "x.py"] if word == "PROGRAM" else [word])]
+    arguments = parser().parse_args(["run", *spelled_out(given)])
+    assert arguments.live == {6: "panel", 1: "line", 0: None}[shown]
+    command = [word for word in arguments.command if word != "--"]
+    assert command == ["python", "-u", "x.py", *(["--live"] if not shown else [])]

@@ -8,6 +8,8 @@ from ..causes.finding import Finding
 
 Series = tuple[float, ...]
 """Values at equal distances of time (`Snapshot.history_s`), oldest first; NaN where nothing was measured."""
+UNDER_WAY = ("starting", "running", "watching")
+"""States of a run that has not ended."""
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ import sys
 import time
 
 START_NS = time.monotonic_ns()
-# Ctrl-C in a terminal goes to everything started from it; the starter decides when the sampler ends. Before the
-# imports, which take a moment.
+# Ctrl-C and Ctrl-Z in a terminal go to everything started from it; the starter decides when the sampler ends, and the
+# training whether it stops at all. Before the imports, which take a moment.
 signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTSTP, signal.SIG_IGN)
 # The starter may have blocked these for itself, which is inherited.
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGHUP})
 

@@ -40,7 +40,7 @@ class _LabelledRun:
     verdict: Finding | None
 
 
-_BASE_UNITS = {"%": 1e-2}
+_BASE_UNITS = {"%": 1e-2, "ms": 1e-3}
 """Factors to them."""
 GAUGES = {
     "samples_per_s": Gauge("samples_per_second", "Samples trained on a second."),

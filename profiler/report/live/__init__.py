@@ -12,10 +12,9 @@ from .layout import lists, screen
 from .lines import Row
 from .options import Options
 from .panel import panel, rows_for
-from .words import UNDER_WAY, duration, line, state
+from .words import duration, line, state
 
 __all__ = [
-    "UNDER_WAY",
     "Options",
     "Row",
     "as_json",

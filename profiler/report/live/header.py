@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...analyse.recent.snapshot import Snapshot
+from ...analyse.recent.snapshot import UNDER_WAY, Snapshot
 from ..render import bars
 from . import words
 from .lines import Row, cut, flow, safe
@@ -65,7 +65,7 @@ def far(view: Snapshot) -> list[str]:
     """How far a run is, the most telling first: state, steps, what is left, the epoch, the time so far."""
     said = [words.ending(view), *(["stand-in data"] if view.stand_in else [])]
     if not view.steps:
-        return said if view.state in words.UNDER_WAY else [*said, words.NO_STEPS]
+        return said if view.state in UNDER_WAY else [*said, words.NO_STEPS]
     said.append(f"{view.steps}/{view.planned_steps} steps" if view.planned_steps else f"{view.steps} steps")
     said += _left(view)
     if view.elapsed_s is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...analyse.recent.snapshot import Snapshot
+from ...analyse.recent.snapshot import UNDER_WAY, Snapshot
 from . import words
 from .devices import LABEL, row_of
 from .header import far
@@ -78,7 +78,7 @@ def _pace(view: Snapshot, width: int, options: Options) -> list[Row]:
 def _verdict(view: Snapshot, width: int, options: Options) -> Row:
     """In one row: what goes beyond is cut between words."""
     if view.verdict is None:
-        waits = not view.shares and view.state in words.UNDER_WAY
+        waits = not view.shares and view.state in UNDER_WAY
         return Row(" waiting for the first steps of a training" if waits else "", "dim")
     after = stretch(view)
     text = safe(view.verdict.title)

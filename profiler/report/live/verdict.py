@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...analyse.recent.snapshot import Snapshot
+from ...analyse.recent.snapshot import UNDER_WAY, Snapshot
 from ..words.figures import evidence_value, expected, prediction
 from . import words
 from .devices import LABEL
@@ -20,7 +20,7 @@ def verdict(view: Snapshot, width: int, detail: int, options: Options) -> list[R
         return []
     head = " verdict"
     if view.verdict is None:
-        none = "waiting for the first steps" if view.state in words.UNDER_WAY else words.NO_STEPS
+        none = "waiting for the first steps" if view.state in UNDER_WAY else words.NO_STEPS
         return [Row(head.ljust(LABEL)).add(none, "dim")]
     found, room = view.verdict, width - LABEL
     severity = found.severity if found.cause is not None else "none"

@@ -6,8 +6,6 @@ from ...analyse.recent.snapshot import Snapshot
 from ..words.figures import NOT_MEASURED as NOT_MEASURED
 from .lines import safe
 
-UNDER_WAY = ("starting", "running", "watching")
-"""States of a run that has not ended."""
 NO_STEPS = "no training step was recorded"
 NO_GPU = "no NVIDIA GPU found (`whyidle doctor` says why)"
 """Said once the sampler has told of the machine: by then it has looked for them."""

@@ -16,21 +16,22 @@ from rich.console import Console
 
 from support.recent_runs import training
 from support.snapshots import device, rank, running, worker
+from whyidle.analyse.recent import sources
+from whyidle.analyse.recent.reader import SharedReader
 from whyidle.analyse.recent.snapshot import Snapshot
+from whyidle.analyse.recent.sources import Following, Replaying
 from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.live import add_arguments
 from whyidle.commands.main import main
-from whyidle.commands.run import _Lines
+from whyidle.commands.run import _say, _View
 from whyidle.record.latest import note_latest
 from whyidle.record.run import create_run, open_run, update_run
 from whyidle.report.live import Options
-from whyidle.terminal import live_ended, live_sources
+from whyidle.terminal import live_ended
 from whyidle.terminal.comparison_progress import MatrixProgress
 from whyidle.terminal.live_ended import LastWord
 from whyidle.terminal.live_program import Program
-from whyidle.terminal.live_sources import Following, Replaying
 from whyidle.terminal.screen import Keys
-from whyidle.terminal.shared_reader import SharedReader
 
 
 class Given:
@@ -218,7 +219,7 @@ def test_after_the_end_the_next_recording_is_shown(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     first = training(tmp_path / "first", seed=3, seconds=5)
     note_latest(first)
-    monkeypatch.setattr(live_sources, "NEXT_RUN_SECONDS", 1000.0)
+    monkeypatch.setattr(sources, "NEXT_RUN_SECONDS", 1000.0)
     source = Following(first, next_ones=True)
     assert source.look().state == "ok"
     assert not source.over  # for some time
@@ -284,7 +285,7 @@ def test_of_several_runs_the_one_that_began_last_is_shown_whichever_ended_last(
 def test_an_error_that_names_a_folder_no_encoding_can_write_is_one_plain_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    _Lines(SharedReader(tmp_path / "gone\udc80\x1b[31m\n"))()
+    _say(_View(SharedReader(tmp_path / "gone\udc80\x1b[31m\n")).line().strip())
     said = capfd.readouterr().err
     assert said.startswith("whyidle: RecordError: ")
     assert "gone??[31m" in said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whyidle.terminal.program_output import ProgramOutput, goes_on_in_the_row
+from whyidle.terminal.shared.program_output import ProgramOutput, goes_on_in_the_row
 
 COLUMNS = 40
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import io
 import json
@@ -22,7 +21,7 @@ from whyidle.commands import run
 from whyidle.commands.main import main
 from whyidle.errors import WhyidleError
 from whyidle.record.latest import latest, note_latest
-from whyidle.terminal import child, own_terminal, status_line
+from whyidle.terminal import child
 
 
 @pytest.fixture(autouse=True)
@@ -85,9 +84,9 @@ def test_a_command_runs_where_no_further_terminal_is_to_be_had(
     def without(_: object) -> None:
         raise error
 
-    monkeypatch.setattr(run, "usable", lambda: True)
-    monkeypatch.setattr(run, "StatusLine", without)
-    assert main(["run", "--out", str(tmp_path / "run"), "--", "sh", "-c", "exit 5"]) == 5
+    monkeypatch.setattr(run, "divisible", lambda: True)
+    monkeypatch.setattr(run, "SharedTerminal", without)
+    assert main(["run", "--live", "--out", str(tmp_path / "run"), "--", "sh", "-c", "exit 5"]) == 5
 
 
 def test_a_terminal_that_cannot_be_set_up_is_a_message_and_nothing_has_run(tmp_path: Path) -> None:
@@ -125,24 +124,20 @@ def test_a_report_that_cannot_be_written_leaves_the_commands_exit_code(
     assert ran(tmp_path / "run", "--", "sh", "-c", command) == 5
 
 
-def test_what_we_show_may_fail_each_time_and_the_command_goes_on() -> None:
-    ticks: list[int] = []
+def test_what_we_show_may_fail_each_time_and_the_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = tmp_path / "looked"
 
-    def tick() -> None:
-        ticks.append(1)
+    def look(_: object) -> None:
+        with looked.open("a") as file:
+            file.write("x")
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    held = subprocess.PIPE
-
-    def tick_then_let_go() -> None:
-        if len(ticks) == 3 and process.stdin is not None:
-            process.stdin.close()
-        tick()
-
-    with child.Signals() as signals:
-        process = child.start(["sh", "-c", "read line; exit 7"], os.environ, signals, (held, None, None))
-        assert child.wait(process, signals, tick_then_let_go, 0.01) == 7
-    assert len(ticks) >= 4
+    monkeypatch.setattr(run, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(run.Figures, "tick", look)
+    often = f"until test -e {looked} && test $(wc -c < {looked}) -gt 2; do sleep 0.01; done; exit 7"
+    assert ran(tmp_path / "run", "--", "sh", "-c", often) == 7
 
 
 @pytest.mark.parametrize("prepare", [None, os.setsid])
@@ -192,19 +187,6 @@ def test_a_command_that_fails_is_seen_to_where_ends_of_children_were_ignored(tmp
     # The command has what it would have without us.
     ignored = int(re.findall(r"SigIgn:\s*(\w+)", status.read_text())[0], 16)
     assert ignored >> signal.SIGCHLD - 1 & 1
-
-
-def test_where_a_shell_left_a_thousand_files_open_the_command_runs_without_a_panel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "usable", lambda: True)
-    monkeypatch.setattr(own_terminal, "OURS", os.devnull)
-    monkeypatch.setattr("sys.stdin", argparse.Namespace(fileno=lambda: 0))
-    monkeypatch.setattr(termios, "tcgetattr", lambda _: [])
-    monkeypatch.setattr(status_line, "MOST_SELECTED", 0)
-    before = os.listdir("/proc/self/fd")
-    assert run._screen(argparse.Namespace(no_live=False, live="panel")) is None
-    assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_training_whose_description_found_no_room_is_not_called_none(

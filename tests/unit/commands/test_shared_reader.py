@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from support.recent_runs import training
-from whyidle.analyse.recent.reader import RecentReader
+from whyidle.analyse.recent import reader as recent_reader
+from whyidle.analyse.recent.reader import RecentReader, SharedReader
 from whyidle.commands import run
 from whyidle.commands.run import _View
 from whyidle.record import scalars as kept
-from whyidle.terminal import scalar_stream as scalars
-from whyidle.terminal import shared_reader
-from whyidle.terminal.scalar_stream import Figures
-from whyidle.terminal.shared_reader import SharedReader
+from whyidle.report.export import scalar_stream as scalars
+from whyidle.report.export.scalar_stream import Figures
 
 
 class Counted:
@@ -32,7 +31,7 @@ class Counted:
 @pytest.fixture
 def readers(monkeypatch: pytest.MonkeyPatch) -> Counted:
     counted = Counted()
-    monkeypatch.setattr(shared_reader, "RecentReader", counted)
+    monkeypatch.setattr(recent_reader, "RecentReader", counted)
     return counted
 
 
@@ -132,13 +131,6 @@ def test_figures_that_cannot_be_told_to_the_training_are_in_the_file(
     kept.want(recorded, 1.0)
     Figures(SharedReader(recorded), tmp_path / "run.prom").tick()
     assert "whyidle_steps" in (tmp_path / "run.prom").read_text()
-
-
-def test_a_panel_that_fails_keeps_nobody_from_figures(recorded: Path) -> None:
-    kept.want(recorded, 1.0)
-    with pytest.raises(ValueError, match="broken"):
-        Figures(SharedReader(recorded)).after(broken)()
-    assert kept.told(recorded) is not None
 
 
 def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(recorded: Path, tmp_path: Path) -> None:

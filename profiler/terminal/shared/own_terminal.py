@@ -8,16 +8,16 @@ import sys
 import termios
 import time
 import tty
+from collections.abc import Iterable
 from contextlib import suppress
+
+from ..child import TERMINAL
 
 CHUNK = 65536
 LEAST_ROWS = 4
-OURS = "/dev/tty"
-"""The process's own terminal. Opened anew it can be written to without waiting, which the descriptors that others share
-cannot."""
 
 
-def usable() -> bool:
+def divisible() -> bool:
     """Whether input and both outputs are one terminal that can be divided, and this process may use it.
 
     With an input from elsewhere the terminal stays the command's: it may ask for a password there.
@@ -36,20 +36,32 @@ def usable() -> bool:
         return False  # closed, or there is no terminal
 
 
+def ready(readable: Iterable[int], writable: Iterable[int], seconds: float) -> set[int]:
+    """Those that can be read from or written to within so many seconds, or are at an end."""
+    events: dict[int, int] = dict.fromkeys(readable, select.POLLIN)
+    for each in writable:
+        events[each] = events.get(each, 0) | select.POLLOUT
+    looked = select.poll()
+    for each, wanted in events.items():
+        looked.register(each, wanted)
+    return {each for each, _ in looked.poll(1000 * seconds)}
+
+
 def _open() -> int:
-    return os.open(OURS, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    """Opened anew it can be written to without waiting, which the descriptors that others share cannot."""
+    return os.open(TERMINAL, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 class OwnTerminal:
-    """Only where it is `usable`."""
+    """Only where it is `divisible`."""
 
     def __init__(self) -> None:
         self.input = sys.stdin.fileno()
+        self.modes = termios.tcgetattr(self.input)
+        """As they were found, and are left."""
         self.output = _open()
         self.unwritten = b""
         """What the terminal has not taken yet. It may take nothing for long, as one whose window is suspended."""
-        self.modes = termios.tcgetattr(self.input)
-        """As they were found, and are left."""
         self.held = False
         """It is raw, and its keys and last rows are ours. It is not while a shell has it, which we are stopped or in
         the background of."""
@@ -73,7 +85,6 @@ class OwnTerminal:
             with suppress(termios.error):
                 termios.tcsetattr(self.input, termios.TCSANOW, self.modes)
         self.held = False
-        os.close(self.output)
 
     @property
     def has_keys(self) -> bool:
@@ -105,7 +116,7 @@ class OwnTerminal:
         """Write all, if the terminal takes it within so many seconds."""
         until = time.monotonic() + seconds
         while self.unwritten and (left := until - time.monotonic()) > 0:
-            select.select([], [self.output], [], left)
+            ready((), (self.output,), left)
             self.push()
 
     def size(self) -> os.terminal_size:

@@ -1,32 +1,22 @@
-"""Where the live view's snapshots come from: a recording under way, one played again, the accelerators alone."""
+"""Where the live view's snapshots come from: a recording under way, or one played again."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from ..analyse.recent.reader import RecentReader
-from ..analyse.recent.replay import ReplayReader
-from ..analyse.recent.snapshot import Snapshot
-from ..capture.sampler.start import start_sampler
-from ..errors import RecordError, WhyidleError
-from ..record.latest import latest
-from ..record.run import create_run
-from ..record.sampled_devices import sampled_devices
-from ..report.live import UNDER_WAY
+from ...errors import RecordError
+from ...record.latest import latest
+from .reader import RecentReader
+from .replay import ReplayReader
+from .snapshot import UNDER_WAY, Snapshot
 
 NEXT_RUN_SECONDS = 15.0
 """How long to wait for another run after one has ended, when following the newest without a terminal."""
 LOOK_SECONDS = 0.5
 """Between looks for a newer run."""
-WATCH_RATE = 4.0
-"""Looks a second of our own sampler."""
 LEAST_SPEED, MOST_SPEED = 0.125, 256.0
 
 
@@ -123,40 +113,3 @@ class Replaying:
     def faster(self, factor: float) -> None:
         self.seek(self.at)
         self.speed = min(max(self.speed * factor, LEAST_SPEED), MOST_SPEED)
-
-
-class Watching:
-    """The accelerators and the machine, by a sampler of our own."""
-
-    over = False
-    folder = None
-
-    def __init__(self, folder: Path) -> None:
-        self._reader = RecentReader(folder)
-
-    def look(self) -> Snapshot:
-        return self._reader.snapshot()
-
-    def is_complete(self, view: Snapshot) -> bool:
-        """Whether the sampler has told of the machine and of all accelerators that it found."""
-        found = sampled_devices(self._reader.folder)
-        told = {device.number for device in view.devices if device.busy_pct}
-        return view.host.machine_busy_pct is not None and found is not None and told >= {d.number for d in found}
-
-
-@contextmanager
-def watching() -> Iterator[Watching]:
-    """A sampler that writes into a folder of its own, which is removed in the end.
-
-    Raises:
-        WhyidleError: the sampler could not be started.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="whyidle-watch-"))
-    try:
-        create_run(folder, {"command": ["accelerators and machine"], "watching": True})
-        with start_sampler(folder, os.getpid(), WATCH_RATE) as sampler:
-            if sampler.error:
-                raise WhyidleError(sampler.error)
-            yield Watching(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

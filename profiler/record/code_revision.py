@@ -10,14 +10,14 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ..record.code import CODE, Code
+from .code import CODE, Code
 
 MOST_SECONDS = 10.0
 """For an answer, even of a training that goes on: a folder of files may be on a network that hangs."""
@@ -76,19 +76,12 @@ class CodeRevision:
     ) -> None:
         self._end()
 
-    def after(self, call: Callable[[], object]) -> Callable[[], None]:
-        """`call`, and then an end to what has taken too long."""
-
-        def both() -> None:
-            try:
-                call()
-            finally:
-                for question in self.questions:
-                    question.has_ended()  # or it would be a zombie
-                if time.monotonic() >= self._until:
-                    self._end()
-
-        return both
+    def tick(self) -> None:
+        """Due about once a second: an end to what has taken too long."""
+        for question in self.questions:
+            question.has_ended()  # or it would be a zombie
+        if time.monotonic() >= self._until:
+            self._end()
 
     def found(self) -> dict[str, Any] | None:
         """For run.json, of what was answered until now."""

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ..analyse.run.analysis import Analysis
-from ..errors import WhyidleError
-from ..record.files import plain, write_text
-from ..record.scalars import tell, wanted
-from ..report.export import prometheus, scalars
-from .shared_reader import SharedReader
+from ...analyse.recent.reader import SharedReader
+from ...analyse.run.analysis import Analysis
+from ...errors import WhyidleError
+from ...record.files import plain, write_text
+from ...record.scalars import tell, wanted
+from . import prometheus, scalars
 
 PROMETHEUS_SECONDS = 10.0
 LEAST_SECONDS = 1.0
@@ -63,17 +62,6 @@ class Figures:
         asked = [seconds for seconds in (every, PROMETHEUS_SECONDS if self._textfile else None) if seconds]
         # A look at a very busy recording takes longer: never more than a tenth of a CPU.
         self._due = time.monotonic() + max(LEAST_SECONDS, min(asked), 10 * (time.process_time() - begun))
-
-    def after(self, call: Callable[[], object]) -> Callable[[], None]:
-        """`call`, and a `tick` after it, whatever became of the first."""
-
-        def both() -> None:
-            try:
-                call()
-            finally:
-                self.tick()
-
-        return both
 
     def finish(self, analysis: Analysis) -> None:
         """Leave the whole run in the Prometheus file; say where that is not possible."""
