@@ -143,7 +143,8 @@ def plain(folder: Path, source: random.Random, runs: int = RUNS) -> list[float]:
         checking = DataLoader(Sleeping(16, 0.003), batch_size=BATCH)
         session = Session(create_run(folder / f"plain-{number}", {"ended": {"status": "ok"}}), CpuDevice())
         hooks = install(session, CpuDevice())
-        spans = list(_plain_training(loader, checking, source.choice([0.0, 0.004]), source.choice([1, 20, 60])))
+        stage_s, host_s, products = source.choice([0.0, 0.003]), source.choice([0.0, 0.004]), source.choice([1, 20, 60])
+        spans = list(_plain_training(loader, checking, stage_s, host_s, products))
         hooks.remove()
         session.finish()
         found = facts(session.folder)
@@ -151,14 +152,33 @@ def plain(folder: Path, source: random.Random, runs: int = RUNS) -> list[float]:
     return errors
 
 
+class Net(torch.nn.Module):
+    """Computes as long as so many products of matrices take."""
+
+    def __init__(self, products: int) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(16, 1)
+        self.products = products
+        self.weight = torch.randn(200, 200)
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        for _ in range(self.products if self.training else 0):
+            torch.mm(self.weight, self.weight)
+        return self.layer(batch)  # type: ignore[no-any-return]
+
+
 def _plain_training(
-    loader: DataLoader[torch.Tensor], checking: DataLoader[torch.Tensor], host_s: float, products: int
+    loader: DataLoader[torch.Tensor], checking: DataLoader[torch.Tensor], stage_s: float, host_s: float, products: int
 ) -> Iterator[tuple[str, int, int]]:
-    """Two epochs of a loop with its own stamps: (what, begin_ns, end_ns)."""
+    """Two epochs of a loop with its own stamps: (what, begin_ns, end_ns).
+
+    Args:
+        stage_s: what it does with a batch before it calls its model.
+        host_s: what it does after each step.
+    """
     now = time.monotonic_ns
-    net = torch.nn.Linear(16, 1)
+    net = Net(products)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
-    weight = torch.randn(200, 200)
     for _ in range(2):
         begin = now()
         batches = iter(loader)
@@ -167,21 +187,23 @@ def _plain_training(
                 batch = next(batches)
             except StopIteration:
                 break
-            fetched = now()
-            yield "fetch", begin, fetched
+            yield "fetch", begin, now()
             optimizer.zero_grad()
-            for _ in range(products):
-                torch.mm(weight, weight)
-            net(batch).square().mean().backward()  # type: ignore[no-untyped-call]
+            if stage_s:
+                time.sleep(stage_s)
+            called = now()
+            net(batch).square().mean().backward()
             optimizer.step()
-            yield "compute", fetched, now()
+            yield "compute", called, now()
             if host_s:
                 time.sleep(host_s)
             begin = now()
         begin = now()
+        net.eval()
         with torch.no_grad():
             for batch in checking:
                 net(batch)
+        net.train()
         yield "boundary", begin, now()
 
 

@@ -120,6 +120,10 @@ class PlannedStep:
     """Work of the loop after the step was queued, with the CPU idle: logging to a slow place, say."""
     host_burn_ms: float = 0.0
     """The same on the CPU."""
+    stage_ms: float = 0.0
+    """What the loop does with a batch before it calls its model (packing, tokenising), with the CPU idle."""
+    stage_burn_ms: float = 0.0
+    """The same on the CPU."""
     host_every: int = 1
     accumulate: int = 1
     """Batches for each step of the optimizer."""
@@ -225,10 +229,11 @@ class Plan:
         return data.slow_every > 0 and batch >= data.slow_first and (batch - data.slow_first) % data.slow_every == 0
 
     def is_interrupted(self, step: int) -> bool:
-        """Whether the loop does work of its own after this step."""
-        return bool(self.step.host_ms or self.step.host_burn_ms) and step % self.step.host_every == (
-            self.step.host_every - 1
-        )
+        """Whether the loop does work of its own after this step, or before its model is called."""
+        planned = self.step
+        if planned.stage_ms or planned.stage_burn_ms:
+            return True
+        return bool(planned.host_ms or planned.host_burn_ms) and step % planned.host_every == planned.host_every - 1
 
 
 @dataclass(frozen=True)

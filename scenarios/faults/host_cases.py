@@ -102,10 +102,15 @@ def _step_gap() -> list[Case]:
         for s, n in zip(SHARES, (100, 80, 60), strict=True)
     ]
     processor = [Plan(*HEALTHY, PlannedStep(host_burn_ms=cost_ms(s)), batches=n, device=PROCESSOR) for s, n in _SHARED]
+    # The loss is read at each step, so that no queue hides what comes before the next one.
+    stage = [Plan(*HEALTHY, PlannedStep(stage_ms=cost_ms(s), sync_every=1), batches=n) for s, n in _SHARED]
+    burning = [Plan(*HEALTHY, PlannedStep(stage_burn_ms=cost_ms(s)), batches=n, device=PROCESSOR) for s, n in _SHARED]
     return [
         *fault("host.step_gap", every, "logging after each step", part="host", hit=PLANTED),
         *fault("host.step_gap", tenth, "logging after every tenth step", part="host", hit=PLANTED, variant="tenth"),
         *fault("host.step_gap", processor, "work of the loop's own", part="host", hit=PLANTED, variant="cpu"),
+        *fault("host.step_gap", stage, "packing between fetch and model", part="host", hit=PLANTED, variant="stage"),
+        *fault("host.step_gap", burning, "augmenting there", part="host", hit=PLANTED, variant="stage.cpu"),
     ]
 
 

@@ -39,6 +39,17 @@ def device_of(plan: Plan) -> Device:
     return EmulatedDevice(replace(SPEC, conditions=accelerator.conditions, retry_ns=round(accelerator.retry_ms * 1e6)))
 
 
+class Working(torch.nn.Module):
+    """The model that a planted training calls."""
+
+    def __init__(self, work: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self._work = work
+
+    def forward(self, samples: torch.Tensor) -> Any:
+        return self._work(samples)
+
+
 class PlantedLoop:
     """One training. `stamps` grows as it runs."""
 
@@ -58,6 +69,7 @@ class PlantedLoop:
         self._checking = self._validation()
         net = wrapped(Narrow())
         self._net: Callable[[torch.Tensor], Any] = net
+        self._model = Working(self._work)
         if plan.step.compiled:
             # Anew for each shape, which nothing is generated for: that takes no compiler.
             torch._dynamo.config.recompile_limit = plan.steps + 1
@@ -114,13 +126,12 @@ class PlantedLoop:
     def _step(self, batch: list[Any]) -> None:
         step = self._plan.step
         self._copy()
-        factor = float(WARM if self._done < step.slow_start else 1)
         samples = torch.as_tensor(batch[0])
-        if self._plan.data.width_sigma or self._plan.data.length_tail:
-            factor *= samples.shape[1] / self._plan.data.floats
-        self._compute(step.compute_ms * factor, samples)
-        loss = self._forward(samples).square().mean()
-        loss.backward()
+        if step.stage_ms or step.stage_burn_ms:
+            with self._stamped("host", PLANTED):
+                sleep_ms(step.stage_ms)
+                burn_ms(step.stage_burn_ms)
+        self._model(samples).square().mean().backward()
         if self._done % step.accumulate == step.accumulate - 1:
             self._optimizer.step()
             self._optimizer.zero_grad()
@@ -132,6 +143,14 @@ class PlantedLoop:
                 burn_ms(step.host_burn_ms)
         self._host.step()
         self._done += 1
+
+    def _work(self, samples: torch.Tensor) -> Any:
+        """What the model does with a batch."""
+        factor = float(WARM if self._done < self._plan.step.slow_start else 1)
+        if self._plan.data.width_sigma or self._plan.data.length_tail:
+            factor *= samples.shape[1] / self._plan.data.floats
+        self._compute(self._plan.step.compute_ms * factor, samples)
+        return self._forward(samples)
 
     def _compute(self, ms: float, samples: torch.Tensor) -> None:
         step = self._plan.step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..run.facts import Facts
+from ..run.host_gaps import BEFORE_COMPUTING
 from .claim import Claim, Piece
 from .divided import behind_the_host, computing
 from .finding import Evidence, Finding
@@ -155,6 +156,11 @@ def _less_work(facts: Facts) -> str:
     if gaps is not None and gaps.named:
         return f"do {gaps.named[0][0]} less often, or in a process of its own"
     where = "there" if gaps is None or not gaps.places else max(gaps.places, key=lambda place: place[1])[0]
+    if where == BEFORE_COMPUTING:
+        return (
+            "do what the loop does with a batch before it calls the model (packing, tokenising, augmenting) in the "
+            "dataset or its collate_fn, where workers do it beside the computation"
+        )
     return (
         f"look at what the loop does {where} (logging, metrics, callbacks, progress bars, freeing batches): every 50th "
         'step is often enough; `with whyidle.phase("name"):` around a part of it tells what that part takes'

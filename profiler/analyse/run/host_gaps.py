@@ -20,6 +20,7 @@ from .window import Window
 A_STOP_NS = 1_000_000_000
 """A single stretch of the host's own work this long is no part of a training loop."""
 SAVING = "saving a checkpoint"
+BEFORE_COMPUTING = "between the fetch and the computation"
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def _places(window: Window, gaps: Intervals, parts: Partition) -> tuple[tuple[st
     ends[(steps["flags"] & StepFlag.FORWARD_AFTER) != 0] = NOT_MEASURED
     copied = np.where(steps["copy_end_ns"] == NOT_MEASURED, steps["fetch_end_ns"], steps["copy_end_ns"])
     spans = {
-        "between the fetch and the computation": (copied, steps["forward_begin_ns"]),
+        BEFORE_COMPUTING: (copied, steps["forward_begin_ns"]),
         "between the optimizer and the next fetch": (ends, steps["step_end_ns"]),
     }
     found, left = [], gaps
