@@ -1,0 +1,117 @@
+"""What the machine's tools and its driver tell, and whether ours tell the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from whyidle.record.run import open_run
+from whyidle.record.schema import DEVICE
+
+from ..checks import NotMeasured, Seen, Stage
+from ..rig import Done, Rig
+
+stage = Stage("tools", "Tools and driver", 80)
+NEAR_POINTS = 15.0
+RECENT_S = 5.0
+
+
+@stage.check("it ends with exit code 0")
+def nvidia_smi_runs(rig: Rig) -> Seen:
+    done = rig.command([_smi(rig)])
+    driver = re.search(r"Driver Version: *([\d.]+)", done.out)
+    return Seen(done.code == 0, f"driver {driver.group(1) if driver else 'unknown'}, exit code {done.code}")
+
+
+@stage.check("torch sees a CUDA device and computes on it")
+def torch_computes_on_the_GPU(_rig: Rig) -> Seen:  # noqa: N802
+    import torch
+
+    total = torch.ones(64, 64, device="cuda").sum().item()
+    names = [torch.cuda.get_device_properties(index).name for index in range(torch.cuda.device_count())]
+    return Seen(total == 4096, f"torch {torch.__version__} for CUDA {torch.version.cuda}: {', '.join(names)}")
+
+
+@stage.check("it ends with exit code 0 and finds the driver and a GPU")
+def whyidle_doctor(rig: Rig) -> Seen:
+    done = rig.command([sys.executable, "-m", "whyidle", "doctor", "--json"])
+    checks = json.loads(done.out)["checks"]
+    driver = next(check["status"] for check in checks if check["name"] == "NVIDIA driver")
+    gpus = [check for check in checks if check["name"].startswith("GPU ")]
+    limited = [f"{check['name']}: {check['says']}" for check in checks if check["status"] in ("limited", "missing")]
+    return Seen(
+        done.code == 0 and driver == "ok" and bool(gpus),
+        f"driver {driver}, {len(gpus)} rows of GPUs; not all there: {'; '.join(limited) or 'nothing'}",
+        {"checks": checks},
+    )
+
+
+@stage.check("they follow the clock since the epoch or that since the boot")
+def stamps_of_NVML_samples(rig: Rig) -> Seen:  # noqa: N802
+    done = rig.command([sys.executable, "-m", "benchmarks.gpu_check.nvml"])
+    if done.code:
+        return Seen(False, done.last)
+    told = json.loads(done.out)
+    name, behind = min(told["behind_s"].items(), key=lambda clock: abs(clock[1]))
+    if not told["samples"]:
+        return Seen(None, "the driver gave no samples")
+    text = (
+        f"the newest is {behind:.2f} s old by the clock since the {name}, {told['samples']} in {told['seconds']:.0f} s"
+    )
+    return Seen(name != "monotonic" and abs(behind) < RECENT_S, text, told)
+
+
+@stage.check(
+    f"the sampler's mean is within {NEAR_POINTS:.0f} points of nvidia-smi's, of a GPU that is busy half of the time"
+)
+def utilisation_beside_nvidia_smi(rig: Rig) -> Seen:
+    asked = ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-i", "0", "-lms", "200"]
+    return _beside(rig, "utilisation_pct", asked, lambda line: line.strip())
+
+
+@stage.check(f"the sampler's mean is within {NEAR_POINTS:.0f} points of that of nvidia-smi dmon")
+def multiprocessors_beside_nvidia_smi(rig: Rig) -> Seen:
+    asked = ["dmon", "-i", "0", "--gpm-metrics", "2", "-d", "1"]
+    return _beside(rig, "sm_active_pct", asked, lambda line: "" if line.startswith("#") else line.split()[-1])
+
+
+def _beside(rig: Rig, field: str, asked: list[str], number: Callable[[str], str]) -> Seen:
+    smi = _smi(rig)
+    with rig.beside([smi, *asked]) as out:
+        recording = rig.run(rig.program("busy", "2" if rig.played else "14"))
+    _must_end(recording.done)
+    rows = open_run(recording.folder).records(DEVICE)
+    values = rows[field][rows["device"] == 0].astype(float)
+    ours = values[(values >= 0) & np.isfinite(values)]
+    theirs = _numbers(out, number)
+    if not len(ours) or not len(theirs):
+        return Seen(None, f"{len(ours)} samples of ours, {len(theirs)} of nvidia-smi's")
+    # Both also saw the program start.
+    ours, theirs = ours[ours > 0], theirs[theirs > 0]
+    text = f"{ours.mean():.0f} % in {len(ours)} samples, nvidia-smi {theirs.mean():.0f} % in {len(theirs)}"
+    return Seen(
+        abs(ours.mean() - theirs.mean()) <= NEAR_POINTS, text, {"ours": ours.tolist(), "nvidia_smi": theirs.tolist()}
+    )
+
+
+def _numbers(out: Path, number: Callable[[str], str]) -> np.ndarray:
+    found = [number(line) for line in out.read_text().splitlines() if line.strip()]
+    return np.array([float(each) for each in found if re.fullmatch(r"[\d.]+", each)])
+
+
+def _must_end(done: Done) -> None:
+    if done.code:
+        raise RuntimeError(f"exit code {done.code}: {done.last}")
+
+
+def _smi(rig: Rig) -> str:
+    found = shutil.which("nvidia-smi", path=rig.environment.get("PATH"))
+    if found is None:
+        raise NotMeasured("there is no nvidia-smi")
+    return found
