@@ -51,8 +51,8 @@ class Rig:
     """What is raised where a stand-in does not play something."""
     played: bool = False
     log: io.StringIO = field(default_factory=io.StringIO)
-    kept: dict[str, Recording] = field(default_factory=dict)
-    """Recordings that several checks look at."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What several checks look at, recorded once."""
     _made: int = 0
 
     def needs(self, what: str) -> None:

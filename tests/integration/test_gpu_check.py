@@ -13,15 +13,16 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from types import SimpleNamespace
+from typing import Any, BinaryIO
 
 import pytest
 
 from benchmarks.gpu_check.__main__ import run_stage
-from benchmarks.gpu_check.checks import FAIL, NOT_MEASURED, PASS, Seen, Stage, run_checks
+from benchmarks.gpu_check.checks import FAIL, NOT_MEASURED, PASS, NotMeasured, Seen, Stage, run_checks
 from benchmarks.gpu_check.results import JSON, LOG, TABLE, Results
 from benchmarks.gpu_check.rig import ROOT, Rig
-from benchmarks.gpu_check.stages import STAGES, compare, tune
+from benchmarks.gpu_check.stages import STAGES, compare, tune, windows
 from support import cuda
 from support.cuda import Machine, NotPlayed, installed
 from support.fakes.driver import HEALTHY, FakeDriver, driver, library
@@ -190,6 +191,18 @@ def test_what_was_compared_and_tuned_is_judged_by_its_json(tmp_path: Path) -> No
     tuned = json.loads((kept / "tuned-script" / "report.json").read_text())
     seen = tune.judged(0, tuned)
     assert f"{tuned['speedup']:.2f} times as fast" in seen.text
+
+
+def test_kinetos_busy_time_is_the_union_of_work_without_the_ranges_that_a_program_named() -> None:
+    def event(where: str, begin: int, end: int, named: bool = False) -> Any:
+        said = {"device_type": where, "start_ns": begin, "end_ns": end, "is_user_annotation": named}
+        return SimpleNamespace(**{name: lambda value=value: value for name, value in said.items()})
+
+    gpu = "DeviceType.CUDA"
+    events = [event(gpu, 10, 20), event(gpu, 15, 30), event("DeviceType.CPU", 0, 99), event(gpu, 0, 99, named=True)]
+    assert windows.kernels(events, 5).tolist() == [[5, 25]]
+    with pytest.raises(NotMeasured):
+        windows.kernels([], 0)
 
 
 def test_without_a_gpu_the_script_says_that_nothing_was_measured(tmp_path: Path) -> None:

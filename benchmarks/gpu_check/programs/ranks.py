@@ -30,7 +30,14 @@ if sys.argv[1] == "fsdp":
 else:
     model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
 with torch.cuda.device(device):
-    work = spin(COMPUTE_MS)
+    spins = spin(COMPUTE_MS)
+
+
+def work() -> None:
+    with torch.cuda.device(device):
+        spins()
+
+
 train(model, DataLoader(Samples()), device, work)
 print(
     "rank", rank, "holds a context on", [torch._C._cuda_hasPrimaryContext(i) for i in range(torch.cuda.device_count())]

@@ -11,7 +11,7 @@ from ..rig import Rig
 
 stage = Stage("compare", "`whyidle compare ssd --device cuda`", 240)
 LOADERS = "naive,workers,prefetch"
-BUDGET_S = 120
+BUDGET_S = 150
 
 
 @stage.check("each of three loaders trains at batch 8 and 16, with parts of its time and a verdict")
@@ -24,7 +24,19 @@ def compared(rig: Rig, loaders: str, sizes: str) -> tuple[int, dict[str, Any]]:
     """(exit code, result) of a comparison."""
     file = rig.place("compare.json")
     command = [sys.executable, "-m", "whyidle", "compare", "ssd", "--device", "cuda", "--pipelines", loaders]
-    command += ["--batch-sizes", sizes, "--limit", "192", "--epochs", "3", "--budget", str(BUDGET_S), "--no-live"]
+    command += [
+        "--batch-sizes",
+        sizes,
+        "--limit",
+        "192",
+        "--epochs",
+        "4",
+        "--repeats",
+        "1",
+        "--budget",
+        str(BUDGET_S),
+        "--no-live",
+    ]
     done = rig.command([*command, "--json", str(file), "--out", str(rig.place("runs"))], stage.limit_s - 10)
     return done.code, json.loads(file.read_text()) if file.exists() else {"cells": []}
 

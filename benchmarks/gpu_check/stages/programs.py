@@ -56,9 +56,9 @@ def output_of_the_program(rig: Rig) -> Seen:
 
 
 def _quickstart(rig: Rig) -> Recording:
-    kept = rig.kept.get("quickstart")
-    if kept is None:
-        kept = rig.kept["quickstart"] = rig.run(rig.program("quickstart"))
+    if "quickstart" not in rig.kept:
+        rig.kept["quickstart"] = rig.run(rig.program("quickstart"))
+    kept: Recording = rig.kept["quickstart"]
     return kept
 
 

@@ -10,13 +10,13 @@ from whyidle.record.notices import read_notices
 from whyidle.record.processes import processes
 
 from ..checks import Seen, Stage
-from ..rig import Rig
+from ..rig import Done, Rig
 
 stage = Stage("ranks", "DDP and FSDP2", 150)
 MOST_HOST_PERCENT = 10.0
 
 
-@stage.check("each rank is recorded on its own GPU and touches no other; no hook is off")
+@stage.check("each rank is recorded on its own GPU and holds the contexts that it holds without us; no hook is off")
 def ddp_without_a_current_device(rig: Rig) -> Seen:
     return _ranks(rig, "ddp")
 
@@ -32,17 +32,25 @@ def _ranks(rig: Rig, how: str) -> Seen:
     rig.needs("NCCL")
     count = min(2, torch.cuda.device_count())
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-    recording = rig.run([*launch, *rig.program("ranks", how)[len(rig.python) :]], limit_s=70)
+    launch += rig.program("ranks", how)[len(rig.python) :]
+    alone = rig.command(launch, limit_s=45)
+    if alone.code:
+        return Seen(None, f"it does not run here without us either: {alone.last}")
+    recording = rig.run(launch, limit_s=60)
     if recording.done.code:
         return Seen(False, f"exit code {recording.done.code}: {recording.done.last}")
     found = {process.rank: process.device.get("name") for process in processes(recording.folder)}
     own = {rank: "cuda" if rank == 0 else f"cuda:{rank}" for rank in range(count)}
     shares, notices = recording.shares, read_notices(recording.folder)
-    contexts = [line.split(" on ")[1] for line in recording.done.out.splitlines() if "holds a context" in line]
-    touched = how == "ddp" and any(text.count("True") > 1 for text in contexts)
-    right = found == own and not touched and shares["host"] + shares["sync"] < MOST_HOST_PERCENT
+    contexts = _contexts(recording.done)
+    right = found == own and contexts == _contexts(alone) and shares["host"] + shares["sync"] < MOST_HOST_PERCENT
     parts = ", ".join(f"{name} {share:.1f}" for name, share in shares.items())
     return Seen(
         right and not any("hook" in notice for notice in notices),
         f"{count} ranks: {found}; {parts} %; contexts {contexts}; {'; '.join(notices) or 'no notices'}",
     )
+
+
+def _contexts(done: Done) -> list[str]:
+    """What each rank said of the GPUs that it has touched."""
+    return sorted(line for line in done.out.splitlines() if "holds a context" in line)

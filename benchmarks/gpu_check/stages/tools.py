@@ -15,7 +15,7 @@ from whyidle.record.run import open_run
 from whyidle.record.schema import DEVICE
 
 from ..checks import NotMeasured, Seen, Stage
-from ..rig import Done, Rig
+from ..rig import Rig
 
 stage = Stage("tools", "Tools and driver", 80)
 NEAR_POINTS = 15.0
@@ -64,50 +64,52 @@ def stamps_of_NVML_samples(rig: Rig) -> Seen:  # noqa: N802
     text = (
         f"the newest is {behind:.2f} s old by the clock since the {name}, {told['samples']} in {told['seconds']:.0f} s"
     )
-    return Seen(name != "monotonic" and abs(behind) < RECENT_S, text, told)
+    return Seen(abs(behind) < RECENT_S, text, told)
 
 
 @stage.check(
     f"the sampler's mean is within {NEAR_POINTS:.0f} points of nvidia-smi's, of a GPU that is busy half of the time"
 )
 def utilisation_beside_nvidia_smi(rig: Rig) -> Seen:
-    asked = ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-i", "0", "-lms", "200"]
-    return _beside(rig, "utilisation_pct", asked, lambda line: line.strip())
+    return _beside(rig, "utilisation_pct", 0, lambda line: line.strip())
 
 
 @stage.check(f"the sampler's mean is within {NEAR_POINTS:.0f} points of that of nvidia-smi dmon")
 def multiprocessors_beside_nvidia_smi(rig: Rig) -> Seen:
-    asked = ["dmon", "-i", "0", "--gpm-metrics", "2", "-d", "1"]
-    return _beside(rig, "sm_active_pct", asked, lambda line: "" if line.startswith("#") else line.split()[-1])
+    return _beside(rig, "sm_active_pct", 1, lambda line: "" if line.startswith("#") else line.split()[-1])
 
 
-def _beside(rig: Rig, field: str, asked: list[str], number: Callable[[str], str]) -> Seen:
-    smi = _smi(rig)
-    with rig.beside([smi, *asked]) as out:
-        recording = rig.run(rig.program("busy", "2" if rig.played else "14"))
-    _must_end(recording.done)
-    rows = open_run(recording.folder).records(DEVICE)
+def _beside(rig: Rig, field: str, which: int, number: Callable[[str], str]) -> Seen:
+    if "busy" not in rig.kept:
+        rig.kept["busy"] = _busy(rig)
+    rows, told = rig.kept["busy"]
     values = rows[field][rows["device"] == 0].astype(float)
     ours = values[(values >= 0) & np.isfinite(values)]
-    theirs = _numbers(out, number)
-    if not len(ours) or not len(theirs):
-        return Seen(None, f"{len(ours)} samples of ours, {len(theirs)} of nvidia-smi's")
+    theirs = _numbers(told[which], number)
     # Both also saw the program start.
     ours, theirs = ours[ours > 0], theirs[theirs > 0]
+    if not len(ours) or not len(theirs):
+        return Seen(None, f"{len(ours)} samples of ours, {len(theirs)} of nvidia-smi's")
     text = f"{ours.mean():.0f} % in {len(ours)} samples, nvidia-smi {theirs.mean():.0f} % in {len(theirs)}"
-    return Seen(
-        abs(ours.mean() - theirs.mean()) <= NEAR_POINTS, text, {"ours": ours.tolist(), "nvidia_smi": theirs.tolist()}
-    )
+    figures = {"ours": ours.tolist(), "nvidia_smi": theirs.tolist()}
+    return Seen(abs(ours.mean() - theirs.mean()) <= NEAR_POINTS, text, figures)
+
+
+def _busy(rig: Rig) -> tuple[np.ndarray, tuple[Path, Path]]:
+    """Samples of a GPU that is kept busy for a while, and what nvidia-smi said of it meanwhile in two ways."""
+    smi = _smi(rig)
+    rates = [smi, "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-i", "0", "-lms", "200"]
+    gpm = [smi, "dmon", "-i", "0", "--gpm-metrics", "2", "-d", "1"]
+    with rig.beside(rates) as rates_out, rig.beside(gpm) as gpm_out:
+        recording = rig.run(rig.program("busy", "2" if rig.played else "14"))
+    if recording.done.code:
+        raise RuntimeError(f"exit code {recording.done.code}: {recording.done.last}")
+    return open_run(recording.folder).records(DEVICE), (rates_out, gpm_out)
 
 
 def _numbers(out: Path, number: Callable[[str], str]) -> np.ndarray:
     found = [number(line) for line in out.read_text().splitlines() if line.strip()]
     return np.array([float(each) for each in found if re.fullmatch(r"[\d.]+", each)])
-
-
-def _must_end(done: Done) -> None:
-    if done.code:
-        raise RuntimeError(f"exit code {done.code}: {done.last}")
 
 
 def _smi(rig: Rig) -> str:

@@ -18,7 +18,7 @@ from ..checks import NotMeasured, Seen, Stage
 from ..programs.loop import Samples, net, spin, train
 from ..rig import Rig
 
-stage = Stage("windows", "Kineto and CUDA graphs", 120)
+stage = Stage("windows", "Kineto and CUDA graphs", 200)
 NEAR_POINTS = 2.0
 STEPS = 60
 
@@ -41,11 +41,20 @@ def busy_union_of_Kineto(rig: Rig) -> Seen:  # noqa: N802
 
 
 def kernels(events: Sequence[Any], anchor_ns: int) -> Intervals:
-    """When the device worked at anything, on the monotonic clock. `anchor_ns`: how far the epoch's is ahead of that."""
-    spans = [(e.start_ns() - anchor_ns, e.end_ns() - anchor_ns) for e in events if "CUDA" in str(e.device_type())]
+    """When the device worked at anything, on the monotonic clock. `anchor_ns`: how far the epoch's is ahead of that.
+
+    Ranges that the program named are drawn over the device's work, and are none.
+    """
+    work = [e for e in events if "CUDA" in str(e.device_type()) and not _is_named(e)]
+    spans = [(e.start_ns() - anchor_ns, e.end_ns() - anchor_ns) for e in work]
     if not spans:
         raise NotMeasured("Kineto recorded nothing of the device")
     return union(*np.array(spans, dtype=np.int64).T)
+
+
+def _is_named(event: Any) -> bool:
+    """Older torch does not tell."""
+    return bool(getattr(event, "is_user_annotation", bool)())
 
 
 def _compared(folder: Any, busy: Intervals) -> Seen:
