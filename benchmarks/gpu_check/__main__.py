@@ -57,7 +57,8 @@ def run_stage(stage: Stage, results: Results, until: float, worker: Worker = wor
 def _run_worker(command: Sequence[str], until: float) -> int | None:
     """Its exit code; `None`: it was stopped at its limit."""
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
-    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths}, start_new_session=True)
+    environment = os.environ | {"PYTHONPATH": paths}
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, process_group=0)
     try:
         return process.wait(max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -75,7 +76,6 @@ def work(stage: Stage, names: Sequence[str], out: Path) -> None:
     """What a worker does."""
     import torch
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     results = Results(out)
     results.describe(machine_facts())
     if not torch.cuda.is_available():
@@ -98,6 +98,8 @@ def main() -> int:
     )
     parser.add_argument("--worker", nargs="+", metavar="CHECK", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    # What was started ends with this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     until = time.monotonic() + options.seconds
     unknown = [name for name in options.stages if name not in STAGES]
     if unknown:

@@ -125,7 +125,7 @@ class Rig:
     def _start(self, command: Sequence[str], out: Any, err: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             command, cwd=self.folder, env=self.variables(), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-            start_new_session=True,
+            process_group=0,
         )  # fmt: skip
 
 
@@ -157,7 +157,7 @@ class Recording:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """It and what it started: all of them share its session's group."""
+    """It and what it started: all of them are in its group. (A session of its own would outlive whoever kills ours.)"""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
+import benchmarks.gpu_check.__main__ as main
 from benchmarks.gpu_check.__main__ import run_stage
 from benchmarks.gpu_check.checks import FAIL, NOT_MEASURED, PASS, NotMeasured, Seen, Stage, run_checks
 from benchmarks.gpu_check.results import JSON, LOG, TABLE, Results
@@ -153,6 +154,36 @@ def test_after_a_failure_and_a_crash_a_new_process_goes_on(tmp_path: Path) -> No
     assert began == [["first", "dies", "fails", "last"], ["fails", "last"], ["last"]]
     assert sorted(path.name for path in tmp_path.iterdir()) == [LOG, JSON, TABLE]
     assert "ValueError: broken" in gzip.decompress((tmp_path / LOG).read_bytes()).decode()
+
+
+def test_a_check_that_takes_too_long_has_failed_and_those_behind_it_are_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, results = stage_of("hangs", "last"), Results(tmp_path)
+
+    def stopped(command: Sequence[str], until: float) -> None:
+        Results(tmp_path).begin("s", "hangs", "it works")
+
+    monkeypatch.setattr(main, "_run_worker", stopped)
+    left = iter((0.0, 0.0, 1e9))
+    monkeypatch.setattr(main.time, "monotonic", lambda: next(left))
+    run_stage(stage, results, 600.0)
+    assert outcomes(Results(tmp_path)) == [
+        ("hangs", FAIL, "it was stopped: its stage took too long"),
+        ("last", NOT_MEASURED, "no time was left for it"),
+    ]
+
+
+def test_a_command_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    rig, pipe = Rig(tmp_path), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(TimeoutError, match="sh … did not end within 0 s"):
+        rig.command(["sh", "-c", f"(sleep 3600 > {pipe}) & sleep 3600"], 0.01)
+    assert "exit code -9" in rig.log.getvalue()
+    os.set_blocking(reading, True)
+    assert os.read(reading, 1) == b""  # nobody who could write is left
+    os.close(reading)
 
 
 def test_a_process_that_does_not_start_leaves_its_checks_not_measured(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..checks import Seen, Stage
 from ..rig import Recording, Rig
 
-stage = Stage("errors", "Errors of the device, and memory that is full", 130)
+stage = Stage("errors", "Errors of the device, and memory that is full", 180)
 LEAST_STEPS = 25
 ENDED = "trained to the end"
 
