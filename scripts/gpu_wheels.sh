@@ -18,7 +18,7 @@ python=${PYTHON:-.venv/bin/python}
 [ -x "$python" ] || python=python3
 
 tests="pytest pytest-timeout pytest-xdist execnet pluggy iniconfig packaging pygments hypothesis sortedcontainers psutil"
-theirs="markupsafe markdown-it-py mdurl spdl-io"
+theirs="markupsafe markdown-it-py mdurl"
 names=$("$python" - "${WITHOUT:-}" "$tests $theirs" <<'END'
 import re, sys, tomllib
 project = tomllib.load(open("pyproject.toml", "rb"))["project"]
@@ -32,19 +32,24 @@ download() {
     local into=$1 platforms=() minor
     shift
     for minor in $(seq 39 -1 5); do platforms+=(--platform "manylinux_2_${minor}_x86_64"); done
-    "$python" -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --implementation cp \
+    "$python" -m pip download -q --disable-pip-version-check --only-binary=:all: --implementation cp \
         --python-version "$version" "${platforms[@]}" --platform manylinux2014_x86_64 --platform manylinux1_x86_64 \
         -d "$into" "$@"
 }
-# Another version of a package beside it would stop the whole installation.
+# Two versions of a package would stop the whole installation.
 rm -f "$folder"/*.whl
 "$python" -m pip wheel -q --disable-pip-version-check --no-deps -w "$folder" .
 rm -rf build
 mapfile -t names <<< "$names"
-download "$folder" "${names[@]}"
+download "$folder" --no-deps "${names[@]}"
 if [ -n "$dali" ]; then
     rm -f "$dali"/*.whl
     download "$dali" nvidia-dali-cuda130
+    rm -f "$dali"/numpy-*.whl
+    for each in "$folder"/*.whl; do
+        name=$(basename "$each")
+        rm -f "$dali/${name%%-*}"-*.whl
+    done
 fi
 for each in "$folder" $dali; do
     du -h "$each"/*.whl | sort -h

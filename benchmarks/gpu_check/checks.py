@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .results import Results
     from .rig import Rig
 
+REPORTS = "GPU_TEST_REPORTS"
+"""Environment: the file into which `tests/gpu/conftest.py` writes what became of each test, as it comes."""
 PASS, FAIL, NOT_MEASURED, RUNNING = "pass", "fail", "not measured", "running"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.gpu_check.stages.tests import REPORTS
+from benchmarks.gpu_check.checks import REPORTS
 
 PLAYED = bool(os.environ.get("GPU_TEST_STAND_IN"))
 if PLAYED:  # nothing of it is near a GPU

@@ -250,3 +250,9 @@ def test_without_a_gpu_the_script_says_that_nothing_was_measured(tmp_path: Path)
     assert len(results.rows) == len(STAGES["clocks"].checks)
     assert {row["outcome"] for row in results.rows} == {NOT_MEASURED}
     assert all("sees no CUDA device here" in row["seen"] for row in results.rows)
+
+
+def test_the_script_that_makes_wheels_says_how_it_is_used() -> None:
+    done = subprocess.run(["scripts/gpu_wheels.sh"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "gpu_wheels.sh FOLDER [PYTHON_VERSION]" in done.stderr

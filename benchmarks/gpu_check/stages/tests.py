@@ -6,12 +6,10 @@ import json
 import sys
 from collections.abc import Iterator
 
-from ..checks import Seen, Stage
+from ..checks import REPORTS, Seen, Stage
 from ..rig import ROOT, Rig
 
 stage = Stage("tests", "pytest tests/gpu -m gpu", 300)
-REPORTS = "GPU_TEST_REPORTS"
-"""Names the file into which `tests/gpu/conftest.py` writes what became of each test, as it comes."""
 
 
 @stage.check("it passes")
