@@ -56,7 +56,7 @@ def whyidle_doctor(rig: Rig) -> Seen:
 def stamps_of_NVML_samples(rig: Rig) -> Seen:  # noqa: N802
     done = rig.command([sys.executable, "-m", "benchmarks.gpu_check.nvml"])
     if done.code:
-        return Seen(False, done.last)
+        return Seen(None if "NotSupported" in done.last else False, done.last)
     told = json.loads(done.out)
     name, behind = min(told["behind_s"].items(), key=lambda clock: abs(clock[1]))
     if not told["samples"]:
