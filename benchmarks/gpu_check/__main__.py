@@ -37,7 +37,7 @@ def worker_command(stage: Stage, names: Sequence[str], out: Path) -> list[str]:
 def run_stage(stage: Stage, results: Results, until: float, worker: Worker = worker_command) -> None:
     """All checks of a stage, as far as there is time until then, by the monotonic clock."""
     until = min(until, time.monotonic() + stage.limit_s)
-    results.document["checks"] = [row for row in results.rows if row["stage"] != stage.name]
+    results.forget(stage.name)
     left = list(stage.checks)
     while left:
         if until - time.monotonic() < min(LEAST_S, stage.limit_s):

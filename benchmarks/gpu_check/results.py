@@ -44,9 +44,14 @@ class Results:
         self.document["machine"] = {"date": time.strftime("%Y-%m-%d", time.gmtime())} | machine
         self._write()
 
+    def forget(self, stage: str) -> None:
+        """What a stage saw an earlier time."""
+        self.rows[:] = [row for row in self.rows if row["stage"] != stage]
+        self._write()
+
     def begin(self, stage: str, check: str, expected: str) -> None:
         """A check runs from here on; what it saw an earlier time is gone."""
-        self.document["checks"] = [row for row in self.rows if (row["stage"], row["of"]) != (stage, check)]
+        self.rows[:] = [row for row in self.rows if (row["stage"], row["of"]) != (stage, check)]
         self._add(stage, check, expected, Seen(None, ""), RUNNING, 0.0)
         self._write()
 

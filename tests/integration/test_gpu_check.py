@@ -16,18 +16,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, BinaryIO
 
+import numpy as np
 import pytest
+from torch.utils.data import DataLoader
 
 import benchmarks.gpu_check.__main__ as main
 from benchmarks.gpu_check.__main__ import run_stage
 from benchmarks.gpu_check.checks import FAIL, NOT_MEASURED, PASS, NotMeasured, Seen, Stage, run_checks
+from benchmarks.gpu_check.programs.loop import Samples, net, spin, train
 from benchmarks.gpu_check.results import JSON, LOG, TABLE, Results
-from benchmarks.gpu_check.rig import ROOT, Rig
-from benchmarks.gpu_check.stages import STAGES, compare, tune, windows
+from benchmarks.gpu_check.rig import ROOT, Done, Recording, Rig
+from benchmarks.gpu_check.stages import STAGES, compare, ranks, tune, windows
 from support import cuda
 from support.cuda import Machine, NotPlayed, installed
 from support.fakes.driver import HEALTHY, FakeDriver, driver, library
 from support.warm import Process
+from whyidle.capture.recording import recording
+from whyidle.record.processes import describe_process
+from whyidle.record.run import create_run
 
 __all__ = ["driver", "library"]
 
@@ -144,14 +150,16 @@ def test_after_a_failure_and_a_crash_a_new_process_goes_on(tmp_path: Path) -> No
         began.append(list(names))
         return [sys.executable, "-c", DIES, str(folder), *names]
 
-    run_stage(stage, results, float("inf"), worker)
-    assert outcomes(Results(tmp_path)) == [
-        ("first", PASS, "it worked"),
-        ("dies", FAIL, "its process ended with code 9"),
-        ("fails", FAIL, "ValueError: broken"),
-        ("last", PASS, "it worked"),
-    ]
-    assert began == [["first", "dies", "fails", "last"], ["fails", "last"], ["last"]]
+    for _ in range(2):  # what an earlier call saw is seen anew
+        began.clear()
+        run_stage(stage, results, float("inf"), worker)
+        assert outcomes(Results(tmp_path)) == [
+            ("first", PASS, "it worked"),
+            ("dies", FAIL, "its process ended with code 9"),
+            ("fails", FAIL, "ValueError: broken"),
+            ("last", PASS, "it worked"),
+        ]
+        assert began == [["first", "dies", "fails", "last"], ["fails", "last"], ["last"]]
     assert sorted(path.name for path in tmp_path.iterdir()) == [LOG, JSON, TABLE]
     assert "ValueError: broken" in gzip.decompress((tmp_path / LOG).read_bytes()).decode()
 
@@ -234,6 +242,63 @@ def test_kinetos_busy_time_is_the_union_of_work_without_the_ranges_that_a_progra
     assert windows.kernels(events, 5).tolist() == [[5, 25]]
     with pytest.raises(NotMeasured):
         windows.kernels([], 0)
+
+
+def test_kinetos_busy_time_of_a_training_is_what_the_engines_of_the_stand_in_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As far as marks agree with them: that is what the check asks of a GPU."""
+    machine = installed(Machine(), monkeypatch)
+    with recording(tmp_path / "run", "cuda", sampler=False):
+        train(net().cuda(), DataLoader(Samples(40, 40)), "cuda", spin(20))
+
+    def seen(share: float) -> Seen:
+        works = [(work.begin_ns, work.begin_ns + share * (work.end_ns - work.begin_ns)) for work in machine.gpu.works]
+        return windows.compared(tmp_path / "run", np.array(works, dtype=np.int64))
+
+    assert seen(1.0).right, seen(1.0).text
+    assert not seen(0.5).right
+
+
+SHARES = {"compute_pct": 80.0, "input_pct": 17.0, "copy_pct": 0.0, "sync_pct": 1.0, "host_pct": 2.0}
+
+
+def recorded(folder: Path, out: str = "", code: int = 0, notes: Sequence[str] = (), **shares: float) -> Recording:
+    """A command as it comes back from `whyidle run`, with its report among what it said."""
+    report = {
+        "format": "whyidle-report",
+        "run": {"device": {"kind": "cuda"}},
+        "breakdown": SHARES | shares,
+        "verdict": {"cause": "none"},
+        "quality": {"notes": list(notes)},
+    }
+    return Recording(Done(code, out, "a warning\n" + json.dumps(report, indent=1) + "\n"), folder)
+
+
+def test_a_compiled_net_is_judged_by_its_losses_and_by_what_the_report_notes(tmp_path: Path) -> None:
+    alone = Done(0, "losses 1.5\n", "")
+    for told, right in (
+        (recorded(tmp_path, "losses 1.5\n"), True),
+        (recorded(tmp_path, "losses 1.6\n"), False),
+        (recorded(tmp_path, "losses 1.5\n", code=1), False),
+        (recorded(tmp_path, "losses 1.5\n", notes=["The hook on copies is off."]), False),
+    ):
+        assert windows.judged(alone, told).right == right
+
+
+def test_ranks_are_judged_by_their_gpus_their_contexts_and_their_waits(tmp_path: Path) -> None:
+    create_run(tmp_path / "run", {})
+    for rank, name in enumerate(("cuda", "cuda:1")):
+        describe_process(tmp_path / "run", rank, 100 + rank, {"device": {"kind": "cuda", "name": name}})
+    own = "rank 0 holds a context on [True, False]\nrank 1 holds a context on [False, True]\n"
+    alone = Done(0, own, "")
+    for out, ranks_there, shares, right in (
+        (own, 2, {}, True),
+        (own.replace("[False, True]", "[True, True]"), 2, {}, False),
+        (own, 1, {}, False),
+        (own, 2, {"host_pct": 20.0}, False),
+    ):
+        assert ranks.judged(alone, recorded(tmp_path / "run", out, **shares), ranks_there).right == right
 
 
 def test_without_a_gpu_the_script_says_that_nothing_was_measured(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from whyidle.record.notices import read_notices
 from whyidle.record.processes import processes
 
 from ..checks import Seen, Stage
-from ..rig import Done, Rig
+from ..rig import Done, Recording, Rig
 
 stage = Stage("ranks", "DDP and FSDP2", 150)
 MOST_HOST_PERCENT = 10.0
@@ -36,7 +36,11 @@ def _ranks(rig: Rig, how: str) -> Seen:
     alone = rig.command(launch, limit_s=45)
     if alone.code:
         return Seen(None, f"it does not run here without us either: {alone.last}")
-    recording = rig.run(launch, limit_s=60)
+    return judged(alone, rig.run(launch, limit_s=60), count)
+
+
+def judged(alone: Done, recording: Recording, count: int) -> Seen:
+    """`alone`: the same job without us."""
     if recording.done.code:
         return Seen(False, f"exit code {recording.done.code}: {recording.done.last}")
     found = {process.rank: process.device.get("name") for process in processes(recording.folder)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from whyidle.record.run import open_run
 
 from ..checks import NotMeasured, Seen, Stage
 from ..programs.loop import Samples, net, spin, train
-from ..rig import Rig
+from ..rig import Done, Recording, Rig
 
 stage = Stage("windows", "Kineto and CUDA graphs", 200)
 NEAR_POINTS = 2.0
@@ -38,7 +39,7 @@ def busy_union_of_Kineto(rig: Rig) -> Seen:  # noqa: N802
             train(model, batches, "cuda", spin(COMPUTE_MS))
         torch.cuda.synchronize()
     events = profiler.profiler.kineto_results.events()
-    return _compared(folder, kernels(events, anchor_ns))
+    return compared(folder, kernels(events, anchor_ns))
 
 
 def kernels(events: Sequence[Any], anchor_ns: int) -> Intervals:
@@ -58,7 +59,7 @@ def _is_named(event: Any) -> bool:
     return bool(getattr(event, "is_user_annotation", bool)())
 
 
-def _compared(folder: Any, busy: Intervals) -> Seen:
+def compared(folder: Path, busy: Intervals) -> Seen:
     facts = facts_of(open_run(folder))
     if facts is None:
         return Seen(False, "nothing was recorded that can be judged")
@@ -77,7 +78,11 @@ def graphs_of_a_compiler_and_windows(rig: Rig) -> Seen:
     alone = rig.command(rig.program("compiled"))
     if alone.code:
         return Seen(None, f"it does not run here without us either: {alone.last}")
-    recorded = rig.run(rig.program("compiled"), "--activity-windows")
+    return judged(alone, rig.run(rig.program("compiled"), "--activity-windows"))
+
+
+def judged(alone: Done, recorded: Recording) -> Seen:
+    """`alone`: the same program without us."""
     if recorded.done.code:
         return Seen(False, f"exit code {recorded.done.code}: {recorded.done.last}")
     report = recorded.report
