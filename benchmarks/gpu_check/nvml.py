@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 
@@ -16,10 +17,11 @@ def main() -> None:
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     newest, count = 0, 0
     for _ in range(TRIES):
-        _, samples = pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, newest)
-        stamps = [int(sample.timeStamp) for sample in samples if sample.timeStamp]
-        count += len(stamps)
-        newest = max(stamps, default=newest)
+        with contextlib.suppress(pynvml.NVMLError_NotFound):  # none since
+            _, samples = pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, newest)
+            stamps = [int(sample.timeStamp) for sample in samples if sample.timeStamp]
+            count += len(stamps)
+            newest = max(stamps, default=newest)
         time.sleep(EVERY_S)
     clocks = {"epoch": time.CLOCK_REALTIME, "boot": time.CLOCK_BOOTTIME}
     behind = {name: time.clock_gettime_ns(clock) / 1e9 - newest / 1e6 for name, clock in clocks.items()}
