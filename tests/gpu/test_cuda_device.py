@@ -8,16 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from spinning import cycles_per_ms
+from benchmarks.gpu_check.spinning import cycles_per_ms
 from whyidle.analyse.run.facts import facts_of
 from whyidle.capture.session import Session
 from whyidle.devices.choose import choose
 from whyidle.record.run import create_run, open_run
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 
 MS = 1_000_000
 

@@ -16,17 +16,14 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from spinning import cycles_per_ms
+from benchmarks.gpu_check.spinning import cycles_per_ms
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.capture.recording import recording
 from whyidle.capture.session import Session
 from whyidle.record.run import open_run
 from whyidle.record.schema import PAUSE, STEP, PauseKind, StepFlag
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 
 STEPS = 100
 
@@ -82,10 +79,10 @@ def test_exposed_input_is_what_the_device_waits_and_no_more(tmp_path: Path, fetc
 
 
 def test_reading_the_loss_in_every_step_does_not_flip_the_verdict_when_it_costs_nothing(tmp_path: Path) -> None:
-    """The host waits in `.item()` for most of each step; the device idles for a launch latency."""
+    """The host waits in `.item()` for most of each step; the device idles for some launches, below 2 % of 40 ms."""
     loader = DataLoader(Waiting(STEPS, 0.0005), batch_size=1)
     with recorded(tmp_path / "run"):
-        train(loader, int(20 * cycles_per_ms()), lambda _number, loss: loss.item())
+        train(loader, int(40 * cycles_per_ms()), lambda _number, loss: loss.item())
     analysis = analysed(tmp_path / "run")
     assert analysis.facts is not None
     steps = open_run(tmp_path / "run").records(STEP)
@@ -102,14 +99,14 @@ def test_waits_that_bleed_into_the_fetch_are_not_blamed_on_it(tmp_path: Path) ->
     net = torch.nn.Linear(16, 1).cuda()
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
     with recorded(tmp_path / "run"):
-        begin = time.perf_counter()
+        begin = time.monotonic()
         for batch in loader:
             x = batch.to("cuda")  # pageable: waits for all earlier work
-            naive.append(time.perf_counter() - begin)
+            naive.append(time.monotonic() - begin)
             torch.cuda._sleep(spin)
             net(x).square().mean().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-            begin = time.perf_counter()
+            begin = time.monotonic()
     analysis = analysed(tmp_path / "run")
     assert analysis.facts is not None
     parts = analysis.facts.parts
@@ -118,21 +115,20 @@ def test_waits_that_bleed_into_the_fetch_are_not_blamed_on_it(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("pinned", [False, True])
-def test_copies_of_known_size_take_what_events_around_them_say(tmp_path: Path, pinned: bool) -> None:
-    width = 16 * 1024 * 1024
-    loader = DataLoader(Waiting(40, 0.0, width), batch_size=1, pin_memory=pinned)
+def test_copies_of_known_size_take_what_events_around_them_say(tmp_path: Path, large: int, pinned: bool) -> None:
+    loader = DataLoader(Waiting(40, 0.0, large), batch_size=1, pin_memory=pinned)
     with recorded(tmp_path / "run"):
         train(loader, int(2 * cycles_per_ms()), nothing, non_blocking=pinned)
     steps = open_run(tmp_path / "run").records(STEP)[5:]
-    assert (steps["copy_bytes"] == 4 * width).all()
+    assert (steps["copy_bytes"] == 4 * large).all()
     assert bool((steps["flags"] & StepFlag.PINNED).all()) == pinned
     took = np.median(steps["device_copy_end_ns"] - steps["device_copy_begin_ns"])
-    speed = 4 * width / took  # bytes a ns: GB/s
+    speed = 4 * large / took  # bytes a ns: GB/s
     assert (8 if pinned else 0.5) < speed < 130
 
 
-def test_a_copy_ahead_on_a_side_stream_costs_the_device_nothing(tmp_path: Path) -> None:
-    width = 4 * 1024 * 1024
+def test_a_copy_ahead_on_a_side_stream_costs_the_device_nothing(tmp_path: Path, large: int) -> None:
+    width = large // 4
     loader = DataLoader(Waiting(60, 0.0, width), batch_size=1, pin_memory=True)
     side = torch.cuda.Stream()
     spin = int(10 * cycles_per_ms())
@@ -155,7 +151,7 @@ def test_a_copy_ahead_on_a_side_stream_costs_the_device_nothing(tmp_path: Path) 
 
 def test_a_wait_in_the_midst_of_a_step_is_a_pause_of_known_length(tmp_path: Path) -> None:
     loader = DataLoader(Waiting(60, 0.0), batch_size=1)
-    spin = int(5 * cycles_per_ms())
+    spin = int(30 * cycles_per_ms())
     net = torch.nn.Linear(16, 1).cuda()
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
     with recorded(tmp_path / "run"):
@@ -178,6 +174,7 @@ def test_a_wait_in_the_midst_of_a_step_is_a_pause_of_known_length(tmp_path: Path
     assert analysis.facts.parts.share("compute") > 0.8
 
 
+@pytest.mark.unplayed("Kineto")
 def test_activity_windows_agree_with_events_about_the_time_kernels_ran(tmp_path: Path) -> None:
     """Kineto's union of kernels within the steps, against what was planted: half of each step idle inside."""
     loader = DataLoader(Waiting(2400, 0.0), batch_size=1)
@@ -202,6 +199,7 @@ def test_activity_windows_agree_with_events_about_the_time_kernels_ran(tmp_path:
     assert analysis.verdict.cause == "host.launch"
 
 
+@pytest.mark.unplayed("the driver on a clock that it shares")
 def test_gpm_and_the_driver_see_the_share_of_time_that_events_see(tmp_path: Path) -> None:
     loader = DataLoader(Waiting(400, 0.02), batch_size=1)
     folder = tmp_path / "run"
@@ -217,7 +215,8 @@ def test_gpm_and_the_driver_see_the_share_of_time_that_events_see(tmp_path: Path
         assert seen.sm_active_pct < 20
 
 
-def test_the_hooks_cost_less_than_sixty_microseconds_a_step(tmp_path: Path) -> None:
+def test_the_hooks_count_less_than_sixty_microseconds_a_step_of_their_own(tmp_path: Path) -> None:
+    """By their own stamps; what they cost by the wall clock the stage `cost` of the GPU check says."""
     loader = DataLoader(Waiting(600, 0.0), batch_size=1)
     with recorded(tmp_path / "run"):
         train(loader, int(3 * cycles_per_ms()), nothing)

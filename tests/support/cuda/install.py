@@ -21,7 +21,7 @@ from . import clock, operations
 from . import machine as machines
 from .graphs import CUDAGraph
 from .machine import Machine
-from .refusals import refusing
+from .refusals import not_played, refusing
 from .streams import CUDA, Event, Stream
 
 _PRELOADED = (active, copies, hook, choose, device_clock, cpu, cuda)
@@ -196,7 +196,8 @@ def _properties(machine: Machine) -> Any:
 
 
 def uuid_of(index: int) -> str:
-    return f"00000000-0000-0000-0000-{index:012d}"
+    """As the made-up driver has it (`support/fakes/nvml.c`)."""
+    return f"fake-{index}"
 
 
 def _memory_info(machine: Machine) -> Any:
@@ -238,6 +239,18 @@ def _replace_tensors(machine: Machine, patch: pytest.MonkeyPatch) -> None:
         if place_of(self) is None:
             raise RuntimeError("record_stream of a tensor that is not on a device")
 
+    grouped_by_place = _C._group_tensors_by_device_and_dtype
+
+    def group(lists: Any, with_indices: bool = False) -> Any:
+        """What works on many tensors at once asks core where they are."""
+        grouped = grouped_by_place(lists, with_indices)
+        places = {device(each) for each in lists[0] if each is not None}
+        if len(places) > 1:
+            not_played("tensors of several devices that are worked on at once")
+        place = next(iter(places), torch.device("cpu"))
+        return {(place, dtype): group for (_, dtype), group in grouped.items()}
+
+    patch.setattr(_C, "_group_tensors_by_device_and_dtype", group)
     patch.setattr(torch.Tensor, "device", property(device), raising=False)
     patch.setattr(torch.Tensor, "is_cuda", property(lambda self: place_of(self) is not None), raising=False)
     patch.setattr(torch.Tensor, "is_cpu", property(lambda self: device(self).type == "cpu"), raising=False)

@@ -382,7 +382,20 @@ def _is_pinned(machine: Machine, op: Any, args: Any, kwargs: Any) -> bool:
     return place_of(args[0]) is None and is_pinned(args[0])
 
 
+def _assert_async(machine: Machine, op: Any, args: Any, kwargs: Any) -> None:
+    """An assertion that the device looks at when it comes to it; where it does not hold, nothing works any longer
+    (aten/src/ATen/native/cuda/TensorCompare.cu, `_assert_async_cuda_kernel`: `CUDA_KERNEL_ASSERT`)."""
+    tensor = args[0]
+    gpu = place_of(tensor)
+    assert gpu is not None
+    if bool(torch.ops.aten._local_scalar_dense.default(tensor)):
+        launch(machine, machine.queue(gpu.index), "_assert_async", lambda: None)
+    else:
+        machine.assert_on_device(gpu.index)
+
+
 _SPECIAL: dict[str, Callable[[Machine, Any, Any, Any], Any]] = {
+    "_assert_async": _assert_async,
     "copy_": _copy_,
     "pin_memory": _pin_memory,
     "is_pinned": _is_pinned,

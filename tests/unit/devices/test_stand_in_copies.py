@@ -184,3 +184,13 @@ def test_subclasses_of_tensors_look_their_overrides_up_by_name_as_torchs_core_do
         torch.ones(3).as_subclass(Told).to("cuda")
         # torch/csrc/utils/python_arg_parser.cpp, `handle_torch_function`: the attribute of that name.
         assert asked[0] is replaced
+
+
+def test_gradients_are_clipped_where_they_are(machine: Machine) -> None:
+    """Many tensors at once: core is asked where they are, and nothing is copied or waited for."""
+    parameter = torch.nn.Parameter(torch.ones(3, device="cuda"))
+    parameter.grad = torch.full((3,), 4.0, device="cuda")
+    waited = machine.synchronised
+    torch.nn.utils.clip_grad_norm_([parameter], 1.0)
+    assert machine.synchronised == waited
+    assert parameter.grad.norm().item() == pytest.approx(1.0, abs=1e-3)

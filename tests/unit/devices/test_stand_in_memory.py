@@ -113,6 +113,14 @@ def test_before_memory_runs_out_the_cache_is_given_back_and_a_retry_counted(mach
     torch.zeros(MB, device="cuda")
 
 
+def test_an_assertion_of_the_programs_is_looked_at_on_the_device(machine: Machine) -> None:
+    torch._assert_async(torch.ones(1, device="cuda"))
+    torch.cuda.synchronize()
+    torch._assert_async(torch.zeros(1, device="cuda"))
+    with pytest.raises(torch.AcceleratorError, match="device-side assert"):
+        torch.cuda.synchronize()
+
+
 def test_a_failed_assert_is_heard_of_when_the_device_has_come_to_it_and_then_by_every_call(machine: Machine) -> None:
     tensor = torch.ones(3, device="cuda")
     event = torch.cuda.Event(enable_timing=True)

@@ -175,7 +175,7 @@ def test_a_stage_without_counterpart_is_refused_by_name(photos: Any, copier: Any
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.skipif(registry.unavailable("dali-gpu") is not None, reason="needs DALI and a CUDA device")
 def test_the_gpu_decodes_and_augments_like_the_cpu(photos: Any, copier: Any) -> None:
     made = epoch("dali-gpu", photos, copier, epochs=2)
     assert {batch.inputs.device.type for batch in made} == {"cuda"}

@@ -1,0 +1,1 @@
+"""Trainings that checks have run under `whyidle`, as programs of their own."""
