@@ -142,12 +142,21 @@ class Marks:
         step.begin = self._device.record(self._stream)
         return True
 
-    def forward_begins(self, now: int) -> None:
-        """The model is called now: where the device idled when that mark arrived, it begins to compute there."""
+    def forward_mark(self) -> Event | None:
+        """A mark where the model is called."""
         step = self._step
-        if step is not None and step.begin is not None and step.forward is None:
-            step.forward = self._device.record(self._stream)
-            self._leads(step, now, step.forward, step.forward)
+        if step is None or step.begin is None or step.forward is not None or step.computed:
+            return None
+        return self._device.record(self._stream)
+
+    def forward_begins(self, host_ns: int, mark: Event) -> None:
+        """The model was called there: where the device idled when that mark arrived, it began to compute."""
+        step = self._step
+        if step is None or step.begin is None or step.forward is not None:
+            self._device.release(mark)
+            return
+        step.forward = mark
+        step.leading.append((host_ns, mark, mark))
 
     def computation_ends(self) -> None:
         """A backward pass or an optimizer step is queued; called again, the later call counts."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import thread_time_ns
 from typing import Protocol
 
@@ -37,6 +38,8 @@ _ONE_ELEMENT = 1 << StepFlag.ELEMENTS_SHIFT
 _BELOW = _ONE_ELEMENT - 1
 _ELEMENTS = StepFlag.MOST_ELEMENTS << StepFlag.ELEMENTS_SHIFT
 
+LEAST_STAGE_NS = 100_000
+"""Between the hand-over of a batch and the model's call: what is shorter is `zero_grad`, and what the hooks take."""
 SETTLE_NS = 1_000_000_000
 """How long the end of a recording waits for the device to finish the last steps."""
 
@@ -47,6 +50,16 @@ class QueueLook(Protocol):
     capacity: int
 
     def ready(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardMark:
+    """A moment at which a model is called."""
+
+    step: int
+    host_ns: int
+    event: Event | None
+    """The same on the device; `None`: it has no queue, or the step gets no marks."""
 
 
 class StepRecorder:
@@ -116,6 +129,8 @@ class StepRecorder:
         self.on_step: Callable[[int, int], bool] | None = None
         """Called with the number of each step looked at and the time, before it begins; tells whether it took notable
         time."""
+        self._handed_ns = 0
+        """When the program went on with its batch."""
         self._gc_at_begin = 0
         self._overhead = 0
         self._ring_full = 0
@@ -245,7 +260,7 @@ class StepRecorder:
                 self._flags |= StepFlag.MARKS_DROPPED
             if self.on_batch is not None:
                 self.on_batch()
-        self._last_ns = end = self._now()
+        self._last_ns = self._handed_ns = end = self._now()
         self._overhead += end - now
 
     def nodes(self) -> int:
@@ -253,20 +268,34 @@ class StepRecorder:
         or optimizer step."""
         return 0 if self.graph is None else self.graph() - self._graph_then
 
-    def forward_begin(self) -> None:
-        """The model is called, for the first time in this step; nothing if something was learnt since the fetch: then
-        it was called before that."""
-        row = self._row
-        if not self.recording or self._flags & StepFlag.FORWARD_SEEN or self._graph_before >= 0:
-            return
-        if row[_BACKWARD] != NOT_MEASURED or row[_OPTIMIZER] != NOT_MEASURED:
-            return
-        self._flags |= StepFlag.FORWARD_SEEN
-        now = row[_FORWARD] = self._now()
-        if self._marks is not None:
-            self._marks.forward_begins(now)
+    def forward_mark(self) -> ForwardMark:
+        """Where a forward pass may begin: for `forward_begin`, or `forward_is_not`."""
+        now = self._now()
+        mark = None if self._marks is None else self._marks.forward_mark()
         self._last_ns = end = self._now()
         self._overhead += end - now
+        return ForwardMark(self._row[_STEP], now, mark)
+
+    def forward_is_not(self, at: ForwardMark | None) -> None:
+        """It did not begin there."""
+        if at is not None and at.event is not None:
+            self._device.release(at.event)
+
+    def forward_begin(self, at: ForwardMark) -> None:
+        """The model was called there, for the first time in this step; nothing if something was learnt between the
+        fetch and that: then it was called before the fetch."""
+        row = self._row
+        learnt = self._graph_before >= 0 or row[_BACKWARD] != NOT_MEASURED or row[_OPTIMIZER] != NOT_MEASURED
+        if not self.recording or row[_STEP] != at.step or self._flags & StepFlag.FORWARD_SEEN or learnt:
+            self.forward_is_not(at)
+            return
+        stage = at.host_ns - self._handed_ns
+        if stage >= LEAST_STAGE_NS:
+            self._flags |= StepFlag.FORWARD_SEEN
+            # As long as the program took for it: what the hook on the fetch took is none of that.
+            row[_FORWARD] = row[_FETCH_END] + stage
+        if self._marks is not None and at.event is not None:
+            self._marks.forward_begins(at.host_ns, at.event)
 
     def let_pass(self, samples: int, now_ns: int) -> None:
         """A step that is not looked at: its fetch began at `now_ns` and is over. Only while `skip_left` is above 0."""

@@ -20,13 +20,13 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from ..hidden import forget_frame
-from ..steps import StepRecorder
+from ..steps import ForwardMark, StepRecorder
 from .loop import Loop
 from .switch import Switch
 from .wrap import Patches
 
 FIRST_LOOK = 2
-"""The step in which the module is looked for first: the very first one makes lazy modules, and compiles."""
+"""The step in which the module is looked for first. In the very first one programs compile, and would compile again."""
 MOST_LOOKS = 12
 """Steps in which the module is looked for, before it is taken to be none; and again where it is no longer called."""
 MOST_MISSED = 8
@@ -64,7 +64,7 @@ class ForwardHook:
         self._module: weakref.ref[Any] | None = None
         self._mark = _Mark(self._called)
         self._handed = 0
-        """Batches handed over while no module is known."""
+        """Batches handed over while no module was known."""
         self._looks = self._searches = self._missed = 0
         self._calls = 0
         """Calls of modules under way, one within the other."""
@@ -117,7 +117,7 @@ class ForwardHook:
             module.__dict__["_forward_pre_hooks"].pop(_KEY, None)
             if module is own and self.switch.on and self._loop.in_step() and not self._loop.captures():
                 self._missed = 0
-                self._steps.forward_begin()
+                self._steps.forward_begin(self._steps.forward_mark())
         except Exception as error:
             self.switch.fail(error)
 
@@ -137,7 +137,7 @@ class ForwardHook:
             if is_dynamo_compiling():
                 return original(self_, *args, **kwargs)
             outermost = self._looking and not self._calls and get_ident() == self._loop.thread
-            before = self._steps.nodes() if outermost else 0
+            before, mark = self._begins() if outermost else (0, None)
             self._calls += outermost
             try:
                 return original(self_, *args, **kwargs)
@@ -147,20 +147,32 @@ class ForwardHook:
             finally:
                 if outermost:
                     self._calls = 0
-                    self._ended(self_, before)
+                    self._ended(self_, before, mark)
 
         return __call__
 
-    def _ended(self, module: Any, before: int) -> None:
-        """A call of an outermost module is over; `before`: nodes that the step had made until then."""
+    def _begins(self) -> tuple[int, ForwardMark | None]:
+        """Nodes that the step has made before a call of an outermost module, and where that begins."""
         try:
-            if not self._looking or not self._loop.in_step() or self._steps.nodes() == before:
+            if self._loop.in_step() and not self._loop.captures():
+                return self._steps.nodes(), self._steps.forward_mark()
+        except Exception as error:
+            self.switch.fail(error)
+        return 0, None
+
+    def _ended(self, module: Any, before: int, mark: ForwardMark | None) -> None:
+        """That call is over."""
+        try:
+            if mark is None or not self._looking or not self._loop.in_step() or self._steps.nodes() == before:
+                self._steps.forward_is_not(mark)
                 return
             self._stop_looking()
             if before == 0 and _can_be_hooked(module):
                 self._module = weakref.ref(module)
+                self._steps.forward_begin(mark)
             else:
                 self._looks = MOST_LOOKS  # it begins where nothing of ours can stand
+                self._steps.forward_is_not(mark)
         except Exception as error:
             self.switch.fail(error)
 

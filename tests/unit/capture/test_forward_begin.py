@@ -179,6 +179,7 @@ def test_a_copy_made_before_the_forward_pass_is_a_model_of_its_own(
 
     def step(batch: torch.Tensor) -> None:
         copies.append(copied(plain))
+        training.device.works(5)
         training.learns(plain(batch).sum())
 
     steps = training.run(step)
