@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,14 @@ def tables(runs: FaultRuns, result: dict[str, Any]) -> Iterator[str]:
     """Markdown, a line each."""
     machine, matrix = result["machine"], result["matrix"]
     steal = machine["steal_pct"]
+    # As often as they ran: of a folder that is read back, the option was another call's.
+    options = [
+        str(result["repeats"]) if before == "--repeats" else word for before, word in pairwise(("", *runs.options))
+    ]
     yield f"### {runs.title}"
     yield ""
     yield (
-        f"`whyidle compare faults {' '.join(runs.options)}`: {result['repeats']} "
+        f"`whyidle compare faults {' '.join(options)}`: {result['repeats']} "
         f"round{'s' * (result['repeats'] != 1)}, {result['cpu_budget']:g} CPUs, load {machine['load']:.1f} before"
         + (f", {steal:.1f} % stolen." if steal is not None else ".")
     )
