@@ -37,9 +37,7 @@ class Recording:
 
     session: Session
     hooks: Hooks
-    folder: Path
     pid: int
-    options: dict[str, Any]
 
 
 _current: Recording | None = None
@@ -138,7 +136,7 @@ def _begin(folder: Path, device: Device | None, gpu: int | None, options: dict[s
         moved=computes_on if device is None else None,
     )
     _at_exit(end)
-    return Recording(session, hooks, folder, os.getpid(), options)
+    return Recording(session, hooks, os.getpid())
 
 
 def _at_exit(call: Callable[[], None]) -> None:

@@ -276,9 +276,9 @@ class StepRecorder:
         self._overhead += end - now
         return ForwardMark(self._row[_STEP], now, mark)
 
-    def forward_is_not(self, at: ForwardMark | None) -> None:
+    def forward_is_not(self, at: ForwardMark) -> None:
         """It did not begin there."""
-        if at is not None and at.event is not None:
+        if at.event is not None:
             self._device.release(at.event)
 
     def forward_begin(self, at: ForwardMark) -> None:

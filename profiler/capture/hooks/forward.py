@@ -13,17 +13,14 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
-from threading import get_ident
 from typing import Any
 
 import torch
-from torch.compiler import is_dynamo_compiling
 
-from ..hidden import forget_frame
 from ..steps import ForwardMark, StepRecorder
 from .loop import Loop
 from .switch import Switch
-from .wrap import Patches
+from .wrap import Wraps
 
 FIRST_LOOK = 2
 """The step in which the module is looked for first. In the very first one programs compile, and would compile again."""
@@ -34,6 +31,9 @@ MOST_MISSED = 8
 MOST_SEARCHES = 3
 _KEY = "whyidle"
 """Of our hook among a module's."""
+
+_Call = tuple[Any, int, ForwardMark]
+"""A module, the nodes that the step had made when it was called, and that moment."""
 
 
 class _Mark:
@@ -60,15 +60,15 @@ class ForwardHook:
         self._loop = loop
         self._steps = steps
         self.switch = switch
-        self._patches = Patches()
+        self._wraps = Wraps(switch, self._listens)
         self._module: weakref.ref[Any] | None = None
         self._mark = _Mark(self._called)
         self._handed = 0
         """Batches handed over while no module was known."""
         self._looks = self._searches = self._missed = 0
-        self._calls = 0
-        """Calls of modules under way, one within the other."""
         self._looking = False
+        self._within = False
+        """A call that is watched is under way: what it calls is part of it."""
 
     def install(self) -> None:
         if self._steps.graph is not None:
@@ -76,7 +76,7 @@ class ForwardHook:
 
     def remove(self) -> None:
         self._steps.on_batch = None
-        self._patches.put_back()
+        self._wraps.put_back()
         self._disarm()
 
     def _arm(self) -> None:
@@ -125,56 +125,36 @@ class ForwardHook:
         """Watch the modules that are called until the next batch is handed over."""
         self._looks += 1
         self._looking = True
-        self._patches.replace(torch.nn.Module, "__call__", self._wrap, None)
+        self._wraps.around(torch.nn.Module, "__call__", self._begins, self._ended, None)
 
     def _stop_looking(self) -> None:
         self._looking = False
-        self._calls = 0
-        self._patches.put_back()
+        self._within = False
+        self._wraps.put_back()
 
-    def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def __call__(self_: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            if is_dynamo_compiling():
-                return original(self_, *args, **kwargs)
-            outermost = self._looking and not self._calls and get_ident() == self._loop.thread
-            before, mark = self._begins() if outermost else (0, None)
-            self._calls += outermost
-            try:
-                return original(self_, *args, **kwargs)
-            except BaseException as error:
-                forget_frame(error)
-                raise
-            finally:
-                if outermost:
-                    self._calls = 0
-                    self._ended(self_, before, mark)
+    def _listens(self) -> bool:
+        return self._looking and not self._within and self._loop.in_step() and not self._loop.captures()
 
-        return __call__
+    def _begins(self, module: Any, *_args: Any, **_kwargs: Any) -> _Call:
+        """A module is called, by none that was called in this step."""
+        nodes, mark = self._steps.nodes(), self._steps.forward_mark()
+        self._within = True
+        return module, nodes, mark
 
-    def _begins(self) -> tuple[int, ForwardMark | None]:
-        """Nodes that the step has made before a call of an outermost module, and where that begins."""
-        try:
-            if self._loop.in_step() and not self._loop.captures():
-                return self._steps.nodes(), self._steps.forward_mark()
-        except Exception as error:
-            self.switch.fail(error)
-        return 0, None
-
-    def _ended(self, module: Any, before: int, mark: ForwardMark | None) -> None:
+    def _ended(self, call: _Call, _returned: Any) -> None:
         """That call is over."""
-        try:
-            if mark is None or not self._looking or not self._loop.in_step() or self._steps.nodes() == before:
-                self._steps.forward_is_not(mark)
-                return
-            self._stop_looking()
-            if before == 0 and _can_be_hooked(module):
-                self._module = weakref.ref(module)
-                self._steps.forward_begin(mark)
-            else:
-                self._looks = MOST_LOOKS  # it begins where nothing of ours can stand
-                self._steps.forward_is_not(mark)
-        except Exception as error:
-            self.switch.fail(error)
+        module, before, mark = call
+        self._within = False
+        if not self._looking or not self._loop.in_step() or self._steps.nodes() == before:
+            self._steps.forward_is_not(mark)
+            return
+        self._stop_looking()
+        if before == 0 and _can_be_hooked(module):
+            self._module = weakref.ref(module)
+            self._steps.forward_begin(mark)
+        else:
+            self._looks = MOST_LOOKS  # it begins where nothing of ours can stand
+            self._steps.forward_is_not(mark)
 
 
 def _can_be_hooked(module: Any) -> bool:

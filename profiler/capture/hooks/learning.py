@@ -204,10 +204,7 @@ class GraphHook:
         self._session.graph_replayed()
         if graph not in self._graphs:
             return None
-        if loop.learnt:
-            loop.learnings += 1
-        else:
-            loop.learns()
+        loop.learns()
         loop.updated = loop.learnings
         if loop.inside:
             self._steps.backward_begin()
