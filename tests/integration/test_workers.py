@@ -74,7 +74,11 @@ def forkserver() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(multiprocessing.forkserver, "connect_to_new_process", server.connect_to_new_process)
         yield
-    server._stop()
+    if server._forkserver_pid is not None:
+        # It ends by itself only once every loader's forked workers have gone, which hold its pipe as well:
+        # one that an exception's traceback keeps would be waited for without end.
+        os.kill(server._forkserver_pid, signal.SIGKILL)
+        server._stop()
 
 
 @pytest.mark.usefixtures("forkserver")
