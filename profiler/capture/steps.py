@@ -154,6 +154,10 @@ class StepRecorder:
 
     def fetch_begin(self, epoch: int, first: bool, queue: QueueLook | None, begin_ns: int = 0) -> None:
         """The training asks for a batch, now or at `begin_ns`."""
+        if self.passing and self.skip_left > 0 and not first:
+            self.skip_left -= 1
+            self._let_pass(begin_ns or self._now())
+            return
         begin = now = begin_ns or self._now()
         graph = self.graph
         grown = 0 if graph is None else graph()

@@ -139,6 +139,16 @@ def test_the_json_of_results_takes_nothing_from_what_words_or_pages_say() -> Non
             assert all(name.startswith("whyidle.report.contract") for name in ours), f"{module} imports {ours}"
 
 
+def test_the_loop_detector_is_pure() -> None:
+    """Neither torch, clocks, threads nor files: what it makes of events can be written down as a table."""
+    for module, path in modules():
+        if module.startswith("whyidle.capture.loop_detector"):
+            needed = {name for name, at_import in imports(module, path) if at_import}
+            ours = {name for name in needed if name.startswith("whyidle")}
+            assert all("loop_detector" in name or name == "whyidle.record.schema" for name in ours), module
+            assert needed - ours <= {"__future__", "collections.abc", "dataclasses", "enum", "typing"}, module
+
+
 def test_verbs_do_not_import_verbs() -> None:
     verbs = {verb.__name__ for verb in VERBS}
     for module, path in modules():

@@ -61,7 +61,7 @@ class SaveHook:
 
     def _begins(self, *_args: Any, **_kwargs: Any) -> tuple[bool, int]:
         """Whether this is a boundary of its own, and when it began."""
-        begun = self._loop.begin_boundary(), self._now()
+        begun = self._loop.boundary_begins(), self._now()
         self._saving = True
         return begun
 
@@ -70,4 +70,4 @@ class SaveHook:
         bounds, begin_ns = begun
         self._loop.saved(begin_ns)
         if bounds:
-            self._loop.end_boundary()
+            self._loop.boundary_ends()

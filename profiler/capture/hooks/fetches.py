@@ -6,10 +6,23 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
+from torch import is_grad_enabled
+
 from ...record.schema import NOT_MEASURED
+from ..loop_detector.events import (
+    Event,
+    FetchBegins,
+    FetchEnds,
+    FetchFails,
+    FetchStops,
+    IterBegins,
+    IterEnds,
+    IterFails,
+)
+from ..loop_detector.loaders import Iteration, Part, Role, Use
 from .identity import ByIdentity
 from .loader_facts import LoaderFacts
-from .loop import Iteration, Loop, Role, Use
+from .loop import Loop
 from .switch import Switch
 
 Count = Callable[[Any], int | None]
@@ -34,7 +47,10 @@ class Fetches:
     def overhears(self) -> None:
         """A fetch that may be one of another thread's."""
         if self.switch.on and get_ident() != self._loop.thread:
-            self._guarded(self._loop.fetches_elsewhere)
+            try:
+                self._loop.fetches_elsewhere()
+            except Exception as error:
+                self.switch.fail(error)
 
     def over(self, source: Any, count: Count, facts: LoaderFacts | None = None) -> OnePass:
         """A pass over `source`, which is known again in later passes."""
@@ -52,20 +68,18 @@ class Fetches:
         loop = self._loop
         if not self.listens:
             return iterate()
-        now = self._now()
-        use = self._busily(loop.iter_begins, of.role, now)
+        iteration = Iteration(of.role, self._now(), of.facts)
+        self._tell(IterBegins(iteration, iteration.begin_ns, is_grad_enabled()))
         loop.fetching = True
         try:
             made = iterate()
         except BaseException:
             loop.fetching = False
-            self._guarded(loop.iter_fails)
+            self._tell(IterFails())
             raise
         loop.fetching = False
-        if use is not None:
-            of.iteration = self._busily(loop.iter_ends, of.role, use, now)
-            if of.iteration is not None:
-                of.iteration.facts = of.facts
+        if self._tell(IterEnds(iteration, self._now())):
+            of.iteration = iteration
         return made
 
     def fetch(self, of: OnePass, fetch: Callable[..., Any], *args: Any) -> Any:
@@ -76,56 +90,51 @@ class Fetches:
         if get_ident() != loop.thread:
             self.overhears()
             return fetch(*args)
-        iteration = self._busily(self._begins, of, self._now())
+        iteration = of.iteration
+        if iteration is None or iteration.done:
+            # Nobody was seen to make this iterator, or it begins anew.
+            iteration = of.iteration = Iteration(of.role, self._now(), of.facts)
+        told = self._tell(FetchBegins(iteration, self._now(), is_grad_enabled()))
         loop.fetching = True
         try:
             batch = fetch(*args)
         except of.ends:
             loop.fetching = False
-            if iteration is not None:
-                self._guarded(loop.fetch_stops, iteration)
+            if told:
+                self._tell(FetchStops(iteration, self._now()))
             raise
         except BaseException:
             loop.fetching = False
-            if iteration is not None:
-                self._guarded(loop.fetch_fails)
+            if told:
+                self._tell(FetchFails())
             raise
         loop.fetching = False
-        if iteration is not None:
-            self._busily(self._ends, of, iteration, batch, self._now())
+        if told:
+            self._ends(of, iteration, batch)
         return batch
 
-    def _begins(self, of: OnePass, now: int) -> Iteration:
-        loop, iteration = self._loop, of.iteration
-        if iteration is None or iteration.done:
-            # Nobody was seen to make this iterator, or it begins anew.
-            iteration = Iteration(of.role, loop.use_of(of.role), now, of.facts, learnings_then=loop.learnings)
-            of.iteration = iteration
-        loop.fetch_begins(iteration, now)
-        return iteration
-
-    def _ends(self, of: OnePass, iteration: Iteration, batch: Any, now: int) -> None:
-        samples = of.count(batch) if iteration.use is not Use.EVALUATES else 0
-        if samples is None:
-            self._notice(f"How many samples a batch of {type(batch).__name__} has is not known.")
-        self._loop.fetch_ends(iteration, NOT_MEASURED if samples is None else samples, now, handed=batch)
-
-    def _busily(self, call: Callable[..., Any], *args: Any) -> Any:
-        """As `_guarded`; other threads change nothing of the loop meanwhile."""
-        self._loop.busy = True
+    def _ends(self, of: OnePass, iteration: Iteration, batch: Any) -> None:
+        now, loop = self._now(), self._loop
         try:
-            return self._guarded(call, *args)
-        finally:
-            self._loop.busy = False
-
-    def _guarded(self, call: Callable[..., Any], *args: Any) -> Any:
-        if not self.switch.on:
-            return None
-        try:
-            return call(*args)
+            samples = of.count(batch) if iteration.use is not Use.EVALUATES else 0
+            if samples is None:
+                self._notice(f"How many samples a batch of {type(batch).__name__} has is not known.")
+                samples = NOT_MEASURED
+            flags = 0 if loop.part is Part.NOTHING else loop.shapes.flags(batch)
         except Exception as error:
             self.switch.fail(error)
-            return None
+            return
+        self._tell(FetchEnds(iteration, now, samples, flags=flags))
+
+    def _tell(self, event: Event) -> bool:
+        """Whether the loop heard it."""
+        if not self.switch.on:
+            return False
+        try:
+            self._loop.tell(event)
+        except Exception as error:
+            self.switch.fail(error)
+        return self.switch.on
 
 
 class OnePass:

@@ -21,9 +21,10 @@ from torch.utils.data import dataloader
 
 from ...record.notices import NO_HEADROOM
 from ...record.schema import EventKind, StepFlag
+from ..loop_detector.loaders import Iteration, Use
 from ..session import Session
 from .held import LEAST_BATCHES, Held
-from .loop import Iteration, Loop, Use
+from .loop import Loop
 from .switch import Switch
 
 BATCHES = 24

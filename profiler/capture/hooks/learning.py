@@ -1,7 +1,6 @@
 """The hooks on what only a training does: the backward pass and the optimizer's step.
 
-Both are called in every step, also in those that the recorder lets pass: the common cases come first, and are written
-out instead of called.
+Both are called in every step, also in those that the recorder lets pass.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from ..device_in_use import of_parameters, of_tensors
 from ..hidden import forget_frame
+from ..loop_detector.events import Learns, Updated
 from ..session import Session
 from ..steps import StepRecorder
 from .identity import ByIdentity
@@ -68,29 +68,19 @@ class BackwardHook:
             nonlocal within
             if is_dynamo_compiling():
                 return original(*args, **kwargs)
-            if steps.passing and loop.inside and loop.plain and get_ident() == loop.thread:
-                loop.learnings += 1
-                loop.learnt = True
-                try:
-                    return original(*args, **kwargs)
-                except BaseException as error:
-                    forget_frame(error)
-                    raise
             counts = False
             if switch.on:
                 try:
                     if get_ident() != loop.thread:
                         loop.learns_elsewhere()
                     elif not within:
-                        if loop.learnt:
-                            loop.learnings += 1
-                        else:
+                        if not loop.learns_again(False):
                             if loop.follow is not None:
                                 loop.follow(of_tensors(args[0] if args else kwargs.get("tensors")))
-                            loop.learns()
-                        if loop.captures():
+                            loop.tell(Learns(loop.now(), False))
+                        if loop.capturing is not None and loop.capturing():
                             graphs.captures_learning()
-                        elif loop.inside:
+                        elif loop.inside and steps.recording:
                             steps.backward_begin()
                             counts = within = True
                 except Exception as error:
@@ -136,42 +126,33 @@ class OptimizerHook:
         loop, steps, switch, graphs = self._loop, self._steps, self.switch, self._graphs
 
         def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-            if is_dynamo_compiling():
-                return
-            if steps.passing and loop.inside and loop.plain and get_ident() == loop.thread:
-                loop.learnings += 1
-                loop.updated = loop.learnings
-                loop.learnt = True
-                return
-            if not switch.on:
+            if is_dynamo_compiling() or not switch.on:
                 return
             try:
                 if get_ident() != loop.thread:
                     loop.learns_elsewhere()
                     return
-                if loop.learnt:
-                    loop.learnings += 1
-                else:
+                if not loop.learns_again(True):
                     if loop.follow is not None:
                         loop.follow(of_parameters(optimizer))
-                    loop.learns()
-                loop.updated = loop.learnings
-                if loop.captures():
+                    loop.tell(Learns(loop.now(), True))
+                if loop.capturing is not None and loop.capturing():
                     graphs.captures_learning()
-                elif loop.inside:
+                elif loop.inside and steps.recording:
                     steps.optimizer_begin()
             except Exception as error:
                 switch.fail(error)
 
         def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-            if is_dynamo_compiling():
-                return
-            if (loop.fed and steps.passing) or not switch.on or get_ident() != loop.thread:
+            if is_dynamo_compiling() or not switch.on or get_ident() != loop.thread:
                 return
             try:
-                if loop.inside and not steps.passing and not loop.captures():
+                if loop.capturing is not None and loop.capturing():
+                    return
+                if loop.inside and steps.recording:
                     steps.optimizer_end()
-                loop.updated_by(id(optimizer))
+                if loop.counts_updates:
+                    loop.tell(Updated(loop.now(), id(optimizer)))
             except Exception as error:
                 switch.fail(error)
 
@@ -204,8 +185,7 @@ class GraphHook:
         self._session.graph_replayed()
         if graph not in self._graphs:
             return None
-        loop.learns()
-        loop.updated = loop.learnings
+        loop.tell(Learns(loop.now(), True))
         if loop.inside:
             self._steps.backward_begin()
         return graph
@@ -214,5 +194,5 @@ class GraphHook:
         loop = self._loop
         if loop.inside:
             self._steps.backward_end()
-        if not (loop.fed and self._steps.passing):
-            loop.updated_by(id(graph))
+        if loop.counts_updates:
+            loop.tell(Updated(loop.now(), id(graph)))

@@ -10,14 +10,26 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Protocol
 
+from torch import is_grad_enabled
 from torch.utils.data import DataLoader, dataloader
 
 from ...record.schema import NOT_MEASURED
 from ..hidden import forget_frame
+from ..loop_detector.events import (
+    Event,
+    FetchBegins,
+    FetchEnds,
+    FetchFails,
+    FetchStops,
+    IterBegins,
+    IterEnds,
+    IterFails,
+)
+from ..loop_detector.loaders import Iteration, Part, Role
 from ..steps import StepRecorder
 from .identity import ByIdentity
 from .loader_facts import LoaderFacts, starts_python
-from .loop import Iteration, Loop, Part, Role, Use
+from .loop import Loop
 from .queue import queue_of
 from .samples import samples_of
 from .switch import Switch
@@ -132,21 +144,18 @@ class LoaderHook:
         def __iter__(self_: Any) -> Any:  # noqa: N807
             if not switch.on or loop.fetching or get_ident() != loop.thread:
                 return original(self_)
-            loop.busy = True
-            begun = self._iter_begins(self_, self._now())
-            loop.busy, loop.fetching = False, True
+            of = self._iter_begins(self_)
+            loop.fetching = True
             try:
                 iterator = original(self_)
             except BaseException as error:
                 loop.fetching = False
-                self._guard(loop.iter_fails)
+                self._tell(IterFails())
                 forget_frame(error)
                 raise
             loop.fetching = False
-            if begun is not None:
-                loop.busy = True
-                self._iter_ends(iterator, *begun)
-                loop.busy = False
+            if of is not None:
+                self._iter_ends(iterator, of)
             return iterator
 
         return __iter__
@@ -159,87 +168,62 @@ class LoaderHook:
             if not switch.on or loop.fetching:
                 return original(self_)
             if get_ident() != loop.thread:
-                self._guard(loop.fetches_elsewhere)
+                self._overhears()
                 return original(self_)
-            loop.busy = True
+            asked: Iteration | None = None
+            known = self._last
             try:
                 now = clock()
-                headroom = self.headroom
-                if headroom is not None:
-                    known = self._known.get(self_)
-                    now = headroom.before(self_, None if known is None else known.iteration, now)
-                # The common case, a training's next batch, is written out here: each call costs, most of all when the
-                # step has emptied the caches. What it does is what `Loop.fetch_begins` and `Loop.fetch_ends` do.
-                asked = self._last
-                of = loop.open
-                if of is not None and (
-                    not loop.learnt
-                    or not of.steady
-                    or asked is None
-                    or asked.iteration is not of
-                    or asked.iterator() is not self_
-                ):
-                    of = None
-                passes = of is not None and steps.passing and steps.skip_left > 0
-                if of is None:
-                    asked = self._fetch_begins(self_, now)
-                elif not passes:
-                    loop.learnt = loop.shared = loop.inside = False
-                    loop.part = Part.OPENS
-                    try:
-                        steps.fetch_begin(of.epoch or 0, False, of.queue, now)
-                    except Exception as error:
-                        switch.fail(error)
-                        asked = None
-            finally:
-                loop.busy = False
+                if known is None or known.iterator() is not self_:
+                    known = self._know(self_)
+                if self.headroom is not None:
+                    now = self.headroom.before(self_, known.iteration, now)
+                self._last = known
+                of = known.iteration
+                if of is None or of.done:
+                    of = self._begin_late(self_, known, now)
+                if loop.next_begins(of, now):
+                    steps.fetch_begin(of.epoch or 0, False, of.queue, now)
+                else:
+                    loop.tell(FetchBegins(of, now, is_grad_enabled()))
+                asked = of
+            except Exception as error:
+                switch.fail(error)
             loop.fetching = True
             try:
                 batch = original(self_)
             except StopIteration:
                 loop.fetching = False
-                if passes:
-                    asked = self._fetch_begins(self_, now)
-                if asked is not None and asked.iteration is not None:
-                    self._guard(loop.fetch_stops, asked.iteration)
+                if asked is not None:
+                    self._tell(FetchStops(asked, clock()))
                 raise
             except BaseException as error:
                 loop.fetching = False
-                if passes:
-                    asked = self._fetch_begins(self_, now)
-                if asked is not None:
-                    self._guard(self._fetch_fails, asked)
+                if asked is not None and known is not None:
+                    self._fetch_fails(known)
                 forget_frame(error)
                 raise
             loop.fetching = False
-            if asked is None:
+            if asked is None or known is None or not switch.on:
                 return batch
-            loop.busy = True
             try:
-                if of is None:
-                    self._fetch_ends(self_, asked, batch, clock())
-                    return batch
-                end = 0 if passes else clock()
-                samples = asked.lengths.popleft() if asked.lengths else self._count(batch)
-                of.fetched += 1
-                of.learnings_then = loop.learnings
-                if passes:
-                    loop.learnt = loop.shared = False
-                    steps.let_pass(samples, now)
+                now = clock()
+                samples = known.lengths.popleft() if known.lengths else self._count(batch)
+                loader = number = NOT_MEASURED
+                flags = 0
+                if steps.recording and loop.part is not Part.NOTHING:
+                    flags = flags_of(batch)
+                    made = known.passes
+                    if made is not None:
+                        loader = made.loader
+                        if made.order is not None:
+                            number = made.order + self._received(self_)
+                if loop.next_ends(asked, now, samples, loader, number):
+                    steps.fetch_end(samples, now, True, loader, number, flags)
                 else:
-                    loop.samples = samples
-                    made = asked.passes
-                    number = NOT_MEASURED
-                    if made is not None and made.order is not None:
-                        number = made.order + (self_._rcvd_idx if headroom is None else headroom.received(self_))
-                    which = NOT_MEASURED if made is None else made.loader
-                    steps.fetch_end(samples, end, True, which, number, flags_of(batch))
-                    loop.inside = True
-                    loop.last_ns = end
+                    loop.tell(FetchEnds(asked, now, samples, loader, number, flags))
             except Exception as error:
                 switch.fail(error)
-            finally:
-                loop.busy = False
             return batch
 
         return __next__
@@ -262,16 +246,22 @@ class LoaderHook:
 
         return _next_index
 
-    def _guard(self, call: Callable[..., object], *args: Any) -> None:
-        if not self.switch.on:
-            return
+    def _overhears(self) -> None:
         try:
-            call(*args)
+            self._loop.fetches_elsewhere()
         except Exception as error:
             self.switch.fail(error)
 
-    def _iter_begins(self, loader: Any, now: int) -> tuple[Role, Use, int] | None:
+    def _tell(self, event: Event) -> None:
+        if self.switch.on:
+            try:
+                self._loop.tell(event)
+            except Exception as error:
+                self.switch.fail(error)
+
+    def _iter_begins(self, loader: Any) -> Iteration | None:
         try:
+            now = self._now()
             self._look_for_late_ones()
             role = self._roles.get(loader)
             if role is None:
@@ -282,47 +272,27 @@ class LoaderHook:
             known = None if kept is None else self._known.get(kept)
             if known is not None:
                 known.lengths.clear()
-            return role, self._loop.iter_begins(role, now), now
+            of = Iteration(role, now)
+            self._loop.tell(IterBegins(of, now, is_grad_enabled()))
+            return of
         except Exception as error:
             self.switch.fail(error)
             return None
 
-    def _iter_ends(self, iterator: Any, role: Role, use: Use, begin_ns: int) -> None:
+    def _iter_ends(self, iterator: Any, of: Iteration) -> None:
         try:
-            iteration = self._loop.iter_ends(role, use, begin_ns)
+            self._loop.tell(IterEnds(of, self._now()))
             if isinstance(iterator, dataloader._BaseDataLoaderIter):
-                self._begin_iteration(iterator, self._know(iterator), iteration)
+                self._begin_iteration(iterator, self._know(iterator), of)
         except Exception as error:
             self.switch.fail(error)
 
-    def _fetch_begins(self, iterator: Any, now: int) -> _Known | None:
-        try:
-            known = self._last = self._know(iterator)
-            iteration = known.iteration
-            if iteration is None or iteration.done:
-                # Made before the hooks were, or by a loader whose `__iter__` is its own.
-                self._look_for_late_ones()
-                role = iteration.role if iteration is not None else Role()
-                iteration = Iteration(role, self._loop.use_of(role), now, learnings_then=self._loop.learnings)
-                self._begin_iteration(iterator, known, iteration)
-            self._loop.fetch_begins(iteration, now)
-            return known
-        except Exception as error:
-            self.switch.fail(error)
-            return None
-
-    def _fetch_ends(self, iterator: Any, asked: _Known, batch: Any, now: int) -> None:
-        try:
-            samples = asked.lengths.popleft() if asked.lengths else self._count(batch)
-            if asked.iteration is not None:
-                made = asked.passes
-                which = NOT_MEASURED if made is None else made.loader
-                number = NOT_MEASURED
-                if made is not None and made.order is not None:
-                    number = made.order + self._received(iterator)
-                self._loop.fetch_ends(asked.iteration, samples, now, which, number, batch)
-        except Exception as error:
-            self.switch.fail(error)
+    def _begin_late(self, iterator: Any, known: _Known, now: int) -> Iteration:
+        """A pass over an iterator that was made before the hooks were, or by a loader whose `__iter__` is its own."""
+        self._look_for_late_ones()
+        of = Iteration(Role() if known.iteration is None else known.iteration.role, now)
+        self._begin_iteration(iterator, known, of)
+        return of
 
     def _received(self, iterator: Any) -> int:
         """Number of the batch that an iterator with workers handed over last, from 1."""
@@ -342,7 +312,7 @@ class LoaderHook:
         left = len(asked.lengths) - 1 if sent is None else sent - self._received(iterator)
         while len(asked.lengths) > max(0, left):
             asked.lengths.popleft()
-        self._loop.fetch_fails()
+        self._tell(FetchFails())
 
     def _know(self, iterator: Any) -> _Known:
         known = self._known.get(iterator)

@@ -19,9 +19,10 @@ from ...record.names import Names
 from ...record.schema import NOT_MEASURED, TRANSFORM
 from ...record.segment import RecordWriter
 from ..hooks.identity import ByIdentity
-from ..hooks.loop import Loop, Part
+from ..hooks.loop import Loop
 from ..hooks.switch import Switch
 from ..hooks.wrap import Unexpected, Wraps
+from ..loop_detector.loaders import Part
 from ..session import Session
 from ..steps import StepRecorder
 from .counters import Counters

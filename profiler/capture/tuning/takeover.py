@@ -48,9 +48,10 @@ from torch.utils.data import dataloader
 
 from ...record.tuning import Channel, ChannelClosed, Word
 from ..hooks.loader import LoaderHook
-from ..hooks.loop import Iteration, Loop, Part, Use
+from ..hooks.loop import Loop
 from ..hooks.switch import Switch
 from ..hooks.wrap import Wraps
+from ..loop_detector.loaders import Iteration, Part, Use
 from ..session import Session
 from .out_of_memory import is_out_of_memory
 from .processes import goes_first, kill_descendants, lives, proportional_bytes

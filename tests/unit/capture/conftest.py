@@ -8,7 +8,7 @@ import pytest
 
 from support.cuda.recorded import run
 from support.fakes.driver import driver, library, looks, recorded
-from whyidle.capture.hooks import loop
+from whyidle.capture.loop_detector import state as loop_state
 
 __all__ = ["driver", "library", "looks", "recorded", "run"]
 
@@ -18,5 +18,5 @@ def what_follows_is_adjacent() -> Iterator[None]:
     """A busy machine may let much time pass between two calls of a training that follow each other."""
     # A patch of its own: a test's shall be undone before what other fixtures do in the end.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "ADJACENT_NS", 10**12)
+        patch.setattr(loop_state, "ADJACENT_NS", 10**12)
         yield

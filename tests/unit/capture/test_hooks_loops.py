@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from whyidle.capture.hooks import loop as loop_module
 from whyidle.capture.hooks.install import Hooks, install
+from whyidle.capture.loop_detector import state as loop_state
 from whyidle.capture.making import hook as making_module
 from whyidle.devices.cpu import CpuDevice
 from whyidle.record.schema import EventKind, LoaderFlag
@@ -46,7 +46,7 @@ class Steps:
     def abandon_fetch(self) -> None:
         self.open, self.recording = None, False
 
-    def end_step(self, at_last_hook: bool = False) -> None:
+    def end_step(self, at_last_hook: bool = False, end_ns: int = 0) -> None:
         if self.open is not None:
             self.stored.append(self.open)
         self.open, self.recording = None, False
@@ -111,7 +111,7 @@ class Recording:
 @pytest.fixture
 def recording(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
     # However slow the machine is, what a test does in a row is close together.
-    monkeypatch.setattr(loop_module, "ADJACENT_NS", 10**12)
+    monkeypatch.setattr(loop_state, "ADJACENT_NS", 10**12)
     # What making a batch costs is another matter.
     monkeypatch.setattr(making_module, "TrainingWatch", lambda *_: None)
     # As in most programs, whatever other tests have imported.
@@ -125,7 +125,7 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch, recording: Recording) -> Recording:
     """Nothing is close together: as if every batch took long."""
-    monkeypatch.setattr(loop_module, "ADJACENT_NS", 0)
+    monkeypatch.setattr(loop_state, "ADJACENT_NS", 0)
     return recording
 
 
@@ -672,7 +672,6 @@ class Thinned(Steps):
         self.skip_left = 0
         self.passes = passes
         self.let: list[int] = []
-        self.opened: list[str] = []
         self._looks = 2
 
     def fetch_begin(self, epoch: int, first: bool, queue: Any, begin_ns: int) -> None:
@@ -680,10 +679,8 @@ class Thinned(Steps):
             self.end_step()
             self.skip_left -= 1
             self.passing = True
-            self.opened.append("passes")
             return
         super().fetch_begin(epoch, first, queue, begin_ns)
-        self.opened.append("looked at")
         self.passing = False
         self._looks -= 1
         if self._looks == 0:
@@ -694,24 +691,18 @@ class Thinned(Steps):
             self.let.append(samples)
         super().fetch_end(samples, end_ns, begins, *which)
 
-    def let_pass(self, samples: int, now_ns: int) -> None:
-        assert self.passing
-        assert self.skip_left > 0
-        self.skip_left -= 1
-        self.let.append(samples)
-
     def abandon_fetch(self) -> None:
         super().abandon_fetch()
         self.passing = False
 
-    def end_step(self, at_last_hook: bool = False) -> None:
+    def end_step(self, at_last_hook: bool = False, end_ns: int = 0) -> None:
         super().end_step(at_last_hook)
         self.passing = False
 
 
 @pytest.fixture
 def thinned(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
-    monkeypatch.setattr(loop_module, "ADJACENT_NS", 10**12)
+    monkeypatch.setattr(loop_state, "ADJACENT_NS", 10**12)
     # What making a batch costs is another matter.
     monkeypatch.setattr(making_module, "TrainingWatch", lambda *_: None)
     made = Recording()
@@ -732,8 +723,6 @@ def test_steps_that_are_let_pass_are_counted_with_their_samples(thinned: Recordi
     assert isinstance(steps, Thinned)
     assert steps.let == [2] * 5
     assert thinned.samples == [2] * 17
-    # Only the first of those was begun in the usual way.
-    assert steps.opened.count("passes") == 1
     assert thinned.epochs == [0, 1]
     assert not thinned.boundaries
 
@@ -883,6 +872,7 @@ def test_a_thread_that_learns_in_the_midst_of_a_hook_of_another_waits_for_its_tu
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The main thread goes through a loader, and is interrupted while its fetch is told; another thread trains."""
+    assert recording.hooks is not None
     net, loader, order = Net(), data(40, 4), []
     inner = recording.steps.fetch_begin
 
@@ -904,9 +894,10 @@ def test_a_thread_that_learns_in_the_midst_of_a_hook_of_another_waits_for_its_tu
     taken_back = recording.steps.abandon_fetch
     monkeypatch.setattr(recording.steps, "abandon_fetch", lambda: order.append("taken back") or taken_back())
     monkeypatch.setattr(recording.steps, "fetch_begin", interrupted)
+    recording.hooks.remove()
+    recording.install()
     batches = iter(loader)
     next(batches)
-    assert recording.hooks is not None
     assert order == ["fetch begins", "fetch begun"]
     trains(4)
     assert order == ["fetch begins", "fetch begun", "taken back"]
@@ -935,7 +926,7 @@ def test_a_marked_wait_within_a_marked_wait_is_part_of_it(recording: Recording) 
         assert tell(lambda loop: loop.wait_begins())
         for _ in range(3):
             assert not tell(lambda loop: loop.wait_begins())
-        tell(lambda loop: loop.wait_ends())
+        tell(lambda loop: loop.wait_ends(failed=False))
         net.learn([torch.ones(4, 3)])
     assert len(recording.done()) == 5
 
@@ -946,7 +937,7 @@ def test_marked_waits_with_nothing_learnt_between_are_no_steps_and_cost_no_later
 
     def wait() -> None:
         assert tell(lambda loop: loop.wait_begins())
-        tell(lambda loop: loop.wait_ends())
+        tell(lambda loop: loop.wait_ends(failed=False))
 
     for _ in range(2):
         wait()
@@ -966,10 +957,10 @@ def test_a_marked_wait_after_a_checkpoint_costs_no_marked_step(recording: Record
     for _ in range(3):
         tell(lambda loop: loop.step_begins())
         net.learn([torch.ones(4, 3)])
-        tell(lambda loop: loop.begin_boundary())
-        tell(lambda loop: loop.end_boundary())
+        tell(lambda loop: loop.boundary_begins())
+        tell(lambda loop: loop.boundary_ends())
         assert tell(lambda loop: loop.wait_begins())
-        tell(lambda loop: loop.wait_ends())
+        tell(lambda loop: loop.wait_ends(failed=False))
     assert not recording.notices
     assert len(recording.done()) == 3
 

@@ -18,12 +18,12 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from whyidle.capture.hooks import loop as loop_module
 from whyidle.capture.hooks import shapes as shapes_module
 from whyidle.capture.hooks.compiles import CompileHook
 from whyidle.capture.hooks.install import Hooks, install
 from whyidle.capture.hooks.loader_facts import starts_python
 from whyidle.capture.hooks.sources import _facts
+from whyidle.capture.loop_detector import state as loop_state
 from whyidle.capture.session import Session
 from whyidle.capture.thinning import Thinning
 from whyidle.devices.cpu import CpuDevice
@@ -325,7 +325,7 @@ def test_an_evaluation_left_early_ends_with_the_next_training_batch(tmp_path: Pa
 def test_an_iterator_that_evaluates_a_batch_now_and_then_counts_each_time_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clocked
 ) -> None:
-    monkeypatch.setattr(loop_module, "MOST_EVALUATIONS", 5)
+    monkeypatch.setattr(loop_state, "MOST_EVALUATIONS", 5)
     net = torch.nn.Linear(4, 1)
     with recording(tmp_path, device=clock), torch.no_grad():
         checking = iter(DataLoader(Slow(100, 5, clock), 2))
@@ -372,7 +372,7 @@ def test_a_checkpoint_is_recorded_once_also_within_validation(tmp_path: Path) ->
 
 
 def test_what_is_saved_in_no_time_is_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "LEAST_SAVE_NS", 10**12)
+    monkeypatch.setattr("whyidle.capture.hooks.loop.LEAST_SAVE_NS", 10**12)
     with recording(tmp_path):
         torch.save(torch.ones(1), tmp_path / "one.pt")
     assert len(events(tmp_path, EventKind.SAVE)) == 0

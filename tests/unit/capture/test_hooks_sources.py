@@ -324,7 +324,7 @@ def test_a_validation_iterator_that_is_kept_trains_nothing(recording: Recording)
 def test_a_second_fetch_in_the_midst_of_a_step_is_waiting_too(
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whyidle.capture.hooks.loop.ADJACENT_NS", 0)
+    monkeypatch.setattr("whyidle.capture.loop_detector.state.ADJACENT_NS", 0)
     net = Net()
     others = iter(DataLoader(TensorDataset(torch.ones(100, 3)), batch_size=5))
     for number, (x,) in enumerate(DataLoader(TensorDataset(torch.ones(30, 3)), batch_size=3)):

@@ -155,9 +155,9 @@ def test_an_error_of_ours_switches_its_hook_off_and_the_training_goes_on(
     def broken(*args: Any, **kwargs: Any) -> None:
         raise StopIteration("ours")
 
+    monkeypatch.setattr(StepRecorder, method, broken)
     hooks = install(session, CpuDevice())
     try:
-        monkeypatch.setattr(StepRecorder, method, broken)
         train(epochs=2)
         assert hooks.off == [off]
         said = read_notices(session.folder)

@@ -1,0 +1,172 @@
+"""Which of a program's loaders trains, and where its steps begin and end.
+
+Nothing in a program says which loader feeds the training. A loader trains when a backward pass or an optimizer step
+comes between its fetches. Until that was seen, a fetch opens a step that is taken back when the next fetch comes with
+nothing learnt in between: taken back, it was never stored. The time of a loader that only evaluates, from its `iter()`
+to its end, is one boundary.
+
+Where optimizers step again and again with no loader's batch behind it, steps are taken from one optimizer step to the
+next; where the program says itself where its steps begin, they begin there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...record.schema import NOT_MEASURED, EventKind
+from . import events
+from .actions import Action, EndStep
+from .loader_steps import LoaderSteps
+from .loaders import Iteration, Part, Role, Use
+from .state import COMPUTE, TAKE_BACK
+
+
+class LoopDetector(LoaderSteps):
+    """Follows one training thread: takes what happens there, in order, and says what is to be recorded of it."""
+
+    def __init__(self, thread: int) -> None:
+        super().__init__(thread)
+        self._waits: dict[bool, Iteration] = {}
+        """Stands for the loader of waits that the program marks: with gradients, and without."""
+        self._waits_for: Iteration | None = None
+        """Which of the two the last wait began as."""
+
+    def feed(self, event: events.Event) -> list[Action]:
+        """Take notice of what happened; what is to be done now, in order."""
+        actions = self._actions = []
+        _HANDLERS[type(event)](self, *event)
+        return actions
+
+    # What the program says itself.
+
+    def _step_marked(self, now: int) -> None:
+        self._marked = True
+        self._explained = True
+        self._open_own(now)
+        self._last_ns = now
+
+    def _wait_begins(self, now: int, gradients: bool) -> None:
+        of = self._waits.get(gradients)
+        if of is None:
+            use = Use.UNKNOWN if gradients else Use.EVALUATES
+            of = self._waits[gradients] = Iteration(Role(use), now, use=use, learnings_then=self.learnings)
+        self._waits_for = of
+        opened = self.open
+        if gradients and opened is not None and opened is not of and (opened is not self.own or self._marked):
+            # Something else opened this step: this is a further fetch of it, or a fetch within this opens the next.
+            self.part = Part.NOTHING
+            self._fetched = True
+            self._fetch_further(now)
+        else:
+            self._fetch_begins(of, now, gradients)
+        self.waiting = self.part
+        self.inside = False
+
+    def _wait_ends(self, now: int, failed: bool) -> None:
+        part, self.waiting = self.waiting, None
+        of = self._waits_for
+        if part is None or of is None:
+            return
+        self.part = part
+        if part is Part.OPENS and failed:
+            self._take_back()
+        elif part is Part.OPENS or part is Part.NOTHING:
+            self._fetch_ends(of, now, NOT_MEASURED, NOT_MEASURED, NOT_MEASURED, 0)
+        else:
+            self._further_ends(now)
+        self.inside = self.open is not None and not self._boundary_ns
+        self._last_ns = now
+
+    def _phase_ends(self, now: int, begin_ns: int, learnings: int, between: bool, name: int) -> None:
+        self._happened(EventKind.PHASE, begin_ns, now, name)
+        if not between or self.learnings != learnings or self.waiting is not None:
+            return
+        self._happened(EventKind.BOUNDARY, begin_ns, now)
+        of = self.open
+        if self._boundary_ns:
+            self._boundary_ns = now
+        elif of is self.own:
+            if not self.learnt:
+                self._actions.append(COMPUTE)
+        elif of is not None and self.learnt:
+            self._actions.append(EndStep(False, begin_ns))
+            self.open = None
+            self.learnt = self.inside = False
+
+    def _boundary_begins(self, now: int) -> None:
+        of = self.open
+        if of is not None and not self.learnt and of.use is Use.UNKNOWN:
+            # Too early to take the step back: what trains is not known yet.
+            self._boundary_ns, self.inside = now, False
+        else:
+            self._begin_boundary(now)
+
+    # Other threads, and the end.
+
+    def _fetches_elsewhere(self, thread: int, name: str) -> None:
+        if self.undecided and not self._fetched:
+            self._others.fetching[thread] = name
+
+    def _learns_elsewhere(self, now: int, thread: int, name: str, training: str) -> None:
+        fetches = thread in self._others.fetching
+        if not self.undecided or (self.learnings and not fetches):
+            return
+        # Where the thread that was taken fetches or learns too, it takes more to believe.
+        if not self._others.learns(thread, believed=fetches and not self.learnings and not self._fetched):
+            return
+        if self._fetched:
+            # What that thread's fetches opened is no step.
+            self._others.fetching[self.thread] = training
+            self._fetched, self.part = False, Part.NOTHING
+            self._drop_created()
+            self._end_boundary(now)
+            if self.open is not None:
+                self._take_back()
+        self.thread = thread
+        self.waiting = None
+        self._pace.fed()
+        self._say(f"The training runs in thread {name}, which is the one that was recorded.")
+
+    def _finishes(self, now: int) -> None:
+        if not self._epochs and not self._explained:
+            self._explained = True
+            why = "batch of a torch DataLoader" if self.learnings else "backward pass and no optimizer step"
+            self._say(f"No {why} was seen, so that no step was recorded.")
+        self._drop_created()
+        self._end_boundary(now)
+        if self._idles():
+            self._take_back()
+        self._actions.append(EndStep(at_last_hook=True))
+        self.open = None
+        self.inside = False
+
+    def _gives_up(self, now: int) -> None:
+        self._explained = True
+        if not self.inside:
+            self._actions.append(TAKE_BACK)
+        self._finishes(now)
+        self.thread = 0
+
+
+_HANDLERS: dict[type, Callable[..., Any]] = {
+    events.IterBegins: LoopDetector._iter_begins,
+    events.IterEnds: LoopDetector._iter_ends,
+    events.IterFails: LoopDetector._iter_fails,
+    events.FetchBegins: LoopDetector._fetch_begins,
+    events.FetchEnds: LoopDetector._fetch_ends,
+    events.FetchStops: LoopDetector._fetch_stops,
+    events.FetchFails: LoopDetector._fetch_fails,
+    events.Learns: LoopDetector._learns,
+    events.Updated: LoopDetector._updated,
+    events.StepMarked: LoopDetector._step_marked,
+    events.WaitBegins: LoopDetector._wait_begins,
+    events.WaitEnds: LoopDetector._wait_ends,
+    events.PhaseEnds: LoopDetector._phase_ends,
+    events.BoundaryBegins: LoopDetector._boundary_begins,
+    events.BoundaryEnds: LoopDetector._end_boundary,
+    events.FetchesElsewhere: LoopDetector._fetches_elsewhere,
+    events.LearnsElsewhere: LoopDetector._learns_elsewhere,
+    events.Finishes: LoopDetector._finishes,
+    events.GivesUp: LoopDetector._gives_up,
+}

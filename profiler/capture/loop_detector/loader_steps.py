@@ -1,0 +1,296 @@
+"""Steps as loaders and learning make them: which fetch opens one, which belongs to one, which evaluates."""
+
+from __future__ import annotations
+
+from .actions import Deliver, FetchWithinEnds, FirstLearning, OpenStep
+from .loaders import Iteration, Part, Use
+from .state import LoopState
+from .unfed import OptimizerPace, OtherThreads
+
+_FIRST_LEARNING = FirstLearning()
+
+
+class LoaderSteps(LoopState):
+    """The part of the loop detector that hears of iterators, fetches, backward passes and optimizer steps."""
+
+    def __init__(self, thread: int) -> None:
+        super().__init__(thread)
+        self.waiting: Part | None = None
+        """What a wait for data that the program marks is to the steps, while it lasts."""
+        self._fetched = False
+        """Whether the training thread has asked a loader for a batch."""
+        self._others = OtherThreads()
+        self._elsewhere_told = False
+        """That batches are fetched in other threads was said."""
+        self._explained = False
+        """Why there are no steps was said."""
+        self._pace = OptimizerPace()
+        self._stopped: Iteration | None = None
+        """An iteration that ended, and of which one batch may have been held back."""
+
+    # The common cases, which hooks may ask for without an event: whatever is called and made costs, most of all when
+    # the step has emptied the caches.
+
+    def next_begins(self, of: Iteration, now: int) -> bool:
+        """`FetchBegins`, where a training that goes on asks for its next batch; all there is to be done then is
+        `OpenStep(of.epoch, False, of.queue, now)`. False: it is something else, and nothing has changed."""
+        if (
+            of is not self.open
+            or not self.learnt
+            or not of.steady
+            or of.learnings_then == self.learnings
+            or self.shared
+            or self.waiting is not None
+        ):
+            return False
+        self.learnt = self.inside = False
+        self.part = Part.OPENS
+        self._opened_ns = self._asked_ns = now
+        return True
+
+    def next_ends(self, of: Iteration, now: int, samples: int, loader: int, batch: int) -> bool:
+        """`FetchEnds` of that; all there is to be done then is to `Deliver` it. False as above."""
+        if not of.steady or of is not self.open or self.part is not Part.OPENS:
+            return False
+        of.fetched += 1
+        of.learnings_then = self.learnings
+        self._asked_ns = self._last_ns = now
+        self._samples = samples
+        self._delivered = loader, batch
+        self.inside = True
+        return True
+
+    def learns_again(self, updates: bool) -> bool:
+        """`Learns`, where something was learnt in the open step before; nothing is to be done. False as above."""
+        if self.learnt:
+            self.learnings += 1
+            if updates:
+                self.updated = self.learnings
+        return self.learnt
+
+    # What loaders do.
+
+    def _iter_begins(self, of: Iteration, now: int, gradients: bool) -> None:
+        use = of.use = self._use_of(of.role, gradients)
+        if use is Use.EVALUATES:
+            self._begin_boundary(now)
+        elif not self._joins(of.role, use, now) and not (self._created and self._adjacent(now)):
+            self._open_step(None, True, None, now)
+            self._created = True
+        self.inside = False
+
+    def _iter_ends(self, of: Iteration, now: int) -> None:
+        self._last_ns = now
+        of.learnings_then = self.learnings
+        of.waited_ns = now - of.begin_ns
+        self.inside = self.open is not None and not self._boundary_ns
+
+    def _iter_fails(self) -> None:
+        self._drop_created()
+        self.inside = self.open is not None and not self._boundary_ns
+
+    def _fetch_begins(self, of: Iteration, now: int, gradients: bool) -> None:
+        if self.next_begins(of, now):
+            self._actions.append(OpenStep(of.epoch or 0, False, of.queue, now))
+            return
+        if of.use is None:
+            # Nobody saw its iterator being made.
+            of.use, of.learnings_then = self._use_of(of.role, gradients), self.learnings
+        of.steady = False
+        self.inside = False
+        self._fetched = True
+        self.part = Part.NOTHING
+        self._stopped = None
+        self._asked_ns = now
+        if self.waiting is not None and self._within_wait(of):
+            return
+        # What is fetched without gradients evaluates, even if the training went on since, until it was seen to train.
+        learnt = of.fetched > 0 and of.learnings_then != self.learnings and (of.use is Use.TRAINS or gradients)
+        if learnt:
+            of.ever_learnt = True
+            of.use = of.role.use = Use.TRAINS
+            if of.unlearnt_in_row and of.fetched > 2:
+                of.role.sums = True
+            of.unlearnt_in_row = 0
+        elif of.fetched:
+            of.unlearnt += 1
+            of.unlearnt_in_row += 1
+        if of.use is Use.EVALUATES:
+            self._begin_boundary(now)
+            self._evaluating.fetches(of, now if of.fetched else max(of.begin_ns, self._boundary_ns))
+        elif self._marked:
+            self._end_boundary(now)
+            self._drop_created()
+            if self.open is not None:
+                self._fetch_further(now)
+        elif of.fetched == 0 and self._created and self._adjacent(now):
+            self._created = False
+            self.open = of
+            self.part = Part.OPENS
+        else:
+            self._fetch_by_role(of, learnt, now)
+
+    def _fetch_by_role(self, of: Iteration, learnt: bool, now: int) -> None:
+        """A fetch of a loader that trains, or of which that is not known: does it open a step?"""
+        self._drop_created()
+        if of.fetched and not learnt:
+            if of.fetched == 1 and self.open is of and (of.role.holds or self._adjacent(now)):
+                of.ahead = True
+                self.part = Part.EXTENDS
+                return
+            # A training's loader may be iterated over for an evaluation too, even with gradients.
+            idle = of.unlearnt_in_row > 1 and not of.ever_learnt and not of.role.sums
+            if of.use is Use.UNKNOWN or idle:
+                of.use, of.ahead = Use.EVALUATES, False
+                begin = now
+                if self.open is of:
+                    begin = of.begin_ns
+                    self._take_back()
+                self._begin_boundary(begin)
+                self._evaluating.fetches(of, begin)
+                return
+            if of.fetched == 1 and self.open is of and not of.role.sums:
+                self._take_back()
+        if not self.learnt and self._joins(of.role, of.use, now):
+            self.shared = True
+            self._fetch_further(now)
+            return
+        self._open_step(of, of.fetched == 0, of.queue, now)
+        self.part = Part.OPENS
+
+    def _fetch_ends(self, of: Iteration, now: int, samples: int, loader: int, batch: int, flags: int) -> None:
+        if self.next_ends(of, now, samples, loader, batch):
+            self._actions.append(Deliver(samples, now, True, loader, batch, flags))
+            return
+        of.fetched += 1
+        of.learnings_then = self.learnings
+        of.waited_ns += now - self._asked_ns
+        self._asked_ns = self._last_ns = now
+        if of.ahead:
+            samples, of.held_samples = of.held_samples, samples
+            flags, of.held_flags = of.held_flags, flags
+        else:
+            of.held_samples, of.held_flags = samples, flags
+        if self.part is Part.NOTHING:
+            return
+        self.inside = True
+        if self.part is Part.OPENS:
+            self._samples = samples
+            self._delivered = loader, batch
+            self._actions.append(Deliver(samples, now, True, loader, batch, flags))
+            if of.use is Use.TRAINS and of.epoch is None:
+                self._count_epoch(of)
+            of.steady = of.use is Use.TRAINS and not of.ahead and not of.unlearnt_in_row
+            return
+        if self.open is self.own:
+            # Of several loaders that feed one marked step, the first has the samples.
+            if self._feeds is None:
+                self._feeds = of.role
+            if self._feeds is of.role and samples >= 0:
+                self._samples = max(0, self._samples) + samples
+        if of is self.open:
+            self._delivered = loader, batch
+        self._further_ends(now, flags)
+
+    def _fetch_stops(self, of: Iteration, now: int) -> None:
+        of.done = True
+        if self.part is Part.OPENS:
+            if of.ahead and of.use is Use.TRAINS:
+                # The batch that was held back is trained now; the wait was for the end.
+                self._samples = of.held_samples
+                self._actions.append(Deliver(of.held_samples, now, True, flags=of.held_flags))
+                self.inside = True
+            else:
+                self._take_back()
+                if of.use is Use.TRAINS and of.unlearnt == 1:
+                    self._stopped = of
+        elif self.part is not Part.NOTHING:
+            self._further_fails()
+        if of.use is Use.EVALUATES:
+            if of.role.use is Use.UNKNOWN:
+                of.role.use = Use.EVALUATES
+            of.waited_ns += now - self._asked_ns
+            self._end_boundary(now)
+        elif of.use is Use.TRAINS and of.fetched > 1 and not of.ever_learnt:
+            of.role.use = Use.UNKNOWN
+        self._last_ns = now
+
+    def _fetch_fails(self) -> None:
+        if self.part is Part.OPENS:
+            self._take_back()
+        elif self.part is not Part.NOTHING:
+            self._further_fails()
+
+    # What trains.
+
+    def _learns(self, now: int, updates: bool) -> None:
+        if self.learns_again(updates):
+            return
+        self.learnings += 1
+        if updates:
+            self.updated = self.learnings
+        if self._others.fetching:
+            self._tell_fetchers()
+        self._drop_created()
+        self._end_boundary(now)
+        of = self.open
+        if of is None:
+            if self._stopped is not None:
+                # Two fetches came before the first batch was learnt from, and a batch is left after the last.
+                self._stopped.role.holds = True
+                self._stopped = None
+            return
+        if of is not self.own:
+            self._pace.fed()
+        self.learnt = True
+        if not self.shared:
+            of.use = of.role.use = Use.TRAINS
+            of.ever_learnt = True
+        if of.epoch is None:
+            self._count_epoch(of)
+        self._actions.append(_FIRST_LEARNING)
+
+    def _updated(self, now: int, optimizer: int) -> None:
+        of = self.open
+        if self._marked or self.waiting is not None:
+            return
+        if of is None or of is self.own:
+            if not self._pace.unfed(optimizer):
+                return
+        elif of.fetched <= 2 and self._pace.again(optimizer, of.learnings_then):
+            self._pace.sets(optimizer)
+        else:
+            return
+        if not self._explained:
+            self._explained = True
+            self._say(
+                "The training's batches come from no loader that is seen: each step is taken from one optimizer step "
+                "to the next."
+            )
+        self._open_own(now)
+
+    def _within_wait(self, of: Iteration) -> bool:
+        """A loader's fetch in a wait that the program marks; whether that says all of it."""
+        part, self.waiting = self.waiting, Part.EXTENDS
+        if part is Part.WITHIN:
+            self._actions.append(FetchWithinEnds(self._samples))
+        elif part is Part.OPENS and of.use is not Use.EVALUATES:
+            # The wait opened the step that this fetch would open.
+            if self.open is not None:
+                self.open.fetched += 1
+            self.open = of
+            self.part = Part.OPENS
+            return True
+        elif part is Part.NOTHING:
+            self.waiting = Part.NOTHING
+        return False
+
+    def _tell_fetchers(self) -> None:
+        """The training learns, and batches are fetched in other threads."""
+        names, self._others.fetching = ", ".join(sorted(self._others.fetching.values())), {}
+        if not self._fetched and not self._elsewhere_told:
+            self._explained = self._elsewhere_told = True
+            self._say(
+                f"Batches are fetched in another thread than the training's ({names}): each step is taken from one "
+                "optimizer step to the next."
+            )
