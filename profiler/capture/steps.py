@@ -1,45 +1,38 @@
-"""The steps of one training process, as its hooks tell them.
+"""The steps of one training process: where each begins and ends, and which are looked at.
 
-Every hook is a plain call on the training thread: it reads a clock, fills a slot, and at the end of a step
-stores one record. Nothing waits for the device (`marks.py`), and very short steps are looked at in bursts only
-(`thinning.py`). What a hook costs is mostly the number of functions it calls with cold caches, so they call few.
-
-A step begins when the training asks for a batch and ends when it asks for the next one.
+A step begins when the training asks for a batch and ends when it asks for the next one; one record is stored then. Very
+short steps are looked at in bursts only (`thinning.py`). What happens within a step is `open_step.py`, with what hooks
+may cost.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import thread_time_ns
 from typing import Protocol
 
-from ..devices.protocol import Copy, Device, Event
+from ..devices.protocol import Device
 from ..record.schema import NOT_MEASURED, STEP, PauseKind, StepFlag
 from ..record.segment import RecordWriter
 from .marks import Marks
+from .open_step import SLOT, OpenStep
 from .thinning import SHORT_EPOCH, Thinning
 
-_SLOT = {field.name: number for number, field in enumerate(STEP.fields[1:])}
 # Looked up once: hooks run in every step.
-_STEP, _EPOCH, _FLAGS, _SAMPLES = (_SLOT[n] for n in ("step", "epoch", "flags", "samples"))
-_FETCH_BEGIN, _FETCH_END, _STEP_END = (_SLOT[n] for n in ("fetch_begin_ns", "fetch_end_ns", "step_end_ns"))
-_READY, _CAPACITY = (_SLOT[n] for n in ("queue_ready", "queue_capacity"))
-_COPY_BEGIN, _COPY_END, _COPY_BYTES = (_SLOT[n] for n in ("copy_begin_ns", "copy_end_ns", "copy_bytes"))
-_FORWARD, _BACKWARD = (_SLOT[n] for n in ("forward_begin_ns", "backward_begin_ns"))
-_OPTIMIZER, _OPTIMIZER_END = (_SLOT[n] for n in ("optimizer_begin_ns", "optimizer_end_ns"))
-_SYNC, _GC, _CPU = (_SLOT[n] for n in ("sync_ns", "gc_ns", "cpu_ns"))
-_OVERHEAD, _MEMORY = (_SLOT[n] for n in ("overhead_ns", "memory_bytes"))
-_LOADER, _BATCH = _SLOT["loader"], _SLOT["batch"]
-_SKIPPED, _SKIPPED_SAMPLES, _SKIPPED_END = (_SLOT[n] for n in ("skipped", "skipped_samples", "skipped_end_ns"))
+_STEP, _EPOCH, _FLAGS, _SAMPLES = (SLOT[n] for n in ("step", "epoch", "flags", "samples"))
+_FETCH_BEGIN, _FETCH_END, _STEP_END = (SLOT[n] for n in ("fetch_begin_ns", "fetch_end_ns", "step_end_ns"))
+_READY, _CAPACITY, _LOADER, _BATCH = (SLOT[n] for n in ("queue_ready", "queue_capacity", "loader", "batch"))
+_FORWARD, _GC, _CPU = (SLOT[n] for n in ("forward_begin_ns", "gc_ns", "cpu_ns"))
+_OVERHEAD, _MEMORY = (SLOT[n] for n in ("overhead_ns", "memory_bytes"))
+_SKIPPED, _SKIPPED_SAMPLES, _SKIPPED_END = (SLOT[n] for n in ("skipped", "skipped_samples", "skipped_end_ns"))
+_BLANK = array(
+    "q", (0 if f.name in ("sync_ns", "skipped", "skipped_samples") else NOT_MEASURED for f in STEP.fields[1:])
+)
 
 _ONE_ELEMENT = 1 << StepFlag.ELEMENTS_SHIFT
-_BELOW = _ONE_ELEMENT - 1
 _ELEMENTS = StepFlag.MOST_ELEMENTS << StepFlag.ELEMENTS_SHIFT
 
-LEAST_STAGE_NS = 100_000
-"""Between the hand-over of a batch and the model's call: what is shorter is `zero_grad`, and what the hooks take."""
 SETTLE_NS = 1_000_000_000
 """How long the end of a recording waits for the device to finish the last steps."""
 
@@ -52,70 +45,32 @@ class QueueLook(Protocol):
     def ready(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardMark:
-    """A moment at which a model is called."""
-
-    step: int
-    host_ns: int
-    event: Event | None
-    """The same on the device; `None`: it has no queue, or the step gets no marks."""
-
-
-class StepRecorder:
+class StepRecorder(OpenStep):
     """Turns the hooks of one training loop into step records.
 
     Order of calls in a step: `fetch_begin`, `fetch_end`, then any of the others, as often as they happen. The next
-    `fetch_begin`, `end_step` or `finish` ends the step. Outside a step that is looked at, hooks do nothing.
+    `fetch_begin`, `end_step` or `finish` ends the step.
     """
 
     def __init__(
-        self, writer: RecordWriter, pauses: RecordWriter, device: Device, thinning: Thinning | None = None
+        self, steps: RecordWriter, pauses: RecordWriter, device: Device, thinning: Thinning | None = None
     ) -> None:
-        self._writer = writer
-        self._pauses = pauses
-        self._device = device
-        self._now = device.now
-        self._marks = Marks(device, writer, pauses) if device.asynchronous else None
+        super().__init__(device, steps, pauses)
         self._thinning = thinning or Thinning()
         self._looks = self._thinning.first()
         """Steps still to be looked at in a row."""
         self._to_skip = 0
         """Steps to be let pass after those."""
-        self._blank = array("q", (NOT_MEASURED for _ in STEP.fields[1:]))
-        self._blank[_SYNC] = self._blank[_SKIPPED] = self._blank[_SKIPPED_SAMPLES] = 0
-        self._row = self._blank[:]
-        self.recording = False
-        """Whether a step is open and looked at."""
-        self.passing = False
-        """Whether a step is open that is not looked at."""
         self.skip_left = 0
         """Steps from the next one on that are let pass, unless an epoch begins."""
         self.all_looked_at = False
         """No step is let pass around the one looked at last."""
-        self._flags = 0
-        self._mark = 0
-        """Flags of the step that begins next."""
-        self._cpu_ns = 0
-        self._last_ns = 0
-        self.graph: Callable[[], int] | None = None
-        """Nodes of autograd's graph that the training thread has made so far. A forward pass makes them; a backward
-        pass and an optimizer do not."""
-        self.on_batch: Callable[[], object] | None = None
-        """Called when the batch of a step that is looked at was handed over, and its computation may begin."""
-        self._graph_then = 0
-        """That number when the batch was handed over, or when the last backward pass or optimizer step since ended."""
-        self._graph_before = NOT_MEASURED
-        """How many were made between the batch and the first backward pass of the step; negative until that begins."""
-        self._copies_ahead = 0
-        """Copies on another stream since the computing one was last told to wait for one."""
-        self._waits = 0
-        self._wait_begin = 0
-        self._before: Event | None = None
         self.count = 0
         """Steps begun so far."""
         self._epoch_at = 0
         """The first step of this epoch."""
+        self._mark = 0
+        """Flags of the step that begins next."""
         self.skipped = 0
         """Steps not looked at since the last that was."""
         self.skipped_samples = 0
@@ -124,15 +79,17 @@ class StepRecorder:
         self._skipped_end_ns = NOT_MEASURED
         """When it ended, if something else than a step followed it."""
         self._passing_samples = 0
+        """Those of the step that passes."""
         self.gc_ns = 0
         """Garbage collection so far; kept by whoever watches it."""
+        self._gc_at_begin = 0
+        self._cpu_ns = 0
+        """CPU time of the training thread when the step began."""
         self.on_step: Callable[[int, int], bool] | None = None
         """Called with the number of each step looked at and the time, before it begins; tells whether it took notable
         time."""
-        self._handed_ns = 0
-        """When the program went on with its batch."""
-        self._gc_at_begin = 0
-        self._overhead = 0
+        self.on_batch: Callable[[], object] | None = None
+        """Called when the batch of a step that is looked at was handed over, and its computation may begin."""
         self._ring_full = 0
         """Of devices that the training has left."""
 
@@ -148,14 +105,13 @@ class StepRecorder:
         """
         if self._marks is not None:
             self._marks.resolve_all()
-            self._ring_full += self._marks.dropped
+        self._ring_full = self.ring_full
         self._device = device
-        self._marks = Marks(device, self._writer, self._pauses) if device.asynchronous else None
+        self._marks = Marks(device, self._steps, self._pauses) if device.asynchronous else None
 
     def fetch_begin(self, epoch: int, first: bool, queue: QueueLook | None, begin_ns: int = 0) -> None:
         """The training asks for a batch, now or at `begin_ns`."""
         if self.passing and self.skip_left > 0 and not first:
-            self.skip_left -= 1
             self._let_pass(begin_ns or self._now())
             return
         begin = now = begin_ns or self._now()
@@ -177,7 +133,6 @@ class StepRecorder:
             self._epoch_at = self.count
         if self._looks == 0:
             if self.skip_left > 0 and (short or not first):
-                self.skip_left -= 1
                 self._let_pass(begin)
                 return
             self._looks, self._to_skip = self._thinning.plan(first, self.skip_left)
@@ -188,7 +143,7 @@ class StepRecorder:
         if self.on_step is not None and self.on_step(self.count, now):
             # What happened there belongs to no step.
             begin = now = self._now()
-        row = self._row = self._blank[:]
+        row = self._row = _BLANK[:]
         self.recording = True
         self.passing = False
         self._graph_then, self._graph_before = grown, NOT_MEASURED
@@ -267,53 +222,11 @@ class StepRecorder:
         self._last_ns = self._handed_ns = end = self._now()
         self._overhead += end - now
 
-    def nodes(self) -> int:
-        """Nodes of autograd's graph that were made since the batch was handed over, or since the last backward pass
-        or optimizer step."""
-        return 0 if self.graph is None else self.graph() - self._graph_then
-
-    def forward_mark(self) -> ForwardMark:
-        """Where a forward pass may begin: for `forward_begin`, or `forward_is_not`."""
-        now = self._now()
-        mark = None if self._marks is None else self._marks.forward_mark()
-        self._last_ns = end = self._now()
-        self._overhead += end - now
-        return ForwardMark(self._row[_STEP], now, mark)
-
-    def forward_is_not(self, at: ForwardMark) -> None:
-        """It did not begin there."""
-        if at.event is not None:
-            self._device.release(at.event)
-
-    def forward_begin(self, at: ForwardMark) -> None:
-        """The model was called there, for the first time in this step; nothing if something was learnt between the
-        fetch and that: then it was called before the fetch."""
-        row = self._row
-        learnt = self._graph_before >= 0 or row[_BACKWARD] != NOT_MEASURED or row[_OPTIMIZER] != NOT_MEASURED
-        if not self.recording or row[_STEP] != at.step or self._flags & StepFlag.FORWARD_SEEN or learnt:
-            self.forward_is_not(at)
-            return
-        stage = at.host_ns - self._handed_ns
-        if stage >= LEAST_STAGE_NS:
-            self._flags |= StepFlag.FORWARD_SEEN
-            # As long as the program took for it: what the hook on the fetch took is none of that.
-            row[_FORWARD] = row[_FETCH_END] + stage
-        if self._marks is not None and at.event is not None:
-            self._marks.forward_begins(at.host_ns, at.event)
-
-    def let_pass(self, samples: int, now_ns: int) -> None:
-        """A step that is not looked at: its fetch began at `now_ns` and is over. Only while `skip_left` is above 0."""
-        self.skip_left -= 1
-        self._let_pass(now_ns)
-        if samples > 0:
-            self.skipped_samples += samples
-            self._passing_samples = samples
-
     def fetch_within_begin(self) -> None:
         """The training asks for more data in the midst of the step."""
         if self.recording:
-            self._before = None if self._marks is None else self._marks.pause_begins()
-            self._wait_begin = self._now()
+            before = None if self._marks is None else self._marks.pause_begins()
+            self._paused = self._now(), before
 
     def fetch_within_end(self, samples: int, flags: int = 0) -> None:
         """It came; `samples`: those of the whole step so far; `flags` as in `fetch_end`."""
@@ -322,7 +235,7 @@ class StepRecorder:
         if self.recording:
             self._row[_SAMPLES] = samples
             self._flags = _with_batch(self._flags, flags)
-        self._pause_ends(PauseKind.FETCH, True)
+        self._pause_ends(PauseKind.FETCH, leads=True)
 
     def abandon_fetch(self) -> None:
         """The loader had no further batch: the step that `fetch_begin` opened does not exist."""
@@ -341,125 +254,6 @@ class StepRecorder:
             self.skipped -= 1
             self.skipped_samples -= self._passing_samples
             self._skipped_end_ns = self.skipped_until_ns
-
-    def copied(self, copy: Copy) -> None:
-        """The batch of this step, a part of it, or something else is on its way to the device."""
-        marks = self._marks
-        if marks is None:
-            return
-        if not self.recording:
-            marks.release(copy)
-            return
-        now = self._now()
-        row = self._row
-        self._copies_ahead += copy.ahead
-        if row[_COPY_BEGIN] == NOT_MEASURED:
-            row[_COPY_BEGIN], row[_COPY_END] = copy.host_begin_ns, copy.host_end_ns
-            row[_COPY_BYTES] = copy.nbytes
-            self._flags |= StepFlag.PINNED * copy.pinned + StepFlag.COPIED_AHEAD * copy.ahead
-            marks.first_copy(copy)
-        else:
-            queued = PauseKind.COPY_AHEAD if copy.ahead else PauseKind.QUEUED_COPY
-            what = queued if copy.pinned else PauseKind.COPY
-            handle = self._pause(what, copy.host_begin_ns, copy.host_end_ns, copy.nbytes)
-            if copy.ahead and not copy.pinned:
-                # The host waited for it, on a stream that does not compute: the host's stamps say it all.
-                marks.release(copy)
-            else:
-                marks.copied(handle, copy)
-        self._last_ns = end = self._now()
-        self._overhead += end - now
-
-    def compute_begin(self) -> None:
-        """What is queued from here on is the step's computation: call it as late as possible before that."""
-        if not self.recording:
-            return
-        now = self._now()
-        self._row[_FORWARD] = now
-        if self._marks is not None and not self._marks.computation_begins():
-            self._flags |= StepFlag.MARKS_DROPPED
-        self._last_ns = end = self._now()
-        self._overhead += end - now
-
-    def backward_begin(self) -> None:
-        if self.recording:
-            self._row[_BACKWARD] = self._last_ns = self._now()
-            graph = self.graph
-            if graph is not None and self._graph_before < 0:
-                self._graph_before = graph() - self._graph_then
-
-    def backward_end(self) -> None:
-        """The backward pass was queued: the computation ends here unless an optimizer step follows."""
-        if not self.recording:
-            return
-        graph = self.graph
-        if graph is not None:
-            self._graph_then = graph()
-        if self._marks is not None:
-            now = self._now()
-            self._marks.computation_ends()
-            self._last_ns = end = self._now()
-            self._overhead += end - now
-
-    def optimizer_begin(self) -> None:
-        if self.recording:
-            self._row[_OPTIMIZER] = self._last_ns = self._now()
-
-    def optimizer_end(self) -> None:
-        """The last computation of the step was queued; the last call counts."""
-        if not self.recording:
-            return
-        self._row[_OPTIMIZER_END] = self._last_ns = now = self._now()
-        self._flags |= StepFlag.OPTIMIZER
-        graph = self.graph
-        if graph is not None:
-            grown = graph()
-            if self._graph_before < 0:
-                self._graph_before = grown - self._graph_then
-            self._graph_then = grown
-        if self._marks is not None:
-            self._marks.computation_ends()
-            self._last_ns = end = self._now()
-            self._overhead += end - now
-
-    def sync_begin(self, aside: bool = False) -> None:
-        """A call that waits for the device begins; `aside`: for another stream than the computing one.
-
-        Calls within such a call do not count.
-        """
-        self._waits += 1
-        if self._waits > 1 or not self.recording or self._marks is None:
-            return
-        now = self._now()
-        self._before = None if aside else self._marks.pause_begins()
-        self._wait_begin = end = self._now()
-        self._overhead += end - now
-
-    def sync_end(self) -> None:
-        """It returned."""
-        self._waits -= 1
-        if self._waits == 0:
-            self._pause_ends(PauseKind.SYNC, False)
-
-    def stream_wait_begin(self) -> None:
-        """The computing stream is about to be told to wait for another one.
-
-        Only where that may be for a copy: what a training's own streams exchange (gradients, gathered weights) is part
-        of its computation.
-        """
-        if self._copies_ahead and self._waits == 0 and self.recording and self._marks is not None:
-            self._copies_ahead = 0
-            self._before = self._marks.pause_begins()
-            self._wait_begin = self._now()
-
-    def stream_wait_end(self) -> None:
-        """It was told so."""
-        if self._waits == 0:
-            self._pause_ends(PauseKind.STREAM_WAIT, True)
-
-    def add_overhead(self, ns: int) -> None:
-        """Time of ours that was spent outside these hooks."""
-        self._overhead += ns
 
     def end_step(self, at_last_hook: bool = False, end_ns: int = 0) -> None:
         """End the step now, or at `end_ns`, instead of at the next fetch: its epoch is over, or something else begins.
@@ -489,7 +283,8 @@ class StepRecorder:
         return self._marks.finish(SETTLE_NS)
 
     def _let_pass(self, now: int) -> None:
-        """A step that is not looked at begins."""
+        """A step begins that is not looked at."""
+        self.skip_left -= 1
         if not self.passing:
             self.passing = True
             if self._marks is not None:
@@ -505,27 +300,6 @@ class StepRecorder:
         samples = max(0, samples)
         self.skipped_samples += samples - self._passing_samples
         self._passing_samples = samples
-
-    def _pause_ends(self, what: int, leads: bool) -> None:
-        begin, self._wait_begin = self._wait_begin, 0
-        before, self._before = self._before, None
-        if not begin:
-            return
-        if not self.recording:
-            if before is not None:
-                self._device.release(before)
-            return
-        now = self._now()
-        if what == PauseKind.SYNC:
-            self._row[_SYNC] += now - begin
-        handle = self._pause(what, begin, now, NOT_MEASURED)
-        if self._marks is not None:
-            self._marks.pause_ends(handle, before, begin if leads else 0)
-        self._last_ns = end = self._now()
-        self._overhead += end - now
-
-    def _pause(self, what: int, begin: int, end: int, nbytes: int) -> int:
-        return self._pauses.append(self._row[_STEP], what, begin, end, nbytes, NOT_MEASURED, NOT_MEASURED)
 
     def _store(self, now: int) -> None:
         row = self._row
@@ -546,7 +320,7 @@ class StepRecorder:
         self._cpu_ns = cpu
         cost = row[_OVERHEAD] = self._overhead
         self._overhead = 0
-        handle = self._writer.store(row)
+        handle = self._steps.store(row)
         if marks is not None:
             marks.step_ends(handle, self._flags, self._now())
         self._thinning.looked(now - row[_FETCH_BEGIN], cost)
@@ -554,5 +328,6 @@ class StepRecorder:
 
 def _with_batch(flags: int, further: int) -> int:
     """The flags of a step with those of a further batch, whose elements come in addition."""
-    both = (flags | further & _BELOW) + (further & _ELEMENTS)
-    return both if both <= _ELEMENTS | _BELOW else both & _BELOW | _ELEMENTS
+    below = _ONE_ELEMENT - 1
+    both = (flags | further & below) + (further & _ELEMENTS)
+    return both if both <= _ELEMENTS | below else both & below | _ELEMENTS

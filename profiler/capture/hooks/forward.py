@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from ..steps import ForwardMark, StepRecorder
+from ..open_step import ForwardMark
+from ..steps import StepRecorder
 from .loop import Loop
 from .switch import Switch
 from .wrap import Wraps
