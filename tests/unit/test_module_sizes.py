@@ -25,7 +25,6 @@ TABLES = ("registry", "main", "stages/__init__")
 """Modules that list others, which are found by their names: a loader, a study, a verb, a stage a file."""
 
 LONG_STILL = {
-    "profiler/capture/tuning/switching.py": 443,
     "tests/unit/capture/test_activity.py": 581,
     "tests/unit/capture/test_hooks_loops.py": 1000,
     "tests/unit/capture/test_hooks_records.py": 487,

@@ -178,7 +178,7 @@ class Siblings:
 
 
 class LoaderSource:
-    """The batches of one clone. See `switching.Source`."""
+    """The batches of one clone. See `sources.BatchSource`."""
 
     def __init__(self, loader: DataLoader[Any], settings: LoaderSettings, indices: Iterator[Any] | None = None) -> None:
         """`indices`: what its batches are made of, where the dataset has a sampler; without an end."""

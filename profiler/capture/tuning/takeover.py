@@ -53,10 +53,10 @@ from ..hooks.switch import Switch
 from ..hooks.wrap import Wraps
 from ..loop_detector.loaders import Iteration, Part, Use
 from ..session import Session
-from .out_of_memory import is_out_of_memory
+from .failures import is_out_of_memory, sentence
 from .processes import goes_first, kill_descendants, lives, proportional_bytes
 from .siblings import CannotRebuild, Siblings, end_host
-from .switching import S, Switching, sentence
+from .switching import S, Switching
 
 TAKEN = "tuning.taken"
 """File in the run folder by which one process of a program is the one that answers."""
