@@ -44,7 +44,7 @@ class BatchSource(Protocol):
         ...
 
 
-class Sources:
+class BatchSources:
     """All that the tuner has not closed. Whatever a source raises passes through."""
 
     def __init__(self, make: Callable[[LoaderSettings], BatchSource], now: Callable[[], int]) -> None:

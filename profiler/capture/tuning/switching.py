@@ -13,7 +13,7 @@ from ..hooks.switch import from_a_signal
 from .failures import is_out_of_memory, sentence
 from .kept import Kept
 from .measurement import Due, Measurement
-from .sources import BatchSource, Sources
+from .sources import BatchSource, BatchSources
 
 S = 1_000_000_000
 ASK_EVERY_S = 0.5
@@ -52,7 +52,7 @@ class Switching:
             stop: ends the process.
             stands: called before the training is held up at a border.
         """
-        self._sources = Sources(make, now)
+        self._sources = BatchSources(make, now)
         self._line = line
         self._now = now
         self._synchronise = synchronise

@@ -54,8 +54,9 @@ from ..hooks.wrap import Wraps
 from ..loop_detector.loaders import Iteration, Part, Use
 from ..session import Session
 from .failures import is_out_of_memory, sentence
+from .loader_source import end_host
 from .processes import goes_first, kill_descendants, lives, proportional_bytes
-from .siblings import CannotRebuild, Siblings, end_host
+from .siblings import CannotRebuild, Siblings
 from .switching import S, Switching
 
 TAKEN = "tuning.taken"
