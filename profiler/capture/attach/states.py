@@ -25,7 +25,9 @@ MOST_ENDED = 2000
 
 
 @dataclass
-class _Watched:
+class _FollowedProcess:
+    """What is known of one process so far."""
+
     pid: int
     parent: int
     name: str
@@ -47,9 +49,9 @@ class States:
         self._tree = ProcessTree(pid)
         self._look = Cadence(round(NS_PER_S / rate), share=MOST_OF_CPU)
         self._count = Cadence(COUNTERS_NS, share=MOST_OF_CPU)
-        self._watched: dict[tuple[int, int], _Watched] = {}
+        self._watched: dict[tuple[int, int], _FollowedProcess] = {}
         self._looks = 0
-        self._alive: list[_Watched] = []
+        self._alive: list[_FollowedProcess] = []
 
     @property
     def pids(self) -> list[int]:
@@ -94,12 +96,12 @@ class States:
             alive.append(process)
         self._alive = alive
 
-    def _meet(self, pid: int, parent: int, now_ns: int, counters: dict[str, int | None]) -> _Watched:
-        met = _Watched(pid, parent, "", "", None, None, False, now_ns, now_ns, counters, counters)
+    def _meet(self, pid: int, parent: int, now_ns: int, counters: dict[str, int | None]) -> _FollowedProcess:
+        met = _FollowedProcess(pid, parent, "", "", None, None, False, now_ns, now_ns, counters, counters)
         _describe(met)
         return met
 
-    def _summary(self, process: _Watched, missed: int) -> ProcessStates:
+    def _summary(self, process: _FollowedProcess, missed: int) -> ProcessStates:
         def rise(name: str) -> int | None:
             first, last = process.first[name], process.last[name]
             return None if first is None or last is None else max(0, last - first)
@@ -127,7 +129,7 @@ def _called(pid: int) -> tuple[str, str]:
     return name, " ".join(command_of(pid))[:MOST_COMMAND]
 
 
-def _describe(process: _Watched) -> None:
+def _describe(process: _FollowedProcess) -> None:
     """What it calls itself and runs, now."""
     process.name, process.command = _called(process.pid)
     process.rank = rank_of(process.pid)

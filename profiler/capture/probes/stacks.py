@@ -82,7 +82,7 @@ def _right(root: Path) -> Check:
 def may_read_memory() -> bool:
     """Whether `process_vm_readv` works at all, tried on this process itself: a filter refuses that as well."""
 
-    class Span(ctypes.Structure):
+    class IoVector(ctypes.Structure):
         _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
     source, target = ctypes.create_string_buffer(b"x", 1), ctypes.create_string_buffer(1)
@@ -91,8 +91,8 @@ def may_read_memory() -> bool:
     except (OSError, AttributeError):
         return False
     call.restype = ctypes.c_ssize_t
-    here = Span(ctypes.cast(target, ctypes.c_void_p), 1)
-    there = Span(ctypes.cast(source, ctypes.c_void_p), 1)
+    here = IoVector(ctypes.cast(target, ctypes.c_void_p), 1)
+    there = IoVector(ctypes.cast(source, ctypes.c_void_p), 1)
     one = ctypes.c_ulong(1)
     return bool(call(os.getpid(), ctypes.byref(here), one, ctypes.byref(there), one, ctypes.c_ulong(0)) == 1)
 

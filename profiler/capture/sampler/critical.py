@@ -13,7 +13,7 @@ from typing import Any
 
 import pynvml
 
-from .mig import Target
+from .mig import NvmlTarget
 from .nvml import DRIVER_GONE, Gateway, words
 from .schedule import NS_PER_S
 
@@ -49,7 +49,7 @@ NO_INSTANCE = 0xFFFF_FFFF
 class CriticalErrors:
     """Polls the driver's events, without waiting for any."""
 
-    def __init__(self, gateway: Gateway, targets: Mapping[int, Target], start_ns: int) -> None:
+    def __init__(self, gateway: Gateway, targets: Mapping[int, NvmlTarget], start_ns: int) -> None:
         self._gateway = gateway
         self._start_ns = start_ns
         self._targets = targets

@@ -25,7 +25,9 @@ UNNAMED_NS = 10 * NS_PER_S
 """How long a run may leave open which devices it uses before all GPUs are sampled, in NVML's order."""
 
 
-class Source(Protocol):
+class DeviceSource(Protocol):
+    """Samples the devices of one kind."""
+
     def sample(self, now_ns: int, last: bool = False) -> list[Row]: ...
 
 
@@ -73,7 +75,7 @@ class Devices:
         """Of the GPUs of training processes, in the order in which these told them: their numbers stay."""
         self._device = RunDevice()
         self._chosen: RunDevice | None = None
-        self._source: Source | None = None
+        self._source: DeviceSource | None = None
         self._gateway: Gateway | None = None
 
     def sample(self, now_ns: int, last: bool = False) -> list[Row]:
@@ -112,7 +114,7 @@ class Devices:
         self._uuids += [uuid for each in gpus for uuid in each.uuids if uuid not in self._uuids]
         return RunDevice("cuda", tuple(self._uuids), len(self._uuids))
 
-    def _choose(self, device: RunDevice, since_ns: int) -> Source | None:
+    def _choose(self, device: RunDevice, since_ns: int) -> DeviceSource | None:
         if device.kind == "emulated":
             self._say("Accelerator figures are those of an emulated device, computed from its records.")
             return EmulatedSource(self._folder, device.count, device.memory_bytes, since_ns, device.conditions)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pynvml
 
-from .mig import GPM, GPM_MARK, Target
+from .mig import GPM, GPM_MARK, NvmlTarget
 from .nvml import Gateway
 
 METRICS = {2: "sm_active_pct", 3: "sm_occupancy_pct", 5: "tensor_active_pct", 10: "dram_active_pct"}
@@ -26,7 +26,7 @@ SHORTEST_WINDOW_NS = 100_000_000
 class Gpm:
     """GPM windows of one device: a GPU, or an instance of one."""
 
-    def __init__(self, gateway: Gateway, device: int, target: Target) -> None:
+    def __init__(self, gateway: Gateway, device: int, target: NvmlTarget) -> None:
         self._gateway = gateway
         self._device = device
         self._target = target

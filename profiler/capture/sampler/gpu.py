@@ -19,7 +19,7 @@ from ...record.sampled_devices import SampledDevice
 from ...record.schema import DEVICE
 from .critical import CriticalErrors
 from .gpm import Gpm
-from .mig import MEMORY, PCIE_RECEIVED, PCIE_SENT, POWER, PROCESSES, RATES, RING, Target
+from .mig import MEMORY, PCIE_RECEIVED, PCIE_SENT, POWER, PROCESSES, RATES, RING, NvmlTarget
 from .nvml import Gateway, bits, number
 from .ring import ClockPair, UtilisationRing, UtilisationWindow, WrappingCounter, clock_of
 from .row import Row, row
@@ -72,7 +72,7 @@ class Gpu:
     Three kinds of record: windows of the utilisation ring, windows of GPM, and states, which have no window.
     """
 
-    def __init__(self, gateway: Gateway, device: int, target: Target, start_ns: int) -> None:
+    def __init__(self, gateway: Gateway, device: int, target: NvmlTarget, start_ns: int) -> None:
         self._gateway = gateway
         self._device = device
         self._handle = target.handle
@@ -247,7 +247,7 @@ class Gpu:
         return {} if rates is None else {"utilisation_pct": rates.gpu, "memory_util_pct": rates.memory}
 
 
-def _described(gateway: Gateway, device: int, target: Target) -> SampledDevice:
+def _described(gateway: Gateway, device: int, target: NvmlTarget) -> SampledDevice:
     """What does not change while it is sampled."""
     name = gateway.read(device, "what the GPU is called", lambda: pynvml.nvmlDeviceGetName(target.handle))
     limit = gateway.read(device, "the power limit", lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(target.board))

@@ -32,7 +32,7 @@ NOT_OF_A_DIVIDED_GPU = NOT_OF_AN_INSTANCE | {MEMORY, PROCESSES, GPM}
 
 
 @dataclass(frozen=True)
-class Target:
+class NvmlTarget:
     """What is asked about one device of the run."""
 
     handle: Any
@@ -66,21 +66,21 @@ def find(device: int, uuid: str | None) -> Any:
             raise error from None
 
 
-def target_of(handle: Any) -> Target:
+def target_of(handle: Any) -> NvmlTarget:
     """A GPU that is divided stands for its instance, if this process can see one only."""
     is_instance = _quiet(lambda: pynvml.nvmlDeviceIsMigDeviceHandle(handle).value)
     if is_instance:
         board = _quiet(lambda: pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
         number = _quiet(lambda: pynvml.nvmlDeviceGetGpuInstanceId(handle))
-        return Target(handle, handle if board is None else board, number, divided=number is None)
+        return NvmlTarget(handle, handle if board is None else board, number, divided=number is None)
     if not is_divided(handle):
-        return Target(handle, handle)
+        return NvmlTarget(handle, handle)
     found = _instances(handle)
     if len(found) == 1:
         number = _quiet(lambda: pynvml.nvmlDeviceGetGpuInstanceId(found[0]))
         if number is not None:
-            return Target(found[0], handle, number)
-    return Target(handle, handle, divided=True)
+            return NvmlTarget(found[0], handle, number)
+    return NvmlTarget(handle, handle, divided=True)
 
 
 def is_divided(board: Any) -> bool:
@@ -89,7 +89,7 @@ def is_divided(board: Any) -> bool:
     return bool(mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
-def sentence(device: int, target: Target) -> str | None:
+def sentence(device: int, target: NvmlTarget) -> str | None:
     """What a report must know about a device that is no whole GPU."""
     if target.divided:
         return (

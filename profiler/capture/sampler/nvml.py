@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 
 from . import mig
-from .mig import GPM_MARK, MEMORY, POWER, Target
+from .mig import GPM_MARK, MEMORY, POWER, NvmlTarget
 
 Say = Callable[[str], None]
 
@@ -67,7 +67,7 @@ class Gateway:
 
     def __init__(self, say: Say) -> None:
         self.say = say
-        self._targets: dict[int, Target] = {}
+        self._targets: dict[int, NvmlTarget] = {}
         self._lost: set[int] = set()
         self._never: set[tuple[int, str]] = set()
         self._answered: set[tuple[int, str]] = set()
@@ -88,7 +88,7 @@ class Gateway:
             self.say("The NVIDIA driver shows no GPU here: no accelerator figures.")
         return count
 
-    def open(self, device: int, uuid: str | None) -> Target | None:
+    def open(self, device: int, uuid: str | None) -> NvmlTarget | None:
         """The run's device number `device`, by UUID or else by NVML's own number."""
         if self.ended:
             return None

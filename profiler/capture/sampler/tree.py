@@ -9,7 +9,7 @@ from .procfs import ProcessStat, names, parse_pairs, parse_run_queue, parse_stat
 
 
 @dataclass
-class Counters:
+class ProcessCounters:
     """Cumulative figures of one process or of several. `None` where the kernel did not give it."""
 
     cpu_ns: int | None = None
@@ -19,7 +19,7 @@ class Counters:
     read_storage: int | None = None
     run_queue_ns: int | None = None
 
-    def add(self, other: Counters) -> None:
+    def add(self, other: ProcessCounters) -> None:
         for f in fields(self):
             more = getattr(other, f.name)
             if more is not None:
@@ -32,7 +32,7 @@ class Member:
 
     pid: int
     stat: ProcessStat
-    counters: Counters = field(default_factory=Counters)
+    counters: ProcessCounters = field(default_factory=ProcessCounters)
     waits: dict[int, int] = field(default_factory=dict)
     """Thread → time it waited in the run queue."""
     ended_waits_ns: int = 0
@@ -50,7 +50,7 @@ class ProcessTree:
         self._proc = proc
         self._root = pid
         self._members: dict[int, Member] = {}
-        self._gone = Counters()
+        self._gone = ProcessCounters()
         self._seen_root = False
         self._children_files = False
         """Whether threads list their children; kernels without checkpoint support do not."""
@@ -93,9 +93,9 @@ class ProcessTree:
             found = self._scan_threads(member) + parents.get(member.pid, [])
             queue += [self._members[pid] for pid in found if self._admit(pid)]
 
-    def totals(self) -> Counters:
+    def totals(self) -> ProcessCounters:
         """Counters of all members there are and were."""
-        totals = Counters()
+        totals = ProcessCounters()
         totals.add(self._gone)
         for member in self._members.values():
             totals.add(member.counters)
