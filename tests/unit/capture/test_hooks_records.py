@@ -1,4 +1,4 @@
-"""What real loops leave in the record besides their steps: shapes, evaluation, checkpoints, compilations, settings."""
+"""What real loops leave in the record besides their steps: evaluation, checkpoints, compilations, settings."""
 
 from __future__ import annotations
 
@@ -6,34 +6,30 @@ import contextlib
 import multiprocessing
 import multiprocessing.context
 import threading
-from collections import UserDict, namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from whyidle.capture.hooks import shapes as shapes_module
+from support.hooked import learn, recording, shapes, sized
 from whyidle.capture.hooks.compiles import CompileHook
-from whyidle.capture.hooks.install import Hooks, install
+from whyidle.capture.hooks.install import install
 from whyidle.capture.hooks.loader_facts import starts_python
 from whyidle.capture.hooks.sources import _facts
 from whyidle.capture.loop_detector import state as loop_state
 from whyidle.capture.session import Session
-from whyidle.capture.thinning import Thinning
 from whyidle.devices.cpu import CpuDevice
 from whyidle.record.notices import read_notices
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run
-from whyidle.record.schema import EVENT, NOT_MEASURED, STEP, EventKind, LoaderFlag, StepFlag
+from whyidle.record.schema import EVENT, NOT_MEASURED, STEP, EventKind, LoaderFlag
 
 MS = 1_000_000
-Pair = namedtuple("Pair", "image label")
 
 
 class Clocked(CpuDevice):
@@ -68,19 +64,6 @@ class Stream(IterableDataset[torch.Tensor]):
         yield from torch.ones(12, 4)
 
 
-@contextlib.contextmanager
-def recording(folder: Path, thinning: Thinning | None = None, device: CpuDevice | None = None) -> Iterator[Hooks]:
-    device = device or CpuDevice()
-    session = Session(create_run(folder / "run", {"device": {"kind": "cpu"}}), device, thinning=thinning)
-    hooks = install(session, device)
-    try:
-        yield hooks
-        assert hooks.off == []
-    finally:
-        hooks.remove()
-        session.finish()
-
-
 def events(folder: Path, what: int) -> Records:
     records = open_run(folder / "run").records(EVENT)
     return records[records["what"] == what]
@@ -88,173 +71,6 @@ def events(folder: Path, what: int) -> Records:
 
 def lasted(records: Records) -> list[int]:
     return [int(ns) for ns in records["end_ns"] - records["t_ns"]]
-
-
-def learn(net: torch.nn.Module, batch: torch.Tensor) -> None:
-    net(batch).sum().backward()
-
-
-def shapes(folder: Path) -> str:
-    """A letter for each step: new, known, or `-` where that was not looked at."""
-    flags = open_run(folder / "run").records(STEP)["flags"]
-    known = {0: "-", StepFlag.SHAPE_KNOWN: "k", StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE: "n"}
-    return "".join(known[int(f) & (StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE)] for f in flags)
-
-
-def train_on(folder: Path, batches: list[Any], thinning: Thinning | None = None) -> str:
-    """Train once on each of these, as a loader hands them over; what is said of their shapes."""
-    weight = torch.ones(1, requires_grad=True)
-    with recording(folder, thinning):
-        for _ in DataLoader(batches, batch_size=None, collate_fn=lambda batch: batch):  # type: ignore[arg-type]
-            weight.square().sum().backward()  # type: ignore[no-untyped-call]
-    return shapes(folder)
-
-
-def sized(*lengths: int) -> list[torch.Tensor]:
-    return [torch.ones(2, length) for length in lengths]
-
-
-def test_steps_tell_whether_their_batch_has_a_new_shape(tmp_path: Path) -> None:
-    assert train_on(tmp_path, sized(3, 3, 5, 3, 7, 7, 5)) == "nknknkk"
-
-
-def elements(folder: Path) -> list[int]:
-    """Of the batch of each step."""
-    flags = open_run(folder / "run").records(STEP)["flags"]
-    return [int(f) >> StepFlag.ELEMENTS_SHIFT & StepFlag.MOST_ELEMENTS for f in flags]
-
-
-@pytest.mark.parametrize(
-    "pack", [lambda a: a, lambda a: [a, torch.ones(2, 2)], lambda a: {"deep": [{"er": a}], "label": 3}]
-)
-def test_steps_tell_how_many_elements_their_batch_has(tmp_path: Path, pack: Callable[[Any], Any]) -> None:
-    batches = [pack(a) for a in sized(3, 5, 3, 5)]
-    more = 4 if isinstance(batches[0], list) else 0
-    assert train_on(tmp_path, batches) == "nnkk"
-    assert elements(tmp_path) == [6 + more, 10 + more, 6 + more, 10 + more]
-    flags = open_run(tmp_path / "run").records(STEP)["flags"]
-    assert bool(flags[0] & StepFlag.FIRST_OF_EPOCH)
-    assert not (flags[1:] & StepFlag.FIRST_OF_EPOCH).any()
-
-
-def test_more_elements_than_there_is_room_for_are_told_as_so_many(tmp_path: Path) -> None:
-    huge = torch.ones(1).expand(2**33)
-    assert train_on(tmp_path, [huge, torch.ones(3)]) == "nn"
-    assert elements(tmp_path) == [StepFlag.MOST_ELEMENTS, 3]
-
-
-def test_of_batches_that_are_not_looked_at_no_elements_are_told(tmp_path: Path) -> None:
-    assert train_on(tmp_path, [["text"], torch.ones(3), ["text"]]) == "-n-"
-    assert elements(tmp_path) == [0, 3, 0]
-
-
-def test_a_new_type_is_a_new_shape(tmp_path: Path) -> None:
-    assert train_on(tmp_path, [torch.ones(3), torch.ones(3).int(), torch.ones(3)]) == "nnk"
-
-
-@pytest.mark.parametrize(
-    "pack",
-    [
-        lambda a: [a, torch.ones(2)],
-        lambda a: {"ids": a, "name": "x"},
-        lambda a: Pair(torch.ones(1), a),
-        lambda a: UserDict({"x": a}),
-        lambda a: (["text", 3], {"deep": [{"er": a}]}),
-        lambda a: torch.nn.Parameter(a),
-    ],
-)
-def test_tensors_are_found_in_plain_containers(tmp_path: Path, pack: Callable[[Any], Any]) -> None:
-    assert train_on(tmp_path, [pack(a) for a in sized(3, 4, 3)]) == "nnk"
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [
-        np.ones(3),
-        ["text"],
-        torch.eye(3).to_sparse(),
-        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
-        [torch.ones(3), torch.eye(3).to_sparse()],
-    ],
-)
-def test_nothing_is_said_of_batches_without_plain_tensors(tmp_path: Path, batch: Any) -> None:
-    assert train_on(tmp_path, [batch] * 3) == "---"
-
-
-def test_of_many_tensors_the_first_count(tmp_path: Path) -> None:
-    many = [torch.ones(1)] * shapes_module.MOST_TENSORS
-    assert train_on(tmp_path, [[*many, torch.ones(n)] for n in (1, 2, 3)]) == "nkk"
-
-
-def test_when_too_many_shapes_were_seen_nothing_is_said_any_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shapes_module, "MOST_SEEN", 3)
-    assert train_on(tmp_path, sized(1, 2, 1, 3, 1, 4)) == "nnkn--"
-
-
-def test_a_mode_of_the_program_does_not_see_that_shapes_are_looked_at(tmp_path: Path) -> None:
-    class Counting(torch.overrides.TorchFunctionMode):
-        calls = 0
-
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            Counting.calls += 1
-            return func(*args, **(kwargs or {}))
-
-    weight = torch.ones(1, requires_grad=True)
-    loader: Any = DataLoader(sized(3, 4), batch_size=None, collate_fn=lambda batch: batch)  # type: ignore[arg-type]
-    seen = []
-    for folder in (None, tmp_path):
-        Counting.calls = 0
-        with recording(folder) if folder else contextlib.nullcontext(), Counting():
-            for _ in loader:
-                torch.autograd.backward(weight * 2)
-        seen.append(Counting.calls)
-    assert seen[0] == seen[1]
-
-
-def test_shapes_are_those_of_the_batch_trained_where_one_is_held_back(tmp_path: Path) -> None:
-    def one_behind(batches: Any) -> Iterator[Any]:
-        iterator = iter(batches)
-        held = next(iterator)
-        for batch in iterator:
-            yield held
-            held = batch
-        yield held
-
-    net = torch.nn.LazyLinear(1)
-    loader: Any = DataLoader(sized(4, 4, 4, 4), batch_size=None)  # type: ignore[arg-type]
-    ragged: Any = [torch.ones(rows, 4) for rows in (2, 2, 3, 2, 5)]
-    with recording(tmp_path):
-        for data in (loader, DataLoader(ragged, batch_size=None)):
-            for batch in one_behind(data):
-                learn(net, batch)
-    samples = open_run(tmp_path / "run").records(STEP)["samples"].tolist()
-    assert samples == [2, 2, 2, 2, 2, 2, 3, 2, 5]
-    assert shapes(tmp_path) == "nkkkkknkn"
-
-
-def test_either_loader_of_a_step_may_bring_a_new_shape(tmp_path: Path) -> None:
-    net = torch.nn.Linear(4, 1)
-    labelled: Any = DataLoader([torch.ones(2, 4)] * 4, batch_size=None)  # type: ignore[arg-type]
-    unlabelled: Any = DataLoader([torch.ones(n, 4) for n in (2, 2, 3, 3)], batch_size=None)  # type: ignore[arg-type]
-    with recording(tmp_path):
-        for first, second in zip(labelled, unlabelled, strict=True):
-            learn(net, torch.cat([first, second]))
-    assert shapes(tmp_path) == "nknk"
-
-
-def test_while_steps_are_let_pass_nothing_is_said_of_shapes(tmp_path: Path) -> None:
-    class Some(Thinning):
-        plans = iter([(2, 3), (2, 0), (2, 0), (2, 0)])
-
-        def first(self) -> int:
-            return 2
-
-        def plan(self, first_of_epoch: bool, left: int) -> tuple[int, int]:
-            return next(self.plans)
-
-    assert train_on(tmp_path, sized(*[2] * 11), Some()) == "nk" + "--" + "-k" + "kk"
 
 
 @pytest.fixture

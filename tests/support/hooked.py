@@ -1,0 +1,45 @@
+"""A training that is recorded by the hooks, in this process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from whyidle.capture.hooks.install import Hooks, install
+from whyidle.capture.session import Session
+from whyidle.capture.thinning import Thinning
+from whyidle.devices.cpu import CpuDevice
+from whyidle.record.run import create_run, open_run
+from whyidle.record.schema import STEP, StepFlag
+
+
+@contextlib.contextmanager
+def recording(folder: Path, thinning: Thinning | None = None, device: CpuDevice | None = None) -> Iterator[Hooks]:
+    """Record what is trained within, into `folder / "run"`. No hook may fail."""
+    device = device or CpuDevice()
+    session = Session(create_run(folder / "run", {"device": {"kind": "cpu"}}), device, thinning=thinning)
+    hooks = install(session, device)
+    try:
+        yield hooks
+        assert hooks.off == []
+    finally:
+        hooks.remove()
+        session.finish()
+
+
+def learn(net: torch.nn.Module, batch: torch.Tensor) -> None:
+    net(batch).sum().backward()
+
+
+def sized(*lengths: int) -> list[torch.Tensor]:
+    return [torch.ones(2, length) for length in lengths]
+
+
+def shapes(folder: Path) -> str:
+    """A letter for each step: new, known, or `-` where that was not looked at."""
+    flags = open_run(folder / "run").records(STEP)["flags"]
+    known = {0: "-", StepFlag.SHAPE_KNOWN: "k", StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE: "n"}
+    return "".join(known[int(f) & (StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE)] for f in flags)
