@@ -30,9 +30,7 @@ LONG_STILL = {
 }
 """What is recorded with, and its tests, with the lines they have: no more of them, and none of them longer."""
 FRAGMENTS_STILL = {
-    "profiler/capture/attach/gpus.py",
     "profiler/capture/hooks/queue.py",
-    "profiler/capture/sampler/ending.py",
 }
 """The same of modules that are too short: no more of them."""
 

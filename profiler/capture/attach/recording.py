@@ -13,7 +13,6 @@ from ...record.attached import Thread, write_stacks, write_states
 from ...record.run import create_run, update_run
 from ..sampler.schedule import NS_PER_S
 from ..sampler.start import start_sampler
-from .gpus import uuids_of
 from .spy import Spy
 from .states import States
 from .target import Target, device_kind
@@ -136,7 +135,7 @@ def _description(target: Target, rate: float, pids: list[int]) -> dict[str, Any]
     if kind == "cpu":
         device = {"kind": "cpu", "title": "the CPU", "count": 1}
     elif kind == "cuda":
-        uuids = uuids_of(set(pids))
+        uuids = _gpus_of(set(pids))
         title = "GPU" if len(uuids) < 2 else f"{len(uuids)} GPUs"
         device = {"kind": "cuda", "title": title, "count": max(1, len(uuids))}
         device |= {"uuids": uuids} if uuids else {}
@@ -146,3 +145,34 @@ def _description(target: Target, rate: float, pids: list[int]) -> dict[str, Any]
         "python": None,
         **({"device": device} if device else {}),
     }
+
+
+def _gpus_of(pids: set[int]) -> list[str]:
+    """UUIDs of the GPUs on which one of these processes has a context; none where the driver does not tell.
+
+    In a container the driver may give the host's process ids, which match none: then nothing is known.
+    """
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:
+        return []
+    found = []
+    for index in range(_or(0, pynvml.nvmlDeviceGetCount)):
+        handle = _or(None, pynvml.nvmlDeviceGetHandleByIndex, index)
+        if handle is None:
+            continue
+        if any(process.pid in pids for process in _or([], pynvml.nvmlDeviceGetComputeRunningProcesses, handle)):
+            uuid = _or(None, pynvml.nvmlDeviceGetUUID, handle)
+            if uuid is not None:
+                found.append(uuid.decode() if isinstance(uuid, bytes) else str(uuid))
+    return found
+
+
+def _or(otherwise: Any, call: Any, *arguments: Any) -> Any:
+    """What the driver answers, or something else where it refuses."""
+    try:
+        return call(*arguments)
+    except Exception:
+        return otherwise
