@@ -33,7 +33,9 @@ MOST_WINDOWS = 200
 BASELINE_STEPS = 10
 """Steps timed just before a window, to see how much slower the window's are."""
 MOST_COST_NS = 1_000_000_000
+"""A window that takes longer to begin and to end is too costly."""
 MOST_SLOWDOWN = 3.0
+"""So is one whose steps are so many times as long as those just before it."""
 MOST_COSTLY = 3
 """Windows that were too costly, after which there are no more."""
 MOST_CLOCK_CHANGE_NS = 5_000_000
@@ -49,6 +51,7 @@ TEARDOWN_FROM_CUDA = (12, 6)
 """Older runtimes may crash when CUPTI is detached and CUDA graphs are used."""
 
 _NEVER = sys.maxsize
+"""Number of a step that does not come."""
 _cuda: Any = torch.cuda
 
 OnWindow = Callable[[int, int, int], None]
@@ -58,7 +61,7 @@ OnWindow = Callable[[int, int, int], None]
 class ActivityWindows:
     """Windows of one training. Used from the training thread; nothing here ever raises into it.
 
-    The first step of a window is not counted: CUPTI settles in it. `first_step` is the number of that step.
+    The first step of a window is not counted: CUPTI settles in it.
     """
 
     def __init__(
@@ -76,11 +79,17 @@ class ActivityWindows:
     ) -> None:
         """
         Args:
-            gpu: number of the GPU whose kernels are recorded.
+            every_steps: from one window to the next.
+            steps: that a window counts.
+            first_step: number of the step in which the first window opens.
+            say: takes sentences for the report.
+            gpu: tells the number of the GPU whose kernels are recorded.
+            writer: the number that stands for this process in the folder, by default its id.
         """
         _detach_after(os.environ)
         self._gpu = gpu
         self._not_before_ns = 0
+        """When the next window may open at the earliest."""
         self._folder = folder
         self._rank = rank
         self._pid = writer
@@ -97,12 +106,15 @@ class ActivityWindows:
         self._within: list[int] = []
         """When the counted steps began, and last when the window ended."""
         self._trace_cost_ns = 0
+        """What beginning and ending the latest trace took."""
         self._costly = 0
+        """Windows that were too costly."""
         self.windows = 0
         """Windows recorded so far."""
         self.cost_ns = 0
         """Time spent here so far, that of torch and CUPTI included."""
         self._start_at = first_step
+        """Number of the step in which the next window opens."""
         self._due = max(0, first_step - BASELINE_STEPS)
         """Number of the next step at which anything is to be done."""
         self._watch: OthersWatch | None = None
@@ -140,6 +152,7 @@ class ActivityWindows:
             self._writer.close()
 
     def _turn(self, number: int, now: int) -> None:
+        """Open or close a window before this step, or note when it began."""
         self._due = number + 1
         if self._trace is not None:
             self._within.append(now)
@@ -183,6 +196,7 @@ class ActivityWindows:
         self._weigh()
 
     def _store(self, traced: Traced, begin: int, stopping: int) -> None:
+        """Record a window whose counted steps lasted from `begin` to `stopping`, ns; or say why there is none."""
         if abs(traced.stopped.offset_ns - traced.started.offset_ns) > MOST_CLOCK_CHANGE_NS:
             self._say_once("An activity window was thrown away: the clock of the machine was set meanwhile.")
             return

@@ -30,6 +30,7 @@ LEAST_WAIT_NS = 50_000
 ANCHOR_SLACK_NS = 1_000_000
 """How far CUPTI's clock may be off the host's when a call of ours is looked for."""
 CLOCK_TRIES = 5
+"""Times that both clocks are read, for a pair that was read at nearly one moment."""
 _SILENT = "6"
 """Above the highest of Kineto's levels of severity."""
 
@@ -69,7 +70,7 @@ class Clocks:
 
 
 def read_clocks() -> Clocks:
-    """The narrowest of a few brackets."""
+    """Both clocks now: epoch time, read between two looks at the monotonic clock. Of a few tries the closest."""
     best: tuple[int, Clocks] | None = None
     for _ in range(CLOCK_TRIES):
         before = time.monotonic_ns()
@@ -91,7 +92,7 @@ def to_monotonic(epoch_ns: Rows, started: Clocks, stopped: Clocks) -> Rows:
 
 @dataclass(frozen=True)
 class Traced:
-    """What a trace saw, and the moments that frame it."""
+    """What a trace saw, and both clocks when it began and ended."""
 
     events: Sequence[Any]
     """Kineto's events, as torch hands them out."""
@@ -216,6 +217,14 @@ def _sorted(
     number: dict[int, int],
     traced: Traced,
 ) -> Rows:
+    """The same as rows on the monotonic clock, by begin.
+
+    Args:
+        work: (kind, stream, number that its call has too, begin, end) of each piece of work on the device.
+        waits: (thread, begin, end) of each call that waited.
+        calls: (begin, thread) of the call that queued a piece of work, by that number.
+        number: ours for each of Kineto's threads.
+    """
     found = []
     for kind, stream, correlation, begin, end in work:
         launch, thread = calls.get(correlation, (NOT_MEASURED, None))

@@ -32,14 +32,17 @@ class _Marked:
     """The marks of one step."""
 
     handle: int = -1
+    """Of its record, once that is stored."""
     flags: int = 0
+    """Those that were stored."""
     before: Event | None = None
     """Behind everything queued earlier, where something was queued without marks."""
     begin: Event | None = None
+    """Before all that is queued of its computation."""
     end: Event | None = None
     """Behind the last backward pass or optimizer step."""
     later: list[tuple[int, Event]] = field(default_factory=list)
-    """(host, mark before a pause) since that."""
+    """(the host's time, the mark before it) of each pause since `end`."""
     tail: Event | None = None
     """Behind everything that was queued when the step ended."""
     ended_ns: int = 0
@@ -50,13 +53,16 @@ class _Marked:
     """The training thread has run differentiable operations in this step."""
     copy_begin: Event | None = None
     copy_end: Event | None = None
+    """Around the first copy of its batch."""
     leading: list[tuple[int, Event, Event]] = field(default_factory=list)
-    """(host begin, before, after) of copies and stream waits that come before any differentiable operation."""
+    """(the host's time, marks before and after) of each copy, wait of the stream or call of the model that comes before
+    any differentiable operation."""
     pauses: list[tuple[int, Event, Event]] = field(default_factory=list)
-    """(handle of the pause's record, before, after)"""
+    """(handle of its record, marks before and after) of each pause."""
 
     def done(self) -> bool:
-        """Whether the device has passed all of them. Those of the tail's stream lie before it."""
+        """Whether the device has passed all of them."""
+        # Those of the tail's stream lie before it.
         tail = self.tail
         if tail is None or not tail.done():
             return False
@@ -97,8 +103,9 @@ class Marks:
         self._put_ns = 0
         """When a backward pass, an optimizer step or a pause was last marked."""
         self._all_marked = True
-        """Whether nothing was queued since."""
+        """Whether a mark lies behind everything that was queued, as far as is known."""
         self._ever = False
+        """Whether a step was marked to its end."""
         self.dropped = 0
         """Steps without marks because too many were outstanding."""
 
@@ -123,7 +130,7 @@ class Marks:
     def computation_begins(self) -> bool:
         """Everything queued from here on is the step's computation; called again, the later call counts.
 
-        False if the device is so far behind that this step gets no marks.
+        Returns false if the device is so far behind that this step gets no marks.
         """
         step = self._step
         if step is None:
@@ -143,14 +150,15 @@ class Marks:
         return True
 
     def forward_mark(self) -> Event | None:
-        """A mark where the model is called."""
+        """A mark where the model is called; `None` where it would tell nothing: the step has no marks, or has begun to
+        compute."""
         step = self._step
         if step is None or step.begin is None or step.forward is not None or step.computed:
             return None
         return self._device.record(self._stream)
 
     def forward_begins(self, host_ns: int, mark: Event) -> None:
-        """The model was called there: where the device idled when that mark arrived, it began to compute."""
+        """The model was called there, at `host_ns`: a device that idled as the mark arrived began to compute there."""
         step = self._step
         if step is None or step.begin is None or step.forward is not None:
             self._device.release(mark)
@@ -268,7 +276,7 @@ class Marks:
         return True if self._ever and self._all_marked else None
 
     def resolve(self) -> int:
-        """Patch in the stamps of the oldest steps that the device has passed; how many."""
+        """Patch stamps into the records of the oldest steps that the device has passed. Returns of how many."""
         resolved = 0
         unresolved = self._unresolved
         while unresolved and resolved < RESOLVE_AT_MOST and unresolved[0].done():
@@ -290,13 +298,14 @@ class Marks:
                 step.leading.append((host_begin_ns, before, after))
 
     def _discard(self, step: _Marked) -> None:
-        """What was marked is no step."""
+        """Give back the marks of a step that gets no stamps."""
         if step.before is not None and step.before is self._last:
             self._last, self._all_marked = None, False
         for mark in step.events():
             self._device.release(mark)
 
     def _patch(self, step: _Marked) -> None:
+        """Write what the device says of a step into the records of the step and of its pauses."""
         # A pause's stamps first: a reader that sees the step's may rely on them.
         for handle, before, after in step.pauses:
             self._pauses.patch(handle, "device_begin_ns", before.time_ns(), after.time_ns())

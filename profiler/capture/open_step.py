@@ -103,7 +103,7 @@ class OpenStep:
         return ForwardMark(self._row[_STEP], now, mark)
 
     def forward_is_not(self, at: ForwardMark) -> None:
-        """It did not begin there."""
+        """No forward pass began there: its mark is given back."""
         if at.event is not None:
             self._device.release(at.event)
 
@@ -124,6 +124,7 @@ class OpenStep:
             self._marks.forward_begins(at.host_ns, at.event)
 
     def backward_begin(self) -> None:
+        """A backward pass begins; the last call counts."""
         if self.recording:
             self._row[_BACKWARD] = self._last_ns = self._now()
             graph = self.graph
@@ -144,6 +145,7 @@ class OpenStep:
             self._overhead += end - now
 
     def optimizer_begin(self) -> None:
+        """An optimizer step begins; the last call counts."""
         if self.recording:
             self._row[_OPTIMIZER] = self._last_ns = self._now()
 
@@ -252,4 +254,5 @@ class OpenStep:
         self._overhead += end - now
 
     def _pause(self, what: int, begin: int, end: int, nbytes: int) -> int:
+        """Record a pause, by the host's clock. Returns the handle of its record."""
         return self._pauses.append(self._row[_STEP], what, begin, end, nbytes, NOT_MEASURED, NOT_MEASURED)

@@ -70,10 +70,11 @@ _UNSAID = [NOT_MEASURED] * (len(BATCH.fields) - 1 - [f.name for f in BATCH.field
 LEAST_COLLECTION_NS = 100_000
 """Shorter garbage collections are not recorded one by one."""
 MOST_LASTING = 1000
-"""What lasted and was told by any thread, kept between two steps."""
+"""Garbage collections and compilations remembered until they are recorded, between two steps; the latest ones."""
 THREADS_EVERY_NS = 1_000_000_000
+"""How often, at most, the CPU time of other Python threads is looked at."""
 ALLOCATOR_EVERY_NS = 200_000_000
-"""How often, at most, the other threads and the device's allocator are looked at."""
+"""How often, at most, the device's allocator is asked."""
 
 
 class Session:
@@ -94,6 +95,9 @@ class Session:
     ) -> None:
         """
         Args:
+            device: what the training computes on.
+            rank: of this process, in a training of several.
+            thinning: which steps are looked at, where that is not to be planned by what they cost.
             writer: the number that stands for this process in the folder, by default its id.
             watch_threads: whether the CPU time of other Python threads of this process belongs to the training.
         """
@@ -112,24 +116,31 @@ class Session:
         """Takes what the report must say about this recording: what could not be seen, and why."""
         self._gc_begin = 0
         self._lasting: deque[tuple[int, int, int]] = deque(maxlen=MOST_LASTING)
-        """What is not recorded yet: any thread may collect or compile, only the training thread records."""
+        """(kind, begin, end) of what `lasted` was told and is not recorded yet."""
         self._threads = PythonThreads()
         self._threads.measured &= watch_threads
         self._look_at = self._threads_at = 0
         """When to look at the allocator again, and at the threads."""
         self._retries = 0
-        """Of the device's allocator, as last recorded."""
+        """How often the device's allocator had tried again, as last recorded."""
         self._asks_retries: Callable[[], int | None] | None = device.allocation_retries
+        """Asks that of the device; `None` once it has no answer."""
         gc.callbacks.append(self._gc_watch)
         self.steps.on_step = self._between_steps
         self.event(EventKind.TRAINING_BEGIN)
 
     def event(self, what: int, value: int = NOT_MEASURED, end_ns: int = NOT_MEASURED, t_ns: int = 0) -> None:
-        """Something outside the steps happened, now or at `t_ns`."""
+        """Record what is no step: its `EventKind`, when it happened (0: now), and when it ended, if it lasted.
+
+        `value`: what goes with it, as `record.schema.EventKind` says.
+        """
         self._events.append(t_ns or self._now(), what, value, end_ns)
 
     def lasted(self, what: int, begin_ns: int, end_ns: int) -> None:
-        """Something lasted. May be said by any thread; recorded between two steps."""
+        """Something of this `EventKind` lasted that long, a garbage collection or a compilation.
+
+        Any thread may say so. It is recorded between two steps, by the thread that trains.
+        """
         self._lasting.append((what, begin_ns, end_ns))
 
     def watch_activity(self) -> None:
@@ -182,12 +193,12 @@ class Session:
             steps.fetch_begin(epoch, first, queue)
 
     def graph_replayed(self) -> None:
-        """The training replays CUDA graphs."""
+        """The training has replayed a CUDA graph: there are no activity windows from here on."""
         if self._activity is not None:
             self._activity.graph_replayed()
 
     def moves_to(self, device: Device) -> None:
-        """The training computes on another device than was taken for its own."""
+        """The training computes on another device than was taken for its own: what follows is recorded of that one."""
         self.device = device
         self._asks_retries = device.allocation_retries
         self._retries = 0
@@ -246,7 +257,7 @@ class Session:
             writer.close()
 
     def made(self, row: array[int]) -> None:
-        """A batch was made in this process: the body of its record."""
+        """Record a batch that was made in this process. `row`: the fields of BATCH after `seq`, in order."""
         self._batches.store(row)
 
     def _record_batch(self, step: int, batch: Fetched, made: Made) -> None:
@@ -276,7 +287,7 @@ class Session:
         self.steps.add_overhead(self._now() - begin)
 
     def _between_steps(self, number: int, now: int) -> bool:
-        """Before step `number` begins, at the time `now`; whether that took notable time."""
+        """What is done between two steps: `number` begins, and it is `now`. Returns whether it took notable time."""
         if self._lasting:
             self._record_lasting()
         if now >= self._look_at:
@@ -293,6 +304,7 @@ class Session:
         return logged or self._activity.cost_ns > before
 
     def _gc_watch(self, phase: str, _info: dict[str, int]) -> None:
+        """Called by the garbage collector at the begin and the end of each collection."""
         if phase == "start":
             self._gc_begin = self._now()
         else:
@@ -307,7 +319,10 @@ class Session:
             self.event(what, t_ns=begin, end_ns=end)
 
     def _look_at_threads(self, trains: int) -> None:
-        """`trains`: the thread that trains; 0 at the end, which another thread may bring about."""
+        """Record the CPU time that other Python threads have used so far.
+
+        `trains`: the id of the thread that trains; 0 at the end, which another thread may bring about.
+        """
         threads = self._threads
         if not threads.measured:
             return
@@ -321,6 +336,7 @@ class Session:
             self.event(EventKind.PYTHON_THREADS, used)
 
     def _ask_allocator(self, ends: bool = False) -> None:
+        """Record how often the device's allocator had to try again, where that has grown; at the end if it ever did."""
         if self._asks_retries is None:
             return
         try:

@@ -26,10 +26,12 @@ _READY, _CAPACITY, _LOADER, _BATCH = (SLOT[n] for n in ("queue_ready", "queue_ca
 _FORWARD, _GC, _CPU = (SLOT[n] for n in ("forward_begin_ns", "gc_ns", "cpu_ns"))
 _OVERHEAD, _MEMORY = (SLOT[n] for n in ("overhead_ns", "memory_bytes"))
 _SKIPPED, _SKIPPED_SAMPLES, _SKIPPED_END = (SLOT[n] for n in ("skipped", "skipped_samples", "skipped_end_ns"))
+# What a step says while nothing is known of it.
 _BLANK = array(
     "q", (0 if f.name in ("sync_ns", "skipped", "skipped_samples") else NOT_MEASURED for f in STEP.fields[1:])
 )
 
+# In the flags of a step: one element of its batch, and as many as there is room for.
 _ONE_ELEMENT = 1 << StepFlag.ELEMENTS_SHIFT
 _ELEMENTS = StepFlag.MOST_ELEMENTS << StepFlag.ELEMENTS_SHIFT
 
@@ -46,7 +48,7 @@ class QueueLook(Protocol):
 
 
 class StepRecorder(OpenStep):
-    """Turns the hooks of one training loop into step records.
+    """Records the steps of one training loop.
 
     Order of calls in a step: `fetch_begin`, `fetch_end`, then any of the others, as often as they happen. The next
     `fetch_begin`, `end_step` or `finish` ends the step.
@@ -64,13 +66,13 @@ class StepRecorder(OpenStep):
         self.skip_left = 0
         """Steps from the next one on that are let pass, unless an epoch begins."""
         self.all_looked_at = False
-        """No step is let pass around the one looked at last."""
+        """No step was let pass right before the one looked at last, and none is to be after those in a row with it."""
         self.count = 0
         """Steps begun so far."""
         self._epoch_at = 0
         """The first step of this epoch."""
         self._mark = 0
-        """Flags of the step that begins next."""
+        """Flags that the step that begins next gets, from `look`."""
         self.skipped = 0
         """Steps not looked at since the last that was."""
         self.skipped_samples = 0
@@ -296,12 +298,14 @@ class StepRecorder(OpenStep):
         self.skipped_until_ns = now
 
     def _passes_with(self, samples: int) -> None:
-        # Told twice of one step, the later figure counts; of unknown figures there is no sum.
+        """The step that passes has so many samples; told again, the later figure counts."""
+        # Of unknown figures there is no sum.
         samples = max(0, samples)
         self.skipped_samples += samples - self._passing_samples
         self._passing_samples = samples
 
     def _store(self, now: int) -> None:
+        """Record the open step, which ends at `now`."""
         row = self._row
         marks = self._marks
         self.recording = False
