@@ -6,7 +6,7 @@ from time import monotonic_ns
 from typing import Any
 
 from ..hidden import forget_frame
-from .watch import Watch
+from .fetch_timing import Watch
 
 PASS = 1 << 32
 """`batch` is so much times the iterator's pass over the data, plus the batch's number in it."""

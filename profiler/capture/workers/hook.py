@@ -25,10 +25,10 @@ from ..hooks.wrap import Unexpected, Wraps
 from ..session import Session
 from ..steps import StepRecorder
 from .counters import Counters
+from .fetch_timing import Row, Watch
 from .fetching import fetches
 from .orders import PASS
-from .watch import Row, Watch
-from .worker import WorkerLoop, positions
+from .worker_loop import WorkerLoop, positions
 
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 
@@ -50,7 +50,7 @@ _numbers = count(1)
 # Of the process, not of one recording: workers outlive a recording that is begun anew.
 
 
-class MakingHook:
+class WorkersHook:
     """Numbers the iterators with workers, and puts itself around the loop that their workers run."""
 
     def __init__(self, session: Session, loop: Loop, switch: Switch) -> None:

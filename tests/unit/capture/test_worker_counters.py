@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import support.slow_data as slow_data
-from whyidle.capture.making.counters import Counters, affinity
 from whyidle.capture.recording import recording
+from whyidle.capture.workers.counters import Counters, affinity
 from whyidle.record.notices import read_notices
 from whyidle.record.reader import Records
 from whyidle.record.run import open_run

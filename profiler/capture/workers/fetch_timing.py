@@ -15,8 +15,8 @@ from ..hooks.samples import samples_of
 from ..hooks.switch import Switch, from_a_signal
 from .contents import bytes_of
 from .counters import Counters, Reading, affinity
-from .samples import Stamped, file_of, number_of, one_by_one
-from .transforms import Timing, Transform, is_due
+from .slowest_sample import Stamped, file_of, number_of, one_by_one
+from .transform_timing import Timing, Transform, is_due
 
 LEAST_READ_BYTES = 512
 """A batch for which its thread read so much through system calls was read from files. Less may be anything."""

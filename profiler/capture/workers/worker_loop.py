@@ -31,7 +31,7 @@ def revive(module, name, state):
     import importlib
     try:
         if state is not None:
-            from whyidle.capture.making.worker import WorkerLoop
+            from whyidle.capture.workers.worker_loop import WorkerLoop
             return WorkerLoop.revived(module, name, *state)
     except Exception:
         pass

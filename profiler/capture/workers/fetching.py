@@ -15,7 +15,7 @@ from torch.utils.data._utils import fetch as torch_fetch
 
 from ..hidden import forget_frame
 from ..hooks.wrap import Patches, Unexpected
-from .watch import Watch
+from .fetch_timing import Watch
 
 FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
 
