@@ -54,9 +54,10 @@ class StandIn:
         return type(self._whyidle_inner)
 
 
-def stand_in(base: type[StandIn], inner: Any, *args: Any) -> Any:
-    """A `base` for `inner`, which is made with `args` as well."""
-    return type.__call__(_kind_for(base, type(inner)), inner, *args)
+def stand_in(base: Any, inner: Any, *args: Any) -> Any:
+    """A `base`, a kind of `StandIn`, for `inner`; `args` are those of its making."""
+    kind: Any = type(inner)
+    return type.__call__(_kind_for(base, kind), inner, *args)
 
 
 def has_parts_in_c(kind: type) -> bool:
@@ -81,14 +82,14 @@ _NOT_HANDED_ON = frozenset(
         *("__new__", "__del__", "__dict__", "__getattribute__", "__init_subclass__", "__subclasshook__"),
         *("__reduce_ex__", "__getstate__", "__setstate__", "__deepcopy__", "__getnewargs__", "__getnewargs_ex__"),
         *("__class_getitem__", "__set_name__", "__get__", "__set__", "__delete__", "__sizeof__"),
-        *("__instancecheck__", "__subclasscheck__"),
+        *("__instancecheck__", "__subclasscheck__", "__annotate_func__"),
     }
 )
 """Special methods that belong to a class, or would let a copy be one of the stand-in."""
 
 
 @lru_cache(maxsize=64)
-def _kind_for(base: type[StandIn], kind: type) -> Any:
+def _kind_for(base: Any, kind: Any) -> Any:
     """A `base` that hands on just those special methods that `kind` has."""
     space: dict[str, Any] = {"__slots__": (), "__qualname__": kind.__qualname__, "_whyidle_kind": kind}
     for name in ("__doc__", "__module__"):

@@ -16,7 +16,7 @@ from ..hooks.switch import Switch, from_a_signal
 from .contents import bytes_of
 from .counters import Counters, Reading, affinity
 from .slowest_sample import Stamped, file_of, number_of, one_by_one
-from .transform_timing import Timing, Transform, is_due
+from .transform_timing import TransformTiming, is_due
 
 LEAST_READ_BYTES = 512
 """A batch for which its thread read so much through system calls was read from files. Less may be anything."""
@@ -45,7 +45,7 @@ _NOT_YET = (0, 0, 0, 0)
 Row: TypeAlias = "array[int]"
 
 
-class Watch:
+class FetchTimer:
     """`begins`, then `ends` or `fails`, for each batch. Errors of ours go to the switch and never to the caller.
 
     The first batches are all recorded; of the rest so many that it costs no more than a small share of the time. The
@@ -104,7 +104,7 @@ class Watch:
         self._made = _NOT_YET
         """Clocks and run queue when the samples were there (`Counters.between`)."""
         self._begin = Reading(*[0] * len(Reading._fields))
-        self._timing: Timing | None = None
+        self._timing: TransformTiming | None = None
         self._named: list[int] = []
         """Times of the slowest samples that were named, as a heap."""
 
@@ -126,8 +126,10 @@ class Watch:
             self._begin = self.counters.begin()
             self._cost = self._begin.t_ns - now
             return True
-        except Exception as error:
+        except BaseException as error:
             self.fails()
+            if not isinstance(error, Exception):
+                raise
             self.switch.fail(error)
             return False
 
@@ -178,7 +180,7 @@ class Watch:
             self.indices = Stamped(indices)
         fetcher.collate_fn = self._collates
         if is_due(self._looked):
-            self._timing = Timing(dataset)
+            self._timing = TransformTiming(dataset)
 
     def _take_out(self) -> None:
         fetcher = self._fetcher
@@ -285,7 +287,7 @@ class Watch:
         timing = self._timing
         if timing is None:
             return
-        called: list[Transform] = [t for t in timing.transforms if t.calls]
+        called = [t for t in timing.transforms if t.calls]
         if called:
             row[_TRANSFORM] = timing.total_ns
         for transform in called:

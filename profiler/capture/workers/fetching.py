@@ -15,13 +15,13 @@ from torch.utils.data._utils import fetch as torch_fetch
 
 from ..hidden import forget_frame
 from ..hooks.wrap import Patches, Unexpected
-from .fetch_timing import Watch
+from .fetch_timing import FetchTimer
 
 FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
 
 
 class _OfThread(threading.local):
-    watch: Watch | None = None
+    watch: FetchTimer | None = None
 
 
 class Fetches:
@@ -29,7 +29,7 @@ class Fetches:
 
     def __init__(self) -> None:
         self.of_thread = _OfThread()
-        self.in_training: Watch | None = None
+        self.in_training: FetchTimer | None = None
         """Of batches that no worker makes."""
         self._patches = Patches()
         self._users = 0

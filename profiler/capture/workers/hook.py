@@ -25,7 +25,7 @@ from ..hooks.wrap import Unexpected, Wraps
 from ..session import Session
 from ..steps import StepRecorder
 from .counters import Counters
-from .fetch_timing import Row, Watch
+from .fetch_timing import FetchTimer, Row
 from .fetching import fetches
 from .orders import PASS
 from .worker_loop import WorkerLoop, positions
@@ -62,7 +62,7 @@ class WorkersHook:
         self._loops: list[WorkerLoop] = []
         self._stateful = False
         self._installed = False
-        self._training: TrainingWatch | None = None
+        self._training: TrainingFetchTimer | None = None
 
     def install(self) -> None:
         base = dataloader._BaseDataLoaderIter
@@ -71,7 +71,7 @@ class WorkersHook:
         self._wraps.around(base, "_reset", self._begins_anew, None, None, None)
         fetches.install()
         self._installed = True
-        self._training = TrainingWatch(self._session, self._loop, self.switch)
+        self._training = TrainingFetchTimer(self._session, self._loop, self.switch)
         fetches.in_training = self._training
 
     def remove(self) -> None:
@@ -140,7 +140,7 @@ class WorkersHook:
             loop.serves(loader)
 
 
-class TrainingWatch(Watch):
+class TrainingFetchTimer(FetchTimer):
     """Batches that the training makes itself, in the fetches of its steps.
 
     Whether a fetch belongs to a step is sure only when the next one begins: a record is stored then.

@@ -6,13 +6,13 @@ from time import monotonic_ns
 from typing import Any
 
 from ..hidden import forget_frame
-from .fetch_timing import Watch
+from .fetch_timing import FetchTimer
 
 PASS = 1 << 32
 """`batch` is so much times the iterator's pass over the data, plus the batch's number in it."""
 
 
-class WorkerWatch(Watch):
+class WorkerFetchTimer(FetchTimer):
     """Knows from its orders which batch is made."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -31,7 +31,7 @@ class WorkerWatch(Watch):
 class Orders:
     """A worker's queue of orders, with a look at what comes out of it."""
 
-    def __init__(self, queue: Any, watch: WorkerWatch) -> None:
+    def __init__(self, queue: Any, watch: WorkerFetchTimer) -> None:
         self._queue = queue
         self._watch = watch
         self._waited = 0

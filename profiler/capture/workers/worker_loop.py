@@ -18,7 +18,7 @@ from ..hidden import forget_frame
 from ..hooks.switch import Switch
 from .counters import Counters
 from .fetching import fetches
-from .orders import Orders, WorkerWatch
+from .orders import Orders, WorkerFetchTimer
 
 NAME = "the workers of torch's loader"
 WITHOUT = "what happens inside them is not seen"
@@ -119,7 +119,7 @@ class _Watched:
         self._loader = loader
         self._batches: SlotWriter | None = None
         self._transforms: SlotWriter | None = None
-        self._watch: WorkerWatch | None = None
+        self._watch: WorkerFetchTimer | None = None
         self._worker = 0
         self._patched = False
 
@@ -133,7 +133,7 @@ class _Watched:
         rank, training = self._who
         self._batches = SlotWriter(self._folder, BATCH, rank, training)
         own = os.getpid() != training
-        self._watch = WorkerWatch(
+        self._watch = WorkerFetchTimer(
             self._switch,
             Counters(own_process=own),
             Names(self._folder),

@@ -113,7 +113,7 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
     # However slow the machine is, what a test does in a row is close together.
     monkeypatch.setattr(loop_module, "ADJACENT_NS", 10**12)
     # What making a batch costs is another matter.
-    monkeypatch.setattr(workers_module, "TrainingWatch", lambda *_: None)
+    monkeypatch.setattr(workers_module, "TrainingFetchTimer", lambda *_: None)
     # As in most programs, whatever other tests have imported.
     monkeypatch.delitem(sys.modules, "torch.distributed.checkpoint", raising=False)
     made = Recording()
@@ -713,7 +713,7 @@ class Thinned(Steps):
 def thinned(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
     monkeypatch.setattr(loop_module, "ADJACENT_NS", 10**12)
     # What making a batch costs is another matter.
-    monkeypatch.setattr(workers_module, "TrainingWatch", lambda *_: None)
+    monkeypatch.setattr(workers_module, "TrainingFetchTimer", lambda *_: None)
     made = Recording()
     made.steps = Thinned(passes=5)
     made.install()

@@ -24,7 +24,7 @@ from whyidle.capture.hooks.switch import Switch
 from whyidle.capture.workers.contents import bytes_of
 from whyidle.capture.workers.counters import Counters
 from whyidle.capture.workers.fetching import Fetches
-from whyidle.capture.workers.orders import PASS, Orders, WorkerWatch
+from whyidle.capture.workers.orders import PASS, Orders, WorkerFetchTimer
 from whyidle.capture.workers.slowest_sample import Stamped, file_of, number_of, one_by_one
 from whyidle.capture.workers.worker_loop import WorkerLoop, positions
 from whyidle.record.names import Names
@@ -125,9 +125,9 @@ class Queue:
         return self.orders.pop(0)
 
 
-def watch(tmp_path: Path, rows: list[Any]) -> WorkerWatch:
+def watch(tmp_path: Path, rows: list[Any]) -> WorkerFetchTimer:
     switch = Switch("workers", "nothing is seen", rows.append)
-    return WorkerWatch(
+    return WorkerFetchTimer(
         switch, Counters(False), Names(tmp_path), rows.append, lambda *_: None, own_process=False, worker=0
     )
 
@@ -156,7 +156,7 @@ def test_very_short_batches_are_left_out_and_counted(tmp_path: Path) -> None:
     watching._not_before = 0
     assert watching.begins(fetcher, [1, 2, 3])
     watching.ends(fetcher.fetch(watching.indices))
-    assert WorkerWatch.FREE <= len(rows) < 1000
+    assert WorkerFetchTimer.FREE <= len(rows) < 1000
     skipped = sum(row[FIELDS.index("skipped")] for row in rows)
     assert sum(row[FIELDS.index("skipped_samples")] for row in rows) == 3 * skipped
     assert len(rows) + skipped == 2001
