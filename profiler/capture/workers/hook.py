@@ -1,4 +1,5 @@
-"""The hook on how batches are made: in the training process, what its loaders' workers need to know."""
+"""The hook on how batches are made: in the training process, what its loaders' workers need to know, and what the
+training makes itself."""
 
 from __future__ import annotations
 
@@ -24,16 +25,14 @@ from ..hooks.switch import Switch
 from ..hooks.wrap import Unexpected, Wraps
 from ..session import Session
 from ..steps import StepRecorder
-from .counters import Counters
-from .fetch_timing import FetchTimer, Row
-from .fetching import fetches
-from .orders import PASS
-from .worker_loop import WorkerLoop, positions
+from .counters import ThreadCounters
+from .fetch_timing import FetchTimer, Row, fetchers
+from .worker_loop import PASS, WorkerLoop, positions
 
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 
 
-class Passes:
+class IteratorPasses:
     """An iterator with workers, and which of its passes over the data it is in."""
 
     __slots__ = ("loader", "order")
@@ -45,7 +44,7 @@ class Passes:
         batches come as they are finished."""
 
 
-_iterators: ByIdentity[Passes] = ByIdentity()
+_iterators: ByIdentity[IteratorPasses] = ByIdentity()
 _numbers = count(1)
 # Of the process, not of one recording: workers outlive a recording that is begun anew.
 
@@ -69,10 +68,10 @@ class WorkersHook:
         self._patch_loop(torch_worker)
         self._wraps.replace(base, "__init__", self._wrap_init, None, None)
         self._wraps.around(base, "_reset", self._begins_anew, None, None, None)
-        fetches.install()
+        fetchers.install()
         self._installed = True
         self._training = TrainingFetchTimer(self._session, self._loop, self.switch)
-        fetches.in_training = self._training
+        fetchers.in_training = self._training
 
     def remove(self) -> None:
         self._wraps.put_back()
@@ -80,12 +79,12 @@ class WorkersHook:
             loop.serves(0)
         if self._installed:
             self._installed = False
-            fetches.in_training = None
-            fetches.remove()
+            fetchers.in_training = None
+            fetchers.remove()
         if self._training is not None:
             self._training.close()
 
-    def passes_of(self, iterator: Any) -> Passes | None:
+    def passes_of(self, iterator: Any) -> IteratorPasses | None:
         """What its steps say of an iterator; `None` for one without workers."""
         passes = _iterators.get(iterator)
         if passes is not None and not getattr(iterator, "_in_order", True):
@@ -135,7 +134,7 @@ class WorkersHook:
         loader = 0
         if self.switch.on and int(getattr(iterator, "_num_workers", 0)) > 0:
             loader = next(_numbers)
-            _iterators.put(iterator, Passes(loader))
+            _iterators.put(iterator, IteratorPasses(loader))
         for loop in self._loops:
             loop.serves(loader)
 
@@ -160,7 +159,7 @@ class TrainingFetchTimer(FetchTimer):
         self._transforms_writer: RecordWriter | None = None
         super().__init__(
             switch,
-            Counters(own_process=False),
+            ThreadCounters(own_process=False),
             Names(session.folder),
             self._keep,
             self._store_transform,
@@ -177,7 +176,7 @@ class TrainingFetchTimer(FetchTimer):
         if self._thread != loop.thread:
             self._thread = loop.thread
             self.counters.close()
-            self.counters = Counters(own_process=False)
+            self.counters = ThreadCounters(own_process=False)
         self._flush()
         begins = super().begins(fetcher, indices, stamps)
         self._steps.add_overhead(monotonic_ns() - begin)

@@ -19,7 +19,7 @@ from torch.utils.data import Subset
 
 import support.slow_data as slow_data
 from whyidle.capture.hooks.switch import Switch
-from whyidle.capture.workers.counters import Counters
+from whyidle.capture.workers.counters import ThreadCounters
 from whyidle.capture.workers.fetch_timing import FetchTimer
 from whyidle.capture.workers.transform_timing import TransformTiming
 from whyidle.record.names import Names
@@ -217,7 +217,7 @@ def test_every_class_is_the_same_before_while_and_after_its_transforms_are_timed
     timed: list[Any] = []
     switch = Switch("workers", "nothing is seen", rows.append)
     timer = FetchTimer(
-        switch, Counters(False), Names(tmp_path), rows.append, lambda *told: timed.append(told), own_process=False
+        switch, ThreadCounters(False), Names(tmp_path), rows.append, lambda *told: timed.append(told), own_process=False
     )
     data = Looking(kind)
     [own], theirs = data.own, type(data.own[0])

@@ -1,4 +1,4 @@
-"""The parts that watch how batches are made."""
+"""How a batch's making is timed, in workers and in the training."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from torch.utils.data._utils import worker as torch_worker
 
 import support.slow_data as slow_data
 from whyidle.capture.hidden import forget_frame
+from whyidle.capture.hooks.parts import bytes_of
 from whyidle.capture.hooks.room import weigh
 from whyidle.capture.hooks.samples import samples_of
 from whyidle.capture.hooks.switch import Switch
-from whyidle.capture.workers.contents import bytes_of
-from whyidle.capture.workers.counters import Counters
-from whyidle.capture.workers.fetching import Fetches
-from whyidle.capture.workers.orders import PASS, Orders, WorkerFetchTimer
+from whyidle.capture.workers.counters import ThreadCounters
+from whyidle.capture.workers.fetch_timing import Fetchers
 from whyidle.capture.workers.slowest_sample import Stamped, file_of, number_of, one_by_one
-from whyidle.capture.workers.worker_loop import WorkerLoop, positions
+from whyidle.capture.workers.worker_loop import PASS, Orders, WorkerFetchTimer, WorkerLoop, positions
 from whyidle.record.names import Names
 from whyidle.record.schema import BATCH, NOT_MEASURED
 
@@ -105,7 +104,7 @@ def test_bytes_are_those_of_all_tensors_and_of_nothing_else() -> None:
 def test_counters_see_what_a_thread_reads_and_computes_and_not_themselves(tmp_path: Path) -> None:
     file = tmp_path / "data"
     file.write_bytes(b"x" * 50_000)
-    counters = Counters(own_process=False)
+    counters = ThreadCounters(own_process=False)
     begin, idle = counters.begin(), counters.end()
     assert idle.thread_read_bytes - begin.thread_read_bytes == 0
     begin = counters.begin()
@@ -125,37 +124,37 @@ class Queue:
         return self.orders.pop(0)
 
 
-def watch(tmp_path: Path, rows: list[Any]) -> WorkerFetchTimer:
+def fetch_timer(tmp_path: Path, rows: list[Any]) -> WorkerFetchTimer:
     switch = Switch("workers", "nothing is seen", rows.append)
     return WorkerFetchTimer(
-        switch, Counters(False), Names(tmp_path), rows.append, lambda *_: None, own_process=False, worker=0
+        switch, ThreadCounters(False), Names(tmp_path), rows.append, lambda *_: None, own_process=False, worker=0
     )
 
 
 def test_orders_tell_the_batch_and_the_pass(tmp_path: Path) -> None:
-    watching = watch(tmp_path, [])
+    timer = fetch_timer(tmp_path, [])
     queue = Queue([(0, [1, 2]), (3, [4]), torch_worker._ResumeIteration(), (0, [1])])
-    orders = Orders(queue, watching)
+    orders = Orders(queue, timer)
     numbers = []
     while queue.orders:
         orders.get(timeout=1)
-        numbers.append(watching.number)
+        numbers.append(timer.number)
     assert numbers == [0, 3, 3, PASS]
     assert orders.orders is queue.orders
 
 
 def test_very_short_batches_are_left_out_and_counted(tmp_path: Path) -> None:
     rows: list[Any] = []
-    watching = watch(tmp_path, rows)
+    timer = fetch_timer(tmp_path, rows)
     fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher(
         TensorDataset(torch.zeros(8)), True, torch.utils.data.default_collate, False
     )
     for _ in range(2000):
-        assert watching.begins(fetcher, [1, 2, 3])
-        watching.ends(fetcher.fetch(watching.indices))
-    watching._not_before = 0
-    assert watching.begins(fetcher, [1, 2, 3])
-    watching.ends(fetcher.fetch(watching.indices))
+        assert timer.begins(fetcher, [1, 2, 3])
+        timer.ends(fetcher.fetch(timer.indices))
+    timer._not_before = 0
+    assert timer.begins(fetcher, [1, 2, 3])
+    timer.ends(fetcher.fetch(timer.indices))
     assert WorkerFetchTimer.FREE <= len(rows) < 1000
     skipped = sum(row[FIELDS.index("skipped")] for row in rows)
     assert sum(row[FIELDS.index("skipped_samples")] for row in rows) == 3 * skipped
@@ -165,11 +164,11 @@ def test_very_short_batches_are_left_out_and_counted(tmp_path: Path) -> None:
 
 def test_an_error_of_ours_switches_the_watch_off_and_leaves_the_fetcher_as_it_was(tmp_path: Path) -> None:
     said: list[Any] = []
-    watching = watch(tmp_path, said)
-    watching.counters.begin = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    timer = fetch_timer(tmp_path, said)
+    timer.counters.begin = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
     fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher(slow_data.Keyed(), True, list, False)
-    assert not watching.begins(fetcher, [1])
-    assert not watching.begins(fetcher, [1])
+    assert not timer.begins(fetcher, [1])
+    assert not timer.begins(fetcher, [1])
     assert fetcher.collate_fn is list
     (notice,) = said
     assert "ZeroDivisionError" in notice
@@ -201,29 +200,29 @@ def test_a_loop_for_an_iterator_that_is_not_recorded_is_torch_s_own(tmp_path: Pa
 
 def test_a_loader_within_a_worker_s_dataset_is_not_recorded_twice(tmp_path: Path) -> None:
     rows: list[Any] = []
-    watching = watch(tmp_path, rows)
+    timer = fetch_timer(tmp_path, rows)
 
     class Outer(slow_data.Keyed):
         __getitems__ = None  # type: ignore[assignment]
 
         def __getitem__(self, index: int) -> torch.Tensor:
             (inner,) = DataLoader(TensorDataset(torch.ones(1)), 1)
-            assert not watching.begins(None, [index])
+            assert not timer.begins(None, [index])
             return inner[0]
 
     fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher(Outer(), True, torch.stack, False)
-    assert watching.begins(fetcher, [1, 2])
-    watching.ends(fetcher.fetch(watching.indices))
+    assert timer.begins(fetcher, [1, 2])
+    timer.ends(fetcher.fetch(timer.indices))
     assert len(rows) == 1
 
 
 def test_a_fetcher_is_as_it_was_after_its_counters_failed(tmp_path: Path) -> None:
     said: list[Any] = []
-    watching = watch(tmp_path, said)
+    timer = fetch_timer(tmp_path, said)
     fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher(TensorDataset(torch.zeros(8)), True, list, False)
-    assert watching.begins(fetcher, [1])
-    watching.counters.end = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
-    watching.ends(fetcher.fetch(watching.indices))
+    assert timer.begins(fetcher, [1])
+    timer.counters.end = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    timer.ends(fetcher.fetch(timer.indices))
     assert fetcher.collate_fn is list
     assert len(fetcher.fetch([1, 2])) == 2
     assert len(said) == 1
@@ -238,12 +237,12 @@ def test_a_fetch_that_is_the_programs_own_gets_the_indices_as_they_are(
         with monkeypatch.context() as patched:
             if own:
                 patched.setattr(kind, "fetch", lambda self, indices: seen.append(type(indices)))
-            fetches = Fetches()
-            fetches.install()
-            fetches.of_thread.watch = watching = watch(tmp_path, [])
-            monkeypatch.setattr(watching, "ends", lambda batch, w=watching: (seen.append(type(w.indices)), w.fails()))
+            fetchers = Fetchers()
+            fetchers.install()
+            fetchers.of_thread.timer = timer = fetch_timer(tmp_path, [])
+            monkeypatch.setattr(timer, "ends", lambda batch, t=timer: (seen.append(type(t.indices)), t.fails()))
             kind(TensorDataset(torch.zeros(8)), True, list, False).fetch([1, 2])
-            fetches.remove()
+            fetchers.remove()
     assert seen == [Stamped, list, list]
 
 
