@@ -76,6 +76,9 @@ class _Kind(type):
     def __getattr__(cls, name: str) -> Any:
         return getattr(cls._whyidle_kind, name)
 
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls._whyidle_kind)
+
 
 _NOT_HANDED_ON = frozenset(
     {

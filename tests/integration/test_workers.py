@@ -27,6 +27,8 @@ from whyidle.record.reader import Records
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, NOT_MEASURED, STEP, TRANSFORM
 
+pytestmark = pytest.mark.usefixtures("nothing_compiled")
+
 
 class Net:
     def __init__(self) -> None:

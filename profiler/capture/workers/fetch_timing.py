@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import os
 import threading
@@ -166,6 +167,11 @@ class FetchTimer:
             self.switch.fail(error)
         finally:
             self._forget()
+
+    def forked(self) -> None:
+        """This is a child, perhaps in the midst of a batch: what it has of that is not timed."""
+        with contextlib.suppress(Exception):
+            self._take_out()
 
     def close(self) -> None:
         self.counters.close()
@@ -346,6 +352,9 @@ class Fetchers:
 
     def forked(self) -> None:
         """This is a child: nobody times its batches unless it says so, and torch's functions are back."""
+        for timer in (self.of_thread.timer, self.in_training):
+            if timer is not None:
+                timer.forked()
         self._users = 0
         self.of_thread = _OfThread()
         self.in_training = None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from time import monotonic_ns
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
+
+from torch.compiler import is_dynamo_compiling
 
 from ..stand_in import StandIn, has_parts_in_c, stand_in
 
@@ -26,8 +29,14 @@ _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, functools.partial)
 
 
 def is_due(number: int) -> bool:
-    """Whether the transforms of a worker's batch with this number, from 0, are timed."""
-    return number in FIRST or (number > 0 and number % EVERY == 0)
+    """Whether the transforms of a worker's batch with this number, from 0, are timed.
+
+    None is where torch's compiler has been at work in this process, or in the one it was forked from: it may have
+    compiled code of the dataset's, and would look into what stands there for a transform.
+    """
+    if number not in FIRST and (number == 0 or number % EVERY):
+        return False
+    return not getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0)
 
 
 class TransformCost:
@@ -96,6 +105,8 @@ class TimedTransform(StandIn):
         self._whyidle_timing = timing
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if is_dynamo_compiling():
+            return self._whyidle_inner(*args, **kwargs)
         timing = self._whyidle_timing
         timing.depth += 1
         begin = monotonic_ns()

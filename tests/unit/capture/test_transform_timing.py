@@ -6,6 +6,7 @@ import abc
 import copy
 import inspect
 import operator
+import os
 import pickle
 import traceback
 from dataclasses import asdict, dataclass, replace
@@ -20,9 +21,11 @@ from torch.utils.data import Subset
 import support.slow_data as slow_data
 from whyidle.capture.hooks.switch import Switch
 from whyidle.capture.workers.counters import ThreadCounters
-from whyidle.capture.workers.fetch_timing import FetchTimer
+from whyidle.capture.workers.fetch_timing import FetchTimer, fetchers
 from whyidle.capture.workers.transform_timing import TransformTiming
 from whyidle.record.names import Names
+
+pytestmark = pytest.mark.usefixtures("nothing_compiled")
 
 
 def fails() -> None:
@@ -140,6 +143,7 @@ def test_a_transform_can_do_all_it_could_while_it_is_timed_and_keeps_nothing_of_
     copies = [kept | kept, copy.copy(kept), copy.deepcopy(kept), pickle.loads(pickle.dumps(kept)), copy.deepcopy(data)]
     assert [type(each) for each in copies] == [Pipe, Pipe, Pipe, Pipe, Holder]
     assert (type(copies[-1].transform), kept.__class__, type(kept).__name__) == (Pipe, Pipe, "Pipe")
+    assert isinstance(own, type(kept))
     assert inspect.signature(kept) == inspect.signature(own)
     assert [inner[0](3) for inner in data.transforms] == [3]  # type: ignore[attr-defined]
     stand_in: Any = data.target_transform
@@ -211,19 +215,26 @@ class Looking(slow_data.Keyed):
         return torch.ones(1) * self.transform(index)
 
 
+def fetch_timer(tmp_path: Path, timed: list[Any]) -> FetchTimer:
+    switch = Switch("workers", "nothing is seen", timed.append)
+    return FetchTimer(
+        switch, ThreadCounters(False), Names(tmp_path), len, lambda *told: timed.append(told), own_process=False
+    )
+
+
+def fetcher_of(data: Any) -> Any:
+    return torch.utils.data._utils.fetch._MapDatasetFetcher(data, True, torch.stack, False)
+
+
 @pytest.mark.parametrize("kind", [object, Registered, torch.nn.Module, abc.ABC])
 def test_every_class_is_the_same_before_while_and_after_its_transforms_are_timed(tmp_path: Path, kind: type) -> None:
-    rows: list[Any] = []
     timed: list[Any] = []
-    switch = Switch("workers", "nothing is seen", rows.append)
-    timer = FetchTimer(
-        switch, ThreadCounters(False), Names(tmp_path), rows.append, lambda *told: timed.append(told), own_process=False
-    )
+    timer = fetch_timer(tmp_path, timed)
     data = Looking(kind)
     [own], theirs = data.own, type(data.own[0])
     as_it_was = (theirs, theirs, vars(theirs)["__call__"], [])
     known = list(Registered.known)
-    fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher(data, True, torch.stack, False)
+    fetcher = fetcher_of(data)
     for number in range(5):
         assert timer.begins(fetcher, [13 if number == 2 else number])
         try:
@@ -234,6 +245,23 @@ def test_every_class_is_the_same_before_while_and_after_its_transforms_are_timed
     assert [calls for _, _, calls, _ in timed] == [1, 1, 1]
     assert data.seen == [as_it_was] * 10
     assert Registered.known == known
+
+
+def test_a_process_forked_in_the_midst_of_a_batch_has_the_transforms_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = Looking(object)
+    fetcher, timer = fetcher_of(data), fetch_timer(tmp_path, [])
+    monkeypatch.setattr(fetchers, "in_training", timer)
+    for number in range(2):
+        assert timer.begins(fetcher, [number])
+        assert (data.transform is data.own[0]) == (number == 0), "the second batch is timed"
+        child = os.fork()
+        if not child:
+            # `own` is a list that holds the transform and is not looked into.
+            os._exit(data.transform is not data.own[0] or fetcher.collate_fn is not torch.stack)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        timer.ends(fetcher.fetch(timer.indices))
 
 
 def test_what_the_dataset_moves_meanwhile_is_the_transform_again_afterwards() -> None:
