@@ -53,3 +53,10 @@ def ctrl_c_raises() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process of its own, in which torch's compiler has not been at work: transforms are timed."""
+    if compiler := sys.modules.get("torch._dynamo.convert_frame"):
+        monkeypatch.setattr(compiler, "FRAME_COUNTER", 0)

@@ -20,12 +20,14 @@ from torch.utils.data import DataLoader, Subset
 import support.slow_data as slow_data
 import support.warm as warm
 from support.crafted import analysis_of_run
-from whyidle.capture.making import watch as watch_module
 from whyidle.capture.recording import recording
+from whyidle.capture.workers import fetch_timing
 from whyidle.record.notices import read_notices
 from whyidle.record.reader import Records
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, NOT_MEASURED, STEP, TRANSFORM
+
+pytestmark = pytest.mark.usefixtures("nothing_compiled")
 
 
 class Net:
@@ -271,7 +273,7 @@ def test_an_error_of_the_dataset_reads_as_without_us(tmp_path: Path, workers: in
     with recorded(tmp_path / "run"):
         ours = said()
     assert ours.split("[")[0] == plain.split("[")[0]
-    assert "making" not in ours
+    assert "capture/workers" not in ours
 
 
 def test_the_user_s_worker_init_fn_and_information_are_untouched(tmp_path: Path) -> None:
@@ -313,7 +315,7 @@ def test_a_failing_hook_delivers_the_batch_and_says_so(tmp_path: Path, monkeypat
         raise RuntimeError("ours")
 
     # Which forked workers inherit alone.
-    monkeypatch.setattr(watch_module, "bytes_of", broken)
+    monkeypatch.setattr(fetch_timing, "bytes_of", broken)
     net, seen = Net(), []
     with recorded(tmp_path / "run"):
         for batch in DataLoader(slow_data.Keyed(), 4, num_workers=2, multiprocessing_context="fork"):

@@ -207,16 +207,16 @@ def install(
         loading.headroom = Takeover(session, loop, loading, tune, headroom)
     elif headroom:
         loading.headroom = Headroom(session, loop, device.now)
-    from ..making.hook import MakingHook  # which builds on what is here
+    from ..workers.hook import WorkersHook  # which builds on what is here
 
-    making = MakingHook(session, loop, switch("how batches are made", "what their making costs is not seen"))
-    loading.passes_of = making.passes_of
+    workers = WorkersHook(session, loop, switch("how batches are made", "what their making costs is not seen"))
+    loading.passes_of = workers.passes_of
     no_loader = switch("iterators that are no DataLoader", "their fetches are not seen")
     fetches = Fetches(loop, device.now, no_loader, session.notice)
     graphs = LearningGraphs()
     hooks: list[_Hook] = [
         loading,
-        making,
+        workers,
         BackwardHook(
             loop, steps, switch("torch.autograd.backward", "the backward pass is not told from the rest"), graphs
         ),

@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from .tensors import shape_of
+from ...record.schema import NOT_MEASURED
+from .tensors import has_plain_memory, shape_of
+
+MOST_PARTS = 512
+"""Parts of a batch whose bytes are counted; of larger ones nothing is said."""
+DEEPEST = 8
+_PLAIN = (str, bytes, bytearray, int, float, complex, type(None), type)
 
 
 def parts_of(thing: Any, most: int) -> list[Any] | None:
@@ -68,3 +74,28 @@ def shape_told(thing: Any) -> tuple[int, ...] | None:
                 return shape if isinstance(shape, tuple) else None
             return None
     return None
+
+
+def bytes_of(batch: Any) -> int:
+    """Bytes of all tensors and arrays in a batch; `NOT_MEASURED` where there are none, or too many parts."""
+    total, tensors, parts = 0, 0, 0
+    todo = [(batch, 0)]
+    while todo:
+        part, depth = todo.pop()
+        parts += 1
+        if parts > MOST_PARTS or depth > DEEPEST:
+            return NOT_MEASURED
+        if isinstance(part, torch.Tensor):
+            if has_plain_memory(part):
+                total += shape_of(part)[2]
+                tensors += 1
+        elif isinstance(part, np.ndarray):
+            total += bytes_of_array(part)
+            tensors += 1
+        elif (inside := parts_of(part, MOST_PARTS + 1)) is not None:
+            if len(inside) > MOST_PARTS:
+                return NOT_MEASURED
+            todo += [(inner, depth + 1) for inner in inside]
+        elif not isinstance(part, _PLAIN) and not callable(part):
+            todo += [(inner, depth + 1) for inner in fields_of(part).values()]
+    return total if tensors else NOT_MEASURED

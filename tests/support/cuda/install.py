@@ -13,7 +13,7 @@ from torch import _C
 
 from whyidle.capture import active
 from whyidle.capture.hooks import copies
-from whyidle.capture.making import hook
+from whyidle.capture.workers import hook
 from whyidle.devices import choose, cpu, cuda
 from whyidle.devices import clock as device_clock
 

@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from whyidle.capture.hooks.compiled import leave_uncompiled
 from whyidle.capture.hooks.install import install
+from whyidle.capture.recording import recording
 from whyidle.capture.session import Session
 from whyidle.devices.cpu import CpuDevice
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.record.notices import read_notices
 from whyidle.record.reader import RecordFile
-from whyidle.record.run import create_run
-from whyidle.record.schema import NOT_MEASURED
+from whyidle.record.run import create_run, open_run
+from whyidle.record.schema import BATCH, NOT_MEASURED, TRANSFORM
 
 DIRECT: list[Callable[[torch.Tensor], torch.Tensor]] = [
     lambda x: torch.Tensor.to(x, torch.float64) + 1,
@@ -100,3 +101,41 @@ def test_keeping_the_compiler_away_works_here_and_does_not_import_it() -> None:
 def test_a_torch_that_cannot_keep_its_compiler_away_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch._C, "_dynamo", object())
     assert leave_uncompiled() is False
+
+
+class Compiled(Dataset[torch.Tensor]):
+    """Calls its transform from code that is compiled as a whole."""
+
+    def __init__(self, transform: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self.transform = transform
+        self._make = torch.compile(self._twice, backend="eager", fullgraph=True)
+
+    def _twice(self, sample: torch.Tensor) -> torch.Tensor:
+        return self.transform(sample) * 2
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self._make(torch.full((3,), float(index)))
+
+
+@pytest.mark.parametrize("transform", [torch.nn.ReLU(), lambda sample: sample + 1])
+def test_what_compiled_code_of_a_dataset_calls_is_what_it_was_compiled_with(
+    tmp_path: Path, transform: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    def made() -> list[list[float]]:
+        torch._dynamo.reset()
+        model = torch.nn.Linear(3, 1)
+        batches = []
+        for batch in DataLoader(Compiled(transform), 1):
+            model(batch).sum().backward()
+            batches.append(batch.flatten().tolist())
+        return batches
+
+    plain = made()
+    with recording(tmp_path, "cpu", sampler=False):
+        assert made() == plain
+    assert read_notices(tmp_path) == []
+    assert len(open_run(tmp_path).records(BATCH)) == 8
+    assert len(open_run(tmp_path).records(TRANSFORM)) == 0

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from whyidle.capture.hooks.install import Hooks, install
 from whyidle.capture.loop_detector import state as loop_state
-from whyidle.capture.making import hook as making_module
+from whyidle.capture.workers import hook as workers_module
 from whyidle.devices.cpu import CpuDevice
 from whyidle.record.schema import EventKind, LoaderFlag
 
@@ -113,7 +113,7 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
     # However slow the machine is, what a test does in a row is close together.
     monkeypatch.setattr(loop_state, "ADJACENT_NS", 10**12)
     # What making a batch costs is another matter.
-    monkeypatch.setattr(making_module, "TrainingWatch", lambda *_: None)
+    monkeypatch.setattr(workers_module, "TrainingFetchTimer", lambda *_: None)
     # As in most programs, whatever other tests have imported.
     monkeypatch.delitem(sys.modules, "torch.distributed.checkpoint", raising=False)
     made = Recording()
@@ -704,7 +704,7 @@ class Thinned(Steps):
 def thinned(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
     monkeypatch.setattr(loop_state, "ADJACENT_NS", 10**12)
     # What making a batch costs is another matter.
-    monkeypatch.setattr(making_module, "TrainingWatch", lambda *_: None)
+    monkeypatch.setattr(workers_module, "TrainingFetchTimer", lambda *_: None)
     made = Recording()
     made.steps = Thinned(passes=5)
     made.install()

@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import support.slow_data as slow_data
-from whyidle.capture.making.counters import Counters, affinity
 from whyidle.capture.recording import recording
+from whyidle.capture.workers.counters import ThreadCounters, affinity
 from whyidle.record.notices import read_notices
 from whyidle.record.reader import Records
 from whyidle.record.run import open_run
@@ -103,7 +103,7 @@ def test_batches_that_go_through_the_pipe_are_bytes_sent_and_tensors_are_not(tmp
 
 def test_what_is_recorded_is_not_counted_as_sent(tmp_path: Path) -> None:
     """Records are stored through mapped memory, also where their file grows."""
-    counters = Counters(own_process=True)
+    counters = ThreadCounters(own_process=True)
     writer = SlotWriter(tmp_path, BATCH, 0, os.getpid())
     before = counters.begin().written_bytes
     for _ in range(1000):
@@ -117,7 +117,7 @@ def test_what_is_recorded_is_not_counted_as_sent(tmp_path: Path) -> None:
 
 def test_bytes_written_are_those_of_the_whole_process() -> None:
     with open(os.devnull, "wb", buffering=0) as sink:
-        counters, shared = Counters(own_process=True), Counters(own_process=False)
+        counters, shared = ThreadCounters(own_process=True), ThreadCounters(own_process=False)
         before = counters.begin().written_bytes
         thread = threading.Thread(target=sink.write, args=(b"x" * 4321,))
         thread.start()

@@ -1,8 +1,7 @@
-"""The parts that watch how batches are made."""
+"""How a batch's making is timed, in workers and in the training."""
 
 from __future__ import annotations
 
-import copy
 import pickle
 import signal
 import sys
@@ -19,16 +18,14 @@ from torch.utils.data._utils import worker as torch_worker
 
 import support.slow_data as slow_data
 from whyidle.capture.hidden import forget_frame
+from whyidle.capture.hooks.parts import bytes_of
 from whyidle.capture.hooks.room import weigh
 from whyidle.capture.hooks.samples import samples_of
 from whyidle.capture.hooks.switch import Switch
-from whyidle.capture.making.contents import bytes_of
-from whyidle.capture.making.counters import Counters
-from whyidle.capture.making.fetching import Fetches
-from whyidle.capture.making.orders import PASS, Orders, WorkerWatch
-from whyidle.capture.making.samples import Stamped, file_of, number_of, one_by_one
-from whyidle.capture.making.transforms import Timing
-from whyidle.capture.making.worker import WorkerLoop, positions
+from whyidle.capture.workers.counters import ThreadCounters
+from whyidle.capture.workers.fetch_timing import Fetchers
+from whyidle.capture.workers.slowest_sample import Stamped, file_of, number_of, one_by_one
+from whyidle.capture.workers.worker_loop import PASS, Orders, WorkerFetchTimer, WorkerLoop, positions
 from whyidle.record.names import Names
 from whyidle.record.schema import BATCH, NOT_MEASURED
 
@@ -104,89 +101,10 @@ def test_bytes_are_those_of_all_tensors_and_of_nothing_else() -> None:
     assert bytes_of([torch.zeros(1)] * 10_000) == NOT_MEASURED
 
 
-class Doubling:
-    factor = 2
-
-    def __call__(self, value: int) -> int:
-        return value * self.factor
-
-
-class Holder(slow_data.Keyed):
-    def __init__(self) -> None:
-        self.transform = Doubling()
-        self.target_transform = None
-
-
-def test_transforms_are_timed_in_place_and_put_back() -> None:
-    data = Holder()
-    inner = data.transform
-    timing = Timing(Subset(data, [0]))
-    assert data.transform is inner
-    assert isinstance(data.transform, Doubling)
-    assert [data.transform(n) for n in (1, 2, 3)] == [2, 4, 6]
-    data.transform.factor = 5
-    assert copy.deepcopy(data.transform)(2) == 10
-    assert type(pickle.loads(pickle.dumps(data.transform))) is Doubling
-    timing.end()
-    assert data.transform is inner
-    assert inner.factor == 5
-    (timed,) = timing.transforms
-    assert (timed.name, timed.calls) == ("Doubling", 3)
-    assert 0 < timed.ns == timing.total_ns
-
-
-@pytest.mark.parametrize("version", ["v1", "v2"])
-def test_the_members_of_a_compose_are_timed_one_by_one(version: str) -> None:
-    torchvision = pytest.importorskip("torchvision")
-    transforms = torchvision.transforms if version == "v1" else pytest.importorskip("torchvision.transforms.v2")
-    data = Holder()
-    data.transform = transforms.Compose([transforms.RandomHorizontalFlip(), slow_data.Spin(0.003)])
-    members = list(data.transform.transforms)
-    image = torch.rand(3, 8, 8)
-    torch.manual_seed(1)
-    plain = [data.transform(image) for _ in range(5)]
-    timing = Timing(data)
-    torch.manual_seed(1)
-    assert all(torch.equal(data.transform(image), expected) for expected in plain)
-    timing.end()
-    assert all(a is b for a, b in zip(data.transform.transforms, members, strict=True))
-    flip, spin = timing.transforms
-    assert (flip.name, flip.calls, spin.name, spin.calls) == ("RandomHorizontalFlip", 5, "Spin", 5)
-    assert spin.ns >= 5 * 3_000_000
-    assert timing.total_ns == flip.ns + spin.ns
-
-
-@pytest.mark.parametrize("version", ["v1", "v2"])
-def test_a_transform_that_a_dataset_holds_twice_is_timed_once(version: str) -> None:
-    """torchvision's datasets hold theirs as `transform`, and once more within `transforms`."""
-    torchvision = pytest.importorskip("torchvision")
-    transforms = torchvision.transforms if version == "v1" else pytest.importorskip("torchvision.transforms.v2")
-    members = [transforms.RandomHorizontalFlip(), slow_data.Spin(0.001)]
-    data = torchvision.datasets.VisionDataset(root="", transform=transforms.Compose(list(members)))
-    timing = Timing(data)
-    image = data.transform(torch.rand(3, 8, 8))
-    data.transforms(image, 0)
-    assert [(timed.name, timed.calls) for timed in timing.transforms] == [("RandomHorizontalFlip", 2), ("Spin", 2)]
-    # Nor is a stand-in of another thread's a transform.
-    assert Timing(data).transforms == []
-    timing.end()
-    assert all(a is b for a, b in zip(data.transform.transforms, members, strict=True))
-
-
-def test_an_error_in_a_transform_has_no_frame_of_ours() -> None:
-    data = Holder()
-    data.transform = lambda _: fails()  # type: ignore[assignment]
-    timing = Timing(data)
-    with pytest.raises(ValueError, match="theirs") as raised:
-        data.transform(1)
-    timing.end()
-    assert all("transforms.py" not in entry.filename for entry in traceback.extract_tb(raised.value.__traceback__))
-
-
 def test_counters_see_what_a_thread_reads_and_computes_and_not_themselves(tmp_path: Path) -> None:
     file = tmp_path / "data"
     file.write_bytes(b"x" * 50_000)
-    counters = Counters(own_process=False)
+    counters = ThreadCounters(own_process=False)
     begin, idle = counters.begin(), counters.end()
     assert idle.thread_read_bytes - begin.thread_read_bytes == 0
     begin = counters.begin()
@@ -206,38 +124,38 @@ class Queue:
         return self.orders.pop(0)
 
 
-def watch(tmp_path: Path, rows: list[Any]) -> WorkerWatch:
+def fetch_timer(tmp_path: Path, rows: list[Any]) -> WorkerFetchTimer:
     switch = Switch("workers", "nothing is seen", rows.append)
-    return WorkerWatch(
-        switch, Counters(False), Names(tmp_path), rows.append, lambda *_: None, own_process=False, worker=0
+    return WorkerFetchTimer(
+        switch, ThreadCounters(False), Names(tmp_path), rows.append, lambda *_: None, own_process=False, worker=0
     )
 
 
 def test_orders_tell_the_batch_and_the_pass(tmp_path: Path) -> None:
-    watching = watch(tmp_path, [])
+    timer = fetch_timer(tmp_path, [])
     queue = Queue([(0, [1, 2]), (3, [4]), torch_worker._ResumeIteration(), (0, [1])])
-    orders = Orders(queue, watching)
+    orders = Orders(queue, timer)
     numbers = []
     while queue.orders:
         orders.get(timeout=1)
-        numbers.append(watching.number)
+        numbers.append(timer.number)
     assert numbers == [0, 3, 3, PASS]
     assert orders.orders is queue.orders
 
 
 def test_very_short_batches_are_left_out_and_counted(tmp_path: Path) -> None:
     rows: list[Any] = []
-    watching = watch(tmp_path, rows)
+    timer = fetch_timer(tmp_path, rows)
     fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher(
         TensorDataset(torch.zeros(8)), True, torch.utils.data.default_collate, False
     )
     for _ in range(2000):
-        assert watching.begins(fetcher, [1, 2, 3])
-        watching.ends(fetcher.fetch(watching.indices))
-    watching._not_before = 0
-    assert watching.begins(fetcher, [1, 2, 3])
-    watching.ends(fetcher.fetch(watching.indices))
-    assert WorkerWatch.FREE <= len(rows) < 1000
+        assert timer.begins(fetcher, [1, 2, 3])
+        timer.ends(fetcher.fetch(timer.indices))
+    timer._not_before = 0
+    assert timer.begins(fetcher, [1, 2, 3])
+    timer.ends(fetcher.fetch(timer.indices))
+    assert WorkerFetchTimer.FREE <= len(rows) < 1000
     skipped = sum(row[FIELDS.index("skipped")] for row in rows)
     assert sum(row[FIELDS.index("skipped_samples")] for row in rows) == 3 * skipped
     assert len(rows) + skipped == 2001
@@ -246,11 +164,11 @@ def test_very_short_batches_are_left_out_and_counted(tmp_path: Path) -> None:
 
 def test_an_error_of_ours_switches_the_watch_off_and_leaves_the_fetcher_as_it_was(tmp_path: Path) -> None:
     said: list[Any] = []
-    watching = watch(tmp_path, said)
-    watching.counters.begin = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
-    fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher(Holder(), True, list, False)
-    assert not watching.begins(fetcher, [1])
-    assert not watching.begins(fetcher, [1])
+    timer = fetch_timer(tmp_path, said)
+    timer.counters.begin = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher(slow_data.Keyed(), True, list, False)
+    assert not timer.begins(fetcher, [1])
+    assert not timer.begins(fetcher, [1])
     assert fetcher.collate_fn is list
     (notice,) = said
     assert "ZeroDivisionError" in notice
@@ -282,88 +200,29 @@ def test_a_loop_for_an_iterator_that_is_not_recorded_is_torch_s_own(tmp_path: Pa
 
 def test_a_loader_within_a_worker_s_dataset_is_not_recorded_twice(tmp_path: Path) -> None:
     rows: list[Any] = []
-    watching = watch(tmp_path, rows)
+    timer = fetch_timer(tmp_path, rows)
 
     class Outer(slow_data.Keyed):
         __getitems__ = None  # type: ignore[assignment]
 
         def __getitem__(self, index: int) -> torch.Tensor:
             (inner,) = DataLoader(TensorDataset(torch.ones(1)), 1)
-            assert not watching.begins(None, [index])
+            assert not timer.begins(None, [index])
             return inner[0]
 
     fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher(Outer(), True, torch.stack, False)
-    assert watching.begins(fetcher, [1, 2])
-    watching.ends(fetcher.fetch(watching.indices))
+    assert timer.begins(fetcher, [1, 2])
+    timer.ends(fetcher.fetch(timer.indices))
     assert len(rows) == 1
-
-
-class Pipe:
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __call__(self, value: int) -> int:
-        return value + self.number
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __or__(self, other: Pipe) -> Pipe:
-        return type(self)(self.number + other.number)
-
-    def __copy__(self) -> Pipe:
-        kind = type(self)
-        made = kind.__new__(kind)
-        made.number = self.number
-        return made
-
-
-def test_a_transform_can_do_all_it_could_while_it_is_timed_and_keeps_nothing_of_it() -> None:
-    data = Holder()
-    data.transform = kept = Pipe(1)  # type: ignore[assignment]
-    data.transforms = torch.nn.ModuleList([torch.nn.Sequential(torch.nn.Identity())])  # type: ignore[attr-defined]
-    data.target_transform = function = lambda value: value  # type: ignore[assignment]
-    timing = Timing(data)
-    assert not data.transform
-    assert data.transform is kept
-    assert (data.transform(1), (kept | kept).number) == (2, 2)
-    assert {type(kept | kept), type(copy.copy(kept)), kept.__class__, type(pickle.loads(pickle.dumps(kept)))} == {Pipe}
-    assert [inner[0](3) for inner in data.transforms] == [3]  # type: ignore[attr-defined]
-    stand_in: Any = data.target_transform
-    assert stand_in(4) == 4
-    timing.end()
-    assert (type(kept), type(data.transforms)) == (Pipe, torch.nn.ModuleList)  # type: ignore[attr-defined]
-    assert data.target_transform is function
-    calls = {timed.name: timed.calls for timed in timing.transforms}
-    assert (stand_in(5), kept(5)) == (5, 6)
-    assert calls == {timed.name: timed.calls for timed in timing.transforms}
-    assert calls["Pipe"] == 1
-
-
-def test_a_transform_whose_class_knows_its_subclasses_is_left_alone() -> None:
-    class Registered:
-        known: list[type] = []  # noqa: RUF012
-
-        def __init_subclass__(cls) -> None:
-            cls.known.append(cls)
-
-        def __call__(self, value: int) -> int:
-            return value
-
-    data = Holder()
-    data.transform = Registered()  # type: ignore[assignment]
-    timing = Timing(data)
-    assert (type(data.transform), Registered.known, timing.transforms) == (Registered, [], [])
-    timing.end()
 
 
 def test_a_fetcher_is_as_it_was_after_its_counters_failed(tmp_path: Path) -> None:
     said: list[Any] = []
-    watching = watch(tmp_path, said)
+    timer = fetch_timer(tmp_path, said)
     fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher(TensorDataset(torch.zeros(8)), True, list, False)
-    assert watching.begins(fetcher, [1])
-    watching.counters.end = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
-    watching.ends(fetcher.fetch(watching.indices))
+    assert timer.begins(fetcher, [1])
+    timer.counters.end = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    timer.ends(fetcher.fetch(timer.indices))
     assert fetcher.collate_fn is list
     assert len(fetcher.fetch([1, 2])) == 2
     assert len(said) == 1
@@ -378,12 +237,12 @@ def test_a_fetch_that_is_the_programs_own_gets_the_indices_as_they_are(
         with monkeypatch.context() as patched:
             if own:
                 patched.setattr(kind, "fetch", lambda self, indices: seen.append(type(indices)))
-            fetches = Fetches()
-            fetches.install()
-            fetches.of_thread.watch = watching = watch(tmp_path, [])
-            monkeypatch.setattr(watching, "ends", lambda batch, w=watching: (seen.append(type(w.indices)), w.fails()))
+            fetchers = Fetchers()
+            fetchers.install()
+            fetchers.of_thread.timer = timer = fetch_timer(tmp_path, [])
+            monkeypatch.setattr(timer, "ends", lambda batch, t=timer: (seen.append(type(t.indices)), t.fails()))
             kind(TensorDataset(torch.zeros(8)), True, list, False).fetch([1, 2])
-            fetches.remove()
+            fetchers.remove()
     assert seen == [Stamped, list, list]
 
 

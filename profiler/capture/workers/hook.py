@@ -1,4 +1,5 @@
-"""The hook on how batches are made: in the training process, what its loaders' workers need to know."""
+"""The hook on how batches are made: in the training process, what its loaders' workers need to know, and what the
+training makes itself."""
 
 from __future__ import annotations
 
@@ -25,16 +26,14 @@ from ..hooks.wrap import Unexpected, Wraps
 from ..loop_detector.loaders import Part
 from ..session import Session
 from ..steps import StepRecorder
-from .counters import Counters
-from .fetching import fetches
-from .orders import PASS
-from .watch import Row, Watch
-from .worker import WorkerLoop, positions
+from .counters import ThreadCounters
+from .fetch_timing import FetchTimer, Row, fetchers
+from .worker_loop import PASS, WorkerLoop, positions
 
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 
 
-class Passes:
+class IteratorPasses:
     """An iterator with workers, and which of its passes over the data it is in."""
 
     __slots__ = ("loader", "order")
@@ -46,12 +45,12 @@ class Passes:
         batches come as they are finished."""
 
 
-_iterators: ByIdentity[Passes] = ByIdentity()
+_iterators: ByIdentity[IteratorPasses] = ByIdentity()
 _numbers = count(1)
 # Of the process, not of one recording: workers outlive a recording that is begun anew.
 
 
-class MakingHook:
+class WorkersHook:
     """Numbers the iterators with workers, and puts itself around the loop that their workers run."""
 
     def __init__(self, session: Session, loop: Loop, switch: Switch) -> None:
@@ -63,17 +62,17 @@ class MakingHook:
         self._loops: list[WorkerLoop] = []
         self._stateful = False
         self._installed = False
-        self._training: TrainingWatch | None = None
+        self._training: TrainingFetchTimer | None = None
 
     def install(self) -> None:
         base = dataloader._BaseDataLoaderIter
         self._patch_loop(torch_worker)
         self._wraps.replace(base, "__init__", self._wrap_init, None, None)
         self._wraps.around(base, "_reset", self._begins_anew, None, None, None)
-        fetches.install()
+        fetchers.install()
         self._installed = True
-        self._training = TrainingWatch(self._session, self._loop, self.switch)
-        fetches.in_training = self._training
+        self._training = TrainingFetchTimer(self._session, self._loop, self.switch)
+        fetchers.in_training = self._training
 
     def remove(self) -> None:
         self._wraps.put_back()
@@ -81,12 +80,12 @@ class MakingHook:
             loop.serves(0)
         if self._installed:
             self._installed = False
-            fetches.in_training = None
-            fetches.remove()
+            fetchers.in_training = None
+            fetchers.remove()
         if self._training is not None:
             self._training.close()
 
-    def passes_of(self, iterator: Any) -> Passes | None:
+    def passes_of(self, iterator: Any) -> IteratorPasses | None:
         """What its steps say of an iterator; `None` for one without workers."""
         passes = _iterators.get(iterator)
         if passes is not None and not getattr(iterator, "_in_order", True):
@@ -136,12 +135,12 @@ class MakingHook:
         loader = 0
         if self.switch.on and int(getattr(iterator, "_num_workers", 0)) > 0:
             loader = next(_numbers)
-            _iterators.put(iterator, Passes(loader))
+            _iterators.put(iterator, IteratorPasses(loader))
         for loop in self._loops:
             loop.serves(loader)
 
 
-class TrainingWatch(Watch):
+class TrainingFetchTimer(FetchTimer):
     """Batches that the training makes itself, in the fetches of its steps.
 
     Whether a fetch belongs to a step is sure only when the next one begins: a record is stored then.
@@ -161,7 +160,7 @@ class TrainingWatch(Watch):
         self._transforms_writer: RecordWriter | None = None
         super().__init__(
             switch,
-            Counters(own_process=False),
+            ThreadCounters(own_process=False),
             Names(session.folder),
             self._keep,
             self._store_transform,
@@ -178,7 +177,7 @@ class TrainingWatch(Watch):
         if self._thread != loop.thread:
             self._thread = loop.thread
             self.counters.close()
-            self.counters = Counters(own_process=False)
+            self.counters = ThreadCounters(own_process=False)
         self._flush()
         begins = super().begins(fetcher, indices, stamps)
         self._steps.add_overhead(monotonic_ns() - begin)

@@ -1,4 +1,4 @@
-"""What runs in a worker of torch's loader: torch's own loop, watched."""
+"""What runs in a worker of torch's loader: torch's own loop, its orders looked at, its batches recorded."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any
 
 from ...record.names import Names
@@ -16,10 +17,11 @@ from ...record.schema import BATCH, TRANSFORM
 from ...record.slots import SlotWriter
 from ..hidden import forget_frame
 from ..hooks.switch import Switch
-from .counters import Counters
-from .fetching import fetches
-from .orders import Orders, WorkerWatch
+from .counters import ThreadCounters
+from .fetch_timing import FetchTimer, fetchers
 
+PASS = 1 << 32
+"""`batch` is so much times the iterator's pass over the data, plus the batch's number in it."""
 NAME = "the workers of torch's loader"
 WITHOUT = "what happens inside them is not seen"
 NEEDED = ("index_queue", "worker_id")
@@ -31,7 +33,7 @@ def revive(module, name, state):
     import importlib
     try:
         if state is not None:
-            from whyidle.capture.making.worker import WorkerLoop
+            from whyidle.capture.workers.worker_loop import WorkerLoop
             return WorkerLoop.revived(module, name, *state)
     except Exception:
         pass
@@ -63,12 +65,12 @@ class WorkerLoop:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         loader = getattr(self._next, "loader", 0)
-        watched = None
+        recording = None
         if loader:
             switch = Switch(NAME, WITHOUT, Notices(self._folder / TRAINING_NOTICES))
             try:
-                watched = _Watched(switch, self._folder, self._rank, self._training, loader)
-                args, kwargs = watched.sees(self._original, args, kwargs)
+                recording = WorkerRecording(switch, self._folder, self._rank, self._training, loader)
+                args, kwargs = recording.sees(self._original, args, kwargs)
             except Exception as error:
                 switch.fail(error)
         try:
@@ -77,8 +79,8 @@ class WorkerLoop:
             forget_frame(error)
             raise
         finally:
-            if watched is not None:
-                watched.close()
+            if recording is not None:
+                recording.close()
 
     def __reduce__(self) -> Any:
         loader = getattr(self._next, "loader", 0)
@@ -109,7 +111,7 @@ def positions(loop: Callable[..., Any]) -> dict[str, int]:
     return {name: names.index(name) for name in NEEDED}
 
 
-class _Watched:
+class WorkerRecording:
     """One worker's recording."""
 
     def __init__(self, switch: Switch, folder: Path, rank: int, training: int, loader: int) -> None:
@@ -119,7 +121,7 @@ class _Watched:
         self._loader = loader
         self._batches: SlotWriter | None = None
         self._transforms: SlotWriter | None = None
-        self._watch: WorkerWatch | None = None
+        self._timer: WorkerFetchTimer | None = None
         self._worker = 0
         self._patched = False
 
@@ -133,9 +135,9 @@ class _Watched:
         rank, training = self._who
         self._batches = SlotWriter(self._folder, BATCH, rank, training)
         own = os.getpid() != training
-        self._watch = WorkerWatch(
+        self._timer = WorkerFetchTimer(
             self._switch,
-            Counters(own_process=own),
+            ThreadCounters(own_process=own),
             Names(self._folder),
             self._batches.store,
             self._store_transform,
@@ -144,10 +146,10 @@ class _Watched:
             training=training,
             loader=self._loader,
         )
-        fetches.install()
+        fetchers.install()
         self._patched = True
-        fetches.of_thread.watch = self._watch
-        orders = Orders(bound["index_queue"], self._watch)
+        fetchers.of_thread.timer = self._timer
+        orders = Orders(bound["index_queue"], self._timer)
         if "index_queue" in kwargs:
             return args, kwargs | {"index_queue": orders}
         at = where["index_queue"]
@@ -156,11 +158,11 @@ class _Watched:
     def close(self) -> None:
         """The worker ends."""
         try:
-            fetches.of_thread.watch = None
+            fetchers.of_thread.timer = None
             if self._patched:
-                fetches.remove()
-            if self._watch is not None:
-                self._watch.close()
+                fetchers.remove()
+            if self._timer is not None:
+                self._timer.close()
             for writer in (self._batches, self._transforms):
                 if writer is not None:
                     writer.close()
@@ -172,3 +174,44 @@ class _Watched:
         if self._transforms is None:
             self._transforms = SlotWriter(self._folder, TRANSFORM, rank, training)
         self._transforms.append(training, self._worker, name, position, calls, ns, self._loader)
+
+
+class WorkerFetchTimer(FetchTimer):
+    """Knows from its orders which batch is made."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._pass = 0
+
+    def ordered(self, order: Any, waited_ns: int) -> None:
+        """The worker was told something by the training, for which it waited."""
+        self.idle_ns = waited_ns
+        if type(order) is tuple and len(order) == 2 and type(order[0]) is int:
+            self.number = self._pass * PASS + order[0]
+        elif type(order).__name__ == "_ResumeIteration":
+            self._pass += 1
+
+
+class Orders:
+    """A worker's queue of orders, with a look at what comes out of it."""
+
+    def __init__(self, queue: Any, timer: WorkerFetchTimer) -> None:
+        self._queue = queue
+        self._timer = timer
+        self._waited = 0
+
+    def get(self, *args: Any, **kwargs: Any) -> Any:
+        begin = monotonic_ns()
+        try:
+            order = self._queue.get(*args, **kwargs)
+        except BaseException as error:
+            # Every few seconds without an order the loop looks whether the training is still there.
+            self._waited += monotonic_ns() - begin
+            forget_frame(error)
+            raise
+        self._timer.ordered(order, self._waited + monotonic_ns() - begin)
+        self._waited = 0
+        return order
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)

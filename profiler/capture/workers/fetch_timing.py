@@ -1,23 +1,30 @@
-"""Looks at the batches that one thread makes, from the order to the finished batch."""
+"""What a batch takes to make: begin and end of torch's fetch, and what the kernel counts for its thread in between."""
 
 from __future__ import annotations
 
+import contextlib
 import heapq
+import os
+import threading
 from array import array
 from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any, TypeAlias
 
+from torch.utils.data._utils import fetch as torch_fetch
+
 from ...record.names import Names
 from ...record.schema import BATCH, NOT_MEASURED
 from ..hidden import forget_frame
+from ..hooks.parts import bytes_of
 from ..hooks.samples import samples_of
 from ..hooks.switch import Switch, from_a_signal
-from .contents import bytes_of
-from .counters import Counters, Reading, affinity
-from .samples import Stamped, file_of, number_of, one_by_one
-from .transforms import Timing, Transform, is_due
+from ..hooks.wrap import Patches, Unexpected
+from .counters import Reading, ThreadCounters, affinity
+from .slowest_sample import Stamped, file_of, number_of, one_by_one
+from .transform_timing import TransformTiming, is_due
 
+FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
 LEAST_READ_BYTES = 512
 """A batch for which its thread read so much through system calls was read from files. Less may be anything."""
 LEAST_READ_ELSEWHERE_BYTES = 4096
@@ -45,7 +52,7 @@ _NOT_YET = (0, 0, 0, 0)
 Row: TypeAlias = "array[int]"
 
 
-class Watch:
+class FetchTimer:
     """`begins`, then `ends` or `fails`, for each batch. Errors of ours go to the switch and never to the caller.
 
     The first batches are all recorded; of the rest so many that it costs no more than a small share of the time. The
@@ -60,7 +67,7 @@ class Watch:
     def __init__(
         self,
         switch: Switch,
-        counters: Counters,
+        counters: ThreadCounters,
         names: Names,
         store: Callable[[Row], object],
         store_transform: Callable[[int, int, int, int], object],
@@ -102,9 +109,9 @@ class Watch:
         self._asked: Any = None
         self._samples = NOT_MEASURED
         self._made = _NOT_YET
-        """Clocks and run queue when the samples were there (`Counters.between`)."""
+        """Clocks and run queue when the samples were there (`ThreadCounters.between`)."""
         self._begin = Reading(*[0] * len(Reading._fields))
-        self._timing: Timing | None = None
+        self._timing: TransformTiming | None = None
         self._named: list[int] = []
         """Times of the slowest samples that were named, as a heap."""
 
@@ -126,8 +133,10 @@ class Watch:
             self._begin = self.counters.begin()
             self._cost = self._begin.t_ns - now
             return True
-        except Exception as error:
+        except BaseException as error:
             self.fails()
+            if not isinstance(error, Exception):
+                raise
             self.switch.fail(error)
             return False
 
@@ -159,6 +168,11 @@ class Watch:
         finally:
             self._forget()
 
+    def forked(self) -> None:
+        """This is a child, perhaps in the midst of a batch: what it has of that is not timed."""
+        with contextlib.suppress(Exception):
+            self._take_out()
+
     def close(self) -> None:
         self.counters.close()
 
@@ -178,7 +192,7 @@ class Watch:
             self.indices = Stamped(indices)
         fetcher.collate_fn = self._collates
         if is_due(self._looked):
-            self._timing = Timing(dataset)
+            self._timing = TransformTiming(dataset)
 
     def _take_out(self) -> None:
         fetcher = self._fetcher
@@ -285,7 +299,7 @@ class Watch:
         timing = self._timing
         if timing is None:
             return
-        called: list[Transform] = [t for t in timing.transforms if t.calls]
+        called = [t for t in timing.transforms if t.calls]
         if called:
             row[_TRANSFORM] = timing.total_ns
         for transform in called:
@@ -295,3 +309,76 @@ class Watch:
 
 def _grown(before: int, after: int) -> int:
     return NOT_MEASURED if NOT_MEASURED in (before, after) else max(0, after - before)
+
+
+class _OfThread(threading.local):
+    timer: FetchTimer | None = None
+
+
+class Fetchers:
+    """torch's two kinds of fetcher, in workers and in the training alike, and who times what they make in this process.
+
+    Fetchers that nobody times cost one look-up more.
+    """
+
+    def __init__(self) -> None:
+        self.of_thread = _OfThread()
+        self.in_training: FetchTimer | None = None
+        """Of batches that no worker makes."""
+        self._patches = Patches()
+        self._users = 0
+
+    def install(self) -> None:
+        """Replace the fetchers' `fetch`; as often as wanted.
+
+        Raises:
+            Unexpected: this torch has other fetchers.
+        """
+        self._users += 1
+        if self._users > 1:
+            return
+        try:
+            for name in FETCHERS:
+                self._patches.replace(getattr(torch_fetch, name, None), "fetch", self._wrap, None, None)
+        except Unexpected:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """Undo one `install`; the last one puts torch's functions back."""
+        self._users = max(0, self._users - 1)
+        if not self._users:
+            self._patches.put_back()
+
+    def forked(self) -> None:
+        """This is a child: nobody times its batches unless it says so, and torch's functions are back."""
+        for timer in (self.of_thread.timer, self.in_training):
+            if timer is not None:
+                timer.forked()
+        self._users = 0
+        self.of_thread = _OfThread()
+        self.in_training = None
+
+    def _wrap(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        # A program may have put a function of its own there, which does with the indices what it likes.
+        stamps = getattr(getattr(original, "__code__", None), "co_filename", "") == torch_fetch.__file__
+
+        def fetch(self_: Any, possibly_batched_index: Any) -> Any:
+            timer = self.of_thread.timer or self.in_training
+            if timer is None or not timer.begins(self_, possibly_batched_index, stamps):
+                return original(self_, possibly_batched_index)
+            try:
+                batch = original(self_, timer.indices)
+            except BaseException as error:
+                timer.fails()
+                forget_frame(error)
+                raise
+            timer.ends(batch)
+            return batch
+
+        return fetch
+
+
+fetchers = Fetchers()
+"""Of this process."""
+os.register_at_fork(after_in_child=fetchers.forked)

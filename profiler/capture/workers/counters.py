@@ -39,7 +39,7 @@ class Reading(NamedTuple):
     major_faults: int
 
 
-class Counters:
+class ThreadCounters:
     """Reads them for the thread that made this. The files stay open: opening is what costs."""
 
     def __init__(self, own_process: bool) -> None:
