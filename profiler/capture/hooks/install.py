@@ -28,6 +28,7 @@ from .loop import Loop
 from .sources import SourceHook
 from .streams import Streams
 from .switch import Switch
+from .told_batches import ToldBatches
 from .waits import StreamWaitHook, SyncHook
 from .wrap import Unexpected
 
@@ -209,14 +210,16 @@ def install(
         loading.headroom = Headroom(session, loop, device.now)
     from ..making.hook import MakingHook  # which builds on what is here
 
-    making = MakingHook(session, loop, switch("how batches are made", "what their making costs is not seen"))
+    told = ToldBatches(session, loop, switch("how batches are made, as the program tells", "it is not told any more"))
+    making = MakingHook(session, loop, told, switch("how batches are made", "what their making costs is not seen"))
     loading.passes_of = making.passes_of
     no_loader = switch("iterators that are no DataLoader", "their fetches are not seen")
-    fetches = Fetches(loop, device.now, no_loader, session.notice)
+    fetches = Fetches(loop, device.now, no_loader, session.notice, told)
     graphs = LearningGraphs()
     hooks: list[_Hook] = [
         loading,
         making,
+        told,
         BackwardHook(
             loop, steps, switch("torch.autograd.backward", "the backward pass is not told from the rest"), graphs
         ),
