@@ -23,17 +23,8 @@ def whole(module: torch.nn.Module) -> Any:
     return module
 
 
-class StepHooks(Protocol):
-    """Where a step tells what it does (`capture.steps.StepRecorder` listens)."""
-
-    def compute_begin(self) -> None: ...
-    def backward_begin(self) -> None: ...
-    def optimizer_begin(self) -> None: ...
-    def optimizer_end(self) -> None: ...
-
-
 class Training(Protocol):
-    def step(self, batch: Batch, hooks: StepHooks) -> None:
+    def step(self, batch: Batch) -> None:
         """Forward, backward and optimizer on a batch that is on the device."""
         ...
 
@@ -66,15 +57,11 @@ class TorchTraining:
         self._optimizer = optimizer
         self._last: torch.Tensor | None = None
 
-    def step(self, batch: Batch, hooks: StepHooks) -> None:
-        hooks.compute_begin()
+    def step(self, batch: Batch) -> None:
         loss = self._loss(self._trained, batch)
-        hooks.backward_begin()
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        hooks.optimizer_begin()
         self._optimizer.step()
-        hooks.optimizer_end()
         self._last = loss.detach()
 
     def read_loss(self) -> float | None:
@@ -93,33 +80,87 @@ class TorchTraining:
             self._net.train()
 
 
-class EmulatedTraining:
-    """A step of a net as an accelerator's profile says it runs: kernels queued, nothing computed."""
+class Untrained:
+    """What nothing is learnt in."""
 
-    def __init__(self, device: EmulatedDevice, accelerator: Accelerator, net: str, batch_size: int) -> None:
+    def __init__(self) -> None:
+        # A step ends where an optimizer does: one without anything to learn.
+        self._end = torch.optim.SGD([torch.zeros(1)], lr=0.0)
+
+    def read_loss(self) -> float | None:
+        return None
+
+    def set_rate(self, rate: float) -> None:
+        """Nothing learns."""
+
+    def evaluate(self, judge: Judge) -> dict[str, Any] | None:
+        return None
+
+
+class EmulatedNet(torch.nn.Module):
+    """Stands for a net on an emulated accelerator: queues the kernels that the profile says it has, and computes
+    nothing. It has one parameter, which learns nothing, so that there is a graph to go backward through."""
+
+    def __init__(self, device: EmulatedDevice, accelerator: Accelerator, net: str) -> None:
+        super().__init__()
         self._device = device
         self._accelerator = accelerator
-        self._net = net
-        device.require_memory(accelerator.memory_bytes_needed(net, batch_size))
+        self._name = net
+        self._samples = 0
+        self._weight = torch.nn.Parameter(torch.zeros(()))
+        self.exchange: Callable[[], None] | None = None
+        """Called when the backward pass was queued: several ranks exchange their gradients."""
 
-    def step(self, batch: Batch, hooks: StepHooks) -> None:
-        duration = self._accelerator.step_ns(self._net, batch.samples)
-        shares = self._accelerator.phases(self._net, batch.samples)
-        kernels = self._accelerator.net(self._net).net.kernels
-        hooks.compute_begin()
-        self._device.compute(round(duration * shares.forward), kernels.forward)
-        hooks.backward_begin()
-        self._device.compute(round(duration * shares.backward), kernels.backward)
-        hooks.optimizer_begin()
-        self._device.compute(round(duration * shares.optimizer), kernels.optimizer)
-        hooks.optimizer_end()
+    def forward(self, samples: int) -> Any:
+        self._samples = samples
+        return _Queued.apply(self._weight, self)
+
+    def queue(self, part: str) -> None:
+        """Queue the kernels of the last batch's `forward`, `backward` or `optimizer`."""
+        share = getattr(self._accelerator.phases(self._name, self._samples), part)
+        kernels = getattr(self._accelerator.net(self._name).net.kernels, part)
+        self._device.compute(round(self._accelerator.step_ns(self._name, self._samples) * share), kernels)
+
+
+class _Queued(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: torch.Tensor, net: EmulatedNet) -> torch.Tensor:
+        ctx.net = net
+        net.queue("forward")
+        return weight.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        net: EmulatedNet = ctx.net
+        net.queue("backward")
+        if net.exchange is not None:
+            net.exchange()
+        return gradient, None
+
+
+class _EmulatedOptimizer(torch.optim.Optimizer):
+    """Queues the kernels of an optimizer's step."""
+
+    def __init__(self, net: EmulatedNet) -> None:
+        super().__init__(net.parameters(), {})
+        self._emulated = net
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self._emulated.queue("optimizer")
+
+
+class EmulatedTraining(TorchTraining):
+    """A training of a net as an accelerator's profile says it runs."""
+
+    def __init__(self, device: EmulatedDevice, accelerator: Accelerator, net: str, batch_size: int) -> None:
+        self.net = EmulatedNet(device, accelerator, net)
+        super().__init__(self.net, lambda model, batch: model(batch.samples), _EmulatedOptimizer(self.net))
+        self._device = device
+        device.require_memory(accelerator.memory_bytes_needed(net, batch_size))
 
     def read_loss(self) -> float | None:
         self._device.synchronize()
         return None
-
-    def set_rate(self, rate: float) -> None:
-        """Takes the same time at any rate."""
 
     def evaluate(self, judge: Judge) -> dict[str, Any] | None:
         return None

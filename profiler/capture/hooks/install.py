@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from ...devices.choose import choose
+from ...devices.emulated import EmulatedDevice
 from ...devices.protocol import Device
 from ...record.names import Names
 from ..session import Session
@@ -25,6 +26,7 @@ from .headroom import Headroom
 from .learning import BackwardHook, GraphHook, LearningGraphs, OptimizerHook
 from .loader import Ahead, LoaderHook
 from .loop import Loop
+from .own_devices import DeviceHook
 from .sources import SourceHook
 from .streams import Streams
 from .switch import Switch
@@ -136,6 +138,9 @@ class Hooks:
             CopyHook(loop, steps, device, copies, streams),
             SyncHook(loop, steps, device, waits, streams),
         ]
+        if on_cuda or isinstance(device, EmulatedDevice):
+            directly = switch("whyidle's own device", "what is asked of it directly is not seen")
+            self._of_device.append(DeviceHook(loop, steps, device, directly))
         if on_cuda:
             ahead = switch("torch.cuda.Event.wait", "the device's waits for copies ahead count as compute")
             replays = switch("torch.cuda.CUDAGraph", "steps that are replayed from a graph are not seen")
