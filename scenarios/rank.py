@@ -77,7 +77,7 @@ class Rank:
             device.hold(int(arrives[0]))
             device.compute(exchange_ns)
 
-        training.net.exchange = exchange
+        training.exchange = exchange
 
     def meet(self) -> None:
         """Wait for all ranks."""

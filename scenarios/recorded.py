@@ -21,9 +21,10 @@ def recorded_on(device: Device, folder: Path, rank: int = 0, activity_windows: b
         RecordError: it cannot be recorded.
     """
     with contextlib.ExitStack() as stack:
+        recording = stack.enter_context(recorded(folder, device, {"activity_windows": activity_windows}))
         if isinstance(device, EmulatedDevice):
             device.number = rank
             device.sink = spans = SpanRecorder(folder, rank)
             stack.callback(spans.close)
             stack.callback(setattr, device, "sink", None)
-        yield stack.enter_context(recorded(folder, device, {"activity_windows": activity_windows}))
+        yield recording

@@ -17,6 +17,9 @@ Judge = Callable[[Any], dict[str, Any]]
 Wrap = Callable[[torch.nn.Module], Any]
 """Makes of a module what several ranks train together."""
 
+Queueing = Callable[[], object]
+"""Has an emulated device work."""
+
 
 def whole(module: torch.nn.Module) -> Any:
     """A module as it is, for a single rank."""
@@ -98,69 +101,76 @@ class Untrained:
 
 
 class EmulatedNet(torch.nn.Module):
-    """Stands for a net on an emulated accelerator: queues the kernels that the profile says it has, and computes
-    nothing. It has one parameter, which learns nothing, so that there is a graph to go backward through."""
+    """Stands for a net on an emulated accelerator: it computes nothing, and has the work queued that it is given.
 
-    def __init__(self, device: EmulatedDevice, accelerator: Accelerator, net: str) -> None:
+    It has one parameter, which learns nothing, so that there is a graph to go backward through.
+    """
+
+    def __init__(self) -> None:
         super().__init__()
-        self._device = device
-        self._accelerator = accelerator
-        self._name = net
-        self._samples = 0
-        self._weight = torch.nn.Parameter(torch.zeros(()))
-        self.exchange: Callable[[], None] | None = None
-        """Called when the backward pass was queued: several ranks exchange their gradients."""
+        self.weight = torch.nn.Parameter(torch.zeros(()))
 
-    def forward(self, samples: int) -> Any:
-        self._samples = samples
-        return _Queued.apply(self._weight, self)
-
-    def queue(self, part: str) -> None:
-        """Queue the kernels of the last batch's `forward`, `backward` or `optimizer`."""
-        share = getattr(self._accelerator.phases(self._name, self._samples), part)
-        kernels = getattr(self._accelerator.net(self._name).net.kernels, part)
-        self._device.compute(round(self._accelerator.step_ns(self._name, self._samples) * share), kernels)
+    def forward(self, forward: Queueing, backward: Queueing) -> Any:
+        """The loss. `forward` is called now, `backward` when that pass runs."""
+        return _Queued.apply(self.weight, forward, backward)
 
 
 class _Queued(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weight: torch.Tensor, net: EmulatedNet) -> torch.Tensor:
-        ctx.net = net
-        net.queue("forward")
+    def forward(ctx: Any, weight: torch.Tensor, forward: Queueing, backward: Queueing) -> torch.Tensor:
+        ctx.queue_backward = backward
+        forward()
         return weight.clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        net: EmulatedNet = ctx.net
-        net.queue("backward")
-        if net.exchange is not None:
-            net.exchange()
-        return gradient, None
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        ctx.queue_backward()
+        return gradient, None, None
 
 
-class _EmulatedOptimizer(torch.optim.Optimizer):
-    """Queues the kernels of an optimizer's step."""
+class EmulatedOptimizer(torch.optim.Optimizer):
+    """The optimizer of an `EmulatedNet`: its step is the work that it is given as the closure."""
 
     def __init__(self, net: EmulatedNet) -> None:
         super().__init__(net.parameters(), {})
-        self._emulated = net
 
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        self._emulated.queue("optimizer")
+    def step(self, closure: Any) -> None:  # type: ignore[override]
+        closure()
 
 
-class EmulatedTraining(TorchTraining):
-    """A training of a net as an accelerator's profile says it runs."""
+class EmulatedTraining:
+    """A training as an accelerator's profile says that it runs: kernels queued, nothing computed."""
 
     def __init__(self, device: EmulatedDevice, accelerator: Accelerator, net: str, batch_size: int) -> None:
-        self.net = EmulatedNet(device, accelerator, net)
-        super().__init__(self.net, lambda model, batch: model(batch.samples), _EmulatedOptimizer(self.net))
         self._device = device
+        self._accelerator = accelerator
+        self._name = net
+        self._net = EmulatedNet()
+        self._optimizer = EmulatedOptimizer(self._net)
+        self.exchange: Callable[[], None] = lambda: None
+        """Called when a backward pass was queued: where several ranks exchange their gradients."""
         device.require_memory(accelerator.memory_bytes_needed(net, batch_size))
+
+    def step(self, batch: Batch) -> None:
+        duration = self._accelerator.step_ns(self._name, batch.samples)
+        shares = self._accelerator.phases(self._name, batch.samples)
+        kernels = self._accelerator.net(self._name).net.kernels
+
+        def backward() -> None:
+            self._device.compute(round(duration * shares.backward), kernels.backward)
+            self.exchange()
+
+        loss = self._net(lambda: self._device.compute(round(duration * shares.forward), kernels.forward), backward)
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self._optimizer.step(lambda: self._device.compute(round(duration * shares.optimizer), kernels.optimizer))
 
     def read_loss(self) -> float | None:
         self._device.synchronize()
         return None
+
+    def set_rate(self, rate: float) -> None:
+        """Takes the same time at any rate."""
 
     def evaluate(self, judge: Judge) -> dict[str, Any] | None:
         return None

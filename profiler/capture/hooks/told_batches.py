@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable
-from time import monotonic_ns
 from typing import Any, TypeAlias
 
 from ...record.schema import BATCH, NOT_MEASURED
@@ -51,7 +50,7 @@ class ToldBatches:
         steps = self._session.steps
         if not self.switch.on or not steps.recording or self._loop.part is Part.NOTHING:
             return
-        begin = monotonic_ns()
+        begin = self._session.device.now()
         try:
             made = tells(batch)
             if made is None:
@@ -66,7 +65,7 @@ class ToldBatches:
         except Exception as error:
             self.switch.fail(error)
         finally:
-            steps.add_overhead(monotonic_ns() - begin)
+            steps.add_overhead(self._session.device.now() - begin)
 
     def store(self, last: bool = False) -> None:
         """Store the record that waits, unless its step was taken back. `last`: no step is open."""

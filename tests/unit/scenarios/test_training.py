@@ -139,7 +139,7 @@ def test_a_loader_alone_has_steps_too(tmp_path: Path, device: EmulatedDevice) ->
     assert set((steps["fetch_end_ns"] - steps["fetch_begin_ns"])[1 : STEPS - 1]) == {FETCH_NS}
 
 
-def test_an_emulated_training_learns_and_judges_nothing(device: EmulatedDevice) -> None:
+def test_an_emulated_training_judges_nothing(device: EmulatedDevice) -> None:
     training = EmulatedTraining(device, V100, "ssd300", SIZE)
     batch = Batch(torch.zeros(SIZE, 5), torch.zeros(SIZE), tuple(range(SIZE)))
     training.step(batch)
@@ -147,4 +147,4 @@ def test_an_emulated_training_learns_and_judges_nothing(device: EmulatedDevice) 
     training.step(batch)
     assert training.read_loss() is None
     assert training.evaluate(lambda net: {"accuracy": 1.0}) is None
-    assert [each.item() for each in training.net.parameters()] == [0.0]
+    assert device.operations() == 6
