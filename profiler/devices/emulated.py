@@ -191,7 +191,8 @@ class EmulatedDevice:
             self._compute.after_ns = max(self._compute.after_ns, copy.end.at_ns)
 
     def synchronize(self, then_ns: int = 0) -> None:
-        """Also: a call that reads something, and takes the host so long when the device is done."""
+        """Wait until everything queued is done. `then_ns`: the call keeps the host for so long after that, as one does
+        that goes on with what it has read."""
         self._run_dry()
         if then_ns:
             self.clock.wait_until(self.clock.now() + then_ns)
