@@ -20,10 +20,9 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -32,16 +31,17 @@ from torch.utils.data import DataLoader, Dataset
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+import whyidle
 from support.trainings import Training, trainings
 from whyidle.analyse.run.facts import Facts, facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
-from whyidle.capture.hooks.install import install
-from whyidle.capture.session import Session
+from whyidle.capture.active import recorded
 from whyidle.devices.clock import RealClock
 from whyidle.devices.cpu import CpuDevice
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.record.run import create_run, open_run
 from whyidle.scenarios.planted import MS, Step, train, truth_of
+from whyidle.scenarios.training import EmulatedNet, EmulatedOptimizer
 
 VIRTUAL = 1000
 RUNS = 30
@@ -141,13 +141,11 @@ def plain(folder: Path, source: random.Random, runs: int = RUNS) -> list[float]:
         data = Sleeping(BATCH * STEPS // 2, source.choice([0.0005, 0.002, 0.005]))
         loader = DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
         checking = DataLoader(Sleeping(16, 0.003), batch_size=BATCH)
-        session = Session(create_run(folder / f"plain-{number}", {"ended": {"status": "ok"}}), CpuDevice())
-        hooks = install(session, CpuDevice())
         stage_s, host_s, products = source.choice([0.0, 0.003]), source.choice([0.0, 0.004]), source.choice([1, 20, 60])
-        spans = list(_plain_training(loader, checking, stage_s, host_s, products))
-        hooks.remove()
-        session.finish()
-        found = facts(session.folder)
+        at = create_run(folder / f"plain-{number}", {"ended": {"status": "ok"}})
+        with recorded(at, CpuDevice()):
+            spans = list(_plain_training(loader, checking, stage_s, host_s, products))
+        found = facts(at)
         errors.append(error(found, truth_of(spans, found.window.begin_ns, found.window.end_ns)))
     return errors
 
@@ -207,7 +205,7 @@ def _plain_training(
         yield "boundary", begin, now()
 
 
-Batches = Callable[[], Iterator[SimpleNamespace]]
+Batches = Callable[[], Iterable[object]]
 
 
 @dataclass(frozen=True)
@@ -243,36 +241,35 @@ def differential(folder: Path, batch_ms: float, emulated: bool, rounds: int = RO
 
 def _one_round(folder: Path, data: Sleeping, emulated: bool) -> Round:
     loader = DataLoader(data, batch_size=BATCH, num_workers=2, persistent_workers=True)
-    batch = SimpleNamespace(samples=BATCH, nbytes=256, trace=None)
-
-    def loaded() -> Iterator[SimpleNamespace]:
-        for _ in loader:
-            yield batch
-
     for _ in loader:  # starts the workers
         pass
     begin = time.monotonic_ns()
     for _ in loader:
         pass
     alone = (time.monotonic_ns() - begin) / STEPS / 1e6
-    cached = _trained(folder / "cached", lambda: iter([batch] * STEPS), emulated)
-    return Round(alone, cached, _trained(folder / "real", loaded, emulated))
+    cached = _trained(folder / "cached", lambda: whyidle.watch(iter([None] * STEPS), batch_size=BATCH), emulated)
+    return Round(alone, cached, _trained(folder / "real", lambda: loader, emulated))
 
 
 def _trained(folder: Path, batches: Batches, emulated: bool) -> Trained:
     device = EmulatedDevice(SPEC) if emulated else CpuDevice()
-    session = Session(create_run(folder, {"device": device.describe(), "ended": {"status": "ok"}}), device)
+    create_run(folder, {"device": device.describe(), "ended": {"status": "ok"}})
     weight = torch.randn(400, 400)
-    for _ in session.fetches(batches, 0):
-        session.steps.compute_begin()
+
+    def compute() -> None:
         if isinstance(device, EmulatedDevice):
             device.compute(10 * MS, kernels=60)
         else:
             for _ in range(10):
                 torch.mm(weight, weight)
-        session.steps.optimizer_end()
-    device.synchronize()
-    session.finish()
+
+    net = EmulatedNet()
+    optimizer = EmulatedOptimizer(net)
+    with recorded(folder, device):
+        for _ in batches():
+            net(compute, lambda: None).backward()
+            optimizer.step(lambda: None)
+        device.synchronize()
     found = facts(folder)
     step_ms = found.parts.wall_ns / found.window.count / 1e6
     return Trained(step_ms, step_ms * found.parts.share("compute"), 100 * found.parts.share("input"))

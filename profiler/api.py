@@ -9,6 +9,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -26,17 +27,59 @@ DATA = "data"
 """The phase that is waiting for data."""
 
 
-def watch(iterable: T, batch_size: int | None = None) -> T:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeBatch:
+    """How a batch was made, for `watch(…, made=…)`; `None` is what is not known.
+
+    Durations are nanoseconds. Where several threads make the samples of one batch, they are summed over those.
+    """
+
+    begin_ns: int
+    """When work on the batch began, by `time.monotonic_ns()` in whichever process."""
+    end_ns: int
+    """When it was complete where it was made, before any hand-over."""
+    worker: int = 0
+    """Which worker made it, from 0."""
+    threads: int = 1
+    """Threads that work on batches in this worker at a time."""
+    read_ns: int | None = None
+    """Waiting in reads."""
+    decode_ns: int | None = None
+    transform_ns: int | None = None
+    collate_ns: int | None = None
+    """Putting samples together."""
+    cpu_ns: int | None = None
+    """CPU time of the threads that made it."""
+    minor_faults: int | None = None
+    """Page faults without I/O."""
+    read_bytes: int | None = None
+    batch_bytes: int | None = None
+    """Bytes of the finished batch."""
+
+
+def watch(
+    iterable: T,
+    batch_size: int | None = None,
+    *,
+    made: Callable[[Any], MadeBatch | None] | None = None,
+    ready: Callable[[], int] | None = None,
+    capacity: int | None = None,
+) -> T:
     """`iterable`, with each of its batches recorded as one of a DataLoader would be.
 
-    Outside a recording it is the same object. So is a torch DataLoader, which is seen anyway, and what nothing could
-    stand for: lists, mappings, tensors, arrays and the like, and what is iterated asynchronously. Otherwise it is one
-    that iterates as the object does, and hands on everything else.
+    Outside a recording it is the same object. So is a torch DataLoader of which nothing more is told, since it is seen
+    anyway, and what nothing could stand for: lists, mappings, tensors, arrays and the like, and what is iterated
+    asynchronously. Otherwise it is one that iterates as the object does, and hands on everything else.
 
     Args:
         batch_size: samples in each batch; default: as the first tensor in it says.
+        made: tells how a batch was made, for loaders that stamp their own work; called with each batch that is looked
+            at. What a torch DataLoader within the iterable does is then not recorded besides.
+        ready: tells how many finished batches wait to be fetched; called when a batch is asked for.
+        capacity: how many can wait.
     """
-    if not _recorded() or (batch_size is None and _is_loader(iterable)):
+    told = not (batch_size is None and made is None and ready is None)
+    if not _recorded() or (not told and _is_loader(iterable)):
         return iterable
     from .capture.watched import watched
 
@@ -44,16 +87,19 @@ def watch(iterable: T, batch_size: int | None = None) -> T:
         running = _recording(begins=not _is_child())
         if running is None:
             return None
+        from .capture.hooks.queue import ToldQueue
         from .capture.hooks.samples import samples_of
 
-        return running.hooks.fetches.over(watched, samples_of if batch_size is None else lambda _: batch_size)
+        count = samples_of if batch_size is None else lambda _: batch_size
+        queue = None if ready is None else ToldQueue(ready, capacity)
+        return running.hooks.fetches.over(watched, count, tells=made, queue=queue)
 
-    made = watched(iterable, begin)
-    if made is iterable and not hasattr(type(iterable), "__aiter__") and (running := _recording()) is not None:
+    seen = watched(iterable, begin)
+    if seen is iterable and not hasattr(type(iterable), "__aiter__") and (running := _recording()) is not None:
         running.session.notice(
             f"whyidle.watch gives a {type(iterable).__name__} back as it is; watch(iter(…)) records its batches."
         )
-    return cast(T, made)
+    return cast(T, seen)
 
 
 def step() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from whyidle.pipelines.assemble import make_batch
 from whyidle.pipelines.order import batches, count
 from whyidle.pipelines.protocol import Batch, Dataset, Queue, Settings
 
 from .copying import BatchCopier
-from .training import Judge, StepHooks
+from .training import Untrained
 from .variant import SYNTHETIC
 
 
@@ -44,20 +43,8 @@ class SyntheticPipeline:
         """Nothing runs between batches."""
 
 
-class NoTraining:
+class NoTraining(Untrained):
     """Steps that do nothing: what then limits is the loader alone."""
 
-    def step(self, batch: Batch, hooks: StepHooks) -> None:
-        hooks.compute_begin()
-        hooks.backward_begin()
-        hooks.optimizer_begin()
-        hooks.optimizer_end()
-
-    def read_loss(self) -> float | None:
-        return None
-
-    def set_rate(self, rate: float) -> None:
-        """Nothing learns."""
-
-    def evaluate(self, judge: Judge) -> dict[str, Any] | None:
-        return None
+    def step(self, batch: Batch) -> None:
+        self._end.step()

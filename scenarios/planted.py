@@ -6,6 +6,7 @@ and the truth is what was achieved.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,12 +16,16 @@ from typing import Any
 
 import torch
 
+from whyidle import MadeBatch
+from whyidle.capture.hooks.install import Hooks, install
 from whyidle.capture.session import Session, SpanRecorder
 from whyidle.capture.thinning import Thinning
 from whyidle.devices.clock import Clock, VirtualClock
 from whyidle.devices.emulated import COMPUTE, EmulatedDevice, EmulatedSpec, EmulatedStream
 from whyidle.devices.protocol import Copy
 from whyidle.record.run import create_run
+
+from .training import EmulatedNet, EmulatedOptimizer
 
 MS = 1_000_000
 START = 1_000 * MS
@@ -73,8 +78,6 @@ class Step:
     """Computation after the optimizer that nobody announces."""
     passed_over: bool = False
     """The batch is fetched and then not used."""
-    from_outside: bool = False
-    """Observed as hooks do it: the computation is announced when the batch comes, not when it begins."""
 
 
 @dataclass
@@ -168,14 +171,20 @@ def train(
     device.sink = sink
     # Threads that run here are none of the plan's.
     session = Session(folder, device, thinning=thinning, watch_threads=False)
+    hooks = install(session, device)
+    training = _Training(run, hooks)
     done = 0
-    for number, plan in enumerate(epochs):
-        steps = iter(plan)
-        making = _batches(run, plan, samples, trace, done, workers)
-        for _ in session.fetches(partial(iter, making), number, queue):
-            _one_step(session, run, next(steps))
-            done += 1
+    for plan in epochs:
+        batches = _batches(run, plan, trace, done, workers)
+        fetches = hooks.fetches.over(run, lambda _: samples, tells=lambda batch: batch.made, queue=queue)
+        for step in plan:
+            fetches.fetch(next, batches)
+            training.step(step)
+        with contextlib.suppress(StopIteration):
+            fetches.fetch(next, batches)
+        done += len(plan)
     device.synchronize()
+    hooks.remove()
     session.finish()
     recorder.close()
     return run
@@ -184,7 +193,6 @@ def train(
 def _batches(
     run: VirtualRun,
     plan: Sequence[Step],
-    samples: int,
     trace: Callable[[int, int, int], Any] | None,
     first: int,
     workers: PlantedWorkers | None,
@@ -206,8 +214,9 @@ def _batches(
             clock.wait_until(ready[number])
             issued.append(clock.now())
         run.host.append(("fetch", begin, clock.now()))
-        made = trace(first + number, begin, clock.now()) if trace else None
-        yield SimpleNamespace(samples=samples, nbytes=step.copy_bytes, trace=made)
+        told = trace(first + number, begin, clock.now()) if trace else None
+        made = None if told is None else MadeBatch(**vars(told), batch_bytes=step.copy_bytes)
+        yield SimpleNamespace(made=made)
 
 
 def _pass(clock: Clock, ns: int) -> None:
@@ -215,75 +224,79 @@ def _pass(clock: Clock, ns: int) -> None:
     clock.wait_until(clock.now() + ns)
 
 
-def _one_step(session: Session, run: VirtualRun, step: Step) -> None:
-    device, steps = run.device, session.steps
-    clock = device.clock
-    if step.passed_over:
-        return
-    if step.from_outside:
-        steps.compute_begin()
-    _pass(clock, step.before_ns)
-    for part in range(step.parts if step.copy_bytes else 0):
-        if part:
-            _pass(clock, step.between_ns)
-        _copy(session, run, step, step.copy_bytes // step.parts, step.ahead)
-    if not step.from_outside:
-        steps.compute_begin()
-    kernels = -(-step.kernels // 6)
-    device.compute(step.compute_ns // 3, kernels=2 * kernels)
-    if step.sync_within:
-        _wait(session, run, step.within_ns)
-    if step.labels_bytes:
-        _copy(session, run, step, step.labels_bytes, False)
-    if step.beside_ns:
-        _beside(device, step.beside_ns)
-    steps.backward_begin()
-    for _ in range(step.reads):
-        device.compute(step.compute_ns // 3 // step.reads, kernels=kernels)
-        _wait(session, run, step.within_ns)
-    if not step.reads:
-        device.compute(step.compute_ns // 3, kernels=3 * kernels)
-    steps.backward_end()
-    if step.copy_within:
-        _copy(session, run, step, step.copy_within, False)
-    if not step.micro:
-        steps.optimizer_begin()
-        device.compute(step.compute_ns - step.compute_ns // 3 * 2, kernels=kernels)
-        steps.optimizer_end()
-    if step.tail_ns:
-        device.compute(step.tail_ns, kernels=kernels)
-    if step.sync:
-        _wait(session, run, 0)
-    _pass(clock, step.host_ns)
-    if step.boundary_ns:
-        begin = clock.now()
-        with session.boundary():
-            device.synchronize()
-            _pass(clock, step.boundary_ns)
-        run.host.append(("boundary", begin, clock.now()))
+class _Training:
+    """An ordinary training program, whose steps are planned."""
 
+    def __init__(self, run: VirtualRun, hooks: Hooks) -> None:
+        self._run = run
+        self._hooks = hooks
+        self._device = run.device
+        self._clock = run.device.clock
+        self._net = EmulatedNet()
+        self._optimizer = EmulatedOptimizer(self._net)
 
-def _copy(session: Session, run: VirtualRun, step: Step, nbytes: int, ahead: bool) -> None:
-    device = run.device
-    begin = device.now()
-    tensors = [torch.empty(nbytes, dtype=torch.uint8)]
-    tensors, copy = device.copy(tensors, pinned=step.pinned, stream=device.side_stream() if ahead else None)
-    run.host.append(("copy", begin, device.now()))
-    session.steps.copied(copy)
-    if ahead:
-        session.steps.stream_wait_begin()
-        device.wait_for(copy, tensors)
-        session.steps.stream_wait_end()
+    def step(self, step: Step) -> None:
+        if step.passed_over:
+            return
+        device, compute_ns = self._device, step.compute_ns
+        _pass(self._clock, step.before_ns)
+        for part in range(step.parts if step.copy_bytes else 0):
+            if part:
+                _pass(self._clock, step.between_ns)
+            self._copy(step, step.copy_bytes // step.parts, step.ahead)
+        kernels = -(-step.kernels // 6)
+        self._net(partial(self._forward, step, kernels), partial(self._backward, step, kernels)).backward()
+        if step.copy_within:
+            self._copy(step, step.copy_within, False)
+        if not step.micro:
+            self._optimizer.step(partial(device.compute, compute_ns - compute_ns // 3 * 2, kernels=kernels))
+        if step.tail_ns:
+            device.compute(step.tail_ns, kernels=kernels)
+        if step.sync:
+            self._wait(0)
+        _pass(self._clock, step.host_ns)
+        if step.boundary_ns:
+            self._outside(step.boundary_ns)
 
+    def _forward(self, step: Step, kernels: int) -> None:
+        self._device.compute(step.compute_ns // 3, kernels=2 * kernels)
+        if step.sync_within:
+            self._wait(step.within_ns)
+        if step.labels_bytes:
+            self._copy(step, step.labels_bytes, False)
+        if step.beside_ns:
+            _beside(self._device, step.beside_ns)
 
-def _wait(session: Session, run: VirtualRun, then_ns: int) -> None:
-    """Read something from the device, and have something to do with it inside the same call."""
-    begin = run.device.now()
-    session.steps.sync_begin()
-    run.device.synchronize()
-    _pass(run.device.clock, then_ns)
-    session.steps.sync_end()
-    run.host.append(("sync", begin, run.device.now()))
+    def _backward(self, step: Step, kernels: int) -> None:
+        for _ in range(step.reads):
+            self._device.compute(step.compute_ns // 3 // step.reads, kernels=kernels)
+            self._wait(step.within_ns)
+        if not step.reads:
+            self._device.compute(step.compute_ns // 3, kernels=3 * kernels)
+
+    def _copy(self, step: Step, nbytes: int, ahead: bool) -> None:
+        device = self._device
+        begin = device.now()
+        tensors = [torch.empty(nbytes, dtype=torch.uint8)]
+        tensors, copy = device.copy(tensors, pinned=step.pinned, stream=device.side_stream() if ahead else None)
+        self._run.host.append(("copy", begin, device.now()))
+        if ahead:
+            device.wait_for(copy, tensors)
+
+    def _wait(self, then_ns: int) -> None:
+        """Read something from the device, and have something to do with it inside the same call."""
+        begin = self._device.now()
+        self._device.synchronize(then_ns)
+        self._run.host.append(("sync", begin, self._device.now()))
+
+    def _outside(self, ns: int) -> None:
+        """Something that is no step."""
+        begin = self._clock.now()
+        self._hooks.tell(lambda loop: loop.begin_boundary())
+        self._device.synchronize()
+        _pass(self._clock, ns)
+        self._hooks.tell(lambda loop: loop.end_boundary())
+        self._run.host.append(("boundary", begin, self._clock.now()))
 
 
 def _beside(device: EmulatedDevice, duration_ns: int) -> None:
@@ -292,4 +305,4 @@ def _beside(device: EmulatedDevice, duration_ns: int) -> None:
     beside.after_ns = device.record().time_ns()
     device.compute(duration_ns, kernels=5, stream=beside)
     joined = device.record(beside)
-    device.wait_for(Copy(0, 0, 0, True, True, joined, joined), [])
+    device.wait_for(Copy(0, 0, 0, pinned=True, ahead=False, begin=joined, end=joined), [])

@@ -17,23 +17,17 @@ Judge = Callable[[Any], dict[str, Any]]
 Wrap = Callable[[torch.nn.Module], Any]
 """Makes of a module what several ranks train together."""
 
+Queueing = Callable[[], object]
+"""Has an emulated device work."""
+
 
 def whole(module: torch.nn.Module) -> Any:
     """A module as it is, for a single rank."""
     return module
 
 
-class StepHooks(Protocol):
-    """Where a step tells what it does (`capture.steps.StepRecorder` listens)."""
-
-    def compute_begin(self) -> None: ...
-    def backward_begin(self) -> None: ...
-    def optimizer_begin(self) -> None: ...
-    def optimizer_end(self) -> None: ...
-
-
 class Training(Protocol):
-    def step(self, batch: Batch, hooks: StepHooks) -> None:
+    def step(self, batch: Batch) -> None:
         """Forward, backward and optimizer on a batch that is on the device."""
         ...
 
@@ -66,15 +60,11 @@ class TorchTraining:
         self._optimizer = optimizer
         self._last: torch.Tensor | None = None
 
-    def step(self, batch: Batch, hooks: StepHooks) -> None:
-        hooks.compute_begin()
+    def step(self, batch: Batch) -> None:
         loss = self._loss(self._trained, batch)
-        hooks.backward_begin()
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        hooks.optimizer_begin()
         self._optimizer.step()
-        hooks.optimizer_end()
         self._last = loss.detach()
 
     def read_loss(self) -> float | None:
@@ -93,26 +83,87 @@ class TorchTraining:
             self._net.train()
 
 
+class Untrained:
+    """What nothing is learnt in."""
+
+    def __init__(self) -> None:
+        # A step ends where an optimizer does: one without anything to learn.
+        self._end = torch.optim.SGD([torch.zeros(1)], lr=0.0)
+
+    def read_loss(self) -> float | None:
+        return None
+
+    def set_rate(self, rate: float) -> None:
+        """Nothing learns."""
+
+    def evaluate(self, judge: Judge) -> dict[str, Any] | None:
+        return None
+
+
+class EmulatedNet(torch.nn.Module):
+    """Stands for a net on an emulated accelerator: it computes nothing, and has the work queued that it is given.
+
+    It has one parameter, which learns nothing, so that there is a graph to go backward through.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+
+    def forward(self, forward: Queueing, backward: Queueing) -> Any:
+        """The loss. `forward` is called now, `backward` when that pass runs."""
+        return _Queued.apply(self.weight, forward, backward)
+
+
+class _Queued(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: torch.Tensor, forward: Queueing, backward: Queueing) -> torch.Tensor:
+        ctx.queue_backward = backward
+        forward()
+        return weight.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        ctx.queue_backward()
+        return gradient, None, None
+
+
+class EmulatedOptimizer(torch.optim.Optimizer):
+    """The optimizer of an `EmulatedNet`: its step is the work that it is given as the closure."""
+
+    def __init__(self, net: EmulatedNet) -> None:
+        super().__init__(net.parameters(), {})
+
+    def step(self, closure: Any) -> None:  # type: ignore[override]
+        closure()
+
+
 class EmulatedTraining:
-    """A step of a net as an accelerator's profile says it runs: kernels queued, nothing computed."""
+    """A training as an accelerator's profile says that it runs: kernels queued, nothing computed."""
 
     def __init__(self, device: EmulatedDevice, accelerator: Accelerator, net: str, batch_size: int) -> None:
         self._device = device
         self._accelerator = accelerator
-        self._net = net
+        self._name = net
+        self._net = EmulatedNet()
+        self._optimizer = EmulatedOptimizer(self._net)
+        self.exchange: Callable[[], None] = lambda: None
+        """Called when a backward pass was queued: where several ranks exchange their gradients."""
         device.require_memory(accelerator.memory_bytes_needed(net, batch_size))
 
-    def step(self, batch: Batch, hooks: StepHooks) -> None:
-        duration = self._accelerator.step_ns(self._net, batch.samples)
-        shares = self._accelerator.phases(self._net, batch.samples)
-        kernels = self._accelerator.net(self._net).net.kernels
-        hooks.compute_begin()
-        self._device.compute(round(duration * shares.forward), kernels.forward)
-        hooks.backward_begin()
-        self._device.compute(round(duration * shares.backward), kernels.backward)
-        hooks.optimizer_begin()
-        self._device.compute(round(duration * shares.optimizer), kernels.optimizer)
-        hooks.optimizer_end()
+    def step(self, batch: Batch) -> None:
+        duration = self._accelerator.step_ns(self._name, batch.samples)
+        shares = self._accelerator.phases(self._name, batch.samples)
+        kernels = self._accelerator.net(self._name).net.kernels
+
+        def backward() -> None:
+            self._device.compute(round(duration * shares.backward), kernels.backward)
+            self.exchange()
+
+        loss = self._net(lambda: self._device.compute(round(duration * shares.forward), kernels.forward), backward)
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self._optimizer.step(lambda: self._device.compute(round(duration * shares.optimizer), kernels.optimizer))
 
     def read_loss(self) -> float | None:
         self._device.synchronize()

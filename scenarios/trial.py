@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch._dynamo  # An optimizer imports it, which takes a second: processes forked from a warm one need not.
 import torchvision
 
-from whyidle.capture.session import Session, SpanRecorder
+import whyidle
 from whyidle.devices.choose import choose
-from whyidle.devices.emulated import EmulatedDevice
 from whyidle.devices.protocol import Device
 from whyidle.errors import DeviceOutOfMemory, WhyidleError
 from whyidle.pipelines.protocol import Batch, Pipeline, Settings
@@ -29,9 +29,11 @@ from whyidle.record.run import update_run
 
 from .copying import BatchCopier
 from .feeds import NoTraining, SyntheticPipeline
+from .loader import EpochByEpoch, watched
 from .output import redirect_output
 from .rank import ALONE, Rank
 from .ranks import train_ranks
+from .recorded import recorded_on
 from .registry import scenario
 from .scenario import DataRequest, Scenario, ScenarioData
 from .training import Training
@@ -111,25 +113,12 @@ def _train(spec: TrialSpec, folder: Path, rank: Rank = ALONE) -> None:
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
     device = choose(rank.device(spec.device))
-    with contextlib.ExitStack() as stack:
-        if isinstance(device, EmulatedDevice):
-            device.number = rank.number
-            spans = SpanRecorder(folder, rank.number)
-            stack.callback(spans.close)
-            device.sink = spans
-        rank.tell(
-            folder, {"device": device.describe(), "torch": torch.__version__, "environment": _environment(device)}
-        )
-        rank.describe(folder, device)
-        trained = Trained(spec, device, rank)
-        stack.callback(trained.close)
+    rank.tell(folder, {"device": device.describe(), "torch": torch.__version__, "environment": _environment(device)})
+    with contextlib.closing(Trained(spec, device, rank)) as trained:
         rank.tell(folder, {"plan": {"steps": trained.steps, "steps_per_epoch": trained.steps_per_epoch}})
         rank.meet()
-        session = Session(folder, device, rank.number)
-        stack.callback(session.finish)
-        if spec.activity_windows:
-            session.watch_activity()
-        trained.run(session)
+        with recorded_on(device, folder, rank.number, spec.activity_windows):
+            trained.run(folder)
 
 
 class Trained:
@@ -163,14 +152,15 @@ class Trained:
             return self._spec.iterations
         return sum(phase.epochs for phase in self._spec.stretches) * self.steps_per_epoch
 
-    def run(self, session: Session) -> None:
+    def run(self, folder: Path) -> None:
         begun = time.monotonic()
+        loader = watched(self._pipeline)
         for number, phase, first in self._each_epoch():
-            if first:
-                self._enter(phase)
+            if first and self._enter(phase):
+                loader = watched(self._pipeline, number)
             before = time.monotonic()
-            finished = self._epoch(number, session)
-            evaluation = self._evaluate(session) if self._spec.evaluate == "epochs" else None
+            finished = self._epoch(loader)
+            evaluation = self._evaluate() if self._spec.evaluate == "epochs" else None
             self._epochs.append(
                 {
                     "epoch": number,
@@ -186,14 +176,14 @@ class Trained:
         train_s = time.monotonic() - begun
         evaluation = self._epochs[-1]["evaluation"]
         if self._spec.evaluate == "end":
-            evaluation = self._evaluate(session)
+            evaluation = self._evaluate()
         # Their confusion belongs to the end; kept for every epoch it would fill run.json.
         for each in self._epochs:
             each["evaluation"] = each["evaluation"] and {k: v for k, v in each["evaluation"].items() if k in SMALL}
         said: dict[str, Any] = {"results": {"train_s": train_s, "epochs": self._epochs, "evaluation": evaluation}}
         if self._losses:
             said["loss"] = {"first": self._losses[0], "last": self._losses[-1]}
-        self._rank.tell(session.folder, said)
+        self._rank.tell(folder, said)
 
     def close(self) -> None:
         self._pipeline.close()
@@ -206,40 +196,37 @@ class Trained:
                 yield number, phase, within == 0
                 number += 1
 
-    def _enter(self, phase: TrainingPhase) -> None:
+    def _enter(self, phase: TrainingPhase) -> bool:
+        """Whether there is another loader from here on."""
         if phase.lr is not None:
             self._training.set_rate(phase.lr)
-        if phase.augment != self._augmented:
-            self._augmented = phase.augment
-            self._pipeline.close()
-            self._data = self._open(phase.augment)
-            self._pipeline = self._loader(self._data)
+        if phase.augment == self._augmented:
+            return False
+        self._augmented = phase.augment
+        self._pipeline.close()
+        self._data = self._open(phase.augment)
+        self._pipeline = self._loader(self._data)
+        return True
 
-    def _epoch(self, number: int, session: Session) -> bool:
+    def _epoch(self, loader: EpochByEpoch) -> bool:
         """One pass; true when the training's last step was in it."""
-        recorder, steps = session.steps, self.steps
-        pipeline = self._pipeline
-        for fetched in session.fetches(partial(pipeline.epoch, number), number, pipeline.queue):
-            batch = self._deliver(fetched)
-            if batch.copy is not None:
-                recorder.copied(batch.copy)
-            self._training.step(batch, recorder)
+        steps = self.steps
+        for batch in loader:
+            self._training.step(self._deliver(batch))
             self._done += 1
             if self._done % self._spec.log_every == 0 or self._done == steps:
-                recorder.sync_begin()
                 loss = self._training.read_loss()
-                recorder.sync_end()
                 if loss is not None:
                     self._losses.append(loss)
             if self._done == steps:
                 return True
         return False
 
-    def _evaluate(self, session: Session) -> dict[str, Any] | None:
+    def _evaluate(self) -> dict[str, Any] | None:
         if not self._rank.leads:
             return None
         judge = partial(self._scenario.evaluate, net=self._spec.net, data=self._held_out, device=self._device)
-        with session.boundary():
+        with whyidle.phase("evaluation"):
             self._device.synchronize()
             return self._training.evaluate(judge)
 
@@ -265,7 +252,8 @@ class Trained:
             spec.net, self._device, spec.batch_size, self._data, self._rank.wrap, spec.ranks
         )
         net = self._scenario.profile_net(spec.net)
-        return self._rank.training(training, self._device, net, spec.interconnect, Path(spec.folder))
+        self._rank.connect(training, self._device, net, spec.interconnect, Path(spec.folder))
+        return training
 
     def _loader(self, data: ScenarioData) -> Pipeline:
         spec = self._spec

@@ -6,6 +6,7 @@ other is the contract of `capture/tuning/takeover.py`, which does the same to pr
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -13,13 +14,12 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 
-from whyidle.capture.session import Session, SpanRecorder
 from whyidle.capture.tuning.sized import Probing
 from whyidle.capture.tuning.switching import Switching
 from whyidle.devices.choose import choose
@@ -32,9 +32,11 @@ from whyidle.record.run import update_run
 from whyidle.record.tuning import Channel, LoaderSettings, Word
 
 from .copying import BatchCopier
+from .loader import watched
+from .recorded import recorded_on
 from .registry import scenario
 from .scenario import DataRequest, ScenarioData
-from .training import StepHooks, Training
+from .training import Training
 from .trial import seed
 
 SPEC = "WHYIDLE_TUNING"
@@ -122,15 +124,6 @@ class Fetching:
         return None
 
 
-class _Unrecorded:
-    """Steps that nobody records."""
-
-    def compute_begin(self) -> None: ...
-    def backward_begin(self) -> None: ...
-    def optimizer_begin(self) -> None: ...
-    def optimizer_end(self) -> None: ...
-
-
 class TunedTraining:
     """The training of a scenario with whatever loader it is told."""
 
@@ -145,37 +138,29 @@ class TunedTraining:
 
     def record(self) -> None:
         """The first stretch, with the settings it begins with."""
-        spec, tune = self._spec, self._spec.tune
-        pipeline = self._pipeline(spec.settings)
-        session = Session(self._folder, self._device)
-        begun = time.monotonic()
-        try:
+        with contextlib.closing(self._pipeline(self._spec.settings)) as pipeline:
             if len(pipeline) == 0:
                 raise WhyidleError(
-                    f"{len(self._dataset)} samples do not fill one batch of {spec.batch_size}. Use a smaller "
+                    f"{len(self._dataset)} samples do not fill one batch of {self._spec.batch_size}. Use a smaller "
                     "--batch-size, or more images."
                 )
-            session.loader(spec.workers, spec.settings.prefetch_factor, 0)
-            epoch = 0
-            while True:
-                for fetched in session.fetches(partial(pipeline.epoch, epoch), epoch, pipeline.queue):
-                    batch = self._copier.deliver(fetched)
-                    if batch.copy is not None:
-                        session.steps.copied(batch.copy)
-                    self._training.step(batch, session.steps)
-                    if self._logs():
-                        session.steps.sync_begin()
-                        self._training.read_loss()
-                        session.steps.sync_end()
-                    took = time.monotonic() - begun
-                    enough = self._steps >= tune["after_steps"] and took >= tune["after_s"]
-                    if enough or (took >= tune["before_s"] and self._steps >= 8):
-                        return
-                epoch += 1
-        finally:
-            pipeline.close()
-            self._device.synchronize()
-            session.finish()
+            with recorded_on(self._device, self._folder) as recording:
+                recording.session.loader(self._spec.workers, self._spec.settings.prefetch_factor, 0)
+                self._train(pipeline)
+        self._device.synchronize()
+
+    def _train(self, pipeline: Pipeline) -> None:
+        """Until there are steps enough."""
+        tune = self._spec.tune
+        begun = time.monotonic()
+        for batch in chain.from_iterable(repeat(watched(pipeline))):
+            self._training.step(self._copier.deliver(batch))
+            if self._logs():
+                self._training.read_loss()
+            took = time.monotonic() - begun
+            enough = self._steps >= tune["after_steps"] and took >= tune["after_s"]
+            if enough or (took >= tune["before_s"] and self._steps >= 8):
+                return
 
     def obey(self, line: Channel) -> NoReturn:
         """Train as the tuner orders, until it says stop or is gone."""
@@ -189,12 +174,11 @@ class TunedTraining:
             _end,
             lambda: os.getppid() == tuner,
         )
-        hooks: StepHooks = _Unrecorded()
         try:
             while True:
                 switching.border()
                 fetched, _ = switching.next()
-                self._training.step(self._copier.deliver(fetched), hooks)
+                self._training.step(self._copier.deliver(fetched))
                 if self._logs():
                     self._training.read_loss()
         except Exception as error:
@@ -207,14 +191,13 @@ class TunedTraining:
         """Train until that has seen enough: what memory does it take?"""
         probing.loaders = 1
         source = Fetching(self._pipeline(self._spec.settings))
-        hooks: StepHooks = _Unrecorded()
         while True:
             try:
                 batch, _ = source.next()
             except StopIteration:
                 source.restart()
                 batch, _ = source.next()
-            self._training.step(self._copier.deliver(batch), hooks)
+            self._training.step(self._copier.deliver(batch))
             probing.stepped()
 
     @property
@@ -259,17 +242,9 @@ def _tune(spec: TuningSpec, folder: Path, line: Channel) -> None:
     seed(spec.seed)
     device = choose(spec.device)
     dataset = _open(spec)
-    spans = SpanRecorder(folder) if isinstance(device, EmulatedDevice) else None
-    if spans is not None:
-        device.sink = spans  # type: ignore[attr-defined]
     update_run(folder, {"device": device.describe(), "torch": torch.__version__})
     training = TunedTraining(spec, folder, device, dataset)
-    try:
-        training.record()
-    finally:
-        if spans is not None:
-            device.sink = None  # type: ignore[attr-defined]
-            spans.close()
+    training.record()
     line.send(
         Word.READY,
         settings=spec.settings.to_json(),

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 
 from ..devices.choose import choose
-from ..errors import RecordError
 from ..record.run import create_run, update_run
 from . import active
 from .sampler.start import start_sampler
@@ -50,10 +49,9 @@ def recording(
     # Which device the program will compute on is seen from its steps: CUDA is not initialised here for that.
     chosen = None if device == "auto" else choose(device)
     path = create_run(Path(folder), facts if chosen is None else facts | {"device": chosen.describe()})
-    begun = active.begin(path, chosen, {"activity_windows": activity_windows, "headroom": headroom})
-    if begun is None:
-        raise RecordError(f"{path} could not be recorded into; its notices say why.")
     with contextlib.ExitStack() as stack:
+        options = {"activity_windows": activity_windows, "headroom": headroom}
+        begun = stack.enter_context(active.recorded(path, chosen, options))
         if sampler:
             stack.enter_context(start_sampler(path, os.getpid()))
         status = "failed"

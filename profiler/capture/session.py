@@ -6,18 +6,17 @@ import gc
 import os
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from threading import get_native_id
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from ..devices.protocol import Device
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, SPAN, STEP, EventKind
 from ..record.segment import RecordWriter
 from . import scalars
-from .steps import QueueLook, StepRecorder
+from .steps import StepRecorder
 from .thinning import Thinning
 from .threads import PythonThreads
 
@@ -25,48 +24,6 @@ if TYPE_CHECKING:
     from .activity import ActivityWindows
 
 
-class Made(Protocol):
-    """What a loader says about making a batch (`pipelines.protocol.Trace` has this shape)."""
-
-    @property
-    def worker(self) -> int: ...
-    @property
-    def threads(self) -> int: ...
-    @property
-    def begin_ns(self) -> int: ...
-    @property
-    def end_ns(self) -> int: ...
-    @property
-    def read_ns(self) -> int | None: ...
-    @property
-    def decode_ns(self) -> int | None: ...
-    @property
-    def transform_ns(self) -> int | None: ...
-    @property
-    def collate_ns(self) -> int | None: ...
-    @property
-    def cpu_ns(self) -> int | None: ...
-    @property
-    def minor_faults(self) -> int | None: ...
-    @property
-    def read_bytes(self) -> int | None: ...
-
-
-class Fetched(Protocol):
-    """A batch as the session needs to see it."""
-
-    @property
-    def samples(self) -> int: ...
-    @property
-    def nbytes(self) -> int: ...
-    @property
-    def trace(self) -> Made | None: ...
-
-
-AnyBatch = TypeVar("AnyBatch", bound=Fetched)
-
-_UNSAID = [NOT_MEASURED] * (len(BATCH.fields) - 1 - [f.name for f in BATCH.fields].index("threads"))
-"""What loaders that hand over a trace do not say."""
 LEAST_COLLECTION_NS = 100_000
 """Shorter garbage collections are not recorded one by one."""
 MOST_LASTING = 1000
@@ -157,41 +114,6 @@ class Session:
                 gpu=lambda: self.device.torch_device.index or 0,
             )
 
-    def fetches(
-        self, start: Callable[[], Iterable[AnyBatch]], epoch: int, queue: QueueLook | None = None
-    ) -> Iterator[AnyBatch]:
-        """The batches of one epoch, each fetch recorded. `start` is called within the first fetch.
-
-        Making an iterator starts workers: that is waiting for data like any other fetch.
-        """
-        steps = self.steps
-        first = True
-        steps.fetch_begin(epoch, first, queue)
-        self.event(EventKind.EPOCH_BEGIN, epoch)
-        iterator: Iterator[AnyBatch] | None = None
-        while True:
-            try:
-                if iterator is None:
-                    iterator = iter(start())
-                batch = next(iterator)
-            except StopIteration:
-                steps.abandon_fetch()
-                return
-            except BaseException:
-                steps.abandon_fetch()
-                raise
-            steps.fetch_end(batch.samples)
-            if batch.trace is not None and steps.recording:
-                self._record_batch(steps.count - 1, batch, batch.trace)
-            try:
-                yield batch
-            except GeneratorExit:
-                # The training leaves the epoch early.
-                steps.end_step()
-                raise
-            first = False
-            steps.fetch_begin(epoch, first, queue)
-
     def graph_replayed(self) -> None:
         """The training has replayed a CUDA graph: there are no activity windows from here on."""
         if self._activity is not None:
@@ -210,16 +132,6 @@ class Session:
         if prefetch is not None:
             self.event(EventKind.LOADER_PREFETCH, prefetch)
         self.event(EventKind.LOADER_FLAGS, flags)
-
-    @contextmanager
-    def boundary(self) -> Iterator[None]:
-        """Time outside the steps: validation, a checkpoint, a hook of the epoch."""
-        self.steps.end_step()
-        begin = self._now()
-        try:
-            yield
-        finally:
-            self.event(EventKind.BOUNDARY, t_ns=begin, end_ns=self._now())
 
     def finish(self) -> None:
         """End the recording; safe to call after an error and twice."""
@@ -259,32 +171,6 @@ class Session:
     def made(self, row: array[int]) -> None:
         """Record a batch that was made in this process. `row`: the fields of BATCH after `seq`, in order."""
         self._batches.store(row)
-
-    def _record_batch(self, step: int, batch: Fetched, made: Made) -> None:
-        begin = self._now()
-        self._batches.append(
-            step,
-            made.worker,
-            batch.samples,
-            made.begin_ns,
-            made.end_ns,
-            *(
-                NOT_MEASURED if value is None else value
-                for value in (
-                    made.read_ns,
-                    made.decode_ns,
-                    made.transform_ns,
-                    made.collate_ns,
-                    made.cpu_ns,
-                    made.minor_faults,
-                    made.read_bytes,
-                )
-            ),
-            batch.nbytes,
-            made.threads,
-            *_UNSAID,
-        )
-        self.steps.add_overhead(self._now() - begin)
 
     def _between_steps(self, number: int, now: int) -> bool:
         """What is done between two steps: `number` begins, and it is `now`. Returns whether it took notable time."""

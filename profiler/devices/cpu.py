@@ -36,7 +36,7 @@ class CpuDevice:
         return list(tensors)
 
     def copy(
-        self, tensors: Sequence[torch.Tensor], *, pinned: bool, stream: Stream = None
+        self, tensors: Sequence[torch.Tensor], *, pinned: bool = False, stream: Stream = None
     ) -> tuple[list[torch.Tensor], Copy]:
         now = time.monotonic_ns()
         return list(tensors), Copy(now, now, 0, pinned, stream is not None, None, None)

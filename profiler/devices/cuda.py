@@ -159,7 +159,7 @@ class CudaDevice:
         return [t.pin_memory() for t in tensors]
 
     def copy(
-        self, tensors: Sequence[torch.Tensor], *, pinned: bool, stream: Stream = None
+        self, tensors: Sequence[torch.Tensor], *, pinned: bool = False, stream: Stream = None
     ) -> tuple[list[torch.Tensor], Copy]:
         host_begin = time.monotonic_ns()
         on = stream or torch.cuda.current_stream(self.index)

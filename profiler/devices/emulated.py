@@ -154,7 +154,7 @@ class EmulatedDevice:
         return [t.clone() for t in tensors]
 
     def copy(
-        self, tensors: Sequence[torch.Tensor], *, pinned: bool, stream: Stream = None
+        self, tensors: Sequence[torch.Tensor], *, pinned: bool = False, stream: Stream = None
     ) -> tuple[list[torch.Tensor], Copy]:
         on = stream or self._compute
         nbytes = sum(t.nbytes for t in tensors)
@@ -190,8 +190,12 @@ class EmulatedDevice:
         if isinstance(copy.end, EmulatedEvent):
             self._compute.after_ns = max(self._compute.after_ns, copy.end.at_ns)
 
-    def synchronize(self) -> None:
-        self.clock.wait_until(max(self._compute.empty_ns, self._side.empty_ns))
+    def synchronize(self, then_ns: int = 0) -> None:
+        """Wait until everything queued is done. `then_ns`: the call keeps the host for so long after that, as one does
+        that goes on with what it has read."""
+        self._run_dry()
+        if then_ns:
+            self.clock.wait_until(self.clock.now() + then_ns)
 
     def captures(self) -> bool:
         return False
@@ -237,7 +241,7 @@ class EmulatedDevice:
             self._working = self._cached.pop(fitting)
             return
         if self._held() + nbytes > self.spec.memory_bytes:
-            self.synchronize()
+            self._run_dry()
             self.clock.wait_until(self.clock.now() + self.spec.retry_ns)
             self._cached.clear()
             self._retries += 1
@@ -275,6 +279,10 @@ class EmulatedDevice:
                 f"{self.title} has {self.spec.memory_bytes / 1e9:.1f} GB, this batch needs {nbytes / 1e9:.1f} GB. "
                 "Choose a smaller batch size."
             )
+
+    def _run_dry(self) -> None:
+        """Until everything queued is done."""
+        self.clock.wait_until(max(self._compute.empty_ns, self._side.empty_ns))
 
     def _start(self, on: EmulatedStream) -> int:
         """When work queued on a stream now would start."""

@@ -80,7 +80,7 @@ class Device(Protocol):
         ...
 
     def copy(
-        self, tensors: Sequence[torch.Tensor], *, pinned: bool, stream: Stream = None
+        self, tensors: Sequence[torch.Tensor], *, pinned: bool = False, stream: Stream = None
     ) -> tuple[list[torch.Tensor], Copy]:
         """Copy tensors to the device, as `.to(device, non_blocking=pinned)` does.
 

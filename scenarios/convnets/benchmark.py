@@ -10,60 +10,43 @@ from whyidle.devices.emulated import EmulatedDevice
 from whyidle.devices.profiles import Accelerator
 from whyidle.pipelines.protocol import Batch
 
-from ..training import Judge, StepHooks
+from ..training import Untrained
 from .nets import benchmark_loss
 
 
-class _Benchmark:
-    """What nothing is learnt in. The last loss is the benchmark's own: half of the sum of squares of pool5."""
+class _Benchmark(Untrained):
+    """The last loss is the benchmark's own: half of the sum of squares of pool5."""
 
-    def __init__(self) -> None:
+    def __init__(self, net: Any) -> None:
+        super().__init__()
+        self._net = net
         self._last: torch.Tensor | None = None
 
     def read_loss(self) -> float | None:
         return None if self._last is None else float(self._last)
 
-    def set_rate(self, rate: float) -> None:
-        """There is no optimizer."""
-
-    def evaluate(self, judge: Judge) -> dict[str, Any] | None:
-        return None
-
 
 class Forward(_Benchmark):
-    """A forward pass without gradients. Tells of an optimizer that does nothing, for its end is the step's."""
+    """A forward pass without gradients."""
 
-    def __init__(self, net: torch.nn.Module) -> None:
-        super().__init__()
-        self._net = net
-
-    def step(self, batch: Batch, hooks: StepHooks) -> None:
-        hooks.compute_begin()
+    def step(self, batch: Batch) -> None:
         with torch.no_grad():
             self._last = benchmark_loss(self._net(batch.inputs))
-        hooks.optimizer_begin()
-        hooks.optimizer_end()
+        self._end.step()
 
 
 class Gradients(_Benchmark):
     """Forward and backward."""
 
-    def __init__(self, net: Any) -> None:
-        super().__init__()
-        self._net = net
-
-    def step(self, batch: Batch, hooks: StepHooks) -> None:
-        hooks.compute_begin()
+    def step(self, batch: Batch) -> None:
         loss = benchmark_loss(self._net(batch.inputs))
-        hooks.backward_begin()
         self._net.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        hooks.optimizer_begin()
-        hooks.optimizer_end()
+        self._end.step()
         self._last = loss.detach()
 
 
-class EmulatedForward(_Benchmark):
+class EmulatedForward(Untrained):
     """A forward pass as an accelerator's profile says it runs."""
 
     def __init__(self, device: EmulatedDevice, accelerator: Accelerator, net: str, batch_size: int) -> None:
@@ -73,11 +56,9 @@ class EmulatedForward(_Benchmark):
         self._net = net
         device.require_memory(accelerator.memory_bytes_needed(net, batch_size))
 
-    def step(self, batch: Batch, hooks: StepHooks) -> None:
-        hooks.compute_begin()
+    def step(self, batch: Batch) -> None:
         self._device.compute(self._accelerator.step_ns(self._net, batch.samples), self._accelerator.kernels(self._net))
-        hooks.optimizer_begin()
-        hooks.optimizer_end()
+        self._end.step()
 
     def read_loss(self) -> float | None:
         self._device.synchronize()

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from whyidle.capture.session import Session
 from whyidle.devices.cpu import CpuDevice
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.devices.protocol import Device
@@ -57,14 +56,12 @@ class PlantedLoop:
         self,
         plan: Plan,
         device: Device,
-        session: Session,
         samples: Samples,
         wrapped: Callable[[torch.nn.Module], torch.nn.Module] = lambda net: net,
     ) -> None:
         """`wrapped`: makes of the net what is trained, of several ranks say."""
         self._plan = plan
         self._device = device
-        self._session = session
         self._loader = loader_of(plan, samples)
         self._checking = self._validation()
         net = wrapped(Narrow())
@@ -174,17 +171,13 @@ class PlantedLoop:
         step, device = self._plan.step, self._device
         if not step.copy_bytes or not isinstance(device, EmulatedDevice):
             return
-        steps = self._session.steps
         with self._stamped("copy"):
             stream = device.side_stream() if step.ahead else None
             tensors, copy = device.copy(
                 [torch.empty(step.copy_bytes, dtype=torch.uint8)], pinned=step.pinned, stream=stream
             )
-        steps.copied(copy)
         if step.ahead:
-            steps.stream_wait_begin()
             device.wait_for(copy, tensors)
-            steps.stream_wait_end()
 
     def _read_loss(self) -> None:
         """As `loss.item()` does on an accelerator."""
@@ -192,12 +185,9 @@ class PlantedLoop:
 
     def _read(self, ms: float) -> None:
         """Something is read from the device, and takes so long when that is done."""
-        steps = self._session.steps
         with self._stamped("sync"):
-            steps.sync_begin()
-            self._device.synchronize()
-            sleep_ms(ms)
-            steps.sync_end()
+            if isinstance(self._device, EmulatedDevice):
+                self._device.synchronize(round(ms * 1e6))
 
     def _forward(self, samples: torch.Tensor) -> Any:
         shape = tuple(samples.shape)

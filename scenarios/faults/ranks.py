@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from whyidle.capture import active
+from whyidle.capture.active import recorded
 from whyidle.devices.cpu import CpuDevice
 from whyidle.errors import WhyidleError
 from whyidle.record.run import update_run
@@ -56,18 +56,14 @@ def _train(rank: int, case: Case, folder: Path, seed: int) -> None:
     meeting = f"file://{folder.resolve() / 'ranks'}"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=plan.ranks)
     device = CpuDevice()
-    recorded = active.begin(folder, device)
-    if recorded is None:
-        raise WhyidleError("the rank could not be recorded; the notices of its folder say why")
-    samples = Samples(plan, seed, folder)
-    loop = PlantedLoop(plan, device, recorded.session, samples, DistributedDataParallel)
-    try:
-        loop.run()
-    finally:
-        loop.close()
-        active.end()
-        if rank == LATE:
-            write_truth(folder, case, loop.stamps)
+    with recorded(folder, device):
+        loop = PlantedLoop(plan, device, Samples(plan, seed, folder), DistributedDataParallel)
+        try:
+            loop.run()
+        finally:
+            loop.close()
+    if rank == LATE:
+        write_truth(folder, case, loop.stamps)
     dist.destroy_process_group()
 
 

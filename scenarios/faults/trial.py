@@ -17,12 +17,10 @@ import numpy as np
 import torch
 import torch._dynamo  # An optimizer imports it, which takes a second: processes forked from a warm one need not.
 
-from whyidle.capture.hooks.install import install
-from whyidle.capture.session import Session, SpanRecorder
-from whyidle.devices.emulated import EmulatedDevice
 from whyidle.record.run import update_run
 
 from ..output import redirect_output
+from ..recorded import recorded_on
 from .case import Case
 from .loop import PlantedLoop, device_of
 from .machine import confine, foreign_load, quota
@@ -92,15 +90,8 @@ def train(case: Case, folder: Path, seed: int, foreign: int = 0) -> None:
         stack.callback(samples.remove)
         stack.enter_context(quota(plan.machine.quota))
         stack.enter_context(foreign_load(plan.machine.foreign + foreign, plan.machine.foreign_rests))
-        if isinstance(device, EmulatedDevice):
-            spans = SpanRecorder(folder)
-            stack.callback(spans.close)
-            device.sink = spans
-        session = Session(folder, device)
-        stack.callback(session.finish)
-        hooks = install(session, device)
-        stack.callback(hooks.remove)
-        loop = PlantedLoop(plan, device, session, samples)
+        stack.enter_context(recorded_on(device, folder))
+        loop = PlantedLoop(plan, device, samples)
         stack.callback(lambda: write_truth(folder, case, loop.stamps))
         stack.callback(loop.close)
         loop.run()

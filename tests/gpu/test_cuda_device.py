@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+import whyidle
 from benchmarks.gpu_check.spinning import cycles_per_ms
 from whyidle.analyse.run.facts import facts_of
-from whyidle.capture.session import Session
+from whyidle.capture.active import recorded
 from whyidle.devices.choose import choose
 from whyidle.record.run import create_run, open_run
+from whyidle.scenarios.training import EmulatedNet, EmulatedOptimizer
 
 pytestmark = pytest.mark.gpu
 
@@ -57,22 +61,19 @@ def test_planted_waits_are_exposed_only_as_far_as_the_device_idles(
 ) -> None:
     device = choose("cuda")
     spin = int(compute_ms * cycles_per_ms())
-    session = Session(create_run(tmp_path / "run", {"device": device.describe()}), device)
 
-    class Batch:
-        samples, nbytes, trace = 8, 0, None
-
-    def batches():  # type: ignore[no-untyped-def]
-        for _ in range(60):
+    def batches() -> Iterator[int]:
+        for number in range(60):
             time.sleep(fetch_ms / 1e3)
-            yield Batch
+            yield number
 
-    for _ in session.fetches(batches, 0):
-        session.steps.compute_begin()
-        torch.cuda._sleep(spin)
-        session.steps.optimizer_end()
-    device.synchronize()
-    session.finish()
+    net = EmulatedNet()
+    optimizer = EmulatedOptimizer(net)
+    with recorded(create_run(tmp_path / "run", {"device": device.describe()}), device):
+        for _ in whyidle.watch(batches(), batch_size=8):
+            net(partial(torch.cuda._sleep, spin), lambda: None).backward()
+            optimizer.step(lambda: None)
+        device.synchronize()
     facts = facts_of(open_run(tmp_path / "run"))
     assert facts is not None
     expected = max(0.0, 1 - compute_ms / fetch_ms)

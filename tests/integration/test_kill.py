@@ -41,23 +41,17 @@ class Every(Thinning):
     def first(self):
         return 1 << 60
 
-class Batch:
-    samples, nbytes, trace = 4, 100, None
-
-def batches():
-    while True:
-        yield Batch
-
 def train(folder):
     session = Session(folder, Cpu(), thinning=Every())
     with open(folder / "done", "r+b") as file:
         progress = mmap.mmap(file.fileno(), 8)
-    done = 0
-    for _ in session.fetches(batches, 0):
+    steps, done = session.steps, 0
+    while True:
+        steps.fetch_begin(0, done == 0, None)
         # This fetch ended the step before: it is stored, and whoever kills us may count on it.
         progress[:8] = done.to_bytes(8, "little")
-        session.steps.compute_begin()
-        session.steps.optimizer_end()
+        steps.fetch_end(4, begins=True)
+        steps.optimizer_end()
         done += 1
 
 # A process for each folder: all of them have imported what they need already.

@@ -37,7 +37,6 @@ def trainings(draw: st.DrawFn) -> Training:
     kernels = draw(st.sampled_from([1, 60, 300]))
     reads = draw(st.sampled_from([0, 0, 0, 2, 20]))
     passed_over = draw(st.sampled_from([0, 0, 0, 5]))
-    from_outside = draw(st.booleans())
     tail = draw(st.sampled_from([0, 0, compute]))
     epochs = []
     for _ in range(draw(st.integers(1, 3))):
@@ -52,8 +51,8 @@ def trainings(draw: st.DrawFn) -> Training:
                     copy_bytes=copy,
                     pinned=pinned,
                     ahead=ahead,
-                    # From outside, work of the host between the fetch and the first copy or kernel is not seen.
-                    before_ns=before if copy or not from_outside else 0,
+                    # Where the model is called is known from the second step on.
+                    before_ns=before if copy or epochs or number else 0,
                     host_ns=after,
                     sync=(number + 1) % sync_every == 0,
                     sync_within=bool(within and number % within == 0),
@@ -70,7 +69,6 @@ def trainings(draw: st.DrawFn) -> Training:
                     # What nobody announces is seen as long as it runs when something else is.
                     tail_ns=tail if after == 0 else 0,
                     passed_over=bool(passed_over and number % passed_over == 1),
-                    from_outside=from_outside,
                 )
                 for number, wait in enumerate(fetch_ns)
             ]

@@ -20,10 +20,12 @@ from ..loop_detector.events import (
     IterFails,
 )
 from ..loop_detector.loaders import Iteration, Part, Role, Use
+from ..steps import QueueLook
 from .identity import ByIdentity
 from .loader_facts import LoaderFacts
 from .loop import Loop
 from .switch import Switch
+from .told_batches import Telling, ToldBatches
 
 Count = Callable[[Any], int | None]
 """Tells how many samples a batch has; `None` where that is not known."""
@@ -32,9 +34,17 @@ Count = Callable[[Any], int | None]
 class Fetches:
     """Knows what is iterated over, and tells the loop. A fetch within a fetch is part of it."""
 
-    def __init__(self, loop: Loop, now: Callable[[], int], switch: Switch, notice: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        now: Callable[[], int],
+        switch: Switch,
+        notice: Callable[[str], object],
+        told: ToldBatches,
+    ) -> None:
         self._loop = loop
         self._now = now
+        self._told = told
         self.switch = switch
         self._notice = notice
         self._roles: ByIdentity[Role] = ByIdentity()
@@ -52,8 +62,20 @@ class Fetches:
             except Exception as error:
                 self.switch.fail(error)
 
-    def over(self, source: Any, count: Count, facts: LoaderFacts | None = None) -> OnePass:
-        """A pass over `source`, which is known again in later passes."""
+    def over(
+        self,
+        source: Any,
+        count: Count,
+        facts: LoaderFacts | None = None,
+        tells: Telling | None = None,
+        queue: QueueLook | None = None,
+    ) -> OnePass:
+        """A pass over `source`, which is known again in later passes.
+
+        Args:
+            tells: how a batch of it was made, where the program says that itself.
+            queue: how many of its batches are ready.
+        """
         try:
             role = self._roles.get(source)
             if role is None:
@@ -61,23 +83,22 @@ class Fetches:
                 self._roles.put(source, role)
         except TypeError:
             role = Role()  # nothing can be kept for it: each pass is judged by itself
-        return OnePass(self, role, count, facts)
+        return OnePass(self, role, count, facts, tells, queue)
 
     def make(self, of: OnePass, iterate: Callable[[], Any]) -> Any:
         """Make the iterator of a pass."""
-        loop = self._loop
         if not self.listens:
             return iterate()
-        iteration = Iteration(of.role, self._now(), of.facts)
+        iteration = Iteration(of.role, self._now(), of.facts, of.queue)
         self._tell(IterBegins(iteration, iteration.begin_ns, is_grad_enabled()))
-        loop.fetching = True
+        self._under_way(of)
         try:
             made = iterate()
         except BaseException:
-            loop.fetching = False
+            self._under_way(None)
             self._tell(IterFails())
             raise
-        loop.fetching = False
+        self._under_way(None)
         if self._tell(IterEnds(iteration, self._now())):
             of.iteration = iteration
         return made
@@ -93,25 +114,31 @@ class Fetches:
         iteration = of.iteration
         if iteration is None or iteration.done:
             # Nobody was seen to make this iterator, or it begins anew.
-            iteration = of.iteration = Iteration(of.role, self._now(), of.facts)
+            iteration = of.iteration = Iteration(of.role, self._now(), of.facts, of.queue)
         told = self._tell(FetchBegins(iteration, self._now(), is_grad_enabled()))
-        loop.fetching = True
+        self._told.store()
+        self._under_way(of)
         try:
             batch = fetch(*args)
         except of.ends:
-            loop.fetching = False
+            self._under_way(None)
             if told:
                 self._tell(FetchStops(iteration, self._now()))
             raise
         except BaseException:
-            loop.fetching = False
+            self._under_way(None)
             if told:
                 self._tell(FetchFails())
             raise
-        loop.fetching = False
+        self._under_way(None)
         if told:
             self._ends(of, iteration, batch)
         return batch
+
+    def _under_way(self, of: OnePass | None) -> None:
+        """The program's own code works for a pass from here on; `None`: no longer."""
+        self._loop.fetching = of is not None
+        self._told.under_way = of is not None and of.tells is not None
 
     def _ends(self, of: OnePass, iteration: Iteration, batch: Any) -> None:
         now, loop = self._now(), self._loop
@@ -124,7 +151,8 @@ class Fetches:
         except Exception as error:
             self.switch.fail(error)
             return
-        self._tell(FetchEnds(iteration, now, samples, flags=flags))
+        if self._tell(FetchEnds(iteration, now, samples, flags=flags)) and of.tells is not None:
+            self._told.handed_over(batch, samples, of.tells)
 
     def _tell(self, event: Event) -> bool:
         """Whether the loop heard it."""
@@ -140,11 +168,21 @@ class Fetches:
 class OnePass:
     """One pass over something that is no DataLoader: a `watched.Pass`."""
 
-    def __init__(self, fetches: Fetches, role: Role, count: Count, facts: LoaderFacts | None) -> None:
+    def __init__(
+        self,
+        fetches: Fetches,
+        role: Role,
+        count: Count,
+        facts: LoaderFacts | None,
+        tells: Telling | None,
+        queue: QueueLook | None,
+    ) -> None:
         self._fetches = fetches
         self.role = role
         self.count = count
         self.facts = facts
+        self.tells = tells
+        self.queue = queue
         self.iteration: Iteration | None = None
         self.ends: type[Exception] = StopIteration
         """What says that there is no further batch."""

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from ...devices.choose import choose
+from ...devices.emulated import EmulatedDevice
 from ...devices.protocol import Device
 from ...record.names import Names
 from ..session import Session
@@ -25,9 +26,11 @@ from .headroom import Headroom
 from .learning import BackwardHook, GraphHook, LearningGraphs, OptimizerHook
 from .loader import Ahead, LoaderHook
 from .loop import Loop
+from .own_devices import DeviceHook
 from .sources import SourceHook
 from .streams import Streams
 from .switch import Switch
+from .told_batches import ToldBatches
 from .waits import StreamWaitHook, SyncHook
 from .wrap import Unexpected
 
@@ -135,6 +138,9 @@ class Hooks:
             CopyHook(loop, steps, device, copies, streams),
             SyncHook(loop, steps, device, waits, streams),
         ]
+        if on_cuda or isinstance(device, EmulatedDevice):
+            directly = switch("whyidle's own device", "what is asked of it directly is not seen")
+            self._of_device.append(DeviceHook(loop, steps, device, directly))
         if on_cuda:
             ahead = switch("torch.cuda.Event.wait", "the device's waits for copies ahead count as compute")
             replays = switch("torch.cuda.CUDAGraph", "steps that are replayed from a graph are not seen")
@@ -209,14 +215,16 @@ def install(
         loading.headroom = Headroom(session, loop, device.now)
     from ..workers.hook import WorkersHook  # which builds on what is here
 
-    workers = WorkersHook(session, loop, switch("how batches are made", "what their making costs is not seen"))
+    told = ToldBatches(session, loop, switch("how batches are made, as the program tells", "it is not told any more"))
+    workers = WorkersHook(session, loop, told, switch("how batches are made", "what their making costs is not seen"))
     loading.passes_of = workers.passes_of
     no_loader = switch("iterators that are no DataLoader", "their fetches are not seen")
-    fetches = Fetches(loop, device.now, no_loader, session.notice)
+    fetches = Fetches(loop, device.now, no_loader, session.notice, told)
     graphs = LearningGraphs()
     hooks: list[_Hook] = [
         loading,
         workers,
+        told,
         BackwardHook(
             loop, steps, switch("torch.autograd.backward", "the backward pass is not told from the rest"), graphs
         ),

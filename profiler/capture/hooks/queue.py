@@ -1,11 +1,13 @@
-"""A look into the queue of torch's loader with worker processes."""
+"""How many batches of a loader are ready: a look into the queue of torch's, or what a program says of its own."""
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from ...record.schema import NOT_MEASURED
+from .switch import from_a_signal
 
 
 class WorkerQueue:
@@ -39,3 +41,19 @@ def queue_of(iterator: Any) -> WorkerQueue | None:
         return WorkerQueue(iterator)
     except Exception:
         return None
+
+
+class ToldQueue:
+    """What a program says of its own loader: `whyidle.watch(…, ready=…, capacity=…)`."""
+
+    def __init__(self, ready: Callable[[], int], capacity: int | None) -> None:
+        self.capacity = NOT_MEASURED if capacity is None else capacity
+        self._ready = ready
+
+    def ready(self) -> int:
+        try:
+            return int(self._ready())
+        except Exception as error:
+            if from_a_signal(error):
+                raise
+            return NOT_MEASURED

@@ -22,6 +22,7 @@ from ...record.segment import RecordWriter
 from ..hooks.identity import ByIdentity
 from ..hooks.loop import Loop
 from ..hooks.switch import Switch
+from ..hooks.told_batches import ToldBatches
 from ..hooks.wrap import Unexpected, Wraps
 from ..loop_detector.loaders import Part
 from ..session import Session
@@ -53,10 +54,12 @@ _numbers = count(1)
 class WorkersHook:
     """Numbers the iterators with workers, and puts itself around the loop that their workers run."""
 
-    def __init__(self, session: Session, loop: Loop, switch: Switch) -> None:
+    def __init__(self, session: Session, loop: Loop, told: ToldBatches, switch: Switch) -> None:
+        """`told`: what the program says of the making itself, which then is all that is recorded of it."""
         self.switch = switch
         self._session = session
         self._loop = loop
+        self._told = told
         self._pid = os.getpid()
         self._wraps = Wraps(switch)
         self._loops: list[WorkerLoop] = []
@@ -71,7 +74,7 @@ class WorkersHook:
         self._wraps.around(base, "_reset", self._begins_anew, None, None, None)
         fetchers.install()
         self._installed = True
-        self._training = TrainingFetchTimer(self._session, self._loop, self.switch)
+        self._training = TrainingFetchTimer(self._session, self._loop, self._told, self.switch)
         fetchers.in_training = self._training
 
     def remove(self) -> None:
@@ -133,7 +136,7 @@ class WorkersHook:
             with contextlib.suppress(Unexpected):
                 self._patch_loop(sys.modules[STATEFUL])
         loader = 0
-        if self.switch.on and int(getattr(iterator, "_num_workers", 0)) > 0:
+        if self.switch.on and not self._told.under_way and int(getattr(iterator, "_num_workers", 0)) > 0:
             loader = next(_numbers)
             _iterators.put(iterator, IteratorPasses(loader))
         for loop in self._loops:
@@ -150,8 +153,9 @@ class TrainingFetchTimer(FetchTimer):
     SPACING = 1000
     """A thousandth of the time: here the training itself waits."""
 
-    def __init__(self, session: Session, loop: Loop, switch: Switch) -> None:
+    def __init__(self, session: Session, loop: Loop, told: ToldBatches, switch: Switch) -> None:
         self._loop = loop
+        self._told = told
         self._steps: StepRecorder = session.steps
         self._session = session
         self._pid = os.getpid()
@@ -172,6 +176,8 @@ class TrainingFetchTimer(FetchTimer):
     def begins(self, fetcher: Any, indices: Any, stamps: bool = True) -> bool:
         loop = self._loop
         if not self._steps.recording or loop.part is Part.NOTHING or not loop.fetching or get_ident() != loop.thread:
+            return False
+        if self._told.under_way:
             return False
         begin = monotonic_ns()
         if self._thread != loop.thread:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import whyidle
 from support.crafted import rows_of
 from support.recent_runs import START as RECENT_START
 from support.recent_runs import steps, store
 from whyidle.analyse.recent.gathered import RecordSource
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.recent.tail import Tail
-from whyidle.capture.session import Session
+from whyidle.capture.active import recorded
 from whyidle.devices.clock import VirtualClock
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.errors import RecordError
@@ -26,6 +27,7 @@ from whyidle.record.run import create_run, update_run
 from whyidle.record.schema import STEP
 from whyidle.record.segment import RecordWriter
 from whyidle.scenarios.planted import MS, START
+from whyidle.scenarios.training import EmulatedNet, EmulatedOptimizer
 
 
 def test_shares_while_recording_are_those_of_the_finished_run(tmp_path: Path) -> None:
@@ -35,27 +37,27 @@ def test_shares_while_recording_are_those_of_the_finished_run(tmp_path: Path) ->
     folder = create_run(tmp_path / "run", {"device": device.describe(), "plan": {"steps": 80}})
     reader = RecentReader(folder, judge_s=0)
     assert reader.snapshot().state == "starting"
-    session = Session(folder, device)
+    net = EmulatedNet()
+    optimizer = EmulatedOptimizer(net)
 
-    def batches(fetch_ns: int):
-        for _ in range(80):
-            clock.advance(fetch_ns)
-            yield SimpleNamespace(samples=8, nbytes=0, trace=None)
+    def batches() -> Iterator[int]:
+        for number in range(80):
+            clock.advance(15 * MS)
+            yield number
 
     seen = []
-    for _ in session.fetches(partial(batches, 15 * MS), 0):
-        session.steps.compute_begin()
-        device.compute(10 * MS)
-        session.steps.optimizer_end()
-        view = reader.snapshot()
-        if view.steps >= 30:
-            seen.append((view.shares["compute"], view.shares["input"]))
-    assert len(seen) == 50
-    for compute, waiting in seen:
-        assert compute == pytest.approx(2 / 3, abs=0.03)
-        assert waiting == pytest.approx(1 / 3, abs=0.03)
-    device.synchronize()
-    session.finish()
+    with recorded(folder, device):
+        for _ in whyidle.watch(batches(), batch_size=8):
+            net(partial(device.compute, 10 * MS), lambda: None).backward()
+            optimizer.step(lambda: None)
+            view = reader.snapshot()
+            if view.steps >= 30:
+                seen.append((view.shares["compute"], view.shares["input"]))
+        assert len(seen) == 50
+        for compute, waiting in seen:
+            assert compute == pytest.approx(2 / 3, abs=0.03)
+            assert waiting == pytest.approx(1 / 3, abs=0.03)
+        device.synchronize()
     update_run(folder, {"ended": {"status": "ok"}})
     view = reader.snapshot()
     assert (view.state, view.steps, view.planned_steps, view.left_s) == ("ok", 80, 80, None)

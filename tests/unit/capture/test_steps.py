@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from whyidle.devices.clock import VirtualClock
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.record.reader import RecordFile, Records
 from whyidle.record.run import create_run, open_run
-from whyidle.record.schema import BATCH, EVENT, NOT_MEASURED, STEP, EventKind, StepFlag
+from whyidle.record.schema import EVENT, NOT_MEASURED, STEP, EventKind, StepFlag
 
 MS = 1_000_000
 
@@ -25,14 +24,19 @@ def device() -> EmulatedDevice:
     return EmulatedDevice(EmulatedSpec("test", "Test", 10**9, 10e9, 5e9), VirtualClock(1_000 * MS))
 
 
-def batches(device: EmulatedDevice, number: int, fetch_ns: int) -> Iterator[SimpleNamespace]:
-    for _ in range(number):
+def fetches(session: Session, device: EmulatedDevice, number: int, fetch_ns: int, epoch: int = 0) -> Iterator[None]:
+    """Asks for so many batches and for one more, which there is not."""
+    for fetched in range(number):
+        session.steps.fetch_begin(epoch, fetched == 0, None)
         device.clock.advance(fetch_ns)
-        yield SimpleNamespace(samples=8, nbytes=1000, trace=None)
+        session.steps.fetch_end(8)
+        yield
+    session.steps.fetch_begin(epoch, number == 0, None)
+    session.steps.abandon_fetch()
 
 
 def train(session: Session, device: EmulatedDevice, steps: int, fetch_ns: int, compute_ns: int, epoch: int = 0) -> None:
-    for _ in session.fetches(lambda: batches(device, steps, fetch_ns), epoch):
+    for _ in fetches(session, device, steps, fetch_ns, epoch):
         _, copy = device.copy([torch.zeros(1000, dtype=torch.uint8)], pinned=True)
         session.steps.copied(copy)
         session.steps.compute_begin()
@@ -112,7 +116,7 @@ def test_a_full_ring_drops_events_counts_them_and_keeps_the_steps(
 
 def test_synchronising_calls_add_up(tmp_path: Path, device: EmulatedDevice) -> None:
     session = Session(create_run(tmp_path / "run", {}), device)
-    for _ in session.fetches(lambda: batches(device, 2, MS), 0):
+    for _ in fetches(session, device, 2, MS):
         session.steps.compute_begin()
         device.compute(10 * MS)
         session.steps.optimizer_end()
@@ -127,76 +131,16 @@ def test_synchronising_calls_add_up(tmp_path: Path, device: EmulatedDevice) -> N
     assert steps["sync_ns"].tolist() == [10 * MS + latency + MS + MS] * 2
 
 
-def test_boundaries_are_events_that_end_the_step_before(tmp_path: Path, device: EmulatedDevice) -> None:
-    session = Session(create_run(tmp_path / "run", {}), device)
-    train(session, device, 2, MS, MS)
-    begin = device.now()
-    with session.boundary():
-        device.clock.advance(50 * MS)
-    train(session, device, 2, MS, MS, epoch=1)
-    session.finish()
-    events = open_run(tmp_path / "run").records(EVENT)
-    boundary = events[events["what"] == EventKind.BOUNDARY]
-    assert (boundary["end_ns"] - boundary["t_ns"]).tolist() == [50 * MS]
-    assert recorded(tmp_path / "run")["step_end_ns"][1] <= begin
-
-
-def test_traces_of_batches_are_kept_with_their_step(tmp_path: Path, device: EmulatedDevice) -> None:
-    session = Session(create_run(tmp_path / "run", {}), device)
-    trace = SimpleNamespace(
-        worker=1,
-        begin_ns=5,
-        end_ns=9,
-        read_ns=1,
-        decode_ns=2,
-        transform_ns=None,
-        collate_ns=0,
-        cpu_ns=3,
-        minor_faults=None,
-        read_bytes=77,
-        threads=1,
-    )
-    made = [SimpleNamespace(samples=4, nbytes=160, trace=trace)] * 3
-    for _ in session.fetches(lambda: made, 0):
-        session.steps.compute_begin()
-        session.steps.optimizer_end()
-    session.finish()
-    rows = open_run(tmp_path / "run").records(BATCH)
-    assert rows["step"].tolist() == [0, 1, 2]
-    assert rows[0]["worker"] == 1
-    assert rows[0]["transform_ns"] == NOT_MEASURED
-    assert rows[0]["collate_ns"] == 0
-    assert rows[0]["read_bytes"] == 77
-    assert rows[0]["batch_bytes"] == 160
-
-
 def test_steps_are_on_disk_before_the_session_ends(tmp_path: Path, device: EmulatedDevice) -> None:
     session = Session(create_run(tmp_path / "run", {}), device)
     seen = []
-    for _ in session.fetches(lambda: batches(device, 4, MS), 0):
+    for _ in fetches(session, device, 4, MS):
         session.steps.compute_begin()
         session.steps.optimizer_end()
         (path,) = (tmp_path / "run").glob("step-*.rec")
         seen.append(len(RecordFile(path).all()))
     session.finish()
     assert seen == [0, 1, 2, 3]
-
-
-def test_an_error_in_the_loader_reaches_the_training_and_the_steps_are_kept(
-    tmp_path: Path, device: EmulatedDevice
-) -> None:
-    def broken() -> Iterator[SimpleNamespace]:
-        yield from batches(device, 2, MS)
-        raise ValueError("a broken image")
-
-    session = Session(create_run(tmp_path / "run", {}), device)
-    with pytest.raises(ValueError, match="a broken image"):
-        for _ in session.fetches(broken, 0):
-            session.steps.compute_begin()
-            session.steps.optimizer_end()
-    session.finish()
-    session.finish()
-    assert recorded(tmp_path / "run")["step"].tolist() == [0, 1]
 
 
 def test_the_elements_of_a_steps_batches_are_added_and_their_flags_united(

@@ -187,11 +187,10 @@ def test_it_learns(folder: Path) -> None:
     torch.manual_seed(0)
     training: Any = SCENARIO.training("cnn1", CpuDevice(), 16, opened(folder, "cnn1"))
     data = opened(folder, "cnn1")
-    hooks = Hooks()
     losses = []
     for step in range(40):
         rows = [(16 * step + offset) % 48 for offset in range(16)]
-        training.step(make_batch(data, rows, 0, Settings(16), 0), hooks)
+        training.step(make_batch(data, rows, 0, Settings(16), 0))
         losses.append(training.read_loss())
     assert np.mean(losses[-5:]) < np.mean(losses[:5]) / 1.5
     held_out = opened(folder, "cnn1", split="test")
@@ -199,13 +198,6 @@ def test_it_learns(folder: Path) -> None:
     assert np.array(said["confusion"]).shape == (10, 10)
     assert np.array(said["confusion"]).sum(axis=1).tolist() == [2] * 10
     assert said["accuracy"] > 0.2
-
-
-class Hooks:
-    def compute_begin(self) -> None: ...
-    def backward_begin(self) -> None: ...
-    def optimizer_begin(self) -> None: ...
-    def optimizer_end(self) -> None: ...
 
 
 BATCH, TRAINED, VALIDATED = 512, 48_000 // 512, 12_000 // 512

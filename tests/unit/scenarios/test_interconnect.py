@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
-from typing import Any, cast
-from unittest.mock import Mock
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,11 +14,13 @@ from whyidle.devices.emulated import EmulatedDevice
 from whyidle.devices.profiles.load import load
 from whyidle.errors import WhyidleError
 from whyidle.pipelines.order import batches, count, epoch_order
-from whyidle.pipelines.protocol import Settings
+from whyidle.pipelines.protocol import Batch, Settings
+from whyidle.record.run import create_run
+from whyidle.scenarios.convnets.benchmark import EmulatedForward
 from whyidle.scenarios.interconnect import INTERCONNECTS, gradient_bytes, named, own_link
-from whyidle.scenarios.rank import ALONE, ExchangingTraining, Rank
+from whyidle.scenarios.rank import ALONE, Rank
 from whyidle.scenarios.ranks import unmet
-from whyidle.scenarios.training import StepHooks
+from whyidle.scenarios.training import EmulatedTraining
 from whyidle.scenarios.variant import Variant
 
 SSD300_BYTES = 4 * 26_285_486
@@ -95,32 +97,41 @@ def test_every_rank_has_as_many_batches() -> None:
             assert sum(len(batch) for batch in batches(101, settings, 0)) == (48 if drop_last else 50)
 
 
-class Backwardless:
-    """A step that only goes forward."""
-
-    def step(self, batch: object, hooks: StepHooks) -> None:
-        hooks.compute_begin()
-        hooks.optimizer_begin()
-        hooks.optimizer_end()
-
-    def read_loss(self) -> float | None:
-        return None
-
-    def set_rate(self, rate: float) -> None: ...
-
-    def evaluate(self, judge: object) -> dict[str, Any] | None:
-        return None
-
-
-def test_what_has_no_gradients_waits_for_no_rank() -> None:
+def test_what_has_no_gradients_waits_for_no_rank(tmp_path: Path) -> None:
     # Without a process group any meeting of ranks would be an error.
     frozen = torch.nn.Linear(2, 2).requires_grad_(False)
     assert Rank(0, 2).wrap(frozen) is frozen
-    device = EmulatedDevice(load("v100").spec(), VirtualClock())
-    hooks: Any = Mock()
-    ExchangingTraining(Backwardless(), device, 1_000_000).step(cast(Any, None), hooks)
-    assert [call[0] for call in hooks.method_calls] == ["compute_begin", "optimizer_begin", "optimizer_end"]
-    assert device.operations() == 0
+    titanx = load("titanx")
+    device = EmulatedDevice(titanx.spec(), VirtualClock(), profile=titanx)
+    forward = EmulatedForward(device, titanx, "alexnet-forward", 128)
+    Rank(1, 2).connect(forward, device, "alexnet-forward", None, tmp_path)
+    forward.step(Batch(torch.empty(128, 1), torch.empty(128), tuple(range(128))))
+    assert device.operations() == 1
+
+
+@pytest.mark.usefixtures("alone")
+def test_ranks_exchange_behind_the_backward_pass(tmp_path: Path) -> None:
+    create_run(tmp_path / "run", {})
+    clock, v100 = VirtualClock(10**9), load("v100")
+    device = EmulatedDevice(v100.spec(), clock, profile=v100)
+    training = EmulatedTraining(device, v100, "ssd300", 8)
+    Rank(0, 2).connect(training, device, "ssd300", "ethernet-1g", tmp_path / "run")
+    did: list[tuple[int, int]] = []
+    device.sink = lambda _number, _stream, _what, begin, end, _amount: did.append((begin, end))
+    training.step(Batch(torch.empty(8, 1), torch.empty(8), tuple(range(8))))
+    _, backward, exchange, optimizer = did
+    assert exchange == (backward[1], optimizer[0])
+    assert exchange[1] - exchange[0] == named("ethernet-1g").exchange_ns(SSD300_BYTES, 2)
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process group of this process only."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    meeting = torch.distributed.FileStore(str(tmp_path / "meeting"), 1)
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=meeting)
+    yield
+    torch.distributed.destroy_process_group()
 
 
 def test_a_rank_alone_trains_as_if_there_were_no_ranks() -> None:

@@ -151,7 +151,7 @@ def test_it_learns_also_where_the_net_is_wrapped_and_is_judged_on_what_it_did_no
     batch = make_batch(data, range(12), 0, Settings(12), worker=0)
     losses = []
     for _ in range(45):
-        training.step(batch, _Nobody())
+        training.step(batch)
         losses.append(training.read_loss())
     assert losses[-1] < losses[0] / 3, losses[::5]
 
@@ -166,10 +166,3 @@ def test_it_learns_also_where_the_net_is_wrapped_and_is_judged_on_what_it_did_no
     assert seen["accuracy"] == seen["average_precision"] > 0.1
     assert len(seen["curve"]) <= 50
     assert seen["objects"] == sum(len(data.targets(index)) for index in range(12))
-
-
-class _Nobody:
-    def compute_begin(self) -> None: ...
-    def backward_begin(self) -> None: ...
-    def optimizer_begin(self) -> None: ...
-    def optimizer_end(self) -> None: ...

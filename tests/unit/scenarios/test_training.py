@@ -1,0 +1,150 @@
+"""A scenario's training as a recording sees it: an ordinary program, also where the device is emulated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from whyidle.devices.clock import VirtualClock
+from whyidle.devices.emulated import EmulatedDevice
+from whyidle.devices.profiles.load import load
+from whyidle.pipelines.protocol import Batch, Queue, Trace
+from whyidle.record.run import create_run, open_run
+from whyidle.record.schema import BATCH, NOT_MEASURED, PAUSE, SPAN, STEP, PauseKind, SpanKind, StepFlag
+from whyidle.scenarios.copying import BatchCopier
+from whyidle.scenarios.feeds import NoTraining
+from whyidle.scenarios.loader import watched
+from whyidle.scenarios.recorded import recorded_on
+from whyidle.scenarios.training import EmulatedTraining, Training
+
+MS = 1_000_000
+FETCH_NS = 30 * MS
+SIZE, STEPS, EPOCHS = 8, 6, 2
+V100 = load("v100")
+
+
+@pytest.fixture
+def device() -> EmulatedDevice:
+    return EmulatedDevice(V100.spec(), VirtualClock(1_000 * MS), profile=V100)
+
+
+class Loader:
+    """Makes each batch when it is asked for. `ahead`: and begins to copy the one after it."""
+
+    name = "test"
+
+    def __init__(self, device: EmulatedDevice, copier: BatchCopier, ahead: bool = False) -> None:
+        self._clock = device.clock
+        self._copier = copier
+        self._ahead = ahead
+        self.queue: Queue | None = Queue(3, lambda: 2)
+
+    def __len__(self) -> int:
+        return STEPS
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        made = self._made()
+        following = next(made)
+        for _ in range(STEPS):
+            batch, further = following, next(made, None)
+            if further is not None:
+                following = self._copier.start(self._copier.pin(further)) if self._ahead else further
+            yield batch
+
+    def close(self) -> None: ...
+
+    def _made(self) -> Iterator[Batch]:
+        for _ in range(STEPS):
+            begin = self._clock.now()
+            self._clock.wait_until(begin + FETCH_NS)
+            trace = Trace(worker=1, begin_ns=begin, end_ns=begin + FETCH_NS, read_ns=MS, decode_ns=2 * MS, threads=4)
+            yield Batch(torch.zeros(SIZE, 5), torch.zeros(SIZE), tuple(range(SIZE)), trace)
+
+
+def train(folder: Path, device: EmulatedDevice, training: Training, ahead: bool = False, log_every: int = 4) -> None:
+    copier = BatchCopier(device)
+    pipeline = Loader(device, copier, ahead)
+    create_run(folder, {"device": device.describe()})
+    with recorded_on(device, folder):
+        loader = watched(pipeline)
+        done = 0
+        for _ in range(EPOCHS):
+            for batch in loader:
+                training.step(copier.deliver(batch))
+                done += 1
+                if done % log_every == 0:
+                    training.read_loss()
+        device.synchronize()
+
+
+def test_on_an_emulated_device_steps_have_the_stamps_of_what_was_queued(tmp_path: Path, device: EmulatedDevice) -> None:
+    train(tmp_path / "run", device, EmulatedTraining(device, V100, "ssd300", SIZE))
+    run = open_run(tmp_path / "run")
+    steps, spans = run.records(STEP), run.records(SPAN)
+    number = STEPS * EPOCHS
+    assert steps["samples"].tolist() == [SIZE] * number
+    assert steps["epoch"].tolist() == [0] * STEPS + [1] * STEPS
+    assert ((steps["flags"] & StepFlag.FIRST_OF_EPOCH) > 0).tolist() == ([True] + [False] * (STEPS - 1)) * EPOCHS
+    assert (steps["flags"] & StepFlag.OPTIMIZER).all()
+    # Forward, backward and optimizer of the profile, one behind the other.
+    computed = spans[spans["what"] == SpanKind.COMPUTE]
+    assert len(computed) == 3 * number
+    durations = (computed["end_ns"] - computed["begin_ns"]).reshape(number, 3).sum(axis=1)
+    assert np.abs(durations - V100.step_ns("ssd300", SIZE)).max() <= 3
+    assert np.abs(steps["device_end_ns"] - steps["device_begin_ns"] - durations).max() <= 3
+    # The copy of each batch, and the waits for the loss and for the end.
+    assert steps["copy_bytes"].tolist() == [SIZE * 6 * 4] * number
+    assert not (steps["flags"] & (StepFlag.PINNED | StepFlag.COPIED_AHEAD)).any()
+    copied = spans[spans["what"] == SpanKind.COPY]
+    # A mark on an idle stream is reached when it arrives there.
+    assert set(steps["device_copy_end_ns"] - copied["end_ns"]) <= {0, device.spec.launch_latency_ns}
+    assert set(run.records(PAUSE)["what"]) == {PauseKind.SYNC}
+    assert run.records(PAUSE)["step"].tolist() == [3, 7, 11]
+
+
+def test_batches_are_recorded_with_what_their_loader_stamped_on_them(tmp_path: Path, device: EmulatedDevice) -> None:
+    train(tmp_path / "run", device, EmulatedTraining(device, V100, "ssd300", SIZE))
+    run = open_run(tmp_path / "run")
+    batches = run.records(BATCH)
+    assert batches["step"].tolist() == list(range(STEPS * EPOCHS))
+    assert set(batches["worker"]) == {1}
+    assert set(batches["threads"]) == {4}
+    assert set(batches["end_ns"] - batches["begin_ns"]) == {FETCH_NS}
+    assert set(batches["decode_ns"]) == {2 * MS}
+    assert set(batches["collate_ns"]) == {NOT_MEASURED}
+    assert set(batches["batch_bytes"]) == {SIZE * 6 * 4}
+    assert set(run.records(STEP)["queue_ready"][1:STEPS]) == {2}
+
+
+def test_copies_begun_in_the_fetch_before_are_told_of_their_own_step(tmp_path: Path, device: EmulatedDevice) -> None:
+    train(tmp_path / "run", device, EmulatedTraining(device, V100, "ssd300", SIZE), ahead=True)
+    run = open_run(tmp_path / "run")
+    steps, spans = run.records(STEP), run.records(SPAN)
+    ahead = (steps["flags"] & StepFlag.COPIED_AHEAD) > 0
+    assert ahead.tolist() == ([False] + [True] * (STEPS - 1)) * EPOCHS
+    assert ((steps["flags"] & StepFlag.PINNED) > 0).tolist() == ahead.tolist()
+    # The first of an epoch is copied once it came: the second is on its way then.
+    copied = np.sort(spans[spans["what"] == SpanKind.COPY]["end_ns"])
+    assert set(np.sort(steps["device_copy_end_ns"]) - copied) <= {0, device.spec.launch_latency_ns}
+
+
+def test_a_loader_alone_has_steps_too(tmp_path: Path, device: EmulatedDevice) -> None:
+    train(tmp_path / "run", device, NoTraining())
+    steps = open_run(tmp_path / "run").records(STEP)
+    assert steps["samples"].tolist() == [SIZE] * STEPS * EPOCHS
+    assert set((steps["fetch_end_ns"] - steps["fetch_begin_ns"])[1 : STEPS - 1]) == {FETCH_NS}
+
+
+def test_an_emulated_training_judges_nothing(device: EmulatedDevice) -> None:
+    training = EmulatedTraining(device, V100, "ssd300", SIZE)
+    batch = Batch(torch.zeros(SIZE, 5), torch.zeros(SIZE), tuple(range(SIZE)))
+    training.step(batch)
+    training.set_rate(0.5)
+    training.step(batch)
+    assert training.read_loss() is None
+    assert training.evaluate(lambda net: {"accuracy": 1.0}) is None
+    assert device.operations() == 6
