@@ -292,10 +292,10 @@ class _Training:
     def _outside(self, ns: int) -> None:
         """Something that is no step."""
         begin = self._clock.now()
-        self._hooks.tell(lambda loop: loop.begin_boundary())
+        self._hooks.tell(lambda loop: loop.boundary_begins())
         self._device.synchronize()
         _pass(self._clock, ns)
-        self._hooks.tell(lambda loop: loop.end_boundary())
+        self._hooks.tell(lambda loop: loop.boundary_ends())
         self._run.host.append(("boundary", begin, self._clock.now()))
 
 

@@ -65,7 +65,7 @@ class Loop(LoopDetector):
         """Called at the first backward pass or optimizer step of each step, unless a CUDA graph captures it."""
         steps = self._steps
         self._carry_out: dict[type, Callable[..., object]] = {
-            actions.OpenStep: steps.fetch_begin,
+            actions.BeginStep: steps.fetch_begin,
             actions.Deliver: steps.fetch_end,
             actions.TakeBack: steps.abandon_fetch,
             actions.EndStep: steps.end_step,

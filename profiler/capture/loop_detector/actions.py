@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..steps import QueueLook
 
 
-class OpenStep(NamedTuple):
+class BeginStep(NamedTuple):
     """A step begins with a fetch, and ends the one before."""
 
     epoch: int
@@ -85,7 +85,7 @@ class Say(NamedTuple):
 
 
 Action: TypeAlias = (
-    OpenStep
+    BeginStep
     | Deliver
     | TakeBack
     | EndStep

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .actions import Deliver, FetchWithinEnds, FirstLearning, OpenStep
+from .actions import BeginStep, Deliver, FetchWithinEnds, FirstLearning
 from .loaders import Iteration, Part, Use
 from .state import LoopState
 from .unfed import OptimizerPace, OtherThreads
@@ -33,7 +33,7 @@ class LoaderSteps(LoopState):
 
     def next_begins(self, of: Iteration, now: int) -> bool:
         """`FetchBegins`, where a training that goes on asks for its next batch; all there is to be done then is
-        `OpenStep(of.epoch, False, of.queue, now)`. False: it is something else, and nothing has changed."""
+        `BeginStep(of.epoch, False, of.queue, now)`. False: it is something else, and nothing has changed."""
         if (
             of is not self.open
             or not self.learnt
@@ -91,7 +91,7 @@ class LoaderSteps(LoopState):
 
     def _fetch_begins(self, of: Iteration, now: int, gradients: bool) -> None:
         if self.next_begins(of, now):
-            self._actions.append(OpenStep(of.epoch or 0, False, of.queue, now))
+            self._actions.append(BeginStep(of.epoch or 0, False, of.queue, now))
             return
         if of.use is None:
             # Nobody saw its iterator being made.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...record.schema import NOT_MEASURED, EventKind
 from .actions import (
     Action,
+    BeginStep,
     Compute,
     Deliver,
     EndStep,
@@ -15,7 +16,6 @@ from .actions import (
     FetchWithinEnds,
     Happened,
     LoaderTrains,
-    OpenStep,
     Say,
     TakeBack,
 )
@@ -135,7 +135,7 @@ class LoopState:
         if opened is not None and self._idles() and (opened is not of or opened.use is Use.UNKNOWN or self._unfed()):
             self._take_back()
         epoch = self._epochs if of is None or of.epoch is None else of.epoch
-        self._actions.append(OpenStep(epoch, first, queue, now))
+        self._actions.append(BeginStep(epoch, first, queue, now))
         self._opened_ns = now
         self.open = of
         self.shared = self.learnt = self.inside = False

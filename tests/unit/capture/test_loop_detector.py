@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from whyidle.capture.loop_detector.actions import (
     Action,
+    BeginStep,
     Compute,
     Deliver,
     EndStep,
@@ -18,7 +19,6 @@ from whyidle.capture.loop_detector.actions import (
     FetchWithinEnds,
     FirstLearning,
     Happened,
-    OpenStep,
     Say,
     TakeBack,
 )
@@ -95,11 +95,11 @@ def test_a_batch_that_is_learnt_from_is_a_step_and_the_first_counts_its_epoch() 
     of = passed()
     actions = told([*fetched(of, 100), *learnt(200), *fetched(of, 300, samples=2), *learnt(400)])
     expected = [
-        OpenStep(0, True, None, 100),
+        BeginStep(0, True, None, 100),
         Deliver(4, 110, True),
         Happened(EventKind.EPOCH_BEGIN, 0, NOT_MEASURED, 100),
         FirstLearning(),
-        OpenStep(0, False, None, 300),
+        BeginStep(0, False, None, 300),
         Deliver(2, 310, True),
         FirstLearning(),
     ]
@@ -109,9 +109,9 @@ def test_a_batch_that_is_learnt_from_is_a_step_and_the_first_counts_its_epoch() 
 def test_a_loader_that_is_never_learnt_from_leaves_no_step_and_one_boundary() -> None:
     of = passed()
     actions = told([*fetched(of, 100), *fetched(of, FAR), *fetched(of, 2 * FAR), FetchStops(of, 3 * FAR)])
-    assert same(actions[:3], [OpenStep(0, True, None, 100), Deliver(4, 110, True), TakeBack()])
+    assert same(actions[:3], [BeginStep(0, True, None, 100), Deliver(4, 110, True), TakeBack()])
     assert boundaries(actions) == [(1, 3 * FAR)]
-    assert "OpenStep" not in kinds(actions[3:])
+    assert "BeginStep" not in kinds(actions[3:])
 
 
 def test_what_is_fetched_without_gradients_ends_the_step_before_and_is_a_boundary_until_its_end() -> None:
@@ -128,7 +128,7 @@ def test_what_is_fetched_without_gradients_ends_the_step_before_and_is_a_boundar
     after = actions[actions.index(FirstLearning()) + 1 :]
     assert after[0] == EndStep(False)
     assert boundaries(after) == [(1000, 3000)]
-    assert same(after[-2:], [OpenStep(0, False, None, 4000), Deliver(4, 4010, True)])
+    assert same(after[-2:], [BeginStep(0, False, None, 4000), Deliver(4, 4010, True)])
 
 
 def test_two_fetches_before_the_first_learning_hold_a_batch_back_to_the_end() -> None:
@@ -147,7 +147,7 @@ def test_batches_summed_before_one_backward_pass_are_a_step_each_from_then_on() 
         for k in range(1, 6)
     ]
     first: list[Event] = [*fetched(of, 100), *learnt(200)]
-    assert kinds(told([*first, *(event for each in round_ for event in each)])).count("OpenStep") == 11
+    assert kinds(told([*first, *(event for each in round_ for event in each)])).count("BeginStep") == 11
 
 
 def test_a_second_loader_within_a_step_that_trains_is_a_further_fetch_of_it() -> None:
@@ -164,29 +164,29 @@ def test_a_second_loader_within_a_step_that_trains_is_a_further_fetch_of_it() ->
 def test_an_iterator_that_is_made_just_before_its_first_fetch_is_part_of_it() -> None:
     of = passed()
     near = told([IterBegins(of, 100, True), IterEnds(of, 200), *fetched(of, 300), *learnt(400)])
-    assert same(near[:2], [OpenStep(0, True, None, 100), Deliver(4, 310, True)])
+    assert same(near[:2], [BeginStep(0, True, None, 100), Deliver(4, 310, True)])
     of = passed()
     far = told([IterBegins(of, 100, True), IterEnds(of, 200), *fetched(of, FAR), *learnt(2 * FAR)])
-    assert same(far[:3], [OpenStep(0, True, None, 100), TakeBack(), OpenStep(0, True, None, FAR)])
+    assert same(far[:3], [BeginStep(0, True, None, 100), TakeBack(), BeginStep(0, True, None, FAR)])
 
 
 def test_a_fetch_that_fails_or_ends_takes_its_step_back() -> None:
     for ends in (FetchFails(), FetchStops(of := passed(), 200)):
-        assert kinds(told([FetchBegins(of, 100, True), ends])) == ["OpenStep", "TakeBack"]
+        assert kinds(told([FetchBegins(of, 100, True), ends])) == ["BeginStep", "TakeBack"]
 
 
 def test_optimizer_steps_without_batches_become_steps_after_a_few_which_is_said_once() -> None:
     actions = told(event for k in range(UNFED_UPDATES + 2) for event in learnt(100 * (k + 1)))
-    assert kinds(actions).count("OpenStep") == 3
-    first = next(each for each in actions if isinstance(each, OpenStep))
-    assert first == OpenStep(0, True, None, 100 * UNFED_UPDATES + 20)
+    assert kinds(actions).count("BeginStep") == 3
+    first = next(each for each in actions if isinstance(each, BeginStep))
+    assert first == BeginStep(0, True, None, 100 * UNFED_UPDATES + 20)
     assert kinds(actions).count("Say") == 1
     assert kinds(actions).count("Compute") == 3
 
 
 def test_of_two_optimizers_in_turn_the_later_ends_the_steps() -> None:
     events = [event for k in range(1, 11) for event in (*learnt(100 * k, 1), *learnt(100 * k + 50, 2))]
-    opened = [each.begin_ns for each in told(events) if isinstance(each, OpenStep)]
+    opened = [each.begin_ns for each in told(events) if isinstance(each, BeginStep)]
     assert opened
     assert {begin % 100 for begin in opened} == {70}
 
@@ -194,7 +194,7 @@ def test_of_two_optimizers_in_turn_the_later_ends_the_steps() -> None:
 def test_a_training_that_stays_on_one_batch_goes_on_without_its_loader() -> None:
     of = passed()
     actions = told([*fetched(of, 100), *(each for k in range(BATCH_UPDATES + 1) for each in learnt(1000 * (k + 1)))])
-    assert [each.begin_ns for each in actions if isinstance(each, OpenStep)] == [
+    assert [each.begin_ns for each in actions if isinstance(each, BeginStep)] == [
         100,
         1000 * BATCH_UPDATES + 20,
         1000 * (BATCH_UPDATES + 1) + 20,
@@ -213,7 +213,7 @@ def test_steps_that_the_program_marks_begin_there_and_fetches_only_feed_them() -
             *learnt(2 * FAR),
         ]
     )
-    assert [each.begin_ns for each in actions if isinstance(each, OpenStep)] == [100, 300]
+    assert [each.begin_ns for each in actions if isinstance(each, BeginStep)] == [100, 300]
     assert FetchWithinEnds(3) in actions
     assert Deliver(4, 120, True) in actions
 
@@ -224,11 +224,11 @@ def test_a_wait_that_the_program_marks_opens_a_step_as_a_fetch_does() -> None:
         for k in range(1, 4)
         for event in (WaitBegins(k * FAR, True), WaitEnds(k * FAR + 5, False), *learnt(k * FAR + 9))
     ]
-    assert [each.begin_ns for each in told(events) if isinstance(each, OpenStep)] == [FAR, 2 * FAR, 3 * FAR]
+    assert [each.begin_ns for each in told(events) if isinstance(each, BeginStep)] == [FAR, 2 * FAR, 3 * FAR]
 
 
 def test_a_wait_that_fails_is_no_step() -> None:
-    assert kinds(told([WaitBegins(100, True), WaitEnds(200, True)])) == ["OpenStep", "TakeBack"]
+    assert kinds(told([WaitBegins(100, True), WaitEnds(200, True)])) == ["BeginStep", "TakeBack"]
 
 
 def test_a_phase_between_steps_is_a_boundary_and_one_within_is_only_named() -> None:
@@ -247,7 +247,7 @@ def test_a_checkpoint_before_the_first_learning_leaves_the_step_open() -> None:
     of = passed()
     actions = told([*fetched(of, 100), BoundaryBegins(200), BoundaryEnds(300), *learnt(400)])
     assert boundaries(actions) == [(200, 300)]
-    assert kinds(actions).count("OpenStep") == 1
+    assert kinds(actions).count("BeginStep") == 1
     assert "Compute" in kinds(actions)
     assert "TakeBack" not in kinds(actions)
 
@@ -368,7 +368,7 @@ def test_whatever_happens_steps_and_boundaries_are_in_order(happens: list[tuple[
     is_open, within, last_begin, ended = False, False, 0, 0
     for action in play(happens, detector):
         match action:
-            case OpenStep():
+            case BeginStep():
                 assert action.begin_ns >= last_begin
                 is_open, within, last_begin = True, False, action.begin_ns
             case TakeBack() | EndStep():
