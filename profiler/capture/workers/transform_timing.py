@@ -39,7 +39,7 @@ def is_due(number: int) -> bool:
     return not getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0)
 
 
-class TimedTransform:
+class TransformCalls:
     """What the calls of one transform took in one batch."""
 
     __slots__ = ("calls", "name", "ns", "position")
@@ -65,7 +65,7 @@ class TransformTiming:
         """Timed transforms under way: one may call another."""
         self.total_ns = 0
         """Time in any of them."""
-        self.transforms: list[TimedTransform] = []
+        self.transforms: list[TransformCalls] = []
         self._changed: dict[int, Any] = {}
         """Dictionaries and lists in which something stands in for a transform, by their `id`."""
         known: dict[int, Any] = {}
@@ -74,7 +74,7 @@ class TransformTiming:
             for held, key, inner in list(islice(_places(dataset), MOST_PLACES)):
                 timed = known.get(id(inner))
                 if timed is None:
-                    cost = TimedTransform(inner, len(self.transforms))
+                    cost = TransformCalls(inner, len(self.transforms))
                     base = TimedFunction if type(inner) in _FUNCTIONS else TimedTransform
                     timed = known[id(inner)] = stand_in(base, inner, cost, self)
                     self.transforms.append(cost)
@@ -99,7 +99,7 @@ class TimedTransform(StandIn):
 
     __slots__ = ("_whyidle_cost", "_whyidle_timing")
 
-    def __init__(self, inner: Any, cost: TimedTransform, timing: TransformTiming) -> None:
+    def __init__(self, inner: Any, cost: TransformCalls, timing: TransformTiming) -> None:
         super().__init__(inner)
         self._whyidle_cost = cost
         self._whyidle_timing = timing
