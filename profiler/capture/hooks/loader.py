@@ -41,7 +41,7 @@ MOST_LENGTHS = 100_000
 
 
 class Passes(Protocol):
-    """What tells the batches of an iterator apart; `making.hook` has it."""
+    """What tells the batches of an iterator apart; `workers.hook` has it."""
 
     loader: int
     order: int | None
