@@ -172,10 +172,6 @@ def test_no_package_imports_another_in_a_circle() -> None:
     assert all(name not in reachable(name) for name in graph)
 
 
-TWICE_STILL = {"Fetches", "Passes"}
-"""Names of classes that stand for two things in the capture: no more of them."""
-
-
 def test_a_name_of_a_class_stands_for_one_thing() -> None:
     """Private ones aside."""
     found: dict[str, set[str]] = {}
@@ -183,4 +179,4 @@ def test_a_name_of_a_class_stands_for_one_thing() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, set()).add(module)
-    assert {name: where for name, where in found.items() if len(where) > 1 and name not in TWICE_STILL} == {}
+    assert {name: where for name, where in found.items() if len(where) > 1} == {}
