@@ -15,7 +15,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from ..device_in_use import of_parameters, of_tensors
 from ..hidden import forget_frame
-from ..loop_detector.events import Learns, Updated
+from ..loop_detector.events import Updated
 from ..session import Session
 from ..steps import StepRecorder
 from .identity import ByIdentity
@@ -74,10 +74,9 @@ class BackwardHook:
                     if get_ident() != loop.thread:
                         loop.learns_elsewhere()
                     elif not within:
-                        if not loop.learns_again(False):
-                            if loop.follow is not None:
-                                loop.follow(of_tensors(args[0] if args else kwargs.get("tensors")))
-                            loop.tell(Learns(loop.now(), False))
+                        if loop.follow is not None and not loop.learnt and not steps.passing:
+                            loop.follow(of_tensors(args[0] if args else kwargs.get("tensors")))
+                        loop.learns(False)
                         if loop.capturing is not None and loop.capturing():
                             graphs.captures_learning()
                         elif loop.inside and steps.recording:
@@ -132,10 +131,9 @@ class OptimizerHook:
                 if get_ident() != loop.thread:
                     loop.learns_elsewhere()
                     return
-                if not loop.learns_again(True):
-                    if loop.follow is not None:
-                        loop.follow(of_parameters(optimizer))
-                    loop.tell(Learns(loop.now(), True))
+                if loop.follow is not None and not loop.learnt and not steps.passing:
+                    loop.follow(of_parameters(optimizer))
+                loop.learns(True)
                 if loop.capturing is not None and loop.capturing():
                     graphs.captures_learning()
                 elif loop.inside and steps.recording:
@@ -185,7 +183,7 @@ class GraphHook:
         self._session.graph_replayed()
         if graph not in self._graphs:
             return None
-        loop.tell(Learns(loop.now(), True))
+        loop.learns(True)
         if loop.inside:
             self._steps.backward_begin()
         return graph

@@ -19,6 +19,7 @@ from ..loop_detector.events import (
     FetchesElsewhere,
     Finishes,
     GivesUp,
+    Learns,
     LearnsElsewhere,
     PhaseEnds,
     StepMarked,
@@ -87,6 +88,14 @@ class Loop(LoopDetector):
             self._do(event)
         finally:
             self.busy = False
+
+    def learns(self, updates: bool) -> None:
+        """A backward pass begins, or an optimizer step (`updates`), in the thread that trains."""
+        again = self.learnt
+        if not self.next_learns(updates):
+            self.tell(Learns(self.now(), updates))
+        elif not again and self.on_learning is not None:
+            self._learning_begins()
 
     def in_step(self) -> bool:
         """Whether the calling thread trains, and is in the midst of a step that is looked at."""

@@ -125,7 +125,7 @@ class LoopDetector(LoaderSteps):
                 self._take_back()
         self.thread = thread
         self.waiting = None
-        self._pace.fed()
+        self._pace.updates = 0
         self._say(f"The training runs in thread {name}, which is the one that was recorded.")
 
     def _finishes(self, now: int) -> None:

@@ -60,13 +60,20 @@ class LoaderSteps(LoopState):
         self.inside = True
         return True
 
-    def learns_again(self, updates: bool) -> bool:
-        """`Learns`, where something was learnt in the open step before; nothing is to be done. False as above."""
-        if self.learnt:
-            self.learnings += 1
-            if updates:
-                self.updated = self.learnings
-        return self.learnt
+    def next_learns(self, updates: bool) -> bool:
+        """`Learns`, within a step that a training opened which goes on; the first time all there is to be done then is
+        `FirstLearning`, and nothing later. False as above."""
+        if not self.learnt:
+            of = self.open
+            if of is None or not of.steady or self.shared or self._boundary_ns:
+                return False
+            self.learnt = of.ever_learnt = True
+            of.role.use = Use.TRAINS
+            self._pace.updates = 0
+        self.learnings += 1
+        if updates:
+            self.updated = self.learnings
+        return True
 
     # What loaders do.
 
@@ -224,7 +231,10 @@ class LoaderSteps(LoopState):
     # What trains.
 
     def _learns(self, now: int, updates: bool) -> None:
-        if self.learns_again(updates):
+        again = self.learnt
+        if self.next_learns(updates):
+            if not again:
+                self._actions.append(_FIRST_LEARNING)
             return
         self.learnings += 1
         if updates:
@@ -241,7 +251,7 @@ class LoaderSteps(LoopState):
                 self._stopped = None
             return
         if of is not self.own:
-            self._pace.fed()
+            self._pace.updates = 0
         self.learnt = True
         if not self.shared:
             of.use = of.role.use = Use.TRAINS

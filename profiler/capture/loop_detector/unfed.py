@@ -17,11 +17,11 @@ learns as well."""
 class OptimizerPace:
     """Of several optimizers that take turns, the last one sets the pace: a step of the training ends with its."""
 
-    __slots__ = ("_handed_over", "_idle", "_on_batch", "_optimizers", "_pace", "_updates")
+    __slots__ = ("_handed_over", "_idle", "_on_batch", "_optimizers", "_pace", "updates")
 
     def __init__(self) -> None:
-        self._updates = 0
-        """Optimizer steps in a row that belong to no loader's step."""
+        self.updates = 0
+        """Optimizer steps since a loader's batch was learnt from last."""
         self._pace: int | None = None
         self._optimizers: set[int] = set()
         self._idle = 0
@@ -31,13 +31,9 @@ class OptimizerPace:
         self._handed_over = 0
         """`learnings` when that batch was handed over: no two batches that are learnt from have the same."""
 
-    def fed(self) -> None:
-        """A loader's batch is learnt from."""
-        self._updates = 0
-
     def unfed(self, optimizer: int) -> bool:
         """An optimizer step is over that belongs to no loader's batch; whether a step of the training ends with it."""
-        self._updates += 1
+        self.updates += 1
         self._idle += 1
         if optimizer not in self._optimizers or self._idle > IDLE_UPDATES:
             if self._idle > IDLE_UPDATES:
@@ -47,7 +43,7 @@ class OptimizerPace:
         if optimizer != self._pace:
             return False
         self._idle = 0
-        return self._updates >= UNFED_UPDATES
+        return self.updates >= UNFED_UPDATES
 
     def again(self, optimizer: int, handed_over: int) -> bool:
         """An optimizer step on the batch of a loader is over; whether there were so many on it that the training is
@@ -61,7 +57,7 @@ class OptimizerPace:
     def sets(self, optimizer: int) -> None:
         """Take the training steps from this optimizer from now on."""
         self._pace, self._optimizers, self._idle = optimizer, {optimizer}, 0
-        self._updates = UNFED_UPDATES
+        self.updates = UNFED_UPDATES
 
 
 class OtherThreads:

@@ -293,6 +293,9 @@ class Slow(LoopDetector):
     def next_ends(self, of: Iteration, now: int, samples: int, loader: int, batch: int) -> bool:
         return False
 
+    def next_learns(self, updates: bool) -> bool:
+        return self.learnt and super().next_learns(updates)
+
 
 DOES = ("round", "round", "fetch", "learn", "iter", "stop", "mark", "wait", "save", "fail")
 
