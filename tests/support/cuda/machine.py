@@ -52,8 +52,7 @@ class Machine:
         self._of_thread = _OfThread()
         self.backward: Backward | None = None
         """The backward pass under way, or the last one."""
-        self.copying = 0
-        """Copies under way, within which a wait is part of the copy."""
+        self._copying = 0
 
     @property
     def gpu(self) -> Gpu:
@@ -78,6 +77,16 @@ class Machine:
             yield
         finally:
             self.spans.append((what, begin, self.clock.now_ns))
+
+    @contextmanager
+    def copies(self) -> Iterator[None]:
+        """The block is a call that copies: a wait in it is part of the copy."""
+        self._copying += 1
+        try:
+            with self.at(COPY):
+                yield
+        finally:
+            self._copying -= 1
 
     # Which device and which stream
 
@@ -138,7 +147,7 @@ class Machine:
             until = min(until, gpu.fails_at_ns)
         self.clock.wait_until(until)
         self.synchronised += 1
-        if not self.copying:
+        if not self._copying:
             self.spans.append((SYNC, begin, self.clock.now_ns))
         gpu.check()
 

@@ -18,7 +18,7 @@ from torch import _C
 from torch.library import Library, fallthrough_kernel
 
 from .gpu import D2H, H2D, Gpu, Queue
-from .machine import COPY, Machine, index_of, playing, the
+from .machine import Machine, index_of, playing, the
 from .memory import Block
 from .refusals import not_played
 
@@ -306,11 +306,13 @@ def _to(machine: Machine, op: Any, args: Any, kwargs: Any, tensor: torch.Tensor)
     dtype = given.get("dtype") or (given["other"].dtype if "other" in given else tensor.dtype)
     moved = torch.ops.aten.to.dtype(tensor, dtype, False, True, given.get("memory_format"))
     lazily = bool(given.get("non_blocking"))
-    if target is not None:
-        put(moved, target)
-    elif lazily:
-        pin(moved)
-    transfer(machine, tensor, moved, lazily)
+    with machine.copies():
+        # The memory that it goes to is looked for in the same call.
+        if target is not None:
+            put(moved, target)
+        elif lazily:
+            pin(moved)
+        transfer(machine, tensor, moved, lazily)
     return moved
 
 
@@ -340,17 +342,12 @@ def transfer(machine: Machine, tensor: torch.Tensor, into: torch.Tensor, lazily:
         gpu.clock.pass_ns(gpu.spec.launch_ns)
         queue.capture.add(queue, what, gpu.copy_ns(nbytes, pinned), run)
         return
-    begin = machine.now_ns
-    machine.copying += 1
-    try:
+    with machine.copies():
         if not pinned:
             machine.synchronise(gpu, queue.empty_ns)
         gpu.copy(queue, what, what, gpu.copy_ns(nbytes, pinned))
         if not pinned or not lazily:
             machine.synchronise(gpu, queue.empty_ns)
-    finally:
-        machine.copying -= 1
-        machine.spans.append((COPY, begin, machine.now_ns))
 
 
 def _copy_(machine: Machine, op: Any, args: Any, kwargs: Any) -> Any:

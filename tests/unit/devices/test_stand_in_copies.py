@@ -10,6 +10,8 @@ from torch import nn
 from torchvision import tv_tensors
 
 from support.cuda import MS, GpuSpec, Machine
+from support.cuda.machine import COPY
+from support.cuda.memory import MALLOC_NS
 
 SLOW = GpuSpec(pinned_bytes_per_s=4e6, pageable_bytes_per_s=2e6)
 """40 kB take 10 ms from page-locked memory, 20 ms from other."""
@@ -42,6 +44,16 @@ def test_from_pageable_memory_the_host_waits_for_the_stream_and_then_for_the_cop
 ) -> None:
     torch.cuda._sleep(30 * MS)
     assert took(slow, lambda: batch().to("cuda", non_blocking=non_blocking)) == pytest.approx(50, abs=0.2)
+
+
+def test_a_call_that_copies_lasts_from_the_search_for_memory_to_the_end_of_its_waits(slow: Machine) -> None:
+    torch.cuda._sleep(30 * MS)
+    began = slow.now_ns
+    assert took(slow, torch.zeros(20_000).cuda) > 40
+    copying = [(begin, end) for what, begin, end in slow.spans if what == COPY]
+    assert copying[-1][0] - began < MALLOC_NS
+    assert copying[-1][1] == slow.now_ns
+    assert slow.gpu.memory.mallocs == 2
 
 
 def test_from_pinned_memory_the_copy_is_queued(slow: Machine) -> None:
