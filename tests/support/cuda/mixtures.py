@@ -124,8 +124,8 @@ def mixtures(draw: st.DrawFn) -> Mixture:
     Left out: second streams that compute for longer than the first, clocks that drift, and queues that are full at the
     begin of an epoch, which have programs of their own (`test_cuda_findings.py`).
 
-    A first batch of an epoch that is dropped within `ADJACENT_NS` is not told from one that is held back while the second
-    is fetched: what the host did between the two fetches counts as input.
+    A first batch of an epoch that is dropped within `ADJACENT_NS` is not told from one that is held back while the
+    second is fetched: what the host did between the two fetches counts as input.
     """
     slow = draw(st.booleans())
     ahead = draw(st.booleans())

@@ -112,3 +112,16 @@ def prefetching(waits: Callable[[torch.cuda.Stream], object]) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+
+class Split(nn.Module):
+    """Two layers on a device each, whose result comes back to the first, as of a model with accelerate's `device_map`
+    (accelerate/hooks.py, `AlignDevicesHook`, `io_same_device`)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Linear(WIDTH, WIDTH).to("cuda:0"), nn.Linear(WIDTH, 2).to("cuda:1")
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(images).to("cuda:1")).to("cuda:0")  # type: ignore[no-any-return]

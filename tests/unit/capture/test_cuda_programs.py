@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from support import cuda
 from support.cuda import MS, GpuSpec, Machine, installed
 from support.cuda.machine import BOUNDARY
-from support.cuda.programs import BATCH, Data, Prefetcher, loader, net, plain, prefetching, train
+from support.cuda.programs import BATCH, Data, Prefetcher, Split, loader, net, plain, prefetching, train
 from support.cuda.recorded import Recorded, Run, assert_true
 
 LOOPS = {
@@ -216,6 +216,61 @@ def test_an_epoch_is_left_early(run: Run) -> None:
                     break
 
     assert_true(run(program))
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_model_is_split_over_two_devices(run: Run, reads: bool) -> None:
+    def program(machine: Machine) -> None:
+        model = Split()
+        optimizer = torch.optim.AdamW(model.parameters())
+        for images, labels in loader(60, 20 * MS):
+            loss = cross_entropy(model(images.cuda()), labels.cuda())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if reads:
+                loss.item()
+            machine.host(15 * MS)
+
+    recorded = run(program, GpuSpec(), GpuSpec())
+    assert recorded.device == "cuda"
+    assert_true(recorded, *recorded.machine.gpus)
+
+
+@pytest.mark.parametrize("bytes_per_s", [4_000, 20e9], ids=["copies take long", "copies are short"])
+def test_a_teacher_on_another_device_is_part_of_the_computation(run: Run, bytes_per_s: float) -> None:
+    def program(machine: Machine) -> None:
+        model, teacher = net().cuda(), net().to("cuda:1")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for images, labels in loader(60, 70 * MS):
+            images, labels = images.cuda(), labels.cuda()
+            with torch.no_grad():
+                wanted = teacher(images.to("cuda:1")).to("cuda:0")
+            said = model(images)
+            loss = cross_entropy(said, labels) + (said - wanted).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    spec = GpuSpec(peer_bytes_per_s=bytes_per_s)
+    recorded = run(program, spec, spec)
+    assert_true(recorded, *recorded.machine.gpus)
+
+
+def test_batches_come_by_another_device(run: Run) -> None:
+    def program(machine: Machine) -> None:
+        model = net().to("cuda:1")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for images, labels in loader(60, 60 * MS):
+            images, labels = (each.to("cuda:0").to("cuda:1") for each in (images, labels))
+            loss = cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    recorded = run(program, GpuSpec(), GpuSpec())
+    assert recorded.device == "cuda:1"
+    assert_true(recorded, *recorded.machine.gpus)
 
 
 class Replayed(torch.autograd.Function):
