@@ -198,6 +198,12 @@ class Gpu:
         self._admit(queue)
         return self._work(queue, KERNEL, name, self.starts(queue), duration_ns)
 
+    def meet(self, queue: Queue, name: str, duration_ns: int, others_ns: int) -> Work:
+        """Queue a kernel that waits on the device until others have come, and then takes so long."""
+        self._admit(queue)
+        begin = self.starts(queue)
+        return self._work(queue, KERNEL, name, begin, max(begin, others_ns) + duration_ns - begin)
+
     def follow(self, queue: Queue, name: str, duration_ns: int) -> Work:
         """A kernel of a graph: queued with the others of it, in one call."""
         return self._work(queue, KERNEL, name, self.starts(queue), duration_ns)

@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
+from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 from .clock import MS, US
+from .collectives import ProcessGroup, reduce_gradients
 from .gpu import GpuSpec
 from .machine import BOUNDARY, HOST, Machine
 from .programs import BATCH, Data, Prefetcher, net
@@ -47,6 +49,12 @@ class Mixture:
     """The device is waited for every so many batches; 0: never."""
     beside_ns: int
     """What a second stream computes beside each forward pass, which the first waits for; 0: nothing."""
+    teaches: bool
+    """Another device computes something of each batch, which this one needs."""
+    reduces_ns: int
+    """How long each of two buckets of gradients takes to be reduced over several ranks; 0: there is one rank."""
+    late_ns: int
+    """How long after this rank the last one comes to that."""
     runs_out: int
     """Every so many batches one is left out for want of memory, but never the first of an epoch; 0: none."""
     validates: bool
@@ -75,6 +83,11 @@ def train(machine: Machine, mixture: Mixture) -> None:
         for number in (mixture.batches, 3)
     )
     beside = torch.cuda.Stream()
+    teacher = net().to("cuda:1") if mixture.teaches else None
+    if mixture.reduces_ns:
+        reduce_gradients(
+            ProcessGroup(machine, late_ns=mixture.late_ns), model, (mixture.reduces_ns, mixture.reduces_ns)
+        )
     number = 0
     for _ in range(mixture.epochs):
         for place, (images, labels) in enumerate(_on_device(machine, mixture, batches)):
@@ -88,7 +101,7 @@ def train(machine: Machine, mixture: Mixture) -> None:
                 beside.wait_stream(torch.cuda.current_stream())
                 with torch.cuda.stream(beside):
                     torch.cuda._sleep(mixture.beside_ns)
-            loss = cross_entropy(model(images), labels) / mixture.every
+            loss = _loss(model, teacher, images, labels) / mixture.every
             if mixture.beside_ns:
                 torch.cuda.current_stream().wait_stream(beside)
             scaler.scale(loss).backward()
@@ -106,6 +119,15 @@ def train(machine: Machine, mixture: Mixture) -> None:
             with machine.at(BOUNDARY), torch.no_grad():
                 for images, labels in validation:
                     cross_entropy(model(images.cuda()), labels.cuda()).item()
+
+
+def _loss(model: nn.Module, teacher: nn.Module | None, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    if teacher is None:
+        return cross_entropy(model(images), labels)
+    with torch.no_grad():
+        wanted = teacher(images.to("cuda:1")).to("cuda:0")
+    said = model(images)
+    return cross_entropy(said, labels) + (said - wanted).square().mean()
 
 
 def _on_device(machine: Machine, mixture: Mixture, batches: DataLoader[Any]) -> Iterator[Any]:
@@ -152,6 +174,9 @@ def mixtures(draw: st.DrawFn) -> Mixture:
         after_ns=draw(st.sampled_from([0, 0, 5 * MS, 50 * MS])),
         synchronises=draw(st.sampled_from([0, 0, 1, 4])),
         beside_ns=draw(st.sampled_from([0, 0, 20 * MS])),
+        teaches=draw(st.sampled_from([False, False, False, True])),
+        reduces_ns=draw(st.sampled_from([0, 0, 5 * MS, 40 * MS])),
+        late_ns=draw(st.sampled_from([0, 5 * MS, 60 * MS])),
         runs_out=draw(st.sampled_from([0, 0, 5])),
         validates=draw(st.booleans()),
     )

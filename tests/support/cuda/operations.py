@@ -130,7 +130,7 @@ def _operate(machine: Machine, op: Any, args: tuple[Any, ...], kwargs: dict[str,
     if target is not None:
         gpu = machine.of(index_of(target))
     args, kwargs = _on_host(args), _on_host(kwargs)
-    queue = _queue(machine, gpu)
+    queue = queue_of(machine, gpu)
     gpu.touch()
     result = op(*args, **kwargs)
     fresh = [each for each in _tensors(result) if place_of(each) is None]
@@ -155,11 +155,11 @@ class Backward:
     used: list[Queue]
 
 
-def _queue(machine: Machine, gpu: Gpu) -> Queue:
+def queue_of(machine: Machine, gpu: Gpu) -> Queue:
     """The stream that an operator goes to: the current one of its device; of a backward pass, the one that its forward
-    operator went to, which waits for what the pass did elsewhere. At its end the current stream of each device waits for
-    all of that (docs of torch, "CUDA semantics", "stream semantics of backward passes"; torch/csrc/autograd/engine.cpp,
-    `GraphTask::exec_post_processing`)."""
+    operator went to, which waits for what the pass did elsewhere. At its end the current stream of each device waits
+    for all of that (docs of torch, "CUDA semantics", "stream semantics of backward passes"; torch/csrc/autograd/
+    engine.cpp, `GraphTask::exec_post_processing`)."""
     task = _C._current_graph_task_id()
     current = machine.queue(gpu.index)
     if task < 0:
@@ -308,7 +308,7 @@ def _to(machine: Machine, op: Any, args: Any, kwargs: Any, tensor: torch.Tensor)
         if source is not None and place_of(moved) is None:
             put(moved, source)
             run = lambda: _again(op, _on_host(args), _on_host(kwargs), moved, True)  # noqa: E731
-            queue = _queue(machine, source)
+            queue = queue_of(machine, source)
             _remember(moved, queue)
             launch(machine, queue, "to", run)
         return moved
@@ -375,7 +375,7 @@ def _between(machine: Machine, source: Gpu, target: Gpu, nbytes: int) -> None:
     (aten/src/ATen/native/cuda/Copy.cu, `copy_device_to_device`: "a two-way barrier between both devices' streams";
     `copy_kernel_cuda` returns behind it without a look at `non_blocking`).
     """
-    here, there = _queue(machine, source), _queue(machine, target)
+    here, there = queue_of(machine, source), queue_of(machine, target)
     if here.capture is not None or there.capture is not None:
         not_played("a copy between two devices that is captured")
     source.touch()

@@ -59,8 +59,8 @@ class Recorded:
         return read_notices(self.folder)
 
     def off_by(self, *gpus: Gpu) -> dict[str, float]:
-        """Part → how many points of the wall time the report says more than there is. `gpus`: those that train; default:
-        the first."""
+        """Part → how many points of the wall time the report says more than there is. `gpus`: those that train, by
+        default the first."""
         facts = self.facts
         true = truth(self.machine, gpus or (self.machine.gpu,), facts.window.begin_ns, facts.window.end_ns)
         return {part: 100 * (facts.parts.share(part) - true[part] / facts.window.wall_ns) for part in PARTS}
@@ -69,9 +69,9 @@ class Recorded:
 def truth(machine: Machine, gpus: Sequence[Gpu], begin_ns: int, end_ns: int) -> dict[str, int]:
     """Where a stretch of wall time went, from what the device's engines did and what the host said it was at, ns.
 
-    What a device computed of the steps is compute, and so are copies between devices, and the moment between two kernels
-    where the host was at nothing else. Of the rest, each moment is blamed once: time outside steps, with what the host queued there; a queued
-    copy, the loader, a call that copies, one that waits, the host.
+    What a device computed of the steps is compute, and so are copies between devices, and the moment between two
+    kernels where the host was at nothing else. Of the rest, each moment is blamed once: time outside steps, with what
+    the host queued there; a queued copy, the loader, a call that copies, one that waits, the host.
     """
 
     def clipped(spans: list[tuple[int, int]]) -> Intervals:

@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from torchvision import tv_tensors
 
 from support.cuda import MS, US, GpuSpec, Machine, installed
+from support.cuda.collectives import ProcessGroup, reduce_gradients
 from support.cuda.programs import Prefetcher, loader, net, plain, prefetching
 from support.cuda.recorded import Run, assert_true
 from whyidle.analyse.run.facts import facts_of
@@ -130,29 +131,12 @@ def test_the_first_device_cannot_be_used(run: Run, first: GpuSpec) -> None:
 
 
 def test_a_rank_of_ddp_that_does_not_set_its_device(run: Run) -> None:
-    """The calls of `DistributedDataParallel` on one rank: the reducer's buckets are reduced on a stream of the backend
-    from within the backward pass, and the computing stream waits for it at its end (torch/csrc/distributed/c10d/
-    reducer.cpp, `finalize_backward`; ProcessGroupNCCL.cpp, `ncclStreams_`)."""
-
     def program(machine: Machine) -> None:
         model = net().to("cuda:1")
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        backend = torch.cuda.Stream(1, priority=-1)
-        parameters = list(model.parameters())
-
-        def reduce(parameter: torch.Tensor) -> None:
-            machine.wait_in_core(backend, torch.cuda.current_stream(1))
-            with torch.cuda.stream(backend):
-                torch.cuda._sleep(2 * MS)
-
-        for parameter in parameters:
-            parameter.register_post_accumulate_grad_hook(reduce)
+        reduce_gradients(ProcessGroup(machine, 1), model, (2 * MS, 2 * MS))
         for images, labels in loader(60, 60 * MS):
-            loss = cross_entropy(model(images.to("cuda:1")), labels.to("cuda:1"))
-            optimizer.zero_grad()
-            loss.backward()
-            machine.wait_in_core(torch.cuda.current_stream(1), backend)
-            optimizer.step()
+            step(model, optimizer, images.to("cuda:1"), labels.to("cuda:1"))
 
     recorded = run(program, GPU, GPU)
     assert recorded.device == "cuda:1"

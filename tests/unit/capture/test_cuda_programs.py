@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 
 from support import cuda
 from support.cuda import MS, GpuSpec, Machine, installed
+from support.cuda.collectives import ProcessGroup, reduce_gradients
 from support.cuda.machine import BOUNDARY
 from support.cuda.programs import BATCH, Data, Prefetcher, Split, loader, net, plain, prefetching, train
 from support.cuda.recorded import Recorded, Run, assert_true
@@ -271,6 +272,26 @@ def test_batches_come_by_another_device(run: Run) -> None:
     recorded = run(program, GpuSpec(), GpuSpec())
     assert recorded.device == "cuda:1"
     assert_true(recorded, *recorded.machine.gpus)
+
+
+@pytest.mark.parametrize("late_ms", [0, 30], ids=["all come at once", "another rank is late"])
+def test_a_rank_of_several_whose_gradients_and_losses_are_reduced(run: Run, late_ms: int) -> None:
+    """Waiting for another rank is work of the device's: the report tells it by when ranks arrive."""
+
+    def program(machine: Machine) -> None:
+        model = net().cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        group = ProcessGroup(machine, late_ns=late_ms * MS)
+        reduce_gradients(group, model, (5 * MS, 25 * MS))
+        for images, labels in loader(60, 70 * MS):
+            loss = cross_entropy(model(images.cuda()), labels.cuda())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            group.all_reduce(MS)
+            loss.item()
+
+    assert_true(run(program))
 
 
 class Replayed(torch.autograd.Function):
