@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import sys
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import _C
+from torch.utils.data import dataloader
 
 from whyidle.capture import active
 from whyidle.capture.hooks import copies
@@ -17,7 +20,7 @@ from whyidle.capture.making import hook
 from whyidle.devices import choose, cpu, cuda
 from whyidle.devices import clock as device_clock
 
-from . import clock, operations
+from . import clock, operations, workers
 from . import machine as machines
 from .graphs import CUDAGraph
 from .machine import Machine
@@ -37,6 +40,8 @@ def installed(machine: Machine, patch: pytest.MonkeyPatch) -> Machine:
     _replace_clock(patch)
     _replace_cuda(machine, patch)
     _replace_tensors(machine, patch)
+    patch.setattr(dataloader, "threading", SimpleNamespace(Thread=workers.thread, Event=threading.Event))
+    patch.setattr(dataloader, "queue", SimpleNamespace(Queue=workers.Pinned, Empty=queue.Empty))
     patch.setattr(_OfThread(), "included", True)
     patch.setattr(_OfThread(), "threads", 1)
     return machine

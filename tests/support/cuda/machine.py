@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,8 @@ class Machine:
         self.backward: Backward | None = None
         """The backward pass under way, or the last one."""
         self._copying = 0
+        self.pinning_ns = 0
+        """What it takes to copy a tensor into page-locked memory."""
 
     @property
     def gpu(self) -> Gpu:
@@ -77,6 +79,17 @@ class Machine:
             yield
         finally:
             self.spans.append((what, begin, self.clock.now_ns))
+
+    def elsewhere(self, call: Callable[[], Any], free_ns: int) -> tuple[Any, int]:
+        """Call something in another process or thread, which is free at `free_ns`; what came of it, and when. The
+        training's own clock stands still."""
+        now, at = self.clock.now_ns, len(self.spans)
+        self.clock.now_ns = max(now, free_ns)
+        try:
+            return call(), self.clock.now_ns
+        finally:
+            self.clock.now_ns = now
+            del self.spans[at:]
 
     @contextmanager
     def copies(self) -> Iterator[None]:

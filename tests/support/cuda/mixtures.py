@@ -17,6 +17,7 @@ from .collectives import ProcessGroup, reduce_gradients
 from .gpu import GpuSpec
 from .machine import BOUNDARY, HOST, Machine
 from .programs import BATCH, Data, Prefetcher, net
+from .workers import Workers
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,10 @@ class Mixture:
     batches: int
     epochs: int
     pinned: bool
+    workers: int
+    """Of the loader; 0: it makes batches in the training's own process."""
+    pinning_ns: int
+    """What it takes to copy a tensor into page-locked memory."""
     ahead: bool
     """Batches are copied a step ahead, on a side stream."""
     every: int
@@ -78,8 +83,15 @@ def train(machine: Machine, mixture: Mixture) -> None:
     kind = torch.optim.AdamW if mixture.adam else torch.optim.SGD
     optimizer = kind(model.parameters(), lr=0.01)
     scaler = torch.amp.GradScaler("cuda", enabled=mixture.scaled)
+    machine.pinning_ns = mixture.pinning_ns
     batches, validation = (
-        DataLoader(Varying(mixture, number), batch_size=BATCH, pin_memory=mixture.pinned)
+        DataLoader(
+            Varying(mixture, number),
+            batch_size=BATCH,
+            pin_memory=mixture.pinned,
+            num_workers=mixture.workers,
+            multiprocessing_context=Workers(machine) if mixture.workers else None,
+        )
         for number in (mixture.batches, 3)
     )
     beside = torch.cuda.Stream()
@@ -164,6 +176,8 @@ def mixtures(draw: st.DrawFn) -> Mixture:
         batches=draw(st.integers(8, 16)),
         epochs=draw(st.integers(1, 3)),
         pinned=ahead or draw(st.booleans()),
+        workers=draw(st.sampled_from([0, 0, 2])),
+        pinning_ns=draw(st.sampled_from([0, 5 * MS, 100 * MS])),
         ahead=ahead,
         every=draw(st.sampled_from([1, 1, 4])),
         adam=draw(st.booleans()),

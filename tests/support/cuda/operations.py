@@ -18,7 +18,7 @@ from torch import _C
 from torch.library import Library, fallthrough_kernel
 
 from .gpu import D2H, H2D, PEER, Gpu, Queue
-from .machine import Machine, index_of, playing, the
+from .machine import INPUT, Machine, index_of, playing, the
 from .memory import Block
 from .refusals import not_played
 
@@ -405,6 +405,8 @@ def _pin_memory(machine: Machine, op: Any, args: Any, kwargs: Any) -> Any:
         return tensor
     torch.cuda._lazy_init()
     machine.touch_for_pinned()
+    if machine.pinning_ns:
+        machine.host(machine.pinning_ns, INPUT)
     pinned = torch.ops.aten.clone.default(tensor)
     pin(pinned)
     return pinned

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from .clock import MS
 from .machine import INPUT, Machine, the
+from .workers import Workers
 
 BATCH, WIDTH = 4, 8
 
@@ -31,7 +32,9 @@ class Data(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
 
 def loader(batches: int = 30, load_ns: int = 8 * MS, **options: Any) -> DataLoader[Any]:
-    """A loader in the training's own process, whose batches take so long."""
+    """A loader whose batches take so long, in the training's own process or in workers, which are played."""
+    if options.get("num_workers"):
+        options["multiprocessing_context"] = Workers(the())
     return DataLoader(Data(batches, load_ns // BATCH), batch_size=BATCH, **options)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -20,6 +21,8 @@ from support.cuda.collectives import ProcessGroup, reduce_gradients
 from support.cuda.machine import BOUNDARY
 from support.cuda.programs import BATCH, Data, Prefetcher, Split, loader, net, plain, prefetching, train
 from support.cuda.recorded import Recorded, Run, assert_true
+from whyidle.record.run import open_run
+from whyidle.record.schema import STEP
 
 LOOPS = {
     "a slow loader": {"load_ns": 70 * MS},
@@ -42,6 +45,32 @@ def test_a_plain_loop(run: Run, how: str) -> None:
 def test_a_plain_loop_whose_copies_take_long(run: Run, pinned: bool) -> None:
     slow = GpuSpec(pinned_bytes_per_s=20_000, pageable_bytes_per_s=10_000)
     assert_true(run(lambda machine: plain(machine, pinned=pinned), slow))
+
+
+@pytest.mark.parametrize(
+    ("load_ms", "pinning_ms", "options", "step_ms"),
+    [
+        pytest.param(60, 0, {}, 40, id="fast enough"),
+        pytest.param(150, 0, {}, 75, id="slow workers"),
+        pytest.param(
+            150, 0, {"pin_memory": True, "persistent_workers": True}, 75, id="persistent, with pinned batches"
+        ),
+        pytest.param(60, 30, {"pin_memory": True}, 60, id="the thread that pins is slow"),
+    ],
+)
+def test_a_loader_with_workers(run: Run, load_ms: int, pinning_ms: int, options: dict[str, Any], step_ms: int) -> None:
+    """Played ones. A batch is two tensors to be pinned."""
+
+    def program(machine: Machine) -> None:
+        machine.pinning_ns = pinning_ms * MS
+        batches = loader(30, load_ms * MS, num_workers=2, **options)
+        for _ in range(2):
+            train(machine, batches, pinned=options.get("pin_memory", False))
+
+    recorded = run(program)
+    steps = open_run(recorded.folder).records(STEP)
+    assert np.diff(steps["fetch_begin_ns"][4:29]).mean() == pytest.approx(step_ms * MS, rel=0.02)
+    assert_true(recorded)
 
 
 def test_gradients_are_accumulated_over_four_batches(run: Run) -> None:
