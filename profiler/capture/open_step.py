@@ -167,7 +167,7 @@ class OpenStep:
             self._overhead += end - now
 
     def copied(self, copy: Copy) -> None:
-        """The batch of this step, a part of it, or something else is on its way to the device."""
+        """A batch, a part of it, or something else is on its way to the device; without marks, to another one."""
         marks = self._marks
         if marks is None:
             return
@@ -177,7 +177,7 @@ class OpenStep:
         now = self._now()
         row = self._row
         self._copies_ahead += copy.ahead
-        if row[_COPY_BEGIN] == NOT_MEASURED:
+        if row[_COPY_BEGIN] == NOT_MEASURED and copy.begin is not None:
             row[_COPY_BEGIN], row[_COPY_END] = copy.host_begin_ns, copy.host_end_ns
             row[_COPY_BYTES] = copy.nbytes
             self._flags |= StepFlag.PINNED * copy.pinned + StepFlag.COPIED_AHEAD * copy.ahead

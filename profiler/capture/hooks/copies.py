@@ -98,13 +98,14 @@ class CopyHook:
             self._steps.sync_end()
             return
         try:
-            if moved is not None and is_on(moved, self._on):
-                end = self._device.record()
-                copy = Copy(
-                    under.host_ns, self._device.now(), under.nbytes, under.pinned, self._streams.aside(), begin, end
-                )
-                # The recorder keeps the marks, or gives them back.
-                begin = end = None
+            if moved is not None:
+                # To another device than the training's: the call alone is told.
+                here = is_on(moved, self._on)
+                end = self._device.record() if here else None
+                now, aside = self._device.now(), here and self._streams.aside()
+                copy = Copy(under.host_ns, now, under.nbytes, under.pinned, aside, begin if here else None, end)
+                if here:
+                    begin = end = None  # the recorder keeps the marks, or gives them back
                 self._steps.copied(copy)
         finally:
             for mark in (begin, end):

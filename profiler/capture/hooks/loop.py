@@ -16,9 +16,12 @@ from ..loop_detector.events import (
     BoundaryBegins,
     BoundaryEnds,
     Event,
+    FetchEnds,
     FetchesElsewhere,
+    FetchStops,
     Finishes,
     GivesUp,
+    IterEnds,
     Learns,
     LearnsElsewhere,
     PhaseEnds,
@@ -33,6 +36,10 @@ from .switch import Switch
 
 LEAST_SAVE_NS = 100_000
 """Shorter checkpoints are not recorded one by one."""
+
+
+_RETURNS = IterEnds, FetchEnds, FetchStops, StepMarked, WaitEnds
+"""After these the program goes on with what it has."""
 
 
 class Phase(NamedTuple):
@@ -86,6 +93,8 @@ class Loop(LoopDetector):
         self.busy = True
         try:
             self._do(event)
+            if isinstance(event, _RETURNS):
+                self.goes_on(self.now())
         finally:
             self.busy = False
 

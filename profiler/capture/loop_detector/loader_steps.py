@@ -44,6 +44,7 @@ class LoaderSteps(LoopState):
         ):
             return False
         self.learnt = self.inside = False
+        of.role.direct = True
         self.part = Part.OPENS
         self._opened_ns = self._asked_ns = now
         return True
@@ -118,6 +119,7 @@ class LoaderSteps(LoopState):
             of.use = of.role.use = Use.TRAINS
             if of.unlearnt_in_row and of.fetched > 2:
                 of.role.sums = True
+            of.role.direct |= not (of.ahead or of.unlearnt_in_row)
             of.unlearnt_in_row = 0
         elif of.fetched:
             of.unlearnt += 1
@@ -141,7 +143,7 @@ class LoaderSteps(LoopState):
         """A fetch of a loader that trains, or of which that is not known: does it open a step?"""
         self._drop_created()
         if of.fetched and not learnt:
-            if of.fetched == 1 and self.open is of and (of.role.holds or self._adjacent(now)):
+            if of.fetched == 1 and self.open is of and (of.role.holds or (not of.role.direct and self._adjacent(now))):
                 of.ahead = True
                 self.part = Part.EXTENDS
                 return

@@ -24,6 +24,8 @@ class Role:
     use: Use = Use.UNKNOWN
     holds: bool = False
     """Whoever iterates is known to hold a batch back."""
+    direct: bool = False
+    """Whoever iterates was seen to train on each batch as it came."""
     sums: bool = False
     """Several batches are fetched before one backward pass: each of them is a step."""
 

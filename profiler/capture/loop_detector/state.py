@@ -67,7 +67,7 @@ class LoopState:
         self._opened_ns = 0
         """When the open step began."""
         self._last_ns = 0
-        """When a loader last returned."""
+        """When the program last went on after a loader's call."""
         self._asked_ns = 0
         """When the batch was asked for that comes next."""
         self._boundary_ns = 0
@@ -77,6 +77,10 @@ class LoopState:
         """The program says where its steps begin."""
         self._feeds: Role | None = None
         """The loader whose samples count in such a step."""
+
+    def goes_on(self, now: int) -> None:
+        """The program goes on after a loader's call and what was to be done then, which may wait for a device."""
+        self._last_ns = now
 
     @property
     def undecided(self) -> bool:

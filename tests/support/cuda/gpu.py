@@ -19,7 +19,7 @@ from .refusals import BUSY, NO_MEMORY, cuda_error
 if TYPE_CHECKING:
     from .graphs import Capture
 
-KERNEL, H2D, D2H = "kernel", "h2d", "d2h"
+KERNEL, H2D, D2H, PEER = "kernel", "h2d", "d2h", "peer"
 STREAMS_IN_POOL = 32
 
 
@@ -43,6 +43,8 @@ class GpuSpec:
     """A kernel that nobody gave another duration."""
     pinned_bytes_per_s: float = 25e9
     pageable_bytes_per_s: float = 6e9
+    peer_bytes_per_s: float = 20e9
+    """To another device."""
     copy_latency_ns: int = 2 * US
     queue_depth: int = 1024
     """Kernels, copies and marks that a stream takes before the host has to wait."""
@@ -74,7 +76,7 @@ class Work:
 
     stream: int
     what: str
-    """KERNEL, H2D or D2H."""
+    """KERNEL, H2D, D2H, or PEER: a copy to another device."""
     name: str
     begin_ns: int
     end_ns: int
@@ -132,7 +134,7 @@ class Gpu:
         """Priority of streams → events recorded into them so far."""
         self.queues: dict[int, Queue] = {0: Queue(self, 0)}
         self._handed_out = {0: 0, 1: 0}
-        self._copying = {H2D: Engine(), D2H: Engine()}
+        self._copying = {what: Engine() for what in (H2D, D2H, PEER)}
         self._started_ns = 0
         """When the last work that was queued starts, in whatever stream."""
         self.fails_at_ns: int | None = None
@@ -196,6 +198,12 @@ class Gpu:
         self._admit(queue)
         return self._work(queue, KERNEL, name, self.starts(queue), duration_ns)
 
+    def meet(self, queue: Queue, name: str, duration_ns: int, others_ns: int) -> Work:
+        """Queue a kernel that waits on the device until others have come, and then takes so long."""
+        self._admit(queue)
+        begin = self.starts(queue)
+        return self._work(queue, KERNEL, name, begin, max(begin, others_ns) + duration_ns - begin)
+
     def follow(self, queue: Queue, name: str, duration_ns: int) -> Work:
         """A kernel of a graph: queued with the others of it, in one call."""
         return self._work(queue, KERNEL, name, self.starts(queue), duration_ns)
@@ -223,6 +231,9 @@ class Gpu:
         return spec.copy_latency_ns + round(
             nbytes * 1e9 / (spec.pinned_bytes_per_s if pinned else spec.pageable_bytes_per_s)
         )
+
+    def peer_ns(self, nbytes: int) -> int:
+        return self.spec.copy_latency_ns + round(nbytes * 1e9 / self.spec.peer_bytes_per_s)
 
     def stamp(self, host_ns: int) -> int:
         """What the device's clock showed: it drifts from the host's, and tells its time in steps."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import sys
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import _C
+from torch.utils.data import dataloader
 
 from whyidle.capture import active
 from whyidle.capture.hooks import copies
@@ -17,11 +20,11 @@ from whyidle.capture.workers import hook
 from whyidle.devices import choose, cpu, cuda
 from whyidle.devices import clock as device_clock
 
-from . import clock, operations
+from . import clock, operations, workers
 from . import machine as machines
 from .graphs import CUDAGraph
 from .machine import Machine
-from .refusals import not_played, refusing
+from .refusals import refusing
 from .streams import CUDA, Event, Stream
 
 _PRELOADED = (active, copies, hook, choose, device_clock, cpu, cuda)
@@ -37,6 +40,8 @@ def installed(machine: Machine, patch: pytest.MonkeyPatch) -> Machine:
     _replace_clock(patch)
     _replace_cuda(machine, patch)
     _replace_tensors(machine, patch)
+    patch.setattr(dataloader, "threading", SimpleNamespace(Thread=workers.thread, Event=threading.Event))
+    patch.setattr(dataloader, "queue", SimpleNamespace(Queue=workers.Pinned, Empty=queue.Empty))
     patch.setattr(_OfThread(), "included", True)
     patch.setattr(_OfThread(), "threads", 1)
     return machine
@@ -243,12 +248,15 @@ def _replace_tensors(machine: Machine, patch: pytest.MonkeyPatch) -> None:
 
     def group(lists: Any, with_indices: bool = False) -> Any:
         """What works on many tensors at once asks core where they are."""
-        grouped = grouped_by_place(lists, with_indices)
-        places = {device(each) for each in lists[0] if each is not None}
-        if len(places) > 1:
-            not_played("tensors of several devices that are worked on at once")
-        place = next(iter(places), torch.device("cpu"))
-        return {(place, dtype): group for (_, dtype), group in grouped.items()}
+        where: dict[torch.device, list[int]] = {}
+        for index, each in enumerate(lists[0]):
+            where.setdefault(torch.device("cpu") if each is None else device(each), []).append(index)
+        found = {}
+        for place, indices in where.items():
+            parts = [[each[index] for index in indices] if each else [] for each in lists]
+            for (_, dtype), (tensors, within) in grouped_by_place(parts, with_indices).items():
+                found[place, dtype] = tensors, [indices[index] for index in within]
+        return found
 
     patch.setattr(_C, "_group_tensors_by_device_and_dtype", group)
     patch.setattr(torch.Tensor, "device", property(device), raising=False)

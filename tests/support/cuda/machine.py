@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +52,9 @@ class Machine:
         self._of_thread = _OfThread()
         self.backward: Backward | None = None
         """The backward pass under way, or the last one."""
-        self.copying = 0
-        """Copies under way, within which a wait is part of the copy."""
+        self._copying = 0
+        self.pinning_ns = 0
+        """What it takes to copy a tensor into page-locked memory."""
 
     @property
     def gpu(self) -> Gpu:
@@ -78,6 +79,27 @@ class Machine:
             yield
         finally:
             self.spans.append((what, begin, self.clock.now_ns))
+
+    def elsewhere(self, call: Callable[[], Any], free_ns: int) -> tuple[Any, int]:
+        """Call something in another process or thread, which is free at `free_ns`; what came of it, and when. The
+        training's own clock stands still."""
+        now, at = self.clock.now_ns, len(self.spans)
+        self.clock.now_ns = max(now, free_ns)
+        try:
+            return call(), self.clock.now_ns
+        finally:
+            self.clock.now_ns = now
+            del self.spans[at:]
+
+    @contextmanager
+    def copies(self) -> Iterator[None]:
+        """The block is a call that copies: a wait in it is part of the copy."""
+        self._copying += 1
+        try:
+            with self.at(COPY):
+                yield
+        finally:
+            self._copying -= 1
 
     # Which device and which stream
 
@@ -138,7 +160,7 @@ class Machine:
             until = min(until, gpu.fails_at_ns)
         self.clock.wait_until(until)
         self.synchronised += 1
-        if not self.copying:
+        if not self._copying:
             self.spans.append((SYNC, begin, self.clock.now_ns))
         gpu.check()
 

@@ -17,8 +17,8 @@ import torch
 from torch import _C
 from torch.library import Library, fallthrough_kernel
 
-from .gpu import D2H, H2D, Gpu, Queue
-from .machine import COPY, Machine, index_of, playing, the
+from .gpu import D2H, H2D, PEER, Gpu, Queue
+from .machine import INPUT, Machine, index_of, playing, the
 from .memory import Block
 from .refusals import not_played
 
@@ -29,6 +29,7 @@ _TO = ("aten::to", "aten::_to_copy")
 _READS = ("item", "is_nonzero", "_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_dim")
 """Operators whose result, or its shape, the host has to see."""
 _QUEUE = "stream of the stand-in"
+_FROM = "device of the stand-in that it was copied from"
 _HOSTS = ("profiler", "prim")
 """Namespaces of operators that do nothing on a device."""
 _MIXES = ("copy_", "index", "index_put_", "index_put", "_foreach_copy_", "set_", "_has_compatible_shallow_copy_type")
@@ -129,7 +130,7 @@ def _operate(machine: Machine, op: Any, args: tuple[Any, ...], kwargs: dict[str,
     if target is not None:
         gpu = machine.of(index_of(target))
     args, kwargs = _on_host(args), _on_host(kwargs)
-    queue = _queue(machine, gpu)
+    queue = queue_of(machine, gpu)
     gpu.touch()
     result = op(*args, **kwargs)
     fresh = [each for each in _tensors(result) if place_of(each) is None]
@@ -154,10 +155,11 @@ class Backward:
     used: list[Queue]
 
 
-def _queue(machine: Machine, gpu: Gpu) -> Queue:
+def queue_of(machine: Machine, gpu: Gpu) -> Queue:
     """The stream that an operator goes to: the current one of its device; of a backward pass, the one that its forward
-    operator went to, which waits for what the pass did elsewhere. At its end the current stream waits for all of them
-    (docs of torch, "CUDA semantics", "stream semantics of backward passes")."""
+    operator went to, which waits for what the pass did elsewhere. At its end the current stream of each device waits
+    for all of that (docs of torch, "CUDA semantics", "stream semantics of backward passes"; torch/csrc/autograd/
+    engine.cpp, `GraphTask::exec_post_processing`)."""
     task = _C._current_graph_task_id()
     current = machine.queue(gpu.index)
     if task < 0:
@@ -165,7 +167,13 @@ def _queue(machine: Machine, gpu: Gpu) -> Queue:
     under_way = machine.backward
     if under_way is None or under_way.task != task:
         under_way = machine.backward = Backward(task, current, [current])
-        torch.autograd.Variable._execution_engine.queue_callback(lambda: _joins(current, under_way.used))
+        currents = [machine.queue(each.index) for each in machine.gpus]
+
+        def ends() -> None:
+            for used in under_way.used:
+                _joins(currents[used.gpu.index], [used])
+
+        torch.autograd.Variable._execution_engine.queue_callback(ends)
     node = _C._current_autograd_node()
     queue = under_way.queue if node is None else node.metadata.get(_QUEUE, under_way.queue)
     if queue.gpu is not gpu:
@@ -292,13 +300,15 @@ def _to(machine: Machine, op: Any, args: Any, kwargs: Any, tensor: torch.Tensor)
             return op(*args, **kwargs)
         target = source if device is None else machine.of(index_of(device)) if device.type == "cuda" else None
     if _C._current_graph_task_id() >= 0:
-        target = source  # the gradient of a conversion: what autograd converts back to is where it is
+        # The gradient of a conversion: autograd, which takes all to be in the host's memory, does not say where to.
+        node = _C._current_autograd_node()
+        target = source if node is None else node.metadata.get(_FROM, source)
     if target is source:
         moved = op(*_on_host(args), **_on_host(kwargs))
         if source is not None and place_of(moved) is None:
             put(moved, source)
             run = lambda: _again(op, _on_host(args), _on_host(kwargs), moved, True)  # noqa: E731
-            queue = _queue(machine, source)
+            queue = queue_of(machine, source)
             _remember(moved, queue)
             launch(machine, queue, "to", run)
         return moved
@@ -306,11 +316,19 @@ def _to(machine: Machine, op: Any, args: Any, kwargs: Any, tensor: torch.Tensor)
     dtype = given.get("dtype") or (given["other"].dtype if "other" in given else tensor.dtype)
     moved = torch.ops.aten.to.dtype(tensor, dtype, False, True, given.get("memory_format"))
     lazily = bool(given.get("non_blocking"))
-    if target is not None:
+    if source is not None and target is not None:
         put(moved, target)
-    elif lazily:
-        pin(moved)
-    transfer(machine, tensor, moved, lazily)
+        if moved.grad_fn is not None:
+            moved.grad_fn.metadata[_FROM] = source
+        transfer(machine, tensor, moved, lazily)
+        return moved
+    with machine.copies():
+        # The memory that it goes to is looked for in the same call.
+        if target is not None:
+            put(moved, target)
+        elif lazily:
+            pin(moved)
+        transfer(machine, tensor, moved, lazily)
     return moved
 
 
@@ -326,7 +344,8 @@ def transfer(machine: Machine, tensor: torch.Tensor, into: torch.Tensor, lazily:
     gpu = target or source
     assert gpu is not None
     if source is not None and target is not None:
-        not_played("torch.Tensor.to between two devices")
+        _between(machine, source, target, max(tensor.nbytes, into.nbytes))
+        return
     host = tensor if source is None else into
     pinned = is_pinned(host)
     queue = machine.queue(gpu.index)
@@ -340,17 +359,30 @@ def transfer(machine: Machine, tensor: torch.Tensor, into: torch.Tensor, lazily:
         gpu.clock.pass_ns(gpu.spec.launch_ns)
         queue.capture.add(queue, what, gpu.copy_ns(nbytes, pinned), run)
         return
-    begin = machine.now_ns
-    machine.copying += 1
-    try:
+    with machine.copies():
         if not pinned:
             machine.synchronise(gpu, queue.empty_ns)
         gpu.copy(queue, what, what, gpu.copy_ns(nbytes, pinned))
         if not pinned or not lazily:
             machine.synchronise(gpu, queue.empty_ns)
-    finally:
-        machine.copying -= 1
-        machine.spans.append((COPY, begin, machine.now_ns))
+
+
+def _between(machine: Machine, source: Gpu, target: Gpu, nbytes: int) -> None:
+    """Copy from one device to another.
+
+    The copy lies in the current stream of the device that it comes from. That waits for the current stream of the
+    other first, and the other for it afterwards; the host waits for neither, whatever it asked for
+    (aten/src/ATen/native/cuda/Copy.cu, `copy_device_to_device`: "a two-way barrier between both devices' streams";
+    `copy_kernel_cuda` returns behind it without a look at `non_blocking`).
+    """
+    here, there = queue_of(machine, source), queue_of(machine, target)
+    if here.capture is not None or there.capture is not None:
+        not_played("a copy between two devices that is captured")
+    source.touch()
+    target.touch()
+    here.empty_ns = max(here.empty_ns, target.mark(there))
+    source.copy(here, PEER, PEER, source.peer_ns(nbytes))
+    there.empty_ns = max(there.empty_ns, source.mark(here))
 
 
 def _copy_(machine: Machine, op: Any, args: Any, kwargs: Any) -> Any:
@@ -373,6 +405,8 @@ def _pin_memory(machine: Machine, op: Any, args: Any, kwargs: Any) -> Any:
         return tensor
     torch.cuda._lazy_init()
     machine.touch_for_pinned()
+    if machine.pinning_ns:
+        machine.host(machine.pinning_ns, INPUT)
     pinned = torch.ops.aten.clone.default(tensor)
     pin(pinned)
     return pinned

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from .clock import MS
 from .machine import INPUT, Machine, the
+from .workers import Workers
 
 BATCH, WIDTH = 4, 8
 
@@ -31,7 +32,9 @@ class Data(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
 
 def loader(batches: int = 30, load_ns: int = 8 * MS, **options: Any) -> DataLoader[Any]:
-    """A loader in the training's own process, whose batches take so long."""
+    """A loader whose batches take so long, in the training's own process or in workers, which are played."""
+    if options.get("num_workers"):
+        options["multiprocessing_context"] = Workers(the())
     return DataLoader(Data(batches, load_ns // BATCH), batch_size=BATCH, **options)
 
 
@@ -112,3 +115,16 @@ def prefetching(waits: Callable[[torch.cuda.Stream], object]) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+
+class Split(nn.Module):
+    """Two layers on a device each, whose result comes back to the first, as of a model with accelerate's `device_map`
+    (accelerate/hooks.py, `AlignDevicesHook`, `io_same_device`)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Linear(WIDTH, WIDTH).to("cuda:0"), nn.Linear(WIDTH, 2).to("cuda:1")
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(images).to("cuda:1")).to("cuda:0")  # type: ignore[no-any-return]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from whyidle.record.processes import processes
 from whyidle.record.run import create_run, open_run
 
 from .clock import MS
-from .gpu import D2H, H2D, KERNEL, Gpu, GpuSpec
+from .gpu import D2H, H2D, KERNEL, PEER, Gpu, GpuSpec
 from .install import installed
 from .machine import BOUNDARY, COPY, HOST, INPUT, SYNC, Machine
 from .programs import compute
@@ -58,19 +58,20 @@ class Recorded:
     def notices(self) -> list[str]:
         return read_notices(self.folder)
 
-    def off_by(self, gpu: Gpu | None = None) -> dict[str, float]:
-        """Part → how many points of the wall time the report says more than there is."""
+    def off_by(self, *gpus: Gpu) -> dict[str, float]:
+        """Part → how many points of the wall time the report says more than there is. `gpus`: those that train, by
+        default the first."""
         facts = self.facts
-        true = truth(self.machine, gpu or self.machine.gpu, facts.window.begin_ns, facts.window.end_ns)
+        true = truth(self.machine, gpus or (self.machine.gpu,), facts.window.begin_ns, facts.window.end_ns)
         return {part: 100 * (facts.parts.share(part) - true[part] / facts.window.wall_ns) for part in PARTS}
 
 
-def truth(machine: Machine, gpu: Gpu, begin_ns: int, end_ns: int) -> dict[str, int]:
+def truth(machine: Machine, gpus: Sequence[Gpu], begin_ns: int, end_ns: int) -> dict[str, int]:
     """Where a stretch of wall time went, from what the device's engines did and what the host said it was at, ns.
 
-    What the device computed of the steps is compute, and so is the moment between two kernels where the host was at
-    nothing else. Of the rest, each moment is blamed once: time outside steps, with what the host queued there; a queued
-    copy, the loader, a call that copies, one that waits, the host.
+    What a device computed of the steps is compute, and so are copies between devices, and the moment between two
+    kernels where the host was at nothing else. Of the rest, each moment is blamed once: time outside steps, with what
+    the host queued there; a queued copy, the loader, a call that copies, one that waits, the host.
     """
 
     def clipped(spans: list[tuple[int, int]]) -> Intervals:
@@ -82,11 +83,12 @@ def truth(machine: Machine, gpu: Gpu, begin_ns: int, end_ns: int) -> dict[str, i
         return clipped([(begin, end) for name, begin, end in machine.spans if name == what])
 
     def did(*what: str, outside: bool) -> Intervals:
-        works = [work for work in gpu.works if work.what in what and _within(outsides, work.queued_ns) == outside]
+        done = [work for gpu in gpus for work in gpu.works if work.what in what]
+        works = [work for work in done if _within(outsides, work.queued_ns) == outside]
         return clipped([(work.begin_ns, work.end_ns) for work in works])
 
     outsides = [(begin, end) for what, begin, end in machine.spans if what == BOUNDARY]
-    busy, copies = did(KERNEL, outside=False), did(H2D, D2H, outside=False)
+    busy, copies = did(KERNEL, PEER, outside=False), did(H2D, D2H, outside=False)
     gaps = complement(busy, begin_ns, end_ns)
     for what in (BOUNDARY, INPUT, COPY, SYNC, HOST):
         gaps = subtract(gaps, host(what))
@@ -97,7 +99,7 @@ def truth(machine: Machine, gpu: Gpu, begin_ns: int, end_ns: int) -> dict[str, i
     left = complement(computing, begin_ns, end_ns)
     found = {"compute": total(computing)}
     for part, reason in (
-        ("boundary", union_of(host(BOUNDARY), did(KERNEL, H2D, D2H, outside=True))),
+        ("boundary", union_of(host(BOUNDARY), did(KERNEL, PEER, H2D, D2H, outside=True))),
         ("copy", copies),
         ("input", host(INPUT)),
         ("copy", host(COPY)),
@@ -146,10 +148,10 @@ def record(
     return Recorded(machine, folder, raised)
 
 
-def assert_true(recorded: Recorded, gpu: Gpu | None = None, points: float = 0.1) -> None:
-    """The report is right, and no hook failed on its way there."""
+def assert_true(recorded: Recorded, *gpus: Gpu, points: float = 0.1) -> None:
+    """The report is right, and no hook failed on its way there. `gpus`: as in `Recorded.off_by`."""
     assert recorded.notices == []
-    assert max(map(abs, recorded.off_by(gpu).values())) < points, recorded.off_by(gpu)
+    assert max(map(abs, recorded.off_by(*gpus).values())) < points, recorded.off_by(*gpus)
 
 
 Run = Callable[..., Recorded]

@@ -16,9 +16,9 @@ from support.cuda.recorded import assert_true, record
 
 def assert_told(mixture: Mixture) -> None:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        machine = installed(Machine(mixture.spec), patch)
+        machine = installed(Machine(*[mixture.spec] * (1 + mixture.teaches)), patch)
         machine.durations = compute(mixture.step_ns)
-        assert_true(record(machine, patch, Path(folder) / "run", lambda: train(machine, mixture)))
+        assert_true(record(machine, patch, Path(folder) / "run", lambda: train(machine, mixture)), *machine.gpus)
 
 
 @given(mixtures())

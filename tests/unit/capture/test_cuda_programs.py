@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from support import cuda
 from support.cuda import MS, GpuSpec, Machine, installed
 from support.cuda.machine import BOUNDARY
-from support.cuda.programs import BATCH, Data, loader, net, plain, prefetching, train
+from support.cuda.programs import BATCH, Data, Prefetcher, loader, net, plain, prefetching, train
 from support.cuda.recorded import Recorded, Run, assert_true
 
 LOOPS = {
@@ -134,6 +134,29 @@ def test_running_out_of_memory_and_going_on_with_less(run: Run) -> None:
             optimizer.step()
 
     assert_true(run(program, GpuSpec(memory_bytes=10**9)))
+
+
+def test_running_out_of_memory_frees_what_was_kept_for_the_copies_that_follow(run: Run) -> None:
+    """They allocate anew, within the call that copies."""
+
+    def program(machine: Machine) -> None:
+        model = net().cuda()
+        optimizer, scaler = torch.optim.AdamW(model.parameters()), torch.amp.GradScaler("cuda")
+        batches = loader(8, MS, pin_memory=True)
+        for number, (images, labels) in enumerate(
+            Prefetcher(batches, lambda side: torch.cuda.current_stream().wait_stream(side))
+        ):
+            if number == 4:
+                with pytest.raises(torch.OutOfMemoryError):
+                    torch.empty(10**10, dtype=torch.uint8, device="cuda")
+                continue
+            loss = cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    assert_true(run(program, step_ns=150 * MS))
 
 
 def test_running_out_of_memory_ends_the_program(run: Run) -> None:

@@ -140,6 +140,15 @@ def test_two_fetches_before_the_first_learning_hold_a_batch_back_to_the_end() ->
     assert delivered == [4, 4, 3, 2]
 
 
+def test_a_first_batch_that_is_dropped_is_no_step_once_the_loader_was_seen_to_train_on_each_as_it_came() -> None:
+    role = Role()
+    one, two = passed(role), passed(role)
+    before: list[Event] = [*fetched(one, 100), *learnt(200), *fetched(one, 300), *learnt(400)]
+    ended: list[Event] = [FetchBegins(one, 500, True), FetchStops(one, 510)]
+    dropped = told([*before, *ended, *fetched(two, 600, 4), *fetched(two, 700, 3), *learnt(800)])[-4:]
+    assert same(dropped, [TakeBack(), BeginStep(1, False, None, 700), Deliver(3, 710, True), FirstLearning()])
+
+
 def test_batches_summed_before_one_backward_pass_are_a_step_each_from_then_on() -> None:
     of = passed()
     round_: list[list[Event]] = [

@@ -10,6 +10,9 @@ from torch import nn
 from torchvision import tv_tensors
 
 from support.cuda import MS, GpuSpec, Machine
+from support.cuda.gpu import PEER
+from support.cuda.machine import COPY
+from support.cuda.memory import MALLOC_NS
 
 SLOW = GpuSpec(pinned_bytes_per_s=4e6, pageable_bytes_per_s=2e6)
 """40 kB take 10 ms from page-locked memory, 20 ms from other."""
@@ -44,6 +47,16 @@ def test_from_pageable_memory_the_host_waits_for_the_stream_and_then_for_the_cop
     assert took(slow, lambda: batch().to("cuda", non_blocking=non_blocking)) == pytest.approx(50, abs=0.2)
 
 
+def test_a_call_that_copies_lasts_from_the_search_for_memory_to_the_end_of_its_waits(slow: Machine) -> None:
+    torch.cuda._sleep(30 * MS)
+    began = slow.now_ns
+    assert took(slow, torch.zeros(20_000).cuda) > 40
+    copying = [(begin, end) for what, begin, end in slow.spans if what == COPY]
+    assert copying[-1][0] - began < MALLOC_NS
+    assert copying[-1][1] == slow.now_ns
+    assert slow.gpu.memory.mallocs == 2
+
+
 def test_from_pinned_memory_the_copy_is_queued(slow: Machine) -> None:
     tensor = batch(pinned=True)
     torch.cuda._sleep(30 * MS)
@@ -63,6 +76,56 @@ def test_a_pinned_copy_on_a_side_stream_runs_beside_the_computation(slow: Machin
     with torch.cuda.stream(side):
         tensor.to("cuda", non_blocking=True)
     assert took(slow, side.synchronize) == pytest.approx(10, abs=0.2)
+
+
+def between_devices(machine_of: Callable[..., Machine]) -> tuple[Machine, torch.Tensor]:
+    """Two devices, and a tensor on the first whose copy to the other takes 10 ms."""
+    machine = machine_of(GpuSpec(peer_bytes_per_s=4e6), GpuSpec())
+    tensor = batch().cuda()
+    tensor.to("cuda:1")  # what this allocates is there from here on
+    torch.cuda.synchronize(0)
+    torch.cuda.synchronize(1)
+    return machine, tensor
+
+
+@pytest.mark.parametrize("non_blocking", [False, True])
+def test_a_copy_between_devices_waits_for_both_and_the_host_for_neither(
+    machine_of: Callable[..., Machine], non_blocking: bool
+) -> None:
+    machine, tensor = between_devices(machine_of)
+    with torch.cuda.device(1):
+        torch.cuda._sleep(30 * MS)
+    assert took(machine, lambda: tensor.to("cuda:1", non_blocking=non_blocking)) < 0.1
+    peer = machine.gpus[0].works[-1]
+    assert (peer.what, peer.end_ns - peer.begin_ns) == (PEER, pytest.approx(10 * MS, abs=MS / 10))
+    assert took(machine, torch.cuda.current_stream(0).synchronize) == pytest.approx(40, abs=0.2)
+
+
+def test_the_current_stream_of_the_device_copied_to_waits_for_the_copy_and_others_do_not(
+    machine_of: Callable[..., Machine],
+) -> None:
+    machine, tensor = between_devices(machine_of)
+    side = torch.cuda.Stream(1)
+    tensor.to("cuda:1")
+    assert took(machine, side.synchronize) < 0.1
+    assert took(machine, torch.cuda.current_stream(1).synchronize) == pytest.approx(10, abs=0.2)
+
+
+def test_a_gradient_goes_back_to_the_device_that_its_tensor_was_copied_from(machine: Machine) -> None:
+    weight = torch.ones(3, device="cuda", requires_grad=True)
+    (weight * 2).to("cuda:1").sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.device == weight.device
+    assert [gpu.index for gpu in machine.gpus for work in gpu.works if work.what == PEER] == [0, 1]
+
+
+def test_one_optimizer_serves_two_devices(machine: Machine) -> None:
+    for kind in (torch.optim.SGD, torch.optim.AdamW):
+        weights = [torch.ones(3, device=f"cuda:{index}", requires_grad=True) for index in (0, 1, 0)]
+        for weight in weights:
+            weight.grad = torch.ones(3, device=weight.device)
+        kind(weights, lr=0.1).step()
+        assert all(weight.max() < 1 for weight in weights)
 
 
 def test_copies_of_one_direction_share_an_engine_and_the_other_direction_has_its_own(slow: Machine) -> None:

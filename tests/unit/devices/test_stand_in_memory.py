@@ -185,7 +185,6 @@ def test_a_forked_child_cannot_use_what_its_parent_has_initialised(machine: Mach
         lambda: torch.cuda.Event(interprocess=True),
         lambda: torch.cuda.memory_snapshot(),
         lambda: torch.cuda.make_graphed_callables(None, ()),
-        lambda: torch.zeros(2, device="cuda:0").to("cuda:1"),
         lambda: torch.ops.torchvision.nms(torch.zeros(2, 4, device="cuda"), torch.zeros(2), 0.5),
     ],
 )
