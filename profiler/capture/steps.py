@@ -113,9 +113,6 @@ class StepRecorder(OpenStep):
 
     def fetch_begin(self, epoch: int, first: bool, queue: QueueLook | None, begin_ns: int = 0) -> None:
         """The training asks for a batch, now or at `begin_ns`."""
-        if self.passing and self.skip_left > 0 and not first:
-            self._let_pass(begin_ns or self._now())
-            return
         begin = now = begin_ns or self._now()
         graph = self.graph
         grown = 0 if graph is None else graph()
@@ -135,7 +132,7 @@ class StepRecorder(OpenStep):
             self._epoch_at = self.count
         if self._looks == 0:
             if self.skip_left > 0 and (short or not first):
-                self._let_pass(begin)
+                self.let_pass(begin)
                 return
             self._looks, self._to_skip = self._thinning.plan(first, self.skip_left)
             self.skip_left = 0
@@ -196,7 +193,7 @@ class StepRecorder(OpenStep):
         """
         if not self.recording:
             if self.passing:
-                self._passes_with(samples)
+                self.passes_with(samples)
             return
         now = end_ns or self._now()
         row = self._row
@@ -233,7 +230,7 @@ class StepRecorder(OpenStep):
     def fetch_within_end(self, samples: int, flags: int = 0) -> None:
         """It came; `samples`: those of the whole step so far; `flags` as in `fetch_end`."""
         if self.passing:
-            self._passes_with(samples)
+            self.passes_with(samples)
         if self.recording:
             self._row[_SAMPLES] = samples
             self._flags = _with_batch(self._flags, flags)
@@ -284,8 +281,8 @@ class StepRecorder(OpenStep):
             return None
         return self._marks.finish(SETTLE_NS)
 
-    def _let_pass(self, now: int) -> None:
-        """A step begins that is not looked at."""
+    def let_pass(self, now: int) -> None:
+        """A step begins that is not looked at. Only while `skip_left` is above 0."""
         self.skip_left -= 1
         if not self.passing:
             self.passing = True
@@ -297,7 +294,7 @@ class StepRecorder(OpenStep):
         self.skipped += 1
         self.skipped_until_ns = now
 
-    def _passes_with(self, samples: int) -> None:
+    def passes_with(self, samples: int) -> None:
         """The step that passes has so many samples; told again, the later figure counts."""
         # Of unknown figures there is no sum.
         samples = max(0, samples)

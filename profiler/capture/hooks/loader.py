@@ -183,7 +183,10 @@ class LoaderHook:
                 if of is None or of.done:
                     of = self._begin_late(self_, known, now)
                 if loop.next_begins(of, now):
-                    steps.fetch_begin(of.epoch or 0, False, of.queue, now)
+                    if steps.passing and steps.skip_left > 0:
+                        steps.let_pass(now)
+                    else:
+                        steps.fetch_begin(of.epoch or 0, False, of.queue, now)
                 else:
                     loop.tell(FetchBegins(of, now, is_grad_enabled()))
                 asked = of
@@ -219,7 +222,10 @@ class LoaderHook:
                         if made.order is not None:
                             number = made.order + self._received(self_)
                 if loop.next_ends(asked, now, samples, loader, number):
-                    steps.fetch_end(samples, now, True, loader, number, flags)
+                    if steps.recording:
+                        steps.fetch_end(samples, now, True, loader, number, flags)
+                    elif steps.passing:
+                        steps.passes_with(samples)
                 else:
                     loop.tell(FetchEnds(asked, now, samples, loader, number, flags))
             except Exception as error:

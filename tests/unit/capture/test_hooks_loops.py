@@ -686,9 +686,17 @@ class Thinned(Steps):
         if self._looks == 0:
             self.skip_left = self.passes
 
+    def let_pass(self, now: int) -> None:
+        assert self.passing
+        assert self.skip_left > 0
+        self.skip_left -= 1
+
+    def passes_with(self, samples: int) -> None:
+        self.let.append(samples)
+
     def fetch_end(self, samples: int, end_ns: int = 0, begins: bool = False, *which: int, flags: int = 0) -> None:
         if self.passing:
-            self.let.append(samples)
+            self.passes_with(samples)
         super().fetch_end(samples, end_ns, begins, *which)
 
     def abandon_fetch(self) -> None:
