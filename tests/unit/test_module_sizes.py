@@ -24,15 +24,6 @@ LEAST_LINES = 60
 TABLES = ("registry", "main", "stages/__init__")
 """Modules that list others, which are found by their names: a loader, a study, a verb, a stage a file."""
 
-LONG_STILL = {
-    "tests/unit/capture/test_hooks_loops.py": 1000,
-}
-"""What is recorded with, and its tests, with the lines they have: no more of them, and none of them longer."""
-FRAGMENTS_STILL = {
-    "profiler/capture/hooks/queue.py",
-}
-"""The same of modules that are too short: no more of them."""
-
 
 def sources() -> dict[str, Path]:
     """Every module by the name by which it is imported."""
@@ -72,9 +63,7 @@ def test_a_long_module_says_why_it_is_one() -> None:
     unexplained = {
         named(path): lines(path)
         for path in sources().values()
-        if lines(path) > MOST_LINES
-        and not REASON.search(ast.get_docstring(ast.parse(path.read_text())) or "")
-        and lines(path) > LONG_STILL.get(named(path), 0)
+        if lines(path) > MOST_LINES and not REASON.search(ast.get_docstring(ast.parse(path.read_text())) or "")
     }
     assert not unexplained, f"cut by what it is about, or a line 'Longer than other modules: …' is due: {unexplained}"
 
@@ -94,11 +83,4 @@ def test_a_short_module_is_not_for_its_neighbour_alone() -> None:
             str(modules[by].with_suffix("")).endswith(f"/{table}") for table in TABLES
         ):
             fragments.add(named(path))
-    more = fragments - FRAGMENTS_STILL
-    assert not more, f"each belongs into the one module that imports it: {more}"
-
-
-def test_exceptions_are_still_ones() -> None:
-    gone = [name for name in LONG_STILL if not (ROOT / name).exists() or lines(ROOT / name) <= MOST_LINES]
-    gone += [name for name in FRAGMENTS_STILL if not (ROOT / name).exists() or lines(ROOT / name) >= LEAST_LINES]
-    assert not gone, "to be taken off the list"
+    assert not fragments, f"each belongs into the one module that imports it: {fragments}"

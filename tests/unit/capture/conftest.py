@@ -8,9 +8,10 @@ import pytest
 
 from support.cuda.recorded import run
 from support.fakes.driver import driver, library, looks, recorded
+from support.loops import recording, unhurried
 from whyidle.capture.loop_detector import state as loop_state
 
-__all__ = ["driver", "library", "looks", "recorded", "run"]
+__all__ = ["driver", "library", "looks", "recorded", "recording", "run", "unhurried"]
 
 
 @pytest.fixture(autouse=True)
