@@ -30,6 +30,19 @@ def recording(folder: Path, thinning: Thinning | None = None, device: CpuDevice 
         session.finish()
 
 
+class Net:
+    """A small net that learns from tensors of three columns."""
+
+    def __init__(self) -> None:
+        self.model = torch.nn.Linear(3, 1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01)
+
+    def learn(self, x: torch.Tensor) -> None:
+        self.optimizer.zero_grad()
+        self.model(x).square().mean().backward()
+        self.optimizer.step()
+
+
 def learn(net: torch.nn.Module, batch: torch.Tensor) -> None:
     net(batch).sum().backward()
 

@@ -17,22 +17,12 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import whyidle
+from support.hooked import Net
 from whyidle.analyse.run.analysis import analyse
 from whyidle.capture.recording import recording
 from whyidle.record.names import read_names
 from whyidle.record.run import open_run
 from whyidle.record.schema import EVENT, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind
-
-
-class Net:
-    def __init__(self) -> None:
-        self.model = torch.nn.Linear(3, 1)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01)
-
-    def learn(self, x: torch.Tensor) -> None:
-        self.optimizer.zero_grad()
-        self.model(x).square().mean().backward()
-        self.optimizer.step()
 
 
 def steps_of(folder: Path) -> Any:

@@ -11,20 +11,10 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import whyidle
+from support.hooked import Net
 from whyidle.capture.recording import recording
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, NOT_MEASURED, STEP
-
-
-class Net:
-    def __init__(self) -> None:
-        self.model = torch.nn.Linear(3, 1)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01)
-
-    def learn(self, x: torch.Tensor) -> None:
-        self.optimizer.zero_grad()
-        self.model(x).square().mean().backward()
-        self.optimizer.step()
 
 
 def steps_of(folder: Path) -> Any:

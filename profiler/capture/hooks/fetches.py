@@ -10,7 +10,6 @@ from torch import is_grad_enabled
 
 from ...record.schema import NOT_MEASURED
 from ..loop_detector.events import (
-    Event,
     FetchBegins,
     FetchEnds,
     FetchFails,
@@ -57,10 +56,7 @@ class Fetches:
     def overhears(self) -> None:
         """A fetch that may be one of another thread's."""
         if self.switch.on and get_ident() != self._loop.thread:
-            try:
-                self._loop.fetches_elsewhere()
-            except Exception as error:
-                self.switch.fail(error)
+            self._loop.fetches_elsewhere(self.switch)
 
     def over(
         self,
@@ -90,16 +86,16 @@ class Fetches:
         if not self.listens:
             return iterate()
         iteration = Iteration(of.role, self._now(), of.facts, of.queue)
-        self._tell(IterBegins(iteration, iteration.begin_ns, is_grad_enabled()))
+        self._loop.hears(IterBegins(iteration, iteration.begin_ns, is_grad_enabled()), self.switch)
         self._under_way(of)
         try:
             made = iterate()
         except BaseException:
             self._under_way(None)
-            self._tell(IterFails())
+            self._loop.hears(IterFails(), self.switch)
             raise
         self._under_way(None)
-        if self._tell(IterEnds(iteration, self._now())):
+        if self._loop.hears(IterEnds(iteration, self._now()), self.switch):
             of.iteration = iteration
         return made
 
@@ -111,11 +107,11 @@ class Fetches:
         if get_ident() != loop.thread:
             self.overhears()
             return fetch(*args)
-        iteration = of.iteration
+        now, iteration = self._now(), of.iteration
         if iteration is None or iteration.done:
             # Nobody was seen to make this iterator, or it begins anew.
-            iteration = of.iteration = Iteration(of.role, self._now(), of.facts, of.queue)
-        told = self._tell(FetchBegins(iteration, self._now(), is_grad_enabled()))
+            iteration = of.iteration = Iteration(of.role, now, of.facts, of.queue)
+        told = self._loop.hears(FetchBegins(iteration, now, is_grad_enabled()), self.switch)
         self._told.store()
         self._under_way(of)
         try:
@@ -123,12 +119,12 @@ class Fetches:
         except of.ends:
             self._under_way(None)
             if told:
-                self._tell(FetchStops(iteration, self._now()))
+                self._loop.hears(FetchStops(iteration, self._now()), self.switch)
             raise
         except BaseException:
             self._under_way(None)
             if told:
-                self._tell(FetchFails())
+                self._loop.hears(FetchFails(), self.switch)
             raise
         self._under_way(None)
         if told:
@@ -151,18 +147,8 @@ class Fetches:
         except Exception as error:
             self.switch.fail(error)
             return
-        if self._tell(FetchEnds(iteration, now, samples, flags=flags)) and of.tells is not None:
+        if self._loop.hears(FetchEnds(iteration, now, samples, flags=flags), self.switch) and of.tells is not None:
             self._told.handed_over(batch, samples, of.tells)
-
-    def _tell(self, event: Event) -> bool:
-        """Whether the loop heard it."""
-        if not self.switch.on:
-            return False
-        try:
-            self._loop.tell(event)
-        except Exception as error:
-            self.switch.fail(error)
-        return self.switch.on
 
 
 class OnePass:

@@ -146,7 +146,7 @@ class Headroom:
         if self._alone < LOOKS:
             self._why = _NOT_ALONE
             return False
-        if not loop.learnt or loop.open is not of or loop.in_boundary or (loop.capturing and loop.capturing()):
+        if not loop.learnt or loop.open is not of or loop.in_boundary or loop.captures():
             self._why = "no place between two steps was found"
             return False
         if type(iterator) not in _KNOWN_ITERATORS or "_next_data" in vars(iterator):

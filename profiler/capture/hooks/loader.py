@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader, dataloader
 from ...record.schema import NOT_MEASURED
 from ..hidden import forget_frame
 from ..loop_detector.events import (
-    Event,
     FetchBegins,
     FetchEnds,
     FetchFails,
@@ -150,7 +149,7 @@ class LoaderHook:
                 iterator = original(self_)
             except BaseException as error:
                 loop.fetching = False
-                self._tell(IterFails())
+                loop.hears(IterFails(), switch)
                 forget_frame(error)
                 raise
             loop.fetching = False
@@ -168,7 +167,7 @@ class LoaderHook:
             if not switch.on or loop.fetching:
                 return original(self_)
             if get_ident() != loop.thread:
-                self._overhears()
+                loop.fetches_elsewhere(switch)
                 return original(self_)
             asked: Iteration | None = None
             known = self._last
@@ -198,7 +197,7 @@ class LoaderHook:
             except StopIteration:
                 loop.fetching = False
                 if asked is not None:
-                    self._tell(FetchStops(asked, clock()))
+                    loop.hears(FetchStops(asked, clock()), switch)
                 raise
             except BaseException as error:
                 loop.fetching = False
@@ -251,19 +250,6 @@ class LoaderHook:
             return index
 
         return _next_index
-
-    def _overhears(self) -> None:
-        try:
-            self._loop.fetches_elsewhere()
-        except Exception as error:
-            self.switch.fail(error)
-
-    def _tell(self, event: Event) -> None:
-        if self.switch.on:
-            try:
-                self._loop.tell(event)
-            except Exception as error:
-                self.switch.fail(error)
 
     def _iter_begins(self, loader: Any) -> Iteration | None:
         try:
@@ -318,7 +304,7 @@ class LoaderHook:
         left = len(asked.lengths) - 1 if sent is None else sent - self._received(iterator)
         while len(asked.lengths) > max(0, left):
             asked.lengths.popleft()
-        self._tell(FetchFails())
+        self._loop.hears(FetchFails(), self.switch)
 
     def _know(self, iterator: Any) -> _Known:
         known = self._known.get(iterator)

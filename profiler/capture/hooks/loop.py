@@ -98,6 +98,16 @@ class Loop(LoopDetector):
         finally:
             self.busy = False
 
+    def hears(self, event: Event, switch: Switch) -> bool:
+        """As `tell`, unless `switch` is off; errors of ours go there. Whether it was heard."""
+        if not switch.on:
+            return False
+        try:
+            self.tell(event)
+        except Exception as error:
+            switch.fail(error)
+        return switch.on
+
     def learns(self, updates: bool) -> None:
         """A backward pass begins, or an optimizer step (`updates`), in the thread that trains."""
         again = self.learnt
@@ -114,10 +124,13 @@ class Loop(LoopDetector):
         """Whether a CUDA graph is being captured: a mark set now would become part of it."""
         return self.capturing is not None and self.capturing()
 
-    def fetches_elsewhere(self) -> None:
-        """The calling thread is not the training's, and asks a loader for a batch."""
-        if self.undecided and not self.busy:
-            self._do(FetchesElsewhere(get_ident(), current_thread().name))
+    def fetches_elsewhere(self, switch: Switch) -> None:
+        """The calling thread is not the training's, and asks a loader for a batch. Errors of ours go to `switch`."""
+        try:
+            if self.undecided and not self.busy:
+                self._do(FetchesElsewhere(get_ident(), current_thread().name))
+        except Exception as error:
+            switch.fail(error)
 
     def learns_elsewhere(self) -> None:
         """The calling thread is not the training's, and begins a backward pass or an optimizer step."""

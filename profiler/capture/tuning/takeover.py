@@ -194,7 +194,7 @@ class Takeover:
             return False
         self._looks += 1
         between = loop.learnt and loop.open is of and not loop.in_boundary
-        if between and self._alone >= ALONE and not (loop.capturing and loop.capturing()):
+        if between and self._alone >= ALONE and not loop.captures():
             return True
         if self._looks > (2 * ALONE if late else MOST_CROWDED if self._crowded else MOST_LOOKS):
             self._refuse(

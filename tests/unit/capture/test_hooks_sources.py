@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from support.hooked import Net
 from whyidle.capture.hooks.install import Hooks, install
 from whyidle.capture.hooks.samples import samples_of
 from whyidle.capture.imports import Imports
@@ -53,17 +54,6 @@ def recording(tmp_path: Path) -> Iterator[Recording]:
     made = Recording(tmp_path / "run")
     yield made
     made.done()
-
-
-class Net:
-    def __init__(self) -> None:
-        self.model = torch.nn.Linear(3, 1)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01)
-
-    def learn(self, x: torch.Tensor) -> None:
-        self.optimizer.zero_grad()
-        self.model(x).square().mean().backward()
-        self.optimizer.step()
 
 
 EPOCH_ITERATOR = """
