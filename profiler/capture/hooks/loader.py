@@ -298,12 +298,15 @@ class LoaderHook:
         return samples or 0
 
     def _fetch_fails(self, asked: _Known) -> None:
-        iterator = asked.iterator()
-        sent = getattr(iterator, "_send_idx", None)
-        # A fetch that timed out took no batch: what was sent to the workers and has not come is still to come.
-        left = len(asked.lengths) - 1 if sent is None else sent - self._received(iterator)
-        while len(asked.lengths) > max(0, left):
-            asked.lengths.popleft()
+        try:
+            iterator = asked.iterator()
+            sent = getattr(iterator, "_send_idx", None)
+            # A fetch that timed out took no batch: what was sent to the workers and has not come is still to come.
+            left = len(asked.lengths) - 1 if sent is None else sent - self._received(iterator)
+            while len(asked.lengths) > max(0, left):
+                asked.lengths.popleft()
+        except Exception as error:
+            self.switch.fail(error)
         self._loop.hears(FetchFails(), self.switch)
 
     def _know(self, iterator: Any) -> _Known:

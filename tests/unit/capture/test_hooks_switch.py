@@ -16,6 +16,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader, TensorDataset, dataloader
 
 from whyidle.capture.hooks.install import install
+from whyidle.capture.hooks.loader import LoaderHook
 from whyidle.capture.session import Session
 from whyidle.capture.steps import StepRecorder
 from whyidle.devices.cpu import CpuDevice
@@ -163,6 +164,26 @@ def test_an_error_of_ours_switches_its_hook_off_and_the_training_goes_on(
         said = read_notices(session.folder)
         assert len(said) == 1
         assert "StopIteration: ours" in said[0]
+    finally:
+        hooks.remove()
+
+
+def test_an_error_of_ours_while_a_fetch_fails_does_not_hide_the_training_s(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> int:
+        raise RuntimeError("ours")
+
+    def collate(_samples: Any) -> Any:
+        raise ValueError("theirs")
+
+    monkeypatch.setattr(LoaderHook, "_received", broken)
+    hooks = install(session, CpuDevice())
+    try:
+        loader = DataLoader(TensorDataset(torch.ones(4, 3)), collate_fn=collate, num_workers=1)
+        with pytest.raises(ValueError, match="theirs"):
+            next(iter(loader))
+        assert hooks.off == ["torch's DataLoader"]
     finally:
         hooks.remove()
 
