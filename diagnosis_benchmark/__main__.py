@@ -1,4 +1,4 @@
-"""`python -m whyidle.diagnosis_benchmark faults|batch-sizes|rivals`: measures, and prints tables in Markdown."""
+"""`python -m whyidle.diagnosis_benchmark PART`: measures, and prints tables in Markdown."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from whyidle.errors import WhyidleError
 
 from .rivals import compare_tools
-from .tables import batch_sizes, faults
+from .tables import batch_sizes, faults, user_code
 
-PARTS = {"faults": faults, "batch-sizes": batch_sizes, "rivals": compare_tools}
+PARTS = {"faults": faults, "batch-sizes": batch_sizes, "rivals": compare_tools, "user-code": user_code}
 
 
 def parser() -> argparse.ArgumentParser:

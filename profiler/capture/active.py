@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import util as multiprocessing_util
 from pathlib import Path
+from threading import get_native_id
 from typing import Any
 
 import torch
@@ -136,6 +137,7 @@ def _begin(folder: Path, device: Device | None, gpu: int | None, options: dict[s
         "world_size": size,
         "local_rank": int(local) if local.isdigit() else None,
         "torch": torch.__version__,
+        "thread": get_native_id(),
         "began_ns": chosen.now(),
     }
 

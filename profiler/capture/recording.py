@@ -12,8 +12,10 @@ import torch
 from ..devices.choose import choose
 from ..record.run import create_run, update_run
 from . import active
+from .sampler.stack_options import StackOptions
 from .sampler.start import start_sampler
 from .session import Session
+from .stacks.permit import permit, tracer
 
 
 @contextlib.contextmanager
@@ -53,7 +55,8 @@ def recording(
         options = {"activity_windows": activity_windows, "headroom": headroom}
         begun = stack.enter_context(active.recorded(path, chosen, options))
         if sampler:
-            stack.enter_context(start_sampler(path, os.getpid()))
+            permit(tracer())
+            stack.enter_context(start_sampler(path, os.getpid(), stacks=StackOptions(within=False)))
         status = "failed"
         try:
             yield begun.session

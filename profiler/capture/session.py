@@ -6,7 +6,7 @@ import gc
 import os
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import get_native_id
 from typing import TYPE_CHECKING
@@ -15,7 +15,11 @@ from ..devices.protocol import Device
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, SPAN, STEP, EventKind
 from ..record.segment import RecordWriter
+from ..record.stacks import Call, StackNames
 from . import scalars
+from .bootstrap import stack_options
+from .stacks.source import SourceLines
+from .stacks.within import look_where_refused
 from .steps import StepRecorder
 from .thinning import Thinning
 from .threads import PythonThreads
@@ -126,12 +130,23 @@ class Session:
         self._retries = 0
         self.steps.moves_to(device)
 
-    def loader(self, workers: int, prefetch: int | None, flags: int) -> None:
-        """The settings of the loader that trains, where it is torch's DataLoader. `flags`: of `LoaderFlag`."""
+    def loader(self, workers: int, prefetch: int | None, flags: int, made: Sequence[Call] = ()) -> None:
+        """The settings of the loader that trains, where it is torch's DataLoader.
+
+        Args:
+            flags: of `LoaderFlag`.
+            made: the calls in which the program made it; none where that is not known.
+        """
         self.event(EventKind.LOADER_WORKERS, workers)
         if prefetch is not None:
             self.event(EventKind.LOADER_PREFETCH, prefetch)
         self.event(EventKind.LOADER_FLAGS, flags)
+        if made:
+            wanted = stack_options()
+            keeps = wanted.get("source", True) if isinstance(wanted, dict) else True
+            lines = SourceLines()
+            names = StackNames(self.folder, (lambda file, line: lines(os.getpid(), file, line)) if keeps else None)
+            self.event(EventKind.LOADER_MADE, names.number(made))
 
     def finish(self) -> None:
         """End the recording; safe to call after an error and twice."""
@@ -179,6 +194,7 @@ class Session:
         if now >= self._look_at:
             self._look_at = now + ALLOCATOR_EVERY_NS
             self._ask_allocator()
+            look_where_refused(self.folder, stack_options)
             if now >= self._threads_at:
                 self._threads_at = now + THREADS_EVERY_NS
                 self._look_at_threads(get_native_id())

@@ -11,10 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ..analyse.recent.reader import SharedReader
 from ..capture.bootstrap import RUN, environment
+from ..capture.sampler.stack_options import StackOptions
 from ..capture.sampler.start import start_sampler
 from ..errors import RecordError, WhyidleError
 from ..record.code import CODE
@@ -40,6 +42,8 @@ EXAMPLE = "whyidle run -- python train.py --epochs 3"
 
 SHOWN = ("panel", "line")
 """Values of --live, of which the first is meant where none is given."""
+STACKS = ("auto", "outside", "off")
+"""Values of --stacks, of which the first is meant where none is given."""
 LOOK_SECONDS = 1.0
 """Between two states of the panel."""
 PLAIN_SECONDS = 30.0
@@ -87,6 +91,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prometheus", type=Path, metavar="FILE", help="keep a file of figures for node_exporter's textfile collector"
     )
+    parser.add_argument(
+        "--stacks",
+        choices=STACKS,
+        default=STACKS[0],
+        help="which lines of code take the time is seen from outside the training; where the system forbids that, by a "
+        "thread within it (auto, the default), or not at all (outside); off: never",
+    )
+    parser.add_argument("--no-source", action="store_true", help="keep no lines of source in the recording")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …", help="what to run")
 
 
@@ -104,7 +116,13 @@ def run(arguments: argparse.Namespace) -> int:
     figures = Figures(reader, arguments.prometheus)
     new = not os.path.lexists(folder)
     create_run(folder, {"command": command, "headroom": arguments.headroom})
-    options = {"activity_windows": arguments.activity_windows, "headroom": arguments.headroom}
+    stacks = StackOptions(0.0) if arguments.stacks == "off" else StackOptions()
+    stacks = replace(stacks, source=not arguments.no_source, within=arguments.stacks == "auto")
+    options = {
+        "activity_windows": arguments.activity_windows,
+        "headroom": arguments.headroom,
+        "stacks": asdict(stacks),
+    }
     settings = environment(folder, os.environ, options)
 
     def note(code: int, revision: CodeRevision) -> None:
@@ -114,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
         update_run(folder, {"ended": ended, CODE: revision.found()})
 
     try:
-        code = _record(reader, command, settings, arguments, figures, note)
+        code = _record(reader, command, settings, arguments, stacks, figures, note)
     except WhyidleError:
         _forget(folder, new)
         raise
@@ -154,6 +172,7 @@ def _record(
     command: list[str],
     settings: dict[str, str],
     arguments: argparse.Namespace,
+    stacks: StackOptions,
     figures: Figures,
     note: Callable[[int, CodeRevision], None],
 ) -> int:
@@ -181,7 +200,7 @@ def _record(
         note_latest(folder)
         wanted = terminal.outdated if terminal else threading.Event()
         with (
-            start_sampler(folder, pid, arguments.rate) as sampler,
+            start_sampler(folder, pid, arguments.rate, stacks) as sampler,
             terminal or nullcontext(),
             _beside(calls, wanted) as end_looks,
         ):

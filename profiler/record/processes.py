@@ -27,12 +27,19 @@ class TrainingProcess:
     pid: int
     host: str
     info: dict[str, Any]
-    """Everything it said: `world_size`, `local_rank`, `python`, `torch`, `device`, `clock`, `command`, `began_ns`."""
+    """Everything it said: `world_size`, `local_rank`, `python`, `torch`, `device`, `clock`, `command`, `thread`,
+    `began_ns`."""
 
     @property
     def world_size(self) -> int | None:
         size = self.info.get("world_size")
         return size if isinstance(size, int) else None
+
+    @property
+    def thread(self) -> int | None:
+        """The kernel's number of the thread that trains; `None` where it was not told."""
+        thread = self.info.get("thread")
+        return thread if isinstance(thread, int) else None
 
     @property
     def device(self) -> dict[str, Any]:

@@ -7,22 +7,24 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ..errors import RecordError
-from .attached import STACKS, STATES
+from .attached import STACKS as ATTACHED_STACKS
+from .attached import STATES
 from .comparison import COMPARISON_JSON
 from .names import NAMES
 from .notices import SAMPLER_NOTICES, TRAINING_NOTICES
 from .run import RUN_JSON
 from .sampled_devices import DEVICES
 from .scalars import SCALARS, WANTED
-from .signs import ARMED, LOADED
+from .signs import ARMED, LOADED, STACKS_REFUSED
+from .stacks import STACKS
 
 _MARKERS = (RUN_JSON, COMPARISON_JSON, "tune.json")
 """Of a folder in which something was recorded, one of these is there."""
 _OF_A_RUN = (
-    *("*.rec", "process-*.json", NAMES, DEVICES, STACKS, STATES, SCALARS, WANTED),
+    *("*.rec", "process-*.json", NAMES, DEVICES, ATTACHED_STACKS, STACKS, STATES, SCALARS, WANTED),
     *(SAMPLER_NOTICES, TRAINING_NOTICES),
 )
-_OF_A_TRAINING = (LOADED, ARMED, "tuning.*", "output.txt", "truth.json")
+_OF_A_TRAINING = (LOADED, ARMED, STACKS_REFUSED, "tuning.*", "output.txt", "truth.json")
 """What trainings that whyidle starts leave beside their records."""
 
 

@@ -23,7 +23,7 @@ from .files import read_json, write_json
 from .processes import processes
 from .reader import RecordFile, RecordHeader, Records
 from .sampled_devices import sampled_driver
-from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, NAN, NOT_MEASURED, Field, Kind
+from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, NAN, NOT_MEASURED, STEP, Field, Kind
 
 FORMAT = "whyidle-run"
 RUN_JSON = "run.json"
@@ -179,6 +179,14 @@ class Run:
             except RecordError as error:
                 self.damaged.append(str(error))
         return files
+
+    def leading_writer(self) -> Writer | None:
+        """The training process that ran most steps; `None` where no step was recorded."""
+        files = self.files(STEP)
+        if not files:
+            return None
+        header = max(files, key=RecordFile.count).header
+        return header.rank, header.pid
 
     def records(self, kind: Kind, writer: Writer | None = None) -> Records:
         """All records of one kind, files one after another; of one writer or of all. Not to be written where they are

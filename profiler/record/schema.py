@@ -301,7 +301,22 @@ EVENT = _kind(
 )
 """Things that happen to a training outside its steps."""
 
-KINDS: dict[str, Kind] = {k.name: k for k in (STEP, BATCH, TRANSFORM, PAUSE, KERNEL, DEVICE, HOST, SPAN, EVENT)}
+STACK = _kind(
+    "stack",
+    64,
+    Field("t_ns", "when the thread was looked at"),
+    Field("process", "its process id"),
+    Field("thread", "the kernel's number of the thread"),
+    Field("stack", "number of its stack in the run's stacks; not measured: the look failed"),
+    Field("state", "ThreadState value"),
+    Field("flags", "sum of StackFlag values"),
+    Field("parent", "process that started its process, where that is known"),
+)
+"""One look at the stack of a Python thread, of the training or of another process of its tree."""
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind for kind in (STEP, BATCH, TRANSFORM, PAUSE, KERNEL, DEVICE, HOST, SPAN, EVENT, STACK)
+}
 
 
 class StepFlag:
@@ -422,6 +437,8 @@ class EventKind:
     """A checkpoint was written; lasts."""
     COMPILE = 23
     """torch's compiler was at work; lasts."""
+    LOADER_MADE = 24
+    """Where the program made the loader that trains. Value: number of a stack in the run's stacks."""
 
 
 class LoaderFlag:
@@ -433,3 +450,37 @@ class LoaderFlag:
     """Batches are handed over as they come (`in_order=False`)."""
     STARTS_PYTHON = 16
     """Workers are new Python processes (spawn, forkserver), which import the program and unpickle the dataset."""
+
+
+class StackFlag:
+    MAIN_THREAD = 1
+    GIL_KNOWN = 2
+    """Whether the thread held Python's global lock was looked at."""
+    HOLDS_GIL = 4
+    FROM_WITHIN = 8
+    """Seen by a thread of the process itself, which has to wait for the global lock before it can look."""
+
+
+class ThreadState:
+    """What the kernel says a thread is at. Not measured where it does not tell."""
+
+    RUNS = 1
+    """On a CPU, or ready for one."""
+    LOCK = 2
+    """Waits in a futex: for a lock of its process or one that it shares with others, also Python's global one."""
+    FILE_LOCK = 3
+    """Waits for the lock of a file."""
+    FILE = 4
+    """Waits in a read or write of a file, or for a disk."""
+    SOCKET = 5
+    """Waits for another program at a socket."""
+    PIPE = 6
+    """Waits at a pipe."""
+    POLL = 7
+    """Waits for one of several descriptors."""
+    SLEEP = 8
+    """Waits for a time to pass."""
+    CHILD = 9
+    """Waits for a child to end."""
+    OTHER = 10
+    """Waits for something else: a device's driver, say."""

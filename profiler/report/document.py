@@ -13,7 +13,9 @@ from typing import ClassVar, TypeVar
 
 from ..analyse.causes.finding import Evidence, Finding, Next
 from ..analyse.cells.batch_size.result import BatchVerdict
+from ..analyse.where.places import Where
 from .phrase import Tone, Words, plain_words
+from .words.code import in_a_line, place, spent
 from .words.figures import NO_CAUSE, evidence_value, part_name, prediction, share
 from .words.sample_time import sentence
 
@@ -224,6 +226,19 @@ class EvidenceTable:
 
 
 @dataclass(frozen=True)
+class LinesOfCode:
+    """Where in the code the time of a finding was spent."""
+
+    lines: tuple[Where, ...]
+    title: ClassVar[str] = "Where"
+
+    @property
+    def rows(self) -> list[tuple[str, str, str]]:
+        """(place, the line of source, how much of which time) a line."""
+        return [(place(each), each.code, spent(each)) for each in self.lines]
+
+
+@dataclass(frozen=True)
 class OtherFindings:
     """What else was found, less important than the verdict."""
 
@@ -239,7 +254,10 @@ class OtherFindings:
         if not self.with_changes:
             return [(f"{found.cause}: {found.title}", []) for found in self.findings]
         return [
-            (f"{found.cause} ({found.severity}): {found.title}", Changes(found.next[:1], self.now).said)
+            (
+                f"{found.cause} ({found.severity}): {found.title}",
+                [*Changes(found.next[:1], self.now).said, *map(in_a_line, found.where[:1])],
+            )
             for found in self.findings
         ]
 
@@ -341,6 +359,7 @@ Block = (
     | SharesOfTime
     | Changes
     | EvidenceTable
+    | LinesOfCode
     | OtherFindings
     | Caution
     | CodeChange

@@ -93,9 +93,8 @@ class Claim:
             likely: the share that is expected to.
         """
         most_ns = self.ns if removed_ns is None else removed_ns
-        return Next(
-            change, *(self.facts.samples_per_s_without(ns) for ns in (likely * most_ns, least * most_ns, most_ns))
-        )
+        expected, low, high = map(self.facts.samples_per_s_without, (likely * most_ns, least * most_ns, most_ns))
+        return Next(change, expected, low, high)
 
     def overlapping(self, change: str, supply: float | None = None) -> Next:
         """A change that lets batches be made while the training computes.

@@ -5,11 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..run.metrics import METRICS
+from ..where.places import Where
 
 LEAST_GAIN = 0.05
 """Throughput that a change must gain to be worth naming, as a share: a cause that costs less is `none`."""
 MAJOR_GAIN, CRITICAL_GAIN = 0.10, 0.30
 """Throughput that could be gained, as a share, from which a cause is `major`, and from which it is `critical`."""
+
+REMEDIES = {
+    "workers": "start workers, or more",
+    "fewer_workers": "fewer of them",
+    "settings": "another setting of the loader",
+    "once": "do it once and keep it",
+    "less_often": "every n-th step, or at the epoch's end",
+    "cheaper": "the same by cheaper means",
+    "in_workers": "move it from the training process into the workers",
+    "aside": "asynchronously, or in another process",
+    "own_handle": "each worker its own lock, connection, handle",
+    "slice": "each worker makes only its part; filter before making",
+    "bound": "let go of what grows",
+    "fewer_objects": "one tensor or array instead of many Python objects",
+    "order": "read in the storage's order, in larger pieces",
+    "concurrent": "more requests under way at once",
+    "not_beside": "stop what runs beside the loop",
+}
+"""Kinds of change."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +58,8 @@ class Next:
     predicted_samples_per_s: float | None = None
     low: float | None = None
     high: float | None = None
+    kind: str = ""
+    """One of `REMEDIES`; empty where none of them says it."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +78,9 @@ class Finding:
     next: tuple[Next, ...] = field(default=())
     most_gain: float | None = None
     """Throughput that a measurement says can be gained at most, as a share; `None` without one."""
+    where: tuple[Where, ...] = ()
+    """The lines of code in which that time was spent, the most of it first; then, of a loader, where it is made. Empty
+    where stacks were not looked at."""
 
     @property
     def gain(self) -> float:

@@ -18,6 +18,7 @@ from ..causes.finding import Finding
 from ..predict.observed import advice_of
 from ..ranks.job import Job, JobRank, job_of
 from ..ranks.membership import RankProcess, listed, missing, ranks_of, surely_missing, unended
+from ..where.located import located
 from .data_quality_warnings import warnings_of
 from .events import phases_of
 from .facts import Facts, facts_of
@@ -159,6 +160,8 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
         # Of a job each rank would be replayed, and scenarios are compared as they run.
         facts = replace(facts, advice=advice_of(run, facts))
     findings = findings_of(facts)
+    if (mine := writer or run.leading_writer()) is not None:
+        findings = located(run, mine, facts, findings)
     steps = facts.window.steps
     verdict = verdict_of(facts, findings)
     shown = findings if verdict.cause is not None else ()

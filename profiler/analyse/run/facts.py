@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...record.names import read_names
-from ...record.reader import RecordFile, Records
+from ...record.reader import Records
 from ...record.run import Run, Writer
 from ...record.schema import (
     BATCH,
@@ -228,11 +228,9 @@ def facts_of(run: Run, mine: Writer | None = None) -> Facts | None:
     `None` when no step was recorded, or when the device has stamped none.
     """
     files = run.files(STEP)
-    if not files:
+    mine = run.leading_writer() if mine is None else mine
+    if mine is None or not files:
         return None
-    if mine is None:
-        header = max(files, key=RecordFile.count).header
-        mine = header.rank, header.pid
     recorded = _undamaged(run, mine)
     events = run.records(EVENT, mine)
     steps, cut = recorded, 0

@@ -23,7 +23,7 @@ from pathlib import Path
 from ...record.attached import Thread
 from ...record.files import plain
 from ..sampler.schedule import NS_PER_S
-from .source import SourceLines
+from ..stacks.source import SourceLines
 from .speedscope import merge, read_output
 
 FIRST_STRETCH_NS = 5 * NS_PER_S

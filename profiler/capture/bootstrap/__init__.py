@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..stacks.permit import TRACER, tracer
+
 RUN = "WHYIDLE_RUN"
 PACKAGE = "WHYIDLE_PACKAGE"
 OPTIONS = "WHYIDLE_OPTIONS"
@@ -37,6 +39,7 @@ def environment(folder: Path, before: Mapping[str, str], options: Mapping[str, A
         RUN: str(folder.resolve()),
         PACKAGE: str(_PACKAGE_FOLDER),
         OPTIONS: json.dumps(dict(options)),
+        TRACER: tracer(),
     }
 
 
@@ -55,6 +58,11 @@ def options() -> dict[str, Any]:
     except ValueError:
         return {}
     return given if isinstance(given, dict) else {}
+
+
+def stack_options() -> Any:
+    """How the command that started us wants stacks to be looked at, see `stacks/within.py`."""
+    return options().get("stacks")
 
 
 def run_folder() -> Path | None:

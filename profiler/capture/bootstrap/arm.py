@@ -19,10 +19,13 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from ...record.notices import TRAINING_NOTICES, Notices
 from ...record.signs import ARMED
+from .. import loader_made
 from ..hidden import forget_frame
 from ..imports import Imports
 from ..libraries import SOURCES, Source, called_from
-from . import LEAST_TORCH, options, run_folder, too_old
+from ..stacks.permit import TRACER, permit
+from ..stacks.within import look_where_refused
+from . import LEAST_TORCH, options, run_folder, stack_options, too_old
 
 _unfit = False
 """Whether the hooks could not be loaded: it is not tried again."""
@@ -43,6 +46,8 @@ def arm() -> None:
     if (folder := run_folder()) is not None:
         with contextlib.suppress(OSError):
             (folder / ARMED).touch()
+        permit(os.environ.get(TRACER))
+        look_where_refused(folder, stack_options)
 
 
 def _put() -> None:
@@ -56,6 +61,7 @@ def _put() -> None:
             # Nothing is recorded of it.
             install(folder, options()["tune"]["probe"])
             return
+    loader_made.watch()
     _trigger_on_optimizer()
     _trigger(DataLoader, "__iter__")
     _trigger(torch.autograd, "backward")

@@ -14,7 +14,9 @@ from torch import is_grad_enabled
 from torch.utils.data import DataLoader, dataloader
 
 from ...record.schema import NOT_MEASURED
+from ...record.stacks import Call
 from ..hidden import forget_frame
+from ..loader_made import made_at
 from ..loop_detector.events import (
     FetchBegins,
     FetchEnds,
@@ -154,7 +156,7 @@ class LoaderHook:
                 raise
             loop.fetching = False
             if of is not None:
-                self._iter_ends(iterator, of)
+                self._iter_ends(iterator, of, self_)
             return iterator
 
         return __iter__
@@ -271,11 +273,11 @@ class LoaderHook:
             self.switch.fail(error)
             return None
 
-    def _iter_ends(self, iterator: Any, of: Iteration) -> None:
+    def _iter_ends(self, iterator: Any, of: Iteration, loader: Any) -> None:
         try:
             self._loop.tell(IterEnds(of, self._now()))
             if isinstance(iterator, dataloader._BaseDataLoaderIter):
-                self._begin_iteration(iterator, self._know(iterator), of)
+                self._begin_iteration(iterator, self._know(iterator), of, made_at(loader))
         except Exception as error:
             self.switch.fail(error)
 
@@ -316,7 +318,7 @@ class LoaderHook:
             self._known.put(iterator, known)
         return known
 
-    def _begin_iteration(self, iterator: Any, known: _Known, iteration: Iteration) -> None:
+    def _begin_iteration(self, iterator: Any, known: _Known, iteration: Iteration, made: tuple[Call, ...] = ()) -> None:
         workers = int(getattr(iterator, "_num_workers", 0))
         iteration.queue = queue_of(iterator)
         iteration.facts = LoaderFacts(
@@ -327,6 +329,7 @@ class LoaderHook:
             iterator._dataset_kind == dataloader._DatasetKind.Iterable,
             not getattr(iterator, "_in_order", True),
             workers > 0 and starts_python(getattr(iterator._workers[0], "_start_method", None)),
+            made,
         )
         known.iteration = iteration
 

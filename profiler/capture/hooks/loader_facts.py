@@ -6,6 +6,7 @@ import multiprocessing
 from dataclasses import dataclass
 
 from ...record.schema import LoaderFlag
+from ...record.stacks import Call
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class LoaderFacts:
     out_of_order: bool = False
     starts_python: bool = False
     """Workers are new Python processes, not forks."""
+    made: tuple[Call, ...] = ()
+    """The calls in which the program made the loader, the outermost first; none where that was not seen."""
 
     @property
     def flags(self) -> int:

@@ -200,7 +200,7 @@ class Loop(LoopDetector):
             self._carry_out[type(action)](*action)
 
     def _loader_trains(self, facts: LoaderFacts) -> None:
-        self._session.loader(facts.workers, facts.prefetch, facts.flags)
+        self._session.loader(facts.workers, facts.prefetch, facts.flags, facts.made)
 
     def _learning_begins(self) -> None:
         if self.on_learning is not None and not self.captures():

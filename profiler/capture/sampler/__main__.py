@@ -17,6 +17,7 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGHUP})
 import argparse  # noqa: E402
 from pathlib import Path  # noqa: E402
 
+from . import stack_options  # noqa: E402
 from .loop import record  # noqa: E402
 
 HIGHEST_RATE = 50.0
@@ -38,8 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, metavar="RUN_FOLDER")
     parser.add_argument("--pid", type=int, required=True, help="root of the training's process tree")
     parser.add_argument("--rate", type=_rate, default=5.0, metavar="HZ", help="samples per second (default: 5)")
+    stack_options.add_arguments(parser)
     options = parser.parse_args(arguments)
-    return record(options.folder.absolute(), options.pid, options.rate, START_NS)
+    return record(options.folder.absolute(), options.pid, options.rate, START_NS, stack_options.of(options))
 
 
 if __name__ == "__main__":

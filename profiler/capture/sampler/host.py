@@ -39,6 +39,11 @@ class Host:
         self._groups: bytes | None = None
         """The control groups of the training, as the kernel lists them."""
 
+    @property
+    def members(self) -> list[Member]:
+        """The processes of the training's tree that live, as they were last seen."""
+        return self._tree.alive
+
     def sample(self, now_ns: int, late_ns: int, last: bool = False) -> Row:
         """The body of a HOST record. `last` reads what would otherwise have waited for its turn."""
         values: dict[str, float | None] = {"t_ns": now_ns, "late_ns": late_ns}

@@ -18,6 +18,8 @@ from ...record.segment import RecordWriter
 from .devices import Devices
 from .host import Host
 from .schedule import NS_PER_S, Beat
+from .stack_looks import StackLooks
+from .stack_options import StackOptions
 
 CANNOT_RECORD = 1
 """Exit code: the run folder cannot be written, or another sampler records into it."""
@@ -55,7 +57,7 @@ class Ending:
         return not self._folder.is_dir()
 
 
-def record(folder: Path, pid: int, rate: float, start_ns: int) -> int:
+def record(folder: Path, pid: int, rate: float, start_ns: int, stacks: StackOptions) -> int:
     """Sample into a run folder until told to end. Returns the exit code.
 
     Args:
@@ -63,6 +65,7 @@ def record(folder: Path, pid: int, rate: float, start_ns: int) -> int:
         pid: root of the training's process tree.
         rate: samples per second.
         start_ns: when the sampler started, on the monotonic clock.
+        stacks: which stacks to look at.
     """
     say = Notices(folder / SAMPLER_NOTICES)
     ending = Ending(folder)
@@ -74,28 +77,41 @@ def record(folder: Path, pid: int, rate: float, start_ns: int) -> int:
     except RecordError as error:
         say(f"Host and accelerator figures are not recorded: {error}")
         return CANNOT_RECORD
+    looks = None
     try:
-        _sample(Host(pid, start_ns), Devices(folder, say, start_ns), writers, ending, rate)
+        looks = StackLooks(folder, pid, stacks, say) if stacks.rate else None
+        _sample(Host(pid, start_ns), Devices(folder, say, start_ns), looks, writers, ending, rate)
     except Exception as error:
         say(f"The sampler ended by a defect of its own ({type(error).__name__}: {error}).")
         raise
     finally:
         for writer in writers:
             writer.close()
+        if looks is not None:
+            looks.close()
     return 0
 
 
 def _sample(
-    host: Host, devices: Devices, writers: tuple[RecordWriter, RecordWriter], ending: Ending, rate: float
+    host: Host,
+    devices: Devices,
+    looks: StackLooks | None,
+    writers: tuple[RecordWriter, RecordWriter],
+    ending: Ending,
+    rate: float,
 ) -> None:
     to_host, to_device = writers
     beat = Beat(round(NS_PER_S / rate), time.monotonic_ns())
     ended = False
     while not ended:
-        ended = ending.wait(beat.wait_ns(time.monotonic_ns()) / NS_PER_S)
+        now = time.monotonic_ns()
+        wait = beat.wait_ns(now) if looks is None else min(beat.wait_ns(now), looks.wait_ns(now))
+        ended = ending.wait(wait / NS_PER_S)
         now = time.monotonic_ns()
         if ended and ending.folder_gone():
             return
+        if looks is not None and not ended and looks.wait_ns(now) == 0:
+            looks.look(now, host.members)
         if now < beat.planned_ns and not ended:
             continue
         # The last look comes when it is asked for: it cannot be late.

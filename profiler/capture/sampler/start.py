@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from ...record.notices import SAMPLER_NOTICES
+from .stack_options import NO_STACKS, StackOptions
 
 MODULE = "whyidle.capture.sampler"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -63,13 +64,14 @@ class Sampler:
         self.stop()
 
 
-def start_sampler(folder: Path, pid: int, rate: float = 5.0) -> Sampler:
+def start_sampler(folder: Path, pid: int, rate: float = 5.0, stacks: StackOptions = NO_STACKS) -> Sampler:
     """Start a sampler that records into `folder` about the process tree of `pid`, `rate` times a second.
 
     Never raises: without a sampler a run lacks host and accelerator figures, which is no reason not to train.
     """
     # -P: what lies in the user's working folder must not stand in for a module of ours.
     command = [sys.executable, "-P", "-m", MODULE, str(folder), "--pid", str(pid), "--rate", str(rate)]
+    command += stacks.arguments()
     try:
         process = subprocess.Popen(
             command,

@@ -15,11 +15,14 @@ from ...record.names import Names
 from ...record.notices import TRAINING_NOTICES, Notices
 from ...record.schema import BATCH, TRANSFORM
 from ...record.slots import SlotWriter
+from ..bootstrap import stack_options
 from ..hidden import forget_frame
 from ..hooks.switch import Switch
+from ..stacks.within import look_where_refused
 from .counters import ThreadCounters
 from .fetch_timing import FetchTimer, fetchers
 
+OFTEN_NS = 200_000_000
 PASS = 1 << 32
 """`batch` is so much times the iterator's pass over the data, plus the batch's number in it."""
 NAME = "the workers of torch's loader"
@@ -149,11 +152,14 @@ class WorkerRecording:
         fetchers.install()
         self._patched = True
         fetchers.of_thread.timer = self._timer
-        orders = Orders(bound["index_queue"], self._timer)
+        orders = Orders(bound["index_queue"], self._timer, self._look_where_refused)
         if "index_queue" in kwargs:
             return args, kwargs | {"index_queue": orders}
         at = where["index_queue"]
         return (*args[:at], orders, *args[at + 1 :]), kwargs
+
+    def _look_where_refused(self) -> None:
+        look_where_refused(self._folder, stack_options, worker=True)
 
     def close(self) -> None:
         """The worker ends."""
@@ -195,9 +201,12 @@ class WorkerFetchTimer(FetchTimer):
 class Orders:
     """A worker's queue of orders, with a look at what comes out of it."""
 
-    def __init__(self, queue: Any, timer: WorkerFetchTimer) -> None:
+    def __init__(self, queue: Any, timer: WorkerFetchTimer, now_and_then: Callable[[], None]) -> None:
+        """`now_and_then`: called with an order, at most every `OFTEN_NS`; does not raise."""
         self._queue = queue
         self._timer = timer
+        self._now_and_then = now_and_then
+        self._then_ns = 0
         self._waited = 0
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
@@ -209,8 +218,12 @@ class Orders:
             self._waited += monotonic_ns() - begin
             forget_frame(error)
             raise
-        self._timer.ordered(order, self._waited + monotonic_ns() - begin)
+        now = monotonic_ns()
+        self._timer.ordered(order, self._waited + now - begin)
         self._waited = 0
+        if now >= self._then_ns:
+            self._then_ns = now + OFTEN_NS
+            self._now_and_then()
         return order
 
     def __getattr__(self, name: str) -> Any:

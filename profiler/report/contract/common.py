@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from ...analyse.causes.finding import Evidence, Finding, Next
+from ...analyse.where.places import Where
 
 
 class DeviceJson(Struct):
@@ -21,6 +22,26 @@ class NextJson(Struct):
     low: float | None
     """`null` wherever `high` is: without a most, today's rate alone is no range."""
     high: float | None
+    kind: str | UnsetType = UNSET
+    """What kind of change it is: `workers`, `once`, `less_often` …; left out where it is none of these."""
+
+
+class WhereJson(Struct):
+    """A line of code in which the time was spent."""
+
+    file: str
+    line: int
+    function: str
+    code: str
+    """As it was when it was seen; empty where lines of source are not kept."""
+    share_pct: float | None
+    """Of the time that `of` says; `null` where a line is named for something else: where a loader is made."""
+    samples: int
+    """Looks that saw it."""
+    calls: str
+    """The innermost function of a library that it was in, most often."""
+    of: str
+    """The time that the share is of, in words."""
 
 
 class CauseJson(Struct):
@@ -42,6 +63,9 @@ class FindingJson(CauseJson):
     """0 to 1."""
     evidence: tuple[Evidence, ...]
     next: list[NextJson]
+    where: list[WhereJson] | UnsetType = UNSET
+    """The lines that took most of the time first, three at most, then where the loader is made; left out where no
+    stack was looked at that tells."""
 
 
 def cause(found: Finding) -> CauseJson:
@@ -59,9 +83,15 @@ def finding(found: Finding, of_none: float | None = None) -> FindingJson:
         found.confidence if known else of_none,
         found.evidence,
         [_next(each) for each in found.next],
+        [_where(each) for each in found.where] or UNSET,
     )
+
+
+def _where(line: Where) -> WhereJson:
+    share = None if line.share is None else 100 * line.share
+    return WhereJson(line.file, line.line, line.function, line.code, share, line.samples, line.calls, line.time)
 
 
 def _next(change: Next) -> NextJson:
     low = None if change.high is None else change.low
-    return NextJson(change.change, change.predicted_samples_per_s, low, change.high)
+    return NextJson(change.change, change.predicted_samples_per_s, low, change.high, change.kind or UNSET)

@@ -23,6 +23,7 @@ from ..document import (
     Document,
     EvidenceTable,
     Heading,
+    LinesOfCode,
     OtherFindings,
     Paragraph,
     Quality,
@@ -80,6 +81,9 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
     now = rate_now(analysis)
     if analysis.verdict.next:
         yield Changes(analysis.verdict.next, now)
+        yield Space()
+    if analysis.verdict.where:
+        yield LinesOfCode(analysis.verdict.where)
         yield Space()
     if analysis.verdict.evidence:
         yield EvidenceTable(analysis.verdict.evidence)

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...record.files import plain
-from ..document import Changes, EvidenceTable, SharesOfTime, Verdict
+from ..document import Changes, EvidenceTable, LinesOfCode, SharesOfTime, Verdict
 from ..words.figures import LEAST_SHARE, NOT_MEASURED, evidence_value, part_name, share
 
 LEAST_LABELLED = 0.09
@@ -107,7 +107,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals |= {"shown_shares": shown_shares, "part_name": part_name, "LEAST_LABELLED": LEAST_LABELLED}
-    environment.globals |= {each.__name__: each for each in (Changes, EvidenceTable, SharesOfTime, Verdict)}
+    environment.globals |= {
+        each.__name__: each for each in (Changes, EvidenceTable, LinesOfCode, SharesOfTime, Verdict)
+    }
     environment.filters |= {"figure": evidence_value, "percent": share}
     return environment
 

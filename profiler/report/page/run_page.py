@@ -12,7 +12,16 @@ from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.timeline.timeline import Timeline, timelines
 from ...record.names import read_names
 from ...record.run import Run
-from ..document import Caution, Changes, EvidenceTable, OtherFindings, SharesOfTime, Verdict, blocks_of_kind
+from ..document import (
+    Caution,
+    Changes,
+    EvidenceTable,
+    LinesOfCode,
+    OtherFindings,
+    SharesOfTime,
+    Verdict,
+    blocks_of_kind,
+)
 from ..documents.run import FEW_STEPS, rate_now, run_document
 from ..render.html import page_sections
 from ..words.figures import share
@@ -36,7 +45,7 @@ SCRIPTS = (
     "timeline.js",
 )
 
-DRAWN_HERE = (Verdict, SharesOfTime, Changes, EvidenceTable, OtherFindings)
+DRAWN_HERE = (Verdict, SharesOfTime, Changes, LinesOfCode, EvidenceTable, OtherFindings)
 """Blocks that this page draws in its own way."""
 
 
@@ -66,6 +75,7 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         why_title=next((block.title for block in why), ""),
         why_words=[words for block in why for words in block.remarks],
         changes=[said for block in blocks_of_kind(document, Changes) for said in block.said],
+        where=[row for block in blocks_of_kind(document, LinesOfCode) for row in block.rows],
         others=[
             (found, Changes(found.next, block.now).said)
             for block in blocks_of_kind(document, OtherFindings)

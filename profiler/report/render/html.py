@@ -15,6 +15,7 @@ from ..document import (
     FittingTable,
     Heading,
     LimitTable,
+    LinesOfCode,
     OtherFindings,
     Paragraph,
     Quality,
@@ -103,6 +104,9 @@ def _parts(block: Block) -> Iterator[PagePart]:
         yield PageHeading(block.title)
         rows = tuple((what, value, expected(wanted)) for what, value, wanted in block.rows)
         yield PageTable((), rows, (False, False, False))
+    elif isinstance(block, LinesOfCode):
+        yield PageHeading(block.title)
+        yield PageTable((), tuple(block.rows), (False, False, False))
     elif isinstance(block, OtherFindings):
         yield PageHeading(block.title)
         for said, changes in block.said:

@@ -26,6 +26,7 @@ from ..document import (
     FittingTable,
     Heading,
     LimitTable,
+    LinesOfCode,
     OtherFindings,
     Paragraph,
     Quality,
@@ -154,6 +155,9 @@ def _lines(block: Block) -> Iterator[str]:
     elif isinstance(block, EvidenceTable):
         _, *heads = block.heads
         yield from _table([block.title, *heads], block.rows[:MOST_EVIDENCE], (False, True, False))
+    elif isinstance(block, LinesOfCode):
+        said = [f"{code(place)} {code(text)}: {escaped(spent)}" for place, text, spent in block.rows]
+        yield from ("", f"**{block.title}**", *(line for each in said for line in ("", f"- {each}")))
     elif isinstance(block, OtherFindings):
         yield from ("", f"**{block.title}**", *_listed([said for said, _ in block.said[:MOST_FINDINGS]]))
         yield from _more(len(block.said) - MOST_FINDINGS, "findings")

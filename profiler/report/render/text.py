@@ -23,6 +23,7 @@ from ..document import (
     FittingTable,
     Heading,
     LimitTable,
+    LinesOfCode,
     OtherFindings,
     Paragraph,
     Quality,
@@ -94,6 +95,11 @@ def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[Renderab
         yield _indented(
             _table(table((what, value, expected(wanted)) for what, value, wanted in block.rows), ascii_only)
         )
+    elif isinstance(block, LinesOfCode):
+        yield _heading(block.title, ascii_only)
+        for place, code, spent in block.rows:
+            yield _indented(text_of(line(place, (f"   {code}" if code else "", "bold")), ascii_only))
+            yield _indented(text_of(spent, ascii_only), 2)
     elif isinstance(block, OtherFindings):
         yield _heading(block.title, ascii_only)
         for said, changes in block.said:

@@ -134,7 +134,7 @@ def fetch_timer(tmp_path: Path, rows: list[Any]) -> WorkerFetchTimer:
 def test_orders_tell_the_batch_and_the_pass(tmp_path: Path) -> None:
     timer = fetch_timer(tmp_path, [])
     queue = Queue([(0, [1, 2]), (3, [4]), torch_worker._ResumeIteration(), (0, [1])])
-    orders = Orders(queue, timer)
+    orders = Orders(queue, timer, lambda: None)
     numbers = []
     while queue.orders:
         orders.get(timeout=1)

@@ -237,7 +237,8 @@ class Wait(Claim):
         ]
         if facts.headroom is not None:
             rates = [None if rate is None else min(rate, max(facts.headroom, facts.samples_per_s)) for rate in rates]
-        return Next(f"{change}; then {BINDS[said.binding]}{instead}", *rates)
+        expected, low, high = rates
+        return Next(f"{change}; then {BINDS[said.binding]}{instead}", expected, low, high)
 
     def more_workers(self, change: str, workers: int) -> Next:
         """What so many workers could supply on these CPUs, if each gets the CPU it asks for; where other programs take

@@ -1,0 +1,93 @@
+"""The programs, and what is true of them: `programs/NAME/` has `broken.py`, `fixed.py` and `truth.toml`."""
+
+from __future__ import annotations
+
+import importlib.util
+import tomllib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from whyidle.errors import WhyidleError
+
+PROGRAMS = Path(__file__).with_name("programs")
+HALVES = ("before", "after")
+"""Whether a program was written before the rules that judge it, or afterwards and without knowing them."""
+BROKEN, FIXED = "broken", "fixed"
+
+
+@dataclass(frozen=True)
+class UserProgram:
+    """One program in a broken and a mended form."""
+
+    name: str
+    title: str
+    half: str
+    source: str
+    """The public thread in which the case was confirmed."""
+    said: str
+    cause: str
+    """The code that comes first if the report is right."""
+    lines: tuple[str, ...]
+    """Lines of the broken form, any of which is the right place."""
+    remedy: str
+    needs: tuple[str, ...] = ()
+    """Packages beyond torch and numpy."""
+    also: tuple[str, ...] = ()
+    """Codes that are right too."""
+    also_remedies: tuple[str, ...] = ()
+    measured: dict[str, float] = field(default_factory=dict)
+    """Samples a second of both forms by their own clocks, where they were written."""
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        return self.cause, *self.also
+
+    @property
+    def remedies(self) -> tuple[str, ...]:
+        return self.remedy, *self.also_remedies
+
+    def program(self, form: str) -> Path:
+        return PROGRAMS / self.name / f"{form}.py"
+
+    @cached_property
+    def numbers(self) -> frozenset[int]:
+        """Numbers of `lines` in the broken form."""
+        text = self.program(BROKEN).read_text().splitlines()
+        return frozenset(number for number, line in enumerate(text, 1) if line.strip() in self.lines)
+
+    @property
+    def missing(self) -> list[str]:
+        """Packages that it needs and this environment lacks."""
+        return [package for package in self.needs if importlib.util.find_spec(package) is None]
+
+
+def read(name: str) -> UserProgram:
+    """
+    Raises:
+        ValueError, TypeError, OSError: it is not as it has to be.
+    """
+    told: dict[str, Any] = tomllib.loads((PROGRAMS / name / "truth.toml").read_text())
+    return UserProgram(name=name, **{key: tuple(of) if isinstance(of, list) else of for key, of in told.items()})
+
+
+def all_programs() -> list[UserProgram]:
+    """By name."""
+    return [read(path.parent.name) for path in sorted(PROGRAMS.glob("*/truth.toml"))]
+
+
+def chosen(names: str | None, half: str | None) -> list[UserProgram]:
+    """Those that a command line asks for.
+
+    Raises:
+        WhyidleError: a name is not known.
+    """
+    programs = all_programs()
+    if names:
+        known = {program.name for program in programs}
+        wanted = [name.strip() for name in names.split(",") if name.strip()]
+        if unknown := [name for name in wanted if name not in known]:
+            raise WhyidleError(f"no program is called {', '.join(unknown)}. There are: {', '.join(sorted(known))}.")
+        programs = [program for program in programs if program.name in wanted]
+    return [program for program in programs if half in (None, program.half)]

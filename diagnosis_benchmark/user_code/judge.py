@@ -1,0 +1,66 @@
+"""Whether a report is right about a program: pure functions of the report's JSON and of what is true."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .cases import UserProgram
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a report of the broken form does, and one of the fixed form. `None`: there is no such report."""
+
+    cause: str | None
+    """That the report names first."""
+    cause_first: bool | None
+    cause_named: bool | None
+    """Whether any finding has it."""
+    line: str
+    """That the report names first, as `file:line code`; empty where it names none."""
+    line_first: bool | None
+    line_named: bool | None
+    """Whether it is among the lines of the first finding."""
+    remedy: str
+    """The kind of the first advice."""
+    remedy_first: bool | None
+    quiet: bool | None
+    """Whether no finding about the fixed form has the cause."""
+    fixed_cause: str | None = None
+
+
+def judged(program: UserProgram, broken: dict[str, Any] | None, fixed: dict[str, Any] | None) -> Answer:
+    """Of the reports of both forms."""
+    quiet = None if fixed is None else all(each["cause"] not in program.causes for each in findings(fixed))
+    fixed_cause = None if fixed is None else fixed["verdict"]["cause"]
+    if broken is None:
+        return Answer(None, None, None, "", None, None, "", None, quiet, fixed_cause)
+    verdict = broken["verdict"]
+    lines = [line for line in verdict.get("where") or () if line["share_pct"] is not None] or verdict.get("where") or []
+    changes = verdict["next"]
+    remedy = changes[0].get("kind", "") if changes else ""
+    right = [_is_right(program, line) for line in lines]
+    return Answer(
+        verdict["cause"],
+        verdict["cause"] in program.causes,
+        any(each["cause"] in program.causes for each in findings(broken)),
+        f"{lines[0]['file'].rsplit('/', 1)[-1]}:{lines[0]['line']} {lines[0]['code']}" if lines else "",
+        bool(right) and right[0],
+        any(right),
+        remedy,
+        remedy in program.remedies,
+        quiet,
+        fixed_cause,
+    )
+
+
+def findings(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """All that a report found, the verdict first."""
+    verdict = report["verdict"]
+    return [verdict, *(each for each in report["findings"] if each != verdict)]
+
+
+def _is_right(program: UserProgram, line: dict[str, Any]) -> bool:
+    in_program = line["file"].endswith(f"/{program.name}/broken.py")
+    return in_program and line["line"] in program.numbers

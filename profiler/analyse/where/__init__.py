@@ -1,0 +1,1 @@
+"""From what a finding claims to the lines of code that stood there meanwhile."""

@@ -1,0 +1,199 @@
+"""Whether a line does the same each time it is reached, so that once would do.
+
+A data set's `__getitem__` is given an index; what follows from nothing but the object itself, module names and
+constants is the same for every sample: an archive opened by `zipfile.ZipFile(self.path)`, a filter computed from
+`self.rate`. The stack tells which calls led to the line, the source what was passed on at each of them. Nothing is
+executed; source that is no longer what was sampled is not judged.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from ...record.stacks import Call
+from .places import is_users
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+MOST_BYTES = 2 << 20
+"""Larger source files are not parsed."""
+OWNERS = ("self", "cls")
+_FRESH = (
+    *("next", "read", "recv", "get", "pop", "rand", "choice", "sample", "shuffle", "uuid", "seed"),
+    *("time", "now", "perf_counter", "monotonic", "process_time"),
+)
+"""Calls whose result may differ though nothing they are given does, by how their name begins."""
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+def is_invariant(stack: Sequence[Call]) -> bool:
+    """Whether what a stack stands in is known to be given nothing that changes from sample to sample, in a call whose
+    value is kept; false also where the source does not tell.
+
+    `stack`: the part that makes one sample or batch, the outermost call first.
+    """
+    own = [call for call in stack if is_users(call)]
+    inner_calls = [*own[1:], None][: len(own)]
+    varying: Collection[str] | None = None
+    for call, inner in zip(own, inner_calls, strict=True):
+        function = _function(call)
+        statement = None if function is None else _statement(function, call.line)
+        if function is None or statement is None:
+            return False
+        changing = _Changing(function, _parameters(function) if varying is None else varying)
+        calls = [node for each in _evaluated(statement) for node in ast.walk(each) if isinstance(node, ast.Call)]
+        if inner is not None:
+            calls = [node for node in calls if _name_of(node.func) == inner.function.rpartition(".")[2]]
+        if not calls:
+            return False
+        # The value of a bare call is not kept: what it does it may do for that alone.
+        if not isinstance(statement, ast.Expr) and not any(map(changing.of, calls)):
+            return True
+        varying = None if inner is None or len(calls) > 1 else _passed_on(calls[0], inner, changing)
+    return False
+
+
+@dataclass
+class _Changing:
+    """Which expressions of a function may have another value at its next call."""
+
+    function: Function
+    parameters: Collection[str]
+    """Those that do."""
+    names: set[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = set(self.parameters)
+        before = -1
+        while before != len(self.names):
+            before = len(self.names)
+            for targets, value, iterated in _bindings(self.function):
+                if iterated or self.of(value):
+                    self.names.update(targets)
+
+    def of(self, expression: ast.AST) -> bool:
+        for node in ast.walk(expression):
+            if isinstance(node, ast.Name) and node.id in self.names:
+                return True
+            if isinstance(node, ast.Call) and _name_of(node.func).lstrip("_").lower().startswith(_FRESH):
+                return True
+            if isinstance(node, ast.Await | ast.Yield | ast.YieldFrom):
+                return True
+        return False
+
+
+def _bindings(function: Function) -> Iterator[tuple[list[str], ast.AST, bool]]:
+    """(names, what they are bound to, whether they take one value after another)"""
+    for node in _within(function):
+        if isinstance(node, ast.Assign):
+            yield [name for target in node.targets for name in _names(target)], node.value, False
+        elif isinstance(node, ast.AugAssign):
+            yield _names(node.target), node.value, True
+        elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+            yield _names(node.target), node.value, False
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+            yield _names(node.target), node.iter, True
+        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+            yield _names(node.optional_vars), node.context_expr, False
+
+
+def _passed_on(call: ast.Call, callee: Call, changing: _Changing) -> Collection[str] | None:
+    """The parameters of the called function that change; `None`: take all of them to."""
+    called = _function(callee)
+    if called is None or any(isinstance(argument, ast.Starred) for argument in call.args):
+        return None
+    names = [argument.arg for argument in (*called.args.posonlyargs, *called.args.args)]
+    if isinstance(call.func, ast.Attribute) and names[:1] and names[0] in OWNERS:
+        names = names[1:]
+    found = {name for name, argument in zip(names, call.args, strict=False) if changing.of(argument)}
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            return None
+        if changing.of(keyword.value):
+            found.add(keyword.arg)
+    return found
+
+
+def _statement(function: Function, line: int) -> ast.stmt | None:
+    """The innermost statement on a line."""
+    found: ast.stmt | None = None
+    for node in _within(function):
+        covers = isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
+        if isinstance(node, ast.stmt) and covers and (found is None or node.lineno >= found.lineno):
+            found = node
+    return found
+
+
+def _evaluated(statement: ast.stmt) -> list[ast.expr]:
+    """The expressions of a statement, without those of statements within it."""
+    if isinstance(statement, ast.With | ast.AsyncWith):
+        return [item.context_expr for item in statement.items]
+    return [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.expr)]
+
+
+def _within(function: Function) -> Iterator[ast.AST]:
+    """All nodes of a function but those of functions and classes within it."""
+    queue: list[ast.AST] = list(function.body)
+    while queue:
+        node = queue.pop()
+        if isinstance(node, _SCOPES):
+            continue
+        yield node
+        queue.extend(ast.iter_child_nodes(node))
+
+
+def _function(call: Call) -> Function | None:
+    """The definition that a call is of; `None` where the file is not to be read, or is another one by now."""
+    source = _parsed(call.file)
+    if source is None or not call.text or not 1 <= call.line <= len(source.lines):
+        return None
+    if source.lines[call.line - 1].strip() != call.text:
+        return None
+    name = call.function.rpartition(".")[2]
+    covering = [
+        node
+        for node in source.functions
+        if node.lineno <= call.line <= (node.end_lineno or node.lineno)
+        and name in (node.name, "<listcomp>", "<genexpr>")
+    ]
+    return max(covering, key=lambda node: node.lineno, default=None)
+
+
+@dataclass(frozen=True)
+class _Source:
+    lines: list[str]
+    functions: list[Function]
+
+
+@cache
+def _parsed(file: str) -> _Source | None:
+    path = Path(file)
+    try:
+        if path.suffix != ".py" or not path.is_file() or path.stat().st_size > MOST_BYTES:
+            return None
+        text = path.read_text(errors="replace")
+        tree = ast.parse(text)
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return _Source(text.split("\n"), functions)
+
+
+def _parameters(function: Function) -> list[str]:
+    given = function.args
+    names = [argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    names += [argument.arg for argument in (given.vararg, given.kwarg) if argument is not None]
+    return [name for name in names if name not in OWNERS]
+
+
+def _names(target: ast.AST) -> list[str]:
+    return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
+
+
+def _name_of(function: ast.AST) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""

@@ -1,0 +1,146 @@
+"""Looks at stacks, by whose they are and when they were made."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ...record.processes import AGAIN, processes
+from ...record.reader import Records
+from ...record.run import Run, Writer
+from ...record.schema import NOT_MEASURED, STACK
+from ...record.stacks import CallStack, StackTable, read_stacks
+from ..intervals import Intervals
+
+_LOOP = re.compile(r"/torch/utils/data/_utils/worker\.py\Z")
+FETCHER = re.compile(r"/torch/utils/data/_utils/fetch\.py\Z")
+_PINS = re.compile(r"/torch/utils/data/_utils/pin_memory\.py\Z")
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Some looks at stacks."""
+
+    records: Records
+    """STACK records, in the order of time."""
+    table: StackTable
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def failed(self) -> int:
+        """Looks that saw nothing, because the stack changed meanwhile."""
+        return int((self.records["stack"] == NOT_MEASURED).sum())
+
+    def during(self, intervals: Intervals) -> Looks:
+        """Those that were made within these times."""
+        at = self.records["t_ns"]
+        place = np.searchsorted(intervals[:, 0], at, side="right") - 1
+        within = place >= 0
+        if len(intervals):
+            within &= at < intervals[np.maximum(place, 0), 1]
+        return self._kept(within)
+
+    def between(self, begin_ns: int, end_ns: int) -> Looks:
+        return self._kept((self.records["t_ns"] >= begin_ns) & (self.records["t_ns"] < end_ns))
+
+    def where(self, holds: Callable[[CallStack], bool]) -> Looks:
+        """Those whose stack is of this kind; of those that failed none."""
+        numbers = np.unique(self.records["stack"])
+        good = [number for number in numbers.tolist() if holds(self.table.stack(number))]
+        return self._kept(np.isin(self.records["stack"], good))
+
+    def in_state(self, *states: int) -> Looks:
+        """Those that the kernel said this of."""
+        return self._kept(np.isin(self.records["state"], states))
+
+    def stacks(self) -> Iterator[tuple[CallStack, int]]:
+        """Each different stack with how often it was seen; the empty one stands for looks that failed."""
+        numbers, counts = np.unique(self.records["stack"], return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            yield self.table.stack(number), count
+
+    def states(self) -> Counter[int]:
+        """How often the kernel said what of these threads."""
+        states, counts = np.unique(self.records["state"], return_counts=True)
+        return Counter(dict(zip(states.tolist(), counts.tolist(), strict=True)))
+
+    def _kept(self, which: npt.NDArray[np.bool_]) -> Looks:
+        return replace(self, records=self.records[which])
+
+
+@dataclass(frozen=True)
+class ProcessLooks:
+    """All looks at a training process and at what works for it."""
+
+    training: Looks
+    """At the thread that trains."""
+    threads: Looks
+    """At the other Python threads of its process, but the one that pins batches."""
+    workers: Looks
+    """At main threads of loader workers."""
+    sending: Looks
+    """At the threads by which workers send batches, and the one by which the training pins them."""
+    others: Looks
+    """At main threads of other Python processes that the training started."""
+
+    @property
+    def making(self) -> Looks:
+        """At workers that are making a batch."""
+        return self.workers.where(makes)
+
+
+def makes(stack: CallStack) -> bool:
+    """Whether a worker's stack stands in the making of a batch, and not in waiting for an order."""
+    loop = max((at for at, call in enumerate(stack) if _LOOP.search(call.file)), default=-1)
+    return any(FETCHER.search(call.file) for call in stack[loop + 1 :])
+
+
+def looks_at(run: Run, writer: Writer) -> ProcessLooks | None:
+    """All looks at one training process; `None` where its stacks were not looked at."""
+    records = run.records(STACK)
+    if len(records) == 0:
+        return None
+    pid = writer[1] % AGAIN
+    thread = next((p.thread for p in processes(run.folder) if (p.rank, p.pid) == writer), None) or pid
+    whole = Looks(records[np.argsort(records["t_ns"], kind="stable")], read_stacks(run.folder))
+    own = whole._kept(whole.records["process"] == pid)
+    children = whole._kept(_descends(whole.records, pid))
+    main = children.records["process"] == children.records["thread"]
+    mains, rest = children._kept(main), children._kept(~main)
+    in_loop = np.isin(mains.records["process"], np.unique(mains.where(_is_worker).records["process"]))
+    of_workers = np.isin(rest.records["process"], np.unique(mains.records["process"][in_loop]))
+    trains = own.records["thread"] == thread
+    threads = own._kept(~trains)
+    pins = np.isin(threads.records["stack"], np.unique(threads.where(_pins).records["stack"]))
+    sending = np.concatenate((rest.records[of_workers], threads.records[pins]))
+    return ProcessLooks(
+        own._kept(trains),
+        threads._kept(~pins),
+        mains._kept(in_loop),
+        Looks(sending, whole.table),
+        mains._kept(~in_loop),
+    )
+
+
+def _is_worker(stack: CallStack) -> bool:
+    return any(_LOOP.search(call.file) for call in stack)
+
+
+def _pins(stack: CallStack) -> bool:
+    return any(_PINS.search(call.file) for call in stack)
+
+
+def _descends(records: Records, pid: int) -> npt.NDArray[np.bool_]:
+    """Which looks are at processes that this one started, or that those started."""
+    pairs = set(zip(records["process"].tolist(), records["parent"].tolist(), strict=True))
+    family = {pid}
+    while grown := {process for process, parent in pairs if parent in family} - family:
+        family |= grown
+    return np.isin(records["process"], list(family - {pid}))

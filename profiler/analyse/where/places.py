@@ -1,0 +1,104 @@
+"""The place of a stack in the user's own code, and what it called there."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...record.stacks import Call, CallStack
+
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3(?:\.\d+t?)?/|\A<(?!stdin>|string>|ipython)|\A\Z")
+_MACHINERY = re.compile(
+    r"/torch/utils/data/(?:_utils/(?:worker|fetch)|dataloader|sampler)\.py\Z|/multiprocessing/|/torchdata/"
+    r"|/threading\.py\Z|/concurrent/futures/|/torch/_?utils/|/runpy\.py\Z"
+)
+"""Of libraries: what hands work to others. It is named only where nothing else is there to be named."""
+_WORKER = re.compile(r"/torch/utils/data/_utils/worker\.py\Z")
+
+
+@dataclass(frozen=True)
+class Where:
+    """A line of code, and how much of some time was spent in it."""
+
+    file: str
+    line: int
+    function: str
+    code: str
+    """The line of source as it was then; empty where it was not kept."""
+    share: float | None
+    """Of the time in question, 0..1; `None` where it was not measured: where a loader was made, say."""
+    samples: int
+    """Looks that saw it."""
+    calls: str = ""
+    """The innermost function of a library that it was in, most often; empty where there was none, as in C code."""
+    time: str = ""
+    """What the share is of, in words: `the time in which workers make batches`."""
+    thread: str = ""
+    """Of another thread than the one that trains: its name."""
+
+
+def is_users(call: Call) -> bool:
+    """Whether a call is of the user's own code: of no installed package, nor of Python's library."""
+    return _LIBRARY.search(call.file) is None
+
+
+def own_part(stack: CallStack) -> CallStack:
+    """Of a worker's stack what that worker does: a fork begins with the calls that the training stood in."""
+    begins = [depth for depth, call in enumerate(stack) if _WORKER.search(call.file)]
+    return stack[begins[-1] + 1 :] if begins else stack
+
+
+def place_of(stack: CallStack) -> tuple[Call, str] | None:
+    """The call that a stack is told by, and the innermost library function that it was in.
+
+    The call is the innermost of the user's own code; without any the outermost of a library that is no mere machinery.
+    """
+    stack = own_part(stack)
+    depth = max((at for at, call in enumerate(stack) if is_users(call)), default=None)
+    if depth is None:
+        depth = next((at for at, call in enumerate(stack) if not _MACHINERY.search(call.file)), None)
+    if depth is None:
+        depth = len(stack) - 1
+    if depth < 0:
+        return None
+    inner = stack[-1].function if len(stack) > depth + 1 else ""
+    return stack[depth], inner
+
+
+def places(stacks: Iterable[tuple[CallStack, int]], time: str, most: int = 3) -> tuple[Where, ...]:
+    """The lines in which most of these looks stand, the most frequent first.
+
+    Args:
+        stacks: each with how often it was seen; an empty one is a look that failed, which counts for none of the lines.
+        time: what the looks are of, in words.
+        most: how many lines are told.
+    """
+    lines: Counter[tuple[str, int]] = Counter()
+    calls: dict[tuple[str, int], Counter[str]] = {}
+    told: dict[tuple[str, int], Call] = {}
+    looks = 0
+    for stack, count in stacks:
+        found = place_of(stack)
+        if found is None:
+            continue
+        looks += count
+        call, inner = found
+        key = call.file, call.line
+        lines[key] += count
+        told.setdefault(key, call)
+        calls.setdefault(key, Counter())[inner] += count
+    return tuple(
+        Where(
+            key[0],
+            key[1],
+            told[key].function,
+            told[key].text,
+            count / looks,
+            count,
+            calls[key].most_common(1)[0][0],
+            time,
+        )
+        for key, count in lines.most_common(most)
+    )

@@ -1,0 +1,178 @@
+"""What to do about a line of code, from what it was seen to call.
+
+A row says what a kind of call is (by the functions of libraries on the stack, or by the line of source) and what mends
+it there. What a line is given matters more than what it calls: whatever is the same for every sample is to be done once
+(`invariant.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...record.schema import ThreadState
+from ...record.stacks import Call, CallStack
+from .invariant import is_invariant
+from .looks import FETCHER, Looks
+from .places import Where, is_users, own_part, place_of
+
+MOSTLY = 0.5
+"""Share of a line's looks that one remedy has to fit."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A kind of change, and what it is here."""
+
+    kind: str
+    """One of `causes.finding.REMEDIES`."""
+    change: str
+
+
+@dataclass(frozen=True)
+class _Row:
+    remedy: Remedy
+    calls: re.Pattern[str] | None
+    """Matches `file:function` of a call of a library's."""
+    text: re.Pattern[str] | None
+    """Matches the line of source of the user's own innermost call."""
+
+
+def _row(kind: str, change: str, calls: str = "", text: str = "") -> _Row:
+    return _Row(Remedy(kind, change), re.compile(calls) if calls else None, re.compile(text) if text else None)
+
+
+_OPEN = "open it once in each worker, when the first sample asks, and keep it"
+_INDEX = "read the index once, when the data set is made"
+_KEEP = "do it once, and keep the result on the object"
+_NUMPY = "take the columns out as NumPy arrays once (`.to_numpy()`), and index those"
+
+MAKING = (
+    _row("once", _OPEN, r"/zipfile(/__init__)?\.py:.*(_RealGetContents|__init__)\Z"),
+    _row("once", _INDEX, r"/tarfile\.py:.*(open|next|getmember|_load|fromtarfile|frombuf|__init__)"),
+    _row("once", _OPEN, r"/h5py/_hl/files\.py:|/zarr/.*:open|/netCDF4/|/rasterio/__init__\.py:open|/tables/file\.py:"),
+    _row("once", _OPEN, text=r"\b(sqlite3|lmdb|psycopg2?|pymysql|redis|duckdb)\.(connect|open|Redis)\("),
+    _row(
+        "once", "keep one connection in each worker", r"/(socket|ssl)\.py:.*(create_connection|connect|do_handshake)\Z"
+    ),
+    _row("once", "read it once, and keep it", r"/pandas/io/.*:(_?read_\w*|get_handle)|/pyarrow/parquet/core\.py:"),
+    _row("once", "parse it once, before the training", r"/(json/(decoder|__init__)|yaml/\w+|xml/\w+/\w+|csv)\.py:"),
+    _row("once", "compile it once", r"/re/(_compiler|_parser|__init__)\.py:.*(_?compile|_?parse)"),
+    _row("once", "tokenise once, before the training", r"/(tokenizers|transformers/tokenization\w*|sentencepiece)/"),
+    _row("once", _KEEP, r":_?(get_|create_|make_)?\w*(kernel|filters?|fbanks?|window|mel|dct)\Z"),
+    _row("cheaper", _NUMPY, r"/pandas/"),
+    _row(
+        "fewer_objects",
+        "return a few arrays or tensors, not many objects",
+        r"/multiprocessing/reduction\.py:|/pickle\.py:",
+    ),
+    _row("order", "read along its chunks: whole rows, neighbours together", r"/h5py/_hl/(dataset|selections)\.py:"),
+    _row(
+        "order",
+        "keep it in pieces that can be read alone (uncompressed `.npy` with mmap_mode='r', chunked HDF5 or zarr)",
+        r"/(gzip|lzma|bz2|_compression)\.py:",
+        r"\b(gzip|lzma|bz2|zlib|nib(abel)?)\.\w+\(|\.get_fdata\(|\bdecompress\(",
+    ),
+    _row("once", "keep it open in each worker (np.load with mmap_mode='r')", text=r"\bnp\.load\("),
+    _row(
+        "cheaper",
+        "put arrays together first: torch.from_numpy(np.stack(arrays)), not torch.tensor of a list",
+        text=r"\b(torch\.(tensor|as_tensor|[A-Z]\w*Tensor)|np\.(array|asarray))\(",
+    ),
+    _row("once", "connect or load once, and keep it", text=r"\b(pickle|torch|json|yaml)\.(load|loads|safe_load)\("),
+    _row("once", "import it at the top of the file", r"<frozen importlib\._bootstrap"),
+    _row(
+        "cheaper",
+        "decode less: smaller files, or at a scale that suffices (Image.draft)",
+        r"/PIL/(ImageFile|JpegImagePlugin)\.py:",
+    ),
+)
+"""In the making of samples and batches."""
+
+LOOP = (
+    _row(
+        "less_often",
+        "save less often, or hand a copy to a thread or process that writes it",
+        r"/torch/serialization\.py:|/safetensors/|/pickle\.py:|/shutil\.py:",
+        r"\btorch\.save\(|\bpickle\.dump\(|save_checkpoint\(|\.save_pretrained\(",
+    ),
+    _row("less_often", "copy less often: update in place", r"/copy\.py:.*deepcopy", r"\bdeepcopy\("),
+    _row("less_often", "draw less often", r"/matplotlib/"),
+    _row("less_often", "keep it on the device and read it every 50th step", text=r"\.(item|cpu|tolist|numpy)\(\)"),
+    _row(
+        "less_often",
+        "write less often, and append",
+        r"/(json|csv|logging|tensorboard\w*|wandb|mlflow|pandas)/",
+        r"\bjson\.dump|\.write\w*\(|\bprint\(|\blog(ger|ging)?\.|\.to_csv\(|\bopen\(",
+    ),
+    _row("less_often", "at the epoch's end, or on a part of it", r"/(sklearn|scipy|torchmetrics)/"),
+)
+"""In the training loop's own work."""
+
+
+def remedy_of(looks: Looks, where: Where, rows: Sequence[_Row], making: bool) -> Remedy | None:
+    """What mends a line, as far as what was seen of it tells.
+
+    Args:
+        looks: all looks of the time in question.
+        making: whether the line is part of making a sample or batch, so that what is the same each time shows.
+    """
+    mine = [
+        (stack, count)
+        for stack, count in looks.stacks()
+        if (found := place_of(stack)) is not None and (found[0].file, found[0].line) == (where.file, where.line)
+    ]
+    whole = sum(count for _, count in mine)
+    votes: Counter[Remedy] = Counter()
+    same = 0
+    for stack, count in mine:
+        own = own_part(stack)
+        if making and is_invariant(_making(own)):
+            same += count
+        fits = _fitting(own, where.code, rows)
+        if fits is not None:
+            votes[fits] += count
+    best, count = max(votes.items(), key=lambda vote: vote[1], default=(None, 0))
+    fits = best if count >= MOSTLY * whole else None
+    if same >= MOSTLY * whole and (fits is None or fits.kind != "once"):
+        return Remedy("once", f"it is given the same for every sample: {_KEEP}")
+    if fits is None and making:
+        return _of_waiting(looks)
+    return fits
+
+
+def _fitting(stack: CallStack, text: str, rows: Sequence[_Row]) -> Remedy | None:
+    depth = max((at for at, call in enumerate(stack) if is_users(call)), default=-1)
+    names = [f"{call.file}:{call.function.rpartition('.')[2]}" for call in stack[depth + 1 :]]
+    for row in rows:
+        if row.calls is not None and any(row.calls.search(name) for name in names):
+            return row.remedy
+    for row in rows:
+        if row.text is not None and row.text.search(text):
+            return row.remedy
+    return None
+
+
+def _making(stack: CallStack) -> list[Call]:
+    """The calls within torch's fetcher, which begin with what is given the index or the samples; none without it."""
+    begins = [depth for depth, call in enumerate(stack) if FETCHER.search(call.file)]
+    return list(stack[begins[-1] + 1 :]) if begins else []
+
+
+def _of_waiting(looks: Looks) -> Remedy | None:
+    """Of a line that mostly waits: for what."""
+    states = looks.states()
+    whole = sum(states.values())
+    for state, remedy in (
+        (
+            ThreadState.SOCKET,
+            Remedy("concurrent", "ask for several at a time: requests under way together, or larger ones"),
+        ),
+        (ThreadState.LOCK, Remedy("own_handle", "give each worker its own")),
+        (ThreadState.FILE_LOCK, Remedy("own_handle", "give each worker its own file")),
+    ):
+        if states[state] >= MOSTLY * whole:
+            return remedy
+    return None

@@ -1,0 +1,148 @@
+"""Which looks show what a cause claims: whose stacks, during which of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...record.reader import Records
+from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag, ThreadState
+from ..intervals import Intervals, clip, union
+from ..run.events import lasting, under_way
+from ..run.facts import Facts
+from .looks import Looks, ProcessLooks
+
+
+@dataclass(frozen=True)
+class Evidenced:
+    """What a cause's lines are found from."""
+
+    facts: Facts
+    looks: ProcessLooks
+    events: Records
+    pauses: Records
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Looks that show a cause, and what they are of, in words."""
+
+    looks: Looks
+    time: str
+
+
+Select = Callable[[Evidenced], Selected]
+
+MAKING = "the time in which workers make batches"
+FETCHING = "the time in which the training waits for data"
+MAKING_TIMES = MAKING, FETCHING
+"""In which samples and batches are made."""
+
+
+def _fetching(of: Evidenced) -> Selected:
+    return Selected(of.looks.training.during(of.facts.parts.loading), FETCHING)
+
+
+def _supply(of: Evidenced) -> Selected:
+    """What making batches consists of: in workers, else in the fetches of the training itself."""
+    if of.facts.made_in_training or len(of.looks.workers) == 0:
+        return _fetching(of)
+    window = of.facts.window
+    return Selected(of.looks.making.between(window.begin_ns, window.end_ns), MAKING)
+
+
+def _starting(of: Evidenced) -> Selected:
+    steps = of.facts.window.steps
+    first = steps[(steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0]
+    fetches = union(first["fetch_begin_ns"], first["fetch_end_ns"])
+    return Selected(of.looks.training.during(fetches), "the time in which the training starts its loader")
+
+
+def _handing(of: Evidenced) -> Selected:
+    window = of.facts.window
+    sending = of.looks.sending.between(window.begin_ns, window.end_ns).in_state(ThreadState.RUNS)
+    taking = of.looks.training.during(of.facts.parts.loading).in_state(ThreadState.RUNS)
+    records = np.concatenate((sending.records, taking.records))
+    return Selected(Looks(records, sending.table), "the time in which batches are packed and unpacked")
+
+
+def _threads(of: Evidenced) -> Selected:
+    window = of.facts.window
+    threads = of.looks.threads.between(window.begin_ns, window.end_ns).in_state(ThreadState.RUNS)
+    return Selected(threads, "the time in which other Python threads run")
+
+
+def _hosting(of: Evidenced) -> Selected:
+    return Selected(of.looks.training.during(of.facts.parts.hosting), "the training loop's own time")
+
+
+def _outside(of: Evidenced) -> Selected:
+    return Selected(of.looks.training.during(of.facts.parts.outside), "the time outside the steps")
+
+
+def _collecting(of: Evidenced) -> Selected:
+    collections = under_way(lasting(of.events, EventKind.GARBAGE))
+    return Selected(of.looks.training.during(_counted(of, collections)), "the time in garbage collections")
+
+
+def _compiling(of: Evidenced) -> Selected:
+    compiles = under_way(lasting(of.events, EventKind.COMPILE))
+    return Selected(of.looks.training.during(_counted(of, compiles)), "the time in torch's compiler")
+
+
+def _syncing(of: Evidenced) -> Selected:
+    return Selected(_calls(of, PauseKind.SYNC), "the time in calls that wait for the device")
+
+
+def _copying(of: Evidenced) -> Selected:
+    steps = of.facts.window.steps
+    known = steps[(steps["copy_begin_ns"] != NOT_MEASURED) & (steps["copy_end_ns"] != NOT_MEASURED)]
+    first = of.looks.training.during(union(known["copy_begin_ns"], known["copy_end_ns"]))
+    further = _calls(of, PauseKind.COPY)
+    records = np.sort(np.concatenate((first.records, further.records)), order="t_ns")
+    return Selected(Looks(records, first.table), "the time in calls that copy")
+
+
+def _launching(of: Evidenced) -> Selected:
+    steps = of.facts.window.steps
+    known = steps[(steps["forward_begin_ns"] != NOT_MEASURED) & (steps["optimizer_end_ns"] != NOT_MEASURED)]
+    launches = union(known["forward_begin_ns"], known["optimizer_end_ns"])
+    return Selected(of.looks.training.during(launches), "the time in which the training launches kernels")
+
+
+def _calls(of: Evidenced, what: int) -> Looks:
+    calls = of.pauses[of.pauses["what"] == what]
+    return of.looks.training.during(_counted(of, union(calls["begin_ns"], calls["end_ns"])))
+
+
+def _counted(of: Evidenced, intervals: Intervals) -> Intervals:
+    return clip(intervals, of.facts.window.begin_ns, of.facts.window.end_ns)
+
+
+SHOWN_BY: dict[str, Select] = {
+    "input.worker_restart": _starting,
+    "input.handoff": _handing,
+    "input.overkill": _handing,
+    "input.main_process": _hosting,
+    "input.sampler": _fetching,
+    "copy.pageable": _copying,
+    "copy.serial": _copying,
+    "copy.link": _copying,
+    "host.sync": _syncing,
+    "host.launch": _launching,
+    "host.gc": _collecting,
+    "host.gil": _threads,
+    "host.step_gap": _hosting,
+    "host.boundary": _outside,
+    "device.shape_churn": _compiling,
+}
+"""By the code of the cause. Every other cause of `input` is shown by how batches are made, one of `device` or `rank`
+by no line."""
+
+
+def selected(cause: str, of: Evidenced) -> Selected | None:
+    """The looks that show a cause; `None` where no line is to blame."""
+    select = SHOWN_BY.get(cause) or (_supply if cause.startswith("input.") else None)
+    return None if select is None else select(of)

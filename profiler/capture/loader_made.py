@@ -1,0 +1,59 @@
+"""Where a program makes its loaders: that is where their settings are changed."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from ..record.stacks import Call
+from .hidden import forget_frame, is_ours
+from .hooks.identity import ByIdentity
+
+MOST_CALLS = 64
+"""Calls of a stack that are kept, the innermost ones."""
+
+_made: ByIdentity[tuple[Call, ...]] = ByIdentity()
+
+
+def watch() -> None:
+    """Note from now on where each DataLoader is made, for as long as this process lives. Safe to call twice."""
+    loaders: Any = DataLoader
+    original: Callable[..., None] = loaders.__init__
+    if hasattr(original, "_whyidle_notes"):
+        return
+
+    def __init__(self_: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        try:
+            original(self_, *args, **kwargs)
+        except BaseException as error:
+            forget_frame(error)
+            raise
+        with contextlib.suppress(Exception):
+            _made.put(self_, _calls())
+
+    for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(__init__, attribute, getattr(original, attribute))
+    __init__.__wrapped__ = original  # type: ignore[attr-defined]
+    __init__._whyidle_notes = True  # type: ignore[attr-defined]
+    loaders.__init__ = __init__
+
+
+def made_at(loader: Any) -> tuple[Call, ...]:
+    """The calls in which a loader was made, the outermost first; none where that was not seen."""
+    return _made.get(loader) or ()
+
+
+def _calls() -> tuple[Call, ...]:
+    calls: list[Call] = []
+    frame = sys._getframe(2)
+    while frame is not None and len(calls) < MOST_CALLS:
+        code = frame.f_code
+        if not is_ours(code.co_filename):
+            calls.append(Call(code.co_qualname, code.co_filename, frame.f_lineno or 0))
+        frame = frame.f_back  # type: ignore[assignment]
+    calls.reverse()
+    return tuple(calls)

@@ -1,0 +1,142 @@
+"""Stacks that STACK records point to by number: `stacks.jsonl` in the run folder.
+
+A stack is the number of its innermost call; each call names the one that it was made from, so that what stacks share
+is written once. Numbers are computed from what they stand for: processes which never meet agree on them. Lines are only
+appended, each with a single write: one that is torn is left out. The lines of source are kept as they were when they
+were seen. All of it comes from another program's memory and files: it is read as data, leniently.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .files import plain
+from .schema import NOT_MEASURED
+
+STACKS = "stacks.jsonl"
+MOST_BYTES = 16 << 20
+"""No calls are added to a file this large."""
+MOST_TEXT = 300
+"""Characters kept of a function's name or a line of source."""
+MOST_PATH = 4096
+MOST_DEPTH = 512
+"""Calls of a stack that are read: a damaged file may go in circles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One function of a stack, where it stood."""
+
+    function: str
+    """With its class, or the function it is defined in, where the interpreter tells: `Shards.__getitem__`."""
+    file: str = ""
+    line: int = 0
+    """0 where it is not known."""
+    text: str = ""
+    """The line of source; empty where it was not looked up, or not to be kept."""
+
+
+CallStack = tuple[Call, ...]
+"""The outermost call first."""
+
+
+class StackNames:
+    """Appends calls, each once. Never raises."""
+
+    def __init__(self, folder: Path, source: Callable[[str, int], str] | None = None) -> None:
+        """`source`: (file, line) → the line of source, empty where there is none to be had; `None`: none is kept."""
+        self._path = folder / STACKS
+        self._source = source
+        self._said: dict[tuple[int, str, str, int], int] = {}
+
+    def number(self, stack: Sequence[Call]) -> int:
+        """The number of a stack, which is in the file from now on; `NOT_MEASURED` where that is not possible."""
+        at, lines, fresh = 0, [], []
+        for call in stack:
+            key = at, call.file, call.function, call.line
+            known = self._said.get(key)
+            if known is None:
+                known = _number(*key)
+                fresh.append((key, known))
+                lines.append(self._line(known, at, call))
+            at = known
+        if lines and not self._append(b"".join(lines)):
+            return NOT_MEASURED
+        self._said.update(fresh)
+        return at if stack else NOT_MEASURED
+
+    def _line(self, number: int, within: int, call: Call) -> bytes:
+        told = {
+            "call": number,
+            "from": within,
+            "function": plain(call.function)[:MOST_TEXT],
+            "file": plain(call.file)[:MOST_PATH],
+            "line": call.line,
+        }
+        text = call.text or (self._source(call.file, call.line) if self._source is not None else "")
+        if text:
+            told["text"] = plain(text)[:MOST_TEXT]
+        return json.dumps(told).encode() + b"\n"
+
+    def _append(self, lines: bytes) -> bool:
+        with contextlib.suppress(OSError):
+            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                return os.fstat(file).st_size < MOST_BYTES and os.write(file, lines) == len(lines)
+            finally:
+                os.close(file)
+        return False
+
+
+def _number(within: int, file: str, function: str, line: int) -> int:
+    told = "\0".join((str(within), file, function, str(line))).encode(errors="surrogateescape")
+    return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "little") >> 1
+
+
+class StackTable:
+    """The stacks of a run folder by number."""
+
+    def __init__(self, calls: dict[int, tuple[int, Call]]) -> None:
+        """`calls`: number → the number of the call it was made from (0: none), and the call."""
+        self._calls = calls
+        self._stacks: dict[int, CallStack] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def stack(self, number: int) -> CallStack:
+        """Empty where the number stands for none."""
+        found = self._stacks.get(number)
+        if found is None:
+            stack: list[Call] = []
+            at = number
+            while at in self._calls and len(stack) < MOST_DEPTH:
+                at, call = self._calls[at]
+                stack.append(call)
+            found = self._stacks[number] = tuple(reversed(stack))
+        return found
+
+
+def read_stacks(folder: Path) -> StackTable:
+    """All stacks of a run folder; lines that are none are left out."""
+    calls: dict[int, tuple[int, Call]] = {}
+    with contextlib.suppress(OSError), (folder / STACKS).open("rb") as file:
+        for line in file:
+            with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+                told = json.loads(line)
+                calls[int(told["call"])] = (
+                    int(told["from"]),
+                    Call(
+                        plain(str(told["function"])),
+                        plain(str(told["file"])),
+                        int(told["line"]),
+                        plain(str(told.get("text", ""))),
+                    ),
+                )
+    return StackTable(calls)

@@ -1,0 +1,148 @@
+"""From a running program to the line: whole commands, whose planted lines the report has to name."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.runs import WITHOUT_COMPILER, report, run
+from whyidle.record.run import open_run
+from whyidle.record.schema import STACK, StackFlag
+from whyidle.record.stacks import STACKS
+
+PROGRAM = (
+    WITHOUT_COMPILER
+    + """
+import json, sys, time, torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Shards(Dataset):
+    def __len__(self):
+        return 640 if "long" in sys.argv else 320
+    def __getitem__(self, index):
+        item = torch.rand(16)
+        slow_read(0.008 if "data" in sys.argv else 0.0)  # data
+        return item, index % 4
+
+def slow_read(seconds):
+    time.sleep(seconds)
+
+def main():
+    torch.manual_seed(0); torch.set_num_threads(1)
+    model = nn.Linear(16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(Shards(), batch_size=4, num_workers=int(sys.argv[1]))  # made
+    for images, labels in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        if "log" in sys.argv:
+            slow_log(0.03)
+
+def slow_log(seconds):
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        json.dumps(list(range(300)))  # log
+
+main()
+"""
+)
+
+
+def line_of(mark: str) -> int:
+    return next(number for number, line in enumerate(PROGRAM.splitlines(), 1) if line.endswith(f"# {mark}"))
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def trained(folder: Path, program: Path, *words: str, options: tuple[str, ...] = ("--no-live",)) -> dict[str, object]:
+    done = run(folder, sys.executable, program, *words, options=options)
+    assert done.returncode == 0, done.stderr
+    return report(folder)
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_the_line_that_makes_batches_slow_is_named_and_where_their_loader_is_made(
+    tmp_path: Path, program: Path, workers: str
+) -> None:
+    where = trained(tmp_path / "run", program, workers, "data")["verdict"]["where"]  # type: ignore[index]
+    assert where[0]["file"] == str(program)
+    assert PROGRAM.splitlines()[where[0]["line"] - 1].strip() == "time.sleep(seconds)"
+    assert where[0]["function"] == "slow_read"
+    assert where[0]["code"] == "time.sleep(seconds)"
+    assert where[-1]["line"] == line_of("made")
+    assert where[-1]["share_pct"] is None
+
+
+def test_the_line_of_the_loop_is_named_and_what_it_calls(tmp_path: Path, program: Path) -> None:
+    told = trained(tmp_path / "run", program, "0", "log")["verdict"]
+    assert told["cause"] == "host.step_gap"  # type: ignore[index]
+    first = told["where"][0]  # type: ignore[index]
+    assert (first["line"], first["function"]) == (line_of("log"), "slow_log")
+
+
+def test_no_line_of_source_is_kept_where_that_is_asked_for(tmp_path: Path, program: Path) -> None:
+    options = ("--no-live", "--no-source")
+    where = trained(tmp_path / "run", program, "0", "log", options=options)["verdict"]["where"]  # type: ignore[index]
+    assert where[0]["line"] == line_of("log")
+    assert all(line["code"] == "" for line in where)
+    assert "json.dumps" not in (tmp_path / "run" / STACKS).read_text()
+
+
+def test_nothing_is_looked_at_where_that_is_switched_off(tmp_path: Path, program: Path) -> None:
+    told = trained(tmp_path / "run", program, "0", "log", options=("--no-live", "--stacks", "off"))
+    assert "where" not in told["verdict"]  # type: ignore[operator]
+    assert len(open_run(tmp_path / "run").records(STACK)) == 0
+
+
+REFUSE = """
+import os, sys
+if "whyidle.capture.sampler" in sys.orig_argv:
+    opened = os.open
+    def refuse(path, *more, **named):
+        if str(path).startswith("/proc/") and str(path).endswith("/mem"):
+            raise PermissionError(1, "Operation not permitted", path)
+        return opened(path, *more, **named)
+    os.open = refuse
+"""
+"""A stand-in for a system that refuses: this kernel may lack the rule, and root may look into everything."""
+
+
+@pytest.fixture
+def refusing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sampler, and it alone, may not look into other processes."""
+    folder = tmp_path / "refuse"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(REFUSE)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))))
+
+
+@pytest.mark.usefixtures("refusing")
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_where_the_sampler_is_refused_the_processes_look_at_themselves(
+    tmp_path: Path, program: Path, workers: str
+) -> None:
+    told = trained(tmp_path / "run", program, workers, "data", "long")
+    looks = open_run(tmp_path / "run").records(STACK)
+    within = looks[(looks["flags"] & StackFlag.FROM_WITHIN) != 0]
+    assert len(within) == len(looks) > 0
+    assert told["verdict"]["where"][0]["function"] == "slow_read"  # type: ignore[index]
+    assert any("a thread of its own" in note for note in told["quality"]["notes"])  # type: ignore[index]
+
+
+@pytest.mark.usefixtures("refusing")
+def test_nobody_looks_where_the_sampler_is_refused_and_it_was_told_to_look_from_outside(
+    tmp_path: Path, program: Path
+) -> None:
+    told = trained(tmp_path / "run", program, "0", "log", options=("--no-live", "--stacks", "outside"))
+    assert "where" not in told["verdict"]  # type: ignore[operator]
+    assert any("its stacks are not known" in note for note in told["quality"]["notes"])  # type: ignore[index]

@@ -1,0 +1,85 @@
+"""From stacks to lines of the user's own code, and what they call there."""
+
+from __future__ import annotations
+
+import pytest
+
+from whyidle.analyse.where.looks import makes
+from whyidle.analyse.where.places import is_users, place_of, places
+from whyidle.record.stacks import Call, CallStack
+
+SITE = "/opt/env/lib/python3.12/site-packages"
+STDLIB = "/usr/lib/python3.12"
+TRAIN = Call("<module>", "/home/u/train.py", 40, "for x, y in loader:")
+LOADER = Call("_MultiProcessingDataLoaderIter.__init__", f"{SITE}/torch/utils/data/dataloader.py", 1100)
+LOOP = Call("_worker_loop", f"{SITE}/torch/utils/data/_utils/worker.py", 349)
+FETCH = Call("_MapDatasetFetcher.fetch", f"{SITE}/torch/utils/data/_utils/fetch.py", 52)
+ITEM = Call("Shards.__getitem__", "/home/u/data.py", 27, "with zipfile.ZipFile(self.path) as z:")
+INIT = Call("ZipFile.__init__", f"{STDLIB}/zipfile/__init__.py", 1370)
+CONTENTS = Call("ZipFile._RealGetContents", f"{STDLIB}/zipfile/__init__.py", 1430)
+FOLDER = Call("DatasetFolder.__getitem__", f"{SITE}/torchvision/datasets/folder.py", 245, "sample = self.loader(path)")
+PIL = Call("ImageFile.load", f"{SITE}/PIL/ImageFile.py", 300)
+
+
+def worker(*own: Call) -> CallStack:
+    """A forked worker's: it begins with what the training stood in."""
+    return (TRAIN, LOADER, LOOP, *own)
+
+
+@pytest.mark.parametrize(
+    ("file", "users"),
+    [
+        ("/home/u/data.py", True),
+        ("/home/u/lib/data.py", True),
+        ("<stdin>", True),
+        ("<string>", True),
+        ("<ipython-input-3-a1b2>", True),
+        ("/tmp/ipykernel_812/341.py", True),
+        (f"{SITE}/torch/nn/modules/module.py", False),
+        (f"{STDLIB}/zipfile/__init__.py", False),
+        ("/usr/lib/python3/dist-packages/yaml/loader.py", False),
+        ("/opt/py/lib/python3.13t/json/decoder.py", False),
+        ("<frozen importlib._bootstrap>", False),
+        ("<eval_with_key>.3", False),
+        ("", False),
+    ],
+)
+def test_a_file_is_of_the_user_or_of_a_library(file: str, users: bool) -> None:
+    assert is_users(Call("f", file, 1)) is users
+
+
+def test_the_innermost_call_of_the_users_is_the_place_and_the_library_function_within_is_told() -> None:
+    assert place_of(worker(FETCH, ITEM, INIT, CONTENTS)) == (ITEM, "ZipFile._RealGetContents")
+
+
+def test_c_code_has_no_call_of_its_own() -> None:
+    assert place_of(worker(FETCH, ITEM)) == (ITEM, "")
+
+
+def test_a_fork_is_not_told_by_the_calls_that_its_parent_stood_in() -> None:
+    assert place_of(worker(FETCH, FOLDER, PIL)) == (FOLDER, "ImageFile.load")
+
+
+def test_without_anything_else_the_innermost_call_is_the_place() -> None:
+    wait = Call("wait", f"{STDLIB}/multiprocessing/connection.py", 900)
+    assert place_of(worker(wait)) == (wait, "")
+
+
+def test_an_empty_stack_has_no_place() -> None:
+    assert place_of(()) is None
+
+
+def test_lines_are_ranked_by_looks_and_failed_looks_count_for_none() -> None:
+    other = Call("Shards.__getitem__", "/home/u/data.py", 30, "return decode(raw)")
+    stacks = [(worker(FETCH, ITEM, INIT, CONTENTS), 60), (worker(FETCH, ITEM, INIT), 20), (worker(FETCH, other), 20)]
+    first, second = places([*stacks, ((), 7)], "the time")
+    assert (first.line, first.share, first.samples, first.calls) == (27, 0.8, 80, "ZipFile._RealGetContents")
+    assert (second.line, second.share, second.code) == (30, 0.2, "return decode(raw)")
+
+
+def test_a_worker_makes_a_batch_within_torchs_fetcher_alone() -> None:
+    queue = Call("Queue.get", f"{STDLIB}/multiprocessing/queues.py", 113)
+    assert makes(worker(FETCH, ITEM))
+    assert not makes(worker(queue))
+    # The training stood in a fetch of its own when it forked the worker.
+    assert not makes((TRAIN, FETCH, LOADER, LOOP, queue))

@@ -1,0 +1,137 @@
+"""A process that looks at its own stacks: what it records, and when it does."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from whyidle.capture.stacks import within
+from whyidle.capture.stacks.within import OwnStacks, look_where_refused
+from whyidle.record.reader import RecordFile, Records
+from whyidle.record.schema import StackFlag
+from whyidle.record.signs import STACKS_REFUSED
+from whyidle.record.stacks import read_stacks
+
+WANTED = {"rate": 10.0, "source": True, "within": True}
+
+
+def records(folder: Path) -> Records:
+    (path,) = folder.glob("stack-*.rec")
+    return RecordFile(path).all()
+
+
+def test_the_main_threads_stack_is_recorded_with_its_lines_of_source(tmp_path: Path) -> None:
+    looks = OwnStacks(tmp_path, 10.0, source=True, worker=False)
+    seen = threading.Event()
+
+    def look() -> None:
+        looks.look(every=False)
+        seen.set()
+
+    _thread.start_new_thread(look, ())
+    assert seen.wait(60)
+    (record,) = records(tmp_path)
+    assert (record["process"], record["thread"], record["parent"]) == (os.getpid(), os.getpid(), os.getppid())
+    assert record["flags"] == StackFlag.FROM_WITHIN | StackFlag.MAIN_THREAD
+    here = [call for call in read_stacks(tmp_path).stack(int(record["stack"])) if call.file == __file__]
+    assert here[-1].text == "assert seen.wait(60)"
+    assert here[-1].function == "test_the_main_threads_stack_is_recorded_with_its_lines_of_source"
+
+
+def test_other_threads_are_recorded_under_the_kernels_number(tmp_path: Path) -> None:
+    looks = OwnStacks(tmp_path, 10.0, source=False, worker=False)
+    ready, done, seen = threading.Event(), threading.Event(), threading.Event()
+    numbers = []
+
+    def side() -> None:
+        numbers.append(threading.get_native_id())
+        ready.set()
+        done.wait(60)
+
+    def look() -> None:
+        looks.look(every=True)
+        seen.set()
+
+    thread = threading.Thread(target=side)
+    thread.start()
+    assert ready.wait(60)
+    _thread.start_new_thread(look, ())
+    assert seen.wait(60)
+    done.set()
+    thread.join()
+    by_thread = {int(record["thread"]): int(record["stack"]) for record in records(tmp_path)}
+    stack = read_stacks(tmp_path).stack(by_thread[numbers[0]])
+    assert "side" in [call.function.rpartition(".")[2] for call in stack]
+    assert all(call.text == "" for call in stack)
+
+
+def test_calls_of_what_watches_the_training_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(within, "is_ours", lambda file: file == __file__)
+    looks = OwnStacks(tmp_path, 10.0, source=False, worker=False)
+    seen = threading.Event()
+    _thread.start_new_thread(lambda: (looks.look(every=False), seen.set()), ())
+    assert seen.wait(60)
+    stack = read_stacks(tmp_path).stack(int(records(tmp_path)[0]["stack"]))
+    assert stack
+    assert all(call.file != __file__ for call in stack)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    calls: list[object] = []
+    monkeypatch.setattr(within, "_looks_in", 0)
+    monkeypatch.setattr(within._thread, "start_new_thread", lambda run, given: calls.append(run))
+    return calls
+
+
+def test_it_looks_once_it_is_told_that_the_sampler_may_not(tmp_path: Path, started: list[object]) -> None:
+    look_where_refused(tmp_path, lambda: WANTED)
+    assert started == []
+    (tmp_path / STACKS_REFUSED).touch()
+    look_where_refused(tmp_path, lambda: WANTED)
+    look_where_refused(tmp_path, lambda: WANTED)
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize("wanted", [None, {}, WANTED | {"within": False}, "yes", {"within": True}])
+def test_it_does_not_where_that_is_switched_off(tmp_path: Path, started: list[object], wanted: object) -> None:
+    (tmp_path / STACKS_REFUSED).touch()
+    look_where_refused(tmp_path, lambda: wanted)
+    assert started == []
+
+
+def test_a_forked_child_looks_for_itself(
+    tmp_path: Path, started: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / STACKS_REFUSED).touch()
+    look_where_refused(tmp_path, lambda: WANTED)
+    monkeypatch.setattr(within.os, "getpid", lambda: 4_000_001)
+    look_where_refused(tmp_path, lambda: WANTED, worker=True)
+    assert len(started) == 2
+
+
+def test_between_two_looks_it_rests_so_long_that_they_cost_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = OwnStacks(tmp_path, 10.0, source=False, worker=False)
+    rests: list[float] = []
+
+    class Over(Exception):
+        pass
+
+    def sleep(seconds: float) -> None:
+        rests.append(seconds)
+        if len(rests) == 2:
+            raise Over
+
+    clock = iter((0, 20_000_000))
+    monkeypatch.setattr(within.time, "sleep", sleep)
+    monkeypatch.setattr(within.time, "thread_time_ns", lambda: next(clock))
+    monkeypatch.setattr(looks, "look", lambda every: None)
+    looks.run()
+    assert rests[0] <= 0.15
+    assert rests[1] == pytest.approx(0.02 / within.MOST_OF_CPU)
