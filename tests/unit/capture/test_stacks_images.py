@@ -1,0 +1,225 @@
+"""Stacks read from memory made by hand: versions that are not here, and memory that changes while it is read.
+
+Of real processes: `tests/integration/test_stacks.py`.
+"""
+
+from __future__ import annotations
+
+from types import CodeType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.memory_image import (
+    C_STACK,
+    GENERATOR,
+    INTERPRETER,
+    NATIVE_ID,
+    ImageFrame,
+    MemoryImage,
+    PythonImage,
+    debug_offsets,
+)
+from whyidle.capture.stacks.code import Place, line_table
+from whyidle.capture.stacks.layouts import PYTHON_3_11, PYTHON_3_12, Offsets, read_offsets
+from whyidle.capture.stacks.memory import Torn, Unreadable
+from whyidle.capture.stacks.reader import InterpreterReader
+
+SOURCE = """
+def outer(value):
+    with open(value) as file:
+        return [
+            inner(line, lambda key: key.strip(
+            ))
+            for line in file
+        ]
+
+def inner(line, key):
+    try:
+        return key(line)
+    finally:
+        print("é",
+              line)
+
+class Größe:
+    async def привет(self, other):
+        async with other as more:
+            await more
+        yield 1
+"""
+VERSION_3_13, VERSION_3_14 = 0x030D00F0, 0x030E00F0
+
+
+def codes(code: CodeType) -> list[CodeType]:
+    return [code, *(inner for one in code.co_consts if isinstance(one, CodeType) for inner in codes(one))]
+
+
+CODES = codes(compile(SOURCE, "/home/é/𝒳.py", "exec"))
+REAL = {(code.co_qualname, line or code.co_firstlineno) for code in CODES for _, _, line in code.co_lines()}
+
+
+def offsets_of(version: int, head: bytes) -> Offsets:
+    memory = MemoryImage()
+    return read_offsets(memory, memory.add(head.ljust(4096, b"\0")), version)
+
+
+ALL_OFFSETS = {
+    "3.11": PYTHON_3_11,
+    "3.12": PYTHON_3_12,
+    "3.13": offsets_of(VERSION_3_13, debug_offsets(VERSION_3_13)),
+    "3.14": offsets_of(VERSION_3_14, debug_offsets(VERSION_3_14)),
+}
+
+
+def read(image: PythonImage) -> list[Place]:
+    reader = InterpreterReader(image.memory, image.symbols, image.offsets)
+    [thread] = reader.threads()
+    assert thread.native_id == NATIVE_ID
+    assert reader.gil_holder() == thread.address
+    return reader.places(thread)[0]
+
+
+@pytest.mark.parametrize("version", ALL_OFFSETS)
+def test_frames_are_read_by_the_offsets_of_a_version(version: str) -> None:
+    offsets = ALL_OFFSETS[version]
+    between = [] if version == "3.11" else [ImageFrame(None, owner=INTERPRETER)]
+    if version == "3.14":
+        between += [ImageFrame(None, owner=C_STACK)]
+    frames = [*between, *(ImageFrame(code, 2 * (len(code.co_code) // 4)) for code in CODES)]
+    frames[-1].owner = frames[-3].owner = GENERATOR
+    frames[len(between) + 2 : len(between) + 2] = between
+    expected = [
+        Place(frame.code.co_filename, frame.code.co_qualname, line, frame.code.co_firstlineno)
+        for frame in frames
+        if frame.code is not None
+        for begin, end, line in frame.code.co_lines()
+        if begin <= frame.instruction < end and line
+    ]
+    assert read(PythonImage(offsets, frames)) == expected
+    assert [place.function for place in expected] == [code.co_qualname for code in CODES]
+
+
+def test_a_stack_deeper_than_is_kept_is_cut_at_its_outer_end() -> None:
+    frames = [ImageFrame(CODES[0])] + [ImageFrame(CODES[1])] * 400 + [ImageFrame(CODES[2])]
+    image = PythonImage(PYTHON_3_12, frames)
+    reader = InterpreterReader(image.memory, image.symbols, image.offsets)
+    [thread] = reader.threads()
+    places, cut = reader.places(thread)
+    assert cut
+    assert [len(places), places[0].function, places[-1].function] == [256, CODES[1].co_qualname, CODES[2].co_qualname]
+
+
+@pytest.mark.parametrize(
+    ("version", "head", "says"),
+    [
+        (0x030A0DF0, b"", "it runs CPython 3.10.13: 3.11 to 3.14 are read"),
+        (0x030F00F0, b"", "it runs CPython 3.15.0: 3.11 to 3.14 are read"),
+        (VERSION_3_14, b"", "has no table of its structures"),
+        (VERSION_3_14, debug_offsets(VERSION_3_14 + 0x100), "has no table of its structures"),
+        (VERSION_3_13, debug_offsets(VERSION_3_13, free_threaded=True), "without a global interpreter lock"),
+        (VERSION_3_14, debug_offsets(VERSION_3_14, free_threaded=True), "without a global interpreter lock"),
+        (
+            VERSION_3_14,
+            debug_offsets(VERSION_3_14, pyobject__ob_type=24),
+            "pyobject.ob_type of its CPython 3.14.0 is 24",
+        ),
+        (VERSION_3_14, debug_offsets(VERSION_3_14, code_object__filename=1 << 40), "which no release has"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_its_reason(version: int, head: bytes, says: str) -> None:
+    with pytest.raises(Unreadable) as error:
+        offsets_of(version, head)
+    assert says in str(error.value)
+    assert not error.value.refused
+
+
+def test_a_code_object_made_where_another_was_is_read_anew() -> None:
+    image = PythonImage(PYTHON_3_12, [ImageFrame(CODES[1], 4)])
+    reader = InterpreterReader(image.memory, image.symbols, image.offsets)
+    [thread] = reader.threads()
+    [before] = reader.places(thread)[0]
+    # All of the second, but where it lies: the first one's instructions are as many or more.
+    old, new = image.code(CODES[1]), image.code(CODES[2])
+    size = image.offsets.code_instructions
+    image.memory.pieces[old][:size] = image.memory.pieces[new][:size]
+    [after] = reader.places(thread)[0]
+    assert [before.function, after.function] == [CODES[1].co_qualname, CODES[2].co_qualname]
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.co_qualname)
+def test_a_table_of_lines_is_read_as_the_interpreter_does(code: CodeType) -> None:
+    starts, lines = line_table(code.co_linetable, code.co_firstlineno)
+    stretches = zip(starts, [*starts[1:], len(code.co_code)], lines, strict=True)
+    found = [line for begin, end, line in stretches for _ in range(begin, end)]
+    assert found == [line for begin, end, line in code.co_lines() for _ in range(begin, end)]
+
+
+@given(st.binary(max_size=60), st.integers(0, 1000))
+def test_a_garbled_table_of_lines_is_one_or_none(table: bytes, first: int) -> None:
+    try:
+        starts, lines = line_table(table, first)
+    except Torn:
+        return
+    assert starts == sorted(set(starts))
+    assert len(starts) == len(lines)
+
+
+@given(st.data(), st.sampled_from(sorted(ALL_OFFSETS)))
+def test_frames_that_change_while_they_are_read_are_real_ones_or_none(data: st.DataObject, version: str) -> None:
+    """Whole words of frames are those of other frames, or of what lay there before: as a thread leaves them."""
+    frames = [ImageFrame(code, 2 * data.draw(st.integers(0, len(code.co_code) // 2 - 1))) for code in CODES]
+    image = PythonImage(ALL_OFFSETS[version], frames)
+    reader = InterpreterReader(image.memory, image.symbols, image.offsets)
+    [thread] = reader.threads()
+    fields = [image.offsets.frame_code, image.offsets.frame_previous, image.offsets.frame_instruction]
+    words = [
+        int.from_bytes(image.memory.read(frame + at, 8), "little") for frame in image.frames for at in fields
+    ] + image.frames
+    garbled = data.draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from(image.frames),
+                st.sampled_from(fields),
+                st.sampled_from(words) | st.integers(0, 2**64 - 1),
+            ),
+            max_size=6,
+        )
+    )
+    for frame, at, word in garbled:
+        image.memory.put(frame + at, word)
+    image.memory.reads = 0
+    try:
+        places, cut = reader.places(thread)
+    except Torn:
+        assert garbled
+    else:
+        assert {(place.function, place.line) for place in places} <= REAL
+        assert len(places) == 256 if cut else len(places) <= 256
+    assert image.memory.reads < 10_000
+
+
+@given(st.data(), st.sampled_from(sorted(ALL_OFFSETS)))
+def test_memory_of_any_content_is_a_look_that_failed_at_worst(data: st.DataObject, version: str) -> None:
+    image = PythonImage(ALL_OFFSETS[version], [ImageFrame(code, 2) for code in CODES])
+    reader = InterpreterReader(image.memory, image.symbols, image.offsets)
+    pieces = sorted(image.memory.pieces)
+    for _ in range(data.draw(st.integers(0, 12))):
+        start = data.draw(st.sampled_from(pieces))
+        piece = image.memory.pieces[start]
+        at = data.draw(st.integers(0, len(piece) - 1))
+        word = data.draw(
+            st.sampled_from(pieces).map(lambda address: address.to_bytes(8, "little")) | st.binary(max_size=16)
+        )
+        piece[at : at + len(word)] = word[: len(piece) - at]
+    image.memory.reads = 0
+    try:
+        reader.gil_holder()
+        for thread in reader.threads():
+            places, cut = reader.places(thread)
+            assert len(places) <= 256
+            assert all(place.line >= 0 for place in places)
+            assert cut in (True, False)
+    except Torn:
+        pass
+    assert image.memory.reads < 100_000
