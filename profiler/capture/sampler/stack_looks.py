@@ -1,4 +1,4 @@
-"""Which stacks the sampler looks at, and when: one training's thread at each beat, one of the other processes besides.
+"""Which stacks the sampler looks at, and when: one training's thread at each beat, two of the other processes besides.
 
 A look costs this process a fraction of a millisecond, and the one that is looked at nothing. Whoever was not looked at
 for longest is next, so a training is seen at every beat, its workers in turn. Every few beats all Python threads of
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...record.processes import AGAIN, processes
-from ...record.schema import NOT_MEASURED, STACK, StackFlag
+from ...record.schema import NOT_MEASURED, STACK, StackFlag, ThreadState
 from ...record.segment import RecordWriter
 from ...record.signs import STACKS_REFUSED
 from ...record.stacks import Call, StackNames
@@ -23,12 +23,15 @@ from ..hidden import is_ours
 from ..stacks.memory import Gone, Unreadable
 from ..stacks.reader import RemotePython, ThreadStack
 from ..stacks.source import SourceLines
+from ..stacks.thread_state import ThreadActivity, thread_state
 from .schedule import NS_PER_S, Beat
 from .stack_options import StackOptions
 from .tree import Member
 
 MOST_OF_CPU = 0.015
 """Share of a CPU that all looks may take."""
+OTHERS_A_BEAT = 2
+"""Processes looked at beside a training at each beat."""
 OTHER_THREADS_EVERY = 4
 """Beats between two looks at other threads than the one that trains, or makes batches."""
 TRAININGS_EVERY_NS = NS_PER_S // 2
@@ -36,6 +39,20 @@ TRAININGS_EVERY_NS = NS_PER_S // 2
 AGAIN_AFTER_NS = 2 * NS_PER_S
 """A process without an interpreter may become one that has: a shell that starts Python in its own place."""
 MOST_TRIES = 5
+
+_STATES = {
+    ThreadActivity.RUNS: ThreadState.RUNS,
+    ThreadActivity.LOCK: ThreadState.LOCK,
+    ThreadActivity.FILE_LOCK: ThreadState.FILE_LOCK,
+    ThreadActivity.FILE: ThreadState.FILE,
+    ThreadActivity.MEMORY: ThreadState.FILE,
+    ThreadActivity.SOCKET: ThreadState.SOCKET,
+    ThreadActivity.PIPE: ThreadState.PIPE,
+    ThreadActivity.EVENTS: ThreadState.POLL,
+    ThreadActivity.SLEEP: ThreadState.SLEEP,
+    ThreadActivity.CHILD: ThreadState.CHILD,
+    ThreadActivity.OTHER: ThreadState.OTHER,
+}
 
 REFUSED = (
     "This system does not let the sampler look into the training (ptrace), so {instead}. `whyidle doctor` says what "
@@ -91,7 +108,7 @@ class StackLooks:
         return max(self._beat.wait_ns(now_ns), self._rest_until_ns - now_ns, 0)
 
     def look(self, now_ns: int, members: Iterable[Member]) -> None:
-        """Look at a training and at one of the other processes. `members`: the processes of the tree."""
+        """Look at a training and at some of the other processes. `members`: the processes of the tree."""
         self._beat.taken(now_ns)
         self._beats += 1
         begin = time.thread_time_ns()
@@ -107,8 +124,7 @@ class StackLooks:
                 for key, looked in self._looked.items()
                 if (key[0] in self._trainings) is trains and self._is_python(key, looked, now_ns)
             ]
-            if waiting:
-                _, key = min(waiting)
+            for _, key in sorted(waiting)[: 1 if trains else OTHERS_A_BEAT]:
                 self._look_at(key, parents[key], others=self._beats % OTHER_THREADS_EVERY == 0)
         self._rest_until_ns = now_ns + round((time.thread_time_ns() - begin) / MOST_OF_CPU)
 
@@ -178,7 +194,10 @@ class StackLooks:
             self._writer.append(now, pid, seen.tid, number, self._state(pid, seen.tid), _flags(seen), parent)
 
     def _state(self, pid: int, tid: int) -> int:
-        return NOT_MEASURED
+        try:
+            return _STATES.get(thread_state(pid, tid).activity, NOT_MEASURED)
+        except Gone:
+            return NOT_MEASURED
 
     def _let_go(self, key: tuple[int, int]) -> None:
         python = self._looked.pop(key).python

@@ -40,7 +40,7 @@ class ThreadActivity(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadState:
+class ThreadStatus:
     activity: ThreadActivity
     call: str | None = None
     """The kernel's call it waits in, where that is one of those known here."""
@@ -137,7 +137,7 @@ _AARCH64: Final = {
 CALLS: Final = {"x86_64": _X86_64, "aarch64": _AARCH64}
 
 
-def thread_state(pid: int, tid: int) -> ThreadState:
+def thread_state(pid: int, tid: int) -> ThreadStatus:
     """Raises `Gone` where there is no such thread."""
     folder = f"/proc/{pid}/task/{tid}"
     stat = _read(f"{folder}/stat")
@@ -145,22 +145,22 @@ def thread_state(pid: int, tid: int) -> ThreadState:
         raise Gone(f"no thread {tid}")
     letter = stat[stat.rfind(b")") + 2 :][:1].decode("ascii", "replace")
     if letter == "R":
-        return ThreadState(ThreadActivity.RUNS)
+        return ThreadStatus(ThreadActivity.RUNS)
     if letter in "ZXx":
-        return ThreadState(ThreadActivity.ENDED)
+        return ThreadStatus(ThreadActivity.ENDED)
     if letter in "Tt":
-        return ThreadState(ThreadActivity.STOPPED)
+        return ThreadStatus(ThreadActivity.STOPPED)
     number, descriptor = parse_call(_read(f"{folder}/syscall"))
     if number is None:
-        return ThreadState(ThreadActivity.UNKNOWN)
+        return ThreadStatus(ThreadActivity.UNKNOWN)
     if number < 0:
         # Held in the kernel without a call: by a fault of a page, or an interrupt's end.
-        return ThreadState(ThreadActivity.MEMORY if letter == "D" else ThreadActivity.RUNS)
+        return ThreadStatus(ThreadActivity.MEMORY if letter == "D" else ThreadActivity.RUNS)
     call = CALLS.get(platform.machine(), {}).get(number)
     if call is None:
-        return ThreadState(ThreadActivity.OTHER)
+        return ThreadStatus(ThreadActivity.OTHER)
     target = _target(pid, descriptor) if call in _WITH_DESCRIPTOR and descriptor is not None else None
-    return ThreadState(activity_of(call, target), call, target)
+    return ThreadStatus(activity_of(call, target), call, target)
 
 
 def parse_call(text: bytes | None) -> tuple[int | None, int | None]:

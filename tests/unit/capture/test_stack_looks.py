@@ -105,8 +105,8 @@ def test_the_training_is_looked_at_at_every_beat_and_its_workers_in_turn(
     looked = [pid for pid, _ in fake.looked]
     assert looked.count(TRAINING) == 24
     others = [pid for pid in looked if pid != TRAINING]
-    assert len(others) == 24
-    assert {others.count(pid) for pid in (LAUNCHER, *WORKERS)} == {6}
+    assert len(others) == 24 * stack_looks.OTHERS_A_BEAT
+    assert {others.count(pid) for pid in (LAUNCHER, *WORKERS)} == {len(others) // 4}
 
 
 def test_the_thread_that_trains_is_looked_at_and_all_threads_now_and_then(
