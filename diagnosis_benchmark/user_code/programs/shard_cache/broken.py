@@ -73,6 +73,8 @@ class Utterances(IterableDataset):
             self.cache.release(name)
 
 
+torch.manual_seed(0)
+torch.set_num_threads(1)
 model = nn.Sequential(
     nn.Conv1d(80, 160, 5),
     nn.ReLU(),
@@ -85,8 +87,6 @@ model = nn.Sequential(
 
 
 def main(share, local):
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
     dataset = Utterances(FileCache(share, local), sorted(os.listdir(share)))
     loader = DataLoader(dataset, batch_size=BATCH_SIZE, num_workers=NUM_WORKERS)
     opt = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
