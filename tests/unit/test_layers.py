@@ -18,8 +18,8 @@ FOLDERS = {
     "diagnosis_benchmark": "whyidle.diagnosis_benchmark",
 }
 
-PROGRAMS = ROOT / "diagnosis_benchmark" / "rivals" / "programs"
-"""Trainings that other tools are given: no modules of ours."""
+PROGRAMS = {ROOT / "diagnosis_benchmark" / part / "programs" for part in ("rivals", "user_code")}
+"""Trainings that tools are given: no modules of ours."""
 
 HEAVY = {"torch", "torchvision", "pynvml", "nvidia", "spdl", "matplotlib", "pyarrow"}
 HEAVY |= {"jinja2", "msgspec", "tsdownsample"}
@@ -68,7 +68,7 @@ def modules() -> list[tuple[str, Path]]:
     found = []
     for folder, name in FOLDERS.items():
         for path in sorted((ROOT / folder).rglob("*.py")):
-            if path.parent == PROGRAMS:
+            if PROGRAMS & set(path.parents):
                 continue
             parts = path.relative_to(ROOT / folder).with_suffix("").parts
             found.append((".".join((name, *(p for p in parts if p != "__init__"))), path))

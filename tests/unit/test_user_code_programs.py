@@ -1,0 +1,126 @@
+"""Programs with a slow line of user code: each is whole, and its truth says things that can be judged."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAMS = Path(__file__).parents[2] / "diagnosis_benchmark" / "user_code" / "programs"
+FOLDERS = sorted(path for path in PROGRAMS.iterdir() if path.is_dir() and path.name != "__pycache__")
+
+KEYS = {
+    "title": str,
+    "half": str,
+    "source": str,
+    "said": str,
+    "needs": list,
+    "cause": str,
+    "also": list,
+    "lines": list,
+    "remedy": str,
+    "also_remedies": list,
+    "measured": dict,
+}
+
+CAUSES = {
+    "host.boundary",
+    "host.gc",
+    "host.gil",
+    "host.step_gap",
+    "host.sync",
+    "input.cpu_exhausted",
+    "input.exclusive",
+    "input.handoff",
+    "input.main_process",
+    "input.memory",
+    "input.oversubscribed",
+    "input.sampler",
+    "input.serial",
+    "input.sharding",
+    "input.storage",
+    "input.straggler",
+    "input.too_few_workers",
+    "input.wasted",
+    "input.worker_restart",
+    "input.worker_threads",
+    "run.slowing",
+    "run.startup",
+}
+"""Codes of a verdict that a user's own code can bring about on two CPUs without a GPU."""
+
+REMEDIES = {
+    "workers": "start workers, or more",
+    "fewer_workers": "start fewer workers",
+    "settings": "another setting of the loader: prefetching, persistent workers, pinned memory",
+    "once": "do it once and keep it: open, index, parse, decode",
+    "less_often": "every n-th step, at the epoch's end",
+    "cheaper": "the same result by cheaper means: vectorised, native, smaller, another format",
+    "in_workers": "move it from the training process into dataset or collate_fn",
+    "aside": "asynchronously, in another process",
+    "own_handle": "each worker its own lock, connection, handle",
+    "slice": "each worker makes only its part; filter before making",
+    "bound": "let go of what grows: detach, clear, append instead of rewrite",
+    "fewer_objects": "one tensor or array instead of many Python objects",
+    "order": "read in the storage's order, in larger pieces",
+    "concurrent": "more requests under way at once against latency",
+    "not_beside": "stop what runs beside the loop",
+}
+
+LEAST_GAIN = 1.2
+"""Samples per second of the fixed form over those of the broken one: below, there is nothing to find."""
+
+
+def truth(folder: Path) -> dict[str, Any]:
+    return tomllib.loads((folder / "truth.toml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(params=FOLDERS, ids=lambda folder: str(folder.name))
+def folder(request: pytest.FixtureRequest) -> Path:
+    found: Path = request.param
+    return found
+
+
+def test_a_program_is_a_broken_and_a_fixed_form_and_their_truth(folder: Path) -> None:
+    files = {path.name for path in folder.iterdir()} - {"__pycache__"}
+    assert files == {"broken.py", "fixed.py", "truth.toml"}
+    broken, fixed = (folder / form for form in ("broken.py", "fixed.py"))
+    assert ast.dump(ast.parse(broken.read_text())) != ast.dump(ast.parse(fixed.read_text()))
+
+
+@pytest.mark.parametrize("form", ["broken.py", "fixed.py"])
+def test_a_program_is_one_that_a_user_could_have_written(folder: Path, form: str) -> None:
+    source = (folder / form).read_text(encoding="utf-8")
+    assert 40 <= len(source.splitlines()) <= 130
+    assert "whyidle" not in source, "it knows nothing of who watches it"
+    assert "throughput: " in source, "its own clock is what a gain is measured by"
+
+
+def test_a_truth_has_every_key_and_no_other(folder: Path) -> None:
+    assert {key: type(value) for key, value in truth(folder).items()} == KEYS
+
+
+def test_a_truth_speaks_of_known_causes_and_remedies(folder: Path) -> None:
+    said = truth(folder)
+    assert {said["cause"], *said["also"]} <= CAUSES
+    assert said["cause"] not in said["also"]
+    assert {said["remedy"], *said["also_remedies"]} <= REMEDIES.keys()
+    assert said["remedy"] not in said["also_remedies"]
+    assert said["half"] in ("before", "after")
+    assert said["source"].startswith("https://")
+
+
+def test_the_lines_of_a_truth_are_in_the_broken_form_once_each(folder: Path) -> None:
+    lines = [line.strip() for line in (folder / "broken.py").read_text(encoding="utf-8").splitlines()]
+    said = truth(folder)["lines"]
+    assert said
+    assert {line: lines.count(line) for line in said} == dict.fromkeys(said, 1)
+
+
+def test_the_mend_of_a_program_was_measured_to_be_worth_it(folder: Path) -> None:
+    measured = truth(folder)["measured"]
+    assert measured.keys() == {"broken", "fixed"}
+    assert measured["fixed"] >= LEAST_GAIN * measured["broken"] > 0
