@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,10 +16,12 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+import psutil
 import pytest
 
 from support.fakes.driver import wait_for
-from whyidle.capture.stacks.memory import Gone, Unreadable
+from whyidle.capture.stacks import reader
+from whyidle.capture.stacks.memory import Gone, ProcessMemory, Torn, Unreadable
 from whyidle.capture.stacks.reader import RemotePython, ThreadStack
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -152,6 +155,58 @@ def test_what_is_found_of_a_program_that_never_stands_still_is_all_of_it(python:
                 found |= {(place.file, place.function, place.line) for stack in stacks for place in stack.places}
         assert found - real == set()
         assert process.looks == succeeded + process.failed
+
+
+class Changing(ProcessMemory):
+    """Memory of which so many readings are torn."""
+
+    torn = 0
+
+    def read(self, address: int, size: int) -> bytes:
+        if self.torn:
+            self.torn -= 1
+            raise Torn("made so")
+        return super().read(address, size)
+
+
+def test_a_look_is_repeated_and_counted_as_failed_when_it_failed_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    memories: list[Changing] = []
+    monkeypatch.setattr(reader, "ProcessMemory", lambda pid: memories.append(Changing(pid)) or memories[0])
+    with running(sys.executable, str(STANDING), "in_a_lambda") as line:
+        told = json.loads(line)
+        with RemotePython(told["pid"]) as process:
+            wait_for(lambda: [frames(one) for one in process.look() or ()] == [told["frames"]])
+            assert process.failed == 0
+            for torn, failed in ((1, 0), (2, 0), (3, 1), (0, 1)):
+                looks = process.looks
+                memories[0].torn = torn
+                stacks = process.look()
+                assert (stacks is None) == (torn == 3)
+                assert [frames(one) for one in stacks or ()] == ([] if torn == 3 else [told["frames"]])
+                assert (process.looks, process.failed) == (looks + 1, failed)
+
+
+def test_threads_of_a_container_have_the_ids_that_they_have_outside(tmp_path: Path) -> None:
+    inside = ["unshare", "--pid", "--fork", sys.executable, str(STANDING), "in_a_thread"]
+    if shutil.which("unshare") is None or subprocess.run([*inside[:3], "true"], capture_output=True).returncode:
+        pytest.skip("no right to make a namespace of processes here")
+    container = subprocess.Popen(inside, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert container.stdout is not None
+    try:
+        told = json.loads(container.stdout.readline())
+        [pid] = psutil.Process(container.pid).children()
+        with RemotePython(pid.pid) as process:
+            stacks = process.look()
+            main = process.look({pid.pid})
+        assert stacks is not None
+        assert main is not None
+        assert told["pid"] == 1
+        assert {one.tid for one in stacks} == {thread.id for thread in pid.threads()}
+        assert [one.tid for one in stacks if one.main] == [one.tid for one in main] == [pid.pid]
+    finally:
+        os.killpg(container.pid, signal.SIGKILL)
+        container.wait()
+        container.stdout.close()
 
 
 def test_a_process_that_ended_is_gone_and_one_that_never_was() -> None:
