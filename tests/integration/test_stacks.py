@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType
-from typing import Any
 
 import psutil
 import pytest
@@ -70,14 +69,16 @@ def python(request: pytest.FixtureRequest) -> str:
 
 
 @contextmanager
-def running(*command: str, **options: Any) -> Iterator[str]:
-    """What a program says in its first line; it is ended afterwards."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **options)
+def running(*command: str) -> Iterator[str]:
+    """What a program says in its first line; it is ended afterwards, with all that it began."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    )
     assert process.stdout is not None
     try:
         yield process.stdout.readline()
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
 
@@ -112,6 +113,17 @@ def test_a_thread_stands_where_it_says_it_does(python: str, case: str) -> None:
             only = process.look({told["tid"]})
             assert only is not None
             assert [(one.tid, frames(one)) for one in only] == [(told["tid"], told["frames"])]
+
+
+def test_a_python_of_the_systems_is_read_that_is_linked_otherwise() -> None:
+    """Debian's has no libpython, and lies where its file says (no position-independent program)."""
+    system = shutil.which("python3", path="/usr/bin")
+    if system is None or says(system) not in VERSIONS:
+        pytest.skip("the system has no Python from 3.11 on")
+    with running(system, str(STANDING), "in_a_generator") as line:
+        told = json.loads(line)
+        with RemotePython(told["pid"]) as process:
+            wait_for(lambda: [frames(one) for one in process.look() or ()] == [told["frames"]])
 
 
 def test_the_main_thread_is_read_without_the_others(python: str) -> None:
@@ -250,7 +262,7 @@ def test_an_older_python_is_refused_by_its_version() -> None:
     old = next(iter(sorted(Path.home().glob(".pyenv/versions/3.[7-9].*/bin/python"))), None)
     if old is None:
         pytest.skip("no Python older than 3.10 here")
-    with running(str(old), "-c", "import time; print(flush=True); time.sleep(1e6)", start_new_session=True) as line:
+    with running(str(old), "-c", "import time; print(flush=True); time.sleep(1e6)") as line:
         assert line == "\n"
         [pid] = [int(p) for p in os.listdir("/proc") if p.isdigit() and _exe(p) == old.resolve()]
         with pytest.raises(Unreadable, match=re.escape("it is older than 3.11")):
