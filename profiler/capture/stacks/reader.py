@@ -112,13 +112,14 @@ class InterpreterReader:
         """Newest first, each read when it is asked for: a frame is looked at as soon as it was named."""
         head = self._interpreter + self._offsets.interpreter_threads_head
         address = int.from_bytes(self._memory.read(head, 8), "little")
-        for _ in range(MOST_THREADS):
-            if not address:
-                return
-            thread = self.thread(pointer(address.to_bytes(8, "little")))
+        seen: set[int] = set()
+        while address:
+            if address in seen or len(seen) == MOST_THREADS:
+                raise Torn("threads without end")
+            seen.add(address)
+            thread = self.thread(address)
             yield thread
             address = thread.next
-        raise Torn("threads without end")
 
     def forget(self) -> None:
         """What was kept about where things lie: after a look that failed."""
