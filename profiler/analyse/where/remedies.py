@@ -2,7 +2,7 @@
 
 A row says what a kind of call is (by the functions of libraries on the stack, or by the line of source) and what mends
 it there. What a line is given matters more than what it calls: whatever is the same for every sample is to be done once
-(`invariant.py`).
+(`source.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ...record.schema import ThreadState
 from ...record.stacks import Call, CallStack
-from .invariant import is_invariant
+from .source import is_invariant
 from .looks import FETCHER, Looks
 from .places import Where, is_users, own_part, place_of
 
