@@ -422,6 +422,9 @@ class EventKind:
     """A checkpoint was written; lasts."""
     COMPILE = 23
     """torch's compiler was at work; lasts."""
+    BATCHES_TOGETHER = 24
+    """Value: batches of the training loader that are fetched for an update before the first of them is computed: so
+    many are one step."""
 
 
 class LoaderFlag:

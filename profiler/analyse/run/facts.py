@@ -41,7 +41,7 @@ from .outlier_steps import OutlierSteps, memory_pressure, shape_churn
 from .resource_usage import Sampled, sampled, swings_to_zero_pct
 from .stall_breakdown import PARTS, UNTOLD, Partition, partition
 from .training_thread import own_time, rises
-from .window import Window, plausible, resolved, window_of
+from .window import Window, batch_size_of, plausible, resolved, window_of
 from .worker_records import of_loaders, of_training, within
 
 MACHINE_FULL_PCT = 90.0
@@ -294,7 +294,7 @@ def judge(
         loader_unread=_unread(window, batches),
         sampled=seen,
         device_kind=device_kind,
-        batch_size=_commonest(window.all_steps["samples"]),
+        batch_size=batch_size_of(window, events),
         samples=window.samples,
         pinned=_pinned(window.steps[copied], pauses[pauses["step"] >= window.steps["step"][0]]),
         copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > MOSTLY),
@@ -331,13 +331,6 @@ def _unfed(steps: Records, pauses: Records) -> npt.NDArray[np.bool_]:
     """Which steps have neither a fetch at their begin nor one within."""
     within = np.isin(steps["step"], pauses["step"][pauses["what"] == PauseKind.FETCH])
     return np.asarray((steps["fetch_end_ns"] == NOT_MEASURED) & ~within)
-
-
-def _commonest(values: npt.NDArray[np.int64]) -> int | None:
-    """Of several that are as common, the largest: the others are remainders."""
-    found, counts = np.unique(values, return_counts=True)
-    commonest = int(found[::-1][counts[::-1].argmax()]) if len(found) else NOT_MEASURED
-    return None if commonest == NOT_MEASURED else commonest
 
 
 def _undamaged(run: Run, mine: Writer) -> Records:

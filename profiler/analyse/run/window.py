@@ -129,3 +129,14 @@ def begin_of(steps: Records, first: int) -> int:
     """
     begin = int(steps["fetch_begin_ns"][first])
     return begin if first == 0 else max(begin, int(steps["device_end_ns"][first - 1]))
+
+
+def batch_size_of(window: Window, events: Records) -> int | None:
+    """The commonest number of samples of a batch, `None` where it is not known; of several that are as common, the
+    largest: the others are remainders. Where several batches are fetched for one step, each counts."""
+    found, counts = np.unique(window.all_steps["samples"], return_counts=True)
+    commonest = int(found[::-1][counts[::-1].argmax()]) if len(found) else NOT_MEASURED
+    if commonest == NOT_MEASURED:
+        return None
+    together = events["value"][events["what"] == EventKind.BATCHES_TOGETHER]
+    return round(commonest / int(together[-1])) if len(together) else commonest

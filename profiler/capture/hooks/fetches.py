@@ -10,7 +10,6 @@ from torch import is_grad_enabled
 
 from ...record.schema import NOT_MEASURED
 from ..loop_detector.events import (
-    FetchBegins,
     FetchEnds,
     FetchFails,
     FetchStops,
@@ -111,7 +110,7 @@ class Fetches:
         if iteration is None or iteration.done:
             # Nobody was seen to make this iterator, or it begins anew.
             iteration = of.iteration = Iteration(of.role, now, of.facts, of.queue)
-        told = self._loop.hears(FetchBegins(iteration, now, is_grad_enabled()), self.switch)
+        told = self._loop.hears(self._loop.asks(iteration, now), self.switch)
         self._told.store()
         self._under_way(of)
         try:

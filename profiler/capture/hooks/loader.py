@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader, dataloader
 from ...record.schema import NOT_MEASURED
 from ..hidden import forget_frame
 from ..loop_detector.events import (
-    FetchBegins,
     FetchEnds,
     FetchFails,
     FetchStops,
@@ -187,7 +186,7 @@ class LoaderHook:
                     else:
                         steps.fetch_begin(of.epoch or 0, False, of.queue, now)
                 else:
-                    loop.tell(FetchBegins(of, now, is_grad_enabled()))
+                    loop.tell(loop.asks(of, now))
                 asked = of
             except Exception as error:
                 switch.fail(error)
