@@ -422,6 +422,9 @@ class EventKind:
     """A checkpoint was written; lasts."""
     COMPILE = 23
     """torch's compiler was at work; lasts."""
+    EVALUATION_DATA = 25
+    """As an EVALUATION, and told just after it; lasts. Value: number of the data that it went over, the same for all
+    loaders of the same data set."""
     BATCHES_TOGETHER = 24
     """Value: batches of the training loader that are fetched for an update before the first of them is computed: so
     many are one step."""

@@ -90,7 +90,9 @@ TRUTHS = {
     "get_batch_phase": Truth(60, None, says='phase "checkpoint"'),
     "generator_watch": Truth(60, 5),
     "reinforcement": Truth(40, None, says='phase "evaluation games"', variant=True),
-    "lightning_fit": Truth(40, 4, ("input", "boundary"), workers=0, needs="lightning", compiler=True),
+    "lightning_fit": Truth(
+        40, 4, ("input", "boundary"), workers=0, needs="lightning", compiler=True, says="After the training a pass"
+    ),
     "hf_trainer": Truth(40, 4, ("input", "boundary"), workers=0, needs="transformers", compiler=True),
     "hf_accumulation": Truth(
         42,

@@ -74,7 +74,7 @@ class Fetches:
         try:
             role = self._roles.get(source)
             if role is None:
-                role = Role()
+                role = Role(data=self._loop.data_sets.number_of(source))
                 self._roles.put(source, role)
         except TypeError:
             role = Role()  # nothing can be kept for it: each pass is judged by itself

@@ -318,6 +318,7 @@ class LoaderHook:
     def _begin_iteration(self, iterator: Any, known: _Known, iteration: Iteration) -> None:
         workers = int(getattr(iterator, "_num_workers", 0))
         iteration.queue = queue_of(iterator)
+        iteration.role.data = iteration.role.data or self._loop.data_sets.number_of(iterator._dataset)
         iteration.facts = LoaderFacts(
             workers,
             getattr(iterator, "_prefetch_factor", None) if workers else None,

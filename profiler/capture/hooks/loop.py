@@ -32,6 +32,7 @@ from ..loop_detector.events import (
 )
 from ..loop_detector.loaders import Iteration
 from ..session import Session
+from .data_sets import DataSets
 from .loader_facts import LoaderFacts
 from .shapes import Shapes
 from .switch import Switch
@@ -67,6 +68,7 @@ class Loop(LoopDetector):
         self.shapes = Shapes(
             self._steps, Switch("the shapes of batches", "that new shapes cost time is not seen", session.notice)
         )
+        self.data_sets = DataSets()
         self.capturing: Callable[[], bool] | None = None
         """Asks torch whether a CUDA graph is being captured; `None` where there is no CUDA device."""
         self.follow: Callable[[int | None], object] | None = None

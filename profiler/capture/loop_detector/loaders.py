@@ -24,6 +24,8 @@ class Role:
     """What is known of one loader, over all its iterations."""
 
     use: Use = Use.UNKNOWN
+    data: int = 0
+    """Number of the data that it goes over: loaders of the same data set have the same. 0: not known."""
     held: int | None = None
     """Batches that whoever iterates holds back, as accelerate and Lightning do: a step trains those fetched before;
     `None`: not known yet."""

@@ -282,3 +282,5 @@ class EvaluatingPasses:
             yield Happened(EventKind.EVALUATION, waited, end_ns, begin_ns)
             if of.facts is not None:
                 yield Happened(EventKind.EVALUATION_WORKERS, of.facts.workers, NOT_MEASURED, 0)
+            if of.role.data:
+                yield Happened(EventKind.EVALUATION_DATA, of.role.data, end_ns, begin_ns)
