@@ -40,6 +40,8 @@ def warnings_of(facts: Facts) -> Iterator[str]:
             f"Steps take about {typical / 1e6:.2f} ms, so the hooks looked at {len(window.steps)} of {window.count} "
             "steps only, to stay cheap; the others are counted, and taken to be alike."
         )
+    if facts.doubtful is not None:
+        yield facts.doubtful.sentence
     ahead = float(np.mean((window.steps["flags"] & StepFlag.FORWARD_AFTER) != 0))
     if ahead > LEAST_DOUBTFUL:
         yield (

@@ -32,6 +32,7 @@ from ..predict.advice import Advice
 from ..shares import MOSTLY
 from .activity_windows import Activity, activity_of
 from .device_state import DeviceState, device_state
+from .doubtful_steps import DoubtfulSteps, doubtful_steps
 from .exposed_data_wait import Waits, is_read, waits_of
 from .gil import Gil, gil_of, with_gil
 from .host_gaps import Gaps, Syncs, gaps_of, syncs_of
@@ -114,6 +115,8 @@ class Facts:
     """Time behind synchronising calls."""
     outside: Outside | None = None
     """Time outside the steps."""
+    doubtful: DoubtfulSteps | None = None
+    """Steps that can be none; where there are any, nothing is made of what single steps take."""
     shape_churn: OutlierSteps | None = None
     """Steps with input shapes not seen before, or in which torch's compiler was at work."""
     memory_pressure: OutlierSteps | None = None
@@ -285,6 +288,8 @@ def judge(
     gil = gil_of(window, own, events, host)
     parts = with_gil(parts, gil, window, queued)
     seen = sampled(window, device, host)
+    doubtful = doubtful_steps(window, events, parts, queued)
+    retries = queued and doubtful is None
     flags = window.steps["flags"]
     copied = window.steps["copy_bytes"] > 0
     return Facts(
@@ -316,8 +321,9 @@ def judge(
         gaps=gaps_of(window, events, parts, names),
         syncs=syncs_of(window, pauses, parts),
         outside=outside_of(window, events, of_all, parts, names),
-        shape_churn=shape_churn(window, events, parts, queued),
-        memory_pressure=memory_pressure(window, events, parts, queued, seen.utilisation_pct) if queued else None,
+        doubtful=doubtful,
+        shape_churn=None if doubtful else shape_churn(window, events, parts, queued),
+        memory_pressure=memory_pressure(window, events, parts, queued, seen.utilisation_pct) if retries else None,
         device_state=device_state(window, device, parts) if queued else None,
         clock_uncertainty_ns=_last_told(events, EventKind.CLOCK_UNCERTAINTY),
         cut_steps=0,
