@@ -105,6 +105,8 @@ TRUTHS = {
         says="fetches 4 batches for each update",
     ),
     "accelerate_loop": Truth(60, 4, workers=0, needs="accelerate", compiler=True),
+    "own_loader": Truth(60, 4, ("input",), workers=0),
+    "own_update": Truth(None, None, says="40 backward passes were seen"),
     "stateful_loader": Truth(60, 4, workers=0, needs="torchdata", variant=True),
     "torchdata_nodes": Truth(60, 4, needs="torchdata", variant=True),
     "webdataset_plain": Truth(60, 5, ("input", "compute"), made_aside=True, needs="webdataset"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...record.reader import Records
+from ...record.schema import EventKind
 from ..run.facts import Facts
 from ..run.stall_breakdown import UNTOLD
 from .claim import Claim, Piece
@@ -29,6 +31,9 @@ _TELL_APART = Next(
     None,
     None,
 )
+
+
+_STEPS = Next("call `whyidle.step()` in the training loop, where a step begins", None, None, None)
 
 
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
@@ -91,6 +96,25 @@ def verdict_of(facts: Facts, findings: Sequence[Finding]) -> Finding:
             None, f"No verdict: {unknown}, because no fetch of a batch was seen.", 0.0, 0.0, next=(_TELL_APART,)
         )
     return _nothing(facts)
+
+
+def without_steps(recorded: int, events: Records) -> Finding:
+    """The verdict where no step can be looked at. `recorded`: steps that there are all the same."""
+    if recorded:
+        steps = "step was" if recorded == 1 else "steps were"
+        return Finding(None, f"No verdict: {recorded} {steps} recorded, but the device has stamped none.", 0.0, 0.0)
+    passes = int(events["value"][events["what"] == EventKind.PASSES_WITHOUT_STEPS].sum())
+    if not passes:
+        return Finding(None, "No verdict: no training step was recorded.", 0.0, 0.0)
+    seen = "1 backward pass was" if passes == 1 else f"{passes} backward passes were"
+    return Finding(
+        None,
+        f"No verdict: the program trains ({seen} seen), but where its steps begin is not known: its "
+        "batches come from no loader, and no optimizer of torch.optim updates its weights.",
+        0.0,
+        0.0,
+        next=(_STEPS,),
+    )
 
 
 def _nothing(facts: Facts) -> Finding:

@@ -26,6 +26,8 @@ class LoaderSteps(UpdateBatches):
         self._explained = False
         """Why there are no steps was said."""
         self._pace = OptimizerPace()
+        self._lost_updates = self._lost_passes = 0
+        """Optimizer steps and backward passes that began while no step was open."""
 
     # The common cases, which hooks may ask for without an event: whatever is called and made costs, most of all when
     # the step has emptied the caches.
@@ -275,6 +277,8 @@ class LoaderSteps(UpdateBatches):
         self._end_boundary(now)
         of = self.open
         if of is None:
+            self._lost_updates += updates
+            self._lost_passes += not updates
             self._learns_after_stop(updates)
             return
         if of is not self.own:
