@@ -19,6 +19,8 @@ from .table import explained
 LEAST_STEPS = 30
 """Steps after the warm-up that a verdict or a comparison needs: fewer support none, of a run, of ranks or of sizes."""
 
+LEAST_ADVISING = 10
+"""Steps after the warm-up from which it is said what they show, without a verdict."""
 MOST_UNRESOLVED = 0.05
 """Share of the steps that may lack the device's stamps: with more, idling cannot be told from computing."""
 LEAST_TOLD = 0.005
@@ -65,8 +67,11 @@ def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:
     return [both, *(each for each in found if each.cause not in symptoms)]
 
 
-def verdict_of(facts: Facts, findings: Sequence[Finding]) -> Finding:
-    """The finding to act on first; `none` when nothing is worth changing; no cause on too few steps."""
+def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -> Finding:
+    """The finding to act on first; `none` when nothing is worth changing; no cause on too few steps.
+
+    `ended`: the run has no further steps.
+    """
     steps = len(facts.window.steps)
     if facts.parts.unresolved_steps > MOST_UNRESOLVED * steps:
         return Finding(
@@ -76,14 +81,7 @@ def verdict_of(facts: Facts, findings: Sequence[Finding]) -> Finding:
             0.0,
         )
     if steps < LEAST_STEPS:
-        return Finding(
-            None,
-            f"No verdict: {steps} {'step was' if steps == 1 else 'steps were'} recorded after the warm-up, at least "
-            f"{LEAST_STEPS} are needed: "
-            "train longer.",
-            0.0,
-            0.0,
-        )
+        return _too_few(steps, findings if steps >= LEAST_ADVISING else (), ended)
     if findings:
         return findings[0]
     if not facts.input_known:
@@ -96,6 +94,18 @@ def verdict_of(facts: Facts, findings: Sequence[Finding]) -> Finding:
             None, f"No verdict: {unknown}, because no fetch of a batch was seen.", 0.0, 0.0, next=(_TELL_APART,)
         )
     return _nothing(facts)
+
+
+def _too_few(steps: int, findings: Sequence[Finding], ended: bool) -> Finding:
+    """No verdict, but what so few steps advise, without saying what it would gain."""
+    title = (
+        f"No verdict: {steps} {'step was' if steps == 1 else 'steps were'} recorded after the warm-up, at least "
+        f"{LEAST_STEPS} are needed: {'record a longer run, with more epochs say' if ended else 'train longer'}."
+    )
+    if not findings:
+        return Finding(None, title, 0.0, 0.0)
+    changes = tuple(Next(each.change) for each in findings[0].next)
+    return Finding(None, f"{title} What these few show: {findings[0].title}", 0.0, 0.0, next=changes)
 
 
 def without_steps(recorded: int, events: Records) -> Finding:

@@ -151,7 +151,7 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
         facts = replace(facts, advice=advice_of(run, facts))
     findings = findings_of(facts)
     steps = facts.window.steps
-    verdict = verdict_of(facts, findings)
+    verdict = verdict_of(facts, findings, ended=run.info.get("ended") is not None)
     shown = findings if verdict.cause is not None else ()
     phases = phases_of(facts.window, run.records(EVENT, writer), read_names(run.folder))
     notes = (*_notes(facts, shown), *cut, *phases)
