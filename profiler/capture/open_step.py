@@ -94,6 +94,12 @@ class OpenStep:
         or optimizer step."""
         return 0 if self.graph is None else self.graph() - self._graph_then
 
+    def computed(self) -> bool | None:
+        """Whether `nodes` are any; `None` where that is not known."""
+        if self.graph is None or not self.recording or self._row[_FETCH_END] == NOT_MEASURED:
+            return None
+        return self.graph() > self._graph_then
+
     def forward_mark(self) -> ForwardMark:
         """Where a forward pass may begin: for `forward_begin`, or `forward_is_not`."""
         now = self._now()

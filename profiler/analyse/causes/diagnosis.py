@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...record.reader import Records
+from ...record.schema import EventKind
 from ..run.facts import Facts
 from ..run.stall_breakdown import UNTOLD
 from .claim import Claim, Piece
@@ -17,6 +19,8 @@ from .table import explained
 LEAST_STEPS = 30
 """Steps after the warm-up that a verdict or a comparison needs: fewer support none, of a run, of ranks or of sizes."""
 
+LEAST_ADVISING = 10
+"""Steps after the warm-up from which it is said what they show, without a verdict."""
 MOST_UNRESOLVED = 0.05
 """Share of the steps that may lack the device's stamps: with more, idling cannot be told from computing."""
 LEAST_TOLD = 0.005
@@ -29,6 +33,9 @@ _TELL_APART = Next(
     None,
     None,
 )
+
+
+_STEPS = Next("call `whyidle.step()` in the training loop, where a step begins", None, None, None)
 
 
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
@@ -60,8 +67,11 @@ def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:
     return [both, *(each for each in found if each.cause not in symptoms)]
 
 
-def verdict_of(facts: Facts, findings: Sequence[Finding]) -> Finding:
-    """The finding to act on first; `none` when nothing is worth changing; no cause on too few steps."""
+def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -> Finding:
+    """The finding to act on first; `none` when nothing is worth changing; no cause on too few steps.
+
+    `ended`: the run has no further steps.
+    """
     steps = len(facts.window.steps)
     if facts.parts.unresolved_steps > MOST_UNRESOLVED * steps:
         return Finding(
@@ -71,14 +81,7 @@ def verdict_of(facts: Facts, findings: Sequence[Finding]) -> Finding:
             0.0,
         )
     if steps < LEAST_STEPS:
-        return Finding(
-            None,
-            f"No verdict: {steps} {'step was' if steps == 1 else 'steps were'} recorded after the warm-up, at least "
-            f"{LEAST_STEPS} are needed: "
-            "train longer.",
-            0.0,
-            0.0,
-        )
+        return _too_few(steps, findings if steps >= LEAST_ADVISING else (), ended)
     if findings:
         return findings[0]
     if not facts.input_known:
@@ -91,6 +94,37 @@ def verdict_of(facts: Facts, findings: Sequence[Finding]) -> Finding:
             None, f"No verdict: {unknown}, because no fetch of a batch was seen.", 0.0, 0.0, next=(_TELL_APART,)
         )
     return _nothing(facts)
+
+
+def _too_few(steps: int, findings: Sequence[Finding], ended: bool) -> Finding:
+    """No verdict, but what so few steps advise, without saying what it would gain."""
+    title = (
+        f"No verdict: {steps} {'step was' if steps == 1 else 'steps were'} recorded after the warm-up, at least "
+        f"{LEAST_STEPS} are needed: {'record a longer run, with more epochs say' if ended else 'train longer'}."
+    )
+    if not findings:
+        return Finding(None, title, 0.0, 0.0)
+    changes = tuple(Next(each.change) for each in findings[0].next)
+    return Finding(None, f"{title} What these few show: {findings[0].title}", 0.0, 0.0, next=changes)
+
+
+def without_steps(recorded: int, events: Records) -> Finding:
+    """The verdict where no step can be looked at. `recorded`: steps that there are all the same."""
+    if recorded:
+        steps = "step was" if recorded == 1 else "steps were"
+        return Finding(None, f"No verdict: {recorded} {steps} recorded, but the device has stamped none.", 0.0, 0.0)
+    passes = int(events["value"][events["what"] == EventKind.PASSES_WITHOUT_STEPS].sum())
+    if not passes:
+        return Finding(None, "No verdict: no training step was recorded.", 0.0, 0.0)
+    seen = "1 backward pass was" if passes == 1 else f"{passes} backward passes were"
+    return Finding(
+        None,
+        f"No verdict: the program trains ({seen} seen), but where its steps begin is not known: its "
+        "batches come from no loader, and no optimizer of torch.optim updates its weights.",
+        0.0,
+        0.0,
+        next=(_STEPS,),
+    )
 
 
 def _nothing(facts: Facts) -> Finding:

@@ -13,7 +13,7 @@ from ...record.notices import read_notices
 from ...record.reader import Records
 from ...record.run import Run, Writer
 from ...record.schema import DEVICE, EVENT, HOST, STEP
-from ..causes.diagnosis import findings_of, verdict_of
+from ..causes.diagnosis import findings_of, verdict_of, without_steps
 from ..causes.finding import Finding
 from ..predict.observed import advice_of
 from ..ranks.job import Job, JobRank, job_of
@@ -143,16 +143,7 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     run, headroom, cut = without_stretches(run, writer)
     facts = facts_of(run, writer)
     if facts is None:
-        recorded = len(run.records(STEP, writer))
-        verdict = Finding(
-            None,
-            f"No verdict: {recorded} {'step was' if recorded == 1 else 'steps were'} recorded, but the device has "
-            "stamped none."
-            if recorded
-            else "No verdict: no training step was recorded.",
-            0.0,
-            0.0,
-        )
+        verdict = without_steps(len(run.records(STEP, writer)), run.records(EVENT, writer))
         return Analysis(run.info, None, verdict, (), cut, 0, machine=_machine(run), headroom=headroom)
     if headroom is not None and headroom.rate is not None:
         facts = replace(facts, headroom=headroom.rate.high)
@@ -163,7 +154,7 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     if (mine := writer or run.leading_writer()) is not None:
         findings = located(run, mine, facts, findings)
     steps = facts.window.steps
-    verdict = verdict_of(facts, findings)
+    verdict = verdict_of(facts, findings, ended=run.info.get("ended") is not None)
     shown = findings if verdict.cause is not None else ()
     phases = phases_of(facts.window, run.records(EVENT, writer), read_names(run.folder))
     notes = (*_notes(facts, shown), *cut, *phases)
@@ -213,7 +204,7 @@ def _distribution(lengths_ns: Any) -> dict[str, float]:
 
 def _does_not_matter(run: Run, note: str) -> bool:
     """A training on the processor misses no driver; one process with steps is enough."""
-    if note.endswith("was seen, so that no step was recorded."):
+    if "so that no step was recorded" in note:
         return any(file.count() > 0 for file in run.files(STEP))
     return note.startswith("No NVIDIA driver here") and (run.info.get("device") or {}).get("kind") == "cpu"
 

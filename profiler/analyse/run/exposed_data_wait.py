@@ -35,6 +35,9 @@ LEAST_HIT_SHARE = 0.1
 shorter ones are noise of the scheduler."""
 SINGLE_STEPS = 0.15
 """Share of the steps up to which those that wait are single ones."""
+STANDS_OUT = 3
+"""Times that the waits of steps that wait considerably are as long as the others', medians, from which it matters which
+steps these are; below, where the line between them falls is chance."""
 LEAST_PERIODS = 4
 """Times that a period has to be seen to be one."""
 MOSTLY_READING = 0.5
@@ -221,8 +224,10 @@ def shape_of(lengths: Lengths, first: npt.NDArray[np.bool_], pace_ns: float) -> 
         return Shape(Spread.FIRST_OF_EPOCH, int((lengths >= least).sum()), len(lengths), None, int(lengths.max()))
     if len(hits) >= NEARLY_ALL * count:
         return Shape(Spread.EVERY_STEP, len(hits), count, None, longest)
-    # Steps that hold less of the waiting do not tell how it is spread.
-    if float(ordinary[hits].sum()) < MOSTLY * float(ordinary.sum()):
+    # Steps that hold less of the waiting, or wait hardly longer than the rest, do not tell how it is spread.
+    rest = np.delete(lengths, hits)[~np.delete(first, hits)]
+    alike = float(np.median(ordinary[hits])) < STANDS_OUT * float(np.median(rest))
+    if alike or float(ordinary[hits].sum()) < MOSTLY * float(ordinary.sum()):
         return Shape(Spread.A_LITTLE, len(hits), count, None, longest)
     period = _period(ordinary, hits)
     if period is not None:
@@ -232,7 +237,8 @@ def shape_of(lengths: Lengths, first: npt.NDArray[np.bool_], pace_ns: float) -> 
 
 
 def _period(lengths: Lengths, hits: npt.NDArray[np.int64]) -> int | None:
-    """The distance at which nearly all of the waiting returns."""
+    """The distance at which nearly all of the waiting returns, nearly every time, while most steps between have little
+    of it."""
     # Of two neighbouring steps that wait, the longer one tells.
     starts = hits[np.concatenate(([True], np.diff(hits) > 1))]
     if len(starts) < LEAST_PERIODS:
@@ -242,8 +248,14 @@ def _period(lengths: Lengths, hits: npt.NDArray[np.int64]) -> int | None:
         return None
     places = np.bincount(np.arange(len(lengths)) % period, weights=lengths, minlength=period)
     width = max(1, round(len(hits) / len(starts)))
-    around = sum(np.roll(places, -shift) for shift in range(min(width, period - 1)))
-    return period if float(np.max(around)) >= NEARLY_ALL * float(lengths.sum()) else None
+    if width > MOSTLY * period:
+        return None
+    around = sum(np.roll(places, -shift) for shift in range(width))
+    begin = int(np.argmax(around))
+    late = (hits - begin) % period < width
+    times = len(np.unique((hits - begin)[late] // period))
+    returns = times >= NEARLY_ALL * (len(lengths) // period)
+    return period if returns and float(np.max(around)) >= NEARLY_ALL * float(lengths.sum()) else None
 
 
 def _slow(

@@ -32,6 +32,7 @@ from ..predict.advice import Advice
 from ..shares import MOSTLY
 from .activity_windows import Activity, activity_of
 from .device_state import DeviceState, device_state
+from .doubtful_steps import DoubtfulSteps, doubtful_steps
 from .exposed_data_wait import Waits, is_read, waits_of
 from .gil import Gil, gil_of, with_gil
 from .host_gaps import Gaps, Syncs, gaps_of, syncs_of
@@ -41,7 +42,7 @@ from .outlier_steps import OutlierSteps, memory_pressure, shape_churn
 from .resource_usage import Sampled, sampled, swings_to_zero_pct
 from .stall_breakdown import PARTS, UNTOLD, Partition, partition
 from .training_thread import own_time, rises
-from .window import Window, plausible, resolved, window_of
+from .window import Window, batch_size_of, plausible, resolved, window_of
 from .worker_records import of_loaders, of_training, within
 
 MACHINE_FULL_PCT = 90.0
@@ -114,6 +115,8 @@ class Facts:
     """Time behind synchronising calls."""
     outside: Outside | None = None
     """Time outside the steps."""
+    doubtful: DoubtfulSteps | None = None
+    """Steps that can be none; where there are any, nothing is made of what single steps take."""
     shape_churn: OutlierSteps | None = None
     """Steps with input shapes not seen before, or in which torch's compiler was at work."""
     memory_pressure: OutlierSteps | None = None
@@ -283,6 +286,8 @@ def judge(
     gil = gil_of(window, own, events, host)
     parts = with_gil(parts, gil, window, queued)
     seen = sampled(window, device, host)
+    doubtful = doubtful_steps(window, events, parts, queued)
+    retries = queued and doubtful is None
     flags = window.steps["flags"]
     copied = window.steps["copy_bytes"] > 0
     return Facts(
@@ -292,7 +297,7 @@ def judge(
         loader_unread=_unread(window, batches),
         sampled=seen,
         device_kind=device_kind,
-        batch_size=_commonest(window.all_steps["samples"]),
+        batch_size=batch_size_of(window, events),
         samples=window.samples,
         pinned=_pinned(window.steps[copied], pauses[pauses["step"] >= window.steps["step"][0]]),
         copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > MOSTLY),
@@ -314,8 +319,9 @@ def judge(
         gaps=gaps_of(window, events, parts, names),
         syncs=syncs_of(window, pauses, parts),
         outside=outside_of(window, events, of_all, parts, names),
-        shape_churn=shape_churn(window, events, parts, queued),
-        memory_pressure=memory_pressure(window, events, parts, queued, seen.utilisation_pct) if queued else None,
+        doubtful=doubtful,
+        shape_churn=None if doubtful else shape_churn(window, events, parts, queued),
+        memory_pressure=memory_pressure(window, events, parts, queued, seen.utilisation_pct) if retries else None,
         device_state=device_state(window, device, parts) if queued else None,
         clock_uncertainty_ns=_last_told(events, EventKind.CLOCK_UNCERTAINTY),
         cut_steps=0,
@@ -329,13 +335,6 @@ def _unfed(steps: Records, pauses: Records) -> npt.NDArray[np.bool_]:
     """Which steps have neither a fetch at their begin nor one within."""
     within = np.isin(steps["step"], pauses["step"][pauses["what"] == PauseKind.FETCH])
     return np.asarray((steps["fetch_end_ns"] == NOT_MEASURED) & ~within)
-
-
-def _commonest(values: npt.NDArray[np.int64]) -> int | None:
-    """Of several that are as common, the largest: the others are remainders."""
-    found, counts = np.unique(values, return_counts=True)
-    commonest = int(found[::-1][counts[::-1].argmax()]) if len(found) else NOT_MEASURED
-    return None if commonest == NOT_MEASURED else commonest
 
 
 def _undamaged(run: Run, mine: Writer) -> Records:

@@ -19,9 +19,9 @@ from ...record.reader import Records
 from ...record.stacks import Call, CallStack
 from ..shares import MOSTLY, NEARLY_ALL
 from ..statistics import Estimate, wilson
-from .source import names_of, statement_begin
 from .looks import Looks
 from .places import Where, is_users, places
+from .source import names_of, statement_begin
 
 LEAST_LOOKS = 30
 LONG_STEP = 3.0

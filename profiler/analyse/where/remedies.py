@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from ...record.schema import ThreadState
 from ...record.stacks import Call, CallStack
-from .source import is_invariant
 from .looks import FETCHER, Looks
 from .places import Where, is_users, own_part, place_of
+from .source import is_invariant
 
 MOSTLY = 0.5
 """Share of a line's looks that one remedy has to fit."""

@@ -63,7 +63,7 @@ def statement_begin(call: Call) -> int:
 
 
 def names_of(call: Call) -> tuple[list[str], list[str]]:
-    """(names that the statement of a call gives a value to, names that it uses); none where the source does not tell."""
+    """(names that the statement of a call gives a value to, names that it uses); none where it is not known."""
     found = _known_statement(call)
     if found is None:
         return [], []

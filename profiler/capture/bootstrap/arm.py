@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import DataLoader, dataloader, get_worker_info
 
 from ...record.notices import TRAINING_NOTICES, Notices
 from ...record.signs import ARMED
@@ -64,6 +64,8 @@ def _put() -> None:
     loader_made.watch()
     _trigger_on_optimizer()
     _trigger(DataLoader, "__iter__")
+    # Loaders of other libraries (fastai's) make torch's iterators themselves.
+    _trigger(dataloader._BaseDataLoaderIter, "__init__")
     _trigger(torch.autograd, "backward")
     imports = Imports()
     for module in {source.module for source in SOURCES}:

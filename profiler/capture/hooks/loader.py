@@ -18,7 +18,6 @@ from ...record.stacks import Call
 from ..hidden import forget_frame
 from ..loader_made import made_at
 from ..loop_detector.events import (
-    FetchBegins,
     FetchEnds,
     FetchFails,
     FetchStops,
@@ -189,7 +188,7 @@ class LoaderHook:
                     else:
                         steps.fetch_begin(of.epoch or 0, False, of.queue, now)
                 else:
-                    loop.tell(FetchBegins(of, now, is_grad_enabled()))
+                    loop.tell(loop.asks(of, now))
                 asked = of
             except Exception as error:
                 switch.fail(error)
@@ -321,6 +320,7 @@ class LoaderHook:
     def _begin_iteration(self, iterator: Any, known: _Known, iteration: Iteration, made: tuple[Call, ...] = ()) -> None:
         workers = int(getattr(iterator, "_num_workers", 0))
         iteration.queue = queue_of(iterator)
+        iteration.role.data = iteration.role.data or self._loop.data_sets.number_of(iterator._dataset)
         iteration.facts = LoaderFacts(
             workers,
             getattr(iterator, "_prefetch_factor", None) if workers else None,
