@@ -33,6 +33,8 @@ class Piece(Enum):
     LOOP = "host", "any other work of the training loop"
     BOUNDARY = "boundary", "time outside the steps"
     RANKS = "compute", "ranks wait for each other"
+    OWN_MAKING = "untold", "batches that a loop without a loader makes, as looks at its stack tell"
+    OWN_EVALUATING = "untold", "what such a loop evaluates"
 
     def __init__(self, parts: str, meaning: str) -> None:
         self.parts = tuple(parts.split(", "))
@@ -82,7 +84,7 @@ class Claim:
         return Finding(self.code, title, self.share, confidence, evidence, changes, most_gain)
 
     def removing(
-        self, change: str, removed_ns: float | None = None, *, least: float = 0.0, likely: float = 1.0
+        self, change: str, removed_ns: float | None = None, *, least: float = 0.0, likely: float = 1.0, kind: str = ""
     ) -> Next:
         """A change that takes time away: a prediction with its range, from where the wall time went.
 
@@ -91,10 +93,11 @@ class Claim:
             removed_ns: how much of the window's time can vanish at most; by default all of the claim.
             least: the share of it that vanishes at least, 0..1.
             likely: the share that is expected to.
+            kind: of change, one of `finding.REMEDIES`.
         """
         most_ns = self.ns if removed_ns is None else removed_ns
         expected, low, high = map(self.facts.samples_per_s_without, (likely * most_ns, least * most_ns, most_ns))
-        return Next(change, expected, low, high)
+        return Next(change, expected, low, high, kind)
 
     def overlapping(self, change: str, supply: float | None = None) -> Next:
         """A change that lets batches be made while the training computes.

@@ -9,11 +9,13 @@ from ...record.reader import Records
 from ...record.schema import EventKind
 from ..run.facts import Facts
 from ..run.stall_breakdown import UNTOLD
+from ..where.own_loop import OwnLoop
 from .claim import Claim, Piece
 from .divided import pieces_of
 from .finding import LEAST_GAIN, Evidence, Finding, Next
 from .host import gil
 from .input import pieces as data
+from .own_loop import own_pieces
 from .table import explained
 
 LEAST_STEPS = 30
@@ -41,7 +43,7 @@ _STEPS = Next("call `whyidle.step()` in the training loop, where a step begins",
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
     """The causes of idle time that are worth a word, the one whose removal gains most first."""
     found = data.findings_of(facts)
-    for piece, ns in pieces_of(facts).items():
+    for piece, ns in (pieces_of(facts) | own_pieces(facts)).items():
         cause = explained(piece, Claim(facts, ns))
         found += [] if cause is None else [cause]
     found = [each for each in _folded(facts, found) if each.severity != "none"]
@@ -51,7 +53,7 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
         found = [replace(f, most_gain=most) if (f.cause or "").startswith("input.") else f for f in found]
         found = [f for f in found if f.severity != "none"]
     found.sort(key=lambda f: f.gain, reverse=True)
-    if found and not facts.told_apart:
+    if found and not facts.told_apart and facts.own_loop is None:
         found[0] = replace(found[0], next=(*found[0].next, _TELL_APART))
     return tuple(found)
 
@@ -84,6 +86,8 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
         return _too_few(steps, findings if steps >= LEAST_ADVISING else (), ended)
     if findings:
         return findings[0]
+    if facts.own_loop is not None:
+        return _nothing_seen(facts.own_loop)
     if not facts.input_known:
         unknown = (
             "how much of the time the training waits for data is not known"
@@ -125,6 +129,13 @@ def without_steps(recorded: int, events: Records) -> Finding:
         0.0,
         next=(_STEPS,),
     )
+
+
+def _nothing_seen(loop: OwnLoop) -> Finding:
+    """No cause is worth changing, in a loop whose time looks at its stack tell apart."""
+    shares = sorted(loop.shares.items(), key=lambda each: -each[1].value)
+    told = ", ".join(f"{name} {100 * share.value:.0f} %" for name, share in shares if share.value > LEAST_TOLD)
+    return Finding("none", f"Nothing worth changing: of the time, as the training's stack says, {told}.", 0.0, 0.6)
 
 
 def _nothing(facts: Facts) -> Finding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..run.metrics import METRICS
 from ..where.places import Where
@@ -81,6 +81,10 @@ class Finding:
     where: tuple[Where, ...] = ()
     """The lines of code in which that time was spent, the most of it first; then, of a loader, where it is made. Empty
     where stacks were not looked at."""
+
+    def at(self, where: tuple[Where, ...]) -> Finding:
+        """The same with these lines of code."""
+        return replace(self, where=where)
 
     @property
     def gain(self) -> float:

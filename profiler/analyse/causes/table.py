@@ -34,6 +34,7 @@ from .input.order import straggler, uneven
 from .input.storage import mostly_reads, storage
 from .input.workers import general, in_its_own_thread, latency, serial, sharding, starved, too_few_workers
 from .launch import launch, launch_by_utilisation
+from .own_loop import evaluated_by_hand, made_by_hand
 
 Rule = Callable[[Any], Finding | None]
 """From a `Claim`, of the wait for data a `Wait`, to the finding that explains all of it; `None` where it does not
@@ -81,6 +82,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause("input.too_few_workers", SUPPLY, too_few_workers),
     Cause("input.cpu_exhausted", SUPPLY, starved),
     Cause("input.too_few_workers", SUPPLY, general),
+    Cause("input.serial", (Piece.OWN_MAKING,), made_by_hand),
     Cause("copy.link", (Piece.LINK,), link),
     Cause("copy.pageable", (Piece.COPYING,), pageable),
     Cause("copy.serial", (Piece.COPYING,), serial_copy),
@@ -95,6 +97,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause("host.gil", (Piece.GIL,), gil),
     Cause("host.step_gap", (Piece.LOOP,), step_gap),
     Cause("host.boundary", (Piece.BOUNDARY,), boundary),
+    Cause("host.boundary", (Piece.OWN_EVALUATING,), evaluated_by_hand),
     Cause("rank.straggler", (Piece.RANKS,), None),
     Cause("rank.exchange", (Piece.RANKS,), None, "known of emulated ranks alone, which say it themselves"),
 )

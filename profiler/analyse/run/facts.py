@@ -30,6 +30,7 @@ from ...record.schema import (
 from ..intervals import intersect, total, union
 from ..predict.advice import Advice
 from ..shares import MOSTLY
+from ..where.own_loop import OwnLoop
 from .activity_windows import Activity, activity_of
 from .device_state import DeviceState, device_state
 from .doubtful_steps import DoubtfulSteps, doubtful_steps
@@ -121,6 +122,9 @@ class Facts:
     """Steps with input shapes not seen before, or in which torch's compiler was at work."""
     memory_pressure: OutlierSteps | None = None
     """Steps in which the device's memory allocator had to try again."""
+    own_loop: OwnLoop | None = None
+    """What a loop without a loader spends its time on, as its stack tells; `None` where clocks tell it, or too few
+    looks were made."""
     advice: Advice | None = None
     """What other settings of the loader would do; `None` where the run does not tell, or nobody will ask."""
     device_state: DeviceState | None = None
@@ -158,6 +162,11 @@ class Facts:
         # Of the time outside the steps, validation without a loader is not seen either.
         known = {part: shares[part] for part in ("copy", "sync", "boundary") if part != "boundary" or shares[part] > 0}
         return known | {UNTOLD: 1 - sum(known.values())}
+
+    @property
+    def untold_share(self) -> float:
+        """Of the wall time, 0..1: of which it is not known whether it is computing, waiting for data or evaluating."""
+        return self.shares.get(UNTOLD, 0.0)
 
     @property
     def samples_per_s(self) -> float:

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...record.reader import Records
-from ...record.run import Run, Writer
-from ...record.schema import EVENT, PAUSE, EventKind
+from ...record.schema import EventKind
 from ...record.stacks import StackTable
 from ..causes.finding import Finding, Next
 from ..run.facts import Facts
 from ..statistics import wilson
-from .looks import looks_at
+from .looks import ProcessLooks
 from .places import Where, place_of, places
 from .remedies import LOOP, MAKING, Remedy, remedy_of
 from .selection import MAKING_TIMES, Evidenced, Selected, selected
@@ -35,16 +34,20 @@ OF_THE_MACHINE = (
 """Causes that no change of a line mends: what their time is spent on is not why it is lost."""
 
 
-def located(run: Run, writer: Writer, facts: Facts, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings, each with up to three lines in which its time was spent; as they were where that was not seen."""
-    looks = looks_at(run, writer)
-    if looks is None:
-        return tuple(findings)
-    events = run.records(EVENT, writer)
-    evidence = Evidenced(facts, looks, events, run.records(PAUSE, writer))
+def located(
+    looks: ProcessLooks, facts: Facts, events: Records, pauses: Records, findings: Sequence[Finding]
+) -> tuple[Finding, ...]:
+    """The findings, each with up to three lines in which its time was spent; those that name lines stay as they are.
+
+    `events`, `pauses`: records of the training process.
+    """
+    evidence = Evidenced(facts, looks, events, pauses)
     where_made = _loader_made(events, looks.training.table)
     found = []
     for finding in findings:
+        if finding.where:
+            found.append(finding)
+            continue
         shown = None if finding.cause is None else selected(finding.cause, evidence)
         lines = () if shown is None else places(shown.looks.stacks(), shown.time)
         lines = tuple(line for line in lines if line.samples >= LEAST_LOOKS and (line.share or 0.0) >= LEAST_SHARE)

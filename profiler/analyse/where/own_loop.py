@@ -83,7 +83,11 @@ def own_loop_of(looks: Looks, steps: Records) -> OwnLoop | None:
         whole,
         {kind: _estimate(kinds[kind], whole) for kind in (COMPUTING, MAKING, EVALUATING, OTHER)},
         {
-            kind: places([stack for each in mine for stack in each.stacks], f"the time of {kind}")
+            # Of an evaluation the line that begins it: within it stands what computes in training as well.
+            kind: places(
+                [(stack[: depth + 1] if kind == EVALUATING else stack, n) for each in mine for stack, n in each.stacks],
+                f"the time of {kind}",
+            )
             for kind, mine in kinds.items()
         },
     )
@@ -165,5 +169,3 @@ def _estimate(mine: Sequence[_Statement], whole: int) -> Estimate:
     apart = len({step for each in mine for step in each.steps})
     independent = whole * (apart / count) if count else whole
     return wilson(count / whole, max(1.0, independent))
-
-

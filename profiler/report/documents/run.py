@@ -233,6 +233,12 @@ def _of_job(job: Job) -> Iterator[str]:
 
 
 def _of_input(facts: Facts) -> Iterator[str]:
+    if facts.own_loop is not None:
+        told = ", ".join(
+            f"{what} {share(part.value, 0)} ({100 * part.low:.0f} to {100 * part.high:.0f})"
+            for what, part in facts.own_loop.shares.items()
+        )
+        yield f"{counted(facts.own_loop.looks, 'look')} at its stack tell it apart: {told}."
     if len(facts.window.steps) < LEAST_STEPS:
         return
     first = facts.parts.first_fetch_ns / facts.parts.wall_ns
