@@ -422,6 +422,9 @@ class EventKind:
     """A checkpoint was written; lasts."""
     COMPILE = 23
     """torch's compiler was at work; lasts."""
+    SAMPLER = 24
+    """A DataLoader's sampler worked in the training's thread, for 0.1 ms or more; lasts. Value: indices that it drew
+    for a batch; 0 where its iterator was made; not measured where what it drew is no list."""
 
 
 class LoaderFlag:
