@@ -31,9 +31,11 @@ from .input.cpus import (
 from .input.epochs import pipeline_fill, worker_restart
 from .input.handoff import handoff, overkill
 from .input.order import straggler, uneven
+from .input.sampler import sampler
 from .input.storage import mostly_reads, storage
 from .input.workers import general, in_its_own_thread, latency, serial, sharding, starved, too_few_workers
 from .launch import launch, launch_by_utilisation
+from .main_process import main_process
 
 Rule = Callable[[Any], Finding | None]
 """From a `Claim`, of the wait for data a `Wait`, to the finding that explains all of it; `None` where it does not
@@ -57,6 +59,7 @@ SUPPLY = (Piece.SLOW, Piece.MAKING)
 """Waits for a batch that is being made, by a loader that reads little."""
 
 CAUSES: tuple[Cause, ...] = (
+    Cause("input.sampler", (Piece.SAMPLING,), sampler),
     Cause("input.serial", (Piece.IN_TRAINING,), serial),
     Cause("input.worker_restart", (Piece.STARTING,), worker_restart),
     Cause("input.pipeline_fill", (Piece.FILLING,), pipeline_fill),
@@ -93,6 +96,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause("host.launch", (Piece.LAUNCHES,), launch_by_utilisation),
     Cause("host.gc", (Piece.GARBAGE,), garbage),
     Cause("host.gil", (Piece.GIL,), gil),
+    Cause("input.main_process", (Piece.STAGE,), main_process),
     Cause("host.step_gap", (Piece.LOOP,), step_gap),
     Cause("host.boundary", (Piece.BOUNDARY,), boundary),
     Cause("rank.straggler", (Piece.RANKS,), None),
