@@ -11,20 +11,20 @@ from .finding import Evidence, Finding
 
 def main_process(claim: Claim) -> Finding | None:
     """Packing, tokenising, augmenting, collating by hand, in the loop or in a generator around the loader."""
-    facts, stage = claim.facts, claim.facts.stage
-    if stage is None:
+    facts, staging = claim.facts, claim.facts.staging
+    if staging is None:
         return None
     on_cpu, workers, parts = facts.device_kind == "cpu", facts.set_workers, facts.parts
     spends = "training spends" if on_cpu else "device idles"
     without_ms = (parts.wall_ns - claim.ns) / facts.window.count / 1e6
     return claim.found(
         f"The {spends} {claim.percent()} of the time {'on' if on_cpu else 'behind'} work with batches that the loader "
-        f"has handed over, before their forward pass, {words_of(stage.shape)}: {claim.ms_a_step:.2g} ms a step, in the "
-        "training's own process.",
+        f"has handed over, before their forward pass, {words_of(staging.shape)}: {claim.ms_a_step:.2g} ms a step, in "
+        "the training's own process.",
         0.8,
         (
             Evidence("between a batch's arrival and the forward pass, of a step", claim.ms_a_step, "ms", "near 0"),
-            *(Evidence(f"of it, {what}, of the wall time", 100 * share, "%") for what, share in stage.named),
+            *(Evidence(f"of it, {what}, of the wall time", 100 * share, "%") for what, share in staging.named),
             Evidence("a step without it takes", without_ms, "ms"),
             Evidence("num_workers", workers, "", "1 or more" if workers == 0 else ""),
             *((claim.evidence("worker_busy_pct"),) if workers else ()),

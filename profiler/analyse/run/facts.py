@@ -35,7 +35,7 @@ from .device_state import DeviceState, device_state
 from .events import last_told, loader_flag
 from .exposed_data_wait import Waits, is_read, waits_of
 from .gil import Gil, gil_of, with_gil
-from .host_gaps import Gaps, Stage, Syncs, gaps_of, stage_of, syncs_of
+from .host_gaps import Gaps, Staging, Syncs, gaps_of, staging_of, syncs_of
 from .index_sampler import Sampling, sampling_of
 from .loader_stats import LoaderStats, loader_of
 from .non_step_time import Outside, outside_of
@@ -112,7 +112,7 @@ class Facts:
     """Share of its time outside fetches and calls that wait in which the training's thread ran, 0..1; the median."""
     sampling: Sampling | None = None
     """What the loader's sampler took; `None` where it took nothing that was told."""
-    stage: Stage | None = None
+    staging: Staging | None = None
     """Work on each batch between its arrival and the forward pass; `None` where there is none, or it is not seen."""
     gaps: Gaps | None = None
     """Time behind the training loop's own work."""
@@ -290,7 +290,7 @@ def judge(
     own = own_time(window, pauses, events, backward_elsewhere=device_kind == "cuda")
     gil = gil_of(window, own, events, host)
     parts = with_gil(parts, gil, window, queued)
-    sampling, stage = sampling_of(window, events, parts), stage_of(window, events, parts, names)
+    sampling, staging = sampling_of(window, events, parts), staging_of(window, events, parts, names)
     seen = sampled(window, device, host)
     flags = window.steps["flags"]
     copied = window.steps["copy_bytes"] > 0
@@ -321,8 +321,8 @@ def judge(
         gil=gil,
         running=own.running(_making_ns(events, window.steps)),
         sampling=sampling,
-        stage=stage,
-        gaps=gaps_of(window, events, parts, names, stage),
+        staging=staging,
+        gaps=gaps_of(window, events, parts, names, staging),
         syncs=syncs_of(window, pauses, parts),
         outside=outside_of(window, events, of_all, parts, names),
         shape_churn=shape_churn(window, events, parts, queued),

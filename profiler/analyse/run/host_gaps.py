@@ -28,7 +28,7 @@ with the batch. What is less is `zero_grad`, a scheduler, the bookkeeping of a l
 
 
 @dataclass(frozen=True)
-class Stage:
+class Staging:
     """What the training does with each batch between its arrival and the forward pass, garbage collections left
     out."""
 
@@ -97,7 +97,7 @@ def words_of(shape: Shape) -> str:
     return "at every step" if shape.spread is Spread.NOWHERE else shape.words
 
 
-def stage_of(window: Window, events: Records, parts: Partition, names: Mapping[int, str] | None) -> Stage | None:
+def staging_of(window: Window, events: Records, parts: Partition, names: Mapping[int, str] | None) -> Staging | None:
     """`None` where there is none worth a word, where the program once stood still there, or where it is not seen when
     the model is called."""
     seen = window.all_steps[(window.all_steps["flags"] & StepFlag.FORWARD_SEEN) != 0]
@@ -106,16 +106,16 @@ def stage_of(window: Window, events: Records, parts: Partition, names: Mapping[i
     ns = round(parts.of_all_steps("host", total(when)))
     if ns < LEAST_STAGE * parts.wall_ns or _is_a_stop(int((when[:, 1] - when[:, 0]).max()), total(when)):
         return None
-    return Stage(_shape(window, when, parts), ns, when, named_within(window, events, when, names))
+    return Staging(_shape(window, when, parts), ns, when, named_within(window, events, when, names))
 
 
 def gaps_of(
-    window: Window, events: Records, parts: Partition, names: Mapping[int, str] | None, stage: Stage | None = None
+    window: Window, events: Records, parts: Partition, names: Mapping[int, str] | None, staging: Staging | None = None
 ) -> Gaps | None:
-    """`None` where nothing else than the `stage` kept the device waiting."""
+    """`None` where nothing else than the `staging` kept the device waiting."""
     gaps = subtract(parts.hosting, under_way(lasting(events, EventKind.GARBAGE)))
-    if stage is not None:
-        gaps = subtract(gaps, stage.when)
+    if staging is not None:
+        gaps = subtract(gaps, staging.when)
     if total(gaps) == 0:
         return None
     lengths = gaps[:, 1] - gaps[:, 0]

@@ -64,13 +64,13 @@ def test_a_stage_has_its_share_on_the_processor(tmp_path: Path, stage_ms: int) -
 def test_a_stage_behind_the_device_costs_nothing(tmp_path: Path) -> None:
     each = Step(fetch_ns=0, compute_ns=COMPUTE, before_ns=8 * MS)
     folder = trained(tmp_path / "run", [[each] * 120])
-    assert facts_of_run(folder).stage is None
+    assert facts_of_run(folder).staging is None
     assert found(folder) == {}
 
 
 def test_where_the_model_s_call_is_not_seen_nothing_is_claimed(tmp_path: Path) -> None:
     folder = staged_on_cpu(tmp_path / "run", 30, seen=False)
-    assert facts_of_run(folder).stage is None
+    assert facts_of_run(folder).staging is None
     assert "input.main_process" not in found(folder)
 
 
