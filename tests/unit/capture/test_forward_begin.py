@@ -135,6 +135,27 @@ def test_a_generator_around_the_loader_is_a_stage_too(training: Training) -> Non
     assert verdict.share == pytest.approx(0.5, abs=0.05)
 
 
+def test_clearing_gradients_there_is_part_of_the_step(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = torch.optim.Optimizer.zero_grad
+
+    def slow(optimizer: torch.optim.Optimizer, set_to_none: bool = True) -> None:
+        training.device.works(25)
+        plain(optimizer, set_to_none)
+
+    monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", slow)
+
+    def step(batch: torch.Tensor) -> None:
+        training.optimizer.zero_grad()
+        training.device.works(15)
+        training.model(batch).backward()
+        training.optimizer.step()
+        training.optimizer.zero_grad()
+
+    steps = training.run(step)
+    assert before_forward_ms(steps)[-20:] == pytest.approx(15, abs=0.1)
+    assert torch.optim.Optimizer.zero_grad is slow
+
+
 def test_augmentation_by_modules_that_learn_nothing_is_no_forward_pass(training: Training) -> None:
     augment = torch.nn.Dropout(0.1)
 
