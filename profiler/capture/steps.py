@@ -218,6 +218,7 @@ class StepRecorder(OpenStep):
                 self._flags |= StepFlag.MARKS_DROPPED
             if self.on_batch is not None:
                 self.on_batch()
+        self._cleared_ns = 0
         self._last_ns = self._handed_ns = end = self._now()
         self._overhead += end - now
 

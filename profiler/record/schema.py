@@ -447,6 +447,9 @@ class EventKind:
     many are one step."""
     LOADER_MADE = 27
     """Where the program made the loader that trains. Value: number of a stack in the run's stacks."""
+    SAMPLER = 28
+    """A DataLoader's sampler worked in the training's thread, for 0.1 ms or more; lasts. Value: indices that it drew
+    for a batch; 0 where its iterator was made; not measured where what it drew is no list."""
 
 
 class LoaderFlag:

@@ -11,8 +11,8 @@ EVERY = "every"
 FIRST = "first"
 SLOW = "slow"
 PLANTED = "planted"
-COLD, GARBAGE, GIL, LAUNCH, RETRY = "cold", "garbage", "gil", "launch", "retry"
-"""Tags of stamps: see `loop.py`, `host.py` and `accelerator.py`."""
+COLD, GARBAGE, GIL, LAUNCH, RETRY, SAMPLER = "cold", "garbage", "gil", "launch", "retry", "sampler"
+"""Tags of stamps: see `loop.py`, `samples.py`, `host.py` and `accelerator.py`."""
 
 SEVERITIES = ("mild", "middle", "severe")
 """About 10 to 15 %, 30 % and 60 % of wall time, where the cause can cost that much."""
@@ -85,6 +85,18 @@ class Data:
 
 
 @dataclass(frozen=True)
+class PlannedSampler:
+    """A batch sampler that takes its time, in the training's process."""
+
+    epoch_ms: float = 0.0
+    """When its iterator is made, with the CPU idle: as one that reads the data set to shuffle it."""
+    batch_ms: float = 0.0
+    """For each batch, with the CPU idle."""
+    batch_burn_ms: float = 0.0
+    """The same on the CPU: as one that sorts or searches."""
+
+
+@dataclass(frozen=True)
 class Loader:
     """The settings of the DataLoader, and what its workers do when they start."""
 
@@ -100,6 +112,8 @@ class Loader:
     """Threads that each worker keeps busy, beside the one that makes batches."""
     cpus: int | None = None
     """CPUs that workers confine themselves to."""
+    sampler: PlannedSampler | None = None
+    """`None`: torch's own, of indices in their order."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +138,8 @@ class PlannedStep:
     """What the loop does with a batch before it calls its model (packing, tokenising), with the CPU idle."""
     stage_burn_ms: float = 0.0
     """The same on the CPU."""
+    stage_in_generator: bool = False
+    """It is done by a generator between the loader and the loop."""
     host_every: int = 1
     accumulate: int = 1
     """Batches for each step of the optimizer."""

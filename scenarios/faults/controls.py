@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .case import CONTROL, Between, Case, Data, Loader, Machine, Plan, PlannedStep
+from .case import CONTROL, Between, Case, Data, Loader, Machine, Plan, PlannedSampler, PlannedStep
 
 
 def _control(name: str, plan: Plan, note: str, needs: tuple[str, ...] = ()) -> Case:
@@ -62,6 +62,16 @@ CASES: tuple[Case, ...] = (
         "epochs", Plan(Data(sleep_ms=1.0), Loader(workers=2), epochs=4, batches=30), "workers kept from epoch to epoch"
     ),
     _control(
+        "sampler",
+        Plan(Data(sleep_ms=1.0), Loader(sampler=PlannedSampler(epoch_ms=10.0, batch_ms=5.0)), epochs=3, batches=40),
+        "a sampler that takes a quarter of each step, behind the device",
+    ),
+    _control(
+        "stage",
+        Plan(Data(sleep_ms=1.0), step=PlannedStep(stage_ms=5.0)),
+        "a stage behind the loader that takes a quarter of each step, behind the device",
+    ),
+    _control(
         "cpu-compute",
         Plan(Data(sleep_ms=2.0), Loader(workers=2), PlannedStep(compute_ms=25.0), device="cpu"),
         "bound by the processor, which is the device",
@@ -70,6 +80,23 @@ CASES: tuple[Case, ...] = (
         "cpu-in-memory",
         Plan(Data(), Loader(workers=0, batch=16), PlannedStep(compute_ms=25.0), device="cpu"),
         "samples in memory, the processor is the device",
+    ),
+    _control(
+        "cpu-sampler",
+        Plan(
+            Data(sleep_ms=1.0),
+            Loader(sampler=PlannedSampler(epoch_ms=10.0, batch_burn_ms=0.3)),
+            PlannedStep(compute_ms=25.0),
+            epochs=3,
+            batches=40,
+            device="cpu",
+        ),
+        "a batch sampler that sorts a little, the processor is the device",
+    ),
+    _control(
+        "cpu-stage",
+        Plan(Data(sleep_ms=1.0), Loader(workers=1), PlannedStep(compute_ms=25.0, stage_burn_ms=0.5), device="cpu"),
+        "a batch is normalised before the forward pass, the processor is the device",
     ),
     _control(
         "cpu-varied-lengths",

@@ -20,7 +20,7 @@ from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.devices.protocol import Device
 
 from .accelerator import Computing
-from .case import COLD, FIRST, GIL, PLANTED, SLOW, Plan
+from .case import COLD, FIRST, GIL, PLANTED, SAMPLER, SLOW, Plan
 from .host import HostWork, SlowFile
 from .net import Narrow
 from .samples import Samples, Waiting, burn_ms, loader_of, sleep_ms
@@ -62,7 +62,7 @@ class PlantedLoop:
         """`wrapped`: makes of the net what is trained, of several ranks say."""
         self._plan = plan
         self._device = device
-        self._loader = loader_of(plan, samples)
+        self._loader = loader_of(plan, samples, lambda begin, end: self._stamp("fetch", begin, end, SAMPLER))
         self._checking = self._validation()
         net = wrapped(Narrow())
         self._net: Callable[[torch.Tensor], Any] = net
@@ -98,7 +98,7 @@ class PlantedLoop:
         reading = plan.data.reading
         reads = reading is not None and reading.once and self._done == 0
         begin = self._now()
-        batches = iter(self._loader)
+        batches = self._staged() if plan.step.stage_in_generator else iter(self._loader)
         batch = None
         for number in range(plan.batches + 1):
             try:
@@ -108,7 +108,7 @@ class PlantedLoop:
                 self._stamp("boundary", begin, self._now(), "end")
                 return
             tag = COLD if reads else FIRST if number == 0 else SLOW if plan.is_slow(number) else ""
-            if not plan.host.threads:
+            if not plan.host.threads and not plan.step.stage_in_generator:
                 self._stamp("fetch", begin, self._now(), tag)
             # The batch before is let go of here: unmapping many tensors takes a while, which is no waiting for data.
             batch = fetched
@@ -124,22 +124,37 @@ class PlantedLoop:
         step = self._plan.step
         self._copy()
         samples = torch.as_tensor(batch[0])
-        if step.stage_ms or step.stage_burn_ms:
-            with self._stamped("host", PLANTED):
-                sleep_ms(step.stage_ms)
-                burn_ms(step.stage_burn_ms)
+        if not step.stage_in_generator:
+            self._stage()
         self._model(samples).square().mean().backward()
         if self._done % step.accumulate == step.accumulate - 1:
             self._optimizer.step()
             self._optimizer.zero_grad()
         if step.sync_every and self._done % step.sync_every == step.sync_every - 1:
             self._read_loss()
-        if self._plan.is_interrupted(self._done):
+        if (step.host_ms or step.host_burn_ms) and self._plan.is_interrupted(self._done):
             with self._stamped("host", PLANTED):
                 sleep_ms(step.host_ms)
                 burn_ms(step.host_burn_ms)
         self._host.step()
         self._done += 1
+
+    def _staged(self) -> Iterator[Any]:
+        """The loader's batches, each with the plan's stage behind it."""
+        begin = self._now()
+        for batch in self._loader:
+            self._stamp("fetch", begin, self._now())
+            self._stage()
+            yield batch
+            begin = self._now()
+
+    def _stage(self) -> None:
+        """What the training does with a batch before it calls its model."""
+        step = self._plan.step
+        if step.stage_ms or step.stage_burn_ms:
+            with self._stamped("host", PLANTED):
+                sleep_ms(step.stage_ms)
+                burn_ms(step.stage_burn_ms)
 
     def _work(self, samples: torch.Tensor) -> Any:
         """What the model does with a batch."""

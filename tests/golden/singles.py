@@ -184,6 +184,34 @@ def handoff_many_tensors(at: Path) -> None:
     update_run(_handed(at, Making(batch_bytes=20_000_000, sent_bytes=300), 10), {"device": H200})
 
 
+def sampler(at: Path) -> None:
+    """Of the 25 ms that a batch takes to come, its workers' next one is chosen in 22."""
+    run = _handed(at, Making(), 10)
+    happened(
+        run,
+        EventKind.SAMPLER,
+        8,
+        lambda s: ((int(b) + 2 * MS, int(e)) for b, e in zip(s["fetch_begin_ns"], s["fetch_end_ns"], strict=True)),
+    )
+
+
+def sampler_of_epochs(at: Path) -> None:
+    """Its iterator is made twice, since workers are not kept."""
+    run = trained(at / "run", [[Step(fetch_ns=(400 if n == 0 else 2) * MS) for n in range(20)]] * 6)
+    told(run, 2, 2, 0)
+    for after in (5 * MS, 200 * MS):
+        happened(
+            run,
+            EventKind.SAMPLER,
+            0,
+            lambda s, after=after: (  # type: ignore[misc]
+                (int(b) + after, int(b) + after + 190 * MS)
+                for b in s["fetch_begin_ns"][s["epoch"].searchsorted(range(6))]
+            ),
+        )
+    hosted(run, 1.0, 8)
+
+
 def sharding(at: Path) -> None:
     run = pooled(
         at / "run", [[Step(fetch_ns=20 * MS)] * 100], PlantedWorkers(1, 2), flags=LoaderFlag.ITERABLE, persistent=True
@@ -270,6 +298,15 @@ def gil(at: Path) -> None:
     looks = range(START, until(run), 20 * MS)
     add_events(run, [(t, EventKind.PYTHON_THREADS, t - START, NOT_MEASURED) for t in looks])
     hosted(run, 1.5, 4, queued=0.05)
+
+
+def main_process(at: Path) -> None:
+    """With a phase that the program marks, and work behind the optimizer besides."""
+    step = Step(fetch_ns=0, compute_ns=COMPUTE, sync=True, before_ns=6 * MS, host_ns=2 * MS)
+    run = pooled(at / "run", [[step] * 120], PlantedWorkers(2, 2))
+    number = Names(run).number("pack")
+    happened(run, EventKind.PHASE, number, lambda s: ((int(e), int(e) + 5 * MS) for e in s["fetch_end_ns"]))
+    hosted(run, 1.3, 4)
 
 
 def step_gap(at: Path) -> None:
@@ -540,6 +577,8 @@ BUILDERS: dict[str, Callable[[Path], None]] = {
     "few-batches": few_batches,
     "handoff": handoff,
     "handoff-many-tensors": handoff_many_tensors,
+    "sampler": sampler,
+    "sampler-of-epochs": sampler_of_epochs,
     "sharding": sharding,
     "overkill": overkill,
     "copy-pageable": copy_pageable,
@@ -550,6 +589,7 @@ BUILDERS: dict[str, Callable[[Path], None]] = {
     "launch-by-utilisation": launch_by_utilisation,
     "gc": garbage,
     "gil": gil,
+    "main-process": main_process,
     "step-gap": step_gap,
     "breakpoint": breakpoint,
     "validation": validation,

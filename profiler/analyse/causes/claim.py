@@ -13,6 +13,7 @@ from .finding import Evidence, Finding, Next, shown
 class Piece(Enum):
     """The pieces of the wall time that causes explain, with the parts they are taken from; no nanosecond is in two."""
 
+    SAMPLING = "input", "the sampler works, in the training's own thread"
     IN_TRAINING = "input", "fetches in which the training makes its batches itself"
     STARTING = "input", "until a worker takes up the first batch of an epoch"
     FILLING = "input", "the rest of an epoch's first fetch, beyond what fetches cost otherwise"
@@ -30,6 +31,7 @@ class Piece(Enum):
     LAUNCHES = "compute", "the next kernel is not launched yet"
     GARBAGE = "host", "Python's garbage collections"
     GIL = "compute, host", "the training's thread waits for Python's global lock"
+    STAGE = "host", "what is done with a batch between its arrival and the forward pass"
     LOOP = "host", "any other work of the training loop"
     BOUNDARY = "boundary", "time outside the steps"
     RANKS = "compute", "ranks wait for each other"
@@ -99,6 +101,15 @@ class Claim:
         expected, low, high = map(self.facts.samples_per_s_without, (likely * most_ns, least * most_ns, most_ns))
         return Next(change, expected, low, high, kind)
 
+    @property
+    def _most_overlapped(self) -> float | None:
+        """Samples/s if all of the claim happened beside the computation; `None` where that is not known."""
+        facts = self.facts
+        most = facts.samples_per_s_without(self.ns)
+        if most is None or facts.device_kind != "cpu":
+            return most
+        return None if facts.cpu_limit is None else max(facts.samples_per_s, min(most, facts.cpu_limit))
+
     def overlapping(self, change: str, supply: float | None = None) -> Next:
         """A change that lets batches be made while the training computes.
 
@@ -108,16 +119,9 @@ class Claim:
             change: what to change, with the exact code or flag.
             supply: samples/s that the loader could deliver after the change; `None` where that is not known.
         """
-        facts = self.facts
-        now = facts.samples_per_s
-        most = facts.samples_per_s_without(min(self.ns, facts.parts.input_ns))
-        if most is not None and facts.device_kind == "cpu":
-            limit = facts.cpu_limit
-            most = None if limit is None else max(now, min(most, limit))
+        now, most = self.facts.samples_per_s, self._most_overlapped
         if most is None:
             return Next(change)
-        if facts.headroom is not None:
-            most = max(now, min(most, facts.headroom))
         if supply is None:
             return Next(change, (now + most) / 2, now, most)
         predicted = max(now, min(most, supply))

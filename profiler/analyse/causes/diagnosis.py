@@ -43,6 +43,7 @@ _STEPS = Next("call `whyidle.step()` in the training loop, where a step begins",
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
     """The causes of idle time that are worth a word, the one whose removal gains most first."""
     found = data.findings_of(facts)
+    waits = {each.cause for each in found}
     for piece, ns in (pieces_of(facts) | own_pieces(facts)).items():
         cause = explained(piece, Claim(facts, ns))
         found += [] if cause is None else [cause]
@@ -50,7 +51,7 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     if facts.headroom is not None:
         # What an infinitely fast loader gave is known: less than the wait, where computing gets slower meanwhile.
         most = max(0.0, facts.headroom / facts.samples_per_s - 1) if facts.samples_known else None
-        found = [replace(f, most_gain=most) if (f.cause or "").startswith("input.") else f for f in found]
+        found = [replace(f, most_gain=most) if f.cause in waits else f for f in found]
         found = [f for f in found if f.severity != "none"]
     found.sort(key=lambda f: f.gain, reverse=True)
     if found and not facts.told_apart and facts.own_loop is None:

@@ -60,6 +60,7 @@ def behind_the_host(facts: Facts) -> dict[Piece, float]:
     pieces[Piece.MEMORY], left = _take(left, 0.0 if memory is None else memory.host_ns)
     pieces[Piece.GARBAGE], left = _take(left, facts.parts.garbage_ns)
     pieces[Piece.GIL], left = _take(left, facts.parts.gil_ns)
+    pieces[Piece.STAGE], left = _take(left, 0.0 if facts.staging is None else facts.staging.ns)
     return pieces | {Piece.LOOP: left}
 
 

@@ -31,9 +31,11 @@ from .input.cpus import (
 from .input.epochs import pipeline_fill, worker_restart
 from .input.handoff import handoff, overkill
 from .input.order import straggler, uneven
+from .input.sampler import sampler
 from .input.storage import mostly_reads, storage
 from .input.workers import general, in_its_own_thread, latency, serial, sharding, starved, too_few_workers
 from .launch import launch, launch_by_utilisation
+from .main_process import main_process
 from .own_loop import evaluated_by_hand, made_by_hand
 
 Rule = Callable[[Any], Finding | None]
@@ -58,6 +60,7 @@ SUPPLY = (Piece.SLOW, Piece.MAKING)
 """Waits for a batch that is being made, by a loader that reads little."""
 
 CAUSES: tuple[Cause, ...] = (
+    Cause("input.sampler", (Piece.SAMPLING,), sampler),
     Cause("input.serial", (Piece.IN_TRAINING,), serial),
     Cause("input.worker_restart", (Piece.STARTING,), worker_restart),
     Cause("input.pipeline_fill", (Piece.FILLING,), pipeline_fill),
@@ -95,6 +98,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause("host.launch", (Piece.LAUNCHES,), launch_by_utilisation),
     Cause("host.gc", (Piece.GARBAGE,), garbage),
     Cause("host.gil", (Piece.GIL,), gil),
+    Cause("input.main_process", (Piece.STAGE,), main_process),
     Cause("host.step_gap", (Piece.LOOP,), step_gap),
     Cause("host.boundary", (Piece.BOUNDARY,), boundary),
     Cause("host.boundary", (Piece.OWN_EVALUATING,), evaluated_by_hand),

@@ -34,9 +34,11 @@ from ..where.own_loop import OwnLoop
 from .activity_windows import Activity, activity_of
 from .device_state import DeviceState, device_state
 from .doubtful_steps import DoubtfulSteps, doubtful_steps
+from .events import last_told, loader_flag
 from .exposed_data_wait import Waits, is_read, waits_of
 from .gil import Gil, gil_of, with_gil
-from .host_gaps import Gaps, Syncs, gaps_of, syncs_of
+from .host_gaps import Gaps, Staging, Syncs, gaps_of, staging_of, syncs_of
+from .index_sampler import Sampling, sampling_of
 from .loader_stats import LoaderStats, loader_of
 from .non_step_time import Outside, outside_of
 from .outlier_steps import OutlierSteps, memory_pressure, shape_churn
@@ -110,6 +112,10 @@ class Facts:
     """Waiting for Python's global lock; `None` where other Python threads were not measured, or there were none."""
     running: float | None = None
     """Share of its time outside fetches and calls that wait in which the training's thread ran, 0..1; the median."""
+    sampling: Sampling | None = None
+    """What the loader's sampler took; `None` where it took nothing that was told."""
+    staging: Staging | None = None
+    """Work on each batch between its arrival and the forward pass; `None` where there is none, or it is not seen."""
     gaps: Gaps | None = None
     """Time behind the training loop's own work."""
     syncs: Syncs | None = None
@@ -294,6 +300,7 @@ def judge(
     own = own_time(window, pauses, events, backward_elsewhere=device_kind == "cuda")
     gil = gil_of(window, own, events, host)
     parts = with_gil(parts, gil, window, queued)
+    sampling, staging = sampling_of(window, events, parts), staging_of(window, events, parts, names)
     seen = sampled(window, device, host)
     doubtful = doubtful_steps(window, events, parts, queued)
     retries = queued and doubtful is None
@@ -311,28 +318,30 @@ def judge(
         pinned=_pinned(window.steps[copied], pauses[pauses["step"] >= window.steps["step"][0]]),
         copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > MOSTLY),
         made_in_fetch_pct=_made_in_fetch(window, batches),
-        waits=waits_of(window, batches, parts),
+        waits=waits_of(window, batches, parts, 0 if sampling is None else sampling.ns),
         main_queued_ns=_queued(window, host),
         machine_cpus=(info.get("host") or {}).get("cpus"),
         zero_windows_pct=swings_to_zero_pct(window, device),
         activity=activity_of(window, events, kernels),
-        set_workers=_last_told(events, EventKind.LOADER_WORKERS),
-        set_prefetch=_last_told(events, EventKind.LOADER_PREFETCH),
-        persistent_workers=_flag(events, LoaderFlag.PERSISTENT_WORKERS),
-        iterable=_flag(events, LoaderFlag.ITERABLE),
-        out_of_order=_flag(events, LoaderFlag.OUT_OF_ORDER),
-        starts_python=_flag(events, LoaderFlag.STARTS_PYTHON),
-        pin_memory=_flag(events, LoaderFlag.PIN_MEMORY),
+        set_workers=last_told(events, EventKind.LOADER_WORKERS),
+        set_prefetch=last_told(events, EventKind.LOADER_PREFETCH),
+        persistent_workers=loader_flag(events, LoaderFlag.PERSISTENT_WORKERS),
+        iterable=loader_flag(events, LoaderFlag.ITERABLE),
+        out_of_order=loader_flag(events, LoaderFlag.OUT_OF_ORDER),
+        starts_python=loader_flag(events, LoaderFlag.STARTS_PYTHON),
+        pin_memory=loader_flag(events, LoaderFlag.PIN_MEMORY),
         gil=gil,
         running=own.running(_making_ns(events, window.steps)),
-        gaps=gaps_of(window, events, parts, names),
+        sampling=sampling,
+        staging=staging,
+        gaps=gaps_of(window, events, parts, names, staging),
         syncs=syncs_of(window, pauses, parts),
         outside=outside_of(window, events, of_all, parts, names),
         doubtful=doubtful,
         shape_churn=None if doubtful else shape_churn(window, events, parts, queued),
         memory_pressure=memory_pressure(window, events, parts, queued, seen.utilisation_pct) if retries else None,
         device_state=device_state(window, device, parts) if queued else None,
-        clock_uncertainty_ns=_last_told(events, EventKind.CLOCK_UNCERTAINTY),
+        clock_uncertainty_ns=last_told(events, EventKind.CLOCK_UNCERTAINTY),
         cut_steps=0,
         other_processes=0,
         unfed_share=float(np.mean(_unfed(window.steps, pauses))),
@@ -369,21 +378,10 @@ def _pinned(copied: Records, pauses: Records) -> bool | None:
 
 def _making_ns(events: Records, steps: Records) -> npt.NDArray[np.float64] | None:
     """Time in which the training's thread may have made the batches itself; `None` where workers do."""
-    if _last_told(events, EventKind.LOADER_WORKERS):
+    if last_told(events, EventKind.LOADER_WORKERS):
         return None
     end = np.where(steps["fetch_end_ns"] == NOT_MEASURED, steps["fetch_begin_ns"], steps["fetch_end_ns"])
     return np.asarray(end - steps["fetch_begin_ns"], dtype=np.float64)
-
-
-def _last_told(events: Records, what: int) -> int | None:
-    """The value of the last event of a kind."""
-    told = events["value"][events["what"] == what]
-    return int(told[-1]) if len(told) else None
-
-
-def _flag(events: Records, flag: int) -> bool | None:
-    flags = _last_told(events, EventKind.LOADER_FLAGS)
-    return None if flags is None else bool(flags & flag)
 
 
 def _made_in_fetch(window: Window, batches: Records) -> float | None:

@@ -39,6 +39,8 @@ from .switch import Switch
 
 LEAST_SAVE_NS = 100_000
 """Shorter checkpoints are not recorded one by one."""
+LEAST_DRAW_NS = 100_000
+"""A sampler's work that is shorter is not recorded: torch's own samplers draw hundreds of indices in that time."""
 
 
 _RETURNS = IterEnds, FetchEnds, FetchStops, StepMarked, WaitEnds
@@ -187,6 +189,10 @@ class Loop(LoopDetector):
         now = self.now()
         if now - begin_ns >= LEAST_SAVE_NS:
             self._session.event(EventKind.SAVE, t_ns=begin_ns, end_ns=now)
+
+    def drew(self, begin_ns: int, end_ns: int, indices: int) -> None:
+        """A sampler worked so long in the training's thread. `indices`: as the value of `EventKind.SAMPLER`."""
+        self._session.event(EventKind.SAMPLER, indices, end_ns, begin_ns)
 
     def give_up(self) -> None:
         """Nothing more is known of the steps: leave none open."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections import Counter
@@ -23,8 +24,10 @@ from whyidle.scenarios.faults.case import (
     Data,
     Loader,
     Plan,
+    PlannedSampler,
     PlannedStep,
 )
+from whyidle.scenarios.faults.loop import PlantedLoop, device_of
 from whyidle.scenarios.faults.machine import foreign_load, unmet
 from whyidle.scenarios.faults.registry import CASES, cases
 from whyidle.scenarios.faults.samples import Samples, loader_of
@@ -32,6 +35,8 @@ from whyidle.scenarios.faults.sizes import fitted
 from whyidle.scenarios.faults.truth import EngineSpan, Stamp, exposed_ns, true_share
 
 INPUT_CAUSES = (
+    "sampler",
+    "main_process",
     "serial",
     "too_few_workers",
     "cpu_exhausted",
@@ -207,3 +212,33 @@ def test_batches_of_many_lengths_have_known_ones_among_them(tmp_path: Path, name
     assert min(widths) >= 16
     assert 0.2 < len(set(widths)) / len(widths) < 0.7
     assert max(widths) > 2.5 * sorted(widths)[len(widths) // 2]
+
+
+def test_a_planned_sampler_gives_all_indices_and_stamps_what_it_does(tmp_path: Path) -> None:
+    planned = PlannedSampler(epoch_ms=3.0, batch_ms=1.0, batch_burn_ms=1.0)
+    plan = Plan(Data(), Loader(workers=0, batch=4, sampler=planned), batches=3)
+    stamps: list[tuple[int, int]] = []
+    loader = loader_of(plan, Samples(plan, 0, tmp_path), lambda begin, end: stamps.append((begin, end)))
+    batches = list(loader)
+    assert [len(batch[0]) for batch in batches] == [4, 4, 4]
+    assert list(loader.batch_sampler or ()) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    # Each pass: once for its begin, once for each batch.
+    assert len(stamps) == 2 * (1 + 3)
+    least_ms = [3.0, 2.0, 2.0, 2.0] * 2
+    assert all((end - begin) / 1e6 >= ms for (begin, end), ms in zip(stamps, least_ms, strict=True))
+
+
+def test_a_stage_in_a_generator_is_stamped_apart_from_the_fetch() -> None:
+    plan = Plan(
+        Data(),
+        Loader(workers=0),
+        PlannedStep(compute_ms=0.1, stage_ms=1.0, stage_in_generator=True),
+        batches=5,
+        device="cpu",
+    )
+    loop = PlantedLoop(plan, device_of(plan), Samples(plan, 0, Path()))
+    loop.run()
+    loop.close()
+    spans = sorted((s.begin_ns, s.end_ns, s.what) for s in loop.stamps if s.what in ("fetch", "host"))
+    assert [what for _, _, what in spans[:10]] == ["fetch", "host"] * 5
+    assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(spans))
