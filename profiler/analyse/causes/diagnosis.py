@@ -109,7 +109,7 @@ def _too_few(steps: int, findings: Sequence[Finding], ended: bool) -> Finding:
     )
     if not findings:
         return Finding(None, title, 0.0, 0.0)
-    changes = tuple(Next(each.change) for each in findings[0].next)
+    changes = tuple(Next(each.change, kind=each.kind) for each in findings[0].next)
     return Finding(None, f"{title} What these few show: {findings[0].title}", 0.0, 0.0, next=changes)
 
 

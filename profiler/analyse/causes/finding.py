@@ -61,6 +61,10 @@ class Next:
     kind: str = ""
     """One of `REMEDIES`; empty where none of them says it."""
 
+    def of(self, kind: str) -> Next:
+        """The same, of this kind."""
+        return replace(self, kind=kind)
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -32,11 +32,12 @@ def main_process(claim: Claim) -> Finding | None:
             claim.evidence("cpu_budget"),
         ),
         (
-            claim.overlapping(_into_workers(workers, on_cpu), _supply(claim)),
+            claim.overlapping(_into_workers(workers, on_cpu), _supply(claim)).of("in_workers"),
             claim.removing(
                 "cheaper work there: whole batches by NumPy or torch instead of a Python loop over samples, once and "
                 "kept instead of in every epoch" + ("" if on_cpu else "; or on the device, once the batch was copied"),
                 likely=0.6,
+                kind="cheaper",
             ),
         ),
     )

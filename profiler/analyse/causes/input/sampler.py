@@ -84,9 +84,9 @@ def _cheaper(wait: Wait) -> tuple[Next, ...]:
 
 def _freed(wait: Wait, change: str, likely: float = 0.9) -> Next:
     """A change that takes so much of the claim away, as far as the workers could deliver more batches then."""
-    freed = wait.removing(change, likely=likely)
+    freed = wait.removing(change, likely=likely, kind="once")
     limit = wait.loader.samples_per_s_limit
     if not wait.facts.set_workers or limit is None or freed.predicted_samples_per_s is None or freed.high is None:
         return freed
     most = max(wait.facts.samples_per_s, limit)
-    return Next(change, min(freed.predicted_samples_per_s, most), freed.low, min(freed.high, most))
+    return Next(change, min(freed.predicted_samples_per_s, most), freed.low, min(freed.high, most), "once")

@@ -231,8 +231,8 @@ class Wait(Claim):
     def so_many(self, change: str, wanted: Wanted, instead: str = "") -> Next:
         """A change to these settings, or what else might be done."""
         if wanted.said is None:
-            return self.more_workers(change + instead, wanted.workers)
-        return self.as_predicted(change, wanted.said, instead)
+            return self.more_workers(change + instead, wanted.workers).of("workers")
+        return self.as_predicted(change, wanted.said, instead).of("workers")
 
     def as_predicted(self, change: str, said: Prediction, instead: str = "") -> Next:
         """A change to settings that the run was replayed with, and what holds the training up then."""
