@@ -279,6 +279,12 @@ def step_gap(at: Path) -> None:
     happened(run, EventKind.PHASE, number, lambda s: ((int(e) - 8 * MS, int(e)) for e in s["step_end_ns"]))
 
 
+def slowing(at: Path) -> None:
+    """What the loop does after each step grows; so does the memory of the processes."""
+    run = trained(at / "run", [[Step(sync=True, host_ns=n * MS // 10) for n in range(200)]])
+    hosted(run, 1.0, 4)
+
+
 def breakpoint(at: Path) -> None:
     """The program stood still once."""
     plan = [Step(fetch_ns=0, sync=True, host_ns=3000 * MS if n == 100 else 0) for n in range(160)]
@@ -551,6 +557,7 @@ BUILDERS: dict[str, Callable[[Path], None]] = {
     "gc": garbage,
     "gil": gil,
     "step-gap": step_gap,
+    "slowing": slowing,
     "breakpoint": breakpoint,
     "validation": validation,
     "checkpoints": checkpoints,

@@ -32,6 +32,7 @@ class Piece(Enum):
     GIL = "compute, host", "the training's thread waits for Python's global lock"
     LOOP = "host", "any other work of the training loop"
     BOUNDARY = "boundary", "time outside the steps"
+    GROWING = "compute, input, copy, sync, host, boundary", "what a part takes beyond its level at the run's beginning"
     RANKS = "compute", "ranks wait for each other"
 
     def __init__(self, parts: str, meaning: str) -> None:

@@ -12,6 +12,7 @@ from .divided import pieces_of
 from .finding import LEAST_GAIN, Evidence, Finding, Next
 from .host import gil
 from .input import pieces as data
+from .run import kin_of_growth, leads
 from .table import explained
 
 LEAST_STEPS = 30
@@ -44,9 +45,20 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
         found = [replace(f, most_gain=most) if (f.cause or "").startswith("input.") else f for f in found]
         found = [f for f in found if f.severity != "none"]
     found.sort(key=lambda f: f.gain, reverse=True)
+    found = _growth_behind_its_part(facts, found)
     if found and not facts.told_apart:
         found[0] = replace(found[0], next=(*found[0].next, _TELL_APART))
     return tuple(found)
+
+
+def _growth_behind_its_part(facts: Facts, found: Sequence[Finding]) -> list[Finding]:
+    """Findings in their order, but for growth that is not most of its part: the cause of that part comes first."""
+    kin = "" if leads(facts) else kin_of_growth(facts)
+    growth = [each for each in found if each.cause == "run.slowing"]
+    rest = [each for each in found if each.cause != "run.slowing"]
+    same = [at for at, each in enumerate(rest) if kin and (each.cause or "").startswith(kin)]
+    at = max(same[0] + 1 if same else 0, sum(each.gain >= one.gain for one in growth for each in rest))
+    return [*rest[:at], *growth, *rest[at:]]
 
 
 def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:

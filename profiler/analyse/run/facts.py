@@ -27,7 +27,6 @@ from ...record.schema import (
     PauseKind,
     StepFlag,
 )
-from ..intervals import intersect, total, union
 from ..predict.advice import Advice
 from ..shares import MOSTLY
 from .activity_windows import Activity, activity_of
@@ -35,19 +34,18 @@ from .device_state import DeviceState, device_state
 from .exposed_data_wait import Waits, is_read, waits_of
 from .gil import Gil, gil_of, with_gil
 from .host_gaps import Gaps, Syncs, gaps_of, syncs_of
-from .loader_stats import LoaderStats, loader_of
+from .loader_stats import MADE_IN_FETCH_PCT, LoaderStats, loader_of, made_in_fetch_pct
 from .non_step_time import Outside, outside_of
 from .outlier_steps import OutlierSteps, memory_pressure, shape_churn
 from .resource_usage import Sampled, sampled, swings_to_zero_pct
 from .stall_breakdown import PARTS, UNTOLD, Partition, partition
 from .training_thread import own_time, rises
+from .trends import Trend, trends_of
 from .window import Window, plausible, resolved, window_of
-from .worker_records import of_loaders, of_training, within
+from .worker_records import of_loaders, of_training
 
 MACHINE_FULL_PCT = 90.0
 """CPU time of a machine in use, in percent, from which it has none left over: what is on no CPU may wait for one."""
-MADE_IN_FETCH_PCT = 90.0
-"""Batch making of which so much happens within the fetches is done by the training itself."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +120,10 @@ class Facts:
     """What other settings of the loader would do; `None` where the run does not tell, or nobody will ask."""
     device_state: DeviceState | None = None
     """Clocks and link of the accelerator; `None` where the processor is the device."""
+    trends: tuple[Trend, ...] = ()
+    """How the parts of a step change as the run goes on; empty of a run with too few steps."""
+    memory_grew: tuple[float, float] | None = None
+    """Memory of the training's processes at the beginning and at the end of the window, bytes; `None`: not known."""
 
     @property
     def samples_known(self) -> bool:
@@ -287,7 +289,7 @@ def judge(
     seen = sampled(window, device, host)
     flags = window.steps["flags"]
     copied = window.steps["copy_bytes"] > 0
-    return Facts(
+    facts = Facts(
         window=window,
         parts=parts,
         loader=loader_of(window, batches, None if transforms is None else of_loaders(transforms, batches), names),
@@ -298,7 +300,7 @@ def judge(
         samples=window.samples,
         pinned=_pinned(window.steps[copied], pauses[pauses["step"] >= window.steps["step"][0]]),
         copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > MOSTLY),
-        made_in_fetch_pct=_made_in_fetch(window, batches),
+        made_in_fetch_pct=made_in_fetch_pct(window, batches),
         waits=waits_of(window, batches, parts),
         main_queued_ns=_queued(window, host),
         machine_cpus=(info.get("host") or {}).get("cpus"),
@@ -325,6 +327,8 @@ def judge(
         unfed_share=float(np.mean(_unfed(window.steps, pauses))),
         overhead_ns=float(np.median(window.steps["overhead_ns"])),
     )
+    trends, memory = trends_of(facts, batches, device, host)
+    return replace(facts, trends=trends, memory_grew=memory)
 
 
 def _unfed(steps: Records, pauses: Records) -> npt.NDArray[np.bool_]:
@@ -378,15 +382,6 @@ def _last_told(events: Records, what: int) -> int | None:
 def _flag(events: Records, flag: int) -> bool | None:
     flags = _last_told(events, EventKind.LOADER_FLAGS)
     return None if flags is None else bool(flags & flag)
-
-
-def _made_in_fetch(window: Window, batches: Records) -> float | None:
-    counted = batches[within(window, batches)]
-    making = union(counted["begin_ns"], counted["end_ns"])
-    if total(making) == 0:
-        return None
-    fetches = union(window.steps["fetch_begin_ns"], window.steps["fetch_end_ns"])
-    return 100 * total(intersect(making, fetches)) / total(making)
 
 
 def _queued(window: Window, host: Records) -> float | None:

@@ -19,6 +19,7 @@ from ...analyse.run.facts import Facts
 from ...analyse.run.headroom import MeasuredHeadroom
 from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS
+from ...analyse.run.trends import Trend
 from . import cost as cost_json
 from .common import DeviceJson, FindingJson, finding
 
@@ -72,6 +73,26 @@ class WindowJson(Struct):
     batch_size: int | None
     """Of one rank, as most steps have it."""
     step_ms: StepTimesJson
+
+
+class TrendJson(Struct):
+    """A part of a step over the run."""
+
+    part: str
+    """As the breakdown names it; `total`: a step; of `boundary` times are of a stretch outside the steps."""
+    first_fifth_ms: float
+    last_fifth_ms: float
+    ms_per_1000_steps: float
+    low: float
+    """Of that, the bounds of its 95 % interval."""
+    high: float
+    shape: str
+    """`flat`, `falls`, `grows`, `jumps`, or `rises` where something else explains it."""
+    since_step: int | None
+    grown_s: float | None
+    """Time beyond the level of the run's beginning; `null` where the part does not grow by itself."""
+    why: str | None
+    """What explains one that rises."""
 
 
 class GapsJson(Struct):
@@ -170,6 +191,8 @@ class ReportJson(Struct, kw_only=True):
     """By what removing them would gain."""
     headroom: HeadroomJson
     quality: QualityJson
+    trends: list[TrendJson]
+    """Of the rank that leads; empty of a run with too few steps."""
     ranks_detail: list[RankReportJson] | UnsetType = UNSET
     """Of a job alone: each rank by itself."""
     cost: cost_json.SpentJson | UnsetType = UNSET
@@ -197,6 +220,7 @@ def report(analysis: Analysis, spent: Spent | None = None) -> ReportJson:
         findings=[finding(each) for each in analysis.findings],
         headroom=_headroom(analysis),
         quality=_quality(analysis),
+        trends=[] if analysis.facts is None else [_trend(each) for each in analysis.facts.trends],
         ranks_detail=[_of_rank(part, analysis.job) for part in analysis.ranks] or UNSET,
         cost=UNSET if spent is None else cost_json.spent(spent),
     )
@@ -329,6 +353,21 @@ def _of_process(facts: Facts | None, measured: MeasuredHeadroom | None) -> Headr
         return HeadroomJson(method="not known: loader and training share the CPU", reason=reason)
     speedup = rate_without / facts.samples_per_s
     return HeadroomJson(rate_without, speedup, "partition: wall time without the exposed waits for data", reason=reason)
+
+
+def _trend(of: Trend) -> TrendJson:
+    return TrendJson(
+        of.part,
+        of.first_ms,
+        of.last_ms,
+        of.slope.value,
+        of.slope.low,
+        of.slope.high,
+        of.shape,
+        of.since,
+        None if of.grown is None else of.grown.value / 1e9,
+        of.why or None,
+    )
 
 
 def _quality(analysis: Analysis) -> QualityJson:

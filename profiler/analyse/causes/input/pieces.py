@@ -13,7 +13,7 @@ from ...run.facts import Facts
 from ...run.loader_stats import BUSY, HEAVILY_QUEUED_PCT
 from ...shares import MOSTLY, NEARLY_ALL
 from ..claim import Piece
-from ..divided import HOLDING
+from ..divided import HOLDING, grown_ns
 from ..finding import Finding
 from ..table import explained
 from .epochs import restarts
@@ -28,8 +28,8 @@ LEAST_PIECE = 0.03
 
 
 def findings_of(facts: Facts) -> list[Finding]:
-    """What explains the exposed wait for data; together they explain all of it."""
-    input_ns = facts.parts.input_ns
+    """What explains the exposed wait for data; together they explain all of it but what grew as the run went on."""
+    input_ns = facts.parts.input_ns - round(grown_ns(facts, "input"))
     if input_ns <= 0:
         return []
     if facts.made_in_training:
@@ -64,10 +64,14 @@ def held_ns(facts: Facts) -> int:
 def _pieces(facts: Facts) -> Pieces:
     """The exposed wait by when it happened."""
     waits = facts.waits
-    known = (*_epochs(facts), (Piece.READING, waits.reading_ns), (Piece.SLOW, waits.slow_ns))
+    known = [(Piece.READING, waits.reading_ns), (Piece.SLOW, waits.slow_ns)]
     if _is_handed(facts):
-        return [*known, (Piece.HANDED, waits.handed_ns), (Piece.MAKING, waits.making_ns)]
-    return [*known, (Piece.MAKING, waits.making_ns + waits.handed_ns)]
+        known += [(Piece.HANDED, waits.handed_ns), (Piece.MAKING, waits.making_ns)]
+    else:
+        known.append((Piece.MAKING, waits.making_ns + waits.handed_ns))
+    whole = sum(ns for _, ns in known)
+    stays = 1 - min(1.0, grown_ns(facts, "input") / whole) if whole else 1.0
+    return [*_epochs(facts), *((piece, round(stays * ns)) for piece, ns in known)]
 
 
 def _epochs(facts: Facts) -> Pieces:

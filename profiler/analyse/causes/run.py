@@ -1,0 +1,126 @@
+"""What is about the run as a whole: a part of the steps that grows as it goes on."""
+
+from __future__ import annotations
+
+from ..run.facts import Facts
+from ..run.stall_breakdown import TOTAL, UNTOLD
+from ..run.trends import JUMPS, Trend, growing
+from ..shares import MOSTLY
+from .claim import Claim
+from .finding import Evidence, Finding, Next
+
+MEMORY_GROWS = 1.1
+"""Memory at the end of the run over that at its beginning, from which it is said to grow."""
+
+_MEANS = {
+    "compute": "computing",
+    "input": "waiting for data",
+    "copy": "waiting for copies",
+    "sync": "waiting in synchronising calls",
+    "host": "the loop's own work",
+    "boundary": "what happens outside the steps",
+    UNTOLD: "a step as a whole",
+}
+_CHANGES = {
+    "compute": "look for what each step adds to the graph that is computed: a loss or hidden state that is kept and "
+    "summed without .detach() or .item(), hooks or modules that are registered anew, retain_graph=True",
+    "input": "look for what grows with the step in dataset, sampler and collate_fn: a list or cache that is searched "
+    "or copied, a file that is read from its begin to reach the next sample, a sampler that filters all it has drawn",
+    "copy": "look for what each step adds to the batch, and for memory that runs short on the host",
+    "sync": "look for what the loop reads from the device more and more of: histories stacked and moved, metrics over "
+    "all that was seen so far",
+    "host": "look for what the loop keeps of every step: a history that is averaged, plotted, copied or written anew "
+    "each time, a log or CSV rewritten as a whole, a list that is searched; append, and keep running sums",
+    "boundary": "look for what validation, checkpoints or hooks of the epoch do with all that was gathered so far: "
+    "write and compute what is new, and keep running sums",
+    UNTOLD: "look for what the loop keeps of every step: a history, a log that is rewritten, a graph that is not "
+    "detached, a list that is searched",
+}
+
+
+def slowing(claim: Claim) -> Finding | None:
+    """Parts of the steps that grow by themselves, the largest growth first."""
+    facts = claim.facts
+    grown = sorted((each for each in facts.trends if _counts(each)), key=lambda each: -_ns(each))
+    if not grown:
+        return None
+    first = grown[0]
+    jumps = first.shape == JUMPS
+    where = "a stretch" if first.part == "boundary" else "a step"
+    others = "".join(f", and {_MEANS[each.part]} from {_levels(each)}" for each in grown[1:])
+    since = "" if first.since is None else f" {'at' if jumps else 'from'} step {first.since}{'' if jumps else ' on'}"
+    return claim.found(
+        f"The training gets slower as it goes on: {_MEANS[first.part]} {'jumps' if jumps else 'grows'} from "
+        f"{_levels(first)} {where}{since}{others}; what it takes beyond its beginning is {claim.percent()} of the "
+        "time.",
+        0.6 if jumps else 0.85,
+        (*(evidence for each in grown for evidence in _evidence(facts, each, where)), *_memory(facts)),
+        tuple(_change(claim, each) for each in grown),
+    )
+
+
+def leads(facts: Facts) -> bool:
+    """Whether growth is most of the time of the part that grows most, so that it says more than that part's cause."""
+    part = _largest(facts)
+    return part is not None and growing(facts.trends)[part].value > MOSTLY * _whole_ns(facts, part)
+
+
+def kin_of_growth(facts: Facts) -> str:
+    """How codes of other causes begin that explain the part that grows most; empty where none does."""
+    return {"input": "input.", "copy": "copy.", "sync": "host.sync", "host": "host.", "boundary": "host.boundary"}.get(
+        _largest(facts) or "", ""
+    )
+
+
+def _largest(facts: Facts) -> str | None:
+    grown = growing(facts.trends)
+    return max(grown, key=lambda name: grown[name].value) if grown else None
+
+
+def _whole_ns(facts: Facts, part: str) -> float:
+    return float(facts.parts.wall_ns if part == UNTOLD else getattr(facts.parts, f"{part}_ns"))
+
+
+def _counts(trend: Trend) -> bool:
+    return trend.part != TOTAL and _ns(trend) > 0
+
+
+def _ns(trend: Trend) -> float:
+    return 0.0 if trend.grown is None else trend.grown.value
+
+
+def _levels(trend: Trend) -> str:
+    return f"{trend.first_ms:.1f} to {trend.last_ms:.1f} ms"
+
+
+def _evidence(facts: Facts, trend: Trend, where: str) -> tuple[Evidence, ...]:
+    name = _MEANS[trend.part]
+    whole = _whole_ns(facts, trend.part)
+    return (
+        Evidence(f"{name}, {where} of the first fifth", trend.first_ms, "ms"),
+        Evidence(f"{name}, {where} of the last fifth", trend.last_ms, "ms", f"{trend.first_ms:.1f}"),
+        Evidence(f"{name}, growth in 1000 steps", trend.slope.value, "ms", "near 0"),
+        Evidence(f"{name}, growth in 1000 steps, at least", trend.slope.low, "ms", "below 0"),
+        Evidence(f"growth, of all {name}", 100 * _ns(trend) / whole if whole else None, "%", "near 0"),
+    )
+
+
+def _memory(facts: Facts) -> tuple[Evidence, ...]:
+    if facts.memory_grew is None:
+        return ()
+    first, last = facts.memory_grew
+    return (
+        Evidence("memory of the training's processes, first fifth", first, "bytes"),
+        Evidence("memory of the training's processes, last fifth", last, "bytes", "about as much"),
+    )
+
+
+def _change(claim: Claim, trend: Trend) -> Next:
+    change, grown = _CHANGES[trend.part], trend.grown
+    memory = claim.facts.memory_grew
+    if memory is not None and memory[1] > MEMORY_GROWS * memory[0]:
+        change += f" (memory grows too, from {memory[0] / 1e6:.0f} to {memory[1] / 1e6:.0f} MB: something is kept)"
+    if grown is None or grown.high <= 0:
+        return Next(change)
+    most = min(grown.high, 0.99 * claim.facts.parts.wall_ns)
+    return claim.removing(change, most, least=grown.low / grown.high, likely=grown.value / grown.high)
