@@ -422,6 +422,12 @@ class EventKind:
     """A checkpoint was written; lasts."""
     COMPILE = 23
     """torch's compiler was at work; lasts."""
+    PROCESS_BEGIN = 24
+    """The process of the training began; of one that `whyidle run` started."""
+    IMPORT = 25
+    """Modules were imported, before the first step was over; lasts. Those within another import are part of it."""
+    IMPORTS_TIMED = 26
+    """From the process's begin until then, all imports were timed."""
 
 
 class LoaderFlag:

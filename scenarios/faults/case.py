@@ -18,9 +18,10 @@ SEVERITIES = ("mild", "middle", "severe")
 """About 10 to 15 %, 30 % and 60 % of wall time, where the cause can cost that much."""
 CONTROL = "control"
 
-PARTS = ("fetch", "copying", "sync", "host", "boundary", "compute", "lost", "lost copying")
+PARTS = ("start", "fetch", "copying", "sync", "host", "boundary", "compute", "lost", "lost copying")
 """What the training's own stamps and the device's spans tell apart; `copying` is the device's. What is lost need not
-have been: computing or copying that takes longer than it must."""
+have been: computing or copying that takes longer than it must. `start` lies before the first step, and is a share of
+the whole run."""
 
 GROWS_FROM = 0.15
 """Share of a run's steps after which what is planted to grow begins to."""
@@ -202,6 +203,16 @@ class Between:
 
 
 @dataclass(frozen=True)
+class Start:
+    """What the program does before its first step."""
+
+    index_s: float = 0.0
+    """Making an index of the data set, slept."""
+    skip: int = 0
+    """Batches that are fetched and not trained on, as by a resume."""
+
+
+@dataclass(frozen=True)
 class Machine:
     """What is around the training."""
 
@@ -221,6 +232,7 @@ class Plan:
     loader: Loader = field(default_factory=Loader)
     step: PlannedStep = field(default_factory=PlannedStep)
     between: Between = field(default_factory=Between)
+    start: Start = field(default_factory=Start)
     machine: Machine = field(default_factory=Machine)
     host: PlannedHost = field(default_factory=PlannedHost)
     accelerator: PlannedDevice = field(default_factory=PlannedDevice)

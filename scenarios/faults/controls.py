@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .case import CONTROL, Between, Case, Data, Loader, Machine, Plan, PlannedStep
+from .case import CONTROL, Between, Case, Data, Loader, Machine, Plan, PlannedStep, Start
 
 
 def _control(name: str, plan: Plan, note: str, needs: tuple[str, ...] = ()) -> Case:
@@ -113,5 +113,10 @@ CASES: tuple[Case, ...] = (
         "logging",
         Plan(Data(sleep_ms=1.0), step=PlannedStep(host_ms=30.0, host_every=10), batches=150),
         "logging after every tenth step, behind the device's queue",
+    ),
+    _control(
+        "set-up",
+        Plan(Data(sleep_ms=1.0), start=Start(index_s=1.5), batches=150),
+        "a second and a half of set-up, as programs of a few seconds have",
     ),
 )

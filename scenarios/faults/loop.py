@@ -83,6 +83,10 @@ class PlantedLoop:
         )
 
     def run(self) -> None:
+        start = self._plan.start
+        if start.index_s:
+            with self._stamped("start"):
+                sleep_ms(1e3 * start.index_s)
         for _ in range(self._plan.epochs):
             self._epoch()
             self._between()
@@ -100,7 +104,13 @@ class PlantedLoop:
         begin = self._now()
         batches = iter(self._loader)
         batch = None
-        for number in range(plan.batches + 1):
+        skipped = plan.start.skip if self._done == 0 else 0
+        if skipped:
+            for _ in range(skipped):
+                next(batches)
+            self._stamp("start", begin, self._now())
+            begin = self._now()
+        for number in range(skipped, plan.batches + skipped + 1):
             try:
                 fetched = next(batches)
             except StopIteration:

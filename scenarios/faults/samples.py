@@ -33,7 +33,7 @@ class Samples(Dataset[Any]):
         self.data, self.batch = plan.data, plan.loader.batch
         self._is_slow = plan.is_slow
         self._grown = plan.grown
-        self._count = plan.batches * plan.loader.batch
+        self._count = (plan.batches + plan.start.skip) * plan.loader.batch
         self._factors = _factors(plan.data, self._count, seed)
         reading = plan.data.reading
         self._reads_once = reading is not None and reading.once

@@ -285,6 +285,21 @@ def slowing(at: Path) -> None:
     hosted(run, 1.0, 4)
 
 
+def starting(at: Path) -> None:
+    """Four seconds of the program's own and two of imports, before its first step."""
+    run = trained(at / "run", [[Step(fetch_ns=2 * MS)] * 120])
+    begin = START - 6000 * MS
+    add_events(
+        run,
+        [
+            (begin, EventKind.PROCESS_BEGIN, NOT_MEASURED, NOT_MEASURED),
+            (begin + 100 * MS, EventKind.IMPORT, NOT_MEASURED, begin + 2000 * MS),
+            (START + 5 * MS, EventKind.IMPORTS_TIMED, NOT_MEASURED, NOT_MEASURED),
+        ],
+    )
+    hosted(run, 1.0, 4)
+
+
 def breakpoint(at: Path) -> None:
     """The program stood still once."""
     plan = [Step(fetch_ns=0, sync=True, host_ns=3000 * MS if n == 100 else 0) for n in range(160)]
@@ -557,6 +572,7 @@ BUILDERS: dict[str, Callable[[Path], None]] = {
     "gc": garbage,
     "gil": gil,
     "step-gap": step_gap,
+    "starting": starting,
     "slowing": slowing,
     "breakpoint": breakpoint,
     "validation": validation,

@@ -33,10 +33,11 @@ class Piece(Enum):
     LOOP = "host", "any other work of the training loop"
     BOUNDARY = "boundary", "time outside the steps"
     GROWING = "compute, input, copy, sync, host, boundary", "what a part takes beyond its level at the run's beginning"
+    BEFORE = "", "outside the window: the program's own time before the first step"
     RANKS = "compute", "ranks wait for each other"
 
     def __init__(self, parts: str, meaning: str) -> None:
-        self.parts = tuple(parts.split(", "))
+        self.parts = tuple(parts.split(", ")) if parts else ()
         self.meaning = meaning
 
 

@@ -56,6 +56,8 @@ class Finding:
     next: tuple[Next, ...] = field(default=())
     most_gain: float | None = None
     """Throughput that a measurement says can be gained at most, as a share; `None` without one."""
+    notable: bool = False
+    """Whether it is worth a word however little it is of a long run."""
 
     @property
     def gain(self) -> float:
@@ -66,8 +68,10 @@ class Finding:
     @property
     def severity(self) -> str:
         """`none`, `minor`, `major` or `critical`, by what can be gained."""
-        if self.cause in (None, "none") or self.gain < LEAST_GAIN:
+        if self.cause in (None, "none"):
             return "none"
+        if self.gain < LEAST_GAIN:
+            return "minor" if self.notable else "none"
         if self.gain < MAJOR_GAIN:
             return "minor"
         return "major" if self.gain < CRITICAL_GAIN else "critical"

@@ -1,11 +1,12 @@
-"""What is about the run as a whole: a part of the steps that grows as it goes on."""
+"""What is about the run as a whole: the time before its first step, and a part of the steps that grows."""
 
 from __future__ import annotations
 
 from ..run.facts import Facts
 from ..run.stall_breakdown import TOTAL, UNTOLD
+from ..run.startup import COMPILING, FIRST_FETCH, IMPORTS, SET_UP, SKIPPING
 from ..run.trends import JUMPS, Trend, growing
-from ..shares import MOSTLY
+from ..shares import MOSTLY, NEARLY_ALL
 from .claim import Claim
 from .finding import Evidence, Finding, Next
 
@@ -36,6 +37,68 @@ _CHANGES = {
     UNTOLD: "look for what the loop keeps of every step: a history, a log that is rewritten, a graph that is not "
     "detached, a list that is searched",
 }
+
+
+LEAST_TOLD = 0.01
+"""Share of the claim, from which a stage is told."""
+LEAST_NAMED = 0.2
+"""Share of the claim, from which there is a change for a stage."""
+LARGE_SHARE = 0.15
+"""Share of the run, from which what a program does before its first step is a large part of it."""
+LARGE_NS = 3_000_000_000
+"""How long that takes, at least: programs that run for seconds have set-ups of seconds."""
+LONG_NS = 30_000_000_000
+"""How long it takes to be worth a word in a run of any length."""
+_STAGES = {
+    SET_UP: "set-up before the loader is first asked",
+    SKIPPING: "batches that are fetched and not trained on",
+    FIRST_FETCH: "the first batch, beyond what others take to make",
+    COMPILING: "torch's compiler",
+}
+_START_CHANGES = {
+    SET_UP: "look at what the program does before its loop: an index of the data set, sizes of files or a vocabulary "
+    "can be written to a file once and read from there, or made lazily; copy and unpack data beforehand",
+    SKIPPING: "resume without loading: skip indices, not batches (a sampler that begins later, or "
+    "`torch.utils.data.Subset`; StatefulDataLoader of torchdata for iterable data sets)",
+    FIRST_FETCH: "look at what the data set does when its first sample is asked for (an index, a file that is opened "
+    "and read to a place, a cache): write it to a file once, or do it before the workers are forked",
+    COMPILING: "keep what is compiled: a TORCHINDUCTOR_CACHE_DIR that outlives the run; dynamic=True where shapes "
+    "vary; compile only the blocks that repeat",
+}
+
+
+def starting_up(claim: Claim) -> Finding | None:
+    """The program's own time before the first step, where it is a large part of the run, or long."""
+    startup = claim.facts.startup
+    if startup is None or startup.run_ns <= 0:
+        return None
+    large = claim.ns >= max(LARGE_NS, LARGE_SHARE * startup.run_ns)
+    if not (large or claim.ns >= LONG_NS):
+        return None
+    share = min(0.99, claim.ns / startup.run_ns)
+    own = sorted(((ns, stage) for stage, ns in startup.own_ns.items()), reverse=True)
+    most, stage = own[0]
+    skipped = "" if startup.skipped is None else f" ({startup.skipped} of them)"
+    named = f"{_STAGES[stage]}{skipped if stage == SKIPPING else ''}"
+    return Finding(
+        claim.code,
+        f"The program takes {claim.ns / 1e9:.1f} s of its own before its first step, {100 * share:.0f} % of the run, "
+        f"imports left out: {'all' if most >= NEARLY_ALL * claim.ns else 'most'} of it {named}.",
+        share,
+        0.85 if startup.whole else 0.7,
+        (
+            Evidence("from its begin to the end of the first step", startup.total_ns / 1e9, "s"),
+            *(Evidence(_STAGES[name], ns / 1e9, "s", "near 0") for ns, name in own if ns >= LEAST_TOLD * claim.ns),
+            Evidence("imports, which are no fault", startup.ns(IMPORTS) / 1e9 if startup.whole else None, "s"),
+            Evidence("the run", startup.run_ns / 1e9, "s"),
+        ),
+        tuple(
+            Next(f"{_START_CHANGES[name]}: at most {ns / 1e9:.1f} of the run's {startup.run_ns / 1e9:.1f} s")
+            for ns, name in own
+            if ns >= LEAST_NAMED * claim.ns
+        ),
+        notable=True,
+    )
 
 
 def slowing(claim: Claim) -> Finding | None:

@@ -34,7 +34,7 @@ from .input.order import straggler, uneven
 from .input.storage import mostly_reads, storage
 from .input.workers import general, in_its_own_thread, latency, serial, sharding, starved, too_few_workers
 from .launch import launch, launch_by_utilisation
-from .run import slowing
+from .run import slowing, starting_up
 
 Rule = Callable[[Any], Finding | None]
 """From a `Claim`, of the wait for data a `Wait`, to the finding that explains all of it; `None` where it does not
@@ -96,6 +96,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause("host.gil", (Piece.GIL,), gil),
     Cause("host.step_gap", (Piece.LOOP,), step_gap),
     Cause("host.boundary", (Piece.BOUNDARY,), boundary),
+    Cause("run.startup", (Piece.BEFORE,), starting_up),
     Cause("run.slowing", (Piece.GROWING,), slowing),
     Cause("rank.straggler", (Piece.RANKS,), None),
     Cause("rank.exchange", (Piece.RANKS,), None, "known of emulated ranks alone, which say it themselves"),

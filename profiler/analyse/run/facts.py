@@ -39,6 +39,7 @@ from .non_step_time import Outside, outside_of
 from .outlier_steps import OutlierSteps, memory_pressure, shape_churn
 from .resource_usage import Sampled, sampled, swings_to_zero_pct
 from .stall_breakdown import PARTS, UNTOLD, Partition, partition
+from .startup import Startup, startup_of
 from .training_thread import own_time, rises
 from .trends import Trend, trends_of
 from .window import Window, plausible, resolved, window_of
@@ -122,6 +123,8 @@ class Facts:
     """Clocks and link of the accelerator; `None` where the processor is the device."""
     trends: tuple[Trend, ...] = ()
     """How the parts of a step change as the run goes on; empty of a run with too few steps."""
+    startup: Startup | None = None
+    """The time before the first step was over; `None` where its begin is not known."""
     memory_grew: tuple[float, float] | None = None
     """Memory of the training's processes at the beginning and at the end of the window, bytes; `None`: not known."""
 
@@ -326,6 +329,7 @@ def judge(
         other_processes=0,
         unfed_share=float(np.mean(_unfed(window.steps, pauses))),
         overhead_ns=float(np.median(window.steps["overhead_ns"])),
+        startup=startup_of(window, events, batches),
     )
     trends, memory = trends_of(facts, batches, device, host)
     return replace(facts, trends=trends, memory_grew=memory)

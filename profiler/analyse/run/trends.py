@@ -42,6 +42,9 @@ LEAST_JUMP = 0.3
 """How much longer a step is after a jump, at least, as a share of what it was before."""
 LEAST_SIDE = 0.2
 """Share of the blocks on each side of a jump, at least."""
+ARRIVES = 0.5
+"""Share of a part's growth by which the whole step has to grow, where it does not surely grow itself: otherwise another
+part gets shorter meanwhile."""
 CARRIED = 0.3
 """Share of the growth that has to go on within epochs, and from each to the next, for it not to be one of their
 order or kind."""
@@ -111,7 +114,7 @@ def trends_of(
     facts: Facts, batches: Records, device: Records, host: Records
 ) -> tuple[tuple[Trend, ...], tuple[float, float] | None]:
     """(the trend of each part, the whole step's last; memory of the processes at the beginning and at the end, bytes);
-    nothing of a run with too few steps.
+    nothing of a run with too few steps, or of which the first were not looked at.
 
     `batches`: those of the loader that trains, as their makers recorded them.
     """
@@ -120,7 +123,7 @@ def trends_of(
     flags = window.steps["flags"]
     counts = (end > begin) & ((flags & (StepFlag.FIRST_OF_EPOCH | StepFlag.NEW_SHAPE)) == 0)
     block = _block_length((end - begin)[counts])
-    if block is None:
+    if block is None or window.all_steps["step"][0] != 0:
         return (), None
     kept = np.flatnonzero(counts)[int(counts.sum()) % block :]
     around = Surroundings(facts, batches, device, host, kept)
@@ -128,8 +131,8 @@ def trends_of(
         part: _Series(window.steps["step"][kept].astype(float), values[kept], block, float(window.steps["step"][0]))
         for part, values in _values(facts, begin, end).items()
     }
-    whole = _trend(facts, around, TOTAL, series[TOTAL], True)
-    named = [_trend(facts, around, part, one, whole.since is not None) for part, one in series.items() if part != TOTAL]
+    whole = _trend(facts, around, TOTAL, series[TOTAL])
+    named = [_trend(facts, around, part, one, whole) for part, one in series.items() if part != TOTAL]
     outside = _outside(facts, around)
     told = [*(each for each in named if each.first_ms or each.last_ms), *([outside] if outside else []), whole]
     return tuple(told), around.memory()
@@ -169,7 +172,7 @@ def _season(lengths: Values) -> int:
     return int(found[counts.argmax()]) if counts.max() > 0.7 * len(apart) else 1
 
 
-def _trend(facts: Facts, around: Surroundings, part: str, series: _Series, whole_rises: bool) -> Trend:
+def _trend(facts: Facts, around: Surroundings, part: str, series: _Series, whole: Trend | None = None) -> Trend:
     slope, tau, told = _told(part, series)
     if told.shape == FALLS:
         return told
@@ -179,7 +182,7 @@ def _trend(facts: Facts, around: Surroundings, part: str, series: _Series, whole
     if not jumps and not (rises and told.last_ms > told.first_ms):
         return told
     since = int(series.numbers[change.at * series.block])
-    if not whole_rises:
+    if whole is not None and whole.since is None and whole.slope.value < ARRIVES * told.slope.value:
         return replace(told, shape=RISES, since=since, why="another part falls")
     why = around.explains(part)
     if not why and not jumps and not _goes_on(facts, around.kept, series, slope.value):
@@ -190,12 +193,12 @@ def _trend(facts: Facts, around: Surroundings, part: str, series: _Series, whole
         return replace(told, shape=RISES, since=since, why=why)
     beyond = float((series.values - change.level)[change.at * series.block :].sum())
     seen = max(0.0, beyond) / max(1.0, float(series.values.sum()))
-    whole = facts.parts.wall_ns - facts.parts.boundary_ns if part in (TOTAL, UNTOLD) else _ns(facts, part)
-    grown = min(float(whole), seen * whole)
+    most = facts.parts.wall_ns - facts.parts.boundary_ns if part in (TOTAL, UNTOLD) else _ns(facts, part)
+    grown = min(float(most), seen * most)
     reach = (0.7, 1.0)
     if slope.above_zero and not jumps:
         reach = slope.low / slope.value, min(2.0, slope.high / slope.value)
-    bounds = Estimate(grown, grown * reach[0], min(float(whole), grown * max(1.0, reach[1])))
+    bounds = Estimate(grown, grown * reach[0], min(float(most), grown * max(1.0, reach[1])))
     return replace(told, shape=JUMPS if jumps else GROWS, since=since, grown=bounds)
 
 

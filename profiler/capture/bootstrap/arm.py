@@ -22,14 +22,17 @@ from ...record.signs import ARMED
 from ..hidden import forget_frame
 from ..imports import Imports
 from ..libraries import SOURCES, Source, called_from
+from ..startup import TimedImports, armed
 from . import LEAST_TORCH, options, run_folder, too_old
 
 _unfit = False
 """Whether the hooks could not be loaded: it is not tried again."""
 
 
-def arm() -> None:
+def arm(imports: TimedImports | None = None) -> None:
     """Put triggers on torch. They stay for good: a forked child begins a recording of its own.
+
+    `imports`: what times this Python's imports.
 
     On a torch that is older than the hooks take nothing is put: that is said in the run's notices.
     """
@@ -39,6 +42,7 @@ def arm() -> None:
             "with it was not watched."
         )
         return
+    armed(imports)
     _put()
     if (folder := run_folder()) is not None:
         with contextlib.suppress(OSError):

@@ -19,8 +19,8 @@ from ...analyse.run.facts import Facts
 from ...analyse.run.headroom import MeasuredHeadroom
 from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS
-from ...analyse.run.trends import Trend
 from . import cost as cost_json
+from . import over_time
 from .common import DeviceJson, FindingJson, finding
 
 
@@ -37,7 +37,7 @@ class RunJson(Struct):
     started_at: str | None
     """ISO 8601."""
     duration_s: float | None
-    """From the first event of the training to the last."""
+    """From the begin of its process, where that is known, else from the first event of the training, to the last."""
     exit_code: int | None
     """`null`: it has not ended, or nobody could say."""
     host: dict[str, Any] | None
@@ -73,26 +73,6 @@ class WindowJson(Struct):
     batch_size: int | None
     """Of one rank, as most steps have it."""
     step_ms: StepTimesJson
-
-
-class TrendJson(Struct):
-    """A part of a step over the run."""
-
-    part: str
-    """As the breakdown names it; `total`: a step; of `boundary` times are of a stretch outside the steps."""
-    first_fifth_ms: float
-    last_fifth_ms: float
-    ms_per_1000_steps: float
-    low: float
-    """Of that, the bounds of its 95 % interval."""
-    high: float
-    shape: str
-    """`flat`, `falls`, `grows`, `jumps`, or `rises` where something else explains it."""
-    since_step: int | None
-    grown_s: float | None
-    """Time beyond the level of the run's beginning; `null` where the part does not grow by itself."""
-    why: str | None
-    """What explains one that rises."""
 
 
 class GapsJson(Struct):
@@ -191,7 +171,9 @@ class ReportJson(Struct, kw_only=True):
     """By what removing them would gain."""
     headroom: HeadroomJson
     quality: QualityJson
-    trends: list[TrendJson]
+    startup: over_time.StartupJson | None
+    """Of the rank that leads; `null`: its begin is not known."""
+    trends: list[over_time.TrendJson]
     """Of the rank that leads; empty of a run with too few steps."""
     ranks_detail: list[RankReportJson] | UnsetType = UNSET
     """Of a job alone: each rank by itself."""
@@ -220,7 +202,8 @@ def report(analysis: Analysis, spent: Spent | None = None) -> ReportJson:
         findings=[finding(each) for each in analysis.findings],
         headroom=_headroom(analysis),
         quality=_quality(analysis),
-        trends=[] if analysis.facts is None else [_trend(each) for each in analysis.facts.trends],
+        startup=None if analysis.facts is None else over_time.startup_json(analysis.facts.startup),
+        trends=[] if analysis.facts is None else [over_time.trend_json(each) for each in analysis.facts.trends],
         ranks_detail=[_of_rank(part, analysis.job) for part in analysis.ranks] or UNSET,
         cost=UNSET if spent is None else cost_json.spent(spent),
     )
@@ -353,21 +336,6 @@ def _of_process(facts: Facts | None, measured: MeasuredHeadroom | None) -> Headr
         return HeadroomJson(method="not known: loader and training share the CPU", reason=reason)
     speedup = rate_without / facts.samples_per_s
     return HeadroomJson(rate_without, speedup, "partition: wall time without the exposed waits for data", reason=reason)
-
-
-def _trend(of: Trend) -> TrendJson:
-    return TrendJson(
-        of.part,
-        of.first_ms,
-        of.last_ms,
-        of.slope.value,
-        of.slope.low,
-        of.slope.high,
-        of.shape,
-        of.since,
-        None if of.grown is None else of.grown.value / 1e9,
-        of.why or None,
-    )
 
 
 def _quality(analysis: Analysis) -> QualityJson:

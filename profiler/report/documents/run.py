@@ -13,8 +13,7 @@ from ...analyse.run.analysis import Analysis
 from ...analyse.run.facts import Facts
 from ...analyse.run.headroom import MeasuredHeadroom
 from ...analyse.run.resource_usage import Sampled
-from ...analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD
-from ...analyse.run.trends import FALLS, FLAT, GROWS, JUMPS, Trend
+from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ..document import (
     LEFT,
     RIGHT,
@@ -29,7 +28,6 @@ from ..document import (
     Quality,
     SharesOfTime,
     Space,
-    TableColumn,
     TimeRow,
     Title,
     Verdict,
@@ -38,19 +36,11 @@ from ..document import (
     under,
 )
 from ..words.command import command_line
-from ..words.figures import LEAST_SHARE, NOT_MEASURED, counted, evidence_value, part_name, percent, share
+from ..words.figures import LEAST_SHARE, NOT_MEASURED, counted, evidence_value, percent, share
+from .over_time import startup_blocks, trend_blocks
 from .ranks import ranks_blocks
 from .workers import workers_blocks
 
-LEAST_PART = 0.01
-"""Share of a step, from which a part that does not rise has a row."""
-_TREND_COLUMNS = (
-    TableColumn(),
-    TableColumn("first fifth", right=True),
-    TableColumn("last fifth", right=True),
-    TableColumn("in 1000 steps", right=True),
-    TableColumn(),
-)
 FEW_STEPS = 10
 """A bar of fewer steps would look like a finding."""
 LEAST_IDLE = 0.05
@@ -106,9 +96,10 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
             yield Heading(f"Rank {analysis.job.lead} by itself")
             yield Space()
     if facts is not None:
-        yield from trend_blocks(facts)
         yield from workers_blocks(facts, _whose_workers(analysis.verdict, facts))
         yield from _device(analysis, facts)
+        yield from startup_blocks(facts, bar=facts.window.count >= FEW_STEPS)
+        yield from trend_blocks(facts)
     elif analysis.machine is not None:
         yield from _machine(analysis.machine)
     yield _quality(analysis)
@@ -349,35 +340,3 @@ def _quality(analysis: Analysis) -> Quality:
 
 def _microseconds(ns: float) -> str:
     return f"{ns / 1e3:.0f} µs" if ns >= 10_000 else f"{ns / 1e3:.1f} µs"
-
-
-def trend_blocks(facts: Facts) -> Iterator[Block]:
-    """A row a part, and one of the step as a whole. Nothing of a run with too few steps for a trend."""
-    if not facts.trends:
-        return
-    least = LEAST_PART * max(facts.trends[-1].first_ms, facts.trends[-1].last_ms)
-    shown = [each for each in facts.trends if each.since is not None or max(each.first_ms, each.last_ms) >= least]
-    yield Heading("Over the run, ms of a step")
-    yield table(map(_trend_row, shown), *_TREND_COLUMNS, indent=1)
-    yield Space()
-
-
-def _trend_row(trend: Trend) -> tuple[str, str, str, str, str]:
-    name = "a step" if trend.part == TOTAL else part_name(trend.part)
-    if trend.part == "boundary":
-        name += ", a stretch"
-    slope = trend.slope
-    change = f"{slope.value:+.2f} ({slope.low:+.2f} to {slope.high:+.2f})"
-    return name, f"{trend.first_ms:.2f}", f"{trend.last_ms:.2f}", change, _trend_said(trend)
-
-
-def _trend_said(trend: Trend) -> str:
-    """What it does, in words."""
-    if trend.shape == FLAT:
-        return "no trend"
-    if trend.shape == FALLS:
-        return "falls"
-    at = f"at step {trend.since}" if trend.shape == JUMPS else f"from step {trend.since} on"
-    if trend.shape in (GROWS, JUMPS):
-        return f"{trend.shape} {at}"
-    return f"rises {at}, {trend.why}"

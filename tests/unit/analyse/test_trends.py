@@ -18,8 +18,9 @@ from whyidle.record.run import update_run
 from whyidle.record.schema import HOST, StepFlag
 from whyidle.report.contract import run as contract
 from whyidle.report.contract.encode import builtins
+from whyidle.report.document import Heading, TableBlock, blocks_of_kind
 from whyidle.report.documents.run import run_document
-from whyidle.report.render.markdown import markdown
+from whyidle.report.phrase import plain_words
 from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
 
 STEPS = 200
@@ -217,9 +218,11 @@ def test_memory_that_grows_too_is_part_of_the_advice(tmp_path: Path) -> None:
 def test_every_long_run_shows_the_trend_of_its_parts(tmp_path: Path) -> None:
     train(tmp_path / "run", [worked(lambda n: n * 0.1)])
     analysis = analysis_of_run(tmp_path / "run")
-    said = markdown(run_document(analysis))
-    assert "Over the run" in said
-    assert "grows from step" in said
+    document = run_document(analysis)
+    assert "Over the run, ms of a step" in [each.words for each in blocks_of_kind(document, Heading)]
+    rows = {plain_words(row[0]): row for block in blocks_of_kind(document, TableBlock) for row in block.rows}
+    assert plain_words(rows["host"][-1]).startswith("grows from step")
+    assert plain_words(rows["compute"][-1]) == "no trend"
     told = {each["part"]: each for each in builtins(contract.report(analysis))["trends"]}
     assert told["host"]["shape"] == GROWS
     assert told["host"]["ms_per_1000_steps"] == pytest.approx(100, rel=0.01)
