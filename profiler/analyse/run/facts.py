@@ -329,7 +329,7 @@ def judge(
         other_processes=0,
         unfed_share=float(np.mean(_unfed(window.steps, pauses))),
         overhead_ns=float(np.median(window.steps["overhead_ns"])),
-        startup=startup_of(window, events, batches),
+        startup=startup_of(window, events, batches, bool(info.get("trial"))),
     )
     trends, memory = trends_of(facts, batches, device, host)
     return replace(facts, trends=trends, memory_grew=memory)

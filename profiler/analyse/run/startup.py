@@ -38,6 +38,8 @@ class Startup:
     """Stage → when it was under way. No instant is in two."""
     whole: bool
     """Whether it is known from the process's begin on, with its imports."""
+    imports_known: bool
+    """Whether what is left as set-up holds no imports, as far as it is known at all."""
     making_ns: int
     """Of the first fetch: the first batch was made, beyond what a batch takes to make."""
     skipped: int | None
@@ -54,16 +56,21 @@ class Startup:
     def own_ns(self) -> dict[str, int]:
         """Stage → time that the program could do without: neither imports nor evaluating, nor starting workers."""
         return {
-            SET_UP: self.ns(SET_UP),
+            SET_UP: self.ns(SET_UP) if self.imports_known else 0,
             SKIPPING: self.ns(SKIPPING),
             FIRST_FETCH: self.making_ns,
             COMPILING: self.ns(COMPILING),
         }
 
 
-def startup_of(window: Window, events: Records, batches: Records) -> Startup | None:
-    """`events`: of the process, from its begin on; `batches`: those of the loader that trains. `None` where its begin
-    is not known, and of the last seconds of a run alone."""
+def startup_of(window: Window, events: Records, batches: Records, imported: bool) -> Startup | None:
+    """`None` where its begin is not known, and of the last seconds of a run alone.
+
+    Args:
+        events: of the process, from its begin on.
+        batches: those of the loader that trains.
+        imported: whether the process had all its modules when its recording began, as trials have.
+    """
     begun = events[np.isin(events["what"], (EventKind.PROCESS_BEGIN, EventKind.TRAINING_BEGIN))]
     if len(begun) == 0:
         return None
@@ -102,6 +109,7 @@ def startup_of(window: Window, events: Records, batches: Records) -> Startup | N
         run_ns=int(events["t_ns"].max()) - begin,
         stretches=stretches | {SET_UP: left},
         whole=whole,
+        imports_known=imported or EventKind.IMPORTS_TIMED in kinds,
         making_ns=_making(int(first["step"]), batches, stretches[FIRST_FETCH]),
         skipped=number if number and total(stretches[SKIPPING]) else None,
     )

@@ -20,6 +20,7 @@ from whyidle.analyse.run.startup import (
     STAGES,
     Startup,
 )
+from whyidle.record.run import update_run
 from whyidle.record.schema import NOT_MEASURED, EventKind
 from whyidle.report.contract import run as contract
 from whyidle.report.contract.encode import builtins
@@ -162,6 +163,15 @@ def test_compiling_before_the_first_step_is_told(tmp_path: Path) -> None:
     finding = found(folder)["run.startup"]
     assert "torch's compiler" in finding.title
     assert "TORCHINDUCTOR_CACHE_DIR" in finding.next[0].change
+
+
+def test_set_up_that_may_be_imports_is_no_finding(tmp_path: Path) -> None:
+    """An optimizer imports for seconds when the first is made, and recordings of before told nothing of it."""
+    train(tmp_path / "run", [[Step(fetch_ns=2 * MS)] * 100])
+    update_run(tmp_path / "run", {"trial": None})
+    add_events(tmp_path / "run", [(START - 5 * S, EventKind.TRAINING_BEGIN, NOT_MEASURED, NOT_MEASURED)])
+    assert startup(tmp_path / "run").ns(SET_UP) == pytest.approx(5 * S)
+    assert "run.startup" not in found(tmp_path / "run")
 
 
 def test_of_a_recording_that_began_late_nothing_is_said_of_what_came_before(tmp_path: Path) -> None:
