@@ -450,6 +450,12 @@ class EventKind:
     SAMPLER = 28
     """A DataLoader's sampler worked in the training's thread, for 0.1 ms or more; lasts. Value: indices that it drew
     for a batch; 0 where its iterator was made; not measured where what it drew is no list."""
+    PROCESS_BEGIN = 29
+    """The process of the training began; of one that `whyidle run` started."""
+    IMPORT = 30
+    """Modules were imported, before the first step was over; lasts. Those within another import are part of it."""
+    IMPORTS_TIMED = 31
+    """From the process's begin until then, all imports were timed."""
 
 
 class LoaderFlag:

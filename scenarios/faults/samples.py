@@ -32,7 +32,8 @@ class Samples(Dataset[Any]):
     def __init__(self, plan: Plan, seed: int, folder: Path) -> None:
         self.data, self.batch = plan.data, plan.loader.batch
         self._is_slow = plan.is_slow
-        self._count = plan.batches * plan.loader.batch
+        self._grown = plan.grown
+        self._count = (plan.batches + plan.start.skip) * plan.loader.batch
         self._factors = _factors(plan.data, self._count, seed)
         reading = plan.data.reading
         self._reads_once = reading is not None and reading.once
@@ -53,7 +54,7 @@ class Samples(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         data, factor = self.data, self._factors[index]
-        wait = data.sleep_ms * factor
+        wait = data.sleep_ms * factor + data.grows_ms * self._grown(index // self.batch)
         if index % self.batch == self.batch - 1 and self._is_slow(index // self.batch):
             wait += data.slow_ms
         seen = bool(len(self._seen)) and bool(self._seen[index])
@@ -254,6 +255,9 @@ def _factors(data: Data, count: int, seed: int) -> list[float]:
 
 def _widths(plan: Plan, seed: int) -> list[int]:
     """Of the samples of each batch, where batches differ in it; the net needs 16."""
+    if plan.data.longer != 1:
+        rises = (1 + (plan.data.longer - 1) * number / plan.batches for number in range(plan.batches))
+        return [max(16, round(plan.data.floats * rise / 8) * 8) for rise in rises]
     if not plan.data.width_sigma:
         return []
     source = random.Random(seed)

@@ -316,6 +316,27 @@ def step_gap(at: Path) -> None:
     happened(run, EventKind.PHASE, number, lambda s: ((int(e) - 8 * MS, int(e)) for e in s["step_end_ns"]))
 
 
+def slowing(at: Path) -> None:
+    """What the loop does after each step grows; so does the memory of the processes."""
+    run = trained(at / "run", [[Step(sync=True, host_ns=n * MS // 10) for n in range(200)]])
+    hosted(run, 1.0, 4)
+
+
+def starting(at: Path) -> None:
+    """Four seconds of the program's own and two of imports, before its first step."""
+    run = trained(at / "run", [[Step(fetch_ns=2 * MS)] * 120])
+    begin = START - 6000 * MS
+    add_events(
+        run,
+        [
+            (begin, EventKind.PROCESS_BEGIN, NOT_MEASURED, NOT_MEASURED),
+            (begin + 100 * MS, EventKind.IMPORT, NOT_MEASURED, begin + 2000 * MS),
+            (START + 5 * MS, EventKind.IMPORTS_TIMED, NOT_MEASURED, NOT_MEASURED),
+        ],
+    )
+    hosted(run, 1.0, 4)
+
+
 def breakpoint(at: Path) -> None:
     """The program stood still once."""
     plan = [Step(fetch_ns=0, sync=True, host_ns=3000 * MS if n == 100 else 0) for n in range(160)]
@@ -591,6 +612,8 @@ BUILDERS: dict[str, Callable[[Path], None]] = {
     "gil": gil,
     "main-process": main_process,
     "step-gap": step_gap,
+    "starting": starting,
+    "slowing": slowing,
     "breakpoint": breakpoint,
     "validation": validation,
     "checkpoints": checkpoints,

@@ -34,12 +34,14 @@ class Piece(Enum):
     STAGE = "host", "what is done with a batch between its arrival and the forward pass"
     LOOP = "host", "any other work of the training loop"
     BOUNDARY = "boundary", "time outside the steps"
+    GROWING = "compute, input, copy, sync, host, boundary", "what a part takes beyond its level at the run's beginning"
+    BEFORE = "", "outside the window: the program's own time before the first step"
     RANKS = "compute", "ranks wait for each other"
     OWN_MAKING = "untold", "batches that a loop without a loader makes, as looks at its stack tell"
     OWN_EVALUATING = "untold", "what such a loop evaluates"
 
     def __init__(self, parts: str, meaning: str) -> None:
-        self.parts = tuple(parts.split(", "))
+        self.parts = tuple(parts.split(", ")) if parts else ()
         self.meaning = meaning
 
 

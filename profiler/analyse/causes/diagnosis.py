@@ -16,6 +16,7 @@ from .finding import LEAST_GAIN, Evidence, Finding, Next
 from .host import gil
 from .input import pieces as data
 from .own_loop import own_pieces
+from .run import kin_of_growth, leads
 from .table import explained
 
 LEAST_STEPS = 30
@@ -44,7 +45,8 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     """The causes of idle time that are worth a word, the one whose removal gains most first."""
     found = data.findings_of(facts)
     waits = {each.cause for each in found}
-    for piece, ns in (pieces_of(facts) | own_pieces(facts)).items():
+    before = {} if facts.startup is None else {Piece.BEFORE: float(sum(facts.startup.own_ns.values()))}
+    for piece, ns in (before | pieces_of(facts) | own_pieces(facts)).items():
         cause = explained(piece, Claim(facts, ns))
         found += [] if cause is None else [cause]
     found = [each for each in _folded(facts, found) if each.severity != "none"]
@@ -53,10 +55,29 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
         most = max(0.0, facts.headroom / facts.samples_per_s - 1) if facts.samples_known else None
         found = [replace(f, most_gain=most) if f.cause in waits else f for f in found]
         found = [f for f in found if f.severity != "none"]
-    found.sort(key=lambda f: f.gain, reverse=True)
+    found.sort(key=lambda f: _took_ns(facts, f), reverse=True)
+    found = _growth_behind_its_part(facts, found)
     if found and not facts.told_apart and facts.own_loop is None:
         found[0] = replace(found[0], next=(*found[0].next, _TELL_APART))
     return tuple(found)
+
+
+def _took_ns(facts: Facts, found: Finding) -> float:
+    """Time that a finding is about: shares are of the window, but for that of what lies before it."""
+    if found.cause == "run.startup" and facts.startup is not None:
+        return found.share * facts.startup.run_ns
+    return (found.gain / (1 + found.gain) if found.gain != float("inf") else 1.0) * facts.parts.wall_ns
+
+
+def _growth_behind_its_part(facts: Facts, found: Sequence[Finding]) -> list[Finding]:
+    """Findings in their order, but for growth that is not most of its part: the cause of that part comes first."""
+    kin = "" if leads(facts) else kin_of_growth(facts)
+    growth = [each for each in found if each.cause == "run.slowing"]
+    rest = [each for each in found if each.cause != "run.slowing"]
+    same = [at for at, each in enumerate(rest) if kin and (each.cause or "").startswith(kin)]
+    took = [_took_ns(facts, each) for each in rest]
+    at = max(same[0] + 1 if same else 0, sum(ns >= _took_ns(facts, one) for one in growth for ns in took))
+    return [*rest[:at], *growth, *rest[at:]]
 
 
 def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:
@@ -85,7 +106,7 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
         )
     if steps < LEAST_STEPS:
         return _too_few(steps, findings if steps >= LEAST_ADVISING else (), ended)
-    if findings:
+    if findings and findings[0].gain >= LEAST_GAIN:
         return findings[0]
     if facts.own_loop is not None:
         return _nothing_seen(facts.own_loop)

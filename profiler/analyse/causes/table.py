@@ -37,6 +37,7 @@ from .input.workers import general, in_its_own_thread, latency, serial, sharding
 from .launch import launch, launch_by_utilisation
 from .main_process import main_process
 from .own_loop import evaluated_by_hand, made_by_hand
+from .run import slowing, starting_up
 
 Rule = Callable[[Any], Finding | None]
 """From a `Claim`, of the wait for data a `Wait`, to the finding that explains all of it; `None` where it does not
@@ -102,6 +103,8 @@ CAUSES: tuple[Cause, ...] = (
     Cause("host.step_gap", (Piece.LOOP,), step_gap),
     Cause("host.boundary", (Piece.BOUNDARY,), boundary),
     Cause("host.boundary", (Piece.OWN_EVALUATING,), evaluated_by_hand),
+    Cause("run.startup", (Piece.BEFORE,), starting_up),
+    Cause("run.slowing", (Piece.GROWING,), slowing),
     Cause("rank.straggler", (Piece.RANKS,), None),
     Cause("rank.exchange", (Piece.RANKS,), None, "known of emulated ranks alone, which say it themselves"),
 )

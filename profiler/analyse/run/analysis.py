@@ -44,7 +44,7 @@ class Analysis:
     dropped_records: int
     """Records that could not be stored."""
     duration_s: float | None = None
-    """From the first event of the training to the last."""
+    """From the begin of its process, where that is known, else from the first event of the training, to the last."""
     machine: Sampled | None = None
     """What the sampler saw over the whole recording, of a run without steps."""
     gaps_ms: dict[str, float] = field(default_factory=dict)

@@ -27,7 +27,6 @@ from ...record.schema import (
     PauseKind,
     StepFlag,
 )
-from ..intervals import intersect, total, union
 from ..predict.advice import Advice
 from ..shares import MOSTLY
 from ..where.own_loop import OwnLoop
@@ -39,19 +38,19 @@ from .exposed_data_wait import Waits, is_read, waits_of
 from .gil import Gil, gil_of, with_gil
 from .host_gaps import Gaps, Staging, Syncs, gaps_of, staging_of, syncs_of
 from .index_sampler import Sampling, sampling_of
-from .loader_stats import LoaderStats, loader_of
+from .loader_stats import MADE_IN_FETCH_PCT, LoaderStats, loader_of, made_in_fetch_pct
 from .non_step_time import Outside, outside_of
 from .outlier_steps import OutlierSteps, memory_pressure, shape_churn
 from .resource_usage import Sampled, sampled, swings_to_zero_pct
 from .stall_breakdown import PARTS, UNTOLD, Partition, partition
+from .startup import Startup, startup_of
 from .training_thread import own_time, rises
+from .trends import Trend, trends_of
 from .window import Window, batch_size_of, plausible, resolved, window_of
-from .worker_records import of_loaders, of_training, within
+from .worker_records import of_loaders, of_training
 
 MACHINE_FULL_PCT = 90.0
 """CPU time of a machine in use, in percent, from which it has none left over: what is on no CPU may wait for one."""
-MADE_IN_FETCH_PCT = 90.0
-"""Batch making of which so much happens within the fetches is done by the training itself."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +134,12 @@ class Facts:
     """What other settings of the loader would do; `None` where the run does not tell, or nobody will ask."""
     device_state: DeviceState | None = None
     """Clocks and link of the accelerator; `None` where the processor is the device."""
+    trends: tuple[Trend, ...] = ()
+    """How the parts of a step change as the run goes on; empty of a run with too few steps."""
+    startup: Startup | None = None
+    """The time before the first step was over; `None` where its begin is not known."""
+    memory_grew: tuple[float, float] | None = None
+    """Memory of the training's processes at the beginning and at the end of the window, bytes; `None`: not known."""
 
     @property
     def samples_known(self) -> bool:
@@ -306,7 +311,7 @@ def judge(
     retries = queued and doubtful is None
     flags = window.steps["flags"]
     copied = window.steps["copy_bytes"] > 0
-    return Facts(
+    facts = Facts(
         window=window,
         parts=parts,
         loader=loader_of(window, batches, None if transforms is None else of_loaders(transforms, batches), names),
@@ -317,7 +322,7 @@ def judge(
         samples=window.samples,
         pinned=_pinned(window.steps[copied], pauses[pauses["step"] >= window.steps["step"][0]]),
         copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > MOSTLY),
-        made_in_fetch_pct=_made_in_fetch(window, batches),
+        made_in_fetch_pct=made_in_fetch_pct(window, batches),
         waits=waits_of(window, batches, parts, 0 if sampling is None else sampling.ns),
         main_queued_ns=_queued(window, host),
         machine_cpus=(info.get("host") or {}).get("cpus"),
@@ -346,7 +351,10 @@ def judge(
         other_processes=0,
         unfed_share=float(np.mean(_unfed(window.steps, pauses))),
         overhead_ns=float(np.median(window.steps["overhead_ns"])),
+        startup=startup_of(window, events, batches, bool(info.get("trial"))),
     )
+    trends, memory = trends_of(facts, batches, device, host)
+    return replace(facts, trends=trends, memory_grew=memory)
 
 
 def _unfed(steps: Records, pauses: Records) -> npt.NDArray[np.bool_]:
@@ -382,15 +390,6 @@ def _making_ns(events: Records, steps: Records) -> npt.NDArray[np.float64] | Non
         return None
     end = np.where(steps["fetch_end_ns"] == NOT_MEASURED, steps["fetch_begin_ns"], steps["fetch_end_ns"])
     return np.asarray(end - steps["fetch_begin_ns"], dtype=np.float64)
-
-
-def _made_in_fetch(window: Window, batches: Records) -> float | None:
-    counted = batches[within(window, batches)]
-    making = union(counted["begin_ns"], counted["end_ns"])
-    if total(making) == 0:
-        return None
-    fetches = union(window.steps["fetch_begin_ns"], window.steps["fetch_end_ns"])
-    return 100 * total(intersect(making, fetches)) / total(making)
 
 
 def _queued(window: Window, host: Records) -> float | None:

@@ -25,14 +25,17 @@ from ..imports import Imports
 from ..libraries import SOURCES, Source, called_from
 from ..stacks.permit import TRACER, permit
 from ..stacks.within import look_where_refused
+from ..startup import TimedImports, armed
 from . import LEAST_TORCH, options, run_folder, stack_options, too_old
 
 _unfit = False
 """Whether the hooks could not be loaded: it is not tried again."""
 
 
-def arm() -> None:
+def arm(imports: TimedImports | None = None) -> None:
     """Put triggers on torch. They stay for good: a forked child begins a recording of its own.
+
+    `imports`: what times this Python's imports.
 
     On a torch that is older than the hooks take nothing is put: that is said in the run's notices.
     """
@@ -42,6 +45,7 @@ def arm() -> None:
             "with it was not watched."
         )
         return
+    armed(imports)
     _put()
     if (folder := run_folder()) is not None:
         with contextlib.suppress(OSError):

@@ -38,6 +38,7 @@ from ..document import (
 )
 from ..words.command import command_line
 from ..words.figures import LEAST_SHARE, NOT_MEASURED, counted, evidence_value, percent, share
+from .over_time import startup_blocks, trend_blocks
 from .ranks import ranks_blocks
 from .workers import workers_blocks
 
@@ -101,6 +102,8 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
     if facts is not None:
         yield from workers_blocks(facts, _whose_workers(analysis.verdict, facts))
         yield from _device(analysis, facts)
+        yield from startup_blocks(facts, bar=facts.window.count >= FEW_STEPS)
+        yield from trend_blocks(facts)
     elif analysis.machine is not None:
         yield from _machine(analysis.machine)
     yield _quality(analysis)

@@ -16,6 +16,7 @@ from whyidle.errors import WhyidleError
 from whyidle.scenarios.faults.case import (
     EVERY,
     FIRST,
+    GROWN,
     PARTS,
     PLANTED,
     SEVERITIES,
@@ -26,6 +27,7 @@ from whyidle.scenarios.faults.case import (
     Plan,
     PlannedSampler,
     PlannedStep,
+    Start,
 )
 from whyidle.scenarios.faults.loop import PlantedLoop, device_of
 from whyidle.scenarios.faults.machine import foreign_load, unmet
@@ -97,6 +99,26 @@ def test_the_steps_that_a_fault_hits_are_known_beforehand() -> None:
     )
     assert tenth.steps_hit() == {9, 19}
     assert len(Case("d", ("input.serial",), "mild", Plan(batches=7)).steps_hit()) == 7
+
+
+def test_what_is_planted_to_grow_begins_to_after_a_while_and_is_all_there_at_the_end() -> None:
+    plan = Plan(step=PlannedStep(grows_ms=10), batches=100)
+    assert [plan.grown(step) for step in (0, 15)] == [0, 0]
+    assert plan.grown(100) == 1
+    assert 0 < plan.grown(16) < plan.grown(50) < plan.grown(99)
+    grown = Case("grows", ("run.slowing",), "mild", plan, hit=GROWN)
+    assert grown.steps_hit() == frozenset(range(16, 100))
+
+
+def test_what_lies_before_the_first_step_is_a_share_of_the_whole_run() -> None:
+    case = Case("start", ("run.startup",), "mild", Plan(start=Start(index_s=3)), part="start")
+    stamps = [Stamp("start", 0, 30), Stamp("fetch", 30, 40)]
+    assert true_share(stamps, [], (50, 100), case, (0, 100)) == {"run.startup": pytest.approx(0.3)}
+
+
+def test_batches_that_are_skipped_come_on_top_of_those_that_are_trained_on(tmp_path: Path) -> None:
+    plan = Plan(loader=Loader(workers=0, batch=2), start=Start(skip=5), batches=10)
+    assert len(loader_of(plan, Samples(plan, 1, tmp_path))) == 15
 
 
 def test_cases_are_chosen_by_name_by_cause_and_by_kind() -> None:

@@ -13,7 +13,7 @@ from ...run.facts import Facts
 from ...run.loader_stats import BUSY, HEAVILY_QUEUED_PCT
 from ...shares import MOSTLY, NEARLY_ALL
 from ..claim import Piece
-from ..divided import HOLDING
+from ..divided import HOLDING, grown_ns
 from ..finding import Finding
 from ..table import explained
 from .epochs import restarts
@@ -28,8 +28,8 @@ LEAST_PIECE = 0.03
 
 
 def findings_of(facts: Facts) -> list[Finding]:
-    """What explains the exposed wait for data; together they explain all of it."""
-    input_ns = facts.parts.input_ns
+    """What explains the exposed wait for data; together they explain all of it but what grew as the run went on."""
+    input_ns = facts.parts.input_ns - round(grown_ns(facts, "input"))
     if input_ns <= 0:
         return []
     every = _pieces(facts)
@@ -63,15 +63,20 @@ def held_ns(facts: Facts) -> int:
 def _pieces(facts: Facts) -> Pieces:
     """The exposed wait by when it happened."""
     waits = facts.waits
+    grown = grown_ns(facts, "input")
     if facts.made_in_training:
-        making_ns = facts.parts.input_ns - waits.sampling_ns - held_ns(facts)
+        making_ns = facts.parts.input_ns - round(grown) - waits.sampling_ns - held_ns(facts)
         return [(Piece.SAMPLING, waits.sampling_ns), (Piece.IN_TRAINING, making_ns)]
-    known = (*_epochs(facts), (Piece.READING, waits.reading_ns), (Piece.SLOW, waits.slow_ns))
     drawn_ns = _drawn_meanwhile(facts)
     sampling = Piece.SAMPLING, waits.sampling_ns - drawn_ns
+    known = [(Piece.READING, waits.reading_ns), (Piece.SLOW, waits.slow_ns)]
     if _is_handed(facts):
-        return [sampling, *known, (Piece.HANDED, waits.handed_ns), (Piece.MAKING, waits.making_ns + drawn_ns)]
-    return [sampling, *known, (Piece.MAKING, waits.making_ns + waits.handed_ns + drawn_ns)]
+        known += [(Piece.HANDED, waits.handed_ns), (Piece.MAKING, waits.making_ns + drawn_ns)]
+    else:
+        known.append((Piece.MAKING, waits.making_ns + waits.handed_ns + drawn_ns))
+    whole = sum(ns for _, ns in known)
+    stays = 1 - min(1.0, grown / whole) if whole else 1.0
+    return [sampling, *_epochs(facts), *((piece, round(stays * ns)) for piece, ns in known)]
 
 
 def _drawn_meanwhile(facts: Facts) -> int:
