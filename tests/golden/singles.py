@@ -16,6 +16,7 @@ import numpy as np
 from support.crafted import add, add_events, amend, steps_of, train_on_cpu
 from support.long_run import make as long_run
 from support.planted_runs import H200, Making, batch, happened, hosted, looked, pooled, serial, told, trained, until
+from support.planted_stacks import plant_stacks
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import EmulatedSpec
 from whyidle.record.names import Names
@@ -70,6 +71,15 @@ def made_in_training_crowded(at: Path) -> None:
 def too_few_workers(at: Path) -> None:
     run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 60] * 2, PlantedWorkers(2, 2), Making(stages=(0.6, 0.3)))
     hosted(run, 2.0, 8)
+
+
+def with_stacks(at: Path) -> None:
+    """Workers open an archive for each sample; the training's own code is seen in each part of its steps."""
+    run = pooled(
+        at / "run", [[Step(fetch_ns=40 * MS, before_ns=4 * MS, host_ns=3 * MS)] * 60] * 2, PlantedWorkers(2, 2)
+    )
+    hosted(run, 2.0, 8)
+    plant_stacks(run, end_ns=until(run))
 
 
 def waiting_workers(at: Path) -> None:
@@ -582,6 +592,7 @@ BUILDERS: dict[str, Callable[[Path], None]] = {
     "serial": made_in_training,
     "serial-crowded": made_in_training_crowded,
     "too-few-workers": too_few_workers,
+    "with-stacks": with_stacks,
     "waiting-workers": waiting_workers,
     "cpu-exhausted": cpu_exhausted,
     "oversubscribed": oversubscribed,

@@ -6,11 +6,14 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from support.crafted import add
+import numpy as np
+
+from support.crafted import add, steps_of
 from whyidle.analyse.where.looks import Looks
 from whyidle.record.run import open_run
 from whyidle.record.schema import NOT_MEASURED, STACK, ThreadState
 from whyidle.record.stacks import Call, CallStack, StackNames, read_stacks
+from whyidle.scenarios.planted import MS, START
 
 TORCH = "/venv/lib/python3.12/site-packages/torch"
 LIB = "/usr/lib/python3.12"
@@ -37,6 +40,14 @@ OPENING: CallStack = (*FETCHING[:2], NEXT, LOOP, FETCH, OPEN, CONTENTS)
 """Of a worker that was forked where the training asked for its first batch."""
 DECODING: CallStack = (*FETCHING[:2], NEXT, LOOP, FETCH, DECODE)
 WAITING: CallStack = (*FETCHING[:2], NEXT, LOOP, ORDER)
+
+IMPORTING: CallStack = (Call("<module>", "/home/me/train.py", 3, "import torch"),)
+LOGGING: CallStack = (
+    MAIN,
+    Call("train", "/home/me/train.py", 31, "log(<b>loss</b>)"),
+    Call("log", "/home/me/logs.py", 8),
+)
+MONITORING: CallStack = (Call("Thread.run", f"{LIB}/threading.py", 1010), Call("watch", "/home/me/logs.py", 19))
 
 WORKER = 9_000_001
 """The process of a first planted worker; a second one's is the next."""
@@ -72,6 +83,35 @@ def look(
         )
     add(folder, STACK, rows)
     return folder
+
+
+def plant_stacks(run: Path, end_ns: int, opening: int = 7) -> Path:
+    """Looks at a training every 10 ms, and at its two workers in turn.
+
+    Workers wait in two looks of ten; of the others they open an archive in `opening` of eight. One look in fifty fails.
+    """
+    steps = steps_of(run)
+    begins, arrives = steps["fetch_begin_ns"], steps["fetch_end_ns"]
+    optimized = steps["optimizer_end_ns"]
+
+    def training(number: int, at: int) -> CallStack | None:
+        place = max(0, int(np.searchsorted(begins, at, side="right")) - 1)
+        if number % 50 == 49:
+            return None
+        if at < begins[0]:
+            return IMPORTING
+        if at < arrives[place]:
+            return FETCHING
+        return LOGGING if at >= optimized[place] else FORWARD
+
+    def worker(number: int, at: int) -> CallStack:
+        return WAITING if number % 10 in (3, 6) else OPENING if number % 8 < opening else DECODING
+
+    look(run, range(START - 200 * MS, end_ns, 10 * MS), training)
+    for which in range(2):
+        look(run, range(START + 5 * MS + which * 10 * MS, end_ns, 20 * MS), worker, WORKER + which)
+    look(run, range(START, end_ns, 80 * MS), lambda *_: MONITORING, None, WORKER + 10)
+    return run
 
 
 def looks_of(folder: Path) -> Looks:

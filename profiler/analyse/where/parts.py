@@ -69,11 +69,11 @@ def parts_at(at: Stamps, steps: Records, events: Records, pauses: Records) -> np
     edges, follows = _edges(steps, _last_ns(steps, events))
     place = np.searchsorted(steps["fetch_begin_ns"], at, side="right") - 1
     within = (at[:, None] >= edges[np.maximum(place, 0)]).sum(axis=1)
-    parts = follows[np.maximum(place, 0), within]
+    parts: npt.NDArray[np.int64] = follows[np.maximum(place, 0), within]
     further = pauses[pauses["what"] == PauseKind.FETCH]
     parts[inside(union(further["begin_ns"], further["end_ns"]), at)] = StepPart.FETCH
     parts[inside(under_way(lasting(events, EventKind.BOUNDARY)), at)] = StepPart.OUTSIDE
-    # Passes before the training and steps that nobody looked at, at its begin, are told from starting by nothing.
+    # Where the first steps were not recorded, starting is not told from them.
     whole = steps["step"][0] <= 0 and steps["skipped"][0] <= 0
     parts[place < 0] = StepPart.BEFORE_FIRST if whole else StepPart.UNKNOWN
     return parts

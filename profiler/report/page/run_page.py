@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...analyse.ranks import figures as ranks_figures
+from ...analyse.ranks.membership import ranks_of
 from ...analyse.run.analysis import Analysis
-from ...analyse.run.facts import Facts
+from ...analyse.run.facts import Facts, leading_writer
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.timeline.timeline import Timeline, timelines
 from ...record.names import read_names
@@ -26,6 +27,7 @@ from ..documents.run import FEW_STEPS, rate_now, run_document
 from ..render.html import page_sections
 from ..words.figures import share
 from .environment import environment_of, settings_of
+from .flame import Stacks, stacks_of
 from .frame import render
 from .overview import duration, gap_histogram, over_time
 from .timeline_data import MOST_RANKS, data_of
@@ -59,13 +61,14 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
     lead = _lead(analysis, over)
     overview, utilisation_drawn = (None, False) if lead is None else over_time(lead)
     facts = analysis.facts
+    stacks = _stacks(analysis, runs, lead)
     further = page_sections(block for block in document.blocks if not isinstance(block, DRAWN_HERE))
     return render(
         "run.html.j2",
         title=document.title,
         data=None if lead is None else data_of(over, names, lead.rank),
-        scripts=SCRIPTS if over else (),
-        styles=("uPlot.min.css", "timeline.css") if over else (),
+        scripts=(*(SCRIPTS if over else ()), *(["flame.js"] if stacks is not None else ())),
+        styles=(*(("uPlot.min.css", "timeline.css") if over else ()), *(["flame.css"] if stacks is not None else ())),
         cautions=blocks_of_kind(document, Caution),
         emulated=facts is not None and facts.device_kind == "emulated",
         cost=cost,
@@ -81,6 +84,7 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
             for block in blocks_of_kind(document, OtherFindings)
             for found in block.findings
         ],
+        stacks=stacks,
         tiles=list(_tiles(analysis, facts)),
         overview=overview,
         utilisation_drawn=utilisation_drawn,
@@ -102,6 +106,15 @@ def _lead(analysis: Analysis, over: Sequence[Timeline]) -> Timeline | None:
     """Whose figures stand for the job."""
     number = analysis.job.lead if analysis.job is not None else None
     return next((t for t in over if t.rank == number), over[0] if over else None)
+
+
+def _stacks(analysis: Analysis, runs: Sequence[Run], lead: Timeline | None) -> Stacks | None:
+    """Those of the process whose figures stand for the job."""
+    if not analysis.ranks:
+        writer = leading_writer(runs[0])
+        return None if writer is None else stacks_of(runs[0], writer)
+    found = next((rank for rank in ranks_of(runs) if lead is not None and rank.rank == lead.rank), None)
+    return None if found is None else stacks_of(found.run, found.writer)
 
 
 def _tiles(analysis: Analysis, facts: Facts | None) -> Iterator[tuple[str, Any, str]]:
