@@ -27,8 +27,9 @@ from ..report.document import Document
 from ..report.documents.attached import attached_document
 from ..report.documents.cost import spent_line
 from ..report.documents.run import run_document, stand_in_of
-from ..report.export import prometheus, speedscope
+from ..report.export import prometheus
 from ..report.export.raw import KINDS_OF_TABLES, about_of, raw_table
+from ..report.export.speedscope import ProfiledProcess, speedscope_of
 from ..report.export.steps import steps_table
 from ..report.export.table import Table
 from ..report.plot.utilisation import trace_of, write_utilisation
@@ -129,7 +130,7 @@ class RunResult(RecordedResult):
         return prometheus.of_runs([self.gauged()])
 
     def speedscope(self) -> str:
-        made = speedscope.speedscope(self._training())
+        made = speedscope_of(self._training())
         if made is None:
             raise WhyidleError(
                 f"{self.folder} holds no looks at the stacks of a training. `whyidle run` records them where the "
@@ -137,12 +138,12 @@ class RunResult(RecordedResult):
             )
         return made
 
-    def _training(self) -> list[speedscope.Process]:
+    def _training(self) -> list[ProfiledProcess]:
         ranks = ranks_of(self.runs)
         if len(ranks) > 1:
-            return [speedscope.Process(each.run, each.writer, each.host, f"rank {each.rank}: ") for each in ranks]
+            return [ProfiledProcess(each.run, each.writer, each.host, f"rank {each.rank}: ") for each in ranks]
         writer = leading_writer(self.runs[0])
-        return [] if writer is None else [speedscope.Process(self.runs[0], writer)]
+        return [] if writer is None else [ProfiledProcess(self.runs[0], writer)]
 
     def gauged(self) -> tuple[str, Analysis]:
         return self.folder.resolve().name, self.analysis

@@ -114,6 +114,13 @@ def plant_stacks(run: Path, end_ns: int, opening: int = 7) -> Path:
     return run
 
 
+def plant_log(run: Path, end_ns: int, every: int, log: Call) -> Path:
+    """Looks at a training every 10 ms, of which one in `every` sees it in `log`."""
+    rest = (FETCHING, FORWARD, FORWARD)
+    at = range(START, end_ns, 10 * MS)
+    return look(run, at, lambda number, _: rest[number % 3] if number % every else (MAIN, log))
+
+
 def looks_of(folder: Path) -> Looks:
     """All looks of a recording."""
     return Looks(open_run(folder).records(STACK), read_stacks(folder))

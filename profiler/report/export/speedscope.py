@@ -25,7 +25,7 @@ NS_PER_S = 1e9
 
 
 @dataclass(frozen=True)
-class Process:
+class ProfiledProcess:
     """One that trains."""
 
     run: Run
@@ -36,7 +36,7 @@ class Process:
     """Before the names of its threads, where several processes train."""
 
 
-def speedscope(processes: Sequence[Process]) -> str | None:
+def speedscope_of(processes: Sequence[ProfiledProcess]) -> str | None:
     """The file's content; `None` where no stacks were looked at."""
     threads = [
         (told, looks, (process.run.folder, process.host))
@@ -80,10 +80,12 @@ def _threads(prefix: str, looks: ProcessLooks | None) -> Iterator[tuple[str, Loo
 
 def _each(looks: Looks) -> Iterable[Looks]:
     """By thread, in the order in which they were first seen."""
+    # Of threads that send and threads that pin, the looks come one kind after the other.
+    looks = Looks(np.sort(looks.records, order="t_ns", kind="stable"), looks.table)
     threads = np.stack((looks.records["process"], looks.records["thread"]), axis=1)
     for process, thread in dict.fromkeys(map(tuple, threads.tolist())):
         mine = looks.kept((threads[:, 0] == process) & (threads[:, 1] == thread))
-        yield mine.kept(np.argsort(mine.records["t_ns"], kind="stable"))
+        yield mine
 
 
 def _profile(name: str, looks: Looks, begin_ns: int, frames: dict[Call, int]) -> dict[str, Any]:

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...analyse.ranks import figures as ranks_figures
-from ...analyse.ranks.membership import ranks_of
 from ...analyse.run.analysis import Analysis
-from ...analyse.run.facts import Facts, leading_writer
+from ...analyse.run.facts import Facts
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.timeline.timeline import Timeline, timelines
 from ...record.names import read_names
@@ -27,7 +26,7 @@ from ..documents.run import FEW_STEPS, rate_now, run_document
 from ..render.html import page_sections
 from ..words.figures import share
 from .environment import environment_of, settings_of
-from .flame import Stacks, stacks_of
+from .flame import stacks_of
 from .frame import render
 from .overview import duration, gap_histogram, over_time
 from .timeline_data import MOST_RANKS, data_of
@@ -61,7 +60,8 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
     lead = _lead(analysis, over)
     overview, utilisation_drawn = (None, False) if lead is None else over_time(lead)
     facts = analysis.facts
-    stacks = _stacks(analysis, runs, lead)
+    leading = ranks_figures.leading(analysis, runs)
+    stacks = None if leading is None else stacks_of(*leading)
     further = page_sections(block for block in document.blocks if not isinstance(block, DRAWN_HERE))
     return render(
         "run.html.j2",
@@ -106,15 +106,6 @@ def _lead(analysis: Analysis, over: Sequence[Timeline]) -> Timeline | None:
     """Whose figures stand for the job."""
     number = analysis.job.lead if analysis.job is not None else None
     return next((t for t in over if t.rank == number), over[0] if over else None)
-
-
-def _stacks(analysis: Analysis, runs: Sequence[Run], lead: Timeline | None) -> Stacks | None:
-    """Those of the process whose figures stand for the job."""
-    if not analysis.ranks:
-        writer = leading_writer(runs[0])
-        return None if writer is None else stacks_of(runs[0], writer)
-    found = next((rank for rank in ranks_of(runs) if lead is not None and rank.rank == lead.rank), None)
-    return None if found is None else stacks_of(found.run, found.writer)
 
 
 def _tiles(analysis: Analysis, facts: Facts | None) -> Iterator[tuple[str, Any, str]]:
