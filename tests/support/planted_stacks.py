@@ -11,7 +11,7 @@ import numpy as np
 from support.crafted import add, steps_of
 from whyidle.analyse.where.looks import Looks
 from whyidle.record.run import open_run
-from whyidle.record.schema import NOT_MEASURED, STACK, ThreadState
+from whyidle.record.schema import HEADER_BYTES, NOT_MEASURED, STACK, ThreadState
 from whyidle.record.stacks import Call, CallStack, StackNames, read_stacks
 from whyidle.scenarios.planted import MS, START
 
@@ -82,6 +82,12 @@ def look(
             }
         )
     add(folder, STACK, rows)
+    (path,) = folder.glob("stack-*.rec")
+    count = len(open_run(folder).records(STACK))
+    kept = np.memmap(path, dtype=STACK.dtype, mode="r+", offset=HEADER_BYTES, shape=(count,))
+    kept[:] = kept[np.argsort(kept["t_ns"], kind="stable")]
+    kept["seq"] = np.arange(1, count + 1)
+    kept.flush()
     return folder
 
 

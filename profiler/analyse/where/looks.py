@@ -16,6 +16,7 @@ from ...record.run import Run, Writer
 from ...record.schema import NOT_MEASURED, STACK
 from ...record.stacks import CallStack, StackTable, read_stacks
 from ..intervals import Intervals, inside
+from .places import is_file
 
 _LOOP = re.compile(r"/torch/utils/data/_utils/worker\.py\Z")
 FETCHER = re.compile(r"/torch/utils/data/_utils/fetch\.py\Z")
@@ -94,8 +95,8 @@ class ProcessLooks:
 
 def makes(stack: CallStack) -> bool:
     """Whether a worker's stack stands in the making of a batch, and not in waiting for an order."""
-    loop = max((at for at, call in enumerate(stack) if _LOOP.search(call.file)), default=-1)
-    return any(FETCHER.search(call.file) for call in stack[loop + 1 :])
+    loop = max((at for at, call in enumerate(stack) if is_file(_LOOP, call.file)), default=-1)
+    return any(is_file(FETCHER, call.file) for call in stack[loop + 1 :])
 
 
 def looks_at(run: Run, writer: Writer) -> ProcessLooks | None:
@@ -106,6 +107,11 @@ def looks_at(run: Run, writer: Writer) -> ProcessLooks | None:
     pid = writer[1] % AGAIN
     thread = next((p.thread for p in processes(run.folder) if (p.rank, p.pid) == writer), None) or pid
     whole = Looks(records[np.argsort(records["t_ns"], kind="stable")], read_stacks(run.folder))
+    return process_looks(whole, pid, thread)
+
+
+def process_looks(whole: Looks, pid: int, thread: int) -> ProcessLooks:
+    """Those of `whole` at a training process, whose thread `thread` trains, and at what works for it."""
     own = whole.kept(whole.records["process"] == pid)
     children = whole.kept(_descends(whole.records, pid))
     main = children.records["process"] == children.records["thread"]
@@ -126,11 +132,11 @@ def looks_at(run: Run, writer: Writer) -> ProcessLooks | None:
 
 
 def _is_worker(stack: CallStack) -> bool:
-    return any(_LOOP.search(call.file) for call in stack)
+    return any(is_file(_LOOP, call.file) for call in stack)
 
 
 def _pins(stack: CallStack) -> bool:
-    return any(_PINS.search(call.file) for call in stack)
+    return any(is_file(_PINS, call.file) for call in stack)
 
 
 def _descends(records: Records, pid: int) -> npt.NDArray[np.bool_]:
