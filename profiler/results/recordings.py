@@ -14,7 +14,6 @@ from ..analyse.cells import cost
 from ..analyse.ranks.figures import all_facts, processes
 from ..analyse.ranks.membership import ranks_of
 from ..analyse.run.analysis import Analysis, analyse
-from ..analyse.run.facts import leading_writer
 from ..analyse.timeline.timeline import timelines
 from ..errors import WhyidleError
 from ..record.attached import STACKS
@@ -142,7 +141,7 @@ class RunResult(RecordedResult):
         ranks = ranks_of(self.runs)
         if len(ranks) > 1:
             return [ProfiledProcess(each.run, each.writer, each.host, f"rank {each.rank}: ") for each in ranks]
-        writer = leading_writer(self.runs[0])
+        writer = self.runs[0].leading_writer()
         return [] if writer is None else [ProfiledProcess(self.runs[0], writer)]
 
     def gauged(self) -> tuple[str, Analysis]:

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from ...record.run import Run, Writer
 from ..run.analysis import Analysis
-from ..run.facts import Facts, leading_writer
+from ..run.facts import Facts
 from ..run.metrics import METRICS
 from .membership import ranks_of
 
@@ -30,7 +30,7 @@ def leading(analysis: Analysis, runs: Sequence[Run]) -> tuple[Run, Writer] | Non
     `runs`: those that were analysed.
     """
     if not analysis.ranks:
-        writer = leading_writer(runs[0])
+        writer = runs[0].leading_writer()
         return None if writer is None else (runs[0], writer)
     told = [part.rank for part in analysis.ranks if part.analysis.facts is not None]
     number = analysis.job.lead if analysis.job is not None else next(iter(told), None)
