@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -60,6 +60,18 @@ def statement_begin(call: Call) -> int:
     """The line that the statement of a call begins on; the call's own where the source does not tell."""
     found = _known_statement(call)
     return call.line if found is None else found.lineno
+
+
+def returned(call: Call) -> Call:
+    """Where the function of a call ends by giving something back; the call itself where the source does not tell."""
+    source, function = _parsed(call.file), _function(call)
+    if source is None or function is None:
+        return call
+    ends = [node for node in _within(function) if isinstance(node, ast.Return) and node.value is not None]
+    if not ends:
+        return call
+    line = max(end.lineno for end in ends)
+    return replace(call, line=line, text=source.lines[line - 1].strip())
 
 
 def names_of(call: Call) -> tuple[list[str], list[str]]:
