@@ -93,7 +93,10 @@ def starting_up(claim: Claim) -> Finding | None:
             Evidence("the run", startup.run_ns / 1e9, "s"),
         ),
         tuple(
-            Next(f"{_START_CHANGES[name]}: at most {ns / 1e9:.1f} of the run's {startup.run_ns / 1e9:.1f} s")
+            Next(
+                f"{_START_CHANGES[name]}: at most {ns / 1e9:.1f} of the run's {startup.run_ns / 1e9:.1f} s",
+                kind="slice" if name == SKIPPING else "settings" if name == COMPILING else "once",
+            )
             for ns, name in own
             if ns >= LEAST_NAMED * claim.ns
         ),
@@ -124,18 +127,19 @@ def slowing(claim: Claim) -> Finding | None:
 
 def leads(facts: Facts) -> bool:
     """Whether growth is most of the time of the part that grows most, so that it says more than that part's cause."""
-    part = _largest(facts)
+    part = grows_most(facts)
     return part is not None and growing(facts.trends)[part].value > MOSTLY * _whole_ns(facts, part)
 
 
 def kin_of_growth(facts: Facts) -> str:
     """How codes of other causes begin that explain the part that grows most; empty where none does."""
     return {"input": "input.", "copy": "copy.", "sync": "host.sync", "host": "host.", "boundary": "host.boundary"}.get(
-        _largest(facts) or "", ""
+        grows_most(facts) or "", ""
     )
 
 
-def _largest(facts: Facts) -> str | None:
+def grows_most(facts: Facts) -> str | None:
+    """The part whose growth takes most time; `None` where none grows."""
     grown = growing(facts.trends)
     return max(grown, key=lambda name: grown[name].value) if grown else None
 
@@ -184,6 +188,6 @@ def _change(claim: Claim, trend: Trend) -> Next:
     if memory is not None and memory[1] > MEMORY_GROWS * memory[0]:
         change += f" (memory grows too, from {memory[0] / 1e6:.0f} to {memory[1] / 1e6:.0f} MB: something is kept)"
     if grown is None or grown.high <= 0:
-        return Next(change)
+        return Next(change, kind="bound")
     most = min(grown.high, 0.99 * claim.facts.parts.wall_ns)
-    return claim.removing(change, most, least=grown.low / grown.high, likely=grown.value / grown.high)
+    return claim.removing(change, most, least=grown.low / grown.high, likely=grown.value / grown.high, kind="bound")

@@ -19,7 +19,7 @@ from ..predict.observed import advice_of
 from ..ranks.job import Job, JobRank, job_of
 from ..ranks.membership import RankProcess, listed, missing, ranks_of, surely_missing, unended
 from ..where.located import located
-from ..where.looks import looks_at
+from ..where.looks import looks_at, making_seen
 from ..where.own_loop import own_loop_of
 from .data_quality_warnings import warnings_of
 from .events import phases_of
@@ -159,6 +159,8 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
         facts = replace(
             facts, own_loop=own_loop_of(looks.training.between(window.begin_ns, window.end_ns), window.steps)
         )
+    if looks is not None:
+        facts = replace(facts, making_seen=making_seen(looks, facts.parts.loading))
     findings = findings_of(facts)
     if looks is not None:
         findings = located(looks, facts, run.records(EVENT, mine), run.records(PAUSE, mine), findings)

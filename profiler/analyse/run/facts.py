@@ -127,6 +127,9 @@ class Facts:
     """Steps with input shapes not seen before, or in which torch's compiler was at work."""
     memory_pressure: OutlierSteps | None = None
     """Steps in which the device's memory allocator had to try again."""
+    making_seen: float | None = None
+    """Of looks at workers while the training waited for data, the share in which they ran, making a batch, 0..1; `None`
+    where that was not looked at, or too seldom."""
     own_loop: OwnLoop | None = None
     """What a loop without a loader spends its time on, as its stack tells; `None` where clocks tell it, or too few
     looks were made."""

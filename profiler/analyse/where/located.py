@@ -11,9 +11,9 @@ from ...record.schema import EventKind
 from ...record.stacks import Call, StackTable
 from ..causes.finding import Finding, Next
 from ..run.facts import Facts
-from ..statistics import wilson
+from ..statistics import Estimate, wilson
 from .looks import FETCHER, Looks, ProcessLooks
-from .places import Where, is_file, is_users, place_of, places
+from .places import Where, is_file, is_users, place_of
 from .remedies import LOOP, MAKING, Remedy, remedy_of
 from .selection import MAKING_TIMES, Evidenced, Selected, selected
 from .source import returned
@@ -28,15 +28,16 @@ COLLATED = 1_000_000
 """Weight of a look within the program's own collate function: what that returns is what is handed over."""
 LEAST_ADVISED = 0.3
 """Of the time in question that a line has to take for a change of it to be proposed."""
-LIKELY = 0.8
+LIKELY = 0.95
 """Of a line's time that goes where it is mended."""
 
 
 OF_THE_MACHINE = (
     *("input.foreign_load", "input.affinity", "input.cpu_quota", "input.worker_threads", "input.oversubscribed"),
-    *("input.sharding", "input.overkill", "input.worker_restart", "host.launch"),
 )
-"""Causes that no change of a line mends: what their time is spent on is not why it is lost."""
+"""Causes that lie elsewhere, beside which cheaper code is a help at best."""
+NO_LINE_MENDS = ("input.sharding", "input.overkill", "input.worker_restart", "input.pipeline_fill", "host.launch")
+"""Causes for which what their time is spent on is not why it is lost."""
 
 
 def located(
@@ -54,7 +55,7 @@ def located(
             found.append(finding)
             continue
         shown = None if finding.cause is None else selected(finding.cause, evidence)
-        lines = () if shown is None else places(shown.looks.stacks(), shown.time)
+        lines = () if shown is None else shown.lines()
         lines = tuple(line for line in lines if line.samples >= LEAST_LOOKS and (line.share or 0.0) >= LEAST_SHARE)
         made = where_made if (finding.cause or "").startswith("input.") else ()
         if finding.cause == "input.handoff":
@@ -91,24 +92,26 @@ def _loader_made(events: Records, table: StackTable) -> tuple[Where, ...]:
 
 def _with_advice(finding: Finding, lines: tuple[Where, ...], shown: Selected, facts: Facts) -> Finding:
     """The finding, with what mends its first line put where its gain belongs."""
-    if not lines or (lines[0].share or 0.0) < LEAST_ADVISED or finding.cause in OF_THE_MACHINE:
+    if not lines or (lines[0].share or 0.0) < LEAST_ADVISED or finding.cause in NO_LINE_MENDS:
         return finding
     making = shown.time in MAKING_TIMES
-    remedy = remedy_of(shown.looks, lines[0], MAKING if making else LOOP, making)
-    if remedy is None:
+    found = remedy_of(shown.looks, lines[0], MAKING if making else LOOP, making)
+    if found is None:
         return finding
-    change = _predicted(remedy, finding, lines[0], making, facts, len(shown.looks))
+    remedy, looks = found
+    share = wilson(looks / len(shown.looks), len(shown.looks))
+    change = _predicted(remedy, finding, lines[0], making, facts, share)
     best = finding.next[0].predicted_samples_per_s if finding.next else None
     mine = change.predicted_samples_per_s
-    first = best is None or mine is None or mine >= best
+    first = finding.cause not in OF_THE_MACHINE and (best is None or mine is None or mine >= best)
     return replace(finding, next=(change, *finding.next) if first else (*finding.next, change))
 
 
-def _predicted(remedy: Remedy, finding: Finding, line: Where, making: bool, facts: Facts, looks: int) -> Next:
-    """What is gained if the line takes no time any longer: of what makes batches, until the device sets the pace."""
+def _predicted(remedy: Remedy, finding: Finding, line: Where, making: bool, facts: Facts, share: Estimate) -> Next:
+    """What is gained if that share of the time in question goes: of what makes batches, until the device sets the
+    pace."""
     said = f"{line.file.rpartition('/')[2]}:{line.line}: {remedy.change}"
     whole_ns = finding.share * facts.parts.wall_ns
-    share = wilson(line.share or 0.0, looks)
 
     def gained(part: float) -> float | None:
         if not making or facts.made_in_training:

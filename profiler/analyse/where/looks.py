@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...record.processes import AGAIN, processes
 from ...record.reader import Records
 from ...record.run import Run, Writer
-from ...record.schema import NOT_MEASURED, STACK
+from ...record.schema import NOT_MEASURED, STACK, ThreadState
 from ...record.stacks import CallStack, StackTable, read_stacks
 from ..intervals import Intervals, inside
 from .places import is_file
@@ -91,6 +91,18 @@ class ProcessLooks:
     def making(self) -> Looks:
         """At workers that are making a batch."""
         return self.workers.where(makes)
+
+
+LEAST_SEEN = 20
+"""Looks at workers from which it is said what they do while the training waits."""
+
+
+def making_seen(looks: ProcessLooks, waiting: Intervals) -> float | None:
+    """Of looks at workers within these times, the share in which they ran, making a batch; `None` of too few, and where
+    the kernel does not tell whether they ran."""
+    of_workers = looks.workers.during(waiting)
+    seen = len(of_workers) - of_workers.failed - of_workers.states()[NOT_MEASURED]
+    return len(of_workers.where(makes).in_state(ThreadState.RUNS)) / seen if seen >= LEAST_SEEN else None
 
 
 def makes(stack: CallStack) -> bool:

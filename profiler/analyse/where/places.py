@@ -79,6 +79,7 @@ def places(stacks: Iterable[tuple[CallStack, int]], time: str, most: int = 3) ->
 
     Args:
         stacks: each with how often it was seen; an empty one is a look that failed, which counts for none of the lines.
+                Looks that are to be taken off have a negative number.
         time: what the looks are of, in words.
         most: how many lines are told.
     """
@@ -90,12 +91,12 @@ def places(stacks: Iterable[tuple[CallStack, int]], time: str, most: int = 3) ->
         found = place_of(stack)
         if found is None:
             continue
-        looks += count
         call, inner = found
         key = call.file, call.line
         lines[key] += count
+        looks += max(0, count)
         told.setdefault(key, call)
-        calls.setdefault(key, Counter())[inner] += count
+        calls.setdefault(key, Counter())[inner] += max(0, count)
     return tuple(
         Where(
             key[0],
@@ -108,4 +109,5 @@ def places(stacks: Iterable[tuple[CallStack, int]], time: str, most: int = 3) ->
             time,
         )
         for key, count in lines.most_common(most)
+        if count > 0
     )

@@ -112,8 +112,8 @@ LOOP = (
 """In the training loop's own work."""
 
 
-def remedy_of(looks: Looks, where: Where, rows: Sequence[_Row], making: bool) -> Remedy | None:
-    """What mends a line, as far as what was seen of it tells.
+def remedy_of(looks: Looks, where: Where, rows: Sequence[_Row], making: bool) -> tuple[Remedy, int] | None:
+    """What mends a line, as far as what was seen of it tells; and in how many of all looks the same is to be mended.
 
     Args:
         looks: all looks of the time in question.
@@ -137,10 +137,17 @@ def remedy_of(looks: Looks, where: Where, rows: Sequence[_Row], making: bool) ->
     best, count = max(votes.items(), key=lambda vote: vote[1], default=(None, 0))
     fits = best if count >= MOSTLY * whole else None
     if same >= MOSTLY * whole and (fits is None or fits.kind != "once"):
-        return Remedy("once", f"it is given the same for every sample: {_KEEP}")
-    if fits is None and making:
-        return _of_waiting(looks)
-    return fits
+        return Remedy("once", f"it is given the same for every sample: {_KEEP}"), same
+    if fits is None:
+        fits = _of_waiting(looks) if making else None
+        return None if fits is None else (fits, whole)
+    alike = sum(n for stack, n in looks.stacks() if stack and _fitting(own_part(stack), _text(stack), rows) == fits)
+    return fits, alike
+
+
+def _text(stack: CallStack) -> str:
+    found = place_of(stack)
+    return "" if found is None else found[0].text
 
 
 def _fitting(stack: CallStack, text: str, rows: Sequence[_Row]) -> Remedy | None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag, ThreadState
-from ..intervals import Intervals, clip, union
+from ..causes.run import grows_most
+from ..intervals import EMPTY, Intervals, clip, union
 from ..run.events import lasting, under_way
 from ..run.facts import Facts
 from .looks import Looks, ProcessLooks
+from .places import Where, places
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,18 @@ class Selected:
 
     looks: Looks
     time: str
+    before: Looks | None = None
+    """Looks whose lines are taken off: what grew is what is left."""
+
+    def lines(self) -> tuple[Where, ...]:
+        """The lines in which most of it was spent."""
+        earlier = () if self.before is None else ((stack, -count) for stack, count in self.before.stacks())
+        return places(chain(self.looks.stacks(), earlier), self.time)
 
 
 Select = Callable[[Evidenced], Selected]
 
+WHOLE = np.array([[0, np.iinfo(np.int64).max]])
 MAKING = "the time in which workers make batches"
 FETCHING = "the time in which the training waits for data"
 MAKING_TIMES = MAKING, FETCHING
@@ -115,6 +126,27 @@ def _copying(of: Evidenced) -> Selected:
     return Selected(Looks(records, first.table), "the time in calls that copy")
 
 
+def _starting_up(of: Evidenced) -> Selected:
+    """The stages before the first step that a program could do without, imports left out."""
+    startup = of.facts.startup
+    stages = [] if startup is None else [startup.stretches[stage] for stage in startup.own_ns if startup.own_ns[stage]]
+    together = union(*np.concatenate((EMPTY, *stages)).T)
+    return Selected(of.looks.training.during(together), "the time before the first step, imports left out")
+
+
+def _growing(of: Evidenced) -> Selected:
+    """The part that grows, in the later half of the window; what stood there in the earlier half is taken off."""
+    part, parts, window = grows_most(of.facts), of.facts.parts, of.facts.window
+    middle = (window.begin_ns + window.end_ns) // 2
+    if part == "input":
+        looks = _supply(of).looks
+    else:
+        by_part = {"host": parts.hosting, "compute": parts.computing, "boundary": parts.outside, "sync": parts.syncing}
+        looks = of.looks.training.during(by_part.get(part or "", clip(WHOLE, window.begin_ns, window.end_ns)))
+    time = "that part of the steps in the later half of the run"
+    return Selected(looks.between(middle, window.end_ns), time, looks.between(window.begin_ns, middle))
+
+
 def _launching(of: Evidenced) -> Selected:
     steps = of.facts.window.steps
     known = steps[(steps["forward_begin_ns"] != NOT_MEASURED) & (steps["optimizer_end_ns"] != NOT_MEASURED)]
@@ -147,6 +179,8 @@ SHOWN_BY: dict[str, Select] = {
     "host.step_gap": _hosting,
     "host.boundary": _outside,
     "device.shape_churn": _compiling,
+    "run.startup": _starting_up,
+    "run.slowing": _growing,
 }
 """By the code of the cause. Every other cause of `input` is shown by how batches are made, one of `device` or `rank`
 by no line."""

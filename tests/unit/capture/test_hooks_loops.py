@@ -27,7 +27,7 @@ def test_a_plain_loop_has_a_step_a_batch(recording: Recording) -> None:
     ]  # fmt: skip
     assert all(step["calls"] == steps[0]["calls"] for step in steps)
     assert recording.epochs == [0, 1]
-    assert recording.loaders == [(0, None, 0)]
+    assert recording.loaders == [(0, None, 0, ())]
     assert not recording.notices
     assert not recording.boundaries
 

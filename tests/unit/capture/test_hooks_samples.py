@@ -22,7 +22,7 @@ def test_workers_tell_their_queue_and_their_settings(recording: Recording, persi
     steps = recording.done()
     assert recording.samples == [4, 4, 2] * 2
     assert [step["capacity"] for step in steps] == [None, 6, 6] * 2
-    assert recording.loaders == [(2, 3, LoaderFlag.PERSISTENT_WORKERS * persistent)]
+    assert recording.loaders == [(2, 3, LoaderFlag.PERSISTENT_WORKERS * persistent, ())]
 
 
 def test_persistent_workers_left_early_keep_the_samples_right(recording: Recording) -> None:

@@ -23,6 +23,9 @@ from .wait import Wait
 Pieces = Sequence[tuple[Piece, int]]
 """Each with so many ns of the wait."""
 
+AT_WORK = 0.6
+"""Of looks at workers while the training waits, the share in which they run and make a batch, from which the making is
+what it waits for."""
 LEAST_PIECE = 0.03
 """Share of the wall time below which a piece of the wait is told together with the largest one."""
 
@@ -110,6 +113,9 @@ def _is_handed(facts: Facts) -> bool:
     queue for CPUs, so do the threads that send. Unless batches are large: then what looks busy may be the sending.
     """
     waits = facts.waits
+    if facts.making_seen is not None and facts.making_seen >= AT_WORK:
+        # Whatever is on its way is sent by a thread that shares the interpreter with the making.
+        return False
     limit = _workers_are_the_limit(facts) or (facts.loader.run_queue_pct or 0.0) >= HEAVILY_QUEUED_PCT
     ordinary = waits.handed_ns + waits.making_ns + waits.slow_ns + waits.reading_ns
     handed = waits.handed_ns / max(1, ordinary)

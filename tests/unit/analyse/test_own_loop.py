@@ -1,0 +1,141 @@
+"""A loop that draws its batches itself: looks at its stack divide its time, each with an honest interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.crafted import records_of
+from whyidle.analyse.where.looks import Looks
+from whyidle.analyse.where.own_loop import COMPUTING, EVALUATING, LEAST_LOOKS, MAKING, OTHER, OwnLoop, own_loop_of
+from whyidle.record.schema import STACK, STEP
+from whyidle.record.stacks import Call, CallStack, StackNames, read_stacks
+from whyidle.scenarios.planted import MS
+
+SOURCE = """\
+import torch
+from model import GPT
+def get_batch(split):
+    return torch.stack(draw(split)), torch.stack(draw(split))
+def train():
+    X, Y = get_batch("train")
+    while True:
+        if number % 100 == 0:
+            losses = estimate_loss()
+        logits, loss = model(X, Y)
+        X, Y = get_batch("train")
+        loss.backward()
+        optimizer.step()
+        log(loss)
+train()
+"""
+TORCH = "/venv/lib/python3.12/site-packages/torch"
+MODULE = Call("Module._call_impl", f"{TORCH}/nn/modules/module.py", 1750)
+LINEAR = Call("linear", f"{TORCH}/nn/functional.py", 125)
+ADAM = Call("AdamW.step", f"{TORCH}/optim/adamw.py", 220)
+ENGINE = Call("backward", f"{TORCH}/autograd/__init__.py", 300)
+STEP_NS = 50 * MS
+
+
+@pytest.fixture
+def at(tmp_path: Path):  # type: ignore[no-untyped-def]
+    path = tmp_path / "train.py"
+    path.write_text(SOURCE)
+    lines = SOURCE.splitlines()
+
+    def call(line: int, function: str = "train", *inner: Call) -> CallStack:
+        outer = (Call("<module>", str(path), 15, lines[14].strip()),)
+        if function != "train":
+            inner = (Call(function, str(path), 4, lines[3].strip()), *inner)
+        return (*outer, Call("train", str(path), line, lines[line - 1].strip()), *inner)
+
+    return call
+
+
+def seen(
+    folder: Path, stacks: Sequence[tuple[int, CallStack]], steps: int = 40, long: Sequence[int] = ()
+) -> OwnLoop | None:
+    """What is made of looks, each in the step of that number. Steps of `long` last ten times as long as others."""
+    lengths = np.where(np.isin(np.arange(steps), long), 10 * STEP_NS, STEP_NS)
+    begins = np.cumsum(lengths) - lengths
+    names = StackNames(folder)
+    rows = [{"t_ns": begins[step] + 7 * MS, "stack": names.number(stack)} for step, stack in stacks]
+    rows.sort(key=lambda row: row["t_ns"])
+    table = records_of(
+        STEP,
+        [
+            {"fetch_begin_ns": begin, "step_end_ns": begin + length}
+            for begin, length in zip(begins.tolist(), lengths.tolist(), strict=True)
+        ],
+    )
+    return own_loop_of(Looks(records_of(STACK, rows), read_stacks(folder)), table)
+
+
+def test_each_statement_of_the_loop_is_told_by_what_it_calls_and_what_it_feeds(tmp_path: Path, at) -> None:  # type: ignore[no-untyped-def]
+    forward, backward, optimizer = at(10, "train", MODULE, LINEAR), at(12, "train", ENGINE), at(13, "train", ADAM)
+    drawing, logging = at(11, "get_batch"), at(14)
+    evaluating = at(9, "estimate_loss", MODULE, LINEAR)
+    looks = [(step, forward) for step in range(40)]
+    looks += [(step, backward) for step in range(40)]
+    looks += [(step, optimizer) for step in range(10)]
+    looks += [(step, drawing) for step in range(30)]
+    looks += [(step, logging) for step in range(20)]
+    looks += [(20, evaluating)] * 20
+    found = seen(tmp_path, looks, long=(20,))
+    assert found is not None
+    assert found.looks == 160
+    assert {kind: round(share.value * 160) for kind, share in found.shares.items()} == {
+        COMPUTING: 90,
+        MAKING: 30,
+        EVALUATING: 20,
+        OTHER: 20,
+    }
+    (line, *_) = found.lines[MAKING]
+    assert (line.function, line.line) == ("get_batch", 4)
+    assert [each.line for each in found.lines[EVALUATING]] == [9]
+
+
+def test_looks_of_one_long_stretch_are_no_independent_ones(tmp_path: Path, at) -> None:  # type: ignore[no-untyped-def]
+    forward, evaluating = at(10, "train", MODULE), at(9, "estimate_loss", MODULE)
+    found = seen(tmp_path, [(step, forward) for step in range(40)] + [(20, evaluating)] * 40, long=(20,))
+    assert found is not None
+    one, spread = found.shares[EVALUATING], found.shares[COMPUTING]
+    assert one.value == spread.value == 0.5
+    assert one.high - one.low > 2 * (spread.high - spread.low)
+
+
+def test_too_few_looks_say_nothing(tmp_path: Path, at) -> None:  # type: ignore[no-untyped-def]
+    assert seen(tmp_path, [(step, at(10, "train", MODULE)) for step in range(LEAST_LOOKS - 1)]) is None
+
+
+def test_a_program_whose_source_is_gone_still_shows_what_computes(tmp_path: Path, at) -> None:  # type: ignore[no-untyped-def]
+    looks = [(step, at(10, "train", MODULE)) for step in range(30)] + [
+        (step, at(11, "get_batch")) for step in range(10)
+    ]
+    (tmp_path / "train.py").unlink()
+    found = seen(tmp_path, looks)
+    assert found is not None
+    assert found.shares[COMPUTING].value == 0.75
+    assert found.shares[OTHER].value == 0.25
+
+
+@given(data=st.data())
+def test_the_shares_sum_to_one_and_lie_in_their_intervals(tmp_path_factory: pytest.TempPathFactory, data) -> None:  # type: ignore[no-untyped-def]
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "train.py").write_text(SOURCE)
+    lines = SOURCE.splitlines()
+    inner = st.sampled_from([(), (MODULE,), (ENGINE,), (ADAM,), (LINEAR,)])
+    looks = data.draw(st.lists(st.tuples(st.integers(0, 39), st.integers(6, 14), inner), min_size=30, max_size=60))
+    outer = Call("<module>", str(folder / "train.py"), 15, lines[14].strip())
+    found = seen(
+        folder,
+        [(step, (outer, Call("train", str(folder / "train.py"), n, lines[n - 1].strip()), *i)) for step, n, i in looks],
+    )
+    assert found is not None
+    assert sum(share.value for share in found.shares.values()) == pytest.approx(1)
+    assert all(share.low <= share.value <= share.high for share in found.shares.values())
