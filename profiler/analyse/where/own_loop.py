@@ -31,6 +31,7 @@ COMPUTING, MAKING, EVALUATING, OTHER = "computing", "making batches", "evaluatin
 _BACKWARD = re.compile(r"/torch/(_tensor\.py:backward|autograd/)")
 _OPTIMIZER = re.compile(r"/torch/(optim/|amp/grad_scaler\.py|nn/utils/clip_grad\.py)")
 _FORWARD = re.compile(r"/torch/nn/modules/module\.py:|/torch/_dynamo/eval_frame\.py:")
+_COMPUTES = re.compile(f"{_BACKWARD.pattern}|{_OPTIMIZER.pattern}|{_FORWARD.pattern}")
 _NO_GRADIENT = re.compile(r"/torch/utils/_contextlib\.py:|/torch/autograd/grad_mode\.py:")
 _TEXTS = (
     (re.compile(r"\.backward\("), _BACKWARD),
@@ -50,10 +51,13 @@ class OwnLoop:
 
 
 @dataclass
-class _Statement:
-    """A statement of the function with the loop, and the looks that stand in it."""
+class _Branch:
+    """What a statement of the function with the loop calls, and the looks that stand in it."""
 
     call: Call
+    """Where the statement stands."""
+    begin: int
+    """The line that the statement begins on."""
     stacks: list[tuple[CallStack, int]]
     steps: list[int]
     """Of each look, in which step it fell."""
@@ -69,14 +73,14 @@ def own_loop_of(looks: Looks, steps: Records) -> OwnLoop | None:
     if depth is None or len(seen) < LEAST_LOOKS:
         return None
     of_step = np.searchsorted(steps["fetch_begin_ns"], looks.records["t_ns"], side="right") - 1
-    statements = _statements([stacks[place] for place in seen], of_step[seen].tolist(), depth)
+    branches = _branches([stacks[place] for place in seen], of_step[seen].tolist(), depth)
     long = _long_steps(steps)
-    computing = [each for each in statements if _shows(each, depth, _FORWARD)]
+    computing = [each for each in branches if any(_shows(each, depth, what) for what in (_FORWARD, _COMPUTES))]
     evaluating = [each for each in computing if _evaluates(each, depth, long)]
     training = [each for each in computing if each not in evaluating]
     feeding = _feeding([each.call for each in training])
-    kinds: dict[str, list[_Statement]] = defaultdict(list)
-    for each in statements:
+    kinds: dict[str, list[_Branch]] = defaultdict(list)
+    for each in branches:
         kinds[_kind(each, depth, evaluating, training, feeding)].append(each)
     whole = len(seen)
     return OwnLoop(
@@ -94,17 +98,19 @@ def own_loop_of(looks: Looks, steps: Records) -> OwnLoop | None:
 
 
 def _kind(
-    each: _Statement,
+    each: _Branch,
     depth: int,
-    evaluating: Sequence[_Statement],
-    training: Sequence[_Statement],
+    evaluating: Sequence[_Branch],
+    training: Sequence[_Branch],
     feeding: frozenset[str],
 ) -> str:
     if each in evaluating:
         return EVALUATING
-    if each in training or _shows(each, depth, _BACKWARD) or _shows(each, depth, _OPTIMIZER):
+    if each in training or any(_shows(each, depth, what) for what in (_BACKWARD, _OPTIMIZER, _COMPUTES)):
         return COMPUTING
-    return MAKING if feeding & set(names_of(each.call)[0]) else OTHER
+    # What else is called in the statement that calls the model gives it what it is called with.
+    beside = each.begin in {other.begin for other in training}
+    return MAKING if beside or feeding & set(names_of(each.call)[0]) else OTHER
 
 
 def _depth_of_loop(stacks: Sequence[CallStack]) -> int | None:
@@ -123,19 +129,20 @@ def _depth_of_loop(stacks: Sequence[CallStack]) -> int | None:
     return found
 
 
-def _statements(stacks: Sequence[CallStack], steps: Sequence[int], depth: int) -> list[_Statement]:
-    found: dict[int, _Statement] = {}
+def _branches(stacks: Sequence[CallStack], steps: Sequence[int], depth: int) -> list[_Branch]:
+    found: dict[tuple[int, str, str], _Branch] = {}
     for stack, step in zip(stacks, steps, strict=True):
         if len(stack) <= depth:
             continue
         begin = statement_begin(stack[depth])
-        each = found.setdefault(begin, _Statement(stack[depth], [], []))
+        inner = stack[depth + 1] if len(stack) > depth + 1 else Call("")
+        each = found.setdefault((begin, inner.file, inner.function), _Branch(stack[depth], begin, [], []))
         each.stacks.append((stack, 1))
         each.steps.append(step)
     return list(found.values())
 
 
-def _shows(each: _Statement, depth: int, what: re.Pattern[str]) -> bool:
+def _shows(each: _Branch, depth: int, what: re.Pattern[str]) -> bool:
     """Whether most looks at a statement stand in such a function, or its text says so."""
     hits = sum(
         count
@@ -153,7 +160,7 @@ def _long_steps(steps: Records) -> frozenset[int]:
     return frozenset(np.flatnonzero(lengths > LONG_STEP * np.median(lengths)).tolist())
 
 
-def _evaluates(each: _Statement, depth: int, long: frozenset[int]) -> bool:
+def _evaluates(each: _Branch, depth: int, long: frozenset[int]) -> bool:
     in_long = sum(step in long for step in each.steps)
     return in_long >= NEARLY_ALL * len(each.steps) or _shows(each, depth, _NO_GRADIENT)
 
@@ -163,7 +170,7 @@ def _feeding(training: Sequence[Call]) -> frozenset[str]:
     return frozenset(name for call in training for name in names_of(call)[1])
 
 
-def _estimate(mine: Sequence[_Statement], whole: int) -> Estimate:
+def _estimate(mine: Sequence[_Branch], whole: int) -> Estimate:
     """With an interval for as many independent looks as there were different steps: those of one step go together."""
     count = sum(len(each.steps) for each in mine)
     apart = len({step for each in mine for step in each.steps})
