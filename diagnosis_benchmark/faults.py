@@ -15,6 +15,7 @@ from whyidle.analyse.cells.comparison import Cell, Comparison, cell_of
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.capture.cpu_budget import cpu_budget
 from whyidle.capture.sampler.procfs import MachineCpu, parse_machine_cpu, read
+from whyidle.capture.sampler.stack_options import NO_STACKS, StackOptions
 from whyidle.errors import RecordError, WhyidleError
 from whyidle.matrix.matrix import PENDING, Matrix, PlannedCell, Shown, free_folder
 from whyidle.matrix.trial import TrialOutcome, TrialTarget
@@ -180,6 +181,7 @@ def plan(request: FaultRequest) -> Matrix:
             batch_size=case.plan.loader.batch,
             trial=partial(_trial, request, case),
             unmet=unmet(case.needs),
+            stacks=StackOptions() if case.stacks else NO_STACKS,
         )
         for case in chosen
     ]

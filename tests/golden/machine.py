@@ -93,9 +93,9 @@ def _settle_records(path: Path) -> None:
         struct.pack_into("<q", content, _PID_AT, other(pid))
     kind = KINDS[path.name.partition("-")[0]]
     count = (len(content) - HEADER_BYTES) // kind.record_bytes
-    if "training" in (field.name for field in kind.fields):
-        records = np.frombuffer(content, kind.dtype, count, HEADER_BYTES)
-        pids = records["training"]
+    records = np.frombuffer(content, kind.dtype, count, HEADER_BYTES)
+    for name in {"training", "process", "parent"} & {field.name for field in kind.fields}:
+        pids = records[name]
         pids[pids % AGAIN == os.getpid()] += PID - os.getpid()
     path.unlink()
     path.with_name(_renamed(path.name)).write_bytes(content)

@@ -38,7 +38,9 @@ class VirtualServer:
         assert target == self._target
         return self
 
-    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> TrialOutcome:
+    def run(
+        self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None], **_how: Any
+    ) -> TrialOutcome:
         self.ran.append(spec)
         self._leave(folder, spec, description)
         update_run(folder, {**description, "ended": {"status": "ok"}})

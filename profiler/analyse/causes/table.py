@@ -29,6 +29,7 @@ from .input.cpus import (
     worker_threads,
 )
 from .input.epochs import pipeline_fill, worker_restart
+from .input.exclusive import exclusive
 from .input.handoff import handoff, overkill
 from .input.order import straggler, uneven
 from .input.storage import mostly_reads, storage
@@ -59,6 +60,7 @@ SUPPLY = (Piece.SLOW, Piece.MAKING)
 CAUSES: tuple[Cause, ...] = (
     Cause("input.serial", (Piece.IN_TRAINING,), serial),
     Cause("input.worker_restart", (Piece.STARTING,), worker_restart),
+    Cause("input.exclusive", (Piece.FILLING, Piece.READING, *SUPPLY), exclusive),
     Cause("input.pipeline_fill", (Piece.FILLING,), pipeline_fill),
     Cause("input.storage", (Piece.READING,), storage),
     Cause("input.straggler", (Piece.SLOW,), straggler),

@@ -19,6 +19,7 @@ from ..predict.observed import advice_of
 from ..ranks.job import Job, JobRank, job_of
 from ..ranks.membership import RankProcess, listed, missing, ranks_of, surely_missing, unended
 from ..where.located import located
+from ..where.looks import looks_at
 from .data_quality_warnings import warnings_of
 from .events import phases_of
 from .facts import Facts, facts_of
@@ -141,7 +142,9 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     """One training process by itself; without a writer the one that ran most steps."""
     duration_s = _duration_s(run.records(EVENT, writer))
     run, headroom, cut = without_stretches(run, writer)
-    facts = facts_of(run, writer)
+    mine = writer or run.leading_writer()
+    looks = None if mine is None else looks_at(run, mine)
+    facts = facts_of(run, mine, looks)
     if facts is None:
         recorded = len(run.records(STEP, writer))
         verdict = Finding(
@@ -160,8 +163,8 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
         # Of a job each rank would be replayed, and scenarios are compared as they run.
         facts = replace(facts, advice=advice_of(run, facts))
     findings = findings_of(facts)
-    if (mine := writer or run.leading_writer()) is not None:
-        findings = located(run, mine, facts, findings)
+    if mine is not None and looks is not None:
+        findings = located(run, mine, facts, looks, findings)
     steps = facts.window.steps
     verdict = verdict_of(facts, findings)
     shown = findings if verdict.cause is not None else ()

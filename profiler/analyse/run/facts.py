@@ -30,8 +30,10 @@ from ...record.schema import (
 from ..intervals import intersect, total, union
 from ..predict.advice import Advice
 from ..shares import MOSTLY
+from ..where.looks import ProcessLooks
 from .activity_windows import Activity, activity_of
 from .device_state import DeviceState, device_state
+from .exclusion import Exclusion, exclusion_of
 from .exposed_data_wait import Waits, is_read, waits_of
 from .gil import Gil, gil_of, with_gil
 from .host_gaps import Gaps, Syncs, gaps_of, syncs_of
@@ -40,7 +42,7 @@ from .non_step_time import Outside, outside_of
 from .outlier_steps import OutlierSteps, memory_pressure, shape_churn
 from .resource_usage import Sampled, sampled, swings_to_zero_pct
 from .stall_breakdown import PARTS, UNTOLD, Partition, partition
-from .training_thread import own_time, rises
+from .training_thread import own_time, queued_ns
 from .window import Window, plausible, resolved, window_of
 from .worker_records import of_loaders, of_training, within
 
@@ -122,6 +124,8 @@ class Facts:
     """What other settings of the loader would do; `None` where the run does not tell, or nobody will ask."""
     device_state: DeviceState | None = None
     """Clocks and link of the accelerator; `None` where the processor is the device."""
+    exclusion: Exclusion | None = None
+    """Whether workers exclude each other; `None` with fewer than two."""
 
     @property
     def samples_known(self) -> bool:
@@ -222,8 +226,8 @@ class Facts:
         return self.machine_full and foreign is not None and mine is not None and foreign > mine
 
 
-def facts_of(run: Run, mine: Writer | None = None) -> Facts | None:
-    """Gather the facts of one training process; by default of the one that ran most steps.
+def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = None) -> Facts | None:
+    """Gather the facts of one training process, by default of the one that ran most steps. `looks`: at its stacks.
 
     `None` when no step was recorded, or when the device has stamped none.
     """
@@ -257,6 +261,7 @@ def facts_of(run: Run, mine: Writer | None = None) -> Facts | None:
         run.info,
         run.records(TRANSFORM, mine),
         read_names(run.folder),
+        looks,
     )
     others = sum(f.header.rank == mine[0] and f.header.pid != mine[1] and f.count() > 0 for f in files)
     return replace(facts, cut_steps=cut, other_processes=others)
@@ -273,6 +278,7 @@ def judge(
     info: dict[str, Any],
     transforms: Records | None = None,
     names: Mapping[int, str] | None = None,
+    looks: ProcessLooks | None = None,
 ) -> Facts:
     """The facts of a window, from the records around it; `info` is run.json, `names` what records name by number."""
     device_kind = str((info.get("device") or {}).get("kind", "cpu"))
@@ -298,7 +304,7 @@ def judge(
         copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > MOSTLY),
         made_in_fetch_pct=_made_in_fetch(window, batches),
         waits=waits_of(window, batches, parts),
-        main_queued_ns=_queued(window, host),
+        main_queued_ns=queued_ns(window, host),
         machine_cpus=(info.get("host") or {}).get("cpus"),
         zero_windows_pct=swings_to_zero_pct(window, device),
         activity=activity_of(window, events, kernels),
@@ -317,6 +323,7 @@ def judge(
         shape_churn=shape_churn(window, events, parts, queued),
         memory_pressure=memory_pressure(window, events, parts, queued, seen.utilisation_pct) if queued else None,
         device_state=device_state(window, device, parts) if queued else None,
+        exclusion=exclusion_of(window, batches, looks),
         clock_uncertainty_ns=_last_told(events, EventKind.CLOCK_UNCERTAINTY),
         cut_steps=0,
         other_processes=0,
@@ -385,11 +392,6 @@ def _made_in_fetch(window: Window, batches: Records) -> float | None:
         return None
     fetches = union(window.steps["fetch_begin_ns"], window.steps["fetch_end_ns"])
     return 100 * total(intersect(making, fetches)) / total(making)
-
-
-def _queued(window: Window, host: Records) -> float | None:
-    in_steps = rises(host["t_ns"], host["main_thread_queue_ns"], window)
-    return None if in_steps is None else float(in_steps.sum()) / window.looked_at
 
 
 def _unread(window: Window, batches: Records) -> LoaderStats | None:

@@ -12,7 +12,7 @@ from ...record.stacks import StackTable
 from ..causes.finding import Finding, Next
 from ..run.facts import Facts
 from ..statistics import wilson
-from .looks import looks_at
+from .looks import ProcessLooks
 from .places import Where, place_of, places
 from .remedies import LOOP, MAKING, Remedy, remedy_of
 from .selection import MAKING_TIMES, Evidenced, Selected, selected
@@ -35,11 +35,10 @@ OF_THE_MACHINE = (
 """Causes that no change of a line mends: what their time is spent on is not why it is lost."""
 
 
-def located(run: Run, writer: Writer, facts: Facts, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings, each with up to three lines in which its time was spent; as they were where that was not seen."""
-    looks = looks_at(run, writer)
-    if looks is None:
-        return tuple(findings)
+def located(
+    run: Run, writer: Writer, facts: Facts, looks: ProcessLooks, findings: Sequence[Finding]
+) -> tuple[Finding, ...]:
+    """The findings, each with up to three lines in which its time was spent."""
     events = run.records(EVENT, writer)
     evidence = Evidenced(facts, looks, events, run.records(PAUSE, writer))
     where_made = _loader_made(events, looks.training.table)
@@ -67,6 +66,9 @@ def _loader_made(events: Records, table: StackTable) -> tuple[Where, ...]:
 def _with_advice(finding: Finding, lines: tuple[Where, ...], shown: Selected, facts: Facts) -> Finding:
     """The finding, with what mends its first line put where its gain belongs."""
     if not lines or (lines[0].share or 0.0) < LEAST_ADVISED or finding.cause in OF_THE_MACHINE:
+        return finding
+    if finding.next and finding.next[0].kind:
+        # The cause says itself of what kind its change is.
         return finding
     making = shown.time in MAKING_TIMES
     remedy = remedy_of(shown.looks, lines[0], MAKING if making else LOOP, making)

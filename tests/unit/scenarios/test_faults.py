@@ -48,6 +48,7 @@ INPUT_CAUSES = (
     "handoff",
     "sharding",
     "overkill",
+    "exclusive",
 )
 
 
