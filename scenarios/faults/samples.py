@@ -85,16 +85,16 @@ class ServesOne:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._lock = multiprocessing.Lock()
+        self.lock = multiprocessing.Lock()
         self._free = multiprocessing.RawValue("d", 0.0)
         """When it will have served all that was asked of it, in s of the monotonic clock."""
 
     def wait_ms(self, ms: float) -> None:
         if self._what == "lock":
-            with self._lock:
+            with self.lock:
                 sleep_ms(ms)
             return
-        with self._lock:
+        with self.lock:
             self._free.value = served = max(self._free.value, time.monotonic()) + ms / 1e3
         time.sleep(max(0.0, served - time.monotonic()))
 

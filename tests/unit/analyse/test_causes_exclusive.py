@@ -69,6 +69,16 @@ def test_reads_and_first_batches_that_wait_for_the_lock_are_its_too(run: Facts) 
     assert {each.cause for each in found(run, None, None, **epochs)} > {"input.storage", "input.pipeline_fill"}
 
 
+def test_what_comes_through_a_socket_is_no_read_of_a_file(run: Facts) -> None:
+    def told(state: int) -> str | None:
+        seen = SeenWaiting(100, Estimate(0.0, 0.0, 0.04), False, "", state)
+        reads = WAITS | {"read_pct": 95.0}
+        return only(judge(run, reads, CPUS, pieces(run), exclusion=Exclusion(3.6, seen, PROPORTIONAL))).cause
+
+    assert told(ThreadState.SOCKET) == "input.exclusive"
+    assert told(ThreadState.FILE) == "input.storage"
+
+
 def test_workers_that_use_up_the_cpus_are_not_in_each_others_way_but_in_the_cpus(run: Facts) -> None:
     assert only(found(run, QUEUE, PROPORTIONAL, FULL)).cause != "input.exclusive"
 

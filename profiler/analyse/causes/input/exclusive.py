@@ -19,6 +19,7 @@ _DOING = {
     ThreadState.SLEEP: "sleeps",
 }
 """What whoever holds the lock does meanwhile."""
+_REMOTE = (ThreadState.SOCKET, ThreadState.POLL, ThreadState.PIPE)
 
 
 def exclusive(wait: Wait) -> Finding | None:
@@ -28,10 +29,15 @@ def exclusive(wait: Wait) -> Finding | None:
         return None
     if told.waiting is not None and told.waits_for_lock:
         return _by_lock(wait, told, told.waiting)
-    # Reads that take longer side by side are the storage's affair.
-    if told.growth is not None and told.grows and wait.waits_mostly and wait.behind:
+    if told.growth is not None and told.grows and wait.behind and _waits(wait, told.waiting):
         return _by_growth(wait, told, told.growth)
     return None
+
+
+def _waits(wait: Wait, seen: SeenWaiting | None) -> bool:
+    """Whether workers mostly wait, for no file: reads that take longer side by side are the storage's affair. Counters
+    take what comes through a socket for a read, looks do not."""
+    return wait.waits_mostly or (seen is not None and seen.elsewhere in (*_REMOTE, ThreadState.SLEEP))
 
 
 def _by_lock(wait: Wait, told: Exclusion, waiting: SeenWaiting) -> Finding:
@@ -67,7 +73,7 @@ def _by_lock(wait: Wait, told: Exclusion, waiting: SeenWaiting) -> Finding:
 
 def _by_growth(wait: Wait, told: Exclusion, growth: TimeGrowth) -> Finding:
     seen = None if told.waiting is None else told.waiting.elsewhere
-    remote = seen in (ThreadState.SOCKET, ThreadState.POLL, ThreadState.PIPE)
+    remote = seen in _REMOTE
     what = "one connection, or the bandwidth of a remote store" if remote else "a rate or a connection that they share"
     change = (
         "a connection of its own for each worker; where the other end is the limit, fewer bytes from there: a local "
