@@ -262,9 +262,10 @@ def _exclusive() -> list[Case]:
         Plan(Data(sleep_ms=step_ms(s) / 4, shared="lock"), Loader(workers=4), batches=3 * steps)
         for s, steps in zip(WAITING, STEPS, strict=True)
     ]
-    # Of 14 batches in an epoch the last two are made by two workers.
+    # Of 30 batches in an epoch the last two are made by two workers; its first ones come late besides.
     rate = [
-        Plan(Data(sleep_ms=step_ms(s) / 4, shared="rate"), Loader(workers=4), epochs=6, batches=14) for s in WAITING
+        Plan(Data(sleep_ms=step_ms(s) / 4, shared="rate"), Loader(workers=4), epochs=4, batches=30)
+        for s in (0.05, 0.24, 0.57)
     ]
     return [
         *fault("input.exclusive", lock, "four workers that wait one at a time, for a lock", stacks=True),

@@ -8,9 +8,11 @@ at their main threads besides: one works while the others stand in the same call
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from math import sqrt
 
 import numpy as np
@@ -18,13 +20,15 @@ import numpy.typing as npt
 
 from ...record.reader import Records, measured
 from ...record.schema import NOT_MEASURED, ThreadState
+from ...record.stacks import CallStack
 from ..statistics import Estimate, students_t, wilson
 from ..where.looks import Looks, ProcessLooks
-from ..where.places import place_of
+from ..where.places import own_part, place_of
 from .window import Window
 from .worker_records import within
 
 LOCKS = (ThreadState.FILE_LOCK, ThreadState.SHARED_LOCK)
+_POLLED = re.compile(r"/site-packages/(?:filelock|portalocker|fasteners|lockfile)/")
 LEAST_LOOKS = 12
 """Looks at workers that make batches, below which they tell nothing."""
 FEWER = 0.75
@@ -203,17 +207,24 @@ def _waiting(making: Looks) -> SeenWaiting | None:
     looks = sum(count for state, count in told.items() if state != NOT_MEASURED)
     if looks < LEAST_LOOKS:
         return None
-    locked = [making.in_state(state) for state in LOCKS]
-    most = max(locked, key=len)
+    of_files = (making.in_state(ThreadState.FILE_LOCK), making.where(_polls).in_state(ThreadState.SLEEP))
+    of_all = (of_files, (making.in_state(ThreadState.SHARED_LOCK),))
+    most = max(of_all, key=lambda parts: sum(map(len, parts)))
     lines: Counter[str] = Counter()
-    for stack, count in most.stacks():
+    for stack, count in chain.from_iterable(part.stacks() for part in most):
         if (found := place_of(stack)) is not None:
             lines[f"{found[0].file.rpartition('/')[2]}:{found[0].line}"] += count
-    others = {state: count for state, count in told.items() if state not in (*LOCKS, NOT_MEASURED)}
+    told[ThreadState.SLEEP] -= len(of_files[1])
+    others = {state: told[state] for state in told if state not in (*LOCKS, NOT_MEASURED) and told[state] > 0}
     return SeenWaiting(
         looks,
-        wilson(len(most) / looks, looks),
-        most is locked[0],
+        wilson(sum(map(len, most)) / looks, looks),
+        most is of_files,
         max(lines, key=lambda line: lines[line], default=""),
         max(others, key=lambda state: others[state], default=None),
     )
+
+
+def _polls(stack: CallStack) -> bool:
+    """Whether a worker stands in a library's lock of a file: those try again and again, and sleep in between."""
+    return any(_POLLED.search(call.file) for call in own_part(stack))

@@ -60,13 +60,15 @@ def told(found: Exclusion | None) -> Exclusion:
     return found
 
 
-def looked(folder: Path, states: Sequence[int]) -> ProcessLooks:
-    """Looks at workers that make batches, in turn, one a ms."""
+def looked(folder: Path, states: Sequence[int], within: Sequence[Call] = ()) -> ProcessLooks:
+    """Looks at workers that make batches, in turn, one a ms; where they sleep they stand `within` these calls."""
     folder.mkdir()
     numbers = StackNames(folder, lambda _file, _line: "with self.lock:")
-    stack = numbers.number([*MAKING, Call("Shards.__getitem__", "/home/me/data.py", 27)])
+    stack = [*MAKING, Call("Shards.__getitem__", "/home/me/data.py", 27)]
+    works, sleeps = numbers.number(stack), numbers.number([*stack, *within])
     rows = [
-        {"t_ns": at * MS, "process": 50 + at % WORKERS, "thread": 50 + at % WORKERS, "stack": stack, "state": state}
+        {"t_ns": at * MS, "process": 50 + at % WORKERS, "thread": 50 + at % WORKERS, "state": state}
+        | {"stack": sleeps if state == ThreadState.SLEEP else works}
         for at, state in enumerate(states)
     ]
     table = read_stacks(folder)
@@ -112,6 +114,15 @@ def test_workers_at_a_lock_of_a_file_are_seen_there(tmp_path: Path) -> None:
     assert found.waiting.lock.value == 0.75
     assert found.waits_for_lock
     assert found.alone.value == 0.25
+
+
+def test_locks_that_libraries_try_again_and_again_are_seen_though_workers_sleep(tmp_path: Path) -> None:
+    acquire = Call("BaseFileLock.acquire", "/venv/lib/python3.12/site-packages/filelock/_api.py", 333)
+    looks = looked(tmp_path / "run", [ThreadState.RUNS, *[ThreadState.SLEEP] * 3] * 10, [acquire])
+    found = told(exclusion_of(whole(), four_at_work(), looks))
+    assert found.waiting is not None
+    assert (found.waiting.of_file, found.waiting.at, found.waiting.elsewhere) == (True, "data.py:27", ThreadState.RUNS)
+    assert found.waits_for_lock
 
 
 @pytest.mark.parametrize("state", [ThreadState.SLEEP, ThreadState.SOCKET, ThreadState.LOCK])
