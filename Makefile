@@ -46,10 +46,11 @@ screenshots: setup-test ## the pictures in docs/img, of runs made here (needs ch
 views: setup-test ## what live view, pages and exports take: time, size, CPU
 	@$(BIN)/python -m benchmarks.views
 
-benchmarks: setup-test ## what records and the sampler cost, and how fast records and jobs of many ranks are read
+benchmarks: setup-test ## what records, the sampler and looks at stacks cost, and how fast records and jobs of many ranks are read
 	@$(BIN)/python -m benchmarks.record
 	@$(BIN)/python -m benchmarks.ranks
 	@$(BIN)/python -m benchmarks.sampler
+	@$(BIN)/python -m benchmarks.stacks
 
 truth: setup-test ## how far the figures are from ground truth (5 minutes)
 	@$(BIN)/python -m benchmarks.truth

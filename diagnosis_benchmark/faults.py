@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from whyidle.analyse.causes.diagnosis import LEAST_STEPS
 from whyidle.analyse.cells.comparison import Cell, Comparison, cell_of
 from whyidle.analyse.run.analysis import Analysis, analyse
+from whyidle.analyse.run.facts import Facts
 from whyidle.capture.cpu_budget import cpu_budget
 from whyidle.capture.sampler.procfs import MachineCpu, parse_machine_cpu, read
 from whyidle.capture.sampler.stack_options import NO_STACKS, StackOptions
@@ -124,13 +125,13 @@ def judge(case: str, planted: tuple[str, ...], folder: Path, analysis: Analysis,
         planted=planted,
         verdict=analysis.verdict.cause,
         findings=tuple(Named(str(f.cause), f.share, f.severity) for f in analysis.findings),
-        truth={} if facts is None else _truth(case, planted, folder, (facts.window.begin_ns, facts.window.end_ns)),
+        truth={} if facts is None else _truth(case, planted, folder, facts),
         steps=0 if facts is None else facts.window.count,
         foreign=foreign,
     )
 
 
-def _truth(name: str, planted: tuple[str, ...], folder: Path, window: tuple[int, int]) -> dict[str, float]:
+def _truth(name: str, planted: tuple[str, ...], folder: Path, facts: Facts) -> dict[str, float]:
     """Cause → what it really cost. Nothing where the run was killed before it could say, or its case is no more."""
     from whyidle.scenarios.faults.registry import CASES
     from whyidle.scenarios.faults.truth import read_spans, read_stamps, true_share
@@ -142,7 +143,10 @@ def _truth(name: str, planted: tuple[str, ...], folder: Path, window: tuple[int,
         stamps = read_stamps(folder)
     except (OSError, ValueError):
         return {}
-    return dict(true_share(stamps, read_spans(open_run(folder)), window, case))
+    window = facts.window.begin_ns, facts.window.end_ns
+    start = facts.startup
+    run = None if start is None else (start.begin_ns, start.begin_ns + start.run_ns)
+    return dict(true_share(stamps, read_spans(open_run(folder)), window, case, run))
 
 
 def plan(request: FaultRequest) -> Matrix:

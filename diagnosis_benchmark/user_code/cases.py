@@ -69,7 +69,8 @@ def read(name: str) -> UserProgram:
         ValueError, TypeError, OSError: it is not as it has to be.
     """
     told: dict[str, Any] = tomllib.loads((PROGRAMS / name / "truth.toml").read_text())
-    return UserProgram(name=name, **{key: tuple(of) if isinstance(of, list) else of for key, of in told.items()})
+    fields: dict[str, Any] = {key: tuple(of) if isinstance(of, list) else of for key, of in told.items()}
+    return UserProgram(name=name, **fields)
 
 
 def all_programs() -> list[UserProgram]:

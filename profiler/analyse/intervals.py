@@ -88,3 +88,11 @@ def covered(intervals: Intervals, begin: npt.NDArray[np.int64], end: npt.NDArray
         return np.where(place > 0, before[last] + np.maximum(0, into), 0)
 
     return np.where(end > begin, until(end) - until(begin), 0)
+
+
+def inside(intervals: Intervals, at: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which of these moments the set covers."""
+    if len(intervals) == 0:
+        return np.zeros(len(at), dtype=bool)
+    place = np.searchsorted(intervals[:, 0], at, side="right") - 1
+    return np.asarray((place >= 0) & (at < intervals[np.maximum(place, 0), 1]))

@@ -195,3 +195,26 @@ def mean_estimate(values: Sequence[float], outside: float = OUTSIDE) -> Estimate
     return Estimate.around(
         mean, students_t(len(values) - 1, outside) * float(np.std(values, ddof=1)) / sqrt(len(values))
     )
+
+
+def theil_sen(times: Values, values: Values) -> tuple[Estimate, float]:
+    """How fast values rise with time, and Kendall's tau, -1 to 1: whether they rise all along, noise or not.
+
+    The rate is the median of the slopes between all pairs (Theil, Sen): up to a quarter of the values may be anything.
+    Its 95 % interval is by Kendall's variance, wider where what is left follows itself. At least three values.
+    """
+    one, other = np.triu_indices(len(values), 1)
+    apart = times[other] > times[one]
+    one, other = one[apart], other[apart]
+    slopes = np.sort((values[other] - values[one]) / (times[other] - times[one]))
+    rate = float(np.median(slopes))
+    tau = float(np.sign(slopes).mean())
+    rest = values - rate * times
+    rest = rest - np.median(rest)
+    squares = float((rest**2).sum())
+    follows = min(0.9, max(0.0, float((rest[1:] * rest[:-1]).sum()) / squares)) if squares else 0.0
+    n = len(values)
+    spread = Z95 * sqrt(n * (n - 1) * (2 * n + 5) / 18 * (1 + follows) / (1 - follows))
+    low = max(0, round((len(slopes) - spread) / 2))
+    high = min(len(slopes) - 1, round((len(slopes) + spread) / 2))
+    return Estimate(rate, float(slopes[low]), float(slopes[high])), tau

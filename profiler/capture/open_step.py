@@ -26,7 +26,8 @@ _FORWARD, _BACKWARD = (SLOT[n] for n in ("forward_begin_ns", "backward_begin_ns"
 _OPTIMIZER, _OPTIMIZER_END, _SYNC = (SLOT[n] for n in ("optimizer_begin_ns", "optimizer_end_ns", "sync_ns"))
 
 LEAST_STAGE_NS = 100_000
-"""Between the hand-over of a batch and the model's call: what is shorter is `zero_grad`, and what the hooks take."""
+"""Between the hand-over of a batch and the model's call: what is shorter is a loop's bookkeeping, and what the hooks
+take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ class OpenStep:
         self._flags = 0
         self._handed_ns = 0
         """When the program went on with its batch."""
+        self._cleared_ns = 0
+        """What clearing gradients took since then, before the model was called."""
         self._last_ns = 0
         """When the last hook of the step was over."""
         self._overhead = 0
@@ -94,6 +97,12 @@ class OpenStep:
         or optimizer step."""
         return 0 if self.graph is None else self.graph() - self._graph_then
 
+    def computed(self) -> bool | None:
+        """Whether `nodes` are any; `None` where that is not known."""
+        if self.graph is None or not self.recording or self._row[_FETCH_END] == NOT_MEASURED:
+            return None
+        return self.graph() > self._graph_then
+
     def forward_mark(self) -> ForwardMark:
         """Where a forward pass may begin: for `forward_begin`, or `forward_is_not`."""
         now = self._now()
@@ -101,6 +110,10 @@ class OpenStep:
         self._last_ns = end = self._now()
         self._overhead += end - now
         return ForwardMark(self._row[_STEP], now, mark)
+
+    def cleared(self, ns: int) -> None:
+        """Gradients were cleared before the model was called, which took so long."""
+        self._cleared_ns += ns
 
     def forward_is_not(self, at: ForwardMark) -> None:
         """No forward pass began there: its mark is given back."""
@@ -115,10 +128,11 @@ class OpenStep:
         if not self.recording or row[_STEP] != at.step or self._flags & StepFlag.FORWARD_SEEN or learnt:
             self.forward_is_not(at)
             return
-        stage = at.host_ns - self._handed_ns
+        stage = at.host_ns - self._handed_ns - self._cleared_ns
         if stage >= LEAST_STAGE_NS:
             self._flags |= StepFlag.FORWARD_SEEN
-            # As long as the program took for it: what the hook on the fetch took is none of that.
+            # As long as the program took for it: what the hook on the fetch took is none of that, nor what clearing
+            # gradients did, which is as much the step's as computing them.
             row[_FORWARD] = row[_FETCH_END] + stage
         if self._marks is not None and at.event is not None:
             self._marks.forward_begins(at.host_ns, at.event)

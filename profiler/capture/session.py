@@ -20,6 +20,7 @@ from . import scalars
 from .bootstrap import stack_options
 from .stacks.source import SourceLines
 from .stacks.within import look_where_refused
+from .startup import record_before
 from .steps import StepRecorder
 from .thinning import Thinning
 from .threads import PythonThreads
@@ -87,7 +88,9 @@ class Session:
         self._asks_retries: Callable[[], int | None] | None = device.allocation_retries
         """Asks that of the device; `None` once it has no answer."""
         gc.callbacks.append(self._gc_watch)
-        self.steps.on_step = self._between_steps
+        self._started = record_before(self.event)
+        """Records what the training's start took; called once, when its first step is over."""
+        self.steps.on_step = self._between_steps if self._started is None else self._first_between_steps
         self.event(EventKind.TRAINING_BEGIN)
 
     def event(self, what: int, value: int = NOT_MEASURED, end_ns: int = NOT_MEASURED, t_ns: int = 0) -> None:
@@ -153,6 +156,7 @@ class Session:
         if self._gc_watch not in gc.callbacks:
             return
         gc.callbacks.remove(self._gc_watch)
+        self._has_started()
         try:
             done_ns = self.steps.finish()
         except Exception as error:
@@ -186,6 +190,18 @@ class Session:
     def made(self, row: array[int]) -> None:
         """Record a batch that was made in this process. `row`: the fields of BATCH after `seq`, in order."""
         self._batches.store(row)
+
+    def _first_between_steps(self, number: int, now: int) -> bool:
+        """The same until the first step is over: then the training has started."""
+        if number > 0:
+            self._has_started()
+        return self._between_steps(number, now)
+
+    def _has_started(self) -> None:
+        self.steps.on_step = self._between_steps
+        started, self._started = self._started, None
+        if started is not None:
+            started()
 
     def _between_steps(self, number: int, now: int) -> bool:
         """What is done between two steps: `number` begins, and it is `now`. Returns whether it took notable time."""

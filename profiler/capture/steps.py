@@ -218,8 +218,18 @@ class StepRecorder(OpenStep):
                 self._flags |= StepFlag.MARKS_DROPPED
             if self.on_batch is not None:
                 self.on_batch()
+        self._cleared_ns = 0
         self._last_ns = self._handed_ns = end = self._now()
         self._overhead += end - now
+
+    def amend(self, samples: int, begin_ns: int) -> None:
+        """The open step has so many samples, as it turns out; and it began at `begin_ns` only, unless that is 0."""
+        if self.passing:
+            self.passes_with(samples)
+        if self.recording:
+            self._row[_SAMPLES] = samples
+            if begin_ns:
+                self._row[_FETCH_BEGIN] = begin_ns
 
     def fetch_within_begin(self) -> None:
         """The training asks for more data in the midst of the step."""

@@ -153,11 +153,25 @@ def _write_text(arguments: argparse.Namespace, text: str) -> None:
         write_file(text, Path(arguments.output))
 
 
+def _check_profiles(arguments: argparse.Namespace) -> None:
+    _refuse_terminal(arguments, "a profile", "run.speedscope.json.gz")
+
+
+def _write_profiles(arguments: argparse.Namespace, result: Result) -> None:
+    profiles = result.speedscope()
+    with opened(arguments.output) as file:
+        file.write(profiles)
+
+
+def _refuse_terminal(arguments: argparse.Namespace, what: str, file: str) -> None:
+    if arguments.output in (None, STDOUT) and sys.stdout.isatty():
+        raise WhyidleError(f"{what} is not for reading on a terminal: name a file with -o {file}")
+
+
 def _check_trace(arguments: argparse.Namespace) -> None:
     if arguments.steps is not None and (arguments.from_s, arguments.to_s) != (None, None):
         raise WhyidleError("--steps and --from or --to name a stretch twice. Give one of them.")
-    if arguments.output in (None, STDOUT) and sys.stdout.isatty():
-        raise WhyidleError("a trace is not for reading on a terminal: name a file with -o trace.json.gz")
+    _refuse_terminal(arguments, "a trace", "trace.json.gz")
 
 
 def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
@@ -289,5 +303,6 @@ FORMATS = {
     "parquet": Format(partial(_write_tables, "parquet"), ("table",), check=_check_parquet),
     "markdown": Format(partial(_write_document, markdown)),
     "prometheus": Format(_write_gauges),
+    "speedscope": Format(_write_profiles, check=_check_profiles),
 }
 """All formats of `report`, by name."""

@@ -437,8 +437,25 @@ class EventKind:
     """A checkpoint was written; lasts."""
     COMPILE = 23
     """torch's compiler was at work; lasts."""
-    LOADER_MADE = 24
+    EVALUATION_DATA = 25
+    """As an EVALUATION, and told just after it; lasts. Value: number of the data that it went over, the same for all
+    loaders of the same data set."""
+    PASSES_WITHOUT_STEPS = 26
+    """At the end of a recording without steps. Value: backward passes that were seen all the same."""
+    BATCHES_TOGETHER = 24
+    """Value: batches of the training loader that are fetched for an update before the first of them is computed: so
+    many are one step."""
+    LOADER_MADE = 27
     """Where the program made the loader that trains. Value: number of a stack in the run's stacks."""
+    SAMPLER = 28
+    """A DataLoader's sampler worked in the training's thread, for 0.1 ms or more; lasts. Value: indices that it drew
+    for a batch; 0 where its iterator was made; not measured where what it drew is no list."""
+    PROCESS_BEGIN = 29
+    """The process of the training began; of one that `whyidle run` started."""
+    IMPORT = 30
+    """Modules were imported, before the first step was over; lasts. Those within another import are part of it."""
+    IMPORTS_TIMED = 31
+    """From the process's begin until then, all imports were timed."""
 
 
 class LoaderFlag:

@@ -25,6 +25,8 @@ MOST_BYTES = 16 << 20
 MOST_TEXT = 300
 """Characters kept of a function's name or a line of source."""
 MOST_PATH = 4096
+MOST_AT_A_LOOK = 256 << 10
+"""Bytes that a follower reads at a look: about 1500 calls."""
 MOST_DEPTH = 512
 """Calls of a stack that are read: a damaged file may go in circles."""
 
@@ -119,7 +121,10 @@ class StackTable:
             while at in self._calls and len(stack) < MOST_DEPTH:
                 at, call = self._calls[at]
                 stack.append(call)
-            found = self._stacks[number] = tuple(reversed(stack))
+            found = tuple(reversed(stack))
+            if at == 0:
+                # Of any other the file may still tell.
+                self._stacks[number] = found
         return found
 
 
@@ -128,15 +133,40 @@ def read_stacks(folder: Path) -> StackTable:
     calls: dict[int, tuple[int, Call]] = {}
     with contextlib.suppress(OSError), (folder / STACKS).open("rb") as file:
         for line in file:
-            with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
-                told = json.loads(line)
-                calls[int(told["call"])] = (
-                    int(told["from"]),
-                    Call(
-                        plain(str(told["function"])),
-                        plain(str(told["file"])),
-                        int(told["line"]),
-                        plain(str(told.get("text", ""))),
-                    ),
-                )
+            _read(line, calls)
     return StackTable(calls)
+
+
+class StackFollower:
+    """The stacks of a run that goes on: each look reads what is new."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / STACKS
+        self._read = 0
+        """Bytes of whole lines."""
+        self._calls: dict[int, tuple[int, Call]] = {}
+        self.table = StackTable(self._calls)
+
+    def look(self) -> None:
+        """Read on, `MOST_AT_A_LOOK` at most: a reader that comes late has all of it after a few looks. Never raises."""
+        with contextlib.suppress(OSError), self._path.open("rb") as file:
+            file.seek(self._read)
+            *lines, rest = file.read(MOST_AT_A_LOOK).split(b"\n")
+            for line in lines:
+                _read(line, self._calls)
+            # A line is written whole; one that is as long as all that is read is none.
+            self._read = file.tell() - (len(rest) if len(rest) < MOST_AT_A_LOOK else 0)
+
+
+def _read(line: bytes, calls: dict[int, tuple[int, Call]]) -> None:
+    with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+        told = json.loads(line)
+        calls[int(told["call"])] = (
+            int(told["from"]),
+            Call(
+                plain(str(told["function"])),
+                plain(str(told["file"])),
+                int(told["line"]),
+                plain(str(told.get("text", ""))),
+            ),
+        )

@@ -15,7 +15,7 @@ from ..analyse.causes.finding import Evidence, Finding, Next
 from ..analyse.cells.batch_size.result import BatchVerdict
 from ..analyse.where.places import Where
 from .phrase import Tone, Words, plain_words
-from .words.code import in_a_line, place, spent
+from .words.code import in_a_line, line_of, spent
 from .words.figures import NO_CAUSE, evidence_value, part_name, prediction, share
 from .words.sample_time import sentence
 
@@ -235,7 +235,7 @@ class LinesOfCode:
     @property
     def rows(self) -> list[tuple[str, str, str]]:
         """(place, the line of source, how much of which time) a line."""
-        return [(place(each), each.code, spent(each)) for each in self.lines]
+        return [(line_of(each), each.code, spent(each)) for each in self.lines]
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,11 @@ from ..analyse.attached.causes import findings_of, verdict_of
 from ..analyse.causes.finding import Finding
 from ..analyse.cells import cost
 from ..analyse.ranks.figures import all_facts, processes
+from ..analyse.ranks.membership import ranks_of
 from ..analyse.run.analysis import Analysis, analyse
 from ..analyse.timeline.timeline import timelines
 from ..errors import WhyidleError
+from ..record.attached import STACKS
 from ..record.run import Run, is_run, open_run
 from ..record.schema import STEP
 from ..report.contract import attached as attach_json
@@ -26,6 +28,7 @@ from ..report.documents.cost import spent_line
 from ..report.documents.run import run_document, stand_in_of
 from ..report.export import prometheus
 from ..report.export.raw import KINDS_OF_TABLES, about_of, raw_table
+from ..report.export.speedscope import ProfiledProcess, speedscope_of
 from ..report.export.steps import steps_table
 from ..report.export.table import Table
 from ..report.plot.utilisation import trace_of, write_utilisation
@@ -125,6 +128,22 @@ class RunResult(RecordedResult):
     def prometheus(self) -> str:
         return prometheus.of_runs([self.gauged()])
 
+    def speedscope(self) -> str:
+        made = speedscope_of(self._training())
+        if made is None:
+            raise WhyidleError(
+                f"{self.folder} holds no looks at the stacks of a training. `whyidle run` records them where the "
+                "system lets it: `whyidle doctor` says whether it does here."
+            )
+        return made
+
+    def _training(self) -> list[ProfiledProcess]:
+        ranks = ranks_of(self.runs)
+        if len(ranks) > 1:
+            return [ProfiledProcess(each.run, each.writer, each.host, f"rank {each.rank}: ") for each in ranks]
+        writer = self.runs[0].leading_writer()
+        return [] if writer is None else [ProfiledProcess(self.runs[0], writer)]
+
     def gauged(self) -> tuple[str, Analysis]:
         return self.folder.resolve().name, self.analysis
 
@@ -180,6 +199,12 @@ class AttachedResult(RecordedResult):
         from ..report.page import attach_page
 
         return attach_page.page(self.runs[0], self.seen, self.verdict, self.findings)
+
+    def speedscope(self) -> str:
+        raise WhyidleError(
+            f"{self.folder} was watched from outside: its stacks are counted and have no times. speedscope opens "
+            f"{self.folder / STACKS} as it is."
+        )
 
     def without(self, form: str) -> WhyidleError:
         return WhyidleError(

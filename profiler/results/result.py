@@ -89,6 +89,14 @@ class Result(ABC):
         """Gauges; empty where no figure is known."""
         raise self.without("prometheus")
 
+    def speedscope(self) -> str:
+        """All looks at stacks with their times.
+
+        Raises:
+            WhyidleError: there are none.
+        """
+        raise self.without("speedscope")
+
     def trace(self) -> RunTrace:
         """What viewers of traces show."""
         raise self.without("trace")

@@ -11,16 +11,21 @@ EVERY = "every"
 FIRST = "first"
 SLOW = "slow"
 PLANTED = "planted"
-COLD, GARBAGE, GIL, LAUNCH, RETRY = "cold", "garbage", "gil", "launch", "retry"
-"""Tags of stamps: see `loop.py`, `host.py` and `accelerator.py`."""
+COLD, GARBAGE, GIL, GROWN, LAUNCH, RETRY = "cold", "garbage", "gil", "grown", "launch", "retry"
+SAMPLER = "sampler"
+"""Tags of stamps: see `loop.py`, `samples.py`, `host.py` and `accelerator.py`."""
 
 SEVERITIES = ("mild", "middle", "severe")
 """About 10 to 15 %, 30 % and 60 % of wall time, where the cause can cost that much."""
 CONTROL = "control"
 
-PARTS = ("fetch", "copying", "sync", "host", "boundary", "compute", "lost", "lost copying")
+PARTS = ("start", "fetch", "copying", "sync", "host", "boundary", "compute", "lost", "lost copying")
 """What the training's own stamps and the device's spans tell apart; `copying` is the device's. What is lost need not
-have been: computing or copying that takes longer than it must."""
+have been: computing or copying that takes longer than it must. `start` lies before the first step, and is a share of
+the whole run."""
+
+GROWS_FROM = 0.15
+"""Share of a run's steps after which what is planted to grow begins to."""
 
 Hit = str | Callable[[str], bool]
 """Which stamps of the part belong to the fault: `every`, those with this tag, or those whose tag the function takes."""
@@ -79,12 +84,28 @@ class Data:
     padded to its longest, and computing takes as much longer; 0: all are equally long."""
     unpickling_ms: float = 0.0
     """What it takes the training to unpickle a batch that a worker sends."""
+    grows_ms: float = 0.0
+    """How much longer the last sample takes than those before `GROWS_FROM`; in between it grows evenly."""
+    longer: float = 1.0
+    """How many times as long as the first batch's the samples of the last are; computing takes as much longer."""
     first_worker_only: bool = False
     """An iterable dataset that gives all its samples to the first worker."""
     reading: PlannedReads | None = None
     shared: str = ""
     """What workers share as they wait for a sample: `lock` (one waits, the others for it), `rate` (each waits until
     what was asked for before has come); empty: nothing, each waits by itself."""
+
+
+@dataclass(frozen=True)
+class PlannedSampler:
+    """A batch sampler that takes its time, in the training's process."""
+
+    epoch_ms: float = 0.0
+    """When its iterator is made, with the CPU idle: as one that reads the data set to shuffle it."""
+    batch_ms: float = 0.0
+    """For each batch, with the CPU idle."""
+    batch_burn_ms: float = 0.0
+    """The same on the CPU: as one that sorts or searches."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +124,8 @@ class Loader:
     """Threads that each worker keeps busy, beside the one that makes batches."""
     cpus: int | None = None
     """CPUs that workers confine themselves to."""
+    sampler: PlannedSampler | None = None
+    """`None`: torch's own, of indices in their order."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +150,14 @@ class PlannedStep:
     """What the loop does with a batch before it calls its model (packing, tokenising), with the CPU idle."""
     stage_burn_ms: float = 0.0
     """The same on the CPU."""
+    stage_in_generator: bool = False
+    """It is done by a generator between the loader and the loop."""
+    grows_ms: float = 0.0
+    """How much longer the loop's own work takes after the last step than before `GROWS_FROM`, slept."""
+    compute_grows_ms: float = 0.0
+    """How much longer the last step computes than those before `GROWS_FROM`."""
+    later: float = 1.0
+    """How many times as long steps compute from half of the epochs on."""
     host_every: int = 1
     accumulate: int = 1
     """Batches for each step of the optimizer."""
@@ -192,6 +223,16 @@ class Between:
 
 
 @dataclass(frozen=True)
+class Start:
+    """What the program does before its first step."""
+
+    index_s: float = 0.0
+    """Making an index of the data set, slept."""
+    skip: int = 0
+    """Batches that are fetched and not trained on, as by a resume."""
+
+
+@dataclass(frozen=True)
 class Machine:
     """What is around the training."""
 
@@ -211,6 +252,7 @@ class Plan:
     loader: Loader = field(default_factory=Loader)
     step: PlannedStep = field(default_factory=PlannedStep)
     between: Between = field(default_factory=Between)
+    start: Start = field(default_factory=Start)
     machine: Machine = field(default_factory=Machine)
     host: PlannedHost = field(default_factory=PlannedHost)
     accelerator: PlannedDevice = field(default_factory=PlannedDevice)
@@ -225,6 +267,11 @@ class Plan:
     @property
     def steps(self) -> int:
         return self.epochs * self.batches
+
+    def grown(self, step: int) -> float:
+        """How far what grows has grown at a step, 0 to 1."""
+        begin = GROWS_FROM * self.steps
+        return max(0.0, (step - begin) / (self.steps - begin))
 
     def is_slow(self, batch: int) -> bool:
         """Whether a batch of the epoch holds a slow sample."""
@@ -293,6 +340,8 @@ class Case:
             return frozenset(s for s in steps if s % plan.batches == 0)
         if hit == SLOW:
             return frozenset(s for s in steps if plan.is_slow(s % plan.batches))
+        if hit == GROWN:
+            return frozenset(s for s in steps if plan.grown(s) > 0)
         if hit == PLANTED:
             return frozenset(s for s in steps if plan.is_interrupted(s))
         return frozenset(steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .case import CONTROL, Between, Case, Data, Loader, Machine, Plan, PlannedStep
+from .case import CONTROL, Between, Case, Data, Loader, Machine, Plan, PlannedSampler, PlannedStep, Start
 
 
 def _control(name: str, plan: Plan, note: str, needs: tuple[str, ...] = (), stacks: bool = False) -> Case:
@@ -80,6 +80,16 @@ CASES: tuple[Case, ...] = (
         stacks=True,
     ),
     _control(
+        "sampler",
+        Plan(Data(sleep_ms=1.0), Loader(sampler=PlannedSampler(epoch_ms=10.0, batch_ms=5.0)), epochs=3, batches=40),
+        "a sampler that takes a quarter of each step, behind the device",
+    ),
+    _control(
+        "stage",
+        Plan(Data(sleep_ms=1.0), step=PlannedStep(stage_ms=5.0)),
+        "a stage behind the loader that takes a quarter of each step, behind the device",
+    ),
+    _control(
         "cpu-compute",
         Plan(Data(sleep_ms=2.0), Loader(workers=2), PlannedStep(compute_ms=25.0), device="cpu"),
         "bound by the processor, which is the device",
@@ -88,6 +98,23 @@ CASES: tuple[Case, ...] = (
         "cpu-in-memory",
         Plan(Data(), Loader(workers=0, batch=16), PlannedStep(compute_ms=25.0), device="cpu"),
         "samples in memory, the processor is the device",
+    ),
+    _control(
+        "cpu-sampler",
+        Plan(
+            Data(sleep_ms=1.0),
+            Loader(sampler=PlannedSampler(epoch_ms=10.0, batch_burn_ms=0.3)),
+            PlannedStep(compute_ms=25.0),
+            epochs=3,
+            batches=40,
+            device="cpu",
+        ),
+        "a batch sampler that sorts a little, the processor is the device",
+    ),
+    _control(
+        "cpu-stage",
+        Plan(Data(sleep_ms=1.0), Loader(workers=1), PlannedStep(compute_ms=25.0, stage_burn_ms=0.5), device="cpu"),
+        "a batch is normalised before the forward pass, the processor is the device",
     ),
     _control(
         "cpu-varied-lengths",
@@ -104,5 +131,37 @@ CASES: tuple[Case, ...] = (
         "cpu-accumulation",
         Plan(Data(sleep_ms=1.0), Loader(workers=1), PlannedStep(compute_ms=25.0, accumulate=4), device="cpu"),
         "four batches for each optimizer step, the processor is the device",
+    ),
+    _control(
+        "unfreezing",
+        Plan(Data(sleep_ms=1.0), step=PlannedStep(compute_ms=15.0, later=1.6), epochs=4, batches=40),
+        "later epochs train more of the net, at the same shapes",
+    ),
+    _control(
+        "cpu-unfreezing",
+        Plan(
+            Data(sleep_ms=1.0),
+            Loader(workers=1),
+            PlannedStep(compute_ms=15.0, later=1.6),
+            epochs=4,
+            batches=40,
+            device="cpu",
+        ),
+        "the same, the processor is the device",
+    ),
+    _control(
+        "curriculum",
+        Plan(Data(sleep_ms=1.0, floats=128, longer=2.0), Loader(workers=2), PlannedStep(compute_ms=12.0), batches=140),
+        "batches that get longer, each computed for as long as it is",
+    ),
+    _control(
+        "logging",
+        Plan(Data(sleep_ms=1.0), step=PlannedStep(host_ms=30.0, host_every=10), batches=150),
+        "logging after every tenth step, behind the device's queue",
+    ),
+    _control(
+        "set-up",
+        Plan(Data(sleep_ms=1.0), start=Start(index_s=1.5), batches=150),
+        "a second and a half of set-up, as programs of a few seconds have",
     ),
 )

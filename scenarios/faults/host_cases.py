@@ -102,15 +102,35 @@ def _step_gap() -> list[Case]:
         for s, n in zip(SHARES, (100, 80, 60), strict=True)
     ]
     processor = [Plan(*HEALTHY, PlannedStep(host_burn_ms=cost_ms(s)), batches=n, device=PROCESSOR) for s, n in _SHARED]
-    # The loss is read at each step, so that no queue hides what comes before the next one.
-    stage = [Plan(*HEALTHY, PlannedStep(stage_ms=cost_ms(s), sync_every=1), batches=n) for s, n in _SHARED]
-    burning = [Plan(*HEALTHY, PlannedStep(stage_burn_ms=cost_ms(s)), batches=n, device=PROCESSOR) for s, n in _SHARED]
     return [
         *fault("host.step_gap", every, "logging after each step", part="host", hit=PLANTED),
         *fault("host.step_gap", tenth, "logging after every tenth step", part="host", hit=PLANTED, variant="tenth"),
         *fault("host.step_gap", processor, "work of the loop's own", part="host", hit=PLANTED, variant="cpu"),
-        *fault("host.step_gap", stage, "packing between fetch and model", part="host", hit=PLANTED, variant="stage"),
-        *fault("host.step_gap", burning, "augmenting there", part="host", hit=PLANTED, variant="stage.cpu"),
+    ]
+
+
+def _main_process() -> list[Case]:
+    # The loss is read at each step, so that no queue hides what comes before the next one.
+    stage = [Plan(*HEALTHY, PlannedStep(stage_ms=cost_ms(s), sync_every=1), batches=n) for s, n in _SHARED]
+    burning = [Plan(*HEALTHY, PlannedStep(stage_burn_ms=cost_ms(s)), batches=n, device=PROCESSOR) for s, n in _SHARED]
+    around = [
+        Plan(
+            Data(),
+            Loader(workers=0),
+            PlannedStep(stage_burn_ms=cost_ms(s), stage_in_generator=True),
+            batches=n,
+            device=PROCESSOR,
+        )
+        for s, n in _SHARED
+    ]
+    return [
+        case
+        for plans, variant, note in (
+            (stage, "", "packing between fetch and model"),
+            (burning, "cpu", "augmenting there"),
+            (around, "generator", "a generator around the loader that augments, and no workers"),
+        )
+        for case in fault("input.main_process", plans, note, part="host", hit=PLANTED, variant=variant)
     ]
 
 
@@ -150,4 +170,6 @@ def _straggler() -> list[Case]:
     ]
 
 
-CASES: tuple[Case, ...] = tuple(chain(_sync(), _launch(), _gc(), _gil(), _step_gap(), _boundary(), _straggler()))
+CASES: tuple[Case, ...] = tuple(
+    chain(_sync(), _launch(), _gc(), _gil(), _main_process(), _step_gap(), _boundary(), _straggler())
+)

@@ -13,6 +13,7 @@ from itertools import chain
 from .case import (
     EVERY,
     FIRST,
+    SAMPLER,
     SEVERITIES,
     SLOW,
     Band,
@@ -23,6 +24,7 @@ from .case import (
     Machine,
     Plan,
     PlannedReads,
+    PlannedSampler,
     PlannedStep,
 )
 
@@ -78,6 +80,37 @@ def fault(
 
 def _plans(make: Iterator[tuple[Data, Loader]]) -> list[Plan]:
     return [Plan(data, loader, batches=steps) for (data, loader), steps in zip(make, STEPS, strict=True)]
+
+
+def _sampler() -> list[Case]:
+    drawing = _plans((Data(sleep_ms=1.0), Loader(sampler=PlannedSampler(batch_ms=step_ms(s)))) for s in WAITING)
+    sorting = [
+        Plan(
+            loader=Loader(workers=0, sampler=PlannedSampler(batch_burn_ms=step_ms(s) - COMPUTE_MS)),
+            batches=steps,
+            device="cpu",
+        )
+        for s, steps in zip(SHARES, STEPS, strict=True)
+    ]
+    # In each epoch of 16 steps; workers are kept, so that it is asked once.
+    reading = [
+        Plan(
+            Data(sleep_ms=1.0),
+            Loader(sampler=PlannedSampler(epoch_ms=16 * (step_ms(s) - COMPUTE_MS))),
+            epochs=5,
+            batches=16,
+        )
+        for s in SHARES
+    ]
+    return [
+        case
+        for plans, variant, note in (
+            (drawing, "", "a batch sampler that searches for each batch, and two workers that keep up"),
+            (sorting, "cpu", "a batch sampler that sorts for each batch, without workers"),
+            (reading, "epoch", "a sampler that reads the data set before each epoch"),
+        )
+        for case in fault("input.sampler", plans, note, hit=SAMPLER, variant=variant)
+    ]
 
 
 def _serial() -> list[Case]:
@@ -287,6 +320,7 @@ def _overkill() -> list[Case]:
 
 CASES: tuple[Case, ...] = tuple(
     chain(
+        _sampler(),
         _serial(),
         _too_few_workers(),
         _cpu_exhausted(),

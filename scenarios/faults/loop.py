@@ -20,7 +20,7 @@ from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.devices.protocol import Device
 
 from .accelerator import Computing
-from .case import COLD, FIRST, GIL, PLANTED, SLOW, Plan
+from .case import COLD, FIRST, GIL, GROWN, PLANTED, SAMPLER, SLOW, Plan
 from .host import HostWork, SlowFile
 from .net import Narrow
 from .samples import Samples, Waiting, burn_ms, loader_of, sleep_ms
@@ -62,7 +62,7 @@ class PlantedLoop:
         """`wrapped`: makes of the net what is trained, of several ranks say."""
         self._plan = plan
         self._device = device
-        self._loader = loader_of(plan, samples)
+        self._loader = loader_of(plan, samples, lambda begin, end: self._stamp("fetch", begin, end, SAMPLER))
         self._checking = self._validation()
         net = wrapped(Narrow())
         self._net: Callable[[torch.Tensor], Any] = net
@@ -83,6 +83,10 @@ class PlantedLoop:
         )
 
     def run(self) -> None:
+        start = self._plan.start
+        if start.index_s:
+            with self._stamped("start"):
+                sleep_ms(1e3 * start.index_s)
         for _ in range(self._plan.epochs):
             self._epoch()
             self._between()
@@ -98,9 +102,15 @@ class PlantedLoop:
         reading = plan.data.reading
         reads = reading is not None and reading.once and self._done == 0
         begin = self._now()
-        batches = iter(self._loader)
+        batches = self._staged() if plan.step.stage_in_generator else iter(self._loader)
         batch = None
-        for number in range(plan.batches + 1):
+        skipped = plan.start.skip if self._done == 0 else 0
+        if skipped:
+            for _ in range(skipped):
+                next(batches)
+            self._stamp("start", begin, self._now())
+            begin = self._now()
+        for number in range(skipped, plan.batches + skipped + 1):
             try:
                 fetched = next(batches)
             except StopIteration:
@@ -108,8 +118,13 @@ class PlantedLoop:
                 self._stamp("boundary", begin, self._now(), "end")
                 return
             tag = COLD if reads else FIRST if number == 0 else SLOW if plan.is_slow(number) else ""
-            if not plan.host.threads:
-                self._stamp("fetch", begin, self._now(), tag)
+            if not plan.host.threads and not plan.step.stage_in_generator:
+                end = self._now()
+                # What making the batch has grown by; only where the training makes it itself, or all of it waits.
+                grown = round(1e6 * plan.loader.batch * plan.data.grows_ms * plan.grown(self._done))
+                grown = min(grown, end - begin)
+                self._stamp("fetch", begin, end - grown, tag)
+                self._stamp("fetch", end - grown, end, GROWN)
             # The batch before is let go of here: unmapping many tensors takes a while, which is no waiting for data.
             batch = fetched
             del fetched
@@ -124,29 +139,52 @@ class PlantedLoop:
         step = self._plan.step
         self._copy()
         samples = torch.as_tensor(batch[0])
-        if step.stage_ms or step.stage_burn_ms:
-            with self._stamped("host", PLANTED):
-                sleep_ms(step.stage_ms)
-                burn_ms(step.stage_burn_ms)
+        if not step.stage_in_generator:
+            self._stage()
         self._model(samples).square().mean().backward()
         if self._done % step.accumulate == step.accumulate - 1:
             self._optimizer.step()
             self._optimizer.zero_grad()
         if step.sync_every and self._done % step.sync_every == step.sync_every - 1:
             self._read_loss()
-        if self._plan.is_interrupted(self._done):
+        if (step.host_ms or step.host_burn_ms) and self._plan.is_interrupted(self._done):
             with self._stamped("host", PLANTED):
                 sleep_ms(step.host_ms)
                 burn_ms(step.host_burn_ms)
+        if step.grows_ms and self._plan.grown(self._done):
+            with self._stamped("host", GROWN):
+                sleep_ms(step.grows_ms * self._plan.grown(self._done))
         self._host.step()
         self._done += 1
+
+    def _staged(self) -> Iterator[Any]:
+        """The loader's batches, each with the plan's stage behind it."""
+        begin = self._now()
+        for batch in self._loader:
+            self._stamp("fetch", begin, self._now())
+            self._stage()
+            yield batch
+            begin = self._now()
+
+    def _stage(self) -> None:
+        """What the training does with a batch before it calls its model."""
+        step = self._plan.step
+        if step.stage_ms or step.stage_burn_ms:
+            with self._stamped("host", PLANTED):
+                sleep_ms(step.stage_ms)
+                burn_ms(step.stage_burn_ms)
 
     def _work(self, samples: torch.Tensor) -> Any:
         """What the model does with a batch."""
         factor = float(WARM if self._done < self._plan.step.slow_start else 1)
-        if self._plan.data.width_sigma or self._plan.data.length_tail:
+        if self._plan.data.width_sigma or self._plan.data.length_tail or self._plan.data.longer != 1:
             factor *= samples.shape[1] / self._plan.data.floats
+        if self._done >= self._plan.steps / 2:
+            factor *= self._plan.step.later
         self._compute(self._plan.step.compute_ms * factor, samples)
+        if grown := self._plan.step.compute_grows_ms * self._plan.grown(self._done):
+            with self._stamped("lost", GROWN):
+                self._multiply(grown)
         return self._forward(samples)
 
     def _compute(self, ms: float, samples: torch.Tensor) -> None:
@@ -163,9 +201,13 @@ class PlantedLoop:
                 self._computing.part(ms / parts, max(1, step.kernels // parts))
             return
         with self._stamped("compute"):
-            end = time.thread_time_ns() + round(ms * 1e6)
-            while time.thread_time_ns() < end:
-                torch.mm(self._weight, self._weight)
+            self._multiply(ms)
+
+    def _multiply(self, ms: float) -> None:
+        """Compute on the processor for so long."""
+        end = time.thread_time_ns() + round(ms * 1e6)
+        while time.thread_time_ns() < end:
+            torch.mm(self._weight, self._weight)
 
     def _copy(self) -> None:
         step, device = self._plan.step, self._device

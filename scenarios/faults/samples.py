@@ -9,7 +9,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from .case import Data, Loader, Plan, PlannedReads
+from .case import Data, Loader, Plan, PlannedReads, PlannedSampler
 
 _NATIVE = bytes(32 * 1024)
 """Hashing this takes some tens of microseconds, in which the interpreter's lock is free."""
@@ -33,7 +33,8 @@ class Samples(Dataset[Any]):
     def __init__(self, plan: Plan, seed: int, folder: Path) -> None:
         self.data, self.batch = plan.data, plan.loader.batch
         self._is_slow = plan.is_slow
-        self._count = plan.batches * plan.loader.batch
+        self._grown = plan.grown
+        self._count = (plan.batches + plan.start.skip) * plan.loader.batch
         self._factors = _factors(plan.data, self._count, seed)
         reading = plan.data.reading
         self._reads_once = reading is not None and reading.once
@@ -55,7 +56,7 @@ class Samples(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         data, factor = self.data, self._factors[index]
-        wait = data.sleep_ms * factor
+        wait = data.sleep_ms * factor + data.grows_ms * self._grown(index // self.batch)
         if index % self.batch == self.batch - 1 and self._is_slow(index // self.batch):
             wait += data.slow_ms
         seen = bool(len(self._seen)) and bool(self._seen[index])
@@ -210,7 +211,38 @@ def collate(data: Data, samples: list[Any]) -> Any:
     return [part.clone() for part in batch.chunk(data.tensors, dim=1)] if data.tensors > 1 else [batch]
 
 
-def loader_of(plan: Plan, samples: Samples) -> DataLoader[Any]:
+class PlannedBatches:
+    """The indices of an epoch's batches in their order, from a batch sampler that takes its time. `stamp` is told of
+    all that it does: begin and end."""
+
+    def __init__(self, plan: Plan, stamp: Callable[[int, int], None]) -> None:
+        self._planned = plan.loader.sampler or PlannedSampler()
+        self._batch, self._batches = plan.loader.batch, plan.batches
+        self._stamp = stamp
+
+    def __len__(self) -> int:
+        return self._batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self._works(self._planned.epoch_ms, 0.0)
+        return self._draw()
+
+    def _draw(self) -> Iterator[list[int]]:
+        for number in range(self._batches):
+            self._works(self._planned.batch_ms, self._planned.batch_burn_ms)
+            yield list(range(number * self._batch, (number + 1) * self._batch))
+
+    def _works(self, wait_ms: float, cpu_ms: float) -> None:
+        begin = time.monotonic_ns()
+        sleep_ms(wait_ms)
+        burn_ms(cpu_ms)
+        self._stamp(begin, time.monotonic_ns())
+
+
+def loader_of(
+    plan: Plan, samples: Samples, stamp: Callable[[int, int], None] = lambda _begin, _end: None
+) -> DataLoader[Any]:
+    """The plan's loader. `stamp`: told when a planned sampler works."""
     settings = plan.loader
     several: dict[str, Any] = {}
     if settings.workers:
@@ -223,9 +255,12 @@ def loader_of(plan: Plan, samples: Samples) -> DataLoader[Any]:
         if not settings.in_order:
             several["in_order"] = False
     dataset: Dataset[Any] = Stream(samples) if plan.data.first_worker_only else samples
+    if settings.sampler is not None:
+        several["batch_sampler"] = PlannedBatches(plan, stamp)
+    else:
+        several["batch_size"] = settings.batch
     return DataLoader(
         dataset,
-        batch_size=settings.batch,
         num_workers=settings.workers,
         collate_fn=partial(collate, plan.data),
         **several,
@@ -244,6 +279,9 @@ def _factors(data: Data, count: int, seed: int) -> list[float]:
 
 def _widths(plan: Plan, seed: int) -> list[int]:
     """Of the samples of each batch, where batches differ in it; the net needs 16."""
+    if plan.data.longer != 1:
+        rises = (1 + (plan.data.longer - 1) * number / plan.batches for number in range(plan.batches))
+        return [max(16, round(plan.data.floats * rise / 8) * 8) for rise in rises]
     if not plan.data.width_sigma:
         return []
     source = random.Random(seed)

@@ -18,7 +18,7 @@ from .case import EVERY, Case, Hit
 
 TRUTH = "truth.json"
 
-ORDER = ("lost", "compute", "boundary", "lost copying", "copying", "fetch", "copy", "sync", "host")
+ORDER = ("start", "lost", "compute", "boundary", "lost copying", "copying", "fetch", "copy", "sync", "host")
 """Of what happens at an instant, the earlier counts."""
 
 
@@ -73,17 +73,21 @@ def exposed_ns(
 
 
 def true_share(
-    stamps: Sequence[Stamp], spans: Sequence[EngineSpan], window: tuple[int, int], case: Case
+    stamps: Sequence[Stamp],
+    spans: Sequence[EngineSpan],
+    window: tuple[int, int],
+    case: Case,
+    run: tuple[int, int] | None = None,
 ) -> dict[str, float]:
-    """For each planted cause the share of the window, 0..1, that it cost."""
-    begin, end = window
+    """For each planted cause the share of the window, 0..1, that it cost; of what lies before it, of the whole run."""
     conditions = case.plan.accelerator.conditions
     if conditions is not None:
         spans = [*spans, *lost(spans, conditions)]
-    return {
-        planted.cause: exposed_ns(stamps, spans, begin, end, planted.part, planted.hit) / (end - begin)
-        for planted in case.planted
-    }
+    shares = {}
+    for planted in case.planted:
+        begin, end = run if run is not None and planted.part == "start" else window
+        shares[planted.cause] = exposed_ns(stamps, spans, begin, end, planted.part, planted.hit) / (end - begin)
+    return shares
 
 
 def lost(spans: Iterable[EngineSpan], conditions: Conditions) -> list[EngineSpan]:

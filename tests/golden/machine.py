@@ -25,6 +25,8 @@ BEGAN_NS = 1_767_225_600 * 10**9
 """Unix time of the first run of a recording: 2026-01-01, 00:00 UTC. Each further one began a minute later."""
 HOST = {"name": "alpha", "machine": "x86_64", "cpus": 8}
 COMMAND = ["python", "train.py"]
+PIDS = {"training", "process", "thread", "parent"}
+"""Fields of records that hold a process id."""
 _PID_AT = struct.calcsize("<8sIIII")
 """Of the process id in the first page of a record file: magic, version, sizes and rank lie before it, aligned."""
 _LATELY_S = 86_400.0
@@ -93,9 +95,8 @@ def _settle_records(path: Path) -> None:
         struct.pack_into("<q", content, _PID_AT, other(pid))
     kind = KINDS[path.name.partition("-")[0]]
     count = (len(content) - HEADER_BYTES) // kind.record_bytes
-    records = np.frombuffer(content, kind.dtype, count, HEADER_BYTES)
-    for name in {"training", "process", "parent"} & {field.name for field in kind.fields}:
-        pids = records[name]
+    for name in {field.name for field in kind.fields} & PIDS:
+        pids = np.frombuffer(content, kind.dtype, count, HEADER_BYTES)[name]
         pids[pids % AGAIN == os.getpid()] += PID - os.getpid()
     path.unlink()
     path.with_name(_renamed(path.name)).write_bytes(content)

@@ -13,7 +13,8 @@ from support.crafted import add, amend
 from support.jobs import Rank, record
 from support.loader_clock import SPECS
 from support.pairs import SOME, ahead, crowded, noisy
-from support.planted_runs import Making, hosted, looked, serial, trained
+from support.planted_runs import Making, hosted, looked, serial, trained, until
+from support.planted_stacks import plant_log
 from support.simulated_bench import ClockModel, SimulatedBench, biased, plan_of
 from support.stacks import BACKWARD, FETCH, LIB, NEXT, TORCH, WORKER, stack
 from support.tuned import ADVICE, BEST, NOW, RESULT, SLOWER, TUNED, trial
@@ -21,6 +22,7 @@ from whyidle.analyse.statistics import Estimate
 from whyidle.record.attached import ProcessStates, Thread, write_stacks, write_states
 from whyidle.record.run import create_run, update_run
 from whyidle.record.schema import HOST, LoaderFlag
+from whyidle.record.stacks import Call
 from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
 from whyidle.report.contract.encode import builtins
@@ -229,6 +231,13 @@ def equal_pair(at: Path) -> None:
     noisy(at / "b", SOME(2))
 
 
+def slower_line(at: Path) -> None:
+    """A log that takes more of each step; its line moved, and so did the folder of the program."""
+    for name, seed, every in (("a", 1, 10), ("b", 2, 4)):
+        run = noisy(at / name, SOME(seed), compute_ms=20 if name == "a" else 30)
+        plant_log(run, until(run), every, Call("log", f"/home/me/{name}/logs.py", seed, "history.append(loss)  # <b>"))
+
+
 def faster_computing(at: Path) -> None:
     """Other code, another torch, another batch, and another host."""
     code = {"revision": "0123456789abcdef0123456789abcdef01234567", "branch": "main", "changed": False}
@@ -272,6 +281,7 @@ def devices_pair(at: Path) -> None:
 
 PAIRS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "diff-slower-loader": (slower_loader, ("a", "b")),
+    "diff-slower-line": (slower_line, ("a", "b")),
     "diff-equal": (equal_pair, ("a", "b")),
     "diff-faster-computing": (faster_computing, ("a", "b")),
     "diff-several-a-side": (several_a_side, ("--a", "a0", "a1", "a2", "--b", "b0", "b1", "b2")),

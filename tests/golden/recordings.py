@@ -49,6 +49,9 @@ def _report(*folders: str) -> list[Output]:
     ]
 
 
+PROFILES = ("report", "run", "--format", "speedscope")
+
+
 def _trace(*folders: str) -> Output:
     return Output("trace.json", ("report", *folders, "--format", "trace"), as_trace)
 
@@ -79,8 +82,19 @@ TRACED = (
 )
 
 
+OF_SOME = {
+    "with-stacks": [
+        Output("speedscope.json", PROFILES, as_short_json),
+        Output("live-at-2-s.txt", ("live", "run", "--once", "--at", "2"), as_text),
+        Output("live-at-2-s.json", ("live", "run", "--once", "--json", "--at", "2"), as_short_json),
+    ],
+    "healthy": [Output("speedscope.txt", PROFILES, as_text)],
+}
+
+
 def _of_run(name: str) -> list[Output]:
-    return [*(IN_DETAIL if name in DETAILED else RUN), *([_trace("run")] if name in TRACED else [])]
+    more = [*([_trace("run")] if name in TRACED else []), *OF_SOME.get(name, [])]
+    return [*(IN_DETAIL if name in DETAILED else RUN), *more]
 
 
 COMPARED = [
@@ -118,6 +132,7 @@ ATTACHED = [
     Output("prometheus.prom", ("report", "run", "--format", "prometheus"), as_text),
     Output("host.json", ("report", "run", "--format", "csv", "--table", "host"), as_columns),
     Output("trace.json", ("report", "run", "--format", "trace"), as_trace),
+    Output("speedscope.txt", PROFILES, as_text),
     Output("page.txt", ("report", "run", "--format", "html", "-o", "page.html"), page_words()),
 ]
 

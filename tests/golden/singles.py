@@ -16,6 +16,7 @@ import numpy as np
 from support.crafted import add, add_events, amend, steps_of, train_on_cpu
 from support.long_run import make as long_run
 from support.planted_runs import H200, Making, batch, happened, hosted, looked, pooled, serial, told, trained, until
+from support.planted_stacks import plant_stacks
 from support.stacks import FETCH, WORKER
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import EmulatedSpec
@@ -74,6 +75,15 @@ def made_in_training_crowded(at: Path) -> None:
 def too_few_workers(at: Path) -> None:
     run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 60] * 2, PlantedWorkers(2, 2), Making(stages=(0.6, 0.3)))
     hosted(run, 2.0, 8)
+
+
+def with_stacks(at: Path) -> None:
+    """Workers open an archive for each sample; the training's own code is seen in each part of its steps."""
+    run = pooled(
+        at / "run", [[Step(fetch_ns=40 * MS, before_ns=4 * MS, host_ns=3 * MS)] * 60] * 2, PlantedWorkers(2, 2)
+    )
+    hosted(run, 2.0, 8)
+    plant_stacks(run, end_ns=until(run))
 
 
 def waiting_workers(at: Path) -> None:
@@ -188,6 +198,34 @@ def handoff_many_tensors(at: Path) -> None:
     update_run(_handed(at, Making(batch_bytes=20_000_000, sent_bytes=300), 10), {"device": H200})
 
 
+def sampler(at: Path) -> None:
+    """Of the 25 ms that a batch takes to come, its workers' next one is chosen in 22."""
+    run = _handed(at, Making(), 10)
+    happened(
+        run,
+        EventKind.SAMPLER,
+        8,
+        lambda s: ((int(b) + 2 * MS, int(e)) for b, e in zip(s["fetch_begin_ns"], s["fetch_end_ns"], strict=True)),
+    )
+
+
+def sampler_of_epochs(at: Path) -> None:
+    """Its iterator is made twice, since workers are not kept."""
+    run = trained(at / "run", [[Step(fetch_ns=(400 if n == 0 else 2) * MS) for n in range(20)]] * 6)
+    told(run, 2, 2, 0)
+    for after in (5 * MS, 200 * MS):
+        happened(
+            run,
+            EventKind.SAMPLER,
+            0,
+            lambda s, after=after: (  # type: ignore[misc]
+                (int(b) + after, int(b) + after + 190 * MS)
+                for b in s["fetch_begin_ns"][s["epoch"].searchsorted(range(6))]
+            ),
+        )
+    hosted(run, 1.0, 8)
+
+
 def sharding(at: Path) -> None:
     run = pooled(
         at / "run", [[Step(fetch_ns=20 * MS)] * 100], PlantedWorkers(1, 2), flags=LoaderFlag.ITERABLE, persistent=True
@@ -294,11 +332,41 @@ def gil(at: Path) -> None:
     hosted(run, 1.5, 4, queued=0.05)
 
 
+def main_process(at: Path) -> None:
+    """With a phase that the program marks, and work behind the optimizer besides."""
+    step = Step(fetch_ns=0, compute_ns=COMPUTE, sync=True, before_ns=6 * MS, host_ns=2 * MS)
+    run = pooled(at / "run", [[step] * 120], PlantedWorkers(2, 2))
+    number = Names(run).number("pack")
+    happened(run, EventKind.PHASE, number, lambda s: ((int(e), int(e) + 5 * MS) for e in s["fetch_end_ns"]))
+    hosted(run, 1.3, 4)
+
+
 def step_gap(at: Path) -> None:
     """With phases that the program marks."""
     run = trained(at / "run", [[Step(fetch_ns=0, compute_ns=COMPUTE, sync=True, host_ns=COMPUTE)] * 120])
     number = Names(run).number("log images")
     happened(run, EventKind.PHASE, number, lambda s: ((int(e) - 8 * MS, int(e)) for e in s["step_end_ns"]))
+
+
+def slowing(at: Path) -> None:
+    """What the loop does after each step grows; so does the memory of the processes."""
+    run = trained(at / "run", [[Step(sync=True, host_ns=n * MS // 10) for n in range(200)]])
+    hosted(run, 1.0, 4)
+
+
+def starting(at: Path) -> None:
+    """Four seconds of the program's own and two of imports, before its first step."""
+    run = trained(at / "run", [[Step(fetch_ns=2 * MS)] * 120])
+    begin = START - 6000 * MS
+    add_events(
+        run,
+        [
+            (begin, EventKind.PROCESS_BEGIN, NOT_MEASURED, NOT_MEASURED),
+            (begin + 100 * MS, EventKind.IMPORT, NOT_MEASURED, begin + 2000 * MS),
+            (START + 5 * MS, EventKind.IMPORTS_TIMED, NOT_MEASURED, NOT_MEASURED),
+        ],
+    )
+    hosted(run, 1.0, 4)
 
 
 def breakpoint(at: Path) -> None:
@@ -546,6 +614,7 @@ BUILDERS: dict[str, Callable[[Path], None]] = {
     "serial": made_in_training,
     "serial-crowded": made_in_training_crowded,
     "too-few-workers": too_few_workers,
+    "with-stacks": with_stacks,
     "waiting-workers": waiting_workers,
     "cpu-exhausted": cpu_exhausted,
     "oversubscribed": oversubscribed,
@@ -562,6 +631,8 @@ BUILDERS: dict[str, Callable[[Path], None]] = {
     "few-batches": few_batches,
     "handoff": handoff,
     "handoff-many-tensors": handoff_many_tensors,
+    "sampler": sampler,
+    "sampler-of-epochs": sampler_of_epochs,
     "sharding": sharding,
     "overkill": overkill,
     "exclusive": exclusive,
@@ -573,7 +644,10 @@ BUILDERS: dict[str, Callable[[Path], None]] = {
     "launch-by-utilisation": launch_by_utilisation,
     "gc": garbage,
     "gil": gil,
+    "main-process": main_process,
     "step-gap": step_gap,
+    "starting": starting,
+    "slowing": slowing,
     "breakpoint": breakpoint,
     "validation": validation,
     "checkpoints": checkpoints,

@@ -33,6 +33,8 @@ class Truth:
     """`None`: cannot be known."""
     parts: tuple[str, ...] = TOLD
     """Those that are told apart."""
+    samples: int | None = None
+    """Those of the window, where not each step has one batch."""
     workers: int | None = None
     needs: str = ""
     says: str = ""
@@ -88,9 +90,23 @@ TRUTHS = {
     "get_batch_phase": Truth(60, None, says='phase "checkpoint"'),
     "generator_watch": Truth(60, 5),
     "reinforcement": Truth(40, None, says='phase "evaluation games"', variant=True),
-    "lightning_fit": Truth(40, 4, ("input", "boundary"), workers=0, needs="lightning", compiler=True),
+    "lightning_fit": Truth(
+        40, 4, ("input", "boundary"), workers=0, needs="lightning", compiler=True, says="After the training a pass"
+    ),
     "hf_trainer": Truth(40, 4, ("input", "boundary"), workers=0, needs="transformers", compiler=True),
+    "hf_accumulation": Truth(
+        42,
+        4,
+        ("input",),
+        samples=6 * 104 - 2 * 16,
+        workers=0,
+        needs="transformers",
+        compiler=True,
+        says="fetches 4 batches for each update",
+    ),
     "accelerate_loop": Truth(60, 4, workers=0, needs="accelerate", compiler=True),
+    "own_loader": Truth(60, 4, ("input",), workers=0),
+    "own_update": Truth(None, None, says="40 backward passes were seen"),
     "stateful_loader": Truth(60, 4, workers=0, needs="torchdata", variant=True),
     "torchdata_nodes": Truth(60, 4, needs="torchdata", variant=True),
     "webdataset_plain": Truth(60, 5, ("input", "compute"), made_aside=True, needs="webdataset"),
@@ -154,7 +170,7 @@ def test_a_program_is_seen_as_it_is(tmp_path: Path, name: str) -> None:
         assert report.window.samples is None
         assert report.window.samples_per_s is None
     else:
-        assert facts.samples == truth.batch * window.count
+        assert facts.samples == (truth.samples or truth.batch * window.count)
     assert (report.breakdown.input_pct is not None) == truth.input_known
     if not truth.input_known:
         assert report.verdict.cause is None

@@ -7,18 +7,20 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType
-from typing import Any
 
+import psutil
 import pytest
 
 from support.fakes.driver import wait_for
-from whyidle.capture.stacks.memory import Gone, Unreadable
+from whyidle.capture.stacks import reader
+from whyidle.capture.stacks.memory import Gone, ProcessMemory, Torn, Unreadable
 from whyidle.capture.stacks.reader import RemotePython, ThreadStack
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -67,14 +69,16 @@ def python(request: pytest.FixtureRequest) -> str:
 
 
 @contextmanager
-def running(*command: str, **options: Any) -> Iterator[str]:
-    """What a program says in its first line; it is ended afterwards."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **options)
+def running(*command: str) -> Iterator[str]:
+    """What a program says in its first line; it is ended afterwards, with all that it began."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    )
     assert process.stdout is not None
     try:
         yield process.stdout.readline()
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
 
@@ -109,6 +113,17 @@ def test_a_thread_stands_where_it_says_it_does(python: str, case: str) -> None:
             only = process.look({told["tid"]})
             assert only is not None
             assert [(one.tid, frames(one)) for one in only] == [(told["tid"], told["frames"])]
+
+
+def test_a_python_of_the_systems_is_read_that_is_linked_otherwise() -> None:
+    """Debian's has no libpython, and lies where its file says (no position-independent program)."""
+    system = shutil.which("python3", path="/usr/bin")
+    if system is None or says(system) not in VERSIONS:
+        pytest.skip("the system has no Python from 3.11 on")
+    with running(system, str(STANDING), "in_a_generator") as line:
+        told = json.loads(line)
+        with RemotePython(told["pid"]) as process:
+            wait_for(lambda: [frames(one) for one in process.look() or ()] == [told["frames"]])
 
 
 def test_the_main_thread_is_read_without_the_others(python: str) -> None:
@@ -154,6 +169,58 @@ def test_what_is_found_of_a_program_that_never_stands_still_is_all_of_it(python:
         assert process.looks == succeeded + process.failed
 
 
+class Changing(ProcessMemory):
+    """Memory of which so many readings are torn."""
+
+    torn = 0
+
+    def read(self, address: int, size: int) -> bytes:
+        if self.torn:
+            self.torn -= 1
+            raise Torn("made so")
+        return super().read(address, size)
+
+
+def test_a_look_is_repeated_and_counted_as_failed_when_it_failed_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    memories: list[Changing] = []
+    monkeypatch.setattr(reader, "ProcessMemory", lambda pid: memories.append(Changing(pid)) or memories[0])
+    with running(sys.executable, str(STANDING), "in_a_lambda") as line:
+        told = json.loads(line)
+        with RemotePython(told["pid"]) as process:
+            wait_for(lambda: [frames(one) for one in process.look() or ()] == [told["frames"]])
+            assert process.failed == 0
+            for torn, failed in ((1, 0), (2, 0), (3, 1), (0, 1)):
+                looks = process.looks
+                memories[0].torn = torn
+                stacks = process.look()
+                assert (stacks is None) == (torn == 3)
+                assert [frames(one) for one in stacks or ()] == ([] if torn == 3 else [told["frames"]])
+                assert (process.looks, process.failed) == (looks + 1, failed)
+
+
+def test_threads_of_a_container_have_the_ids_that_they_have_outside(tmp_path: Path) -> None:
+    inside = ["unshare", "--pid", "--fork", sys.executable, str(STANDING), "in_a_thread"]
+    if shutil.which("unshare") is None or subprocess.run([*inside[:3], "true"], capture_output=True).returncode:
+        pytest.skip("no right to make a namespace of processes here")
+    container = subprocess.Popen(inside, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert container.stdout is not None
+    try:
+        told = json.loads(container.stdout.readline())
+        [pid] = psutil.Process(container.pid).children()
+        with RemotePython(pid.pid) as process:
+            stacks = process.look()
+            main = process.look({pid.pid})
+        assert stacks is not None
+        assert main is not None
+        assert told["pid"] == 1
+        assert {one.tid for one in stacks} == {thread.id for thread in pid.threads()}
+        assert [one.tid for one in stacks if one.main] == [one.tid for one in main] == [pid.pid]
+    finally:
+        os.killpg(container.pid, signal.SIGKILL)
+        container.wait()
+        container.stdout.close()
+
+
 def test_a_process_that_ended_is_gone_and_one_that_never_was() -> None:
     with running(sys.executable, str(STANDING), "in_sleep") as line:
         pid = json.loads(line)["pid"]
@@ -195,7 +262,7 @@ def test_an_older_python_is_refused_by_its_version() -> None:
     old = next(iter(sorted(Path.home().glob(".pyenv/versions/3.[7-9].*/bin/python"))), None)
     if old is None:
         pytest.skip("no Python older than 3.10 here")
-    with running(str(old), "-c", "import time; print(flush=True); time.sleep(1e6)", start_new_session=True) as line:
+    with running(str(old), "-c", "import time; print(flush=True); time.sleep(1e6)") as line:
         assert line == "\n"
         [pid] = [int(p) for p in os.listdir("/proc") if p.isdigit() and _exe(p) == old.resolve()]
         with pytest.raises(Unreadable, match=re.escape("it is older than 3.11")):

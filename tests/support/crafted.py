@@ -85,6 +85,7 @@ def train_on_cpu(folder: Path, steps: Iterable[Mapping[str, float]]) -> Path:
         }
         row: dict[str, float] = {name: begin + round(ms * MS) for name, ms in stamps.items()}
         row |= {"step": number, "epoch": 0, "flags": int(step.get("flags", 0)), "samples": 8, "overhead_ns": 0}
+        row |= {"skipped": 0, "skipped_samples": 0}
         if "cpu_ms" in step:
             row["cpu_ns"] = round(step["cpu_ms"] * MS)
         writer.append(*rows_of(STEP, [row])[0])

@@ -71,6 +71,6 @@ def pieces(run: Facts, **shares: float) -> dict[str, Any]:
     """The exposed wait divided so; what is left is waiting for batches in the making."""
     whole = run.parts.input_ns
     told = {name: round(share * whole) for name, share in shares.items()}
-    none = dict.fromkeys(("starting_ns", "filling_ns", "handed_ns", "slow_ns", "reading_ns"), 0)
+    none = dict.fromkeys(("sampling_ns", "starting_ns", "filling_ns", "handed_ns", "slow_ns", "reading_ns"), 0)
     divided = none | {f"{name}_ns": ns for name, ns in told.items() if name != "blocked"}
     return divided | {"making_ns": whole - sum(divided.values()), "blocked_ns": told.get("blocked", 0)}

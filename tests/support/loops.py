@@ -27,6 +27,13 @@ class Steps:
         self.skip_left = 0
         self.stored: list[dict[str, Any]] = []
         self.open: dict[str, Any] | None = None
+        self._nodes = 0
+
+    def _hears(self) -> None:
+        self._nodes = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]
+
+    def computed(self) -> bool | None:
+        return None if self.open is None else torch.autograd._get_sequence_nr() > self._nodes  # type: ignore[attr-defined]
 
     def fetch_begin(self, epoch: int, first: bool, queue: Any, begin_ns: int) -> None:
         self.end_step()
@@ -35,10 +42,15 @@ class Steps:
         self.open = {"epoch": epoch, "first": first, "capacity": capacity, "calls": []}
 
     def fetch_end(self, samples: int, end_ns: int = 0, begins: bool = False, *which: int, flags: int = 0) -> None:
+        self._hears()
         if self.open is not None:
             self.open["samples"] = samples
             if begins:
                 self.open["calls"].append("begins")
+
+    def amend(self, samples: int, begin_ns: int) -> None:
+        if self.open is not None:
+            self.open["samples"] = samples
 
     def abandon_fetch(self) -> None:
         self.open, self.recording = None, False
@@ -50,6 +62,8 @@ class Steps:
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         def call(*args: Any) -> None:
+            if name.endswith("_end"):
+                self._hears()
             if self.open is not None:
                 self.open["calls"].append(name)
 

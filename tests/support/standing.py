@@ -130,4 +130,19 @@ def in_a_handler():
             say(), time.sleep(FOREVER)
 
 
+def in_a_forked_child():
+    if os.fork():
+        time.sleep(FOREVER)
+    say(), time.sleep(FOREVER)
+
+
+def in_the_main_one_of_two_interpreters():
+    try:
+        import _interpreters as interpreters
+    except ImportError:
+        import _xxsubinterpreters as interpreters
+    interpreters.create()
+    say(), time.sleep(FOREVER)
+
+
 globals()[sys.argv[1]]()

@@ -118,7 +118,7 @@ def _evidence(claim: Claim, outside: Outside, parts: dict[str, float]) -> tuple[
 
 def _changes(claim: Claim, outside: Outside | None, parts: dict[str, float], largest: str) -> tuple[Next, ...]:
     if outside is None:
-        return (claim.removing("validate and save less often, or beside the training"),)
+        return (claim.removing("validate and save less often, or beside the training", kind="less_often"),)
     made = {
         "waiting": _wait(claim, outside, parts["waiting"]),
         "evaluating": _evaluate(claim, parts["waiting"] + parts["evaluating"]),
@@ -154,7 +154,7 @@ def _wait(claim: Claim, outside: Outside, waiting_ns: float) -> Next:
         likely = 0.9
     else:
         change = "smaller batches for validation: the first batch of each pass is waited for in full"
-    return claim.removing(change, waiting_ns, likely=likely)
+    return claim.removing(change, waiting_ns, likely=likely, kind="workers")
 
 
 def _workers(facts: Facts, evaluation: Evaluation) -> int:
@@ -182,7 +182,7 @@ def _gone(evaluation: Evaluation, workers: int) -> float:
 
 
 def _evaluate(claim: Claim, ns: float) -> Next:
-    return claim.removing("validate less often, or on a part of the data", ns, likely=0.5)
+    return claim.removing("validate less often, or on a part of the data", ns, likely=0.5, kind="less_often")
 
 
 def _save(claim: Claim, ns: float) -> Next:
@@ -192,6 +192,7 @@ def _save(claim: Claim, ns: float) -> Next:
         ns,
         least=0.3,
         likely=0.7,
+        kind="less_often",
     )
 
 
@@ -201,6 +202,7 @@ def _end(claim: Claim, ns: float) -> Next:
         "ended between epochs; what stays of the time is the program's own",
         ns,
         likely=0.7,
+        kind="settings",
     )
 
 
@@ -210,6 +212,7 @@ def _rest(claim: Claim, ns: float) -> Next:
         '`with whyidle.phase("name"):` around a part of it tells what that part takes',
         ns,
         likely=0.5,
+        kind="less_often",
     )
 
 

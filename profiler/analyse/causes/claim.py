@@ -13,6 +13,7 @@ from .finding import Evidence, Finding, Next, shown
 class Piece(Enum):
     """The pieces of the wall time that causes explain, with the parts they are taken from; no nanosecond is in two."""
 
+    SAMPLING = "input", "the sampler works, in the training's own thread"
     IN_TRAINING = "input", "fetches in which the training makes its batches itself"
     STARTING = "input", "until a worker takes up the first batch of an epoch"
     FILLING = "input", "the rest of an epoch's first fetch, beyond what fetches cost otherwise"
@@ -30,12 +31,17 @@ class Piece(Enum):
     LAUNCHES = "compute", "the next kernel is not launched yet"
     GARBAGE = "host", "Python's garbage collections"
     GIL = "compute, host", "the training's thread waits for Python's global lock"
+    STAGE = "host", "what is done with a batch between its arrival and the forward pass"
     LOOP = "host", "any other work of the training loop"
     BOUNDARY = "boundary", "time outside the steps"
+    GROWING = "compute, input, copy, sync, host, boundary", "what a part takes beyond its level at the run's beginning"
+    BEFORE = "", "outside the window: the program's own time before the first step"
     RANKS = "compute", "ranks wait for each other"
+    OWN_MAKING = "untold", "batches that a loop without a loader makes, as looks at its stack tell"
+    OWN_EVALUATING = "untold", "what such a loop evaluates"
 
     def __init__(self, parts: str, meaning: str) -> None:
-        self.parts = tuple(parts.split(", "))
+        self.parts = tuple(parts.split(", ")) if parts else ()
         self.meaning = meaning
 
 
@@ -82,7 +88,7 @@ class Claim:
         return Finding(self.code, title, self.share, confidence, evidence, changes, most_gain)
 
     def removing(
-        self, change: str, removed_ns: float | None = None, *, least: float = 0.0, likely: float = 1.0
+        self, change: str, removed_ns: float | None = None, *, least: float = 0.0, likely: float = 1.0, kind: str = ""
     ) -> Next:
         """A change that takes time away: a prediction with its range, from where the wall time went.
 
@@ -91,10 +97,20 @@ class Claim:
             removed_ns: how much of the window's time can vanish at most; by default all of the claim.
             least: the share of it that vanishes at least, 0..1.
             likely: the share that is expected to.
+            kind: of change, one of `finding.REMEDIES`.
         """
         most_ns = self.ns if removed_ns is None else removed_ns
         expected, low, high = map(self.facts.samples_per_s_without, (likely * most_ns, least * most_ns, most_ns))
-        return Next(change, expected, low, high)
+        return Next(change, expected, low, high, kind)
+
+    @property
+    def _most_overlapped(self) -> float | None:
+        """Samples/s if all of the claim happened beside the computation; `None` where that is not known."""
+        facts = self.facts
+        most = facts.samples_per_s_without(self.ns)
+        if most is None or facts.device_kind != "cpu":
+            return most
+        return None if facts.cpu_limit is None else max(facts.samples_per_s, min(most, facts.cpu_limit))
 
     def overlapping(self, change: str, supply: float | None = None) -> Next:
         """A change that lets batches be made while the training computes.
@@ -105,16 +121,9 @@ class Claim:
             change: what to change, with the exact code or flag.
             supply: samples/s that the loader could deliver after the change; `None` where that is not known.
         """
-        facts = self.facts
-        now = facts.samples_per_s
-        most = facts.samples_per_s_without(min(self.ns, facts.parts.input_ns))
-        if most is not None and facts.device_kind == "cpu":
-            limit = facts.cpu_limit
-            most = None if limit is None else max(now, min(most, limit))
+        now, most = self.facts.samples_per_s, self._most_overlapped
         if most is None:
             return Next(change)
-        if facts.headroom is not None:
-            most = max(now, min(most, facts.headroom))
         if supply is None:
             return Next(change, (now + most) / 2, now, most)
         predicted = max(now, min(most, supply))

@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...record.reader import Records
+from ...record.schema import EventKind
 from ..run.facts import Facts
 from ..run.stall_breakdown import UNTOLD
+from ..where.own_loop import OwnLoop
 from .claim import Claim, Piece
 from .divided import pieces_of
 from .finding import LEAST_GAIN, Evidence, Finding, Next
 from .host import gil
 from .input import pieces as data
+from .own_loop import own_pieces
+from .run import kin_of_growth, leads
 from .table import explained
 
 LEAST_STEPS = 30
 """Steps after the warm-up that a verdict or a comparison needs: fewer support none, of a run, of ranks or of sizes."""
 
+LEAST_ADVISING = 10
+"""Steps after the warm-up from which it is said what they show, without a verdict."""
 MOST_UNRESOLVED = 0.05
 """Share of the steps that may lack the device's stamps: with more, idling cannot be told from computing."""
 LEAST_TOLD = 0.005
@@ -31,22 +38,46 @@ _TELL_APART = Next(
 )
 
 
+_STEPS = Next("call `whyidle.step()` in the training loop, where a step begins", None, None, None)
+
+
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
     """The causes of idle time that are worth a word, the one whose removal gains most first."""
     found = data.findings_of(facts)
-    for piece, ns in pieces_of(facts).items():
+    waits = {each.cause for each in found}
+    before = {} if facts.startup is None else {Piece.BEFORE: float(sum(facts.startup.own_ns.values()))}
+    for piece, ns in (before | pieces_of(facts) | own_pieces(facts)).items():
         cause = explained(piece, Claim(facts, ns))
         found += [] if cause is None else [cause]
     found = [each for each in _folded(facts, found) if each.severity != "none"]
     if facts.headroom is not None:
         # What an infinitely fast loader gave is known: less than the wait, where computing gets slower meanwhile.
         most = max(0.0, facts.headroom / facts.samples_per_s - 1) if facts.samples_known else None
-        found = [replace(f, most_gain=most) if (f.cause or "").startswith("input.") else f for f in found]
+        found = [replace(f, most_gain=most) if f.cause in waits else f for f in found]
         found = [f for f in found if f.severity != "none"]
-    found.sort(key=lambda f: f.gain, reverse=True)
-    if found and not facts.told_apart:
+    found.sort(key=lambda f: _took_ns(facts, f), reverse=True)
+    found = _growth_behind_its_part(facts, found)
+    if found and not facts.told_apart and facts.own_loop is None:
         found[0] = replace(found[0], next=(*found[0].next, _TELL_APART))
     return tuple(found)
+
+
+def _took_ns(facts: Facts, found: Finding) -> float:
+    """Time that a finding is about: shares are of the window, but for that of what lies before it."""
+    if found.cause == "run.startup" and facts.startup is not None:
+        return found.share * facts.startup.run_ns
+    return (found.gain / (1 + found.gain) if found.gain != float("inf") else 1.0) * facts.parts.wall_ns
+
+
+def _growth_behind_its_part(facts: Facts, found: Sequence[Finding]) -> list[Finding]:
+    """Findings in their order, but for growth that is not most of its part: the cause of that part comes first."""
+    kin = "" if leads(facts) else kin_of_growth(facts)
+    growth = [each for each in found if each.cause == "run.slowing"]
+    rest = [each for each in found if each.cause != "run.slowing"]
+    same = [at for at, each in enumerate(rest) if kin and (each.cause or "").startswith(kin)]
+    took = [_took_ns(facts, each) for each in rest]
+    at = max(same[0] + 1 if same else 0, sum(ns >= _took_ns(facts, one) for one in growth for ns in took))
+    return [*rest[:at], *growth, *rest[at:]]
 
 
 def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:
@@ -60,8 +91,11 @@ def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:
     return [both, *(each for each in found if each.cause not in symptoms)]
 
 
-def verdict_of(facts: Facts, findings: Sequence[Finding]) -> Finding:
-    """The finding to act on first; `none` when nothing is worth changing; no cause on too few steps."""
+def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -> Finding:
+    """The finding to act on first; `none` when nothing is worth changing; no cause on too few steps.
+
+    `ended`: the run has no further steps.
+    """
     steps = len(facts.window.steps)
     if facts.parts.unresolved_steps > MOST_UNRESOLVED * steps:
         return Finding(
@@ -71,16 +105,11 @@ def verdict_of(facts: Facts, findings: Sequence[Finding]) -> Finding:
             0.0,
         )
     if steps < LEAST_STEPS:
-        return Finding(
-            None,
-            f"No verdict: {steps} {'step was' if steps == 1 else 'steps were'} recorded after the warm-up, at least "
-            f"{LEAST_STEPS} are needed: "
-            "train longer.",
-            0.0,
-            0.0,
-        )
-    if findings:
+        return _too_few(steps, findings if steps >= LEAST_ADVISING else (), ended)
+    if findings and findings[0].gain >= LEAST_GAIN:
         return findings[0]
+    if facts.own_loop is not None:
+        return _nothing_seen(facts.own_loop)
     if not facts.input_known:
         unknown = (
             "how much of the time the training waits for data is not known"
@@ -91,6 +120,44 @@ def verdict_of(facts: Facts, findings: Sequence[Finding]) -> Finding:
             None, f"No verdict: {unknown}, because no fetch of a batch was seen.", 0.0, 0.0, next=(_TELL_APART,)
         )
     return _nothing(facts)
+
+
+def _too_few(steps: int, findings: Sequence[Finding], ended: bool) -> Finding:
+    """No verdict, but what so few steps advise, without saying what it would gain."""
+    title = (
+        f"No verdict: {steps} {'step was' if steps == 1 else 'steps were'} recorded after the warm-up, at least "
+        f"{LEAST_STEPS} are needed: {'record a longer run, with more epochs say' if ended else 'train longer'}."
+    )
+    if not findings:
+        return Finding(None, title, 0.0, 0.0)
+    changes = tuple(Next(each.change, kind=each.kind) for each in findings[0].next)
+    return Finding(None, f"{title} What these few show: {findings[0].title}", 0.0, 0.0, next=changes)
+
+
+def without_steps(recorded: int, events: Records) -> Finding:
+    """The verdict where no step can be looked at. `recorded`: steps that there are all the same."""
+    if recorded:
+        steps = "step was" if recorded == 1 else "steps were"
+        return Finding(None, f"No verdict: {recorded} {steps} recorded, but the device has stamped none.", 0.0, 0.0)
+    passes = int(events["value"][events["what"] == EventKind.PASSES_WITHOUT_STEPS].sum())
+    if not passes:
+        return Finding(None, "No verdict: no training step was recorded.", 0.0, 0.0)
+    seen = "1 backward pass was" if passes == 1 else f"{passes} backward passes were"
+    return Finding(
+        None,
+        f"No verdict: the program trains ({seen} seen), but where its steps begin is not known: its "
+        "batches come from no loader, and no optimizer of torch.optim updates its weights.",
+        0.0,
+        0.0,
+        next=(_STEPS,),
+    )
+
+
+def _nothing_seen(loop: OwnLoop) -> Finding:
+    """No cause is worth changing, in a loop whose time looks at its stack tell apart."""
+    shares = sorted(loop.shares.items(), key=lambda each: -each[1].value)
+    told = ", ".join(f"{name} {100 * share.value:.0f} %" for name, share in shares if share.value > LEAST_TOLD)
+    return Finding("none", f"Nothing worth changing: of the time, as the training's stack says, {told}.", 0.0, 0.6)
 
 
 def _nothing(facts: Facts) -> Finding:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from ..run.device_state import ForeignKernels, PcieLink, foreign_kernels_of
 from ..run.facts import Facts
+from ..run.stall_breakdown import UNTOLD
+from ..run.trends import growing
 from .claim import Piece
 
 UTILISATION_BELOW = 0.15
@@ -29,13 +31,26 @@ idle ones turn it down."""
 
 
 def pieces_of(facts: Facts) -> dict[Piece, float]:
-    """Each piece of the wall time but those of the wait for data, in ns; the pieces of a part are never more than
-    it."""
+    """Each piece of the wall time but those of the wait for data, of which there is only what grew, in ns; the pieces
+    of a part are never more than it."""
     link, parts = lost_to_link(facts), facts.parts
-    pieces: dict[Piece, float] = {Piece.LINK: link, Piece.COPYING: parts.copy_ns - link, Piece.SYNC: parts.sync_ns}
+    pieces: dict[Piece, float] = {Piece.LINK: link, Piece.GROWING: grown_ns(facts, "input")}
+    for piece, part, ns in (
+        (Piece.COPYING, "copy", parts.copy_ns - link),
+        (Piece.SYNC, "sync", float(parts.sync_ns)),
+        (Piece.BOUNDARY, "boundary", float(parts.boundary_ns)),
+    ):
+        grown, pieces[piece] = _take(ns, grown_ns(facts, part))
+        pieces[Piece.GROWING] += grown
     for piece, ns in (*computing(facts).items(), *behind_the_host(facts).items()):
         pieces[piece] = pieces.get(piece, 0.0) + ns
-    return pieces | {Piece.BOUNDARY: parts.boundary_ns}
+    return pieces
+
+
+def grown_ns(facts: Facts, part: str) -> float:
+    """What a part takes beyond its level at the beginning of the run, where it grows by itself, ns."""
+    found = growing(facts.trends).get(part)
+    return 0.0 if found is None else found.value
 
 
 def computing(facts: Facts) -> dict[Piece, float]:
@@ -45,6 +60,7 @@ def computing(facts: Facts) -> dict[Piece, float]:
     pieces, left = {}, float(facts.parts.compute_ns)
     pieces[Piece.SHAPES], left = _take(left, 0.0 if shapes is None else shapes.compute_ns)
     pieces[Piece.MEMORY], left = _take(left, 0.0 if memory is None else memory.compute_ns)
+    pieces[Piece.GROWING], left = _take(left, grown_ns(facts, "compute") + grown_ns(facts, UNTOLD))
     pieces[Piece.LAUNCHES], left = _take(left, (launch_share(facts) or 0.0) * facts.parts.wall_ns)
     pieces[Piece.GIL], left = _take(left, _held_within(facts) * facts.parts.wall_ns)
     pieces[Piece.CONTENDED], left = _take(left, 0.0 if foreign is None else left * foreign.density)
@@ -60,6 +76,8 @@ def behind_the_host(facts: Facts) -> dict[Piece, float]:
     pieces[Piece.MEMORY], left = _take(left, 0.0 if memory is None else memory.host_ns)
     pieces[Piece.GARBAGE], left = _take(left, facts.parts.garbage_ns)
     pieces[Piece.GIL], left = _take(left, facts.parts.gil_ns)
+    pieces[Piece.STAGE], left = _take(left, 0.0 if facts.staging is None else facts.staging.ns)
+    pieces[Piece.GROWING], left = _take(left, grown_ns(facts, "host"))
     return pieces | {Piece.LOOP: left}
 
 

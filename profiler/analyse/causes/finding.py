@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..run.metrics import METRICS
 from ..where.places import Where
@@ -61,6 +61,10 @@ class Next:
     kind: str = ""
     """One of `REMEDIES`; empty where none of them says it."""
 
+    def of(self, kind: str) -> Next:
+        """The same, of this kind."""
+        return replace(self, kind=kind)
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -78,9 +82,15 @@ class Finding:
     next: tuple[Next, ...] = field(default=())
     most_gain: float | None = None
     """Throughput that a measurement says can be gained at most, as a share; `None` without one."""
+    notable: bool = False
+    """Whether it is worth a word however little it is of a long run."""
     where: tuple[Where, ...] = ()
     """The lines of code in which that time was spent, the most of it first; then, of a loader, where it is made. Empty
     where stacks were not looked at."""
+
+    def at(self, where: tuple[Where, ...]) -> Finding:
+        """The same with these lines of code."""
+        return replace(self, where=where)
 
     @property
     def gain(self) -> float:
@@ -91,8 +101,10 @@ class Finding:
     @property
     def severity(self) -> str:
         """`none`, `minor`, `major` or `critical`, by what can be gained."""
-        if self.cause in (None, "none") or self.gain < LEAST_GAIN:
+        if self.cause in (None, "none"):
             return "none"
+        if self.gain < LEAST_GAIN:
+            return "minor" if self.notable else "none"
         if self.gain < MAJOR_GAIN:
             return "minor"
         return "major" if self.gain < CRITICAL_GAIN else "critical"

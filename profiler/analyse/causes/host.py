@@ -31,6 +31,7 @@ def sync(claim: Claim) -> Finding:
                 ".item(), .cpu(), .tolist(), float(tensor) or print of a tensor waits for all that is queued",
                 least=0.3,
                 likely=0.9,
+                kind="less_often",
             ),
             claim.removing(
                 "copy what has to be read with .to('cpu', non_blocking=True) into pinned memory, and read it a step "
@@ -54,6 +55,7 @@ def garbage(claim: Claim) -> Finding:
             claim.removing(
                 "if the loop, or a library it uses, calls gc.collect() itself: call it less often, or not at all",
                 likely=0.9,
+                kind="less_often",
             ),
             claim.removing(
                 "`gc.collect(); gc.freeze()` after set-up: what lives from then on is not looked through again",
@@ -109,6 +111,7 @@ def gil(claim: Claim, handed_ns: int = 0) -> Finding | None:
                 "multiprocessing instead of threading, DataLoader workers instead of threads",
                 least=0.5,
                 likely=0.9,
+                kind="not_beside",
             ),
             claim.removing(
                 "`sys.setswitchinterval(0.0005)`: a thread that runs Python gives the lock up after 0.5 ms, not 5",
@@ -147,7 +150,7 @@ def step_gap(claim: Claim) -> Finding | None:
             *_named(facts),
             Evidence("the longest stretch", None if gaps is None else gaps.longest_ns / 1e6, "ms", "near 0"),
         ),
-        (claim.removing(_less_work(facts), likely=0.8),),
+        (claim.removing(_less_work(facts), likely=0.8, kind="less_often"),),
     )
 
 

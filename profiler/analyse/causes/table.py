@@ -32,9 +32,13 @@ from .input.epochs import pipeline_fill, worker_restart
 from .input.exclusive import exclusive
 from .input.handoff import handoff, overkill
 from .input.order import straggler, uneven
+from .input.sampler import sampler
 from .input.storage import mostly_reads, storage
 from .input.workers import general, in_its_own_thread, latency, serial, sharding, starved, too_few_workers
 from .launch import launch, launch_by_utilisation
+from .main_process import main_process
+from .own_loop import evaluated_by_hand, made_by_hand
+from .run import slowing, starting_up
 
 Rule = Callable[[Any], Finding | None]
 """From a `Claim`, of the wait for data a `Wait`, to the finding that explains all of it; `None` where it does not
@@ -58,6 +62,7 @@ SUPPLY = (Piece.SLOW, Piece.MAKING)
 """Waits for a batch that is being made, by a loader that reads little."""
 
 CAUSES: tuple[Cause, ...] = (
+    Cause("input.sampler", (Piece.SAMPLING,), sampler),
     Cause("input.serial", (Piece.IN_TRAINING,), serial),
     Cause("input.worker_restart", (Piece.STARTING,), worker_restart),
     Cause("input.exclusive", (Piece.FILLING, Piece.READING, *SUPPLY), exclusive),
@@ -83,6 +88,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause("input.too_few_workers", SUPPLY, too_few_workers),
     Cause("input.cpu_exhausted", SUPPLY, starved),
     Cause("input.too_few_workers", SUPPLY, general),
+    Cause("input.serial", (Piece.OWN_MAKING,), made_by_hand),
     Cause("copy.link", (Piece.LINK,), link),
     Cause("copy.pageable", (Piece.COPYING,), pageable),
     Cause("copy.serial", (Piece.COPYING,), serial_copy),
@@ -95,8 +101,12 @@ CAUSES: tuple[Cause, ...] = (
     Cause("host.launch", (Piece.LAUNCHES,), launch_by_utilisation),
     Cause("host.gc", (Piece.GARBAGE,), garbage),
     Cause("host.gil", (Piece.GIL,), gil),
+    Cause("input.main_process", (Piece.STAGE,), main_process),
     Cause("host.step_gap", (Piece.LOOP,), step_gap),
     Cause("host.boundary", (Piece.BOUNDARY,), boundary),
+    Cause("host.boundary", (Piece.OWN_EVALUATING,), evaluated_by_hand),
+    Cause("run.startup", (Piece.BEFORE,), starting_up),
+    Cause("run.slowing", (Piece.GROWING,), slowing),
     Cause("rank.straggler", (Piece.RANKS,), None),
     Cause("rank.exchange", (Piece.RANKS,), None, "known of emulated ranks alone, which say it themselves"),
 )

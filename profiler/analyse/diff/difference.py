@@ -12,6 +12,7 @@ from ..run.sampler_quality import LEAST_FOREIGN_CPUS
 from ..statistics import RUN_NOISE
 from .because import ENVIRONMENT, SETTING, Because, because_of, other_words
 from .code import changed_code, unseen_changes
+from .lines import MovedLine, moved_lines
 from .moved import MovedFigure, figures_of
 from .settings import VARIES, Setting, environment_of, other_trainings, settings_of
 from .sides import Measured, Side
@@ -46,6 +47,8 @@ class Difference:
     because: Because
     notes: tuple[str, ...]
     """What these runs cannot tell, and what is not alike, a sentence each."""
+    lines: tuple[MovedLine, ...] | None = None
+    """Lines of code that surely got slower or faster, the most first; `None` where a run has no looks at stacks."""
     crowded: bool = False
     """Whether other programs filled the CPUs meanwhile, so that intervals are wider."""
 
@@ -73,7 +76,8 @@ def difference(a: Side, b: Side, noise: float | None = None) -> Difference:
     because = because_of(times, settings, environment, figures)
     notes = (*_notes(a, b, times, settings, environment, noise), *_doubts(because, settings, environment))
     crowded = noise is None and _assumed(a, b) > RUN_NOISE
-    return Difference(a, b, times, settings, environment, figures, _findings(a, b), because, notes, crowded)
+    lines = moved_lines(a, b, times.unit, noise)
+    return Difference(a, b, times, settings, environment, figures, _findings(a, b), because, notes, lines, crowded)
 
 
 def _assumed(a: Side, b: Side) -> float:

@@ -152,7 +152,7 @@ def _runs(everyone: Sequence[Measured], unit: str, noise: float | None) -> tuple
     runs = []
     weighed = False
     for number, run in enumerate(everyone):
-        whole, shares = _whole(run, unit), _shares(run)
+        whole, shares = time_per_unit(run, unit), _shares(run)
         terms = {TOTAL: whole} | {part: whole * shares[part] for part in PARTS if part in shares}
         if alike is not None:
             weighed = weighed or abs(alike[number][TOTAL] - whole) > 1e-6 * whole
@@ -167,7 +167,7 @@ def _shares(run: Measured) -> Mapping[str, float]:
     return run.facts.shares if job is None else job.shares
 
 
-def _whole(run: Measured, unit: str) -> float:
+def time_per_unit(run: Measured, unit: str) -> float:
     """µs per unit, of all ranks together."""
     job, facts = run.analysis.job, run.facts
     if unit == STEP:

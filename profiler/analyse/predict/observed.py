@@ -9,7 +9,7 @@ import numpy as np
 from ...errors import WhyidleError
 from ...record.reader import RecordFile, Records, measured
 from ...record.run import Run, Writer
-from ...record.schema import BATCH, EVENT, HOST, NOT_MEASURED, PAUSE, STEP, PauseKind, StepFlag
+from ...record.schema import BATCH, EVENT, HOST, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind, StepFlag
 from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ..run.facts import Facts
 from ..run.worker_records import of_training, within
@@ -185,11 +185,15 @@ def _settings(run: Run, facts: Facts) -> LoaderSettings:
 
 
 def _has_one_loader(observed: Observed) -> None:
-    """That all batches come from one loader: its iterators follow each other, those of several loaders take turns.
+    """That all batches come from one loader, one for each step: its iterators follow each other, those of several
+    loaders take turns.
 
     Raises:
-        Unobserved: they come from several.
+        Unobserved: they come from several, or several are fetched for each step.
     """
+    together = observed.events["value"][observed.events["what"] == EventKind.BATCHES_TOGETHER]
+    if len(together) and together[-1] > 1:
+        raise Unobserved(f"Each step fetches {together[-1]} batches before it computes: that is not replayed.")
     told = observed.steps["loader"][observed.steps["loader"] != NOT_MEASURED]
     within_steps = observed.pauses["step"][observed.pauses["what"] == PauseKind.FETCH]
     if (np.diff(told) < 0).any() or np.isin(observed.steps["step"], within_steps).mean() > MOSTLY:

@@ -6,12 +6,14 @@ by `cells.comparison.rate_of`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
+from ...record.run import Run, Writer
 from ..run.analysis import Analysis
 from ..run.facts import Facts
 from ..run.metrics import METRICS
+from .membership import ranks_of
 
 Read = Callable[[Facts], float | None]
 Combine = Callable[[list[float]], float]
@@ -20,6 +22,19 @@ Combine = Callable[[list[float]], float]
 def processes(analysis: Analysis) -> list[Analysis]:
     """Each rank by itself; of a single training process itself."""
     return [part.analysis for part in analysis.ranks] or [analysis]
+
+
+def leading(analysis: Analysis, runs: Sequence[Run]) -> tuple[Run, Writer] | None:
+    """The process whose figures stand for the job, and the recording that holds it; `None` where none trained.
+
+    `runs`: those that were analysed.
+    """
+    if not analysis.ranks:
+        writer = runs[0].leading_writer()
+        return None if writer is None else (runs[0], writer)
+    told = [part.rank for part in analysis.ranks if part.analysis.facts is not None]
+    number = analysis.job.lead if analysis.job is not None else next(iter(told), None)
+    return next(((rank.run, rank.writer) for rank in ranks_of(runs) if rank.rank == number), None)
 
 
 def all_facts(analysis: Analysis) -> list[Facts]:

@@ -206,7 +206,7 @@ def _of_rank(found: Finding, member: JobRank, job_samples_per_s: float) -> Findi
         return None if value is None else value * times
 
     following = tuple(
-        Next(n.change, scaled(n.predicted_samples_per_s), scaled(n.low), scaled(n.high)) for n in found.next
+        Next(n.change, scaled(n.predicted_samples_per_s), scaled(n.low), scaled(n.high), n.kind) for n in found.next
     )
     return replace(found, title=f"Rank {member.rank}: {found.title}", next=following)
 

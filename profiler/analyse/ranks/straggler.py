@@ -23,7 +23,14 @@ SIGMAS = 3.0
 WAITS = ("input", "copy", "sync", "host", "boundary")
 """Parts of the time that a rank can be late for; waiting for other ranks counts as the remaining one, computing."""
 
-_PART_OF = {"input": "input", "copy": "copy", "host.sync": "sync", "host.boundary": "boundary", "host": "host"}
+_PART_OF = {
+    "input": "input",
+    "input.main_process": "host",
+    "copy": "copy",
+    "host.sync": "sync",
+    "host.boundary": "boundary",
+    "host": "host",
+}
 _FOR = {
     "input": "data",
     "copy": "copies to its device",

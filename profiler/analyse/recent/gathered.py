@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +12,22 @@ from ...record.processes import TrainingProcess
 from ...record.reader import RecordHeader, Records
 from ...record.run import Run, Writer
 from ...record.sampled_devices import SampledDevice
-from ...record.schema import BATCH, DEVICE, EVENT, HOST, KINDS, NAN, NOT_MEASURED, PAUSE, STEP, EventKind, Field, Kind
+from ...record.schema import (
+    BATCH,
+    DEVICE,
+    EVENT,
+    HOST,
+    KINDS,
+    NAN,
+    NOT_MEASURED,
+    PAUSE,
+    STACK,
+    STEP,
+    EventKind,
+    Field,
+    Kind,
+)
+from ...record.stacks import StackTable
 from .epochs import Epoch, Epochs
 from .extent import HISTORY_S, MAKERS_S, MOST_LOOKED_AT, last_steps
 from .moments import moments
@@ -27,6 +42,7 @@ KEPT = {
     EVENT.name: 4000,
     DEVICE.name: 16_384,
     HOST.name: 4096,
+    STACK.name: 4096,
 }
 """Records of a file that a look may use. Kernels are not among them: there may be very many."""
 TOLD = (
@@ -36,6 +52,8 @@ TOLD = (
     EventKind.ALLOCATOR_RETRIES,
 )
 """Events of which the last one counts, however long ago."""
+LOOKS_NS = 20 * SECOND_NS
+"""How far back looks at stacks count: workers are looked at in turn."""
 ABOUT_AS_MANY = 0.9
 """Share of the most steps of any process that makes a process as good as that one."""
 
@@ -105,6 +123,10 @@ class RunRecords:
     host: Records
     sampled: tuple[SampledDevice, ...] = ()
     """What the sampler says of the devices it looks at."""
+    looks: Records = field(default_factory=lambda: np.empty(0, dtype=STACK.dtype))
+    """At stacks."""
+    stacks: StackTable = field(default_factory=lambda: StackTable({}))
+    """What these looks saw."""
 
     @property
     def mine(self) -> ProcessRecords | None:
@@ -144,6 +166,7 @@ class Folder:
         over: str | None = None,
         history: bool = True,
         sampled: Iterable[SampledDevice] = (),
+        stacks: StackTable | None = None,
     ) -> RunRecords:
         """Put together what was recorded until now: as far back as it is shown or judged.
 
@@ -154,6 +177,7 @@ class Folder:
             over: how the run ended, if it has.
             history: whether more is wanted than what is judged.
             sampled: what the sampler says of its devices.
+            stacks: as far as they were read.
         """
         self._later = {kind.name: run.unrecorded(kind) for kind in KINDS.values()}
         told = tuple(told)
@@ -168,7 +192,10 @@ class Folder:
         shown = [now_ns - (HISTORY_S + MARGIN_S) * SECOND_NS] if history or not begins else []
         since_ns = min(begins + shown)
         device, host = (self._joined(kind, since_ns) for kind in (DEVICE, HOST))
-        return RunRecords(run.info, told, now_ns, over, parts, device, host, tuple(sampled))
+        looks = self._joined(STACK, now_ns - LOOKS_NS)
+        return RunRecords(
+            run.info, told, now_ns, over, parts, device, host, tuple(sampled), looks, stacks or StackTable({})
+        )
 
     def epoch(self, name: str) -> Epoch | None:
         """The epoch that the last step of a file belongs to."""

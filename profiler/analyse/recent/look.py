@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ...record.processes import AGAIN
+from ..where.located import LEAST_LOOKS
+from ..where.looks import Looks, process_looks
+from ..where.places import places
 from .devices import devices_of
 from .extent import RECENT_NS
-from .gathered import ProcessRecords, RunRecords
+from .gathered import LOOKS_NS, ProcessRecords, RunRecords
 from .judged import Judged, judged, planned_steps
 from .makers import makers_of
 from .progress import moved, rates_of, steps_of, trend_of
 from .ranks import rank_view, ranks_of
 from .series import LAG_NS, SECOND_NS, Stamps, grid, last_of, mean_of, means, rate_since, rates, told
-from .snapshot import HostView, RankView, Snapshot
+from .snapshot import CodeView, HostView, RankView, Snapshot
 from .steady import Steady
 
 PROPORTIONAL_NS = 60 * SECOND_NS
@@ -65,6 +69,27 @@ def host_of(run: RunRecords, edges: Stamps) -> HostView:
     )
 
 
+def code_of(run: RunRecords) -> tuple[CodeView, ...]:
+    """The workers' line and the training's; of whom too few looks were made none."""
+    writer = run.mine.writer if run.mine is not None else min(((p.rank, p.pid) for p in run.told), default=None)
+    recent = run.looks[run.looks["t_ns"] > run.now_ns - LOOKS_NS]
+    if writer is None or len(recent) < LEAST_LOOKS:
+        return ()
+    pid = writer[1] % AGAIN
+    thread = next((p.thread for p in run.told if (p.rank, p.pid) == writer), None)
+    looks = process_looks(Looks(recent, run.stacks), pid, thread or pid)
+    return (*_line("workers", looks.making, looks.workers), *_line("training", looks.training, looks.training))
+
+
+def _line(whose: str, looks: Looks, of: Looks) -> Iterator[CodeView]:
+    """The line that most of these looks saw, and its share `of` all that saw a stack."""
+    seen = len(of) - of.failed
+    for line in places(looks.stacks(), "", most=1):
+        if line.samples >= LEAST_LOOKS:
+            share_pct = 100 * line.samples / seen
+            yield CodeView(whose, share_pct, line.samples, line.file, line.line, line.function, line.code, line.calls)
+
+
 def snapshot_of(run: RunRecords, steady: Steady, ranks: Mapping[int, RankView] | None = None) -> Snapshot:
     """Everything that the live view shows.
 
@@ -89,6 +114,7 @@ def _snapshot(run: RunRecords, steady: Steady, ranks: Mapping[int, RankView]) ->
         state,
         devices=devices_of(run, edges),
         host=host_of(run, edges),
+        code=code_of(run),
         planned_steps=planned_steps(run.info),
         stand_in=(run.info.get("dataset") or {}).get("stand_in"),
     )

@@ -18,6 +18,7 @@ from ...record.reader import RecordFile, Records
 from ...record.run import open_run
 from ...record.sampled_devices import SampledDevice, sampled_devices
 from ...record.schema import EVENT, PAUSE, STEP
+from ...record.stacks import StackFollower
 from .gathered import KEPT, PAUSES_A_STEP, Folder, RunRecords, settled
 from .look import snapshot_of
 from .moments import LATE
@@ -63,6 +64,7 @@ class RecentReader:
         """When the folder was last changed, as far as it was looked at."""
         self._young = False
         self._files = Folder()
+        self._stacks = StackFollower(folder)
         self._tails: dict[str, Tail] = {}
         self._closed: set[str] = set()
         """Files to which nothing will be added."""
@@ -102,7 +104,7 @@ class RecentReader:
             over = "lost"
         if over is not None:
             now_ns = self._files.newest_ns() or now_ns
-        run = self._files.gather(self._run, self._told, now_ns, over, sampled=self._sampled)
+        run = self._files.gather(self._run, self._told, now_ns, over, sampled=self._sampled, stacks=self._stacks.table)
         view = snapshot_of(run, self._steady, self._known_ranks(run) if over is None else None)
         self._ranks = {each.rank: each for each in view.rank_views}
         mine = run.mine if view.state == "running" else None
@@ -203,6 +205,7 @@ class RecentReader:
     def _take_in(self) -> bool:
         """Read what is new in the files. Whether a step was."""
         news = False
+        self._stacks.look()
         for name, tail in list(self._tails.items()):
             if name in self._all_read:
                 continue

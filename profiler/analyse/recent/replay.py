@@ -12,6 +12,7 @@ from ...record.processes import processes
 from ...record.run import open_run
 from ...record.sampled_devices import sampled_devices
 from ...record.schema import EVENT, STEP
+from ...record.stacks import read_stacks
 from .extent import RECENT_NS
 from .gathered import KEPT, Folder, RunRecords
 from .judged import judged
@@ -40,6 +41,7 @@ class ReplayReader:
         self._run = open_run(folder)
         self._told = processes(folder)
         self._sampled = sampled_devices(folder) or ()
+        self._stacks = read_stacks(folder)
         self._files = Folder()
         self._pasts: list[Past] = []
         for path in sorted(folder.glob("*.rec")):
@@ -82,7 +84,7 @@ class ReplayReader:
         over = None
         if ns >= self.end_ns:
             over = str((self._run.info.get("ended") or {}).get("status", "lost"))
-        return self._files.gather(self._run, self._told, ns, over, history, self._sampled)
+        return self._files.gather(self._run, self._told, ns, over, history, self._sampled, self._stacks)
 
     def _since_ns(self, ns: int, cause: str) -> int:
         """When the verdict began to name a cause, as far as a few moments tell: each twice as far back as the one

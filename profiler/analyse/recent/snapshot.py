@@ -68,6 +68,25 @@ class WorkerView:
 
 
 @dataclass(frozen=True)
+class CodeView:
+    """The line of code at which most of the last 20 s were spent."""
+
+    whose: str
+    """`training`: the thread that trains; `workers`: all of them together."""
+    share_pct: float
+    """Of their time; of workers also of that in which they wait for an order."""
+    looks: int
+    """Looks that saw it."""
+    file: str
+    line: int
+    function: str
+    code: str
+    """The line of source; empty where it is not kept."""
+    calls: str
+    """The innermost function of a library that it was in, most often."""
+
+
+@dataclass(frozen=True)
 class RankView:
     """One training process of several."""
 
@@ -157,6 +176,8 @@ class Snapshot:
     made_in_training: bool | None = None
     """Batches are made in the training process itself, when it asks for them; there are no makers then."""
     host: HostView = HostView()
+    code: tuple[CodeView, ...] = ()
+    """Empty where stacks are not looked at, or no line was seen often enough."""
     rank_views: tuple[RankView, ...] = ()
     """All ranks that were recorded here, by number; empty of a training with a single one."""
     history_s: float = 1.0

@@ -28,12 +28,20 @@ LEAST_DOUBTFUL = 0.05
 def warnings_of(facts: Facts) -> Iterator[str]:
     """What a reader must know before trusting the parts."""
     window, parts = facts.window, facts.parts
+    if (after := window.after) is not None:
+        passes = "a pass" if after.passes == 1 else f"{after.passes} passes"
+        yield (
+            f"After the training {passes} over data that it did not evaluate on took "
+            f"{(after.end_ns - after.begin_ns) / 1e9:.2f} s: that is in none of these figures."
+        )
     if window.looked_at < 1:
         typical = float(np.median(window.steps["step_end_ns"] - window.steps["fetch_begin_ns"]))
         yield (
             f"Steps take about {typical / 1e6:.2f} ms, so the hooks looked at {len(window.steps)} of {window.count} "
             "steps only, to stay cheap; the others are counted, and taken to be alike."
         )
+    if facts.doubtful is not None:
+        yield facts.doubtful.sentence
     ahead = float(np.mean((window.steps["flags"] & StepFlag.FORWARD_AFTER) != 0))
     if ahead > LEAST_DOUBTFUL:
         yield (

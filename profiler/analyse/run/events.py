@@ -1,4 +1,5 @@
-"""Events that last: checkpoints, validations, garbage collections, phases of the program's own."""
+"""Events: the settings they tell, and those that last, as checkpoints, validations, garbage collections, phases of the
+program's own."""
 
 from __future__ import annotations
 
@@ -33,6 +34,18 @@ def lasting(events: Records, what: int) -> Records:
     """The events of a kind whose end is known."""
     which: Records = events[(events["what"] == what) & (events["end_ns"] != NOT_MEASURED)]
     return which
+
+
+def last_told(events: Records, what: int) -> int | None:
+    """The value of the last event of a kind."""
+    told = events["value"][events["what"] == what]
+    return int(told[-1]) if len(told) else None
+
+
+def loader_flag(events: Records, flag: int) -> bool | None:
+    """Whether this `LoaderFlag` is set of the loader that trains; `None` where that is not torch's."""
+    flags = last_told(events, EventKind.LOADER_FLAGS)
+    return None if flags is None else bool(flags & flag)
 
 
 def under_way(lasted: Records) -> Intervals:

@@ -3,6 +3,7 @@
 Only exposed waiting counts: that in which the device had nothing else to do. Each nanosecond of it falls into one
 piece:
 
+- *sampling*: the sampler worked, in the training's thread;
 - *starting*: at the beginning of an epoch, until a worker took up the first batch of the pass;
 - *filling*: the rest of an epoch's first fetch, beyond what fetches cost otherwise;
 - *handed*: the batch was finished, and on its way to the training;
@@ -14,7 +15,7 @@ piece:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy.typing as npt
 
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, StepFlag
-from ..intervals import covered
+from ..intervals import covered, subtract
 from ..shares import MOSTLY, NEARLY_ALL
 from .stall_breakdown import Partition
 from .window import Window
@@ -35,6 +36,9 @@ LEAST_HIT_SHARE = 0.1
 shorter ones are noise of the scheduler."""
 SINGLE_STEPS = 0.15
 """Share of the steps up to which those that wait are single ones."""
+STANDS_OUT = 3
+"""Times that the waits of steps that wait considerably are as long as the others', medians, from which it matters which
+steps these are; below, where the line between them falls is chance."""
 LEAST_PERIODS = 4
 """Times that a period has to be seen to be one."""
 MOSTLY_READING = 0.5
@@ -93,6 +97,7 @@ class Shape:
 class Waits:
     """The pieces of the exposed wait in ns; they sum to `input_ns` of the partition. See the module."""
 
+    sampling_ns: int
     starting_ns: int
     filling_ns: int
     handed_ns: int
@@ -116,8 +121,8 @@ class Waits:
 
     @property
     def total_ns(self) -> int:
-        pieces = (self.starting_ns, self.filling_ns, self.handed_ns, self.slow_ns, self.reading_ns, self.making_ns)
-        return sum(pieces)
+        of_epochs = self.sampling_ns + self.starting_ns + self.filling_ns
+        return of_epochs + self.handed_ns + self.slow_ns + self.reading_ns + self.making_ns
 
     def pct(self, piece_ns: int) -> float | None:
         """A piece in percent of the whole exposed wait; `None` where there was none, or no step's batch is known."""
@@ -136,9 +141,13 @@ class Slow:
     """Share of a batch's making that its slowest sample took, 0..1; the median. `None` where that was not measured."""
 
 
-def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
-    """Take the exposed wait apart. `batches`: those of the loaders that train, with their steps (`of_training`)."""
+def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: int = 0) -> Waits:
+    """Take the exposed wait apart. `batches`: those of the loaders that train, with their steps (`of_training`).
+    `sampling_ns`: what the sampler took of it."""
     steps = window.steps
+    every_wait = parts
+    # Whatever became of the batch that was due, the training waited for its sampler.
+    parts = replace(parts, input_ns=parts.input_ns - sampling_ns, loading=subtract(parts.loading, parts.sampling))
     first = (steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0
     begin, end = _fetches(steps)
     exposed = _waited(parts, begin, end)
@@ -160,7 +169,7 @@ def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
         "making": np.where(read | slow, 0.0, rest),
         "blocked": blocked,
     }
-    starting_ns = min(parts.first_fetch_ns, round(_starting(parts, batches, begin[first], end[first])))
+    starting_ns = round(_starting(parts, batches, begin[first], end[first]))
     filling_ns = max(0, parts.fill_ns - starting_ns)
     if by_one[first[place]].any() and by_one[first[place]].mean() >= MOSTLY:
         # It is not that they are the first ones.
@@ -180,8 +189,10 @@ def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
     shared["making"] = whole - shared["handed"] - shared["slow"] - shared["reading"]
     known = np.isin(np.arange(len(steps)), place)
     epochs = int(first.sum())
-    pace = (parts.wall_ns - parts.input_ns) / max(1, window.count)
+    pace = (parts.wall_ns - every_wait.input_ns) / max(1, window.count)
+    waited = _waited(every_wait, begin, steps["step_end_ns"])
     return Waits(
+        sampling_ns=sampling_ns,
         starting_ns=starting_ns,
         filling_ns=filling_ns,
         handed_ns=shared["handed"],
@@ -193,7 +204,7 @@ def waits_of(window: Window, batches: Records, parts: Partition) -> Waits:
         epochs=epochs,
         iterators=_iterators(steps[first]),
         batches_per_epoch=window.count / epochs if epochs > 1 else None,
-        shape=shape_of(in_steps, first, pace),
+        shape=shape_of(waited, first, pace),
         slow=_slow(exposed, pace, place, batches, batch, by_one),
     )
 
@@ -221,8 +232,10 @@ def shape_of(lengths: Lengths, first: npt.NDArray[np.bool_], pace_ns: float) -> 
         return Shape(Spread.FIRST_OF_EPOCH, int((lengths >= least).sum()), len(lengths), None, int(lengths.max()))
     if len(hits) >= NEARLY_ALL * count:
         return Shape(Spread.EVERY_STEP, len(hits), count, None, longest)
-    # Steps that hold less of the waiting do not tell how it is spread.
-    if float(ordinary[hits].sum()) < MOSTLY * float(ordinary.sum()):
+    # Steps that hold less of the waiting, or wait hardly longer than the rest, do not tell how it is spread.
+    rest = np.delete(lengths, hits)[~np.delete(first, hits)]
+    alike = float(np.median(ordinary[hits])) < STANDS_OUT * float(np.median(rest))
+    if alike or float(ordinary[hits].sum()) < MOSTLY * float(ordinary.sum()):
         return Shape(Spread.A_LITTLE, len(hits), count, None, longest)
     period = _period(ordinary, hits)
     if period is not None:
@@ -232,7 +245,8 @@ def shape_of(lengths: Lengths, first: npt.NDArray[np.bool_], pace_ns: float) -> 
 
 
 def _period(lengths: Lengths, hits: npt.NDArray[np.int64]) -> int | None:
-    """The distance at which nearly all of the waiting returns."""
+    """The distance at which nearly all of the waiting returns, nearly every time, while most steps between have little
+    of it."""
     # Of two neighbouring steps that wait, the longer one tells.
     starts = hits[np.concatenate(([True], np.diff(hits) > 1))]
     if len(starts) < LEAST_PERIODS:
@@ -242,8 +256,14 @@ def _period(lengths: Lengths, hits: npt.NDArray[np.int64]) -> int | None:
         return None
     places = np.bincount(np.arange(len(lengths)) % period, weights=lengths, minlength=period)
     width = max(1, round(len(hits) / len(starts)))
-    around = sum(np.roll(places, -shift) for shift in range(min(width, period - 1)))
-    return period if float(np.max(around)) >= NEARLY_ALL * float(lengths.sum()) else None
+    if width > MOSTLY * period:
+        return None
+    around = sum(np.roll(places, -shift) for shift in range(width))
+    begin = int(np.argmax(around))
+    late = (hits - begin) % period < width
+    times = len(np.unique((hits - begin)[late] // period))
+    returns = times >= NEARLY_ALL * (len(lengths) // period)
+    return period if returns and float(np.max(around)) >= NEARLY_ALL * float(lengths.sum()) else None
 
 
 def _slow(

@@ -27,29 +27,32 @@ from ...record.schema import (
     PauseKind,
     StepFlag,
 )
-from ..intervals import intersect, total, union
 from ..predict.advice import Advice
 from ..shares import MOSTLY
 from ..where.looks import ProcessLooks
+from ..where.own_loop import OwnLoop
 from .activity_windows import Activity, activity_of
 from .device_state import DeviceState, device_state
+from .doubtful_steps import DoubtfulSteps, doubtful_steps
+from .events import last_told, loader_flag
 from .exclusion import Exclusion, exclusion_of
-from .exposed_data_wait import Waits, is_read, waits_of
+from .exposed_data_wait import Waits, waits_of
 from .gil import Gil, gil_of, with_gil
-from .host_gaps import Gaps, Syncs, gaps_of, syncs_of
-from .loader_stats import LoaderStats, loader_of
+from .host_gaps import Gaps, Staging, Syncs, gaps_of, staging_of, syncs_of
+from .index_sampler import Sampling, sampling_of
+from .loader_stats import MADE_IN_FETCH_PCT, LoaderStats, loader_of, made_in_fetch_pct, unread_loader
 from .non_step_time import Outside, outside_of
 from .outlier_steps import OutlierSteps, memory_pressure, shape_churn
 from .resource_usage import Sampled, sampled, swings_to_zero_pct
 from .stall_breakdown import PARTS, UNTOLD, Partition, partition
+from .startup import Startup, startup_of
 from .training_thread import own_time, queued_ns
-from .window import Window, plausible, resolved, window_of
-from .worker_records import of_loaders, of_training, within
+from .trends import Trend, trends_of
+from .window import Window, batch_size_of, plausible, resolved, window_of
+from .worker_records import of_loaders, of_training
 
 MACHINE_FULL_PCT = 90.0
 """CPU time of a machine in use, in percent, from which it has none left over: what is on no CPU may wait for one."""
-MADE_IN_FETCH_PCT = 90.0
-"""Batch making of which so much happens within the fetches is done by the training itself."""
 
 
 @dataclass(frozen=True)
@@ -110,22 +113,37 @@ class Facts:
     """Waiting for Python's global lock; `None` where other Python threads were not measured, or there were none."""
     running: float | None = None
     """Share of its time outside fetches and calls that wait in which the training's thread ran, 0..1; the median."""
+    sampling: Sampling | None = None
+    """What the loader's sampler took; `None` where it took nothing that was told."""
+    staging: Staging | None = None
+    """Work on each batch between its arrival and the forward pass; `None` where there is none, or it is not seen."""
     gaps: Gaps | None = None
     """Time behind the training loop's own work."""
     syncs: Syncs | None = None
     """Time behind synchronising calls."""
     outside: Outside | None = None
     """Time outside the steps."""
+    doubtful: DoubtfulSteps | None = None
+    """Steps that can be none; where there are any, nothing is made of what single steps take."""
     shape_churn: OutlierSteps | None = None
     """Steps with input shapes not seen before, or in which torch's compiler was at work."""
     memory_pressure: OutlierSteps | None = None
     """Steps in which the device's memory allocator had to try again."""
+    own_loop: OwnLoop | None = None
+    """What a loop without a loader spends its time on, as its stack tells; `None` where clocks tell it, or too few
+    looks were made."""
     advice: Advice | None = None
     """What other settings of the loader would do; `None` where the run does not tell, or nobody will ask."""
     device_state: DeviceState | None = None
     """Clocks and link of the accelerator; `None` where the processor is the device."""
     exclusion: Exclusion | None = None
     """Whether workers exclude each other; `None` with fewer than two."""
+    trends: tuple[Trend, ...] = ()
+    """How the parts of a step change as the run goes on; empty of a run with too few steps."""
+    startup: Startup | None = None
+    """The time before the first step was over; `None` where its begin is not known."""
+    memory_grew: tuple[float, float] | None = None
+    """Memory of the training's processes at the beginning and at the end of the window, bytes; `None`: not known."""
 
     @property
     def samples_known(self) -> bool:
@@ -159,6 +177,11 @@ class Facts:
         # Of the time outside the steps, validation without a loader is not seen either.
         known = {part: shares[part] for part in ("copy", "sync", "boundary") if part != "boundary" or shares[part] > 0}
         return known | {UNTOLD: 1 - sum(known.values())}
+
+    @property
+    def untold_share(self) -> float:
+        """Of the wall time, 0..1: of which it is not known whether it is computing, waiting for data or evaluating."""
+        return self.shares.get(UNTOLD, 0.0)
 
     @property
     def samples_per_s(self) -> float:
@@ -288,61 +311,63 @@ def judge(
     own = own_time(window, pauses, events, backward_elsewhere=device_kind == "cuda")
     gil = gil_of(window, own, events, host)
     parts = with_gil(parts, gil, window, queued)
+    sampling, staging = sampling_of(window, events, parts), staging_of(window, events, parts, names)
     seen = sampled(window, device, host)
+    doubtful = doubtful_steps(window, events, parts, queued)
+    retries = queued and doubtful is None
     flags = window.steps["flags"]
     copied = window.steps["copy_bytes"] > 0
-    return Facts(
+    facts = Facts(
         window=window,
         parts=parts,
         loader=loader_of(window, batches, None if transforms is None else of_loaders(transforms, batches), names),
-        loader_unread=_unread(window, batches),
+        loader_unread=unread_loader(window, batches),
         sampled=seen,
         device_kind=device_kind,
-        batch_size=_commonest(window.all_steps["samples"]),
+        batch_size=batch_size_of(window, events),
         samples=window.samples,
         pinned=_pinned(window.steps[copied], pauses[pauses["step"] >= window.steps["step"][0]]),
         copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > MOSTLY),
-        made_in_fetch_pct=_made_in_fetch(window, batches),
-        waits=waits_of(window, batches, parts),
+        made_in_fetch_pct=made_in_fetch_pct(window, batches),
+        waits=waits_of(window, batches, parts, 0 if sampling is None else sampling.ns),
         main_queued_ns=queued_ns(window, host),
         machine_cpus=(info.get("host") or {}).get("cpus"),
         zero_windows_pct=swings_to_zero_pct(window, device),
         activity=activity_of(window, events, kernels),
-        set_workers=_last_told(events, EventKind.LOADER_WORKERS),
-        set_prefetch=_last_told(events, EventKind.LOADER_PREFETCH),
-        persistent_workers=_flag(events, LoaderFlag.PERSISTENT_WORKERS),
-        iterable=_flag(events, LoaderFlag.ITERABLE),
-        out_of_order=_flag(events, LoaderFlag.OUT_OF_ORDER),
-        starts_python=_flag(events, LoaderFlag.STARTS_PYTHON),
-        pin_memory=_flag(events, LoaderFlag.PIN_MEMORY),
+        set_workers=last_told(events, EventKind.LOADER_WORKERS),
+        set_prefetch=last_told(events, EventKind.LOADER_PREFETCH),
+        persistent_workers=loader_flag(events, LoaderFlag.PERSISTENT_WORKERS),
+        iterable=loader_flag(events, LoaderFlag.ITERABLE),
+        out_of_order=loader_flag(events, LoaderFlag.OUT_OF_ORDER),
+        starts_python=loader_flag(events, LoaderFlag.STARTS_PYTHON),
+        pin_memory=loader_flag(events, LoaderFlag.PIN_MEMORY),
         gil=gil,
         running=own.running(_making_ns(events, window.steps)),
-        gaps=gaps_of(window, events, parts, names),
+        sampling=sampling,
+        staging=staging,
+        gaps=gaps_of(window, events, parts, names, staging),
         syncs=syncs_of(window, pauses, parts),
         outside=outside_of(window, events, of_all, parts, names),
-        shape_churn=shape_churn(window, events, parts, queued),
-        memory_pressure=memory_pressure(window, events, parts, queued, seen.utilisation_pct) if queued else None,
+        doubtful=doubtful,
+        shape_churn=None if doubtful else shape_churn(window, events, parts, queued),
+        memory_pressure=memory_pressure(window, events, parts, queued, seen.utilisation_pct) if retries else None,
         device_state=device_state(window, device, parts) if queued else None,
         exclusion=exclusion_of(window, batches, looks),
-        clock_uncertainty_ns=_last_told(events, EventKind.CLOCK_UNCERTAINTY),
+        clock_uncertainty_ns=last_told(events, EventKind.CLOCK_UNCERTAINTY),
         cut_steps=0,
         other_processes=0,
         unfed_share=float(np.mean(_unfed(window.steps, pauses))),
         overhead_ns=float(np.median(window.steps["overhead_ns"])),
+        startup=startup_of(window, events, batches, bool(info.get("trial"))),
     )
+    trends, memory = trends_of(facts, batches, device, host)
+    return replace(facts, trends=trends, memory_grew=memory)
 
 
 def _unfed(steps: Records, pauses: Records) -> npt.NDArray[np.bool_]:
     """Which steps have neither a fetch at their begin nor one within."""
     within = np.isin(steps["step"], pauses["step"][pauses["what"] == PauseKind.FETCH])
     return np.asarray((steps["fetch_end_ns"] == NOT_MEASURED) & ~within)
-
-
-def _commonest(values: npt.NDArray[np.int64]) -> int | None:
-    """Of several that are as common, the largest: the others are remainders."""
-    found, counts = np.unique(values, return_counts=True)
-    commonest = int(found[::-1][counts[::-1].argmax()]) if len(found) else NOT_MEASURED
-    return None if commonest == NOT_MEASURED else commonest
 
 
 def _undamaged(run: Run, mine: Writer) -> Records:
@@ -368,33 +393,7 @@ def _pinned(copied: Records, pauses: Records) -> bool | None:
 
 def _making_ns(events: Records, steps: Records) -> npt.NDArray[np.float64] | None:
     """Time in which the training's thread may have made the batches itself; `None` where workers do."""
-    if _last_told(events, EventKind.LOADER_WORKERS):
+    if last_told(events, EventKind.LOADER_WORKERS):
         return None
     end = np.where(steps["fetch_end_ns"] == NOT_MEASURED, steps["fetch_begin_ns"], steps["fetch_end_ns"])
     return np.asarray(end - steps["fetch_begin_ns"], dtype=np.float64)
-
-
-def _last_told(events: Records, what: int) -> int | None:
-    """The value of the last event of a kind."""
-    told = events["value"][events["what"] == what]
-    return int(told[-1]) if len(told) else None
-
-
-def _flag(events: Records, flag: int) -> bool | None:
-    flags = _last_told(events, EventKind.LOADER_FLAGS)
-    return None if flags is None else bool(flags & flag)
-
-
-def _made_in_fetch(window: Window, batches: Records) -> float | None:
-    counted = batches[within(window, batches)]
-    making = union(counted["begin_ns"], counted["end_ns"])
-    if total(making) == 0:
-        return None
-    fetches = union(window.steps["fetch_begin_ns"], window.steps["fetch_end_ns"])
-    return 100 * total(intersect(making, fetches)) / total(making)
-
-
-def _unread(window: Window, batches: Records) -> LoaderStats | None:
-    """The loader without the batches that are mostly read from storage, where there are both kinds."""
-    read = is_read(batches)
-    return None if read.all() or not read.any() else loader_of(window, batches[~read])

@@ -1,4 +1,5 @@
-"""Time behind the training loop's own work, and behind synchronising calls: where, how often, how long."""
+"""Time behind what the training does with a batch before its model, behind other work of its loop, and behind
+synchronising calls: where, how often, how long."""
 
 from __future__ import annotations
 
@@ -21,11 +22,29 @@ A_STOP_NS = 1_000_000_000
 """A single stretch of the host's own work this long is no part of a training loop."""
 SAVING = "saving a checkpoint"
 BEFORE_COMPUTING = "between the fetch and the computation"
+LEAST_STAGE = 0.03
+"""Share of the wall time between the arrival of batches and their forward passes, from which something is done there
+with the batch. What is less is `zero_grad`, a scheduler, the bookkeeping of a loop."""
+
+
+@dataclass(frozen=True)
+class Staging:
+    """What the training does with each batch between its arrival and the forward pass, garbage collections left
+    out."""
+
+    shape: Shape
+    """How it is spread over the steps."""
+    ns: int
+    """Time that the device idled behind it; on the processor all of it."""
+    when: Intervals
+    """When that was, in the steps that were looked at."""
+    named: tuple[tuple[str, float], ...]
+    """(what the program is known to have done meanwhile, share of the wall time), the longest first"""
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """Time that the device idled behind the training loop's own work, garbage collections left out."""
+    """Time that the device idled behind the training loop's own work, garbage collections and a stage left out."""
 
     shape: Shape
     """How it is spread over the steps."""
@@ -42,7 +61,7 @@ class Gaps:
     @property
     def is_a_stop(self) -> bool:
         """Whether one long stretch makes up nearly all of it: a breakpoint, not the loop."""
-        return self.longest_ns >= A_STOP_NS and self.longest_ns >= NEARLY_ALL * self.total_ns
+        return _is_a_stop(self.longest_ns, self.total_ns)
 
     @property
     def words(self) -> str:
@@ -69,14 +88,34 @@ class Syncs:
         return words_of(self.shape)
 
 
+def _is_a_stop(longest_ns: int, total_ns: int) -> bool:
+    return longest_ns >= A_STOP_NS and longest_ns >= NEARLY_ALL * total_ns
+
+
 def words_of(shape: Shape) -> str:
     """Where in the training something is that is spread so thinly that no step stands out, too."""
     return "at every step" if shape.spread is Spread.NOWHERE else shape.words
 
 
-def gaps_of(window: Window, events: Records, parts: Partition, names: Mapping[int, str] | None) -> Gaps | None:
-    """`None` where the host never kept the device waiting."""
+def staging_of(window: Window, events: Records, parts: Partition, names: Mapping[int, str] | None) -> Staging | None:
+    """`None` where there is none worth a word, where the program once stood still there, or where it is not seen when
+    the model is called."""
+    seen = window.all_steps[(window.all_steps["flags"] & StepFlag.FORWARD_SEEN) != 0]
+    arrived = union(seen["fetch_end_ns"], seen["forward_begin_ns"])
+    when = intersect(subtract(parts.hosting, under_way(lasting(events, EventKind.GARBAGE))), arrived)
+    ns = round(parts.of_all_steps("host", total(when)))
+    if ns < LEAST_STAGE * parts.wall_ns or _is_a_stop(int((when[:, 1] - when[:, 0]).max()), total(when)):
+        return None
+    return Staging(_shape(window, when, parts), ns, when, named_within(window, events, when, names))
+
+
+def gaps_of(
+    window: Window, events: Records, parts: Partition, names: Mapping[int, str] | None, staging: Staging | None = None
+) -> Gaps | None:
+    """`None` where nothing else than the `staging` kept the device waiting."""
     gaps = subtract(parts.hosting, under_way(lasting(events, EventKind.GARBAGE)))
+    if staging is not None:
+        gaps = subtract(gaps, staging.when)
     if total(gaps) == 0:
         return None
     lengths = gaps[:, 1] - gaps[:, 0]

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from ...record.reader import Records, measured
 from ...record.schema import NOT_MEASURED, TRANSFORM
-from ..intervals import clip, total, union
+from ..intervals import clip, intersect, total, union
+from .exposed_data_wait import is_read
 from .window import Window
 from .worker_records import SlowSample, TransformCost, slowest_of, transforms_of, within
 
@@ -27,6 +28,8 @@ a shortage it tells what kind of one that is."""
 HEAVILY_QUEUED_PCT = 40.0
 """Waiting for a CPU, in percent of the time spent making batches, from which that alone is the shortage: whatever else
 the makers do, they stand in each other's way, or somebody holds them back."""
+MADE_IN_FETCH_PCT = 90.0
+"""Batch making of which so much happens within the fetches is done by the training itself."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +198,12 @@ def loader_of(
     )
 
 
+def unread_loader(window: Window, batches: Records) -> LoaderStats | None:
+    """The loader without the batches that are mostly read from storage, where there are both kinds."""
+    read = is_read(batches)
+    return None if read.all() or not read.any() else loader_of(window, batches[~read])
+
+
 def _cpus(batches: Records) -> int | None:
     """CPUs that the makers may run on, taken together: an estimate, since of each one's set only the lowest CPU and the
     size are told, so its CPUs are taken for neighbours."""
@@ -317,3 +326,14 @@ def _mean(batches: Records, name: str) -> float | None:
 
 def _per_sample(batches: Records, name: str, samples: int) -> float | None:
     return _sum(batches, name) / samples if samples and _is_known(batches, name) else None
+
+
+def made_in_fetch_pct(window: Window, batches: Records) -> float | None:
+    """Share of the batch making that happened within the training's fetches, in percent; `None` where none is
+    known."""
+    counted = batches[within(window, batches)]
+    making = union(counted["begin_ns"], counted["end_ns"])
+    if total(making) == 0:
+        return None
+    fetches = union(window.steps["fetch_begin_ns"], window.steps["fetch_end_ns"])
+    return 100 * total(intersect(making, fetches)) / total(making)

@@ -55,9 +55,10 @@ class Partition:
     fetch_ns: int
     """All time the training spent fetching, hidden or not."""
     first_fetch_ns: int
-    """Exposed part of the first fetches of epochs: worker start and pipeline fill."""
+    """Exposed part of the first fetches of epochs: worker start, pipeline fill, what the sampler does then."""
     fill_ns: int
-    """Part of `first_fetch_ns` beyond the exposed part of as many other fetches: pipeline fill."""
+    """Part of `first_fetch_ns` beyond the exposed part of as many other fetches, the sampler's work left out of both:
+    pipeline fill."""
     garbage_ns: int
     """Part of the host's exposed time spent collecting garbage."""
     unseen_ns: int
@@ -81,6 +82,8 @@ class Partition:
     """When the device idled outside the steps."""
     copying: Intervals = field(default_factory=lambda: EMPTY, repr=False, compare=False)
     """When the device idled behind a copy."""
+    sampling: Intervals = field(default_factory=lambda: EMPTY, repr=False, compare=False)
+    """Part of `loading` in which a sampler worked, in the training's thread."""
     gil_ns: int = 0
     """Part of the host's time in which the training waited for Python's global lock (`gil.py`)."""
 
@@ -137,6 +140,8 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
     calling, left = _take(left, _copying_calls(steps, pauses) if asynchronous else EMPTY)
     syncing, left = _take(left, _host_spans(pauses, PauseKind.SYNC) if asynchronous else EMPTY)
     first_fetch_ns = total(intersect(loading, firsts))
+    sampling = intersect(loading, under_way(lasting(events, EventKind.SAMPLER)))
+    waiting = subtract(loading, sampling)
     seen = {
         "compute": total(computing),
         "input": total(loading),
@@ -160,7 +165,7 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
         paused_ns=round(paused * grow),
         fetch_ns=total(firsts) + round((total(fetches) - total(firsts)) * grow),
         first_fetch_ns=first_fetch_ns,
-        fill_ns=_fill(first_fetch_ns, seen["input"], len(first), len(steps)),
+        fill_ns=_fill(total(intersect(waiting, firsts)), total(waiting), len(first), len(steps)),
         garbage_ns=round(total(intersect(left, collecting)) * grow),
         unseen_ns=total(unseen),
         gaps_ns=tuple(int(n) for n in idle[:, 1] - idle[:, 0] if n >= GAP_NS),
@@ -172,6 +177,7 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
         syncing=syncing,
         outside=outside,
         copying=union_of(copying, calling),
+        sampling=sampling,
     )
 
 

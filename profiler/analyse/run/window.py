@@ -18,6 +18,16 @@ A_MONTH_NS = 30 * 24 * 3600 * 10**9
 
 
 @dataclass(frozen=True)
+class AfterTraining:
+    """Passes over loaders after the training that are no validation of it: testing, predicting."""
+
+    begin_ns: int
+    end_ns: int
+    """Of the last of them."""
+    passes: int
+
+
+@dataclass(frozen=True)
 class Window:
     """From the first fetch after the warm-up to the last event of the training."""
 
@@ -34,6 +44,8 @@ class Window:
     """Samples of the steps that ran after the last one the hooks looked at."""
     device_done_ns: int | None = None
     """When the device had done all that the training queued; `None` where that is not known."""
+    after: AfterTraining | None = None
+    """What lies behind the window; `None` where nothing was evaluated there."""
 
     @property
     def count(self) -> int:
@@ -101,9 +113,13 @@ def window_of(steps: Records, events: Records) -> Window | None:
     dropped = counted["flags"][-1] & StepFlag.MARKS_DROPPED
     skipped_samples = events[events["what"] == EventKind.SKIPPED_SAMPLES]
     boundaries = events[events["what"] == EventKind.BOUNDARY]
+    after = _after(steps, events)
+    ended = boundaries["end_ns"]
+    if after is not None:
+        ended = np.minimum(ended, after.begin_ns)[boundaries["t_ns"] < after.begin_ns]
     last = [
         int(counted["step_end_ns"].max()),
-        int(boundaries["end_ns"].max(initial=NOT_MEASURED)),
+        int(ended.max(initial=NOT_MEASURED)),
         int(skipped["t_ns"].max(initial=NOT_MEASURED)),
         # The device may still work for the last steps when the host is done with them.
         int(counted["device_end_ns"].max(initial=NOT_MEASURED)),
@@ -119,7 +135,25 @@ def window_of(steps: Records, events: Records) -> Window | None:
         int(skipped["value"].sum()),
         int(skipped_samples["value"].sum()),
         device_done,
+        after,
     )
+
+
+def _after(steps: Records, events: Records) -> AfterTraining | None:
+    """A pass after the last step is of the training if its data were evaluated between steps as well, or if it is the
+    first one after the only epoch. With the first that is not the training is over, whatever comes later."""
+    passes = events[events["what"] == EventKind.EVALUATION_DATA]
+    passes = passes[np.argsort(passes["t_ns"], kind="stable")]
+    first, last = steps["fetch_begin_ns"][0], steps["fetch_begin_ns"][-1]
+    later = passes[passes["t_ns"] > last]
+    between = passes["value"][(passes["t_ns"] > first) & (passes["t_ns"] <= last)]
+    belongs = np.isin(later["value"], between)
+    if (events["what"] == EventKind.EPOCH_BEGIN).sum() <= 1:
+        belongs[:1] = True
+    if belongs.all():
+        return None
+    none = later[int(belongs.argmin()) :]
+    return AfterTraining(int(none["t_ns"][0]), int(none["end_ns"].max()), len(none))
 
 
 def begin_of(steps: Records, first: int) -> int:
@@ -129,3 +163,14 @@ def begin_of(steps: Records, first: int) -> int:
     """
     begin = int(steps["fetch_begin_ns"][first])
     return begin if first == 0 else max(begin, int(steps["device_end_ns"][first - 1]))
+
+
+def batch_size_of(window: Window, events: Records) -> int | None:
+    """The commonest number of samples of a batch, `None` where it is not known; of several that are as common, the
+    largest: the others are remainders. Where several batches are fetched for one step, each counts."""
+    found, counts = np.unique(window.all_steps["samples"], return_counts=True)
+    commonest = int(found[::-1][counts[::-1].argmax()]) if len(found) else NOT_MEASURED
+    if commonest == NOT_MEASURED:
+        return None
+    together = events["value"][events["what"] == EventKind.BATCHES_TOGETHER]
+    return round(commonest / int(together[-1])) if len(together) else commonest

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ...record.reader import Records
-from ...record.run import Run, Writer
-from ...record.schema import EVENT, PAUSE, EventKind
-from ...record.stacks import StackTable
+from ...record.schema import EventKind
+from ...record.stacks import Call, StackTable
 from ..causes.finding import Finding, Next
 from ..run.facts import Facts
 from ..statistics import wilson
-from .looks import ProcessLooks
-from .places import Where, place_of, places
+from .looks import FETCHER, Looks, ProcessLooks
+from .places import Where, is_file, is_users, place_of, places
 from .remedies import LOOP, MAKING, Remedy, remedy_of
 from .selection import MAKING_TIMES, Evidenced, Selected, selected
+from .source import returned
 
 LEAST_LOOKS = 5
 """Looks that a line needs to be told of: fewer are chance."""
 LEAST_SHARE = 0.05
 """Of the time in question."""
 LOADER_MADE = "where the loader is made"
+HANDED_OVER = "what workers hand over is made here"
+COLLATED = 1_000_000
+"""Weight of a look within the program's own collate function: what that returns is what is handed over."""
 LEAST_ADVISED = 0.3
 """Of the time in question that a line has to take for a change of it to be proposed."""
 LIKELY = 0.8
@@ -36,21 +40,43 @@ OF_THE_MACHINE = (
 
 
 def located(
-    run: Run, writer: Writer, facts: Facts, looks: ProcessLooks, findings: Sequence[Finding]
+    looks: ProcessLooks, facts: Facts, events: Records, pauses: Records, findings: Sequence[Finding]
 ) -> tuple[Finding, ...]:
-    """The findings, each with up to three lines in which its time was spent."""
-    events = run.records(EVENT, writer)
-    evidence = Evidenced(facts, looks, events, run.records(PAUSE, writer))
+    """The findings, each with up to three lines in which its time was spent; those that name lines stay as they are.
+
+    `events`, `pauses`: records of the training process.
+    """
+    evidence = Evidenced(facts, looks, events, pauses)
     where_made = _loader_made(events, looks.training.table)
     found = []
     for finding in findings:
+        if finding.where:
+            found.append(finding)
+            continue
         shown = None if finding.cause is None else selected(finding.cause, evidence)
         lines = () if shown is None else places(shown.looks.stacks(), shown.time)
         lines = tuple(line for line in lines if line.samples >= LEAST_LOOKS and (line.share or 0.0) >= LEAST_SHARE)
         made = where_made if (finding.cause or "").startswith("input.") else ()
+        if finding.cause == "input.handoff":
+            lines = (*_handed_over(looks.making), *lines)
         advised = finding if shown is None else _with_advice(finding, lines, shown, facts)
         found.append(replace(advised, where=(*lines, *made)))
     return tuple(found)
+
+
+def _handed_over(making: Looks) -> tuple[Where, ...]:
+    """The line that gives back what workers hand over: the end of the program's collate function, else of the function
+    that makes a sample."""
+    counts: Counter[Call] = Counter()
+    for stack, count in making.stacks():
+        begin = max((at for at, call in enumerate(stack) if is_file(FETCHER, call.file)), default=None)
+        inner = None if begin is None else next((call for call in stack[begin + 1 :] if is_users(call)), None)
+        if begin is not None and inner is not None:
+            counts[returned(inner)] += count * (COLLATED if "collate_fn" in stack[begin].text else 1)
+    if not counts:
+        return ()
+    ((call, _),) = counts.most_common(1)
+    return (Where(call.file, call.line, call.function, call.text, None, 0, time=HANDED_OVER),)
 
 
 def _loader_made(events: Records, table: StackTable) -> tuple[Where, ...]:

@@ -15,7 +15,8 @@ from ...record.reader import Records
 from ...record.run import Run, Writer
 from ...record.schema import NOT_MEASURED, STACK
 from ...record.stacks import CallStack, StackTable, read_stacks
-from ..intervals import Intervals
+from ..intervals import Intervals, inside
+from .places import is_file
 
 _LOOP = re.compile(r"/torch/utils/data/_utils/worker\.py\Z")
 FETCHER = re.compile(r"/torch/utils/data/_utils/fetch\.py\Z")
@@ -40,25 +41,20 @@ class Looks:
 
     def during(self, intervals: Intervals) -> Looks:
         """Those that were made within these times."""
-        at = self.records["t_ns"]
-        place = np.searchsorted(intervals[:, 0], at, side="right") - 1
-        within = place >= 0
-        if len(intervals):
-            within &= at < intervals[np.maximum(place, 0), 1]
-        return self._kept(within)
+        return self.kept(inside(intervals, self.records["t_ns"]))
 
     def between(self, begin_ns: int, end_ns: int) -> Looks:
-        return self._kept((self.records["t_ns"] >= begin_ns) & (self.records["t_ns"] < end_ns))
+        return self.kept((self.records["t_ns"] >= begin_ns) & (self.records["t_ns"] < end_ns))
 
     def where(self, holds: Callable[[CallStack], bool]) -> Looks:
         """Those whose stack is of this kind; of those that failed none."""
         numbers = np.unique(self.records["stack"])
         good = [number for number in numbers.tolist() if holds(self.table.stack(number))]
-        return self._kept(np.isin(self.records["stack"], good))
+        return self.kept(np.isin(self.records["stack"], good))
 
     def in_state(self, *states: int) -> Looks:
         """Those that the kernel said this of."""
-        return self._kept(np.isin(self.records["state"], states))
+        return self.kept(np.isin(self.records["state"], states))
 
     def stacks(self) -> Iterator[tuple[CallStack, int]]:
         """Each different stack with how often it was seen; the empty one stands for looks that failed."""
@@ -71,7 +67,8 @@ class Looks:
         states, counts = np.unique(self.records["state"], return_counts=True)
         return Counter(dict(zip(states.tolist(), counts.tolist(), strict=True)))
 
-    def _kept(self, which: npt.NDArray[np.bool_]) -> Looks:
+    def kept(self, which: npt.NDArray[np.bool_]) -> Looks:
+        """Those at the places that are true."""
         return replace(self, records=self.records[which])
 
 
@@ -98,8 +95,8 @@ class ProcessLooks:
 
 def makes(stack: CallStack) -> bool:
     """Whether a worker's stack stands in the making of a batch, and not in waiting for an order."""
-    loop = max((at for at, call in enumerate(stack) if _LOOP.search(call.file)), default=-1)
-    return any(FETCHER.search(call.file) for call in stack[loop + 1 :])
+    loop = max((at for at, call in enumerate(stack) if is_file(_LOOP, call.file)), default=-1)
+    return any(is_file(FETCHER, call.file) for call in stack[loop + 1 :])
 
 
 def looks_at(run: Run, writer: Writer) -> ProcessLooks | None:
@@ -110,31 +107,36 @@ def looks_at(run: Run, writer: Writer) -> ProcessLooks | None:
     pid = writer[1] % AGAIN
     thread = next((p.thread for p in processes(run.folder) if (p.rank, p.pid) == writer), None) or pid
     whole = Looks(records[np.argsort(records["t_ns"], kind="stable")], read_stacks(run.folder))
-    own = whole._kept(whole.records["process"] == pid)
-    children = whole._kept(_descends(whole.records, pid))
+    return process_looks(whole, pid, thread)
+
+
+def process_looks(whole: Looks, pid: int, thread: int) -> ProcessLooks:
+    """Those of `whole` at a training process, whose thread `thread` trains, and at what works for it."""
+    own = whole.kept(whole.records["process"] == pid)
+    children = whole.kept(_descends(whole.records, pid))
     main = children.records["process"] == children.records["thread"]
-    mains, rest = children._kept(main), children._kept(~main)
+    mains, rest = children.kept(main), children.kept(~main)
     in_loop = np.isin(mains.records["process"], np.unique(mains.where(_is_worker).records["process"]))
     of_workers = np.isin(rest.records["process"], np.unique(mains.records["process"][in_loop]))
     trains = own.records["thread"] == thread
-    threads = own._kept(~trains)
+    threads = own.kept(~trains)
     pins = np.isin(threads.records["stack"], np.unique(threads.where(_pins).records["stack"]))
     sending = np.concatenate((rest.records[of_workers], threads.records[pins]))
     return ProcessLooks(
-        own._kept(trains),
-        threads._kept(~pins),
-        mains._kept(in_loop),
+        own.kept(trains),
+        threads.kept(~pins),
+        mains.kept(in_loop),
         Looks(sending, whole.table),
-        mains._kept(~in_loop),
+        mains.kept(~in_loop),
     )
 
 
 def _is_worker(stack: CallStack) -> bool:
-    return any(_LOOP.search(call.file) for call in stack)
+    return any(is_file(_LOOP, call.file) for call in stack)
 
 
 def _pins(stack: CallStack) -> bool:
-    return any(_PINS.search(call.file) for call in stack)
+    return any(is_file(_PINS, call.file) for call in stack)
 
 
 def _descends(records: Records, pid: int) -> npt.NDArray[np.bool_]:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ...record.stacks import Call, CallStack
 
@@ -41,12 +42,18 @@ class Where:
 
 def is_users(call: Call) -> bool:
     """Whether a call is of the user's own code: of no installed package, nor of Python's library."""
-    return _LIBRARY.search(call.file) is None
+    return not is_file(_LIBRARY, call.file)
+
+
+@lru_cache(maxsize=8192)
+def is_file(kind: re.Pattern[str], file: str) -> bool:
+    """Whether a path is of this kind: there are few files, and very many calls in them."""
+    return kind.search(file) is not None
 
 
 def own_part(stack: CallStack) -> CallStack:
     """Of a worker's stack what that worker does: a fork begins with the calls that the training stood in."""
-    begins = [depth for depth, call in enumerate(stack) if _WORKER.search(call.file)]
+    begins = [depth for depth, call in enumerate(stack) if is_file(_WORKER, call.file)]
     return stack[begins[-1] + 1 :] if begins else stack
 
 
@@ -58,7 +65,7 @@ def place_of(stack: CallStack) -> tuple[Call, str] | None:
     stack = own_part(stack)
     depth = max((at for at, call in enumerate(stack) if is_users(call)), default=None)
     if depth is None:
-        depth = next((at for at, call in enumerate(stack) if not _MACHINERY.search(call.file)), None)
+        depth = next((at for at, call in enumerate(stack) if not is_file(_MACHINERY, call.file)), None)
     if depth is None:
         depth = len(stack) - 1
     if depth < 0:

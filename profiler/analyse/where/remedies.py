@@ -2,7 +2,7 @@
 
 A row says what a kind of call is (by the functions of libraries on the stack, or by the line of source) and what mends
 it there. What a line is given matters more than what it calls: whatever is the same for every sample is to be done once
-(`invariant.py`).
+(`source.py`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from ...record.schema import ThreadState
 from ...record.stacks import Call, CallStack
-from .invariant import is_invariant
 from .looks import FETCHER, Looks
-from .places import Where, is_users, own_part, place_of
+from .places import Where, is_file, is_users, own_part, place_of
+from .source import is_invariant
 
 MOSTLY = 0.5
 """Share of a line's looks that one remedy has to fit."""
@@ -157,7 +157,7 @@ def _fitting(stack: CallStack, text: str, rows: Sequence[_Row]) -> Remedy | None
 
 def _making(stack: CallStack) -> list[Call]:
     """The calls within torch's fetcher, which begin with what is given the index or the samples; none without it."""
-    begins = [depth for depth, call in enumerate(stack) if FETCHER.search(call.file)]
+    begins = [depth for depth, call in enumerate(stack) if is_file(FETCHER, call.file)]
     return list(stack[begins[-1] + 1 :]) if begins else []
 
 

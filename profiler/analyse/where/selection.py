@@ -53,6 +53,16 @@ def _supply(of: Evidenced) -> Selected:
     return Selected(of.looks.making.between(window.begin_ns, window.end_ns), MAKING)
 
 
+def _sampling(of: Evidenced) -> Selected:
+    return Selected(of.looks.training.during(of.facts.parts.sampling), "the time of the sampler")
+
+
+def _staging(of: Evidenced) -> Selected:
+    staging = of.facts.staging
+    intervals = of.facts.parts.hosting if staging is None else staging.when
+    return Selected(of.looks.training.during(intervals), "the time between a batch's arrival and the model's call")
+
+
 def _starting(of: Evidenced) -> Selected:
     steps = of.facts.window.steps
     first = steps[(steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0]
@@ -125,8 +135,8 @@ SHOWN_BY: dict[str, Select] = {
     "input.worker_restart": _starting,
     "input.handoff": _handing,
     "input.overkill": _handing,
-    "input.main_process": _hosting,
-    "input.sampler": _fetching,
+    "input.main_process": _staging,
+    "input.sampler": _sampling,
     "copy.pageable": _copying,
     "copy.serial": _copying,
     "copy.link": _copying,

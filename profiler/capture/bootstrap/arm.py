@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import DataLoader, dataloader, get_worker_info
 
 from ...record.notices import TRAINING_NOTICES, Notices
 from ...record.signs import ARMED
@@ -25,14 +25,17 @@ from ..imports import Imports
 from ..libraries import SOURCES, Source, called_from
 from ..stacks.permit import TRACER, permit
 from ..stacks.within import look_where_refused
+from ..startup import TimedImports, armed
 from . import LEAST_TORCH, options, run_folder, stack_options, too_old
 
 _unfit = False
 """Whether the hooks could not be loaded: it is not tried again."""
 
 
-def arm() -> None:
+def arm(imports: TimedImports | None = None) -> None:
     """Put triggers on torch. They stay for good: a forked child begins a recording of its own.
+
+    `imports`: what times this Python's imports.
 
     On a torch that is older than the hooks take nothing is put: that is said in the run's notices.
     """
@@ -42,6 +45,7 @@ def arm() -> None:
             "with it was not watched."
         )
         return
+    armed(imports)
     _put()
     if (folder := run_folder()) is not None:
         with contextlib.suppress(OSError):
@@ -64,6 +68,8 @@ def _put() -> None:
     loader_made.watch()
     _trigger_on_optimizer()
     _trigger(DataLoader, "__iter__")
+    # Loaders of other libraries (fastai's) make torch's iterators themselves.
+    _trigger(dataloader._BaseDataLoaderIter, "__init__")
     _trigger(torch.autograd, "backward")
     imports = Imports()
     for module in {source.module for source in SOURCES}:

@@ -10,7 +10,6 @@ from torch import is_grad_enabled
 
 from ...record.schema import NOT_MEASURED
 from ..loop_detector.events import (
-    FetchBegins,
     FetchEnds,
     FetchFails,
     FetchStops,
@@ -75,7 +74,7 @@ class Fetches:
         try:
             role = self._roles.get(source)
             if role is None:
-                role = Role()
+                role = Role(data=self._loop.data_sets.number_of(source))
                 self._roles.put(source, role)
         except TypeError:
             role = Role()  # nothing can be kept for it: each pass is judged by itself
@@ -111,7 +110,7 @@ class Fetches:
         if iteration is None or iteration.done:
             # Nobody was seen to make this iterator, or it begins anew.
             iteration = of.iteration = Iteration(of.role, now, of.facts, of.queue)
-        told = self._loop.hears(FetchBegins(iteration, now, is_grad_enabled()), self.switch)
+        told = self._loop.hears(self._loop.asks(iteration, now), self.switch)
         self._told.store()
         self._under_way(of)
         try:

@@ -21,7 +21,7 @@ from ..open_step import ForwardMark
 from ..steps import StepRecorder
 from .loop import Loop
 from .switch import Switch
-from .wrap import Wraps
+from .wrap import Unexpected, Wraps
 
 FIRST_LOOK = 2
 """The step in which the module is looked for first. In the very first one programs compile, and would compile again."""
@@ -62,8 +62,11 @@ class ForwardHook:
         self._steps = steps
         self.switch = switch
         self._wraps = Wraps(switch, self._listens)
+        self._clearing = Wraps(switch, self._awaits)
         self._module: weakref.ref[Any] | None = None
         self._mark = _Mark(self._called)
+        self._armed = False
+        """A batch was handed over, and the module has not been called since."""
         self._handed = 0
         """Batches handed over while no module was known."""
         self._looks = self._searches = self._missed = 0
@@ -74,10 +77,14 @@ class ForwardHook:
     def install(self) -> None:
         if self._steps.graph is not None:
             self._steps.on_batch = self._arm
+            with contextlib.suppress(Unexpected):
+                # Without it what clearing gradients takes counts as work of the loop's.
+                self._clearing.around(torch.optim.Optimizer, "zero_grad", self._clears, self._cleared, None)
 
     def remove(self) -> None:
         self._steps.on_batch = None
         self._wraps.put_back()
+        self._clearing.put_back()
         self._disarm()
 
     def _arm(self) -> None:
@@ -103,6 +110,7 @@ class ForwardHook:
                     self._missed = 0
             else:
                 hooks[_KEY] = self._mark
+            self._armed = True
         except Exception as error:
             self.switch.fail(error)
 
@@ -113,6 +121,7 @@ class ForwardHook:
 
     def _called(self, module: Any) -> None:
         """The forward pass begins, of this module or of a copy that was made of it."""
+        self._armed = False
         try:
             own = None if self._module is None else self._module()
             module.__dict__["_forward_pre_hooks"].pop(_KEY, None)
@@ -121,6 +130,16 @@ class ForwardHook:
                 self._steps.forward_begin(self._steps.forward_mark())
         except Exception as error:
             self.switch.fail(error)
+
+    def _awaits(self) -> bool:
+        return self._armed and self._loop.in_step()
+
+    def _clears(self, *_args: Any, **_kwargs: Any) -> int:
+        """Gradients are cleared before the forward pass."""
+        return self._loop.now()
+
+    def _cleared(self, begin_ns: int, _returned: Any) -> None:
+        self._steps.cleared(self._loop.now() - begin_ns)
 
     def _look(self) -> None:
         """Watch the modules that are called until the next batch is handed over."""

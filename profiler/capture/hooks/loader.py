@@ -18,7 +18,6 @@ from ...record.stacks import Call
 from ..hidden import forget_frame
 from ..loader_made import made_at
 from ..loop_detector.events import (
-    FetchBegins,
     FetchEnds,
     FetchFails,
     FetchStops,
@@ -30,7 +29,7 @@ from ..loop_detector.loaders import Iteration, Part, Role
 from ..steps import StepRecorder
 from .identity import ByIdentity
 from .loader_facts import LoaderFacts, starts_python
-from .loop import Loop
+from .loop import LEAST_DRAW_NS, Loop
 from .queue import queue_of
 from .samples import samples_of
 from .switch import Switch
@@ -121,6 +120,11 @@ class LoaderHook:
             self._patches.replace(base, "_next_index", self._wrap_next_index, None)
         except Unexpected as error:
             self._notice(f"Samples are counted by the first tensor of each batch: {error}.")
+        try:
+            self._patches.replace(base, "__init__", self._wrap_sampler_iter, None, None)
+            self._patches.replace(base, "_reset", self._wrap_sampler_iter, None, None)
+        except Unexpected as error:
+            self._notice(f"What a sampler does when an epoch begins counts as its first batch's: {error}.")
 
     def remove(self) -> None:
         self._patches.put_back()
@@ -189,7 +193,7 @@ class LoaderHook:
                     else:
                         steps.fetch_begin(of.epoch or 0, False, of.queue, now)
                 else:
-                    loop.tell(FetchBegins(of, now, is_grad_enabled()))
+                    loop.tell(loop.asks(of, now))
                 asked = of
             except Exception as error:
                 switch.fail(error)
@@ -236,22 +240,56 @@ class LoaderHook:
         return __next__
 
     def _wrap_next_index(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        loop, switch = self._loop, self.switch
+        loop, steps, switch, clock = self._loop, self._steps, self.switch, self._now
 
         def _next_index(self_: Any) -> Any:
-            index = original(self_)
-            if switch.on and type(index) is list and get_ident() == loop.thread:
-                try:
+            if not switch.on or get_ident() != loop.thread:
+                return original(self_)
+            # In steps that are let pass no clock is read.
+            begin = 0 if steps.passing else clock()
+            try:
+                index = original(self_)
+            except BaseException as error:
+                forget_frame(error)
+                raise
+            try:
+                drawn = len(index) if type(index) is list else NOT_MEASURED
+                if begin and (end := clock()) - begin >= LEAST_DRAW_NS:
+                    loop.drew(begin, end, drawn)
+                if drawn >= 0:
                     known = self._last
                     if known is None or known.iterator() is not self_:
                         known = self._know(self_)
                     if known.counts:
-                        known.lengths.append(len(index))
-                except Exception as error:
-                    switch.fail(error)
+                        known.lengths.append(drawn)
+            except Exception as error:
+                switch.fail(error)
             return index
 
         return _next_index
+
+    def _wrap_sampler_iter(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Of torch's two functions that do hardly more than make the iterator of a sampler."""
+        loop, switch, clock = self._loop, self.switch, self._now
+
+        def make(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            if not switch.on or get_ident() != loop.thread:
+                return original(self_, *args, **kwargs)
+            begin = clock()
+            try:
+                made = original(self_, *args, **kwargs)
+            except BaseException as error:
+                forget_frame(error)
+                raise
+            try:
+                # Others than map-style datasets have a sampler of constants.
+                if (end := clock()) - begin >= LEAST_DRAW_NS and self_._dataset_kind == dataloader._DatasetKind.Map:
+                    loop.drew(begin, end, 0)
+            except Exception as error:
+                switch.fail(error)
+            return made
+
+        return make
 
     def _iter_begins(self, loader: Any) -> Iteration | None:
         try:
@@ -321,6 +359,7 @@ class LoaderHook:
     def _begin_iteration(self, iterator: Any, known: _Known, iteration: Iteration, made: tuple[Call, ...] = ()) -> None:
         workers = int(getattr(iterator, "_num_workers", 0))
         iteration.queue = queue_of(iterator)
+        iteration.role.data = iteration.role.data or self._loop.data_sets.number_of(iterator._dataset)
         iteration.facts = LoaderFacts(
             workers,
             getattr(iterator, "_prefetch_factor", None) if workers else None,

@@ -16,6 +16,7 @@ from ..loop_detector.events import (
     BoundaryBegins,
     BoundaryEnds,
     Event,
+    FetchBegins,
     FetchEnds,
     FetchesElsewhere,
     FetchStops,
@@ -29,13 +30,17 @@ from ..loop_detector.events import (
     WaitBegins,
     WaitEnds,
 )
+from ..loop_detector.loaders import Iteration
 from ..session import Session
+from .data_sets import DataSets
 from .loader_facts import LoaderFacts
 from .shapes import Shapes
 from .switch import Switch
 
 LEAST_SAVE_NS = 100_000
 """Shorter checkpoints are not recorded one by one."""
+LEAST_DRAW_NS = 100_000
+"""A sampler's work that is shorter is not recorded: torch's own samplers draw hundreds of indices in that time."""
 
 
 _RETURNS = IterEnds, FetchEnds, FetchStops, StepMarked, WaitEnds
@@ -65,6 +70,7 @@ class Loop(LoopDetector):
         self.shapes = Shapes(
             self._steps, Switch("the shapes of batches", "that new shapes cost time is not seen", session.notice)
         )
+        self.data_sets = DataSets()
         self.capturing: Callable[[], bool] | None = None
         """Asks torch whether a CUDA graph is being captured; `None` where there is no CUDA device."""
         self.follow: Callable[[int | None], object] | None = None
@@ -75,6 +81,7 @@ class Loop(LoopDetector):
         self._carry_out: dict[type, Callable[..., object]] = {
             actions.BeginStep: steps.fetch_begin,
             actions.Deliver: steps.fetch_end,
+            actions.Amend: steps.amend,
             actions.TakeBack: steps.abandon_fetch,
             actions.EndStep: steps.end_step,
             actions.Compute: steps.compute_begin,
@@ -123,6 +130,10 @@ class Loop(LoopDetector):
     def captures(self) -> bool:
         """Whether a CUDA graph is being captured: a mark set now would become part of it."""
         return self.capturing is not None and self.capturing()
+
+    def asks(self, of: Iteration, now: int) -> FetchBegins:
+        """What is told when a pass is asked for a batch."""
+        return FetchBegins(of, now, torch.is_grad_enabled(), self._steps.computed())
 
     def fetches_elsewhere(self, switch: Switch) -> None:
         """The calling thread is not the training's, and asks a loader for a batch. Errors of ours go to `switch`."""
@@ -178,6 +189,10 @@ class Loop(LoopDetector):
         now = self.now()
         if now - begin_ns >= LEAST_SAVE_NS:
             self._session.event(EventKind.SAVE, t_ns=begin_ns, end_ns=now)
+
+    def drew(self, begin_ns: int, end_ns: int, indices: int) -> None:
+        """A sampler worked so long in the training's thread. `indices`: as the value of `EventKind.SAMPLER`."""
+        self._session.event(EventKind.SAMPLER, indices, end_ns, begin_ns)
 
     def give_up(self) -> None:
         """Nothing more is known of the steps: leave none open."""

@@ -33,6 +33,14 @@ class Deliver(NamedTuple):
     flags: int = 0
 
 
+class Amend(NamedTuple):
+    """The open step has so many samples, as it turns out."""
+
+    samples: int
+    begin_ns: int
+    """It began then only; 0: when it was said to."""
+
+
 class TakeBack(NamedTuple):
     """The step that was opened last is none."""
 
@@ -87,6 +95,7 @@ class Say(NamedTuple):
 Action: TypeAlias = (
     BeginStep
     | Deliver
+    | Amend
     | TakeBack
     | EndStep
     | Compute

@@ -126,13 +126,28 @@ class LoopDetector(LoaderSteps):
         self.thread = thread
         self.waiting = None
         self._pace.updates = 0
-        self._say(f"The training runs in thread {name}, which is the one that was recorded.")
+        self._say(f"The training runs in thread {name}, which is the one that was recorded, from where that was known.")
 
     def _finishes(self, now: int) -> None:
         if not self._epochs and not self._explained:
             self._explained = True
-            why = "batch of a torch DataLoader" if self.learnings else "backward pass and no optimizer step"
-            self._say(f"No {why} was seen, so that no step was recorded.")
+            if self.passes and self.updated < 0:
+                self._happened(EventKind.PASSES_WITHOUT_STEPS, 0, NOT_MEASURED, self.passes)
+                passes = "1 backward pass was" if self.passes == 1 else f"{self.passes} backward passes were"
+                self._say(
+                    f"{passes} seen, but neither a batch of a torch DataLoader nor an optimizer of torch.optim, so "
+                    "that no step was recorded: call `whyidle.step()` in the loop, where a step begins."
+                )
+            else:
+                why = "batch of a torch DataLoader" if self.learnings else "backward pass and no optimizer step"
+                self._say(f"No {why} was seen, so that no step was recorded.")
+        elif lost := self._lost_updates or (self._lost_passes if self.updated < 0 else 0):
+            what = "optimizer step" if self._lost_updates else "backward pass"
+            several = "" if lost == 1 else "s" if self._lost_updates else "es"
+            self._say(
+                f"{lost} {what}{several} came before it was known what a step is, or while none was under way: so much "
+                "of the training is not among the steps recorded."
+            )
         self._drop_created()
         self._end_boundary(now)
         if self._idles():

@@ -37,6 +37,9 @@ class FetchBegins(NamedTuple):
     of: Iteration
     t_ns: int
     gradients: bool
+    computed: bool | None = None
+    """Nodes of autograd's graph were made since the last batch of the open step came, or since the last backward pass
+    or optimizer step; `None`: not known."""
 
 
 class FetchEnds(NamedTuple):

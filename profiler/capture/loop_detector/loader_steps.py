@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from .actions import BeginStep, Deliver, FetchWithinEnds, FirstLearning
+from .batches import Fetched
 from .loaders import Iteration, Part, Use
-from .state import LoopState
 from .unfed import OptimizerPace, OtherThreads
+from .update_batches import UpdateBatches
 
 _FIRST_LEARNING = FirstLearning()
 
 
-class LoaderSteps(LoopState):
+class LoaderSteps(UpdateBatches):
     """The part of the loop detector that hears of iterators, fetches, backward passes and optimizer steps."""
 
     def __init__(self, thread: int) -> None:
@@ -25,8 +26,8 @@ class LoaderSteps(LoopState):
         self._explained = False
         """Why there are no steps was said."""
         self._pace = OptimizerPace()
-        self._stopped: Iteration | None = None
-        """An iteration that ended, and of which one batch may have been held back."""
+        self._lost_updates = self._lost_passes = 0
+        """Optimizer steps and backward passes that began while no step was open."""
 
     # The common cases, which hooks may ask for without an event: whatever is called and made costs, most of all when
     # the step has emptied the caches.
@@ -71,9 +72,13 @@ class LoaderSteps(LoopState):
             self.learnt = of.ever_learnt = True
             of.role.use = Use.TRAINS
             self._pace.updates = 0
+        elif updates and self._unsettled:
+            return False
         self.learnings += 1
         if updates:
             self.updated = self.learnings
+        else:
+            self.passes += 1
         return True
 
     # What loaders do.
@@ -97,7 +102,7 @@ class LoaderSteps(LoopState):
         self._drop_created()
         self.inside = self.open is not None and not self._boundary_ns
 
-    def _fetch_begins(self, of: Iteration, now: int, gradients: bool) -> None:
+    def _fetch_begins(self, of: Iteration, now: int, gradients: bool, computed: bool | None = None) -> None:
         if self.next_begins(of, now):
             self._actions.append(BeginStep(of.epoch or 0, False, of.queue, now))
             return
@@ -117,11 +122,22 @@ class LoaderSteps(LoopState):
         if learnt:
             of.ever_learnt = True
             of.use = of.role.use = Use.TRAINS
-            if of.unlearnt_in_row and of.fetched > 2:
+            if self._unsettled and self.open is of:
+                self._settle(of)
+            together = of.unlearnt_in_row + 1
+            if together > 1 and together == self.passes - of.passes_then and not of.computed_between:
+                # Each was taken for a step, and then all of them were computed.
+                of.role.together, of.role.held = together, of.role.held or 0
+            elif of.unlearnt_in_row and of.fetched > 2:
                 of.role.sums = True
-            of.role.direct |= not (of.ahead or of.unlearnt_in_row)
+            of.role.direct |= not (of.role.held or of.unlearnt_in_row) and of.role.together == of.batches.together == 1
             of.unlearnt_in_row = 0
+            of.computed_between = False
+        elif of.fetched and self._together(of, computed, now):
+            self.part = Part.EXTENDS
+            return
         elif of.fetched:
+            of.computed_between |= computed is not False
             of.unlearnt += 1
             of.unlearnt_in_row += 1
         if of.use is Use.EVALUATES:
@@ -135,6 +151,7 @@ class LoaderSteps(LoopState):
         elif of.fetched == 0 and self._created and self._adjacent(now):
             self._created = False
             self.open = of
+            of.batches.step_begins(of.role.held or 0)
             self.part = Part.OPENS
         else:
             self._fetch_by_role(of, learnt, now)
@@ -143,14 +160,11 @@ class LoaderSteps(LoopState):
         """A fetch of a loader that trains, or of which that is not known: does it open a step?"""
         self._drop_created()
         if of.fetched and not learnt:
-            if of.fetched == 1 and self.open is of and (of.role.holds or (not of.role.direct and self._adjacent(now))):
-                of.ahead = True
-                self.part = Part.EXTENDS
-                return
             # A training's loader may be iterated over for an evaluation too, even with gradients.
-            idle = of.unlearnt_in_row > 1 and not of.ever_learnt and not of.role.sums
+            further = of.batches.together - 1 if self.open is of else 0
+            idle = of.unlearnt_in_row + further > 1 and not of.ever_learnt and not of.role.sums
             if of.use is Use.UNKNOWN or idle:
-                of.use, of.ahead = Use.EVALUATES, False
+                of.use = Use.EVALUATES
                 begin = now
                 if self.open is of:
                     begin = of.begin_ns
@@ -165,6 +179,7 @@ class LoaderSteps(LoopState):
             self._fetch_further(now)
             return
         self._open_step(of, of.fetched == 0, of.queue, now)
+        of.batches.step_begins(of.role.held or 0)
         self.part = Part.OPENS
 
     def _fetch_ends(self, of: Iteration, now: int, samples: int, loader: int, batch: int, flags: int) -> None:
@@ -173,23 +188,28 @@ class LoaderSteps(LoopState):
             return
         of.fetched += 1
         of.learnings_then = self.learnings
-        of.waited_ns += now - self._asked_ns
+        asked_ns = self._asked_ns
+        of.waited_ns += now - asked_ns
         self._asked_ns = self._last_ns = now
-        if of.ahead:
-            samples, of.held_samples = of.held_samples, samples
-            flags, of.held_flags = of.held_flags, flags
-        else:
-            of.held_samples, of.held_flags = samples, flags
+        of.passes_then = self.passes
         if self.part is Part.NOTHING:
             return
         self.inside = True
+        if self.part is Part.OPENS or (self.part is Part.EXTENDS and of is self.open):
+            fetched = Fetched(samples, flags, asked_ns)
+            samples, flags = of.batches.fetched(fetched, of.role.held)
+            more = max(of.batches.first, of.batches.together) > 1
+            self._unsettled = more and not of.role.settled and of.batches.bursts <= 2
+            if self.part is Part.EXTENDS:
+                self._samples = samples
         if self.part is Part.OPENS:
             self._samples = samples
             self._delivered = loader, batch
             self._actions.append(Deliver(samples, now, True, loader, batch, flags))
             if of.use is Use.TRAINS and of.epoch is None:
                 self._count_epoch(of)
-            of.steady = of.use is Use.TRAINS and not of.ahead and not of.unlearnt_in_row
+            plain = not of.role.held and of.role.together == 1
+            of.steady = of.use is Use.TRAINS and plain and not of.unlearnt_in_row and not self._unsettled
             return
         if self.open is self.own:
             # Of several loaders that feed one marked step, the first has the samples.
@@ -202,17 +222,25 @@ class LoaderSteps(LoopState):
         self._further_ends(now, flags)
 
     def _fetch_stops(self, of: Iteration, now: int) -> None:
-        of.done = True
+        of.done = of.batches.ended = True
         if self.part is Part.OPENS:
-            if of.ahead and of.use is Use.TRAINS:
-                # The batch that was held back is trained now; the wait was for the end.
-                self._samples = of.held_samples
-                self._actions.append(Deliver(of.held_samples, now, True, flags=of.held_flags))
-                self.inside = True
+            if of.role.held and of.use is Use.TRAINS:
+                # What was held back is trained now; the wait was for the end.
+                self._deliver_held(of, now)
             else:
                 self._take_back()
                 if of.use is Use.TRAINS and of.unlearnt == 1:
                     self._stopped = of
+        elif self.part is Part.EXTENDS and of is self.open:
+            if of.role.together + (of.role.held or 0) > 1:
+                self._deliver_held(of, now)
+            elif self._many(of):
+                # It may as well have been put into a list.
+                self._is_none(of)
+                of.role.use = Use.EVALUATES
+                self._stopped = of
+            else:
+                self._further_fails()
         elif self.part is not Part.NOTHING:
             self._further_fails()
         if of.use is Use.EVALUATES:
@@ -241,16 +269,17 @@ class LoaderSteps(LoopState):
         self.learnings += 1
         if updates:
             self.updated = self.learnings
+        else:
+            self.passes += 1
         if self._others.fetching:
             self._tell_fetchers()
         self._drop_created()
         self._end_boundary(now)
         of = self.open
         if of is None:
-            if self._stopped is not None:
-                # Two fetches came before the first batch was learnt from, and a batch is left after the last.
-                self._stopped.role.holds = True
-                self._stopped = None
+            self._lost_updates += updates
+            self._lost_passes += not updates
+            self._learns_after_stop(updates)
             return
         if of is not self.own:
             self._pace.updates = 0
@@ -260,7 +289,10 @@ class LoaderSteps(LoopState):
             of.ever_learnt = True
         if of.epoch is None:
             self._count_epoch(of)
-        self._actions.append(_FIRST_LEARNING)
+        if not again:
+            self._actions.append(_FIRST_LEARNING)
+        if updates and self._unsettled:
+            self._settle(of)
 
     def _updated(self, now: int, optimizer: int) -> None:
         of = self.open

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
+
+from .batches import FetchedBatches
 
 if TYPE_CHECKING:
     from ..hooks.loader_facts import LoaderFacts
@@ -22,12 +24,19 @@ class Role:
     """What is known of one loader, over all its iterations."""
 
     use: Use = Use.UNKNOWN
-    holds: bool = False
-    """Whoever iterates is known to hold a batch back."""
+    data: int = 0
+    """Number of the data that it goes over: loaders of the same data set have the same. 0: not known."""
+    held: int | None = None
+    """Batches that whoever iterates holds back, as accelerate and Lightning do: a step trains those fetched before;
+    `None`: not known yet."""
+    settled: bool = False
+    """That is sure."""
+    together: int = 1
+    """Batches that are fetched for an update before the first of them is computed: one step."""
     direct: bool = False
     """Whoever iterates was seen to train on each batch as it came."""
     sums: bool = False
-    """Several batches are fetched before one backward pass: each of them is a step."""
+    """Several batches are fetched, and computed, before one backward pass: each of them is a step."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,12 +58,12 @@ class Iteration:
     unlearnt: int = 0
     """Fetches with nothing learnt since the one before."""
     unlearnt_in_row: int = 0
-    ahead: bool = False
-    """Whoever iterates holds one batch back, as accelerate and Lightning do: a step trains the batch before."""
-    held_samples: int = 0
-    """Samples of the last batch fetched."""
-    held_flags: int = 0
-    """What the step says of its shapes."""
+    """Of those the ones that were taken for steps, since something was last learnt."""
+    computed_between: bool = False
+    """Something may have been computed between those."""
+    passes_then: int = 0
+    """`LoopDetector.passes` at the end of its last fetch."""
+    batches: FetchedBatches = field(default_factory=FetchedBatches)
     waited_ns: int = 0
     """What `iter()` and the fetches took, of an evaluating pass since it was recorded last."""
     steady: bool = False

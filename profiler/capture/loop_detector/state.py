@@ -42,6 +42,8 @@ class LoopState:
         """The training works on a batch: copies and waits belong to its step."""
         self.learnings = 0
         """Backward passes and optimizer steps begun."""
+        self.passes = 0
+        """Backward passes begun."""
         self.learnt = False
         """One of them in the open step."""
         self.updated = -1
@@ -62,6 +64,8 @@ class LoopState:
         self._epochs = 0
         self._facts: LoaderFacts | None = None
         """Of the loader that trains, as last told."""
+        self._unsettled = False
+        """Which of the fetched batches the open step trains is to be found out at its first optimizer step."""
         self._created = False
         """A fetch was opened by `iter()` and awaits its first batch."""
         self._opened_ns = 0
@@ -128,7 +132,7 @@ class LoopState:
         if opened is None or opened.role is role or self.learnt or opened.done or self._unfed():
             return False
         if opened.use is Use.UNKNOWN:
-            return use is Use.UNKNOWN and self._adjacent(now)
+            return use is Use.UNKNOWN and self._adjacent(now) and not self._many(opened)
         return True
 
     def _open_step(self, of: Iteration | None, first: bool, queue: QueueLook | None, now: int) -> None:
@@ -137,12 +141,12 @@ class LoopState:
         opened = self.open
         # An iteration left with a batch that was not trained: that step does not exist.
         if opened is not None and self._idles() and (opened is not of or opened.use is Use.UNKNOWN or self._unfed()):
-            self._take_back()
+            self._is_none(opened)
         epoch = self._epochs if of is None or of.epoch is None else of.epoch
         self._actions.append(BeginStep(epoch, first, queue, now))
         self._opened_ns = now
         self.open = of
-        self.shared = self.learnt = self.inside = False
+        self.shared = self.learnt = self.inside = self._unsettled = False
 
     def _open_own(self, now: int) -> None:
         """A step begins with no fetch."""
@@ -186,6 +190,19 @@ class LoopState:
         self.open = None
         self.learnt = self.inside = False
 
+    def _is_none(self, opened: Iteration) -> None:
+        """Nothing is learnt from what was fetched for the open step: a pass that only looks at its data."""
+        self._take_back()
+        if self._many(opened) and not self._boundary_ns:
+            opened.use = Use.EVALUATES
+            self._evaluating.fetches(opened, opened.begin_ns)
+            self._happened(EventKind.BOUNDARY, opened.begin_ns, self._last_ns)
+            self._actions += self._evaluating.end(self._last_ns)
+
+    def _many(self, opened: Iteration) -> bool:
+        """Whether more batches were fetched for the open step than are where a batch is held back."""
+        return opened.batches.together > 2
+
     def _drop_created(self) -> None:
         if self._created:
             self._created = False
@@ -202,7 +219,7 @@ class LoopState:
                 self.open = None
                 self.learnt = False
             elif opened.use is Use.UNKNOWN or opened.done:
-                self._take_back()
+                self._is_none(opened)
         self._boundary_ns = begin_ns
         self.inside = False
 
@@ -265,3 +282,5 @@ class EvaluatingPasses:
             yield Happened(EventKind.EVALUATION, waited, end_ns, begin_ns)
             if of.facts is not None:
                 yield Happened(EventKind.EVALUATION_WORKERS, of.facts.workers, NOT_MEASURED, 0)
+            if of.role.data:
+                yield Happened(EventKind.EVALUATION_DATA, of.role.data, end_ns, begin_ns)

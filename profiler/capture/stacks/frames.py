@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 
 from .code import CodeReader, Place, RemoteCode
-from .layouts import Offsets
+from .layouts import Fields, Offsets
 from .memory import LEAST_ADDRESS, MOST_ADDRESS, Memory, Torn
 
 MOST_PLACES = 256
@@ -26,26 +26,19 @@ _NO_PYTHON = 3
 """From this owner on a frame is none of Python's: `FRAME_OWNED_BY_CSTACK` of 3.12 and 3.13, `_INTERPRETER` of 3.14."""
 
 
-def _frame_structure(offsets: Offsets) -> tuple[struct.Struct, tuple[int, int, int, int]]:
-    """What reads the four fields of a frame that count; and which of them is code, previous, instruction, owner."""
-    fields = [offsets.frame_code, offsets.frame_previous, offsets.frame_instruction, offsets.frame_owner]
-    layout, end = "<", 0
-    for at in sorted(fields):
-        wide = at != offsets.frame_owner
-        layout += f"{at - end}x{'Q' if wide else 'B'}"
-        end = at + (8 if wide else 1)
-    order = sorted(fields)
-    code, previous, instruction, owner = (order.index(at) for at in fields)
-    return struct.Struct(layout), (code, previous, instruction, owner)
-
-
 class FrameReader:
     """The frames of one process's threads."""
 
     def __init__(self, memory: Memory, offsets: Offsets, codes: CodeReader) -> None:
         self._memory = memory
         self._codes = codes
-        self._structure, self._order = _frame_structure(offsets)
+        fields = Fields(
+            (offsets.frame_code, "Q"),
+            (offsets.frame_previous, "Q"),
+            (offsets.frame_instruction, "Q"),
+            (offsets.frame_owner, "B"),
+        )
+        self._structure, self._order = fields.structure, fields.order
         self._untagged = ~offsets.tag
         self._chunks: dict[int, _Chunks] = {}
         """By the address of the newest."""

@@ -100,6 +100,22 @@ PYTHON_3_12 = Offsets(
     ascii_size=40,
     compact_size=56,
 )
+
+
+class Fields:
+    """Some fields of a structure, read in one go: `structure.unpack_from(data)[order[i]]` is the i-th."""
+
+    def __init__(self, *fields: tuple[int, str]) -> None:
+        """Each: its offset, and its format as `struct` has it, little-endian and without padding."""
+        placed = sorted(fields)
+        layout, end = "<", 0
+        for offset, kind in placed:
+            layout += f"{offset - end}x{kind}"
+            end = offset + struct.calcsize(f"<{kind}")
+        self.structure = struct.Struct(layout)
+        self.order = [placed.index(field) for field in fields]
+
+
 TABLES = {(3, 11): PYTHON_3_11, (3, 12): PYTHON_3_12}
 
 COOKIE = b"xdebugpy"

@@ -8,13 +8,13 @@ as failed when it failed each time.
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .code import CodeReader, Place
 from .frames import FrameReader
-from .layouts import Offsets, read_offsets
+from .layouts import Fields, Offsets, read_offsets
 from .memory import Gone, Memory, ProcessMemory, Torn, Unreadable, pointer
 from .symbols import find_python
 
@@ -39,8 +39,7 @@ class ThreadStack:
     """There were more places outside the first of these."""
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadFields:
+class ThreadFields(NamedTuple):
     """Of a `PyThreadState`."""
 
     address: int
@@ -63,10 +62,16 @@ class InterpreterReader:
         self._interpreter = self._main_interpreter(runtime)
         types = (symbols[name] for name in ("PyCode_Type", "PyUnicode_Type", "PyBytes_Type"))
         self._frames = FrameReader(memory, offsets, CodeReader(memory, offsets, *types))
-        self._gil = self._interpreter if offsets.gil_pointer is not None else runtime
         self._gil_known = self._is_where_told()
-        of_thread = (offsets.thread_frame, offsets.thread_native_id, offsets.thread_chunk)
-        self._thread_size = 8 + max(offsets.thread_next, offsets.thread_interp, *of_thread)
+        self._gil = (self._interpreter if offsets.gil_pointer is not None else runtime) + offsets.gil
+        self._of_gil = Fields((offsets.gil_last_holder - offsets.gil, "Q"), (offsets.gil_locked - offsets.gil, "i"))
+        self._of_thread = Fields(
+            (offsets.thread_interp, "Q"),
+            (offsets.thread_native_id, "Q"),
+            (offsets.thread_frame, "Q"),
+            (offsets.thread_chunk, "Q"),
+            (offsets.thread_next, "Q"),
+        )
 
     def _main_interpreter(self, runtime: int) -> int:
         offsets = self._offsets
@@ -90,42 +95,31 @@ class InterpreterReader:
         """The thread state that holds the lock, 0 when none does; `None`: not known."""
         if not self._gil_known:
             return None
-        offsets = self._offsets
-        begin = min(offsets.gil_last_holder, offsets.gil_locked)
-        data = self._memory.read(self._gil + begin, abs(offsets.gil_last_holder - offsets.gil_locked) + 8)
-        (holder,) = struct.unpack_from("<Q", data, offsets.gil_last_holder - begin)
-        (locked,) = struct.unpack_from("<i", data, offsets.gil_locked - begin)
-        return {0: 0, 1: holder}.get(locked)
+        structure, (holder_is, locked_is) = self._of_gil.structure, self._of_gil.order
+        fields = structure.unpack(self._memory.read(self._gil, structure.size))
+        locked = fields[locked_is]
+        return fields[holder_is] if locked == 1 else None if locked else 0
 
     def thread(self, address: int) -> ThreadFields:
         """Raises `Torn` where that is none of this interpreter's."""
-        offsets = self._offsets
-        data = self._memory.read(address, self._thread_size)
-        if int.from_bytes(data[offsets.thread_interp : offsets.thread_interp + 8], "little") != self._interpreter:
+        structure, (interpreter, native_id, frame, chunk, following) = self._of_thread.structure, self._of_thread.order
+        fields = structure.unpack(self._memory.read(address, structure.size))
+        if fields[interpreter] != self._interpreter:
             raise Torn("a thread of no interpreter")
-
-        def word(at: int) -> int:
-            return int.from_bytes(data[at : at + 8], "little")
-
-        return ThreadFields(
-            address,
-            word(offsets.thread_native_id),
-            word(offsets.thread_frame),
-            word(offsets.thread_chunk),
-            word(offsets.thread_next),
-        )
+        return ThreadFields(address, fields[native_id], fields[frame], fields[chunk], fields[following])
 
     def threads(self) -> Iterator[ThreadFields]:
         """Newest first, each read when it is asked for: a frame is looked at as soon as it was named."""
         head = self._interpreter + self._offsets.interpreter_threads_head
         address = int.from_bytes(self._memory.read(head, 8), "little")
-        for _ in range(MOST_THREADS):
-            if not address:
-                return
-            thread = self.thread(pointer(address.to_bytes(8, "little")))
+        seen: set[int] = set()
+        while address:
+            if address in seen or len(seen) == MOST_THREADS:
+                raise Torn("threads without end")
+            seen.add(address)
+            thread = self.thread(address)
             yield thread
             address = thread.next
-        raise Torn("threads without end")
 
     def forget(self) -> None:
         """What was kept about where things lie: after a look that failed."""

@@ -19,6 +19,7 @@ from torch.utils.data._utils import worker as torch_worker
 from ...record.names import Names
 from ...record.schema import NOT_MEASURED, TRANSFORM
 from ...record.segment import RecordWriter
+from ..hidden import forget_frame
 from ..hooks.identity import ByIdentity
 from ..hooks.loop import Loop
 from ..hooks.switch import Switch
@@ -111,7 +112,11 @@ class WorkersHook:
 
     def _wrap_init(self, original: Callable[..., None]) -> Callable[..., None]:
         def __init__(self_: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            original(self_, *args, **kwargs)
+            try:
+                original(self_, *args, **kwargs)
+            except BaseException as error:
+                forget_frame(error)
+                raise
             try:
                 self._made(self_)
             except Exception as error:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
 from ...analyse.diff.difference import Difference
+from ...analyse.diff.lines import MovedLine
 from ...analyse.diff.moved import MovedFigure
 from ...analyse.diff.settings import Setting, Value, rates
 from ...analyse.diff.sides import Side
@@ -103,6 +104,22 @@ class BecauseJson(Struct):
     """Where nothing recorded explains it, or several do."""
 
 
+class LineChangeJson(Struct, kw_only=True):
+    """A line of code whose time surely changed, µs per `unit`."""
+
+    file: str
+    """As on side B, like the other words; where that has the line no longer, as on A."""
+    line: int
+    function: str
+    code: str
+    """Empty where lines of source are not kept."""
+    whose: str
+    """`training`: time of the thread that trains; `workers`: of all workers together."""
+    a: Estimate
+    b: Estimate
+    change: Estimate
+
+
 class DifferenceJson(Struct, kw_only=True):
     format: str = "whyidle-diff"
     version: int = 1
@@ -124,6 +141,9 @@ class DifferenceJson(Struct, kw_only=True):
     because: BecauseJson
     notes: tuple[str, ...]
     """What these runs cannot tell, a sentence each."""
+    lines: list[LineChangeJson] | UnsetType = UNSET
+    """Lines of code that surely got slower or faster, five at most, the most first; left out where a run has no looks
+    at stacks."""
 
 
 def difference(found: Difference) -> DifferenceJson:
@@ -147,6 +167,21 @@ def difference(found: Difference) -> DifferenceJson:
         ),
         because=BecauseJson(found.because.kind, found.because.part, _settings(found.because.by), found.because.look_at),
         notes=found.notes,
+        lines=UNSET if found.lines is None else [_line(each) for each in found.lines],
+    )
+
+
+def _line(moved: MovedLine) -> LineChangeJson:
+    call = moved.call
+    return LineChangeJson(
+        file=call.file,
+        line=call.line,
+        function=call.function,
+        code=call.text,
+        whose=moved.whose,
+        a=moved.a,
+        b=moved.b,
+        change=moved.change,
     )
 
 

@@ -20,6 +20,7 @@ from ...analyse.run.headroom import MeasuredHeadroom
 from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS
 from . import cost as cost_json
+from . import over_time
 from .common import DeviceJson, FindingJson, finding
 
 
@@ -36,7 +37,7 @@ class RunJson(Struct):
     started_at: str | None
     """ISO 8601."""
     duration_s: float | None
-    """From the first event of the training to the last."""
+    """From the begin of its process, where that is known, else from the first event of the training, to the last."""
     exit_code: int | None
     """`null`: it has not ended, or nobody could say."""
     host: dict[str, Any] | None
@@ -170,6 +171,10 @@ class ReportJson(Struct, kw_only=True):
     """By what removing them would gain."""
     headroom: HeadroomJson
     quality: QualityJson
+    startup: over_time.StartupJson | None
+    """Of the rank that leads; `null`: its begin is not known."""
+    trends: list[over_time.TrendJson]
+    """Of the rank that leads; empty of a run with too few steps."""
     ranks_detail: list[RankReportJson] | UnsetType = UNSET
     """Of a job alone: each rank by itself."""
     cost: cost_json.SpentJson | UnsetType = UNSET
@@ -197,6 +202,8 @@ def report(analysis: Analysis, spent: Spent | None = None) -> ReportJson:
         findings=[finding(each) for each in analysis.findings],
         headroom=_headroom(analysis),
         quality=_quality(analysis),
+        startup=None if analysis.facts is None else over_time.startup_json(analysis.facts.startup),
+        trends=[] if analysis.facts is None else [over_time.trend_json(each) for each in analysis.facts.trends],
         ranks_detail=[_of_rank(part, analysis.job) for part in analysis.ranks] or UNSET,
         cost=UNSET if spent is None else cost_json.spent(spent),
     )

@@ -8,6 +8,7 @@ from ...analyse.causes.diagnosis import LEAST_STEPS
 from ...analyse.diff.because import CODE, COMMAND, ENVIRONMENT, SETTING, Because
 from ...analyse.diff.code import changed_code
 from ...analyse.diff.difference import Difference
+from ...analyse.diff.lines import WORKERS, MovedLine
 from ...analyse.diff.moved import MovedFigure
 from ...analyse.diff.settings import Setting, Value
 from ...analyse.diff.sides import Side
@@ -16,6 +17,7 @@ from ...analyse.statistics import Estimate
 from ...record.files import plain
 from ..document import LEFT, Block, Caution, Document, Heading, Paragraph, Space, TableBlock, TableColumn, Title, table
 from ..phrase import Words, toned
+from ..words.code import line_of
 from ..words.command import command_line
 from ..words.figures import LEAST_SHARE, NOT_MEASURED
 
@@ -146,6 +148,10 @@ def _blocks(found: Difference) -> Iterator[Block]:
         if told:
             yield _settings(told)
         yield Space()
+    if found.lines:
+        yield Heading(f"Lines of code, µs a {found.times.unit} (95 % intervals)")
+        yield _lines(found.lines)
+        yield Space()
     figures = [figure for figure in found.figures if figure.moved]
     if figures:
         yield Heading("What moved with it")
@@ -190,6 +196,18 @@ def _times(found: Difference) -> TableBlock:
             mark = "significant" if times.significant else ""
             name = toned(term, "bold" if term == TOTAL else "")
             rows.append((name, _with_range(times.a), _with_range(times.b), change, mark))
+    return _table(rows, "A", "B", "B - A")
+
+
+def _lines(lines: Iterable[MovedLine]) -> TableBlock:
+    """Each with its text in a row of its own."""
+    rows: list[tuple[Words, ...]] = []
+    for each in lines:
+        change = toned(_with_range(each.change, sign=True), "red" if each.change.value > 0 else "green")
+        whose = "of all workers" if each.whose == WORKERS else "of the training"
+        rows.append((line_of(each.call), _with_range(each.a), _with_range(each.b), change, whose))
+        if each.call.text:
+            rows.append((f"  {plain(each.call.text)}", "", "", "", ""))
     return _table(rows, "A", "B", "B - A")
 
 

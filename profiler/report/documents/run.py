@@ -38,6 +38,7 @@ from ..document import (
 )
 from ..words.command import command_line
 from ..words.figures import LEAST_SHARE, NOT_MEASURED, counted, evidence_value, percent, share
+from .over_time import startup_blocks, trend_blocks
 from .ranks import ranks_blocks
 from .workers import workers_blocks
 
@@ -101,6 +102,8 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
     if facts is not None:
         yield from workers_blocks(facts, _whose_workers(analysis.verdict, facts))
         yield from _device(analysis, facts)
+        yield from startup_blocks(facts, bar=facts.window.count >= FEW_STEPS)
+        yield from trend_blocks(facts)
     elif analysis.machine is not None:
         yield from _machine(analysis.machine)
     yield _quality(analysis)
@@ -233,6 +236,12 @@ def _of_job(job: Job) -> Iterator[str]:
 
 
 def _of_input(facts: Facts) -> Iterator[str]:
+    if facts.own_loop is not None:
+        told = ", ".join(
+            f"{what} {share(part.value, 0)} ({100 * part.low:.0f} to {100 * part.high:.0f})"
+            for what, part in facts.own_loop.shares.items()
+        )
+        yield f"{counted(facts.own_loop.looks, 'look')} at its stack tell it apart: {told}."
     if len(facts.window.steps) < LEAST_STEPS:
         return
     first = facts.parts.first_fetch_ns / facts.parts.wall_ns

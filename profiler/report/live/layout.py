@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ...analyse.recent.snapshot import Snapshot
+from .code import code
 from .devices import devices
 from .header import header
 from .host import host
@@ -20,13 +21,14 @@ from .words import line as in_words
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 8
 
-_ORDER = ("header", "ranks", "devices", "step", "workers", "host", "verdict")
+_ORDER = ("header", "ranks", "devices", "step", "workers", "host", "code", "verdict")
 _UPGRADES = (
     ("verdict", 1),
     ("devices", 1),
     ("ranks", 1),
     ("workers", 1),
     ("header", 1),
+    ("code", 1),
     ("host", 1),
     ("workers", 2),
     ("devices", 2),
@@ -39,7 +41,7 @@ _UPGRADES = (
     ("devices", 5),
 )
 """What more room is used for, in this order; a level that does not fit is passed over."""
-_GIVEN_UP = ("host", "workers", "devices", "ranks")
+_GIVEN_UP = ("host", "workers", "code", "devices", "ranks")
 """What is left out first where not even the essentials fit."""
 LEAST_WINDOW = 4
 """Rows that a list of which not all fits must have to be shown as one."""
@@ -82,6 +84,7 @@ def _sections(view: Snapshot, width: int, options: Options) -> dict[str, Build]:
         "step": lambda detail, _: [] if view.state == "watching" else step(view, width, detail, options),
         "workers": lambda detail, rows: makers(view, width, detail, options, rows),
         "host": lambda detail, _: host(view, width, detail, options),
+        "code": lambda detail, _: code(view, width, detail, options),
         "verdict": lambda detail, _: verdict(view, width, detail, options),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...analyse.recent.snapshot import UNDER_WAY, Snapshot
 from . import words
+from .code import code
 from .devices import LABEL, row_of
 from .header import far
 from .host import host
@@ -36,9 +37,12 @@ def _full(view: Snapshot, width: int, options: Options) -> list[Row]:
     found = [row_of(device, width, options) for device in view.devices[:1]]
     if not view.shares:
         return [*found, *host(view, width, 0, options)]
-    found += [bar(view, width, options)]
+    if not view.code:
+        # The legend has its figures.
+        found += [bar(view, width, options)]
     found += [Row(" " * LABEL).join(each) for each in legend(view, width - LABEL, 1, options)]
     found += _pace(view, width, options)
+    found += code(view, width, 0, options)
     return found if view.devices else [*found, *host(view, width, 0, options)]
 
 

@@ -26,6 +26,7 @@ from ..documents.run import FEW_STEPS, rate_now, run_document
 from ..render.html import page_sections
 from ..words.figures import share
 from .environment import environment_of, settings_of
+from .flame import stacks_of
 from .frame import render
 from .overview import duration, gap_histogram, over_time
 from .timeline_data import MOST_RANKS, data_of
@@ -59,13 +60,15 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
     lead = _lead(analysis, over)
     overview, utilisation_drawn = (None, False) if lead is None else over_time(lead)
     facts = analysis.facts
+    leading = ranks_figures.leading(analysis, runs)
+    stacks = None if leading is None else stacks_of(*leading)
     further = page_sections(block for block in document.blocks if not isinstance(block, DRAWN_HERE))
     return render(
         "run.html.j2",
         title=document.title,
         data=None if lead is None else data_of(over, names, lead.rank),
-        scripts=SCRIPTS if over else (),
-        styles=("uPlot.min.css", "timeline.css") if over else (),
+        scripts=(*(SCRIPTS if over else ()), *(["flame.js"] if stacks is not None else ())),
+        styles=(*(("uPlot.min.css", "timeline.css") if over else ()), *(["flame.css"] if stacks is not None else ())),
         cautions=blocks_of_kind(document, Caution),
         emulated=facts is not None and facts.device_kind == "emulated",
         cost=cost,
@@ -81,6 +84,7 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
             for block in blocks_of_kind(document, OtherFindings)
             for found in block.findings
         ],
+        stacks=stacks,
         tiles=list(_tiles(analysis, facts)),
         overview=overview,
         utilisation_drawn=utilisation_drawn,

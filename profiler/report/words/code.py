@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ...analyse.where.places import Where
+from ...record.stacks import Call
 from .figures import counted, share
 
 _PACKAGE = re.compile(r".*/(?:site|dist)-packages/(.+)")
@@ -19,10 +20,10 @@ def short_file(file: str) -> str:
     return found[1] if found else "/".join(file.rsplit("/", 2)[-2:])
 
 
-def place(where: Where) -> str:
+def line_of(at: Where | Call) -> str:
     """`data.py:27 in Shards.__getitem__`."""
-    named = where.function if where.function and not where.function.startswith("<") else ""
-    return f"{short_file(where.file)}:{where.line}" + (f" in {named}" if named else "")
+    named = at.function if at.function and not at.function.startswith("<") else ""
+    return f"{short_file(at.file)}:{at.line}" + (f" in {named}" if named else "")
 
 
 def spent(where: Where) -> str:
@@ -37,4 +38,4 @@ def spent(where: Where) -> str:
 def in_a_line(where: Where) -> str:
     """All of it."""
     code = f": {where.code}" if where.code else ""
-    return f"at {place(where)}{code} ({spent(where)})"
+    return f"at {line_of(where)}{code} ({spent(where)})"

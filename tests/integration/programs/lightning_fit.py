@@ -38,6 +38,9 @@ class Regression(L.LightningModule):
         x, y = batch
         self.log("val_loss", torch.nn.functional.mse_loss(self.layer(x), y))
 
+    def test_step(self, batch, batch_idx):
+        self.validation_step(batch, batch_idx)
+
     def configure_optimizers(self):
         return torch.optim.Adam(self.parameters(), lr=1e-3)
 
@@ -47,4 +50,6 @@ trainer = L.Trainer(
     enable_model_summary=False,
 )  # fmt: skip
 train, val = DataLoader(Data(80, "input"), batch_size=4), DataLoader(Data(16, "boundary"), batch_size=4)
-trainer.fit(Regression(), train, val)
+model = Regression()
+trainer.fit(model, train, val)
+trainer.test(model, DataLoader(Data(24, "boundary"), batch_size=4), verbose=False)

@@ -218,6 +218,7 @@ class _Facts:
     activity: Activity | None = None
     shape_churn = memory_pressure = foreign_density = device_state = running = gil = None
     device_kind = "cuda"
+    trends = ()
 
     class sampled:  # noqa: N801
         utilisation_pct = None

@@ -54,7 +54,9 @@ def test_no_code_is_named_that_is_not_in_the_table(folder: str) -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and code.fullmatch(node.value)
     }
-    assert named - set(CODES) <= {f"rank.{suffix}" for suffix in ("js", "css", "html")}
+    assert named - set(CODES) <= {
+        f"{file}.{suffix}" for file in ("rank", "run") for suffix in ("js", "css", "html", "json")
+    }
 
 
 @pytest.mark.parametrize("ns", [0, 3 * MS, 10**15])

@@ -30,6 +30,26 @@ def test_too_few_steps_are_no_verdict_and_say_so(tmp_path: Path) -> None:
     assert found.title.startswith("No verdict: 19 steps")
 
 
+@pytest.mark.parametrize(("ended", "way_out"), [(None, "train longer"), ({"status": "ok"}, "record a longer run")])
+def test_only_a_run_that_still_trains_is_told_to_train_longer(tmp_path: Path, ended: object, way_out: str) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=0)] * 8])
+    update_run(tmp_path / "run", {"ended": ended})
+    title = verdict_of_run(tmp_path / "run").title
+    assert [each for each in ("train longer", "record a longer run") if each in title] == [way_out]
+
+
+def test_a_dozen_steps_advise_without_a_verdict_what_they_would_with_one(tmp_path: Path) -> None:
+    step = Step(copy_bytes=20_000_000, pinned=False)
+    train(tmp_path / "many", [[step] * 60])
+    train(tmp_path / "few", [[step] * 12])
+    train(tmp_path / "hardly", [[step] * 9])
+    many, few, hardly = (verdict_of_run(tmp_path / name) for name in ("many", "few", "hardly"))
+    assert [change.change for change in few.next] == [change.change for change in many.next]
+    assert {change.predicted_samples_per_s for change in few.next} == {None}
+    assert "What these few show: " in few.title
+    assert (few.cause, few.severity, hardly.next) == (None, "none", ())
+
+
 def test_no_step_at_all_is_no_verdict(tmp_path: Path) -> None:
     train(tmp_path / "run", [])
     assert verdict_of_run(tmp_path / "run").title == "No verdict: no training step was recorded."

@@ -84,6 +84,7 @@ def test_the_stamps_of_all_kinds_are_known() -> None:
         "host": 1,
         "span": 2,
         "event": 2,
+        "stack": 1,
     }
 
 

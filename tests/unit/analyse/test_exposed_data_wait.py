@@ -62,6 +62,46 @@ def test_waits_at_random_are_irregular() -> None:
     assert shape(waits).spread is Spread.IRREGULAR
 
 
+@given(
+    waits=st.lists(st.floats(11, 30), min_size=20, max_size=200),
+    pace=st.floats(10, 320),
+)
+def test_where_every_step_waits_alike_no_pattern_is_claimed(waits: list[float], pace: float) -> None:
+    none = np.zeros(len(waits), dtype=bool)
+    found = shape_of(np.array(waits) * MS, none, pace * MS)
+    assert found.spread in (Spread.NOWHERE, Spread.A_LITTLE, Spread.EVERY_STEP)
+
+
+@given(
+    period=st.integers(3, 12),
+    offset=st.integers(0, 11),
+    noise=st.lists(st.floats(0, 0.9), min_size=100, max_size=100),
+    long=st.floats(60, 500),
+)
+def test_what_returns_at_a_distance_is_told_however_the_rest_varies(
+    period: int, offset: int, noise: list[float], long: float
+) -> None:
+    waits = [long if number % period == offset % period else wait for number, wait in enumerate(noise)]
+    found = shape(waits, np.zeros(100, dtype=bool))
+    assert (found.spread, found.period) == (Spread.PERIODIC, period)
+
+
+def test_what_returned_for_a_part_of_the_run_only_is_no_pattern_of_it() -> None:
+    assert shape(at(*range(0, 60, 5))).spread is not Spread.PERIODIC
+
+
+@given(gaps=st.lists(st.integers(1, 12), min_size=10, max_size=40))
+def test_a_pattern_is_claimed_only_where_most_steps_are_not_hit_and_each_time_one_is(gaps: list[int]) -> None:
+    hits = np.cumsum(gaps)
+    waits = np.zeros(int(hits[-1]) + 1)
+    waits[hits] = 50.0
+    found = shape(waits, np.zeros(len(waits), dtype=bool))
+    if found.spread is Spread.PERIODIC:
+        assert found.period is not None
+        assert found.hit <= 0.5 * found.steps + found.period
+        assert found.hit >= 0.8 * (found.steps // found.period)
+
+
 def test_first_steps_of_epochs_are_told_from_the_others() -> None:
     first = np.arange(200) % 20 == 0
     found = shape(np.where(first, 80.0, 0.1), first)
@@ -101,6 +141,9 @@ def test_every_run_has_a_shape_that_can_be_put_into_words(waits: list[float], ep
         assert 0 < 0.8 * len(ordinary) <= hit
     if found.spread is Spread.PERIODIC:
         assert _in_residues(waits, first, found.period or 0) >= 0.8 * sum(ordinary) - 1e-6
+    if found.spread in (Spread.PERIODIC, Spread.SINGLE, Spread.IRREGULAR):
+        waited = [wait for wait in ordinary if wait * MS >= MS]
+        assert np.median(waited) >= 3 * np.median([wait for wait in ordinary if wait * MS < MS])
     if found.spread is Spread.SINGLE:
         assert 0 < hit <= 0.15 * len(ordinary)
     assert f"{found.hit} of {found.steps}" in found.words or found.spread not in (Spread.SINGLE, Spread.IRREGULAR)

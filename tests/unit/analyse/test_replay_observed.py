@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 import textwrap
@@ -232,6 +233,14 @@ def test_loaders_that_take_turns_are_no_one_loader(tmp_path: Path) -> None:
     amend(folder, turns)
     with pytest.raises(Unobserved):
         observed(folder)
+
+
+@pytest.mark.parametrize(("told", "replayed"), [([], True), ([4, 1], True), ([4], False)])
+def test_steps_of_several_batches_are_not_replayed(tmp_path: Path, told: list[int], replayed: bool) -> None:
+    folder = training(tmp_path / "run")
+    add_events(folder, [(START, EventKind.BATCHES_TOGETHER, each, NOT_MEASURED) for each in told])
+    with contextlib.nullcontext() if replayed else pytest.raises(Unobserved, match="fetches 4 batches"):
+        assert observed(folder).settings.num_workers == 2
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,46 @@ def test_a_stage_behind_the_loader_is_time_of_the_host(training: Training) -> No
     # 30 of 60 ms; the steps until the model was found are warm-up, or counted as computing.
     assert analysis.facts.shares["host"] == pytest.approx(0.5, abs=0.05)
     assert analysis.facts.shares["compute"] == pytest.approx(0.5, abs=0.05)
-    assert analysis.verdict.cause == "host.step_gap"
+    assert analysis.verdict.cause == "input.main_process"
+    assert analysis.verdict.share == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_generator_around_the_loader_is_a_stage_too(training: Training) -> None:
+    loader = training.loader
+
+    class Augmented:
+        def __iter__(self) -> Iterator[Any]:
+            for (batch,) in loader:
+                training.device.works(30)
+                yield (torch.roll(batch, 1),)
+
+    training.loader = Augmented()  # type: ignore[assignment]
+    steps = training.run(lambda batch: training.learns(training.model(batch)))
+    assert before_forward_ms(steps) == pytest.approx(30, abs=0.1)
+    verdict = analyse(open_run(training.folder)).verdict
+    assert verdict.cause == "input.main_process"
+    assert verdict.share == pytest.approx(0.5, abs=0.05)
+
+
+def test_clearing_gradients_there_is_part_of_the_step(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = torch.optim.Optimizer.zero_grad
+
+    def slow(optimizer: torch.optim.Optimizer, set_to_none: bool = True) -> None:
+        training.device.works(25)
+        plain(optimizer, set_to_none)
+
+    monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", slow)
+
+    def step(batch: torch.Tensor) -> None:
+        training.optimizer.zero_grad()
+        training.device.works(15)
+        training.model(batch).backward()
+        training.optimizer.step()
+        training.optimizer.zero_grad()
+
+    steps = training.run(step)
+    assert before_forward_ms(steps)[-20:] == pytest.approx(15, abs=0.1)
+    assert torch.optim.Optimizer.zero_grad is slow
 
 
 def test_augmentation_by_modules_that_learn_nothing_is_no_forward_pass(training: Training) -> None:

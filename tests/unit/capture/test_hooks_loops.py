@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from support.loops import Net, Recording, data
+from whyidle.record.schema import EventKind
 
 
 def test_a_plain_loop_has_a_step_a_batch(recording: Recording) -> None:
@@ -74,6 +75,52 @@ def test_accumulated_batches_are_steps_of_their_own(recording: Recording) -> Non
     recording.done()
     assert recording.steps.count("backward_end") == [1] * 8
     assert recording.steps.count("optimizer_end") == [0, 0, 0, 1] * 2
+
+
+def test_losses_summed_over_batches_are_said_to_lack_the_first_update(recording: Recording) -> None:
+    net, loss = Net(), torch.zeros(())
+    for number, batch in enumerate(data(36, 2)):
+        loss = loss + net.loss(batch)
+        if number % 3 == 2:
+            loss.backward()
+            net.optimizer.step()
+            loss = torch.zeros(())
+    recording.done()
+    assert recording.samples == [2] * 15
+    (said,) = recording.notices
+    assert said.startswith("1 optimizer step came before it was known what a step is")
+
+
+def test_steps_of_batches_of_its_own_are_said_to_lack_the_first(recording: Recording) -> None:
+    net = Net()
+    for _ in range(12):
+        net.learn([torch.ones(2, 3)])
+    assert len(recording.done()) == 9
+    assert any(said.startswith("3 optimizer steps came before") for said in recording.notices)
+
+
+def test_backward_passes_with_an_update_of_their_own_are_said_and_how_to_have_steps(recording: Recording) -> None:
+    net = Net()
+    for _ in range(5):
+        net.loss([torch.ones(2, 3)]).backward()
+    assert not recording.done()
+    (said,) = recording.notices
+    assert said.startswith("5 backward passes were seen")
+    assert "whyidle.step()" in said
+    assert (EventKind.PASSES_WITHOUT_STEPS, 5) in [event[:2] for event in recording.events]
+
+
+def test_micro_batches_fetched_before_the_first_is_computed_are_one_step(recording: Recording) -> None:
+    net, batches = Net(), iter(data(18, 2))
+    for _ in range(3):
+        update = [next(batches) for _ in range(3)]
+        for batch in update:
+            net.loss(batch).backward()
+        net.optimizer.step()
+    recording.done()
+    assert recording.samples == [6, 6, 6]
+    assert recording.steps.count("backward_end") == [3, 3, 3]
+    assert (EventKind.BATCHES_TOGETHER, 3) in [event[:2] for event in recording.events]
 
 
 def test_backward_passes_of_one_batch_all_count(recording: Recording) -> None:

@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
+from support.crafted import verdict_of_run
 from support.hooked import learn, recording, shapes, sized
 from whyidle.capture.hooks.compiles import CompileHook
 from whyidle.capture.hooks.install import install
@@ -301,3 +302,23 @@ def test_asking_how_workers_start_does_not_settle_it(monkeypatch: pytest.MonkeyP
     assert starts_python(None) == (default != "fork")
     assert multiprocessing.get_start_method(allow_none=True) is None
     assert [starts_python(method) for method in ("fork", "spawn", "forkserver")] == [False, True, True]
+
+
+def test_a_program_that_trains_without_steps_is_told_how_to_have_some(tmp_path: Path) -> None:
+    net = torch.nn.Linear(4, 1)
+    with recording(tmp_path):
+        for _ in range(7):
+            net(torch.ones(2, 4)).sum().backward()
+    verdict = verdict_of_run(tmp_path / "run")
+    assert verdict.cause is None
+    assert "7 backward passes were seen" in verdict.title
+    assert "whyidle.step()" in verdict.next[0].change
+
+
+def test_a_program_that_trains_nothing_has_no_such_way_out(tmp_path: Path) -> None:
+    with recording(tmp_path):
+        for _ in DataLoader(Slow(8), 2):
+            pass
+    verdict = verdict_of_run(tmp_path / "run")
+    assert verdict.title == "No verdict: no training step was recorded."
+    assert not verdict.next

@@ -28,8 +28,11 @@ from whyidle.record.schema import EventKind
 PLACES = [
     (dataloader._BaseDataLoaderIter, "__next__"),
     (dataloader._BaseDataLoaderIter, "_next_index"),
+    (dataloader._BaseDataLoaderIter, "__init__"),
+    (dataloader._BaseDataLoaderIter, "_reset"),
     (DataLoader, "__iter__"),
     (torch.autograd, "backward"),
+    (torch.optim.Optimizer, "zero_grad"),
     (torch, "save"),
     (torch.serialization, "save"),
 ]

@@ -147,6 +147,26 @@ def test_a_code_object_made_where_another_was_is_read_anew() -> None:
     assert [before.function, after.function] == [CODES[1].co_qualname, CODES[2].co_qualname]
 
 
+@pytest.mark.parametrize("version", ALL_OFFSETS)
+def test_what_is_chained_to_itself_is_torn(version: str) -> None:
+    offsets = ALL_OFFSETS[version]
+    image = PythonImage(offsets, [ImageFrame(None, owner=INTERPRETER), ImageFrame(CODES[1])])
+    reader = InterpreterReader(image.memory, image.symbols, offsets)
+    image.memory.put(image.thread + offsets.thread_next, image.thread)
+    with pytest.raises(Torn, match="threads without end"):
+        list(reader.threads())
+    image.memory.put(image.frames[0] + offsets.frame_previous, image.frames[0])
+    with pytest.raises(Torn, match="frames without end"):
+        reader.places(next(reader.threads()))
+
+
+def test_an_interpreter_that_has_not_begun_is_none() -> None:
+    image = PythonImage(PYTHON_3_12, [])
+    image.memory.put(image.runtime + PYTHON_3_12.runtime_interpreters_head, 0)
+    with pytest.raises(Torn):
+        InterpreterReader(image.memory, image.symbols, PYTHON_3_12)
+
+
 @pytest.mark.parametrize("code", CODES, ids=lambda code: code.co_qualname)
 def test_a_table_of_lines_is_read_as_the_interpreter_does(code: CodeType) -> None:
     starts, lines = line_table(code.co_linetable, code.co_firstlineno)

@@ -12,6 +12,7 @@ from whyidle.analyse.causes.finding import Evidence, Finding, Next
 from whyidle.analyse.cells.batch_size.result import BatchVerdict
 from whyidle.analyse.run.stall_breakdown import TOTAL
 from whyidle.analyse.statistics import Estimate
+from whyidle.analyse.where.places import Where
 from whyidle.report.document import (
     Block,
     Caution,
@@ -24,6 +25,7 @@ from whyidle.report.document import (
     Heading,
     LimitRow,
     LimitTable,
+    LinesOfCode,
     OtherFindings,
     Paragraph,
     Quality,
@@ -39,6 +41,7 @@ from whyidle.report.phrase import line
 from whyidle.report.render.html import PageHeading, PageParagraph, page_parts
 from whyidle.report.render.markdown import markdown
 
+LINE = Where("/home/me/data.py", 27, "Shards.__getitem__", "open(x)", 0.84, 412, "ZipFile.open", "the time")
 FOUND = Finding("input.serial", "It waits.", 0.15, 0.9, (), (Next("make it wait less"),))
 A_SAMPLE = {size: {TOTAL: Estimate(1.0, 0.9, 1.1)} for size in (8, 16)}
 SATURATED = BatchVerdict("saturated", None, "no gain", 8, 16, A_SAMPLE, {}, {}, {}, {8: 1, 16: 1}, 0.02)
@@ -54,6 +57,10 @@ EXAMPLES: dict[type[Block], tuple[Block, tuple[str, ...]]] = {
         ("naive", "No gain.", "saturated"),
     ),
     Verdict: (Verdict(FOUND, confidence=True), ("Verdict", "input.serial", "major, confidence 0.9", "It waits.")),
+    LinesOfCode: (
+        LinesOfCode((LINE,)),
+        ("Where", "me/data.py:27 in Shards.__getitem__", "open(x)", "84 % of the time, in ZipFile.open; 412 looks"),
+    ),
     SharesOfTime: (
         SharesOfTime("Why", (TimeRow("input", 0.5, 4.0, "waiting"),), 8.0, bar=False, remarks=("Mostly.",)),
         ("Why", "input", "50.0 %", "4.00 ms", "waiting", "a step", "8.00 ms", "Mostly."),

@@ -203,6 +203,8 @@ def test_the_json_of_a_run_has_the_contracts_keys_and_sums_to_100(starved: Analy
         "findings",
         "headroom",
         "quality",
+        "startup",
+        "trends",
     ]
     assert set(report["window"]) == {
         "steps",

@@ -17,7 +17,7 @@ from whyidle.results.result import PICTURES, Result
 from whyidle.results.tunings import TuningResult
 
 EXAMPLES: dict[type[Result], tuple[str, str]] = {
-    RunResult: ("healthy", "run"),
+    RunResult: ("with-stacks", "run"),
     AttachedResult: ("attached-syncs", "run"),
     TuningResult: ("tuned-by-a-search", "tuned"),
     ComparisonResult: ("compare-sizes", "table"),
@@ -25,14 +25,14 @@ EXAMPLES: dict[type[Result], tuple[str, str]] = {
     SweepsResult: ("planted-batch-sizes", "table"),
 }
 """Of each kind a recording, and where in it the result lies."""
-NO_STEPS = ("trace", "csv", "parquet", "prometheus")
+NO_STEPS = ("trace", "csv", "parquet", "prometheus", "speedscope")
 LACKS = {
     RunResult: (),
     AttachedResult: NO_STEPS,
     TuningResult: NO_STEPS,
-    ComparisonResult: ("trace",),
-    FaultsResult: ("trace",),
-    SweepsResult: ("trace",),
+    ComparisonResult: ("trace", "speedscope"),
+    FaultsResult: ("trace", "speedscope"),
+    SweepsResult: ("trace", "speedscope"),
 }
 
 

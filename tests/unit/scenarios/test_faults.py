@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from whyidle.scenarios.faults import samples
 from whyidle.scenarios.faults.case import (
     EVERY,
     FIRST,
+    GROWN,
     PARTS,
     PLANTED,
     SEVERITIES,
@@ -24,8 +26,11 @@ from whyidle.scenarios.faults.case import (
     Data,
     Loader,
     Plan,
+    PlannedSampler,
     PlannedStep,
+    Start,
 )
+from whyidle.scenarios.faults.loop import PlantedLoop, device_of
 from whyidle.scenarios.faults.machine import foreign_load, unmet
 from whyidle.scenarios.faults.registry import CASES, cases
 from whyidle.scenarios.faults.samples import Samples, ServesOne, loader_of
@@ -33,6 +38,8 @@ from whyidle.scenarios.faults.sizes import fitted
 from whyidle.scenarios.faults.truth import EngineSpan, Stamp, exposed_ns, true_share
 
 INPUT_CAUSES = (
+    "sampler",
+    "main_process",
     "serial",
     "too_few_workers",
     "cpu_exhausted",
@@ -94,6 +101,26 @@ def test_the_steps_that_a_fault_hits_are_known_beforehand() -> None:
     )
     assert tenth.steps_hit() == {9, 19}
     assert len(Case("d", ("input.serial",), "mild", Plan(batches=7)).steps_hit()) == 7
+
+
+def test_what_is_planted_to_grow_begins_to_after_a_while_and_is_all_there_at_the_end() -> None:
+    plan = Plan(step=PlannedStep(grows_ms=10), batches=100)
+    assert [plan.grown(step) for step in (0, 15)] == [0, 0]
+    assert plan.grown(100) == 1
+    assert 0 < plan.grown(16) < plan.grown(50) < plan.grown(99)
+    grown = Case("grows", ("run.slowing",), "mild", plan, hit=GROWN)
+    assert grown.steps_hit() == frozenset(range(16, 100))
+
+
+def test_what_lies_before_the_first_step_is_a_share_of_the_whole_run() -> None:
+    case = Case("start", ("run.startup",), "mild", Plan(start=Start(index_s=3)), part="start")
+    stamps = [Stamp("start", 0, 30), Stamp("fetch", 30, 40)]
+    assert true_share(stamps, [], (50, 100), case, (0, 100)) == {"run.startup": pytest.approx(0.3)}
+
+
+def test_batches_that_are_skipped_come_on_top_of_those_that_are_trained_on(tmp_path: Path) -> None:
+    plan = Plan(loader=Loader(workers=0, batch=2), start=Start(skip=5), batches=10)
+    assert len(loader_of(plan, Samples(plan, 1, tmp_path))) == 15
 
 
 def test_cases_are_chosen_by_name_by_cause_and_by_kind() -> None:
@@ -226,3 +253,33 @@ def test_a_shared_rate_lets_each_wait_for_all_before_it(monkeypatch: pytest.Monk
     for _ in range(3):
         served.wait_ms(10.0)
     assert waited == pytest.approx([0.01, 0.02, 0.03])
+
+
+def test_a_planned_sampler_gives_all_indices_and_stamps_what_it_does(tmp_path: Path) -> None:
+    planned = PlannedSampler(epoch_ms=3.0, batch_ms=1.0, batch_burn_ms=1.0)
+    plan = Plan(Data(), Loader(workers=0, batch=4, sampler=planned), batches=3)
+    stamps: list[tuple[int, int]] = []
+    loader = loader_of(plan, Samples(plan, 0, tmp_path), lambda begin, end: stamps.append((begin, end)))
+    batches = list(loader)
+    assert [len(batch[0]) for batch in batches] == [4, 4, 4]
+    assert list(loader.batch_sampler or ()) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    # Each pass: once for its begin, once for each batch.
+    assert len(stamps) == 2 * (1 + 3)
+    least_ms = [3.0, 2.0, 2.0, 2.0] * 2
+    assert all((end - begin) / 1e6 >= ms for (begin, end), ms in zip(stamps, least_ms, strict=True))
+
+
+def test_a_stage_in_a_generator_is_stamped_apart_from_the_fetch() -> None:
+    plan = Plan(
+        Data(),
+        Loader(workers=0),
+        PlannedStep(compute_ms=0.1, stage_ms=1.0, stage_in_generator=True),
+        batches=5,
+        device="cpu",
+    )
+    loop = PlantedLoop(plan, device_of(plan), Samples(plan, 0, Path()))
+    loop.run()
+    loop.close()
+    spans = sorted((s.begin_ns, s.end_ns, s.what) for s in loop.stamps if s.what in ("fetch", "host"))
+    assert [what for _, _, what in spans[:10]] == ["fetch", "host"] * 5
+    assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(spans))

@@ -92,7 +92,7 @@ if __name__ == "__main__":
     y = torch.sin(x[:, :8].sum(1)) + 0.1 * torch.randn(8192)
     loader = DataLoader(TensorDataset(x, y), batch_size=256, shuffle=True, drop_last=True)
     with tempfile.TemporaryDirectory() as logs:
-        trainer = Trainer(TurbineModel(), CSVLogger(logs), max_steps=320)
+        trainer = Trainer(TurbineModel(), CSVLogger(logs), max_steps=240)
         trainer.fit(loader)
     last = trainer.stamps
     print(f"throughput: {256 * (len(last) - 1) / (last[-1] - last[0]):.1f} samples/s")

@@ -41,7 +41,7 @@ def quota(wait: Wait) -> Finding | None:
         changes.append(
             _fewer(wait, int(cpus), f"{workers} workers use the quota up at the begin of each period", likely=0.6)
         )
-    changes.append(wait.relieving(_cheaper(wait.loader.costliest)))
+    changes.append(wait.relieving(_cheaper(wait.loader.costliest)).of("cheaper"))
     return wait.found(
         f"{wait.begins}: a CPU quota{'' if cpus is None else f' of {cpus:.3g} CPUs'} stops the job again and again.",
         0.9,
@@ -175,7 +175,7 @@ def oversubscribed(wait: Wait) -> Finding | None:
         ),
         (
             _fewer(wait, int(budget), "they work as fast, with less memory and fewer switches", likely=0.1),
-            wait.relieving(_cheaper(stage)),
+            wait.relieving(_cheaper(stage)).of("cheaper"),
         ),
     )
 
@@ -199,7 +199,7 @@ def cpu_exhausted(wait: Wait) -> Finding | None:
             wait.evidence("run_queue_pct"),
             *wait.stage_evidence,
         ),
-        (wait.relieving(_cheaper(stage)),),
+        (wait.relieving(_cheaper(stage)).of("cheaper"),),
     )
 
 
@@ -239,8 +239,8 @@ def _fewer(wait: Wait, cpus: int, why: str, likely: float) -> Next:
     now = wait.facts.set_workers or wait.loader.workers
     said = wait.predicted(lambda settings: 0 < settings.num_workers < now)
     if said is None:
-        return wait.relieving(f"num_workers={max(1, cpus)}: {why}", likely=likely)
-    return wait.as_predicted(f"num_workers={said.settings.num_workers}: {why}", said)
+        return wait.relieving(f"num_workers={max(1, cpus)}: {why}", likely=likely).of("fewer_workers")
+    return wait.as_predicted(f"num_workers={said.settings.num_workers}: {why}", said).of("fewer_workers")
 
 
 def _cheaper(stage: str | None) -> str:

@@ -53,7 +53,7 @@ def worker_restart(wait: Wait) -> Finding | None:
             persistence(facts),
             Evidence("starting a worker is", how if facts.starts_python is not None else None),
         ),
-        (wait.relieving(change, least=0.2, likely=0.8), *also),
+        (wait.relieving(change, least=0.2, likely=0.8).of("settings"), *also),
     )
 
 
@@ -75,7 +75,7 @@ def pipeline_fill(wait: Wait) -> Finding | None:
             wait.evidence("epochs"),
             Evidence("persistent workers", persistence(facts).value),
         ),
-        tuple(wait.relieving(change, least=0.2, likely=0.8) for change in _shorter(wait, each_ms, few)),
+        tuple(wait.relieving(change, least=0.2, likely=0.8).of("settings") for change in _shorter(wait, each_ms, few)),
     )
 
 

@@ -49,11 +49,13 @@ def overkill(wait: Wait) -> Finding | None:
             wait.evidence("mean_batch_bytes"),
         ),
         (
-            wait.removing("num_workers=0: samples are made in the training process", saved, least=0.3, likely=0.8),
+            wait.removing("num_workers=0: samples are made in the training process", saved, least=0.3, likely=0.8).of(
+                "fewer_workers"
+            ),
             wait.overlapping(
                 "index a whole batch at once: a dataset with __getitems__, or a sampler of index lists with "
                 "batch_size=None"
-            ),
+            ).of("cheaper"),
         ),
         # The batches still have to be made.
         saved / (facts.parts.wall_ns - saved),
@@ -84,5 +86,5 @@ def handoff(wait: Wait) -> Finding | None:
             Evidence("bytes sent through the pipe for a batch", sent, "bytes", "less than 1 kB"),
             Evidence("page faults in making a batch", loader.minor_faults_per_batch),
         ),
-        tuple(wait.overlapping(change) for change in changes),
+        tuple(wait.overlapping(change).of("fewer_objects") for change in changes),
     )

@@ -31,8 +31,8 @@ def straggler(wait: Wait) -> Finding | None:
         (
             wait.overlapping(
                 "in_order=False in the DataLoader (torch 2.6 or later): batches are handed over as they come"
-            ),
-            wait.overlapping("make the slow samples cheaper, or prepare them once and keep the result"),
+            ).of("settings"),
+            wait.overlapping("make the slow samples cheaper, or prepare them once and keep the result").of("cheaper"),
         ),
     )
 
@@ -64,11 +64,11 @@ def _deeper(wait: Wait) -> Next:
     """More batches ahead, with as many workers."""
     ahead, workers = wait.facts.set_prefetch, wait.facts.set_workers
     if ahead is None:
-        return wait.overlapping("more batches ahead")
+        return wait.overlapping("more batches ahead").of("settings")
     said = wait.predicted(lambda s: s.num_workers == workers and (s.prefetch_factor or 0) > ahead)
     deeper = 2 * ahead if said is None else said.settings.prefetch_factor
     change = f"prefetch_factor={deeper} instead of {ahead}: more batches ahead"
-    return wait.overlapping(change) if said is None else wait.as_predicted(change, said)
+    return (wait.overlapping(change) if said is None else wait.as_predicted(change, said)).of("settings")
 
 
 def _supplies(wait: Wait) -> bool:

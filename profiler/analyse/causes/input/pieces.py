@@ -13,7 +13,7 @@ from ...run.facts import Facts
 from ...run.loader_stats import BUSY, HEAVILY_QUEUED_PCT
 from ...shares import MOSTLY, NEARLY_ALL
 from ..claim import Piece
-from ..divided import HOLDING
+from ..divided import HOLDING, grown_ns
 from ..finding import Finding
 from ..table import explained
 from .epochs import restarts
@@ -28,19 +28,17 @@ LEAST_PIECE = 0.03
 
 
 def findings_of(facts: Facts) -> list[Finding]:
-    """What explains the exposed wait for data; together they explain all of it."""
-    input_ns = facts.parts.input_ns
+    """What explains the exposed wait for data; together they explain all of it but what grew as the run went on."""
+    input_ns = facts.parts.input_ns - round(grown_ns(facts, "input"))
     if input_ns <= 0:
         return []
-    if facts.made_in_training:
-        found = explained(Piece.IN_TRAINING, Wait(facts, input_ns - held_ns(facts)))
-        return [] if found is None else [found]
-    pieces = [(piece, ns) for piece, ns in _pieces(facts) if _counts(facts, ns)]
+    every = _pieces(facts)
+    pieces = [(piece, ns) for piece, ns in every if _counts(facts, ns)]
     if not pieces:
         # Nothing in it is large: what is most of it speaks for all.
-        largest, _ = max(_pieces(facts), key=lambda each: each[1])
-        return list(_explained(facts, [(largest, input_ns)]))
-    small = sum(ns for _, ns in _pieces(facts) if not _counts(facts, ns))
+        largest, _ = max(every, key=lambda each: each[1])
+        return list(_explained(facts, [(largest, sum(ns for _, ns in every))]))
+    small = sum(ns for _, ns in every if not _counts(facts, ns))
     at = max(range(len(pieces)), key=lambda at: pieces[at][1])
     pieces[at] = pieces[at][0], pieces[at][1] + small
     return list(_explained(facts, pieces))
@@ -57,17 +55,36 @@ def held_ns(facts: Facts) -> int:
         return 0
     if facts.made_in_training:
         known = work_ms is not None and waits.told > 0
-        return max(0, facts.parts.input_ns - round((work_ms or 0.0) * 1e6 * facts.window.count)) if known else 0
+        making_ns = waits.sampling_ns + round((work_ms or 0.0) * 1e6 * facts.window.count)
+        return max(0, facts.parts.input_ns - making_ns) if known else 0
     return waits.handed_ns if _is_handed(facts) and not is_pickled(facts.loader) else 0
 
 
 def _pieces(facts: Facts) -> Pieces:
     """The exposed wait by when it happened."""
     waits = facts.waits
-    known = (*_epochs(facts), (Piece.READING, waits.reading_ns), (Piece.SLOW, waits.slow_ns))
+    grown = grown_ns(facts, "input")
+    if facts.made_in_training:
+        making_ns = facts.parts.input_ns - round(grown) - waits.sampling_ns - held_ns(facts)
+        return [(Piece.SAMPLING, waits.sampling_ns), (Piece.IN_TRAINING, making_ns)]
+    drawn_ns = _drawn_meanwhile(facts)
+    sampling = Piece.SAMPLING, waits.sampling_ns - drawn_ns
+    known = [(Piece.READING, waits.reading_ns), (Piece.SLOW, waits.slow_ns)]
     if _is_handed(facts):
-        return [*known, (Piece.HANDED, waits.handed_ns), (Piece.MAKING, waits.making_ns)]
-    return [*known, (Piece.MAKING, waits.making_ns + waits.handed_ns)]
+        known += [(Piece.HANDED, waits.handed_ns), (Piece.MAKING, waits.making_ns + drawn_ns)]
+    else:
+        known.append((Piece.MAKING, waits.making_ns + waits.handed_ns + drawn_ns))
+    whole = sum(ns for _, ns in known)
+    stays = 1 - min(1.0, grown / whole) if whole else 1.0
+    return [sampling, *_epochs(facts), *((piece, round(stays * ns)) for piece, ns in known)]
+
+
+def _drawn_meanwhile(facts: Facts) -> int:
+    """What the sampler took while the workers were at work all the time: they would not have been done sooner. Before
+    the first batch of an epoch they have nothing to do."""
+    if facts.sampling is None or not _workers_are_the_limit(facts):
+        return 0
+    return facts.sampling.ns - facts.sampling.first_ns
 
 
 def _epochs(facts: Facts) -> Pieces:
@@ -92,14 +109,20 @@ def _is_handed(facts: Facts) -> bool:
     Where the workers are busy all the time, more batches do not come however fast they are handed over; where they
     queue for CPUs, so do the threads that send. Unless batches are large: then what looks busy may be the sending.
     """
-    waits, busy = facts.waits, facts.loader.worker_busy_pct
-    limit = (busy is not None and busy >= 100 * BUSY) or (facts.loader.run_queue_pct or 0.0) >= HEAVILY_QUEUED_PCT
+    waits = facts.waits
+    limit = _workers_are_the_limit(facts) or (facts.loader.run_queue_pct or 0.0) >= HEAVILY_QUEUED_PCT
     ordinary = waits.handed_ns + waits.making_ns + waits.slow_ns + waits.reading_ns
     handed = waits.handed_ns / max(1, ordinary)
     large = (facts.loader.mean_batch_bytes or 0.0) >= LARGE_BATCH_BYTES and handed >= NEARLY_ALL
     if limit and not large:
         return False
     return facts.loader.queue_capacity is not None and handed >= MOSTLY
+
+
+def _workers_are_the_limit(facts: Facts) -> bool:
+    """Whether they make batches all the time."""
+    busy = facts.loader.worker_busy_pct
+    return busy is not None and busy >= 100 * BUSY
 
 
 def _counts(facts: Facts, ns: int) -> bool:

@@ -30,9 +30,9 @@ def storage(wait: Wait) -> Finding | None:
     rate = _bytes_per_s(wait)
     useful = _sample_bytes(wait)
     amplified = None if read is None or not useful else read / useful
-    kind, changes = _kind(cold, rate, amplified, read)
+    says, changes = _kind(cold, rate, amplified, read)
     return wait.found(
-        f"{wait.begins}, and the loader waits for storage{kind}.",
+        f"{wait.begins}, and the loader waits for storage{says}.",
         0.85,
         (
             wait.evidence("read_pct"),
@@ -42,7 +42,7 @@ def storage(wait: Wait) -> Finding | None:
             Evidence("bytes read for each byte of a batch", amplified, "", f"below {AMPLIFIED:.0f}"),
             Evidence("read in a second of waiting", rate, "bytes", f"above {SLOW_BYTES_PER_S / 1e6:.0f} MB"),
         ),
-        tuple(wait.overlapping(change) for change in changes),
+        tuple(wait.overlapping(change).of(kind) for change, kind in zip(changes, ("order", "workers"), strict=True)),
     )
 
 

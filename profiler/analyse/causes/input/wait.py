@@ -216,6 +216,14 @@ class Wait(Claim):
 
     # What to change.
 
+    @property
+    def _most_overlapped(self) -> float | None:
+        """As of any claim; no more than was measured with batches that lay ready."""
+        facts, most = self.facts, super()._most_overlapped
+        if most is None or facts.headroom is None:
+            return most
+        return max(facts.samples_per_s, min(most, facts.headroom))
+
     def relieving(self, change: str, *, least: float = 0.0, likely: float = 0.6) -> Next:
         """A change that takes CPU work away, or adds CPUs: what the CPUs can make now is no limit then."""
         return self.removing(change, least=least, likely=likely)
@@ -223,8 +231,8 @@ class Wait(Claim):
     def so_many(self, change: str, wanted: Wanted, instead: str = "") -> Next:
         """A change to these settings, or what else might be done."""
         if wanted.said is None:
-            return self.more_workers(change + instead, wanted.workers)
-        return self.as_predicted(change, wanted.said, instead)
+            return self.more_workers(change + instead, wanted.workers).of("workers")
+        return self.as_predicted(change, wanted.said, instead).of("workers")
 
     def as_predicted(self, change: str, said: Prediction, instead: str = "") -> Next:
         """A change to settings that the run was replayed with, and what holds the training up then."""
@@ -232,7 +240,10 @@ class Wait(Claim):
         assert advice is not None
         now, stepping = advice.now.samples_per_s, facts.parts.wall_ns - facts.parts.boundary_ns
         rates = [
-            facts.samples_per_s_without(min(stepping * (1 - now / rate), facts.parts.input_ns))
+            # No setting spares the training its sampler.
+            facts.samples_per_s_without(
+                min(stepping * (1 - now / rate), facts.parts.input_ns - facts.waits.sampling_ns)
+            )
             for rate in (said.samples_per_s, said.low, said.high)
         ]
         if facts.headroom is not None:

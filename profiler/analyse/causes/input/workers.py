@@ -25,6 +25,7 @@ def serial(wait: Wait) -> Finding:
             f"worker would take longer to hand a batch over than it takes to make: {work_ms:.2f} ms)",
             wait.ns,
             likely=0.5,
+            kind="cheaper",
         )
     else:
         setting = f"num_workers={wanted.workers}{wanted.deeper}{wait.beyond_cpus(wanted.workers)}"
@@ -81,7 +82,7 @@ def in_its_own_thread(wait: Wait) -> Finding | None:
             Evidence("on a CPU, of the time spent fetching", _between(least, most)),
             wait.evidence("queue_ready_mean"),
         ),
-        (wait.overlapping(change),),
+        (wait.overlapping(change).of("workers"),),
     )
 
 
@@ -103,7 +104,7 @@ def sharding(wait: Wait) -> Finding | None:
                 "divide the data in __iter__ by torch.utils.data.get_worker_info(): every worker its own shards, at "
                 f"least {facts.set_workers} of them",
                 facts.set_workers,
-            ),
+            ).of("slice"),
         ),
     )
 
@@ -155,7 +156,7 @@ def starved(wait: Wait) -> Finding | None:
     if not wait.starved:
         return None
     rest = "; this job and other programs use up the machine's CPUs"
-    return _guess(wait, rest, wait.overlapping("CPUs of its own, or less work for them"))
+    return _guess(wait, rest, wait.overlapping("CPUs of its own, or less work for them").of("cheaper"))
 
 
 def general(wait: Wait) -> Finding:
@@ -175,13 +176,13 @@ def general(wait: Wait) -> Finding:
     if wanted.said is not None:
         change = wait.so_many(_more_workers(wait, wanted), wanted)
     elif loader.work_ms_per_batch is not None and wanted.workers > loader.workers:
-        change = wait.overlapping(_more_workers(wait, wanted))
+        change = wait.overlapping(_more_workers(wait, wanted)).of("workers")
     elif facts.set_prefetch is not None:
         change = wait.overlapping(
             f"prefetch_factor={2 * facts.set_prefetch} instead of {facts.set_prefetch}: more batches ahead"
-        )
+        ).of("settings")
     else:
-        change = wait.overlapping("more workers or threads, or more batches ahead")
+        change = wait.overlapping("more workers or threads, or more batches ahead").of("workers")
     return _guess(wait, rest, change)
 
 

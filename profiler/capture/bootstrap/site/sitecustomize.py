@@ -1,7 +1,8 @@
 """Run by every Python that `whyidle run` starts, before the program: waits for torch to be imported.
 
-Python imports it by its name from PYTHONPATH. It does nothing but hand over to the user's own `sitecustomize` and put
-one finder in place; a program that never imports torch pays for nothing else. It must load in any Python, whether
+Python imports it by its name from PYTHONPATH. It does nothing but hand over to the user's own `sitecustomize`, put one
+finder in place and time what is imported, which costs a microsecond an import; a program that never imports torch pays
+for nothing else. It must load in any Python, whether
 whyidle supports it or not, so it keeps to old syntax and to the standard library.
 """
 
@@ -99,11 +100,76 @@ class _Finder:
         loader.exec_module = exec_module
 
 
+_TIMED = """
+def _find_and_load(*names):
+    outermost = not within and get_ident() == thread
+    if outermost:
+        within.append(1)
+        begin = now()
+    try:
+        return find(*names)
+    except BaseException as error:
+        error.__traceback__ = error.__traceback__.tb_next
+        raise
+    finally:
+        if outermost:
+            within.pop()
+            if len(spans) < most:
+                spans.append((begin, now()))
+"""
+
+
+class _Imports:
+    """Times imports: stands in for the function that Python calls for each module that is not there yet.
+
+    What is compiled above bears the name of Python's own file, as the function it stands in for does: warnings leave
+    out what is of that file. From the traceback of an import that fails it takes itself out.
+    """
+
+    MOST = 5000
+
+    def __init__(self):
+        import _frozen_importlib
+        import _thread
+        import time
+
+        self.spans = []
+        self._module = _frozen_importlib
+        self._find = _frozen_importlib._find_and_load
+        names = {
+            "find": self._find,
+            "now": time.monotonic_ns,
+            "get_ident": _thread.get_ident,
+            "thread": _thread.get_ident(),
+            "within": [],
+            "spans": self.spans,
+            "most": self.MOST,
+        }
+        exec(compile(_TIMED, "<frozen importlib._bootstrap>", "exec"), names)
+        self._ours = _frozen_importlib._find_and_load = names["_find_and_load"]
+
+    def end(self):
+        if self._module._find_and_load is self._ours:
+            self._module._find_and_load = self._find
+
+
+_imports = None
+
+
+def _time_imports():
+    global _imports
+    try:
+        _imports = _Imports()
+    except Exception:
+        # Of Python's own making, and not promised: without it, imports are not told from what else a program does.
+        pass
+
+
 def _arm():
     try:
         from whyidle.capture.bootstrap.arm import arm
 
-        arm()
+        arm(_imports)
     except Exception as error:
         _note("The hooks could not be set up, nothing is seen of a process: %r" % (error,))
 
@@ -145,6 +211,7 @@ def _main():
             _note("Python %d.%d is older than 3.11, so that its training could not be watched." % sys.version_info[:2])
         else:
             sys.meta_path.insert(0, _Finder(package))
+            _time_imports()
             if '"tune"' in os.environ.get("WHYIDLE_OPTIONS", ""):
                 _guard(folder)
             if "torch" in sys.modules:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from whyidle.analyse.where.invariant import is_invariant
+from whyidle.analyse.where.source import is_invariant
 from whyidle.record.stacks import Call
 
 SOURCE = """\

@@ -1,4 +1,4 @@
-"""Whether a line does the same each time it is reached, so that once would do.
+"""What the source says of a line: whether it does the same each time it is reached, which names it uses and gives.
 
 A data set's `__getitem__` is given an index; what follows from nothing but the object itself, module names and
 constants is the same for every sample: an archive opened by `zipfile.ZipFile(self.path)`, a filter computed from
@@ -9,8 +9,8 @@ executed; source that is no longer what was sampled is not judged.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -56,6 +56,46 @@ def is_invariant(stack: Sequence[Call]) -> bool:
     return False
 
 
+def statement_begin(call: Call) -> int:
+    """The line that the statement of a call begins on; the call's own where the source does not tell."""
+    found = _known_statement(call)
+    return call.line if found is None else found.lineno
+
+
+def returned(call: Call) -> Call:
+    """Where the function of a call ends by giving something back; the call itself where the source does not tell."""
+    source, function = _parsed(call.file), _function(call)
+    if source is None or function is None:
+        return call
+    ends = [node for node in _within(function) if isinstance(node, ast.Return) and node.value is not None]
+    if not ends:
+        return call
+    line = max(end.lineno for end in ends)
+    return replace(call, line=line, text=source.lines[line - 1].strip())
+
+
+def names_of(call: Call) -> tuple[list[str], list[str]]:
+    """(names that the statement of a call gives a value to, names that it uses); none where it is not known."""
+    found = _known_statement(call)
+    if found is None:
+        return [], []
+    stored = [target for binding in _bindings_in([found]) for target in binding[0]]
+    used = [
+        node.id
+        for each in _evaluated(found)
+        for node in ast.walk(each)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    ]
+    return stored, used
+
+
+def _known_statement(call: Call) -> ast.stmt | None:
+    source = _parsed(call.file)
+    if source is None or not _is_as_sampled(source, call):
+        return None
+    return _statement(_function(call) or source.module, call.line)
+
+
 @dataclass
 class _Changing:
     """Which expressions of a function may have another value at its next call."""
@@ -70,7 +110,7 @@ class _Changing:
         before = -1
         while before != len(self.names):
             before = len(self.names)
-            for targets, value, iterated in _bindings(self.function):
+            for targets, value, iterated in _bindings_in(_within(self.function)):
                 if iterated or self.of(value):
                     self.names.update(targets)
 
@@ -85,9 +125,9 @@ class _Changing:
         return False
 
 
-def _bindings(function: Function) -> Iterator[tuple[list[str], ast.AST, bool]]:
+def _bindings_in(nodes: Iterable[ast.AST]) -> Iterator[tuple[list[str], ast.AST, bool]]:
     """(names, what they are bound to, whether they take one value after another)"""
-    for node in _within(function):
+    for node in nodes:
         if isinstance(node, ast.Assign):
             yield [name for target in node.targets for name in _names(target)], node.value, False
         elif isinstance(node, ast.AugAssign):
@@ -117,7 +157,7 @@ def _passed_on(call: ast.Call, callee: Call, changing: _Changing) -> Collection[
     return found
 
 
-def _statement(function: Function, line: int) -> ast.stmt | None:
+def _statement(function: Function | ast.Module, line: int) -> ast.stmt | None:
     """The innermost statement on a line."""
     found: ast.stmt | None = None
     for node in _within(function):
@@ -134,7 +174,7 @@ def _evaluated(statement: ast.stmt) -> list[ast.expr]:
     return [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.expr)]
 
 
-def _within(function: Function) -> Iterator[ast.AST]:
+def _within(function: Function | ast.Module) -> Iterator[ast.AST]:
     """All nodes of a function but those of functions and classes within it."""
     queue: list[ast.AST] = list(function.body)
     while queue:
@@ -148,9 +188,7 @@ def _within(function: Function) -> Iterator[ast.AST]:
 def _function(call: Call) -> Function | None:
     """The definition that a call is of; `None` where the file is not to be read, or is another one by now."""
     source = _parsed(call.file)
-    if source is None or not call.text or not 1 <= call.line <= len(source.lines):
-        return None
-    if source.lines[call.line - 1].strip() != call.text:
+    if source is None or not _is_as_sampled(source, call):
         return None
     name = call.function.rpartition(".")[2]
     covering = [
@@ -162,9 +200,15 @@ def _function(call: Call) -> Function | None:
     return max(covering, key=lambda node: node.lineno, default=None)
 
 
+def _is_as_sampled(source: _Source, call: Call) -> bool:
+    known = call.text and 1 <= call.line <= len(source.lines)
+    return bool(known and source.lines[call.line - 1].strip() == call.text)
+
+
 @dataclass(frozen=True)
 class _Source:
     lines: list[str]
+    module: ast.Module
     functions: list[Function]
 
 
@@ -179,7 +223,7 @@ def _parsed(file: str) -> _Source | None:
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return _Source(text.split("\n"), functions)
+    return _Source(text.split("\n"), tree, functions)
 
 
 def _parameters(function: Function) -> list[str]:

@@ -1,0 +1,64 @@
+"""A loop that draws batches and evaluates by functions of its own: what looks at its stack say of it."""
+
+from __future__ import annotations
+
+from ..run.facts import Facts
+from ..statistics import Estimate
+from ..where.own_loop import EVALUATING, MAKING, OwnLoop
+from .claim import Claim, Piece
+from .finding import Evidence, Finding, Next
+
+
+def own_pieces(facts: Facts) -> dict[Piece, float]:
+    """What of the time that no clock tells apart goes to making batches, and to evaluating, ns; none where stacks do
+    not tell."""
+    loop = facts.own_loop
+    if loop is None:
+        return {}
+    untold = facts.untold_share * facts.parts.wall_ns
+    kinds = {Piece.OWN_MAKING: MAKING, Piece.OWN_EVALUATING: EVALUATING}
+    return {piece: loop.shares[kind].value * untold for piece, kind in kinds.items()}
+
+
+def made_by_hand(claim: Claim) -> Finding | None:
+    """The loop makes its batches itself."""
+    loop = claim.facts.own_loop
+    if loop is None:
+        return None
+    change = claim.removing(
+        "make batches ahead, beside the computation: a DataLoader with workers around what draws them, or a thread "
+        "that draws the next one while the model computes",
+        likely=0.8,
+        kind="workers",
+    )
+    return _found(claim, loop, MAKING, "making its batches, by a function of its own", change)
+
+
+def evaluated_by_hand(claim: Claim) -> Finding | None:
+    """The loop evaluates the model itself."""
+    loop = claim.facts.own_loop
+    if loop is None:
+        return None
+    change = claim.removing("evaluate less often, or on fewer batches", likely=0.8, kind="less_often")
+    return _found(claim, loop, EVALUATING, "evaluating the model", change)
+
+
+def _found(claim: Claim, loop: OwnLoop, kind: str, what: str, change: Next) -> Finding:
+    found = claim.found(
+        f"The training spends about {claim.percent()} of the time ({_range(loop.shares[kind])}) on {what}: so its "
+        "stack says, as no fetch of a batch is seen.",
+        0.6,
+        (
+            *(
+                Evidence(f"looks at the training that stand in {name}", f"{100 * share.value:.0f} % ({_range(share)})")
+                for name, share in loop.shares.items()
+            ),
+            Evidence("looks", loop.looks),
+        ),
+        (change,),
+    )
+    return found.at(loop.lines.get(kind, ()))
+
+
+def _range(share: Estimate) -> str:
+    return f"{100 * share.low:.0f} to {100 * share.high:.0f}"

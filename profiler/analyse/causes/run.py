@@ -1,0 +1,189 @@
+"""What is about the run as a whole: the time before its first step, and a part of the steps that grows."""
+
+from __future__ import annotations
+
+from ..run.facts import Facts
+from ..run.stall_breakdown import TOTAL, UNTOLD
+from ..run.startup import COMPILING, FIRST_FETCH, IMPORTS, SET_UP, SKIPPING
+from ..run.trends import JUMPS, Trend, growing
+from ..shares import MOSTLY, NEARLY_ALL
+from .claim import Claim
+from .finding import Evidence, Finding, Next
+
+MEMORY_GROWS = 1.1
+"""Memory at the end of the run over that at its beginning, from which it is said to grow."""
+
+_MEANS = {
+    "compute": "computing",
+    "input": "waiting for data",
+    "copy": "waiting for copies",
+    "sync": "waiting in synchronising calls",
+    "host": "the loop's own work",
+    "boundary": "what happens outside the steps",
+    UNTOLD: "a step as a whole",
+}
+_CHANGES = {
+    "compute": "look for what each step adds to the graph that is computed: a loss or hidden state that is kept and "
+    "summed without .detach() or .item(), hooks or modules that are registered anew, retain_graph=True",
+    "input": "look for what grows with the step in dataset, sampler and collate_fn: a list or cache that is searched "
+    "or copied, a file that is read from its begin to reach the next sample, a sampler that filters all it has drawn",
+    "copy": "look for what each step adds to the batch, and for memory that runs short on the host",
+    "sync": "look for what the loop reads from the device more and more of: histories stacked and moved, metrics over "
+    "all that was seen so far",
+    "host": "look for what the loop keeps of every step: a history that is averaged, plotted, copied or written anew "
+    "each time, a log or CSV rewritten as a whole, a list that is searched; append, and keep running sums",
+    "boundary": "look for what validation, checkpoints or hooks of the epoch do with all that was gathered so far: "
+    "write and compute what is new, and keep running sums",
+    UNTOLD: "look for what the loop keeps of every step: a history, a log that is rewritten, a graph that is not "
+    "detached, a list that is searched",
+}
+
+
+LEAST_TOLD = 0.01
+"""Share of the claim, from which a stage is told."""
+LEAST_NAMED = 0.2
+"""Share of the claim, from which there is a change for a stage."""
+LARGE_SHARE = 0.15
+"""Share of the run, from which what a program does before its first step is a large part of it."""
+LARGE_NS = 3_000_000_000
+"""How long that takes, at least: programs that run for seconds have set-ups of seconds."""
+LONG_NS = 30_000_000_000
+"""How long it takes to be worth a word in a run of any length."""
+_STAGES = {
+    SET_UP: "set-up before the loader is first asked",
+    SKIPPING: "batches that are fetched and not trained on",
+    FIRST_FETCH: "the first batch, beyond what others take to make",
+    COMPILING: "torch's compiler",
+}
+_START_CHANGES = {
+    SET_UP: "look at what the program does before its loop: an index of the data set, sizes of files or a vocabulary "
+    "can be written to a file once and read from there, or made lazily; copy and unpack data beforehand",
+    SKIPPING: "resume without loading: skip indices, not batches (a sampler that begins later, or "
+    "`torch.utils.data.Subset`; StatefulDataLoader of torchdata for iterable data sets)",
+    FIRST_FETCH: "look at what the data set does when its first sample is asked for (an index, a file that is opened "
+    "and read to a place, a cache): write it to a file once, or do it before the workers are forked",
+    COMPILING: "keep what is compiled: a TORCHINDUCTOR_CACHE_DIR that outlives the run; dynamic=True where shapes "
+    "vary; compile only the blocks that repeat",
+}
+
+
+def starting_up(claim: Claim) -> Finding | None:
+    """The program's own time before the first step, where it is a large part of the run, or long."""
+    startup = claim.facts.startup
+    if startup is None or startup.run_ns <= 0:
+        return None
+    large = claim.ns >= max(LARGE_NS, LARGE_SHARE * startup.run_ns)
+    if not (large or claim.ns >= LONG_NS):
+        return None
+    share = min(0.99, claim.ns / startup.run_ns)
+    own = sorted(((ns, stage) for stage, ns in startup.own_ns.items()), reverse=True)
+    most, stage = own[0]
+    skipped = "" if startup.skipped is None else f" ({startup.skipped} of them)"
+    named = f"{_STAGES[stage]}{skipped if stage == SKIPPING else ''}"
+    return Finding(
+        claim.code,
+        f"The program takes {claim.ns / 1e9:.1f} s of its own before its first step, {100 * share:.0f} % of the run, "
+        f"imports left out: {'all' if most >= NEARLY_ALL * claim.ns else 'most'} of it {named}.",
+        share,
+        0.85 if startup.whole else 0.7,
+        (
+            Evidence("from its begin to the end of the first step", startup.total_ns / 1e9, "s"),
+            *(Evidence(_STAGES[name], ns / 1e9, "s", "near 0") for ns, name in own if ns >= LEAST_TOLD * claim.ns),
+            Evidence("imports, which are no fault", startup.ns(IMPORTS) / 1e9 if startup.whole else None, "s"),
+            Evidence("the run", startup.run_ns / 1e9, "s"),
+        ),
+        tuple(
+            Next(f"{_START_CHANGES[name]}: at most {ns / 1e9:.1f} of the run's {startup.run_ns / 1e9:.1f} s")
+            for ns, name in own
+            if ns >= LEAST_NAMED * claim.ns
+        ),
+        notable=True,
+    )
+
+
+def slowing(claim: Claim) -> Finding | None:
+    """Parts of the steps that grow by themselves, the largest growth first."""
+    facts = claim.facts
+    grown = sorted((each for each in facts.trends if _counts(each)), key=lambda each: -_ns(each))
+    if not grown:
+        return None
+    first = grown[0]
+    jumps = first.shape == JUMPS
+    where = "a stretch" if first.part == "boundary" else "a step"
+    others = "".join(f", and {_MEANS[each.part]} from {_levels(each)}" for each in grown[1:])
+    since = "" if first.since is None else f" {'at' if jumps else 'from'} step {first.since}{'' if jumps else ' on'}"
+    return claim.found(
+        f"The training gets slower as it goes on: {_MEANS[first.part]} {'jumps' if jumps else 'grows'} from "
+        f"{_levels(first)} {where}{since}{others}; what it takes beyond its beginning is {claim.percent()} of the "
+        "time.",
+        0.6 if jumps else 0.85,
+        (*(evidence for each in grown for evidence in _evidence(facts, each, where)), *_memory(facts)),
+        tuple(_change(claim, each) for each in grown),
+    )
+
+
+def leads(facts: Facts) -> bool:
+    """Whether growth is most of the time of the part that grows most, so that it says more than that part's cause."""
+    part = _largest(facts)
+    return part is not None and growing(facts.trends)[part].value > MOSTLY * _whole_ns(facts, part)
+
+
+def kin_of_growth(facts: Facts) -> str:
+    """How codes of other causes begin that explain the part that grows most; empty where none does."""
+    return {"input": "input.", "copy": "copy.", "sync": "host.sync", "host": "host.", "boundary": "host.boundary"}.get(
+        _largest(facts) or "", ""
+    )
+
+
+def _largest(facts: Facts) -> str | None:
+    grown = growing(facts.trends)
+    return max(grown, key=lambda name: grown[name].value) if grown else None
+
+
+def _whole_ns(facts: Facts, part: str) -> float:
+    return float(facts.parts.wall_ns if part == UNTOLD else getattr(facts.parts, f"{part}_ns"))
+
+
+def _counts(trend: Trend) -> bool:
+    return trend.part != TOTAL and _ns(trend) > 0
+
+
+def _ns(trend: Trend) -> float:
+    return 0.0 if trend.grown is None else trend.grown.value
+
+
+def _levels(trend: Trend) -> str:
+    return f"{trend.first_ms:.1f} to {trend.last_ms:.1f} ms"
+
+
+def _evidence(facts: Facts, trend: Trend, where: str) -> tuple[Evidence, ...]:
+    name = _MEANS[trend.part]
+    whole = _whole_ns(facts, trend.part)
+    return (
+        Evidence(f"{name}, {where} of the first fifth", trend.first_ms, "ms"),
+        Evidence(f"{name}, {where} of the last fifth", trend.last_ms, "ms", f"{trend.first_ms:.1f}"),
+        Evidence(f"{name}, growth in 1000 steps", trend.slope.value, "ms", "near 0"),
+        Evidence(f"{name}, growth in 1000 steps, at least", trend.slope.low, "ms", "below 0"),
+        Evidence(f"growth, of all {name}", 100 * _ns(trend) / whole if whole else None, "%", "near 0"),
+    )
+
+
+def _memory(facts: Facts) -> tuple[Evidence, ...]:
+    if facts.memory_grew is None:
+        return ()
+    first, last = facts.memory_grew
+    return (
+        Evidence("memory of the training's processes, first fifth", first, "bytes"),
+        Evidence("memory of the training's processes, last fifth", last, "bytes", "about as much"),
+    )
+
+
+def _change(claim: Claim, trend: Trend) -> Next:
+    change, grown = _CHANGES[trend.part], trend.grown
+    memory = claim.facts.memory_grew
+    if memory is not None and memory[1] > MEMORY_GROWS * memory[0]:
+        change += f" (memory grows too, from {memory[0] / 1e6:.0f} to {memory[1] / 1e6:.0f} MB: something is kept)"
+    if grown is None or grown.high <= 0:
+        return Next(change)
+    most = min(grown.high, 0.99 * claim.facts.parts.wall_ns)
+    return claim.removing(change, most, least=grown.low / grown.high, likely=grown.value / grown.high)

@@ -1,0 +1,130 @@
+"""The time before a training's first step is over, stretch by stretch; it lies outside the window.
+
+Each instant counts once, in this order: imports, torch's compiler, passes over loaders that train nothing, the first
+fetch, the first step, and what is left: the program's own set-up. Of a program that began its recording itself, and of
+older recordings, nothing is known of what came before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...record.reader import Records
+from ...record.schema import NOT_MEASURED, EventKind
+from ..intervals import EMPTY, Intervals, clip, complement, intersect, subtract, total, union, union_of
+from .events import lasting, under_way
+from .window import Window
+
+IMPORTS, SET_UP, SKIPPING, EVALUATING = "imports", "set-up", "skipping", "evaluating"
+FIRST_FETCH, COMPILING, FIRST_STEP = "first fetch", "compiling", "first step"
+STAGES = (IMPORTS, SET_UP, EVALUATING, SKIPPING, FIRST_FETCH, COMPILING, FIRST_STEP)
+MOSTLY_FETCHING = 0.9
+"""Share of a pass without training that is spent fetching, from which its batches are fetched for nothing."""
+
+
+@dataclass(frozen=True)
+class Startup:
+    """One training process before its first step is over. Stamps are CLOCK_MONOTONIC ns."""
+
+    begin_ns: int
+    """Its process began; where that is not known, its recording."""
+    end_ns: int
+    """Its first step was over."""
+    run_ns: int
+    """All of the run, this included."""
+    stretches: dict[str, Intervals]
+    """Stage → when it was under way. No instant is in two."""
+    whole: bool
+    """Whether it is known from the process's begin on, with its imports."""
+    imports_known: bool
+    """Whether what is left as set-up holds no imports, as far as it is known at all."""
+    making_ns: int
+    """Of the first fetch: the first batch was made, beyond what a batch takes to make."""
+    skipped: int | None
+    """Batches of the first step's pass that were fetched before it; `None` where that is not known."""
+
+    def ns(self, stage: str) -> int:
+        return total(self.stretches[stage])
+
+    @property
+    def total_ns(self) -> int:
+        return self.end_ns - self.begin_ns
+
+    @property
+    def own_ns(self) -> dict[str, int]:
+        """Stage → time that the program could do without: neither imports nor evaluating, nor starting workers."""
+        return {
+            SET_UP: self.ns(SET_UP) if self.imports_known else 0,
+            SKIPPING: self.ns(SKIPPING),
+            FIRST_FETCH: self.making_ns,
+            COMPILING: self.ns(COMPILING),
+        }
+
+
+def startup_of(window: Window, events: Records, batches: Records, imported: bool) -> Startup | None:
+    """`None` where its begin is not known, and of the last seconds of a run alone.
+
+    Args:
+        events: of the process, from its begin on.
+        batches: those of the loader that trains.
+        imported: whether the process had all its modules when its recording began, as trials have.
+    """
+    begun = events[np.isin(events["what"], (EventKind.PROCESS_BEGIN, EventKind.TRAINING_BEGIN))]
+    if len(begun) == 0:
+        return None
+    first = window.all_steps[0]
+    if first["step"] != 0:
+        return None
+    begin, asked, end = int(begun["t_ns"].min()), int(first["fetch_begin_ns"]), int(first["step_end_ns"])
+    if not begin <= asked <= end:
+        return None
+    come = asked if first["fetch_end_ns"] == NOT_MEASURED else int(first["fetch_end_ns"])
+    importing = clip(under_way(lasting(events, EventKind.IMPORT)), begin, end)
+    compiling = clip(under_way(lasting(events, EventKind.COMPILE)), begin, end)
+    kinds = set(events["what"].tolist())
+    whole = {EventKind.PROCESS_BEGIN, EventKind.IMPORTS_TIMED} <= kinds
+    if whole and len(importing):
+        # Python itself starts before the first import.
+        importing = union_of(importing, np.array([[begin, importing[0, 0]]]))
+    passes = lasting(events, EventKind.EVALUATION)
+    for_nothing = passes["value"] >= MOSTLY_FETCHING * (passes["end_ns"] - passes["t_ns"])
+    number = None if first["batch"] == NOT_MEASURED else int(first["batch"]) & 0xFFFFFFFF
+    if number is not None and number <= 1:
+        for_nothing[:] = False
+    stretches, left = {}, complement(EMPTY, begin, end)
+    for stage, spans in (
+        (IMPORTS, importing),
+        (COMPILING, compiling),
+        (SKIPPING, clip(under_way(passes[for_nothing]), begin, asked)),
+        (EVALUATING, clip(_evaluating(events), begin, asked)),
+        (FIRST_FETCH, clip(np.array([[asked, come]]), begin, end)),
+        (FIRST_STEP, clip(np.array([[come, end]]), begin, end)),
+    ):
+        stretches[stage], left = intersect(left, spans), subtract(left, spans)
+    return Startup(
+        begin_ns=begin,
+        end_ns=end,
+        run_ns=int(events["t_ns"].max()) - begin,
+        stretches=stretches | {SET_UP: left},
+        whole=whole,
+        imports_known=imported or EventKind.IMPORTS_TIMED in kinds,
+        making_ns=_making(int(first["step"]), batches, stretches[FIRST_FETCH]),
+        skipped=number if number and total(stretches[SKIPPING]) else None,
+    )
+
+
+def _evaluating(events: Records) -> Intervals:
+    """Passes of loaders that train nothing, and what else is known to lie outside the steps."""
+    return union_of(under_way(lasting(events, EventKind.EVALUATION)), under_way(lasting(events, EventKind.BOUNDARY)))
+
+
+def _making(step: int, batches: Records, fetch: Intervals) -> int:
+    """What the first batch took to make while it was waited for, beyond what most take: where a worker made it."""
+    took = batches["end_ns"] - batches["begin_ns"]
+    mine = batches["step"] == step
+    if not mine.any() or mine.all():
+        return 0
+    waited = total(intersect(union(batches["begin_ns"][mine], batches["end_ns"][mine]), fetch))
+    return max(0, waited - int(np.median(took[~mine])))

@@ -1,0 +1,312 @@
+"""How the parts of a step change as a run goes on, and whether one grows.
+
+Steps are put together in blocks of one length, so that work at every n-th step is in each of them alike. A part grows
+where its blocks rise all along (Theil and Sen's slope is surely positive, and Kendall's tau is high) and nothing that
+is known explains it: larger batches, epochs of different kinds, other programs' CPU time, clocks that fell, a queue of
+finished batches that ran empty. What it costs is the time beyond the level of the run's beginning.
+
+First steps of epochs and those with new shapes are left out: their lengths are of another kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ...record.reader import Records
+from ...record.schema import StepFlag
+from ..intervals import Intervals, covered, total
+from ..shares import NEARLY_ALL
+from ..statistics import Estimate, Values, theil_sen
+from .change_causes import Surroundings
+from .stall_breakdown import TOTAL, UNTOLD
+from .step_spans import spans_of
+
+if TYPE_CHECKING:
+    from .facts import Facts
+
+LEAST_STEPS = 100
+"""Steps that were looked at, from which a trend is told at all."""
+MOST_BLOCKS = 20
+LEAST_BLOCKS = 8
+LEAST_STRETCHES = 8
+"""Stretches outside the steps, from which their lengths have a trend."""
+RISES_ALL_ALONG = 0.6
+"""Kendall's tau of blocks that rise all along, at least. Two levels, each without a trend, have 0.5."""
+LEAST_JUMP = 0.3
+"""How much longer a step is after a jump, at least, as a share of what it was before."""
+LEAST_SIDE = 0.2
+"""Share of the blocks on each side of a jump, at least."""
+ARRIVES = 0.5
+"""Share of a part's growth by which the whole step has to grow, where it does not surely grow itself: otherwise another
+part gets shorter meanwhile."""
+CARRIED = 0.3
+"""Share of the growth that has to go on within epochs, and from each to the next, for it not to be one of their
+order or kind."""
+MANY_EPOCHS = 8
+"""From so many on, epochs that rise one after the other are no different kinds."""
+FLAT, FALLS, GROWS, JUMPS, RISES = "flat", "falls", "grows", "jumps", "rises"
+"""What a part does. `rises`: it does, but something else explains it, or it cannot be told from noise."""
+
+
+@dataclass(frozen=True)
+class Trend:
+    """One part of the steps over the run."""
+
+    part: str
+    """Of the parts of a step, `boundary`, `total`, or `untold` where parts are not told apart."""
+    first_ms: float
+    """Of a step, the mean over the first fifth of the run; of `boundary`, of a stretch outside the steps."""
+    last_ms: float
+    """The same over the last fifth."""
+    slope: Estimate
+    """ms that a step grows in a thousand steps, with its 95 % interval."""
+    shape: str
+    since: int | None = None
+    """The step from which on it rises, or at which it jumps; `None` where it does neither."""
+    grown: Estimate | None = None
+    """Time of the window beyond the level of the run's beginning, ns; `None` where the part does not grow by itself."""
+    why: str = ""
+    """Of one that rises: what explains it."""
+
+
+@dataclass(frozen=True)
+class _Series:
+    """One value for each of the steps that count, ns, in blocks of one length; what came before them is left out."""
+
+    numbers: Values
+    """Of the steps."""
+    values: Values
+    block: int
+    begin: float
+    """Number of the window's first step."""
+
+    @property
+    def blocks(self) -> Values:
+        return np.asarray(self.values.reshape(-1, self.block).mean(axis=1))
+
+    @property
+    def times(self) -> Values:
+        return np.asarray(self.numbers.reshape(-1, self.block).mean(axis=1))
+
+    def fifth(self, last: bool) -> float:
+        size = max(1, len(self.values) // 5)
+        return float(self.values[-size:].mean() if last else self.values[:size].mean())
+
+
+@dataclass(frozen=True)
+class _Change:
+    """How blocks rise: from `at` on, from `level`, at a slope or in a jump."""
+
+    at: int
+    level: float
+    jump: bool
+    misses: float
+    """Sum of the squares that it leaves."""
+
+
+def trends_of(
+    facts: Facts, batches: Records, device: Records, host: Records
+) -> tuple[tuple[Trend, ...], tuple[float, float] | None]:
+    """(the trend of each part, the whole step's last; memory of the processes at the beginning and at the end, bytes);
+    nothing of a run with too few steps, or of which the first were not looked at.
+
+    `batches`: those of the loader that trains, as their makers recorded them.
+    """
+    window, asynchronous = facts.window, facts.device_kind != "cpu"
+    begin, end = spans_of(window, asynchronous)
+    flags = window.steps["flags"]
+    counts = (end > begin) & ((flags & (StepFlag.FIRST_OF_EPOCH | StepFlag.NEW_SHAPE)) == 0)
+    block = _block_length((end - begin)[counts])
+    if block is None or window.all_steps["step"][0] != 0:
+        return (), None
+    kept = np.flatnonzero(counts)[int(counts.sum()) % block :]
+    around = Surroundings(facts, batches, device, host, kept)
+    series = {
+        part: _Series(window.steps["step"][kept].astype(float), values[kept], block, float(window.steps["step"][0]))
+        for part, values in _values(facts, begin, end).items()
+    }
+    whole = _trend(facts, around, TOTAL, series[TOTAL])
+    named = [_trend(facts, around, part, one, whole) for part, one in series.items() if part != TOTAL]
+    outside = _outside(facts, around)
+    told = [*(each for each in named if each.first_ms or each.last_ms), *([outside] if outside else []), whole]
+    return tuple(told), around.memory()
+
+
+def _values(facts: Facts, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> dict[str, Values]:
+    """ns of each part in each step of the window, and of all of them together."""
+    parts = facts.parts
+    spans: dict[str, Intervals] = {
+        "compute": parts.computing,
+        "input": parts.loading,
+        "copy": parts.copying,
+        "sync": parts.syncing,
+        "host": parts.hosting,
+    }
+    found = {part: covered(where, begin, end).astype(float) for part, where in spans.items()}
+    whole = {TOTAL: np.asarray(sum(found.values()))}
+    return (found if facts.told_apart else {UNTOLD: whole[TOTAL]}) | whole
+
+
+def _block_length(lengths: npt.NDArray[np.int64]) -> int | None:
+    """Steps of a block: a multiple of what the steps repeat after, where they do. `None`: too few steps."""
+    if len(lengths) < LEAST_STEPS:
+        return None
+    season = _season(lengths.astype(float))
+    least = -(-len(lengths) // (MOST_BLOCKS * season)) * season
+    return least if len(lengths) // least >= LEAST_BLOCKS else len(lengths) // MOST_BLOCKS
+
+
+def _season(lengths: Values) -> int:
+    """After how many steps the long ones come again; 1 where they do not."""
+    long = np.flatnonzero(lengths > 1.5 * np.median(lengths))
+    apart = np.diff(long)
+    if len(apart) < LEAST_BLOCKS or len(long) > len(lengths) / 2:
+        return 1
+    found, counts = np.unique(apart, return_counts=True)
+    return int(found[counts.argmax()]) if counts.max() > 0.7 * len(apart) else 1
+
+
+def _trend(facts: Facts, around: Surroundings, part: str, series: _Series, whole: Trend | None = None) -> Trend:
+    slope, tau, told = _told(part, series)
+    if told.shape == FALLS:
+        return told
+    change = _change(series)
+    jumps = change.jump and _is_jump(series, change)
+    rises = (slope.above_zero and tau >= RISES_ALL_ALONG) or _rises_later(series, change)
+    if not jumps and not (rises and told.last_ms > told.first_ms):
+        return told
+    since = int(series.numbers[change.at * series.block])
+    if whole is not None and whole.since is None and whole.slope.value < ARRIVES * told.slope.value:
+        return replace(told, shape=RISES, since=since, why="another part falls")
+    why = around.explains(part)
+    if not why and not jumps and not _goes_on(facts, around.kept, series, slope.value):
+        why = "with the epochs' order or kind"
+    if not why and jumps:
+        why = around.explains_jump(part, since)
+    if why:
+        return replace(told, shape=RISES, since=since, why=why)
+    beyond = float((series.values - change.level)[change.at * series.block :].sum())
+    seen = max(0.0, beyond) / max(1.0, float(series.values.sum()))
+    most = facts.parts.wall_ns - facts.parts.boundary_ns if part in (TOTAL, UNTOLD) else _ns(facts, part)
+    grown = min(float(most), seen * most)
+    reach = (0.7, 1.0)
+    if slope.above_zero and not jumps:
+        reach = slope.low / slope.value, min(2.0, slope.high / slope.value)
+    bounds = Estimate(grown, grown * reach[0], min(float(most), grown * max(1.0, reach[1])))
+    return replace(told, shape=JUMPS if jumps else GROWS, since=since, grown=bounds)
+
+
+def _ns(facts: Facts, part: str) -> int:
+    """Of the steps that count: without the first fetches of epochs."""
+    ns = int(getattr(facts.parts, f"{part}_ns"))
+    return max(0, ns - facts.parts.first_fetch_ns) if part == "input" else ns
+
+
+def _change(series: _Series) -> _Change:
+    """A level and then a slope, or a level and then another one, whichever leaves less. The level is that of the
+    window's begin, and no less than the first blocks tell."""
+    blocks, times = series.blocks, series.times
+    number = len(blocks)
+    before = times[0] - series.begin
+    at_first = max(0.0, float(blocks[2] - blocks[0]) / float(times[2] - times[0]))
+    least = max(0.0, float(blocks[: max(3, number // 7)].min()) - at_first * before)
+    found: list[_Change] = []
+    for at in range(0, number - 3):
+        rising = np.maximum(0.0, times - times[at])
+        design = np.stack((np.ones(number), rising), axis=1)
+        fitted, *_ = np.linalg.lstsq(design, blocks, rcond=None)
+        misses = float(((blocks - design @ fitted) ** 2).sum())
+        level = float(fitted[0]) - (float(fitted[1]) * before if at == 0 else 0.0)
+        found.append(_Change(at, max(least, level), False, misses))
+    for at in range(2, number - 1):
+        before, after = blocks[:at], blocks[at:]
+        misses = float(((before - before.mean()) ** 2).sum() + ((after - after.mean()) ** 2).sum())
+        found.append(_Change(at, float(before.mean()), True, misses))
+    return min(found, key=lambda each: each.misses)
+
+
+def _rises_later(series: _Series, change: _Change) -> bool:
+    """Whether they rise all along from somewhere in the run. Where that is was looked for, so it has to be clearer."""
+    blocks, times = series.blocks[change.at :], series.times[change.at :]
+    if change.jump or len(blocks) < LEAST_BLOCKS:
+        return False
+    slope, tau = theil_sen(times, blocks)
+    return slope.above_zero and tau >= NEARLY_ALL
+
+
+def _is_jump(series: _Series, change: _Change) -> bool:
+    """Two levels that keep apart, well inside the run."""
+    blocks, at = series.blocks, change.at
+    before, after = blocks[:at], blocks[at:]
+    if min(len(before), len(after)) < LEAST_SIDE * len(blocks):
+        return False
+    return bool(after.min() > before.max() and after.mean() > (1 + LEAST_JUMP) * before.mean())
+
+
+def _goes_on(facts: Facts, kept: npt.NDArray[np.int64], series: _Series, slope: float) -> bool:
+    """Whether the growth goes on within epochs and from each to the next: samples that are sorted begin anew, and
+    epochs of different kinds have a level each."""
+    epochs = facts.window.steps["epoch"][kept]
+    parts = [np.flatnonzero(epochs == each) for each in np.unique(epochs)]
+    if len(parts) < 2:
+        return True
+    means = np.array([series.values[part].mean() for part in parts])
+    if len(parts) >= MANY_EPOCHS:
+        return theil_sen(np.arange(len(means), dtype=float), means)[1] >= RISES_ALL_ALONG
+    within, of_within, between = 0.0, 0.0, []
+    for part in parts:
+        half = len(part) // 2
+        if half:
+            one, other = series.values[part[:half]].mean(), series.values[part[-half:]].mean()
+            within += float(other - one)
+            of_within += slope * float(series.numbers[part[-half:]].mean() - series.numbers[part[:half]].mean())
+    for one_, other_ in pairwise(parts):
+        same = min(len(one_), len(other_))
+        rise = series.values[other_[:same]].mean() - series.values[one_[:same]].mean()
+        of_rise = slope * float(series.numbers[other_[:same]].mean() - series.numbers[one_[:same]].mean())
+        between.append(float(rise) / of_rise)
+    return within >= CARRIED * of_within and float(np.median(between)) >= CARRIED
+
+
+def _outside(facts: Facts, around: Surroundings) -> Trend | None:
+    """Of the stretches outside the steps, one after the other; `None` where there are too few of them."""
+    outside = facts.parts.outside
+    steps = facts.window.steps
+    # A stretch is what lies between two steps, whatever it consists of.
+    groups = np.searchsorted(steps["step_end_ns"], outside[:, 0], side="right") if len(outside) else np.empty(0, int)
+    found, at = np.unique(groups, return_inverse=True)
+    if len(found) < LEAST_STRETCHES:
+        return None
+    lengths: Values = np.bincount(at, (outside[:, 1] - outside[:, 0]).astype(float)).astype(float)
+    numbers = steps["step"][np.minimum(found, len(steps) - 1)].astype(float)
+    series = _Series(numbers, lengths, 1, float(numbers[0]))
+    slope, tau, told = _told("boundary", series)
+    if not (slope.above_zero and tau >= RISES_ALL_ALONG):
+        return told
+    change = _change(series)
+    since = int(numbers[change.at])
+    why = "in a jump" if change.jump else around.explains("boundary")
+    if why:
+        return replace(told, shape=RISES, since=since, why=why)
+    beyond = float((lengths - change.level)[change.at :].sum())
+    grown = max(0.0, beyond) / max(1, total(outside)) * facts.parts.boundary_ns
+    return replace(told, shape=GROWS, since=since, grown=Estimate(grown, grown * slope.low / slope.value, grown))
+
+
+def _told(part: str, series: _Series) -> tuple[Estimate, float, Trend]:
+    """(slope of its blocks in ns a step, Kendall's tau, the trend as far as these tell it)."""
+    slope, tau = theil_sen(series.times, series.blocks)
+    ms = Estimate(*(1e3 * each / 1e6 for each in (slope.value, slope.low, slope.high)))
+    first, last = series.fifth(last=False) / 1e6, series.fifth(last=True) / 1e6
+    return slope, tau, Trend(part, first, last, ms, FALLS if slope.below_zero else FLAT)
+
+
+def growing(trends: Iterable[Trend]) -> dict[str, Estimate]:
+    """Part → time of the window that it grew by, ns, of those that grow by themselves."""
+    return {each.part: each.grown for each in trends if each.grown is not None and each.part != TOTAL}

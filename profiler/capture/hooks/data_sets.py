@@ -1,0 +1,70 @@
+"""Which loaders go over the same data: a program may make its validation loader anew for each pass, or its data set."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+MOST = 1000
+"""Data sets that are remembered."""
+
+
+class DataSets:
+    """Numbers of the data sets seen, from 1."""
+
+    def __init__(self) -> None:
+        self._seen: list[_Seen] = []
+
+    def number_of(self, data: Any) -> int:
+        """The number of a data set: that of an earlier one if it is the same object, or has the same fingerprint (as
+        those of `datasets`), or looks the same and the earlier one is gone. 0: not known."""
+        one = _Seen(data, len(self._seen) + 1)
+        for seen in self._seen:
+            if seen.goes_on_as(one):
+                seen.reference = one.reference
+                return seen.number
+        if len(self._seen) >= MOST:
+            return 0
+        self._seen.append(one)
+        return one.number
+
+
+class _Seen:
+    """What is remembered of a data set."""
+
+    __slots__ = ("_fingerprint", "_looks", "number", "reference")
+
+    def __init__(self, data: Any, number: int) -> None:
+        self.number = number
+        self.reference: Callable[[], Any]
+        try:
+            self.reference = weakref.ref(data)
+        except TypeError:
+            # A list, say: there is no telling whether it is still the same, without keeping it.
+            self.reference = _gone
+        # As plain attributes: nothing of the data set's own is to run for this.
+        told = getattr(data, "__dict__", {}).get("_fingerprint")
+        self._fingerprint = told if isinstance(told, str) else None
+        self._looks = type(data), _length(data)
+        """Its kind, and how many samples it has."""
+
+    def goes_on_as(self, later: _Seen) -> bool:
+        mine = self.reference()
+        if mine is not None:
+            return mine is later.reference() or (
+                self._fingerprint is not None and self._fingerprint == later._fingerprint
+            )
+        return self._looks == later._looks
+
+
+def _length(data: Any) -> int | None:
+    """Of a data set with samples by number, which its samplers ask for as well."""
+    try:
+        return len(data) if hasattr(type(data), "__getitem__") else None
+    except Exception:
+        return None
+
+
+def _gone() -> None:
+    return None

@@ -1,0 +1,118 @@
+"""All looks at stacks with their times, for https://www.speedscope.app: a sampled profile a thread, in seconds.
+
+A look stands for the time until the next one at the same thread; the last for as long as they are usually apart. One
+that failed is an empty stack, so that it is time without a name and not the time of its neighbour.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ... import __version__
+from ...analyse.where.looks import Looks, ProcessLooks, looks_at
+from ...record.run import Run, Writer
+from ...record.schema import NOT_MEASURED
+from ...record.stacks import Call
+
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+NS_PER_S = 1e9
+
+
+@dataclass(frozen=True)
+class ProfiledProcess:
+    """One that trains."""
+
+    run: Run
+    writer: Writer
+    host: str = ""
+    """Times of one host begin at its first look: hosts have clocks of their own."""
+    prefix: str = ""
+    """Before the names of its threads, where several processes train."""
+
+
+def speedscope_of(processes: Sequence[ProfiledProcess]) -> str | None:
+    """The file's content; `None` where no stacks were looked at."""
+    threads = [
+        (told, looks, (process.run.folder, process.host))
+        for process in processes
+        for told, looks in _threads(process.prefix, looks_at(process.run, process.writer))
+    ]
+    if not threads:
+        return None
+    begins: dict[tuple[Path, str], int] = {}
+    for _, looks, clock in threads:
+        first = int(looks.records["t_ns"][0])
+        begins[clock] = min(first, begins.get(clock, first))
+    frames: dict[Call, int] = {}
+    content: dict[str, Any] = {
+        "$schema": SCHEMA,
+        "exporter": f"whyidle {__version__}",
+        "name": processes[0].run.folder.resolve().name,
+        "activeProfileIndex": 0,
+        "profiles": [_profile(name, looks, begins[clock], frames) for name, looks, clock in threads],
+    }
+    content["shared"] = {"frames": [_frame(call) for call in frames]}
+    return json.dumps(content, allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def _threads(prefix: str, looks: ProcessLooks | None) -> Iterator[tuple[str, Looks]]:
+    """Each thread that was looked at by what it is for; the one that trains first."""
+    if looks is None:
+        return
+    roles = (
+        ("training", looks.training),
+        ("worker", looks.workers),
+        ("thread that sends or pins batches", looks.sending),
+        ("other thread of the training", looks.threads),
+        ("other process", looks.others),
+    )
+    for role, whole in roles:
+        several = list(_each(whole))
+        for number, each in enumerate(several, 1):
+            yield f"{prefix}{role}{f' {number}' if len(several) > 1 else ''}", each
+
+
+def _each(looks: Looks) -> Iterable[Looks]:
+    """By thread, in the order in which they were first seen."""
+    # Of threads that send and threads that pin, the looks come one kind after the other.
+    looks = Looks(np.sort(looks.records, order="t_ns", kind="stable"), looks.table)
+    threads = np.stack((looks.records["process"], looks.records["thread"]), axis=1)
+    for process, thread in dict.fromkeys(map(tuple, threads.tolist())):
+        mine = looks.kept((threads[:, 0] == process) & (threads[:, 1] == thread))
+        yield mine
+
+
+def _profile(name: str, looks: Looks, begin_ns: int, frames: dict[Call, int]) -> dict[str, Any]:
+    at = looks.records["t_ns"]
+    gaps = np.diff(at)
+    usual = int(np.median(gaps)) if len(gaps) else 0
+    samples = {
+        number: []
+        if number == NOT_MEASURED
+        else [frames.setdefault(call, len(frames)) for call in looks.table.stack(number)]
+        for number in dict.fromkeys(looks.records["stack"].tolist())
+    }
+    return {
+        "type": "sampled",
+        "name": name,
+        "unit": "seconds",
+        "startValue": int(at[0] - begin_ns) / NS_PER_S,
+        "endValue": int(at[-1] + usual - begin_ns) / NS_PER_S,
+        "samples": [samples[number] for number in looks.records["stack"].tolist()],
+        "weights": (np.append(gaps, usual) / NS_PER_S).tolist(),
+    }
+
+
+def _frame(call: Call) -> dict[str, Any]:
+    told: dict[str, Any] = {"name": call.function or "?"}
+    if call.file:
+        told["file"] = call.file
+    if call.line > 0:
+        told["line"] = call.line
+    return told

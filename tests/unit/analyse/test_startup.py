@@ -1,0 +1,182 @@
+"""The time before a training's first step: each instant in one stage, and what of it the program could do without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.crafted import add_events, amend, analysis_of_run, evidence, facts_of_run, found
+from support.planted_runs import Making, pooled
+from whyidle.analyse.intervals import intersect
+from whyidle.analyse.run.startup import (
+    COMPILING,
+    EVALUATING,
+    FIRST_FETCH,
+    FIRST_STEP,
+    IMPORTS,
+    SET_UP,
+    SKIPPING,
+    STAGES,
+    Startup,
+)
+from whyidle.record.run import update_run
+from whyidle.record.schema import NOT_MEASURED, EventKind
+from whyidle.report.contract import run as contract
+from whyidle.report.contract.encode import builtins
+from whyidle.report.document import TableBlock, blocks_of_kind
+from whyidle.report.documents.run import run_document
+from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
+
+S = 1000 * MS
+
+
+def started(
+    folder: Path, before_s: float, imports_s: float, *events: tuple[int, int, int, int], steps: int = 100
+) -> Path:
+    """A training whose process began so long before its first fetch, and imported at first for so long."""
+    train(folder, [[Step(fetch_ns=2 * MS)] * 100])
+    begin = START - round(before_s * S)
+    imported = (begin + MS, EventKind.IMPORT, NOT_MEASURED, begin + round(imports_s * S))
+    add_events(
+        folder,
+        [
+            (begin, EventKind.PROCESS_BEGIN, NOT_MEASURED, NOT_MEASURED),
+            *((imported,) if imports_s else ()),
+            (START + 20 * MS, EventKind.IMPORTS_TIMED, NOT_MEASURED, NOT_MEASURED),
+            *events,
+        ],
+    )
+    return folder
+
+
+def startup(folder: Path) -> Startup:
+    known = facts_of_run(folder).startup
+    assert known is not None
+    return known
+
+
+def test_every_instant_before_the_first_step_is_in_one_stage(tmp_path: Path) -> None:
+    known = startup(
+        started(
+            tmp_path / "run",
+            10,
+            4,
+            (START - 3 * S, EventKind.COMPILE, NOT_MEASURED, START - 2 * S),
+            (START - 2 * S, EventKind.BOUNDARY, NOT_MEASURED, START - S),
+            (START - 2 * S, EventKind.EVALUATION, S // 10, START - S),
+        )
+    )
+    assert sum(known.ns(stage) for stage in STAGES) == known.total_ns
+    stretches = [known.stretches[stage] for stage in STAGES]
+    assert all(len(intersect(a, b)) == 0 for n, a in enumerate(stretches) for b in stretches[:n])
+    seconds = {stage: known.ns(stage) / S for stage in STAGES}
+    assert seconds[IMPORTS] == pytest.approx(4)
+    assert seconds[SET_UP] == pytest.approx(4, abs=0.01)
+    assert seconds[COMPILING] == seconds[EVALUATING] == pytest.approx(1)
+    assert seconds[FIRST_FETCH] == pytest.approx(0.002)
+    assert seconds[FIRST_STEP] < 0.02
+    assert known.whole
+
+
+def test_a_long_start_is_a_finding_of_the_whole_run_and_leads(tmp_path: Path) -> None:
+    analysis = analysis_of_run(started(tmp_path / "run", 6, 2))
+    verdict = analysis.verdict
+    assert verdict.cause == "run.startup"
+    assert analysis.duration_s is not None
+    assert verdict.share == pytest.approx(4 / analysis.duration_s, rel=0.01)
+    assert evidence(verdict)["imports, which are no fault"] == pytest.approx(2)
+    assert "index of the data set" in verdict.next[0].change
+    assert "at most 4.0 of the run's" in verdict.next[0].change
+    # It is in no part of the window's time.
+    assert sum(analysis.facts.parts.share(part) for part in ("compute", "input", "host", "boundary")) <= 1  # type: ignore[union-attr]
+    told = builtins(contract.report(analysis))
+    assert told["startup"]["set_up_s"] == pytest.approx(4)
+    assert told["startup"]["imports_s"] == pytest.approx(2)
+    assert told["run"]["duration_s"] == analysis.duration_s
+    shown = [row for block in blocks_of_kind(run_document(analysis), TableBlock) for row in block.rows]
+    assert [row[1] for row in shown if row[0] in (IMPORTS, SET_UP)] == ["2.00 s", "4.00 s"]
+
+
+@pytest.mark.parametrize(
+    ("before_s", "imports_s"), [(20, 19.5), (2.5, 0), (0.5, 0.2)], ids=["imports", "a few seconds", "short"]
+)
+def test_imports_and_short_set_ups_are_shown_and_no_finding(tmp_path: Path, before_s: float, imports_s: float) -> None:
+    folder = started(tmp_path / "run", before_s, imports_s)
+    assert "run.startup" not in found(folder)
+    assert startup(folder).total_ns == pytest.approx(before_s * S, rel=0.05)
+
+
+def test_half_a_minute_of_a_long_run_is_worth_a_word_and_not_the_verdict(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    started(folder, 40, 5, (START + 3600 * S, EventKind.TRAINING_END, NOT_MEASURED, NOT_MEASURED))
+    analysis = analysis_of_run(folder)
+    assert (analysis.findings[0].cause, analysis.findings[0].severity) == ("run.startup", "minor")
+    assert analysis.verdict.cause == "none"
+
+
+def skipped(folder: Path, spent_fetching: float, first_batch: int) -> dict[str | None, str]:
+    """Five seconds over the loader before its first step, so much of it in fetches."""
+    plan = [Step(fetch_ns=2 * MS)] * 100
+    pooled(folder, [plan], PlantedWorkers(2, 2), Making())
+
+    def later(steps: object) -> None:
+        steps["batch"] += first_batch  # type: ignore[index]
+
+    amend(folder, later)
+    begin = START - 5 * S
+    add_events(
+        folder,
+        [
+            (begin, EventKind.TRAINING_BEGIN, NOT_MEASURED, NOT_MEASURED),
+            (begin, EventKind.BOUNDARY, NOT_MEASURED, START),
+            (begin, EventKind.EVALUATION, round(5 * S * spent_fetching), START),
+        ],
+    )
+    return {cause: finding.title for cause, finding in found(folder).items()}
+
+
+def test_batches_that_are_fetched_and_not_trained_on_are_told_with_their_number(tmp_path: Path) -> None:
+    titles = skipped(tmp_path / "run", 0.99, 250)
+    assert "250 of them" in titles["run.startup"]
+    assert startup(tmp_path / "run").ns(SKIPPING) == pytest.approx(5 * S)
+
+
+@pytest.mark.parametrize(("spent_fetching", "first_batch"), [(0.99, 0), (0.3, 250)])
+def test_a_validation_before_the_training_is_no_fault(tmp_path: Path, spent_fetching: float, first_batch: int) -> None:
+    assert "run.startup" not in skipped(tmp_path / "run", spent_fetching, first_batch)
+    assert startup(tmp_path / "run").ns(EVALUATING) == pytest.approx(5 * S)
+
+
+def test_of_the_first_fetch_what_making_its_batch_takes_longer_is_the_programs_own(tmp_path: Path) -> None:
+    plan = [Step(fetch_ns=(8000 if n == 0 else 5) * MS) for n in range(100)]
+    pooled(tmp_path / "making", [plan], PlantedWorkers(1, 2), Making())
+    assert "the first batch" in found(tmp_path / "making")["run.startup"].title
+    plan = [Step(fetch_ns=5 * MS)] * 100
+    pooled(tmp_path / "starting", [plan], PlantedWorkers(1, 2, start_ns=8 * S), Making())
+    assert "run.startup" not in found(tmp_path / "starting")
+    assert startup(tmp_path / "starting").ns(FIRST_FETCH) >= 8 * S
+
+
+def test_compiling_before_the_first_step_is_told(tmp_path: Path) -> None:
+    folder = started(tmp_path / "run", 12, 1, (START - 9 * S, EventKind.COMPILE, NOT_MEASURED, START - S))
+    finding = found(folder)["run.startup"]
+    assert "torch's compiler" in finding.title
+    assert "TORCHINDUCTOR_CACHE_DIR" in finding.next[0].change
+
+
+def test_set_up_that_may_be_imports_is_no_finding(tmp_path: Path) -> None:
+    """An optimizer imports for seconds when the first is made, and recordings of before told nothing of it."""
+    train(tmp_path / "run", [[Step(fetch_ns=2 * MS)] * 100])
+    update_run(tmp_path / "run", {"trial": None})
+    add_events(tmp_path / "run", [(START - 5 * S, EventKind.TRAINING_BEGIN, NOT_MEASURED, NOT_MEASURED)])
+    assert startup(tmp_path / "run").ns(SET_UP) == pytest.approx(5 * S)
+    assert "run.startup" not in found(tmp_path / "run")
+
+
+def test_of_a_recording_that_began_late_nothing_is_said_of_what_came_before(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=2 * MS)] * 100])
+    known = startup(tmp_path / "run")
+    assert not known.whole
+    assert known.begin_ns == START
+    assert builtins(contract.report(analysis_of_run(tmp_path / "run")))["startup"]["imports_s"] is None

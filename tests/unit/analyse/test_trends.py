@@ -1,0 +1,239 @@
+"""Parts of the steps that grow as a run goes on: what counts as growth, what it cost, and what is something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.crafted import add, amend, analysis_of_run, evidence, facts_of_run, found
+from support.planted_runs import Making, hosted, pooled
+from whyidle.analyse.run.stall_breakdown import TOTAL
+from whyidle.analyse.run.trends import FALLS, FLAT, GROWS, JUMPS, RISES, Trend
+from whyidle.analyse.statistics import theil_sen
+from whyidle.record.reader import Records
+from whyidle.record.run import update_run
+from whyidle.record.schema import HOST, StepFlag
+from whyidle.report.contract import run as contract
+from whyidle.report.contract.encode import builtins
+from whyidle.report.document import Heading, TableBlock, blocks_of_kind
+from whyidle.report.documents.run import run_document
+from whyidle.report.phrase import plain_words
+from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
+
+STEPS = 200
+
+
+def worked(ms: Callable[[int], float], steps: int = STEPS) -> list[Step]:
+    """Steps whose loop works for so long once the device is done."""
+    return [Step(sync=True, host_ns=round(ms(n) * MS)) for n in range(steps)]
+
+
+def trends(folder: Path, *epochs: Sequence[Step]) -> dict[str, Trend]:
+    train(folder, epochs)
+    return {each.part: each for each in facts_of_run(folder).trends}
+
+
+def looked(folder: Path, busy: Callable[[int], float]) -> None:
+    """Looks at a host of 4 CPUs, one of which is the job's; `busy`: CPU in use on the machine at each, in percent."""
+    update_run(folder, {"host": {"cpus": 4}})
+    window = facts_of_run(folder).window
+    times = range(START, window.end_ns, 20 * MS)
+    rows = [
+        {"t_ns": t, "machine_busy_pct": busy(n * 100 // len(times)), "tree_cpu_ns": t - START}
+        for n, t in enumerate(times)
+    ]
+    add(folder, HOST, rows)
+
+
+def test_what_grows_is_told_with_how_fast_from_when_and_what_it_cost(tmp_path: Path) -> None:
+    known = trends(tmp_path / "run", worked(lambda n: max(0, n - 60) * 0.1))
+    host, whole = known["host"], known[TOTAL]
+    assert (host.shape, whole.shape, known["compute"].shape, known["input"].shape) == (GROWS, GROWS, FLAT, FLAT)
+    assert host.slope.value == pytest.approx(100, rel=0.25)
+    assert host.since == pytest.approx(60, abs=12)
+    assert host.first_ms == pytest.approx(0, abs=0.1)
+    assert host.last_ms == pytest.approx(12, abs=0.5)
+    assert host.grown is not None
+    assert host.grown.value == pytest.approx(sum(range(140)) * 0.1 * MS, rel=0.1)
+
+
+def test_growth_at_every_tenth_step_is_growth(tmp_path: Path) -> None:
+    host = trends(tmp_path / "run", worked(lambda n: n * 0.3 if n % 10 == 9 else 0))["host"]
+    assert host.shape == GROWS
+    assert host.slope.value == pytest.approx(30, rel=0.1)
+
+
+NOISE = np.random.default_rng(3).exponential(4.0, STEPS)
+
+
+@pytest.mark.parametrize(
+    "ms",
+    [
+        lambda n: 0,
+        lambda n: NOISE[n],
+        lambda n: 30 if n % 10 == 9 else 0,
+        lambda n: 200 if n in (150, 170, 190) else 0,
+        lambda n: 5 * np.sin(n / 20) + 5,
+    ],
+    ids=["even", "noise", "every tenth", "rare", "waves"],
+)
+def test_what_does_not_rise_all_along_is_no_growth(tmp_path: Path, ms: Callable[[int], float]) -> None:
+    assert {each.shape for each in trends(tmp_path / "run", worked(ms)).values()} <= {FLAT, FALLS}
+    assert "run.slowing" not in found(tmp_path / "run")
+
+
+def test_growth_is_seen_through_noise(tmp_path: Path) -> None:
+    host = trends(tmp_path / "run", worked(lambda n: NOISE[n] + n * 0.1))["host"]
+    assert host.shape == GROWS
+    assert host.slope.low <= 100 <= host.slope.high
+
+
+def test_what_gets_faster_falls(tmp_path: Path) -> None:
+    known = trends(tmp_path / "run", worked(lambda n: 20 - n * 0.1))
+    assert known["host"].shape == known[TOTAL].shape == FALLS
+
+
+def test_too_few_steps_have_no_trend(tmp_path: Path) -> None:
+    assert trends(tmp_path / "run", worked(lambda n: n, 100)) == {}
+
+
+def test_samples_that_are_sorted_in_each_epoch_are_no_growth(tmp_path: Path) -> None:
+    known = trends(tmp_path / "run", *[worked(lambda n: n * 0.2, 100)] * 3)
+    assert known["host"].grown is None
+
+
+def test_epochs_of_different_kinds_are_no_growth(tmp_path: Path) -> None:
+    epochs = [[Step(sync=True, compute_ns=ms * MS)] * 60 for ms in (10, 14, 20)]
+    assert trends(tmp_path / "run", *epochs)["compute"].grown is None
+
+
+def test_growth_goes_on_from_epoch_to_epoch(tmp_path: Path) -> None:
+    known = trends(tmp_path / "run", *(worked(lambda n, e=e: (70 * e + n) * 0.1, 70) for e in range(3)))  # type: ignore[misc]
+    assert known["host"].shape == GROWS
+
+
+def test_larger_batches_explain_why_steps_take_longer(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(sync=True, compute_ns=(100 + n) * MS // 10) for n in range(STEPS)]])
+
+    def larger(steps: Records) -> None:
+        steps["flags"] |= (1000 + 10 * np.arange(len(steps))) << StepFlag.ELEMENTS_SHIFT
+
+    amend(tmp_path / "run", larger)
+    compute = {each.part: each for each in facts_of_run(tmp_path / "run").trends}["compute"]
+    assert (compute.shape, compute.grown, compute.why) == (RISES, None, "as batches get larger")
+
+
+def test_other_programs_that_take_more_cpu_time_explain_it(tmp_path: Path) -> None:
+    train(tmp_path / "run", [worked(lambda n: n * 0.1)])
+    looked(tmp_path / "run", lambda n: 25 + 0.75 * n)
+    host = {each.part: each for each in facts_of_run(tmp_path / "run").trends}["host"]
+    assert (host.shape, host.why) == (RISES, "as other programs take more CPU time")
+    assert "run.slowing" not in found(tmp_path / "run")
+
+
+def test_a_jump_is_growth_only_where_nothing_else_can_be_why(tmp_path: Path) -> None:
+    plan = worked(lambda n: 8.0 if n >= 120 else 0)
+    assert trends(tmp_path / "unwatched", plan)["host"].why == "in a jump, beside programs that were not seen"
+    train(tmp_path / "watched", [plan])
+    looked(tmp_path / "watched", lambda _: 26.0)
+    host = {each.part: each for each in facts_of_run(tmp_path / "watched").trends}["host"]
+    assert (host.shape, host.since) == (JUMPS, pytest.approx(120, abs=10))
+    assert found(tmp_path / "watched")["run.slowing"].share == pytest.approx(8 * 80 / (11 * 200 + 8 * 80), abs=0.02)
+    train(tmp_path / "epochs", [plan[:120], plan[120:]])
+    looked(tmp_path / "epochs", lambda _: 26.0)
+    host = {each.part: each for each in facts_of_run(tmp_path / "epochs").trends}["host"]
+    assert (host.shape, host.why) == (RISES, "at the begin of an epoch")
+
+
+def test_a_queue_that_runs_empty_is_no_growth(tmp_path: Path) -> None:
+    """Workers that are a little too slow, and forty batches ready when the training begins."""
+    plan = [Step(fetch_ns=(1 if n < 40 else 30) * MS, sync=True) for n in range(STEPS)]
+    pooled(tmp_path / "run", [plan], PlantedWorkers(2, 20), Making())
+    rising = {each.part: each for each in facts_of_run(tmp_path / "run").trends}["input"]
+    assert rising.grown is None
+    assert "run.slowing" not in found(tmp_path / "run")
+
+
+def test_batches_that_take_longer_and_longer_to_make_are_growth(tmp_path: Path) -> None:
+    plan = [Step(fetch_ns=(20 + n // 2) * MS, sync=True) for n in range(STEPS)]
+    pooled(tmp_path / "run", [plan], PlantedWorkers(2, 2), Making())
+    finding = found(tmp_path / "run")["run.slowing"]
+    assert "waiting for data grows" in finding.title
+    assert "sampler" in finding.next[0].change
+
+
+@pytest.mark.parametrize("share", [0.13, 0.3, 0.6])
+def test_growth_leads_with_what_the_run_would_be_at_its_first_pace(tmp_path: Path, share: float) -> None:
+    step_ms = 11.0
+    most = 2 * step_ms * share / (1 - share)
+    train(tmp_path / "run", [worked(lambda n: most * n / STEPS)])
+    analysis = analysis_of_run(tmp_path / "run")
+    assert analysis.verdict.cause == "run.slowing"
+    assert analysis.verdict.share == pytest.approx(share, abs=0.04)
+    first = analysis.verdict.next[0]
+    assert first.predicted_samples_per_s == pytest.approx(8e3 / step_ms, rel=0.12)
+    assert first.low is not None
+    assert first.high is not None
+    assert first.low <= first.predicted_samples_per_s <= first.high
+    assert evidence(analysis.verdict)["the loop's own work, growth in 1000 steps"] == pytest.approx(
+        1e3 * most / STEPS, rel=0.05
+    )
+
+
+def test_growth_that_is_little_of_its_part_comes_after_that_parts_cause(tmp_path: Path) -> None:
+    train(tmp_path / "run", [worked(lambda n: 10 + n * 0.05)])
+    causes = [finding.cause for finding in analysis_of_run(tmp_path / "run").findings]
+    assert causes.index("host.step_gap") < causes.index("run.slowing")
+
+
+def test_no_time_is_explained_by_growth_and_by_another_cause(tmp_path: Path) -> None:
+    plan = [Step(fetch_ns=(5 + n // 10) * MS, sync=True, host_ns=(5 + n // 20) * MS) for n in range(STEPS)]
+    train(tmp_path / "run", [plan])
+    facts = facts_of_run(tmp_path / "run")
+    idle = 1 - facts.parts.share("compute")
+    shares = {cause: finding.share for cause, finding in found(tmp_path / "run").items()}
+    assert {"run.slowing", "host.step_gap", "input.serial"} <= set(shares)
+    assert sum(shares.values()) <= idle + 1e-9
+
+
+def test_what_grows_outside_the_steps_is_told_by_its_stretches(tmp_path: Path) -> None:
+    epochs = [[*[Step(sync=True)] * 19, Step(sync=True, boundary_ns=(20 + 10 * e) * MS)] for e in range(12)]
+    boundary = trends(tmp_path / "run", *epochs)["boundary"]
+    assert boundary.shape == GROWS
+    assert "what happens outside the steps" in found(tmp_path / "run")["run.slowing"].title
+
+
+def test_memory_that_grows_too_is_part_of_the_advice(tmp_path: Path) -> None:
+    train(tmp_path / "run", [worked(lambda n: n * 0.1)])
+    hosted(tmp_path / "run", 1.0, 4)
+    window = facts_of_run(tmp_path / "run").window
+    times = range(START, window.end_ns, 20 * MS)
+    add(tmp_path / "run", HOST, [{"t_ns": t, "tree_pss_bytes": 10**9 + 10**6 * n} for n, t in enumerate(times)])
+    assert "memory grows too" in found(tmp_path / "run")["run.slowing"].next[0].change
+
+
+def test_every_long_run_shows_the_trend_of_its_parts(tmp_path: Path) -> None:
+    train(tmp_path / "run", [worked(lambda n: n * 0.1)])
+    analysis = analysis_of_run(tmp_path / "run")
+    document = run_document(analysis)
+    assert "Over the run, ms of a step" in [each.words for each in blocks_of_kind(document, Heading)]
+    rows = {plain_words(row[0]): row for block in blocks_of_kind(document, TableBlock) for row in block.rows}
+    assert plain_words(rows["host"][-1]).startswith("grows from step")
+    assert plain_words(rows["compute"][-1]) == "no trend"
+    told = {each["part"]: each for each in builtins(contract.report(analysis))["trends"]}
+    assert told["host"]["shape"] == GROWS
+    assert told["host"]["ms_per_1000_steps"] == pytest.approx(100, rel=0.01)
+    assert told["compute"]["grown_s"] is None
+
+
+def test_a_slope_withstands_a_quarter_of_odd_values() -> None:
+    times = np.arange(20.0)
+    values = 3 * times
+    values[[2, 9, 15]] = 500.0
+    slope, tau = theil_sen(times, values)
+    assert slope.value == pytest.approx(3, abs=0.5)
+    assert slope.above_zero
+    assert 0.4 < tau < 1

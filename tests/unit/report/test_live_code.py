@@ -1,0 +1,66 @@
+"""The lines of code in the live view and in the panel."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.snapshots import running, shown
+from whyidle.analyse.recent.snapshot import CodeView, Snapshot
+from whyidle.report import live
+
+OPENING = "with zipfile.ZipFile(self.path) as archive:"
+WORKERS = CodeView("workers", 84.3, 412, "/home/me/data.py", 27, "Shards.__getitem__", OPENING, "ZipFile._open")
+TRAINING = CodeView("training", 12.0, 48, "/home/me/train.py", 88, "train", "for x, y in loader:", "")
+BOTH = running(code=(WORKERS, TRAINING))
+
+
+def test_each_line_has_a_row_where_there_is_room() -> None:
+    rows = shown(BOTH, 100, 40)
+    at = next(number for number, row in enumerate(rows) if row.startswith(" code"))
+    assert rows[at].rstrip() == f" code       workers 84 % data.py:27 {OPENING}"
+    assert rows[at + 1].strip() == "training 12 % train.py:88 for x, y in loader:"
+
+
+def test_a_small_terminal_has_both_in_a_row() -> None:
+    rows = [row for row in shown(BOTH, 80, 10) if "data.py:27" in row]
+    assert len(rows) == 1
+    assert "train.py:88" in rows[0]
+
+
+def test_where_source_is_not_kept_the_function_stands() -> None:
+    unsaid = CodeView("workers", 84.3, 412, "/home/me/data.py", 27, "Shards.__getitem__", "", "")
+    assert any("data.py:27 Shards.__getitem__" in row for row in shown(running(code=(unsaid,)), 80, 24))
+
+
+def test_without_lines_there_is_no_row() -> None:
+    assert not any(row.startswith(" code") for row in shown(running(), 100, 40))
+
+
+@pytest.mark.parametrize("width", [40, 60, 100, 200])
+@pytest.mark.parametrize("height", [8, 16, 24, 60])
+def test_rows_fit_whatever_the_line_holds(width: int, height: int) -> None:
+    hostile = CodeView("training", 12.0, 48, "/home/me/世界.py", 8, "f", "\x1b[31m世界" * 80, "")
+    for view in (BOTH, running(code=(hostile, WORKERS))):
+        rows = live.screen(view, width, height, live.Options())
+        assert len(rows) <= height
+        assert all(row.cells <= width for row in rows)
+        assert not any("\x1b" in row.plain for row in rows)
+
+
+@pytest.mark.parametrize("rows", [6, 3, 1])
+@pytest.mark.parametrize("width", [40, 100])
+def test_the_panel_keeps_its_rows(rows: int, width: int) -> None:
+    starting = Snapshot("x", "", "starting", code=(TRAINING,))
+    for view in (BOTH, running(code=(TRAINING,), devices=()), starting):
+        panel = live.panel(view, width, rows, live.Options())
+        assert len(panel) == rows
+        assert all(row.cells <= width for row in panel)
+
+
+def test_the_panel_tells_the_line_beside_the_figures_of_the_parts() -> None:
+    said = [row.plain for row in live.panel(BOTH, 100, 6, live.Options())]
+    assert "compute 63 %" in said[2]
+    assert "1234 samples/s" in said[3]
+    assert "workers 84 % data.py:27" in said[4]
+    assert "training 12 % train.py:88" in said[4]
+    assert said[5].endswith("(for 42 s)")

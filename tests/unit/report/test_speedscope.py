@@ -1,0 +1,139 @@
+"""The looks at stacks as profiles that speedscope opens."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from support.crafted import train_on_cpu
+from support.jobs import START as JOB_START
+from support.jobs import Rank, record
+from support.planted_stacks import DECODING, FETCHING, FORWARD, MONITORING, OPENING, WORKER, look
+from whyidle.commands.main import main
+from whyidle.record.processes import AGAIN
+from whyidle.record.stacks import Call
+from whyidle.report.export.speedscope import SCHEMA
+from whyidle.scenarios.planted import MS, START
+
+
+class Frame(msgspec.Struct, forbid_unknown_fields=True):
+    """As speedscope's schema has it: https://www.speedscope.app/file-format-schema.json"""
+
+    name: str
+    file: str | msgspec.UnsetType = msgspec.UNSET
+    line: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class Sampled(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    type: Literal["sampled"]
+    name: str
+    unit: Literal["none", "nanoseconds", "microseconds", "milliseconds", "seconds", "bytes"]
+    start_value: float
+    end_value: float
+    samples: list[list[int]]
+    weights: list[float]
+
+
+class Shared(msgspec.Struct, forbid_unknown_fields=True):
+    frames: list[Frame]
+
+
+class File(msgspec.Struct, forbid_unknown_fields=True, rename={"schema": "$schema", "active": "activeProfileIndex"}):
+    schema: str
+    shared: Shared
+    profiles: list[Sampled]
+    name: str
+    active: int
+    exporter: str
+
+
+def written(run: Path, file: Path) -> File:
+    assert main(["report", str(run), "--format", "speedscope", "-o", str(file)]) == 0
+    return msgspec.json.decode(file.read_bytes(), type=File)
+
+
+def stacks(profile: Sampled, of: File) -> list[list[str]]:
+    return [[of.shared.frames[place].name for place in sample] for sample in profile.samples]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return train_on_cpu(tmp_path / "run", [{"fetch": 40}] * 50)
+
+
+def test_each_thread_is_a_profile_whose_samples_weigh_the_time_to_the_next(run: Path, tmp_path: Path) -> None:
+    moments = [START, START + 50 * MS, START + 250 * MS, START + 300 * MS]
+    look(run, moments, lambda number, _: (FETCHING, FORWARD, None, FETCHING)[number])
+    look(run, [START + 10 * MS, START + 210 * MS], lambda number, _: (OPENING, DECODING)[number], WORKER)
+    look(run, [START + 20 * MS], lambda *_: DECODING, WORKER + 1)
+    look(run, [START + 5 * MS], lambda *_: MONITORING, None, WORKER + 5)
+    made = written(run, tmp_path / "made.json")
+    assert (made.schema, made.active, made.name) == (SCHEMA, 0, "run")
+    assert [each.name for each in made.profiles] == [
+        "training",
+        "worker 1",
+        "worker 2",
+        "other thread of the training",
+    ]
+    training, worker, seldom, _ = made.profiles
+    assert stacks(training, made) == [[c.function for c in s] for s in (FETCHING, FORWARD, (), FETCHING)]
+    assert training.weights == pytest.approx([0.05, 0.2, 0.05, 0.05])
+    assert (worker.start_value, worker.end_value) == pytest.approx((0.01, 0.41))
+    assert worker.weights == pytest.approx([0.2, 0.2])
+    assert (seldom.start_value, seldom.end_value, seldom.weights) == (0.02, 0.02, [0.0])
+
+
+def test_what_speedscope_asks_of_a_profile_holds(run: Path, tmp_path: Path) -> None:
+    look(run, range(START, START + 3000 * MS, 7 * MS), lambda number, _: (FETCHING, FORWARD, None)[number % 3])
+    look(run, range(START, START + 3000 * MS, 90 * MS), lambda number, _: (OPENING, DECODING)[number % 2], WORKER)
+    made = written(run, tmp_path / "made.json")
+    for profile in made.profiles:
+        assert profile.unit == "seconds"
+        assert len(profile.samples) == len(profile.weights)
+        assert min(profile.weights) >= 0
+        assert sum(profile.weights) == pytest.approx(profile.end_value - profile.start_value)
+        assert all(0 <= place < len(made.shared.frames) for sample in profile.samples for place in sample)
+    lines = [(frame.name, frame.file, frame.line) for frame in made.shared.frames]
+    assert len(set(lines)) == len(lines)
+
+
+def test_a_call_without_a_line_has_none(run: Path, tmp_path: Path) -> None:
+    look(run, [START], lambda *_: (Call("", "", 0), Call("f", "/home/me/a.py", 0)))
+    made = written(run, tmp_path / "made.json")
+    assert [msgspec.to_builtins(frame) for frame in made.shared.frames] == [
+        {"name": "?"},
+        {"name": "f", "file": "/home/me/a.py"},
+    ]
+
+
+def test_ranks_are_named_and_hosts_begin_by_their_own_clocks(tmp_path: Path) -> None:
+    job = record(tmp_path, [Rank(), Rank(host="beta")], apart=True, shifts={"beta": 10**15})
+    for folder, begin in zip(job.folders, (JOB_START, JOB_START + 10**15), strict=True):
+        (name,) = (path.name for path in folder.glob("process-*.json"))
+        pid = int(name.removesuffix(".json").split("-")[2]) % AGAIN
+        look(folder, range(begin, begin + 100 * MS, 10 * MS), lambda *_: FORWARD, pid)
+    assert main(["report", *map(str, job.folders), "--format", "speedscope", "-o", str(tmp_path / "made.json")]) == 0
+    made = msgspec.json.decode((tmp_path / "made.json").read_bytes(), type=File)
+    assert [(each.name, each.start_value) for each in made.profiles] == [
+        ("rank 0: training", 0.0),
+        ("rank 1: training", 0.0),
+    ]
+    assert [sum(each.weights) for each in made.profiles] == pytest.approx([0.1, 0.1])
+
+
+def test_it_is_packed_where_the_files_name_says_so(run: Path, tmp_path: Path) -> None:
+    look(run, [START], lambda *_: FORWARD)
+    assert main(["report", str(run), "--format", "speedscope", "-o", str(tmp_path / "made.json.gz")]) == 0
+    content: dict[str, Any] = json.loads(gzip.decompress((tmp_path / "made.json.gz").read_bytes()))
+    assert content["$schema"] == SCHEMA
+
+
+def test_a_run_without_looks_is_refused_with_a_way_out(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(run), "--format", "speedscope", "-o", str(run.parent / "made.json")]) == 2
+    assert "no looks at the stacks" in capsys.readouterr().err
+    assert not (run.parent / "made.json").exists()
